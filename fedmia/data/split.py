@@ -1,0 +1,316 @@
+"""Who trains on what and who is scored: disjoint roles for the distinct images of a data source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedmia.data.images import ImageSet, IntArray, digests
+from fedmia.errors import InputError
+from fedmia.options import Options, option
+from fedmia.partitions.base import Partition
+from fedmia.seeding import rng
+
+# Upper bounds of the sizes that are chosen automatically.
+MOST_NONMEMBERS = 2000
+MOST_TEST = 1000
+# Fewest scored images a side, and fewest probe images: below these no number can be computed.
+FEWEST = 2
+
+
+@dataclass(frozen=True)
+class SplitOptions(Options):
+    """How many images play each role; None fills up from what the data source has left."""
+
+    members: int = option(144, "images that honest clients train on, in total", ge=2)
+    nonmembers: int | None = option(
+        None,
+        f"non-members, known ones included (none: all that remain, to {MOST_NONMEMBERS})",
+        ge=3,
+    )
+    known: int = option(48, "members, and as many non-members, that the attacker knows", ge=1)
+    test: int | None = option(
+        None,
+        f"images of the probes, half to fit and half to test (none: a quarter, to {MOST_TEST})",
+        ge=2,
+    )
+    public: int = option(0, "non-member images for public pre-training", ge=0)
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Roles of images as int64 index arrays into one ImageSet, checked when built.
+
+    Attributes:
+        parts: one array per client id, honest clients first, malicious ones last.
+        malicious: how many of the last parts are the attackers' own (never evaluated).
+        placebo_parts: one array per honest client for the placebo federation, or empty.
+        members: union of the honest parts, in the order of client ids.
+        owner: client id of each of `members`.
+        known_members: members whose membership the attacker knows.
+        scored_members: the other members.
+        known_nonmembers: non-members that the attacker knows to be such.
+        scored_nonmembers: the other non-members.
+        test_fit: images that fit the probes.
+        test_eval: images that test the probes.
+        public: images for public pre-training.
+        duplicates_removed: byte-equal copies left out before any role was given.
+        distinct: images left after that.
+    """
+
+    parts: tuple[IntArray, ...]
+    malicious: int
+    placebo_parts: tuple[IntArray, ...]
+    members: IntArray
+    owner: IntArray
+    known_members: IntArray
+    scored_members: IntArray
+    known_nonmembers: IntArray
+    scored_nonmembers: IntArray
+    test_fit: IntArray
+    test_eval: IntArray
+    public: IntArray
+    duplicates_removed: int
+    distinct: int
+
+    def __post_init__(self) -> None:
+        honest = self.parts[: self.honest]
+        if not np.array_equal(self.members, np.concatenate(honest)):
+            raise ValueError("members are not the union of the honest parts")
+        if not np.array_equal(self.owner, np.repeat(np.arange(self.honest), [*map(len, honest)])):
+            raise ValueError("owner does not name the client of each member")
+        halves = np.concatenate([self.known_members, self.scored_members])
+        if not np.array_equal(np.sort(halves), np.sort(self.members)):
+            raise ValueError("known and scored members do not make up the members")
+        everything = np.concatenate(
+            [
+                *self.parts,
+                *self.placebo_parts,
+                self.known_nonmembers,
+                self.scored_nonmembers,
+                self.test_fit,
+                self.test_eval,
+                self.public,
+            ]
+        )
+        if len(np.unique(everything)) != len(everything):
+            raise ValueError("an image has two roles")
+
+    @property
+    def clients(self) -> int:
+        """Number of clients, malicious ones included."""
+        return len(self.parts)
+
+    @property
+    def honest(self) -> int:
+        """Number of honest clients: ids 0..honest-1."""
+        return len(self.parts) - self.malicious
+
+    def counts(self) -> dict[str, int]:
+        """How many images play each role, for the report."""
+        return {
+            "distinct": self.distinct,
+            "duplicates_removed": self.duplicates_removed,
+            "members": len(self.members),
+            "known_members": len(self.known_members),
+            "scored_members": len(self.scored_members),
+            "known_nonmembers": len(self.known_nonmembers),
+            "scored_nonmembers": len(self.scored_nonmembers),
+            "attackers": sum(map(len, self.parts[self.honest :])),
+            "placebo": sum(map(len, self.placebo_parts)),
+            "test_fit": len(self.test_fit),
+            "test_eval": len(self.test_eval),
+            "public": len(self.public),
+        }
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """Images of each role; their sum is at most the number of distinct images."""
+
+    members: int
+    nonmembers: int
+    test: int
+    public: int
+    reserve: int
+
+
+def make_split(
+    data: ImageSet,
+    options: SplitOptions,
+    partition: Partition,
+    clients: int,
+    malicious: int,
+    placebo: bool,
+    seed: int,
+) -> Split:
+    """Give every role its images: a function of the arguments alone.
+
+    Of each group of byte-equal images only the first plays a role. The rest of the choice is one
+    seeded permutation, so an image's role does not depend on its label but through `partition`.
+    Members and the order of non-members do not change with the attackers or the placebo.
+
+    Args:
+        data: the source's images.
+        options: sizes of the roles.
+        partition: deals members, and apart from them the reserve, to clients.
+        clients: number of clients, >= 1, malicious ones included.
+        malicious: how many of the last clients attack; they hold images of the reserve.
+        placebo: also draw parts for a placebo federation of the honest clients.
+        seed: the run's root seed.
+
+    Raises:
+        InputError: too few images (with the arithmetic), fewer than 2 for a client, no honest
+            client, or so many known members that none is left to score.
+    """
+    _check(options, clients, malicious)
+    honest = clients - malicious
+    pool = _distinct(data)
+    sizes = _sizes(options, clients, malicious, placebo, len(pool), data.name)
+    order = rng(seed, "split").permutation(pool)
+    ends = np.cumsum([sizes.members, sizes.nonmembers, sizes.test, sizes.public, sizes.reserve])
+    members, nonmembers, test, public, reserve = np.split(order, ends)[:5]
+
+    honest_parts = _deal(data, members, partition, honest, rng(seed, "partition"))
+    drawn = clients if placebo else malicious
+    stream = rng(seed, "partition-reserve")
+    dealt = _deal(data, reserve, partition, drawn, stream) if drawn else ()
+    known, scored = _known(honest_parts, options.known, rng(seed, "known"))
+    return Split(
+        parts=(*honest_parts, *dealt[drawn - malicious :]),
+        malicious=malicious,
+        placebo_parts=dealt[:honest] if placebo else (),
+        members=np.concatenate(honest_parts),
+        owner=np.repeat(np.arange(honest), [*map(len, honest_parts)]),
+        known_members=known,
+        scored_members=scored,
+        known_nonmembers=np.sort(nonmembers[: options.known]),
+        scored_nonmembers=np.sort(nonmembers[options.known :]),
+        test_fit=np.sort(test[: len(test) // 2]),
+        test_eval=np.sort(test[len(test) // 2 :]),
+        public=np.sort(public),
+        duplicates_removed=len(data) - len(pool),
+        distinct=len(pool),
+    )
+
+
+def who_holds_what(split: Split, labels: IntArray, classes: int) -> list[dict[str, Any]]:
+    """One row a client: `id`, `role` (honest or malicious), `size`, `per_class` (a count each).
+
+    Args:
+        split: the split to describe.
+        labels: int64 (N,) of the whole ImageSet, values in 0..classes-1.
+        classes: length of `per_class`.
+    """
+    return [
+        {
+            "id": client,
+            "role": "honest" if client < split.honest else "malicious",
+            "size": len(part),
+            "per_class": np.bincount(labels[part], minlength=classes).tolist(),
+        }
+        for client, part in enumerate(split.parts)
+    ]
+
+
+def _check(options: SplitOptions, clients: int, malicious: int) -> None:
+    if clients < 1:
+        raise InputError(f"clients must be >= 1, got {clients}")
+    if malicious < 0:
+        raise InputError(f"malicious must be >= 0, got {malicious}")
+    honest = clients - malicious
+    if honest < 1:
+        raise InputError(
+            f"{malicious} malicious of {clients} clients leaves no honest client "
+            f"(malicious must be < clients)"
+        )
+    if options.members < 2 * honest:
+        raise InputError(
+            f"split.members {options.members} gives {honest} honest clients fewer than 2 images "
+            f"each (at least {2 * honest} needed)"
+        )
+    # One member of each client must stay scored, so that each client can be judged.
+    most = options.members - honest
+    if options.known > most:
+        raise InputError(
+            f"split.known {options.known} of {options.members} members leaves too few to score "
+            f"(at most {most}: one stays scored for each of {honest} honest clients)"
+        )
+    if options.nonmembers is not None and options.nonmembers < options.known + FEWEST:
+        raise InputError(
+            f"split.nonmembers {options.nonmembers} must be at least {FEWEST} more than "
+            f"split.known {options.known}"
+        )
+
+
+def _distinct(data: ImageSet) -> IntArray:
+    """Indices of the first of each group of byte-equal images, ascending."""
+    first: dict[bytes, int] = {}
+    for index, digest in enumerate(digests(data.images)):
+        first.setdefault(digest, index)
+    return np.fromiter(first.values(), np.int64, len(first))
+
+
+def _sizes(
+    options: SplitOptions, clients: int, malicious: int, placebo: bool, distinct: int, name: str
+) -> _Sizes:
+    """Fixed sizes as asked; of what they leave, at most a quarter to test, then non-members."""
+    honest = clients - malicious
+    reserve = round(options.members * (clients if placebo else malicious) / honest)
+    least_test = FEWEST if options.test is None else options.test
+    least_out = options.known + FEWEST if options.nonmembers is None else options.nonmembers
+    fixed = options.members + reserve + options.public
+    needed = fixed + least_out + least_test
+    if needed > distinct:
+        raise InputError(
+            f"{options.members} members + {reserve} reserve + {least_out} non-members + "
+            f"{least_test} test + {options.public} public = {needed} images needed, {name} has "
+            f"{distinct} distinct"
+        )
+    left = distinct - fixed
+    test, nonmembers = options.test, options.nonmembers
+    if test is None:
+        share = left // 4 if nonmembers is None else left - nonmembers
+        test = max(least_test, min(MOST_TEST, share, left - least_out))
+    if nonmembers is None:
+        nonmembers = min(max(MOST_NONMEMBERS, least_out), left - test)
+    return _Sizes(options.members, nonmembers, test, options.public, reserve)
+
+
+def _deal(
+    data: ImageSet,
+    images: IntArray,
+    partition: Partition,
+    clients: int,
+    generator: np.random.Generator,
+) -> tuple[IntArray, ...]:
+    """`images` dealt to clients, as sorted index arrays of at least 2 each."""
+    positions = partition(data.labels[images], clients, generator)
+    for client, part in enumerate(positions):
+        if len(part) < 2:
+            raise InputError(
+                f"{type(partition).__name__.lower()} partition of {len(images)} images gives "
+                f"client {client} of {clients} {len(part)} images, at least 2 needed"
+            )
+    return tuple(np.sort(images[p]) for p in positions)
+
+
+def _known(
+    parts: tuple[IntArray, ...], known: int, generator: np.random.Generator
+) -> tuple[IntArray, IntArray]:
+    """`known` members drawn as evenly over clients as their sizes allow, and all the others.
+
+    One member of each client is never drawn. Both arrays are sorted.
+    """
+    quota = np.zeros(len(parts), np.int64)
+    room = np.array([len(p) - 1 for p in parts])
+    while (short := known - int(quota.sum())) > 0:
+        able = np.flatnonzero(quota < room)
+        # A whole round for every client with room, or, in the last round, a fair draw of some.
+        quota[able if short >= len(able) else generator.permutation(able)[:short]] += 1
+    shuffled = [generator.permutation(p) for p in parts]
+    drawn = [p[:q] for p, q in zip(shuffled, quota, strict=True)]
+    rest = [p[q:] for p, q in zip(shuffled, quota, strict=True)]
+    return np.sort(np.concatenate(drawn)), np.sort(np.concatenate(rest))
