@@ -1,0 +1,163 @@
+"""Leakage by client, with classes held equal, and a null of non-members who pose as members.
+
+Under non-IID splits a client's members differ from the non-members in class, and a naive AUC
+measures that. So each client is scored against non-members weighted to its own class mix.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedmia.report.intervals import LEVEL, Interval, auc_interval
+from fedmia.report.scores import FloatArray, IntArray, RunScores, ScoredAttack
+from fedmia.seeding import rng
+
+DECLARED = ("combined", "similarity")
+DRAWS = 200
+NUMBERS = ("auc", "auc_ci", "auc_ci_simultaneous", "null_auc", "null_ci", "null_n")
+
+
+def declared_attack(run: RunScores) -> ScoredAttack | None:
+    """The attack that clients are compared by, fixed before any score is seen: `combined`, else
+    `similarity`, else the first by image on a model not under attack, else the first by image."""
+    usable = [a for a in run.attacks if a.unit == "image" and len(a.scores_members)]
+    for name in DECLARED:
+        for attack in usable:
+            if attack.name == name:
+                return attack
+    return next((a for a in usable if not a.under_attack), usable[0] if usable else None)
+
+
+def mix_weights(mix: IntArray, labels: IntArray) -> FloatArray:
+    """(m,) weights that give `labels` the class shares of `mix`; they sum to 1.
+
+    Every image of a class weighs the same. A class that `labels` lacks gets nothing; all zero
+    where no class is shared.
+    """
+    weights = np.zeros(len(labels))
+    for label, count in zip(*np.unique(mix, return_counts=True), strict=True):
+        here = labels == label
+        if here.any():
+            weights[here] = count / here.sum()
+    total = weights.sum()
+    return weights / total if total > 0 else weights
+
+
+def weighted_auc(members: FloatArray, nonmembers: FloatArray, weights: FloatArray) -> float:
+    """AUC against non-members that carry `weights` (m,), which sum to 1; ties count half."""
+    order = np.argsort(nonmembers, kind="stable")
+    below = np.concatenate([[0.0], np.cumsum(weights[order])])
+    ranked = nonmembers[order]
+    left = below[np.searchsorted(ranked, members, side="left")]
+    right = below[np.searchsorted(ranked, members, side="right")]
+    return float(np.clip((left + right).mean() / 2, 0.0, 1.0))
+
+
+def effective_size(weights: FloatArray) -> float:
+    """Kish's effective number of weighted images: 1 / sum of squares, weights summing to 1."""
+    return float(1 / np.sum(weights**2))
+
+
+def null_band(
+    mix: IntArray, scores: FloatArray, labels: IntArray, generator: np.random.Generator
+) -> tuple[float, Interval, int] | None:
+    """(mean AUC, its 2.5 to 97.5 % band, posers a draw) of non-members who pose as members.
+
+    Each draw takes, class by class, as many non-members as `mix` holds and scores them against
+    the rest, weighted to the same mix. Where a class has too few, all counts shrink by one factor
+    so that at least half of every class stays behind, and classes left with none are dropped.
+    None where nobody is left to pose.
+    """
+    order = np.argsort(scores, kind="stable")  # sorted once, so that each draw sorts in one pass
+    scores, labels = scores[order], labels[order]
+    kinds, wanted = np.unique(mix, return_counts=True)
+    pools = [np.flatnonzero(labels == k) for k in kinds]
+    shrink = min([1.0, *(len(p) / 2 / w for p, w in zip(pools, wanted, strict=True))])
+    counts = np.floor(wanted * shrink + 1e-9).astype(int)
+    if counts.sum() == 0:
+        return None
+    values = np.empty(DRAWS)
+    for draw in range(DRAWS):
+        picked = [generator.choice(p, c, replace=False) for p, c in zip(pools, counts, strict=True)]
+        posing = np.concatenate(picked)
+        rest = np.ones(len(scores), dtype=bool)
+        rest[posing] = False
+        weights = mix_weights(labels[posing], labels[rest])
+        values[draw] = weighted_auc(scores[posing], scores[rest], weights)
+    low, high = np.quantile(values, [0.025, 0.975])
+    return float(values.mean()), (float(low), float(high)), int(counts.sum())
+
+
+def client_numbers(run: RunScores, attack: ScoredAttack | None, client: int) -> dict[str, Any]:
+    """AUC of one client's scored members, sizes and null, without the simultaneous interval."""
+    mine = run.member_client == client
+    row: dict[str, Any] = {
+        "n_members": int(mine.sum()),
+        "n_nonmembers_effective": None,
+        **dict.fromkeys(NUMBERS),
+        "attack": attack.name if attack else None,
+    }
+    if attack is None or not mine.any():
+        return row
+    # Members of a class that no scored non-member has cannot be compared with their like.
+    comparable = mine & np.isin(run.member_labels, run.nonmember_labels)
+    row["n_members"] = int(comparable.sum())
+    if not comparable.any():
+        return row
+    mix, scores = run.member_labels[comparable], attack.scores_nonmembers
+    weights = mix_weights(mix, run.nonmember_labels)
+    size = effective_size(weights)
+    value = weighted_auc(attack.scores_members[comparable], scores, weights)
+    row |= {"n_nonmembers_effective": size, "auc": value}
+    row["auc_ci"] = auc_interval(value, row["n_members"], size)
+    null = null_band(mix, scores, run.nonmember_labels, rng(run.seed, "client-null", int(client)))
+    if null is not None:
+        row["null_auc"], row["null_ci"], row["null_n"] = null
+    return row
+
+
+def client_rows(run: RunScores) -> list[dict[str, Any]]:
+    """The report's `clients`; simultaneous intervals hold over all clients together."""
+    attack = declared_attack(run)
+    rows = []
+    for client in run.clients:
+        defence = client.defence
+        rows.append(
+            {
+                "id": client.id,
+                "size": client.size,
+                "role": client.role,
+                "defence": None
+                if defence is None
+                else {
+                    "name": defence.name,
+                    "epsilon": None if defence.epsilon is None else dict(vars(defence.epsilon)),
+                    "metrics": dict(defence.metrics),
+                },
+                "classes": list(client.classes) or None,
+                **client_numbers(run, attack, client.id),
+            }
+        )
+    scored = [r for r in rows if r["auc"] is not None]
+    for row in scored:
+        row["auc_ci_simultaneous"] = auc_interval(
+            row["auc"], row["n_members"], row["n_nonmembers_effective"], LEVEL, len(scored)
+        )
+    return rows
+
+
+def ranking(rows: list[dict[str, Any]]) -> str | None:
+    """A sentence where simultaneous intervals of two clients separate, else None: no ranking."""
+    scored = sorted((r for r in rows if r["auc"] is not None), key=lambda r: -r["auc"])
+    parts = []
+    for row in scored:
+        low = row["auc_ci_simultaneous"][0]
+        under = [r for r in scored if r["auc_ci_simultaneous"][1] < low]
+        if under:
+            names = ", ".join(f"{r['id']} ({r['auc']:.2f})" for r in under)
+            parts.append(f"client {row['id']} ({row['auc']:.2f}) more than {names}")
+    if not parts:
+        return None
+    return f"By {scored[0]['attack']} AUC, leaks separate: " + "; ".join(parts) + "."

@@ -1,0 +1,158 @@
+"""From scores and truth to numbers with intervals. A higher score says member."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.stats import rankdata
+
+from fedmia.report.intervals import (
+    LEVEL,
+    Interval,
+    auc_interval,
+    clopper_pearson,
+    mover_mean,
+    precision_interval,
+    wilson,
+)
+from fedmia.report.scores import FloatArray, ScoredAttack
+
+FPR_TARGETS = ("0.001", "0.01", "0.1")
+
+
+def auc(members: FloatArray, nonmembers: FloatArray) -> float:
+    """Mann-Whitney AUC with mid-ranks: P(member > non-member) + P(equal) / 2.
+
+    Raises:
+        ValueError: no scores on one side.
+    """
+    n, m = len(members), len(nonmembers)
+    if n == 0 or m == 0:
+        raise ValueError(f"no AUC from {n} members and {m} non-members")
+    ranks = rankdata(np.concatenate([members, nonmembers]))
+    return float((ranks[:n].sum() - n * (n + 1) / 2) / (n * m))
+
+
+def roc(members: FloatArray, nonmembers: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """(FPR, TPR) for `score >= t`, t falling through the distinct scores, from (0, 0) to (1, 1)."""
+    cuts = np.unique(np.concatenate([members, nonmembers]))[::-1]
+    fpr = 1 - np.searchsorted(np.sort(nonmembers), cuts, side="left") / len(nonmembers)
+    tpr = 1 - np.searchsorted(np.sort(members), cuts, side="left") / len(members)
+    return np.concatenate([[0.0], fpr]), np.concatenate([[0.0], tpr])
+
+
+def best_threshold(members: FloatArray, nonmembers: FloatArray) -> float | None:
+    """Threshold of best balanced accuracy for `score > t`: a midpoint of neighbouring scores.
+
+    Of several equally good ones the middle one. None where a side is empty. Where all scores are
+    equal it is that score.
+    """
+    if len(members) == 0 or len(nonmembers) == 0:
+        return None
+    levels = np.unique(np.concatenate([members, nonmembers])).astype(np.float64)
+    if len(levels) == 1:
+        return float(levels[0])
+    cuts = levels[:-1] + np.diff(levels) / 2
+    # Whole numbers, so that ties are ties: m * n * (TPR - FPR).
+    hits = len(members) - np.searchsorted(np.sort(members), cuts, side="right")
+    alarms = len(nonmembers) - np.searchsorted(np.sort(nonmembers), cuts, side="right")
+    gain = hits * len(nonmembers) - alarms * len(members)
+    best = np.flatnonzero(gain == gain.max())
+    return float(cuts[best[(len(best) - 1) // 2]])
+
+
+def oracle_accuracy(members: FloatArray, nonmembers: FloatArray) -> float:
+    """Best balanced accuracy over all thresholds, chosen on the very images it is measured on."""
+    fpr, tpr = roc(members, nonmembers)
+    return float((1 + (tpr - fpr).max()) / 2)
+
+
+def tpr_at_fpr(
+    members: FloatArray, nonmembers: FloatArray, target: float
+) -> tuple[float, Interval, float] | None:
+    """(TPR, its interval, achieved FPR): the largest TPR whose empirical FPR is at most `target`.
+
+    Tied scores fall on one side together. The interval is Clopper-Pearson's at that threshold.
+    None where fewer than 1 / target non-members cannot resolve the target.
+    """
+    n, m = len(members), len(nonmembers)
+    if n == 0 or m * target < 1 - 1e-9:
+        return None
+    fpr, tpr = roc(members, nonmembers)
+    at = int(np.flatnonzero(fpr <= target + 1e-12)[-1])
+    hits = round(float(tpr[at]) * n)
+    return hits / n, clopper_pearson(hits, n), float(fpr[at])
+
+
+def at_threshold(
+    members: FloatArray, nonmembers: FloatArray, threshold: float | None
+) -> dict[str, Any]:
+    """Balanced accuracy, precision and recall of `score > threshold`, with 95 % intervals.
+
+    Accuracy is (TPR + TNR) / 2 and precision TPR / (TPR + FPR): as if both were equally many, so
+    that runs with other numbers of non-members compare. All null without a threshold; precision
+    null where no image was called a member.
+    """
+    names = ("accuracy", "precision", "recall")
+    empty: dict[str, Any] = {key: None for n in names for key in (n, f"{n}_ci")}
+    if threshold is None:
+        return empty
+    n, m = len(members), len(nonmembers)
+    hits, alarms = int((members > threshold).sum()), int((nonmembers > threshold).sum())
+    tpr, fpr = hits / n, alarms / m
+    recall_ci, tnr_ci = wilson(hits, n), wilson(m - alarms, m)
+    empty["accuracy"] = (tpr + 1 - fpr) / 2
+    empty["accuracy_ci"] = mover_mean(tpr, recall_ci, 1 - fpr, tnr_ci)
+    if hits + alarms:
+        empty["precision"] = tpr / (tpr + fpr)
+        empty["precision_ci"] = precision_interval(hits, n, alarms, m)
+    empty["recall"], empty["recall_ci"] = tpr, recall_ci
+    return empty
+
+
+def auc_numbers(members: FloatArray, nonmembers: FloatArray, family: int) -> dict[str, Any]:
+    """AUC, its 95 % and simultaneous intervals and both n; nulls where a side is empty."""
+    n, m = len(members), len(nonmembers)
+    sizes = {"n_members": n, "n_nonmembers": m}
+    if n == 0 or m == 0:
+        return {"auc": None, "auc_ci": None, "auc_ci_simultaneous": None, **sizes}
+    value = auc(members, nonmembers)
+    return {
+        "auc": value,
+        "auc_ci": auc_interval(value, n, m),
+        "auc_ci_simultaneous": auc_interval(value, n, m, LEVEL, family),
+        **sizes,
+    }
+
+
+def attack_row(attack: ScoredAttack, family: int) -> dict[str, Any]:
+    """One entry of the report's `attacks`. `family`: intervals that hold together.
+
+    The threshold is chosen on the attacker's known images only.
+    """
+    members, nonmembers = attack.scores_members, attack.scores_nonmembers
+    numbers = auc_numbers(members, nonmembers, family)
+    usable = numbers["auc"] is not None
+    threshold = best_threshold(attack.known_members, attack.known_nonmembers)
+    tpr: dict[str, Any] = {t: None for t in FPR_TARGETS}
+    tpr_ci, achieved = dict(tpr), dict(tpr)
+    for target in FPR_TARGETS if usable else ():
+        found = tpr_at_fpr(members, nonmembers, float(target))
+        if found is not None:
+            tpr[target], tpr_ci[target], achieved[target] = found
+    return {
+        "name": attack.name,
+        "paper": attack.paper,
+        "threat": {"access": attack.access, "vantage": attack.vantage},
+        "under_attack": attack.under_attack,
+        "unit": attack.unit,
+        **numbers,
+        **at_threshold(members, nonmembers, threshold if usable else None),
+        "tpr_at_fpr": tpr,
+        "tpr_at_fpr_ci": tpr_ci,
+        "fpr_achieved": achieved,
+        "queries": attack.queries,
+        "threshold": threshold,
+        "oracle_accuracy": oracle_accuracy(members, nonmembers) if usable else None,
+    }

@@ -1,0 +1,233 @@
+"""What the evaluation hands to the report: scores and truth together, plain arrays and types.
+
+The report is the only place that holds both. Nothing here knows the federation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedmia.defenses.base import Epsilon
+
+FloatArray = NDArray[np.floating[Any]]
+IntArray = NDArray[np.integer[Any]]
+
+
+def _none() -> FloatArray:
+    return np.zeros(0)
+
+
+@dataclass(frozen=True)
+class ScoredAttack:
+    """Scores of one attack on the evaluated images. A higher score says member.
+
+    Attributes:
+        name: the plugin's name; a batch reading of the same attack needs a name of its own.
+        paper: where it was published, or the empty string.
+        access: `black-box` or `white-box`.
+        vantage: `outsider`, `client` or `server`.
+        scores_members: (n,) in the order of `RunScores.member_ids` where `unit` is `image`.
+        scores_nonmembers: (m,) in the order of `RunScores.nonmember_ids` likewise.
+        known_members, known_nonmembers: (k,) scores of the attacker's known images under the
+            fitted attack; they choose the threshold and nothing else. Empty: no threshold.
+        under_attack: the scored model had already received a crafted update.
+        queries: images that the attack had embedded.
+        unit: `image`, or `batch` where one score stands for a batch of images.
+        features_members, features_nonmembers: (n, 3), (m, 3) for the scatter, or None.
+        feature_names: names of the three features.
+    """
+
+    name: str
+    paper: str
+    access: str
+    vantage: str
+    scores_members: FloatArray
+    scores_nonmembers: FloatArray
+    known_members: FloatArray = field(default_factory=_none)
+    known_nonmembers: FloatArray = field(default_factory=_none)
+    under_attack: bool = False
+    queries: int = 0
+    unit: str = "image"
+    features_members: FloatArray | None = None
+    features_nonmembers: FloatArray | None = None
+    feature_names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Accuracy in [0, 1] of a utility probe on `n` test images; None where it could not run."""
+
+    value: float | None
+    n: int
+
+
+@dataclass(frozen=True)
+class ClientDefence:
+    """The defence of one client: its name, its privacy statement and the metrics it returned."""
+
+    name: str
+    epsilon: Epsilon | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ClientInfo:
+    """One client. `size` counts the images it holds, `classes` the same by class, if known."""
+
+    id: int
+    size: int
+    role: str
+    defence: ClientDefence | None = None
+    classes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class RoundInfo:
+    """One round. AUCs (by attack, by layer) only at rounds whose snapshot was scored.
+
+    Attributes:
+        round: counts on over both phases.
+        phase: `pretrain` or `federated`.
+        under_attack: a crafted update has been averaged in by the end of this round.
+        loss: mean training loss of the honest clients, None where none trained.
+        knn: kNN accuracy in [0, 1] of the global encoder, None where it was not probed.
+        leakage: attack name -> AUC.
+        layers: layer name -> AUC of the internal attack on that layer alone.
+    """
+
+    round: int
+    phase: str
+    under_attack: bool
+    loss: float | None
+    knn: float | None = None
+    leakage: Mapping[str, float | None] = field(default_factory=dict)
+    layers: Mapping[str, float | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class AscentCurves:
+    """Losses of the evaluated images while the malicious client ascends on them.
+
+    Attributes:
+        rounds: (R,) federated rounds.
+        members, nonmembers: (R, n), (R, m) loss of each image under the aggregated model.
+        control_members, control_nonmembers: the same without ascent, or None.
+        before_members, before_nonmembers: (n,), (m,) losses before the first crafted update.
+        after_members, after_nonmembers: (n,), (m,) losses right after the local ascent.
+    """
+
+    rounds: IntArray
+    members: FloatArray
+    nonmembers: FloatArray
+    control_members: FloatArray | None = None
+    control_nonmembers: FloatArray | None = None
+    before_members: FloatArray | None = None
+    before_nonmembers: FloatArray | None = None
+    after_members: FloatArray | None = None
+    after_nonmembers: FloatArray | None = None
+
+
+@dataclass(frozen=True)
+class RunScores:
+    """All that a report is made of.
+
+    Attributes:
+        seed: root seed; the per-client null is drawn from it.
+        member_ids, nonmember_ids: (n,), (m,) ids of the scored images.
+        member_client: (n,) id of the client that holds each scored member.
+        member_labels, nonmember_labels: (n,), (m,) class of each.
+        attacks: the attacks listed, in the order declared.
+        controls: set name (`untrained`, `placebo`) -> the same attacks under that control. An
+            interval of theirs that excludes 0.5 voids the run.
+        pairs: (attack, control) on the same images; the control (`ascent-zero`) may well leak,
+            only the difference is judged.
+        pixels: scores (members, non-members) of a classifier that never sees a model.
+        utility, utility_untrained: `knn` and `linear` -> Probe.
+        pretrain: `none`, `federated`, `pooled` or `public`.
+        interrupted: last finished round where the user ended the run, else None.
+        split: sizes of the split; config, versions, hardware: passed through.
+        timing: seconds by part, the only wall clocks of the report.
+    """
+
+    seed: int
+    member_ids: IntArray
+    nonmember_ids: IntArray
+    member_client: IntArray
+    member_labels: IntArray
+    nonmember_labels: IntArray
+    attacks: Sequence[ScoredAttack] = ()
+    controls: Mapping[str, Sequence[ScoredAttack]] = field(default_factory=dict)
+    pairs: Sequence[tuple[ScoredAttack, ScoredAttack]] = ()
+    pixels: tuple[FloatArray, FloatArray] | None = None
+    utility: Mapping[str, Probe] = field(default_factory=dict)
+    utility_untrained: Mapping[str, Probe] = field(default_factory=dict)
+    clients: Sequence[ClientInfo] = ()
+    rounds: Sequence[RoundInfo] = ()
+    ascent: AscentCurves | None = None
+    pretrain: str = "none"
+    interrupted: int | None = None
+    notes: Sequence[str] = ()
+    split: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, Any] = field(default_factory=dict)
+    hardware: Mapping[str, Any] = field(default_factory=dict)
+    timing: Mapping[str, float] = field(default_factory=dict)
+
+
+def check(run: RunScores) -> None:
+    """Refuse scores that no number may be made of, so that a broken attack cannot pass in silence.
+
+    Raises:
+        ValueError: naming the attack: a score that is not finite, a wrong shape, two listed
+            attacks of one name, or scores that do not align with the images.
+    """
+    names = [a.name for a in run.attacks]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"attack '{name}' is listed {names.count(name)} times")
+    n, m = len(run.member_ids), len(run.nonmember_ids)
+    for what, array, size in (
+        ("member_client", run.member_client, n),
+        ("member_labels", run.member_labels, n),
+        ("nonmember_labels", run.nonmember_labels, m),
+    ):
+        if len(array) != size:
+            raise ValueError(f"{what} holds {len(array)} entries for {size} images")
+    for attack in run.attacks:
+        _check_attack(attack, f"attack '{attack.name}'", n, m)
+    for label, listed in run.controls.items():
+        for attack in listed:
+            # A placebo federation is scored on the same images, but need not score every one.
+            _check_attack(attack, f"{label} control of attack '{attack.name}'", None, None)
+    for attack, control in run.pairs:
+        _check_attack(attack, f"attack '{attack.name}'", n, m)
+        _check_attack(control, f"control '{control.name}' of attack '{attack.name}'", n, m)
+    if run.pixels is not None:
+        for side, array in zip(("members", "non-members"), run.pixels, strict=True):
+            _check_array(np.asarray(array), f"pixels: scores of {side}", None)
+
+
+def _check_attack(attack: ScoredAttack, where: str, n: int | None, m: int | None) -> None:
+    if attack.unit not in ("image", "batch"):
+        raise ValueError(f"{where}: unit must be image or batch, got '{attack.unit}'")
+    by_image = attack.unit == "image"
+    _check_array(attack.scores_members, f"{where}: scores of members", n if by_image else None)
+    _check_array(
+        attack.scores_nonmembers, f"{where}: scores of non-members", m if by_image else None
+    )
+    _check_array(attack.known_members, f"{where}: scores of known members", None)
+    _check_array(attack.known_nonmembers, f"{where}: scores of known non-members", None)
+
+
+def _check_array(array: FloatArray, where: str, size: int | None) -> None:
+    if array.ndim != 1 or (size is not None and len(array) != size):
+        expected = "(n,)" if size is None else f"({size},)"
+        raise ValueError(f"{where}: shape {array.shape}, expected {expected}")
+    bad = int(np.count_nonzero(~np.isfinite(array)))
+    if bad:
+        raise ValueError(f"{where}: {bad} of {len(array)} are not finite")
