@@ -17,8 +17,9 @@ def scores_csv(run: RunScores) -> str:
     non-members. Scores have 9 digits, which tell any two float32 apart.
     """
     attacks = [a for a in run.attacks if a.unit == "image"]
-    members = np.array([a.scores_members for a in attacks]).reshape(len(attacks), -1)
-    others = np.array([a.scores_nonmembers for a in attacks]).reshape(len(attacks), -1)
+    n, m = len(run.member_ids), len(run.nonmember_ids)
+    members = np.array([a.scores_members for a in attacks]).reshape(len(attacks), n)
+    others = np.array([a.scores_nonmembers for a in attacks]).reshape(len(attacks), m)
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(["image", "truth", "client", "label", *(a.name for a in attacks)])

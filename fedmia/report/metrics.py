@@ -37,8 +37,9 @@ def auc(members: FloatArray, nonmembers: FloatArray) -> float:
 def roc(members: FloatArray, nonmembers: FloatArray) -> tuple[FloatArray, FloatArray]:
     """(FPR, TPR) for `score >= t`, t falling through the distinct scores, from (0, 0) to (1, 1)."""
     cuts = np.unique(np.concatenate([members, nonmembers]))[::-1]
-    fpr = 1 - np.searchsorted(np.sort(nonmembers), cuts, side="left") / len(nonmembers)
-    tpr = 1 - np.searchsorted(np.sort(members), cuts, side="left") / len(members)
+    n, m = len(members), len(nonmembers)
+    tpr = (n - np.searchsorted(np.sort(members), cuts, side="left")) / n
+    fpr = (m - np.searchsorted(np.sort(nonmembers), cuts, side="left")) / m
     return np.concatenate([[0.0], fpr]), np.concatenate([[0.0], tpr])
 
 
@@ -131,7 +132,9 @@ def attack_row(attack: ScoredAttack, family: int) -> dict[str, Any]:
 
     The threshold is chosen on the attacker's known images only.
     """
-    members, nonmembers = attack.scores_members, attack.scores_nonmembers
+    # float64 first: a midpoint between neighbouring float32 scores is not a float32.
+    members = attack.scores_members.astype(np.float64)
+    nonmembers = attack.scores_nonmembers.astype(np.float64)
     numbers = auc_numbers(members, nonmembers, family)
     usable = numbers["auc"] is not None
     threshold = best_threshold(attack.known_members, attack.known_nonmembers)

@@ -191,13 +191,13 @@ def check(run: RunScores) -> None:
         if names.count(name) > 1:
             raise ValueError(f"attack '{name}' is listed {names.count(name)} times")
     n, m = len(run.member_ids), len(run.nonmember_ids)
-    for what, array, size in (
-        ("member_client", run.member_client, n),
-        ("member_labels", run.member_labels, n),
-        ("nonmember_labels", run.nonmember_labels, m),
+    for what, held, size in (
+        ("member_client", len(run.member_client), n),
+        ("member_labels", len(run.member_labels), n),
+        ("nonmember_labels", len(run.nonmember_labels), m),
     ):
-        if len(array) != size:
-            raise ValueError(f"{what} holds {len(array)} entries for {size} images")
+        if held != size:
+            raise ValueError(f"{what} holds {held} entries for {size} images")
     for attack in run.attacks:
         _check_attack(attack, f"attack '{attack.name}'", n, m)
     for label, listed in run.controls.items():

@@ -1,0 +1,145 @@
+"""report.json: strict, complete, the same twice, and no broken attack in silence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedmia.report.build import build_report, family_size
+from fedmia.report.csvfile import scores_csv
+from fedmia.report.scores import Probe, RoundInfo, RunScores, ScoredAttack
+from fedmia.report.seeds import seeds_summary
+
+Make = Callable[..., RunScores]
+
+
+def test_build_report__strict_json_twice_the_same(make_run: Make) -> None:
+    first, second = build_report(make_run()), build_report(make_run())
+    text = json.dumps(first, allow_nan=False)
+    assert text == json.dumps(second, allow_nan=False)
+    assert json.loads(text) == first
+    assert list(first)[-1] == "timing"
+
+
+def test_build_report__holds_what_users_scripts_read(run: RunScores) -> None:
+    report = build_report(run)
+    row = report["attacks"][0]
+    keys = (
+        "name paper threat under_attack unit auc auc_ci auc_ci_simultaneous accuracy accuracy_ci "
+        "precision precision_ci recall recall_ci tpr_at_fpr tpr_at_fpr_ci n_members n_nonmembers "
+        "queries threshold oracle_accuracy"
+    )
+    for key in keys.split():
+        assert key in row
+    assert set(row["tpr_at_fpr"]) == {"0.001", "0.01", "0.1"}
+    assert row["tpr_at_fpr"]["0.001"] is None and row["tpr_at_fpr"]["0.01"] is not None
+    assert [r["name"] for r in report["controls"]["untrained"]] == [a.name for a in run.attacks]
+    assert set(report["controls"]["pixels"]) >= {"auc", "auc_ci", "auc_ci_simultaneous"}
+    assert report["utility"]["knn"] == 0.81 and report["utility"]["untrained"]["knn"] == 0.62
+    assert report["clients"][0]["defence"]["epsilon"]["standing"] == "heuristic"
+    assert any("one model" in note for note in report["notes"])
+
+
+def test_family__counts_attacks_controls_pairs_and_pixels(run: RunScores) -> None:
+    assert family_size(run) == 5 + 5 + 1 + 1 + 1
+    report = build_report(run)
+    assert report["family"]["intervals"] == 13
+    controls = report["controls"]
+    rows = report["attacks"] + controls["untrained"] + controls["placebo"] + [controls["pixels"]]
+    widths = [np.diff(r["auc_ci_simultaneous"])[0] for r in rows]
+    assert report["family"]["widest"] == pytest.approx(max(widths), abs=2e-6)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_build_report__a_broken_attack_is_named(run: RunScores, bad: float) -> None:
+    broken = run.attacks[2].scores_members.copy()
+    broken[4] = bad
+    attacks = list(run.attacks)
+    attacks[2] = replace(attacks[2], scores_members=broken)
+    with pytest.raises(ValueError, match=r"attack 'internal': scores of members: 1 of 112"):
+        build_report(replace(run, attacks=attacks))
+
+
+def test_build_report__a_broken_control_is_named(run: RunScores) -> None:
+    control = replace(run.controls["placebo"][0], scores_nonmembers=np.full(500, np.nan))
+    with pytest.raises(ValueError, match="placebo control of attack 'ascent'"):
+        build_report(replace(run, controls={"placebo": [control]}))
+
+
+def test_build_report__misaligned_scores_and_twins_are_refused(run: RunScores) -> None:
+    short = replace(run.attacks[0], scores_members=np.zeros(7))
+    with pytest.raises(ValueError, match="'similarity'.*expected \\(112,\\)"):
+        build_report(replace(run, attacks=[short]))
+    with pytest.raises(ValueError, match="listed 2 times"):
+        build_report(replace(run, attacks=[run.attacks[0]] * 2))
+
+
+def test_build_report__empty_run(run: RunScores) -> None:
+    report = build_report(
+        replace(run, attacks=[], controls={}, pairs=[], pixels=None, ascent=None, clients=[])
+    )
+    assert report["attacks"] == [] and report["verdict_code"] == "not-established"
+    assert report["controls"] == {"untrained": [], "pixels": None}
+    assert report["family"]["widest"] is None
+
+
+def test_build_report__one_sided_control_is_null_and_noted(run: RunScores) -> None:
+    half = replace(run.controls["placebo"][0], scores_members=np.zeros(0))
+    report = build_report(replace(run, controls={"placebo": [half]}))
+    row = report["controls"]["placebo"][0]
+    assert row["auc"] is None and row["accuracy"] is None and row["oracle_accuracy"] is None
+    assert any(n.startswith("ascent (placebo control): no scores") for n in report["notes"])
+    assert report["verdict_code"] == "leaks"
+
+
+def test_build_report__constant_scores_are_noted(
+    run: RunScores, scored: Callable[..., ScoredAttack]
+) -> None:
+    flat = replace(run.attacks[0], scores_members=np.ones(112), scores_nonmembers=np.ones(500))
+    report = build_report(replace(run, attacks=[flat]))
+    assert report["attacks"][0]["auc"] == 0.5
+    assert any("every score is the same" in n for n in report["notes"])
+
+
+def test_build_report__not_finite_loss_and_missing_probe_are_null(run: RunScores) -> None:
+    rounds = [RoundInfo(0, "federated", False, float("nan"))]
+    report = build_report(replace(run, rounds=rounds, utility={"knn": Probe(None, 0)}))
+    assert report["rounds"][0]["loss"] is None
+    assert report["utility"]["knn"] is None and report["utility"]["linear_ci"] is None
+
+
+def test_build_report__tiny_threshold_survives_rounding(run: RunScores) -> None:
+    small = replace(
+        run.attacks[0],
+        known_members=run.attacks[0].known_members * 1e-9,
+        known_nonmembers=run.attacks[0].known_nonmembers * 1e-9,
+    )
+    threshold = build_report(replace(run, attacks=[small]))["attacks"][0]["threshold"]
+    assert threshold != 0 and abs(threshold) < 1e-8
+
+
+def test_scores_csv__one_line_an_image(run: RunScores) -> None:
+    lines = scores_csv(run).splitlines()
+    assert lines[0] == "image,truth,client,label,similarity,combined,internal,ascent"
+    assert len(lines) == 1 + 112 + 500
+    first, last = lines[1].split(","), lines[-1].split(",")
+    assert first[:3] == ["0", "1", "0"] and last[:3] == ["611", "0", ""]
+    assert float(first[4]) == pytest.approx(run.attacks[0].scores_members[0], rel=1e-8)
+    assert scores_csv(replace(run, attacks=[])).splitlines()[0] == "image,truth,client,label"
+
+
+def test_seeds_summary__spread_over_models(make_run: Make) -> None:
+    reports = [build_report(make_run(seed=s)) for s in (0, 20, 40)]
+    summary = seeds_summary(reports)
+    aucs = [r["attacks"][0]["auc"] for r in reports]
+    row = summary["attacks"][0]
+    assert summary["models"] == 3 and row["name"] == "similarity"
+    assert row["auc_mean"] == pytest.approx(np.mean(aucs), abs=1e-6)
+    assert row["auc_sd"] == pytest.approx(np.std(aucs, ddof=1), abs=1e-6)
+    assert (row["auc_min"], row["auc_max"]) == (min(aucs), max(aucs))
+    assert summary["leaks"] == sum(r["verdict_code"] == "leaks" for r in reports)
+    assert seeds_summary(reports[:1])["attacks"][0]["auc_sd"] is None

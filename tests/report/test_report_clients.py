@@ -1,0 +1,120 @@
+"""By-client leakage: classes held equal, the null, and no ranking without separation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedmia.report.clients import (
+    client_rows,
+    declared_attack,
+    effective_size,
+    mix_weights,
+    null_band,
+    ranking,
+    weighted_auc,
+)
+from fedmia.report.metrics import auc
+from fedmia.report.scores import ClientInfo, RunScores, ScoredAttack
+
+
+def test_mix_weights__give_the_clients_class_shares() -> None:
+    labels = np.array([0, 0, 0, 0, 1, 1, 2])
+    weights = mix_weights(np.array([0, 1, 1, 1]), labels)
+    np.testing.assert_allclose(weights, [1 / 16] * 4 + [3 / 8] * 2 + [0])
+    assert effective_size(np.full(8, 1 / 8)) == pytest.approx(8)
+    assert mix_weights(np.array([5]), labels).sum() == 0
+
+
+def test_weighted_auc__matches_the_double_loop_and_the_plain_auc() -> None:
+    generator = np.random.default_rng(0)
+    members, others = generator.integers(0, 6, 11) * 1.0, generator.integers(0, 6, 17) * 1.0
+    weights = generator.dirichlet(np.ones(17))
+    loop = 0.0
+    for a in members:
+        for b, w in zip(others, weights, strict=True):
+            loop += w * ((a > b) + 0.5 * (a == b)) / len(members)
+    assert weighted_auc(members, others, weights) == pytest.approx(loop)
+    even = weighted_auc(members, others, np.full(17, 1 / 17))
+    assert even == pytest.approx(auc(members, others))
+
+
+def class_run(run: RunScores, scored: Callable[..., ScoredAttack], leak: float = 0.0) -> RunScores:
+    """Scores that tell class and, by `leak`, membership; client i holds class i alone."""
+    generator = np.random.default_rng(5)
+    owner = np.arange(len(run.member_ids)) % 9
+    others = np.arange(len(run.nonmember_ids)) % 10
+    attack = replace(
+        scored("similarity", 0.5, len(owner), len(others), 0),
+        scores_members=owner + leak * (owner == 3) + generator.normal(0, 1, len(owner)),
+        scores_nonmembers=others + generator.normal(0, 1, len(others)),
+    )
+    clients = [ClientInfo(i, 16, "honest") for i in range(9)]
+    return replace(
+        run,
+        attacks=[attack],
+        controls={},
+        pairs=[],
+        member_client=owner,
+        member_labels=owner,
+        nonmember_labels=others,
+        clients=clients,
+    )
+
+
+def test_client_rows__a_score_of_class_does_not_look_like_leakage(
+    run: RunScores, scored: Callable[..., ScoredAttack]
+) -> None:
+    by_class = class_run(run, scored)
+    attack = by_class.attacks[0]
+    naive = auc(attack.scores_members[by_class.member_client == 0], attack.scores_nonmembers)
+    assert naive < 0.15
+    rows = client_rows(by_class)
+    assert ranking(rows) is None
+    for row in rows:
+        low, high = row["auc_ci_simultaneous"]
+        assert low < 0.5 < high
+        assert row["null_auc"] == pytest.approx(0.5, abs=0.05)
+        assert row["null_ci"][0] < 0.5 < row["null_ci"][1]
+        assert row["null_n"] == row["n_members"] and row["attack"] == "similarity"
+
+
+def test_ranking__speaks_where_intervals_separate(
+    run: RunScores, scored: Callable[..., ScoredAttack]
+) -> None:
+    rows = client_rows(class_run(run, scored, leak=8.0))
+    said = ranking(rows)
+    assert said is not None and "client 3 (1.00) more than" in said
+    assert said.count("client ") == 1
+
+
+def test_client_rows__a_client_without_scored_members_has_nulls(run: RunScores) -> None:
+    row = client_rows(run)[9]
+    assert row["role"] == "active" and row["n_members"] == 0
+    assert row["auc"] is None and row["null_auc"] is None and row["auc_ci_simultaneous"] is None
+
+
+def test_client_rows__without_attacks_are_null(run: RunScores) -> None:
+    rows = client_rows(replace(run, attacks=[]))
+    assert len(rows) == 10 and all(r["auc"] is None and r["attack"] is None for r in rows)
+
+
+def test_null_band__shrinks_where_a_class_has_too_few() -> None:
+    generator = np.random.default_rng(0)
+    labels = np.repeat([0, 1], 10)
+    found = null_band(np.repeat([0, 1], [20, 1]), generator.normal(size=20), labels, generator)
+    assert found is not None and found[2] == 5
+    assert null_band(np.zeros(4, int), np.zeros(1), np.zeros(1, int), generator) is None
+
+
+def test_declared_attack__is_fixed_before_scores_are_seen(run: RunScores) -> None:
+    chosen = declared_attack(run)
+    assert chosen is not None and chosen.name == "combined"
+    rest = [a for a in run.attacks if a.name not in ("combined", "similarity")]
+    later = declared_attack(replace(run, attacks=rest[::-1]))
+    assert later is not None and later.name == "internal"
+    last = declared_attack(replace(run, attacks=[a for a in rest if a.under_attack][::-1]))
+    assert last is not None and last.name == "ascent"

@@ -1,0 +1,93 @@
+"""Paired differences: DeLong's parts, known answers and coverage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedmia.report.metrics import auc
+from fedmia.report.paired import auc_correlation, difference_interval, paired_row, placements
+from fedmia.report.scores import ScoredAttack
+
+Make = Callable[..., ScoredAttack]
+
+
+def test_placements__match_the_double_loop() -> None:
+    generator = np.random.default_rng(0)
+    members, others = generator.integers(0, 5, 7) * 1.0, generator.integers(0, 5, 9) * 1.0
+    psi = np.array([[(a > b) + 0.5 * (a == b) for b in others] for a in members])
+    below, above = placements(members, others)
+    np.testing.assert_allclose(below, psi.mean(1))
+    np.testing.assert_allclose(above, psi.mean(0))
+    assert below.mean() == pytest.approx(auc(members, others))
+
+
+def test_auc_correlation__itself_one_reversed_minus_one_constant_zero(scored: Make) -> None:
+    attack = scored("ascent", 0.7, 40, 60, 0)
+    turned = replace(
+        attack,
+        scores_members=-attack.scores_members,
+        scores_nonmembers=-attack.scores_nonmembers,
+    )
+    flat = replace(attack, scores_members=np.zeros(40), scores_nonmembers=np.zeros(60))
+    assert auc_correlation(attack, attack) == pytest.approx(1.0)
+    assert auc_correlation(attack, turned) == pytest.approx(-1.0)
+    assert auc_correlation(attack, flat) == 0.0
+
+
+def test_paired_row__an_attack_adds_nothing_over_itself(scored: Make) -> None:
+    attack = scored("ascent", 0.7, 40, 60, 0)
+    row = paired_row(attack, replace(attack, name="ascent-zero"), 5)
+    assert row["difference"] == 0 and row["ci"] == pytest.approx((0, 0), abs=0.02)
+    assert "adds nothing measurable over the same rounds without ascent" in row["statement"]
+
+
+def test_paired_row__says_adds_and_tells_less(scored: Make) -> None:
+    strong, weak = scored("ascent", 0.9, 150, 300, 0), scored("ascent-zero", 0.5, 150, 300, 1)
+    assert paired_row(strong, weak, 5)["statement"].startswith("ascent adds +0.")
+    turned = paired_row(weak, replace(strong, name="other"), 5)
+    assert turned["statement"].startswith("ascent-zero tells less than other: -0.")
+
+
+def test_paired_row__statement_rests_on_the_simultaneous_interval(scored: Make) -> None:
+    attack, zero = scored("ascent", 0.62, 100, 300, 4), scored("ascent-zero", 0.5, 100, 300, 5)
+    row = paired_row(attack, zero, 10_000)
+    assert row["ci"][0] > 0 > row["ci_simultaneous"][0]
+    assert "nothing measurable" in row["statement"]
+
+
+def test_paired_row__refuses_other_images(scored: Make) -> None:
+    with pytest.raises(ValueError, match="ascent-zero"):
+        paired_row(scored("ascent", 0.7, 40, 60, 0), scored("ascent-zero", 0.5, 39, 60, 1), 1)
+
+
+@pytest.mark.parametrize("gap", [0.0, 0.8])
+def test_difference_interval__covers_the_true_difference(scored: Make, gap: float) -> None:
+    generator = np.random.default_rng(11)
+    base = scored("ascent", 0.5, 30, 60, 0)
+    draws, widths = [], []
+    large = generator.normal(size=(2, 200_000)), generator.normal(size=(2, 200_000))
+
+    def pair(members: np.ndarray, others: np.ndarray) -> tuple[ScoredAttack, ScoredAttack]:
+        # Two readings of a shared signal, correlated 0.8 by image.
+        mix = np.array([[1.0, 0.0], [0.8, 0.6]])
+        shifts = np.array([[0.5 + gap], [0.5]])
+        m, o = mix @ members + shifts, mix @ others
+        one = replace(base, scores_members=m[0], scores_nonmembers=o[0])
+        return one, replace(base, scores_members=m[1], scores_nonmembers=o[1])
+
+    one, two = pair(*large)
+    truth = auc(one.scores_members, one.scores_nonmembers) - auc(
+        two.scores_members, two.scores_nonmembers
+    )
+    for _ in range(600):
+        one, two = pair(generator.normal(size=(2, 30)), generator.normal(size=(2, 60)))
+        low, high = difference_interval(one, two)
+        draws.append(low <= truth <= high)
+        widths.append(high - low)
+    assert 0.925 <= np.mean(draws) <= 0.99
+    # Without the pairing an interval this size would be about 0.33 wide.
+    assert np.mean(widths) < 0.25

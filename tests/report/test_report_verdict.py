@@ -1,0 +1,85 @@
+"""The verdict: order of judgements, and the simultaneous interval decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from fedmia.report.build import build_report
+from fedmia.report.scores import RunScores, ScoredAttack
+
+Scored = Callable[..., ScoredAttack]
+
+
+def judge(run: RunScores) -> tuple[str, str]:
+    report = build_report(run)
+    assert report["verdict"].count(". ") == 0 and report["verdict"].endswith(".")
+    return report["verdict"], report["verdict_code"]
+
+
+def test_verdict__leaks_names_the_strongest_image_attack(run: RunScores) -> None:
+    said, code = judge(run)
+    assert code == "leaks"
+    assert said.startswith("The encoder leaks membership: combined tells members")
+    assert "112 members, 500 non-members" in said
+    assert "adds nothing measurable over the same rounds without ascent" in said
+
+
+def test_verdict__a_batch_result_is_named_as_such(run: RunScores, scored: Scored) -> None:
+    batch = scored("ascent-batch", 0.97, 20, 80, 1, unit="batch", under_attack=True)
+    nothing = scored("internal", 0.5, 112, 500, 2)
+    said, code = judge(replace(run, attacks=[nothing, batch], controls={}, pairs=[]))
+    assert code == "leaks" and "(batches, not images)" in said and "under attack" in said
+
+
+def test_verdict__not_established_says_how_far_it_reaches(run: RunScores, scored: Scored) -> None:
+    one = [scored("similarity", 0.5, 112, 500, 1)]
+    said, code = judge(replace(run, attacks=one, controls={}, pairs=[]))
+    assert code == "not-established" and "similarity has AUC 0.5" in said
+    two = [*one, scored("internal", 0.5, 112, 500, 9)]
+    said, code = judge(replace(run, attacks=two, controls={}, pairs=[]))
+    assert code == "not-established" and "2 attacks" in said
+
+
+def test_verdict__a_plain_interval_over_half_is_not_enough(run: RunScores, scored: Scored) -> None:
+    weak = scored("similarity", 0.6, 112, 500, 3)
+    controls = {"untrained": [scored(f"a{i}", 0.5, 112, 500, 60 + i) for i in range(40)]}
+    crowded = replace(run, attacks=[weak], controls=controls, pairs=[])
+    row = build_report(crowded)["attacks"][0]
+    assert row["auc_ci"][0] > 0.5 > row["auc_ci_simultaneous"][0]
+    assert judge(crowded)[1] == "not-established"
+
+
+def test_verdict__pixels_come_first(run: RunScores, scored: Scored) -> None:
+    shifted = scored("pixels", 0.7, 112, 500, 1)
+    pixels = (shifted.scores_members, shifted.scores_nonmembers)
+    leaky = {"untrained": [scored("similarity", 0.8, 112, 500, 2)]}
+    said, code = judge(replace(run, pixels=pixels, controls=leaky))
+    assert code == "shift"
+    assert said.startswith("Shift between the sets; leakage not established: ")
+
+
+def test_verdict__a_failed_control_is_named_on_either_side(run: RunScores, scored: Scored) -> None:
+    for auc in (0.75, 0.25):
+        controls = {"untrained": [scored("similarity", auc, 112, 500, 2)]}
+        said, code = judge(replace(run, controls=controls))
+        assert code == "control-failed"
+        assert "similarity under the untrained control" in said
+
+
+def test_verdict__reversed_attack_is_told(run: RunScores, scored: Scored) -> None:
+    turned = scored("internal", 0.2, 112, 500, 2)
+    said, code = judge(replace(run, attacks=[turned], controls={}, pairs=[]))
+    assert code == "not-established" and "internal is reversed" in said
+
+
+def test_verdict__pooled_and_interrupted_are_told(run: RunScores) -> None:
+    said, code = judge(replace(run, pretrain="pooled", interrupted=12))
+    assert code == "leaks"
+    assert "the server had seen all private images" in said
+    assert said.endswith("the run was interrupted after round 12.")
+
+
+def test_verdict__no_attack(run: RunScores) -> None:
+    said, code = judge(replace(run, attacks=[], controls={}, pairs=[]))
+    assert (said, code) == ("No leakage established: no attack was scored.", "not-established")
