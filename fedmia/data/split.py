@@ -7,17 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from fedmia.data._sizes import MOST_NONMEMBERS, MOST_TEST, check_clients, role_sizes
 from fedmia.data.images import ImageSet, IntArray, digests
 from fedmia.errors import InputError
 from fedmia.options import Options, option
 from fedmia.partitions.base import Partition
 from fedmia.seeding import rng
-
-# Upper bounds of the sizes that are chosen automatically.
-MOST_NONMEMBERS = 2000
-MOST_TEST = 1000
-# Fewest scored images a side, and fewest probe images: below these no number can be computed.
-FEWEST = 2
 
 
 @dataclass(frozen=True)
@@ -126,17 +121,6 @@ class Split:
         }
 
 
-@dataclass(frozen=True)
-class _Sizes:
-    """Images of each role; their sum is at most the number of distinct images."""
-
-    members: int
-    nonmembers: int
-    test: int
-    public: int
-    reserve: int
-
-
 def make_split(
     data: ImageSet,
     options: SplitOptions,
@@ -165,10 +149,10 @@ def make_split(
         InputError: too few images (with the arithmetic), fewer than 2 for a client, no honest
             client, or so many known members that none is left to score.
     """
-    _check(options, clients, malicious)
+    check_clients(options, clients, malicious)
     honest = clients - malicious
     pool = _distinct(data)
-    sizes = _sizes(options, clients, malicious, placebo, len(pool), data.name)
+    sizes = role_sizes(options, clients, malicious, placebo, len(pool), data.name)
     order = rng(seed, "split").permutation(pool)
     ends = np.cumsum([sizes.members, sizes.nonmembers, sizes.test, sizes.public, sizes.reserve])
     members, nonmembers, test, public, reserve = np.split(order, ends)[:5]
@@ -215,68 +199,12 @@ def who_holds_what(split: Split, labels: IntArray, classes: int) -> list[dict[st
     ]
 
 
-def _check(options: SplitOptions, clients: int, malicious: int) -> None:
-    if clients < 1:
-        raise InputError(f"clients must be >= 1, got {clients}")
-    if malicious < 0:
-        raise InputError(f"malicious must be >= 0, got {malicious}")
-    honest = clients - malicious
-    if honest < 1:
-        raise InputError(
-            f"{malicious} malicious of {clients} clients leaves no honest client "
-            f"(malicious must be < clients)"
-        )
-    if options.members < 2 * honest:
-        raise InputError(
-            f"split.members {options.members} gives {honest} honest clients fewer than 2 images "
-            f"each (at least {2 * honest} needed)"
-        )
-    # One member of each client must stay scored, so that each client can be judged.
-    most = options.members - honest
-    if options.known > most:
-        raise InputError(
-            f"split.known {options.known} of {options.members} members leaves too few to score "
-            f"(at most {most}: one stays scored for each of {honest} honest clients)"
-        )
-    if options.nonmembers is not None and options.nonmembers < options.known + FEWEST:
-        raise InputError(
-            f"split.nonmembers {options.nonmembers} must be at least {FEWEST} more than "
-            f"split.known {options.known}"
-        )
-
-
 def _distinct(data: ImageSet) -> IntArray:
     """Indices of the first of each group of byte-equal images, ascending."""
     first: dict[bytes, int] = {}
     for index, digest in enumerate(digests(data.images)):
         first.setdefault(digest, index)
     return np.fromiter(first.values(), np.int64, len(first))
-
-
-def _sizes(
-    options: SplitOptions, clients: int, malicious: int, placebo: bool, distinct: int, name: str
-) -> _Sizes:
-    """Fixed sizes as asked; of what they leave, at most a quarter to test, then non-members."""
-    honest = clients - malicious
-    reserve = round(options.members * (clients if placebo else malicious) / honest)
-    least_test = FEWEST if options.test is None else options.test
-    least_out = options.known + FEWEST if options.nonmembers is None else options.nonmembers
-    fixed = options.members + reserve + options.public
-    needed = fixed + least_out + least_test
-    if needed > distinct:
-        raise InputError(
-            f"{options.members} members + {reserve} reserve + {least_out} non-members + "
-            f"{least_test} test + {options.public} public = {needed} images needed, {name} has "
-            f"{distinct} distinct"
-        )
-    left = distinct - fixed
-    test, nonmembers = options.test, options.nonmembers
-    if test is None:
-        share = left // 4 if nonmembers is None else left - nonmembers
-        test = max(least_test, min(MOST_TEST, share, left - least_out))
-    if nonmembers is None:
-        nonmembers = min(max(MOST_NONMEMBERS, least_out), left - test)
-    return _Sizes(options.members, nonmembers, test, options.public, reserve)
 
 
 def _deal(

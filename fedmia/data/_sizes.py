@@ -1,0 +1,102 @@
+"""How many images play each role: what is asked, what is left, and the refusal of too few."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fedmia.errors import InputError
+
+if TYPE_CHECKING:
+    from fedmia.data.split import SplitOptions
+
+# Upper bounds of the sizes that are chosen automatically.
+MOST_NONMEMBERS = 2000
+MOST_TEST = 1000
+# Fewest scored non-members, and fewest probe images: below these no number can be computed.
+FEWEST = 2
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Images of each role; their sum is at most the number of distinct images."""
+
+    members: int
+    nonmembers: int
+    test: int
+    public: int
+    reserve: int
+
+
+def check_clients(options: SplitOptions, clients: int, malicious: int) -> None:
+    """Refuse numbers of clients and sizes that cannot go together, whatever the data.
+
+    Raises:
+        InputError: no honest client, fewer than 2 members for each, or so many known images that
+            none stays to be scored.
+    """
+    if clients < 1:
+        raise InputError(f"clients must be >= 1, got {clients}")
+    if malicious < 0:
+        raise InputError(f"malicious must be >= 0, got {malicious}")
+    honest = clients - malicious
+    if honest < 1:
+        raise InputError(
+            f"{malicious} malicious of {clients} clients leaves no honest client "
+            f"(malicious must be < clients)"
+        )
+    if options.members < 2 * honest:
+        raise InputError(
+            f"split.members {options.members} gives {honest} honest clients fewer than 2 images "
+            f"each (at least {2 * honest} needed)"
+        )
+    # One member of each client must stay scored, so that each client can be judged.
+    most = options.members - honest
+    if options.known > most:
+        raise InputError(
+            f"split.known {options.known} of {options.members} members leaves too few to score "
+            f"(at most {most}: one stays scored for each of {honest} honest clients)"
+        )
+    if options.nonmembers is not None and options.nonmembers < options.known + FEWEST:
+        raise InputError(
+            f"split.nonmembers {options.nonmembers} must be at least {FEWEST} more than "
+            f"split.known {options.known}"
+        )
+
+
+def role_sizes(
+    options: SplitOptions, clients: int, malicious: int, placebo: bool, distinct: int, name: str
+) -> Sizes:
+    """Fixed sizes as asked; of what they leave, at most a quarter to test, then non-members.
+
+    Args:
+        options: the sizes asked for.
+        clients: number of clients, malicious ones included.
+        malicious: how many of them attack.
+        placebo: whether honest clients also get a reserve part.
+        distinct: how many images there are to share out.
+        name: the data source, for the error.
+
+    Raises:
+        InputError: too few images; the message holds the sum.
+    """
+    honest = clients - malicious
+    reserve = round(options.members * (clients if placebo else malicious) / honest)
+    least_test = FEWEST if options.test is None else options.test
+    least_out = options.known + FEWEST if options.nonmembers is None else options.nonmembers
+    fixed = options.members + reserve + options.public
+    needed = fixed + least_out + least_test
+    if needed > distinct:
+        raise InputError(
+            f"{options.members} members + {reserve} reserve + {least_out} non-members + "
+            f"{least_test} test + {options.public} public = {needed} images needed, {name} has "
+            f"{distinct} distinct"
+        )
+    left = distinct - fixed
+    test, nonmembers = options.test, options.nonmembers
+    if test is None:
+        share = left // 4 if nonmembers is None else left - nonmembers
+        test = max(least_test, min(MOST_TEST, share, left - least_out))
+    if nonmembers is None:
+        nonmembers = min(max(MOST_NONMEMBERS, least_out), left - test)
+    return Sizes(options.members, nonmembers, test, options.public, reserve)

@@ -1,0 +1,38 @@
+"""CIFAR-100: 50,000 training and 10,000 test colour images of 100 classes, 32x32."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from fedmia.data._torchvision import SUBSETS, read
+from fedmia.data.base import Dataset, Request
+from fedmia.data.images import ImageSet
+from fedmia.options import option
+
+
+@dataclass(frozen=True)
+class Cifar100(Dataset):
+    """CIFAR-100: 50,000 training and 10,000 test colour images of 100 classes, 32x32."""
+
+    paper: ClassVar[str] = (
+        "Krizhevsky, 'Learning Multiple Layers of Features from Tiny Images', 2009"
+    )
+    mean: ClassVar[tuple[float, ...]] = (0.5071, 0.4865, 0.4409)
+    std: ClassVar[tuple[float, ...]] = (0.2673, 0.2564, 0.2762)
+
+    subset: str = option("train", "which images", choices=SUBSETS)
+
+    def load(self, request: Request) -> ImageSet:
+        """The images of the subset, from the data folder or downloaded into it.
+
+        Raises:
+            InputError: the files are absent or corrupt and cannot be downloaded.
+        """
+        return read("cifar100", self.subset, request, _open, "cifar-100-python")
+
+
+def _open(root: str, part: str, download: bool) -> Any:
+    from torchvision.datasets import CIFAR100  # slow to import, and `--list` has no use for it
+
+    return CIFAR100(root, train=part == "train", download=download)

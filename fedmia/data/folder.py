@@ -1,0 +1,80 @@
+"""A folder of image files, one subfolder a class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from fedmia.data._decode import Gallery
+from fedmia.data._source import folder_path
+from fedmia.data.base import Dataset, Request
+from fedmia.data.images import ImageSet
+from fedmia.errors import InputError
+
+SUFFIXES = frozenset(
+    (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+)
+
+
+@dataclass(frozen=True)
+class Folder(Dataset):
+    """A folder of image files, one subfolder a class: `folder:PATH`."""
+
+    takes_path: ClassVar[bool] = True
+
+    def load(self, request: Request) -> ImageSet:
+        """The images under each subfolder, in order of their paths; classes in order of names.
+
+        Images that lie directly in the folder are one class, if there are no subfolders of them.
+        Hidden files and files without a usual image suffix are left out.
+
+        Raises:
+            InputError: the folder is missing, or holds no images, or both images and subfolders
+                of images, an image cannot be decoded, or images are not square or differ in size
+                and no size is given.
+        """
+        root = folder_path(request, "folder")
+        folders = sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
+        classes = [files for files in map(images_under, folders) if files]
+        direct = sorted(p for p in root.iterdir() if is_image(p))
+        if classes and direct:
+            raise InputError(
+                f"folder: {root} holds {len(direct)} images beside {len(classes)} subfolders of "
+                "images; expected one or the other"
+            )
+        classes = classes or ([direct] if direct else [])
+        if not classes:
+            raise InputError(f"folder: no images in {root} or its subfolders")
+        return read_classes(f"folder: {root}", classes, request.size, root.resolve().name)
+
+
+def read_classes(where: str, classes: list[list[Path]], size: int | None, name: str) -> ImageSet:
+    """An ImageSet of the files of each class, class by class.
+
+    Args:
+        where: how errors name the source.
+        classes: files of each class, none empty.
+        size: pixels a side, or None.
+        name: name of the ImageSet.
+
+    Raises:
+        InputError: as Gallery.add.
+    """
+    files = [f for c in classes for f in c]
+    gallery = Gallery(where, len(files), size)
+    gallery.add([(str(f), f) for f in files])
+    labels = np.repeat(np.arange(len(classes)), [len(c) for c in classes])
+    return ImageSet(gallery.images(), labels, name)
+
+
+def images_under(folder: Path) -> list[Path]:
+    """Image files at any depth under `folder`, sorted."""
+    return sorted(p for p in folder.rglob("*") if is_image(p))
+
+
+def is_image(path: Path) -> bool:
+    """Whether `path` is a visible file with the suffix of an image."""
+    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and path.is_file()

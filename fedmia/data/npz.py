@@ -1,0 +1,71 @@
+"""NumPy archives: `x` images and `y` labels."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedmia.data._resize import square
+from fedmia.data._source import file_path, renumbered
+from fedmia.data.base import Dataset, Request
+from fedmia.data.images import ImageSet
+from fedmia.errors import InputError
+
+
+@dataclass(frozen=True)
+class Npz(Dataset):
+    """A NumPy archive of `x` uint8 (N, H, W, C) or (N, H, W), and `y` integers: `npz:PATH`."""
+
+    takes_path: ClassVar[bool] = True
+
+    def load(self, request: Request) -> ImageSet:
+        """The archive's images; labels renumbered 0..classes-1 by value. Never unpickles.
+
+        Raises:
+            InputError: the file is missing, empty, corrupt or lacks `x` or `y`, these have other
+                types or shapes, or the images are not square and no size is given.
+        """
+        path = file_path(request, "npz")
+        x, y = _arrays(path)
+        if (
+            x.dtype != np.uint8
+            or x.ndim not in (3, 4)
+            or (x.ndim == 4 and x.shape[3] not in (1, 3))
+        ):
+            raise InputError(
+                f"npz: {path}: x must be uint8 (N, H, W), (N, H, W, 1) or (N, H, W, 3), got "
+                f"{x.dtype} {x.shape}"
+            )
+        if not np.issubdtype(y.dtype, np.integer) or y.shape != x.shape[:1]:
+            raise InputError(
+                f"npz: {path}: y must be integers ({len(x)},), one an image, got "
+                f"{y.dtype} {y.shape}"
+            )
+        if x.size == 0:
+            raise InputError(f"npz: {path}: x has no images: {x.shape}")
+        images = x[:, None] if x.ndim == 3 else np.ascontiguousarray(x.transpose(0, 3, 1, 2))
+        return ImageSet(square(images, request.size, f"npz: {path}"), renumbered(y), path.stem)
+
+
+def _arrays(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise InputError(f"npz: {path} is not an archive of arrays (expected x and y)")
+            for name in ("x", "y"):
+                if name not in archive:
+                    raise InputError(
+                        f"npz: {path} has no array '{name}' (it has: {', '.join(archive.files)})"
+                    )
+            return archive["x"], archive["y"]
+    except InputError:
+        raise
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error, TypeError) as error:
+        text = " ".join(str(error).split())
+        raise InputError(f"npz: cannot read {path}: {text}") from None

@@ -1,0 +1,130 @@
+"""Hugging Face style parquet: a column of encoded images and one of integer labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from fedmia.data._decode import Gallery
+from fedmia.data._source import file_path, renumbered
+from fedmia.data.base import Dataset, Request
+from fedmia.data.images import ImageSet
+from fedmia.errors import InputError
+from fedmia.options import option
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BATCH = 1024
+
+
+@dataclass(frozen=True)
+class Parquet(Dataset):
+    """A parquet file of encoded images, as Hugging Face stores them: `parquet:PATH`."""
+
+    takes_path: ClassVar[bool] = True
+
+    image_column: str | None = option(None, "column of images (none: img or image)")
+    label_column: str | None = option(None, "column of labels (none: label or the one of integers)")
+    limit: int = option(0, "read the first so many rows (0: all)", ge=0)
+
+    def load(self, request: Request) -> ImageSet:
+        """The images of the file, in its order; labels renumbered 0..classes-1 by value.
+
+        The image column holds structs with a field `bytes`, or bytes. Grey images give one
+        channel; with a size, the largest central square is resized.
+
+        Raises:
+            InputError: the file is missing, empty or corrupt, a column is missing or of another
+                type, an image cannot be decoded, or images are not square or differ in size and
+                no size is given.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        path = file_path(request, "parquet")
+        try:
+            with pq.ParquetFile(path) as file:
+                columns = self._columns(file.schema_arrow, path)
+                rows = file.metadata.num_rows
+                count = min(self.limit, rows) if self.limit else rows
+                if count == 0:
+                    raise InputError(f"parquet: {path} has no rows")
+                batches = file.iter_batches(BATCH, columns=list(columns))
+                return self._read(batches, columns, count, path, request.size)
+        except (pa.ArrowException, OSError) as error:
+            text = " ".join(str(error).split())
+            raise InputError(f"parquet: cannot read {path}: {text}") from None
+
+    def _read(
+        self,
+        batches: Iterator[pa.RecordBatch],
+        columns: tuple[str, str],
+        count: int,
+        path: Path,
+        size: int | None,
+    ) -> ImageSet:
+        image_column, label_column = columns
+        gallery = Gallery(f"parquet: {path}", count, size)
+        labels: list[int] = []
+        for batch in batches:
+            first = len(labels)
+            batch = batch.slice(0, count - first)
+            encoded = batch.column(image_column)
+            encoded = encoded.field("bytes") if hasattr(encoded, "field") else encoded
+            values = batch.column(label_column)
+            for column, found in ((image_column, encoded), (label_column, values)):
+                if found.null_count:
+                    row = first + found.is_null().to_pylist().index(True)
+                    raise InputError(f"parquet: {path}: row {row} has no value in '{column}'")
+            gallery.add([(f"row {first + i}", x.as_py()) for i, x in enumerate(encoded)])
+            labels += values.to_pylist()
+            if len(labels) == count:
+                break
+        return ImageSet(gallery.images(), renumbered(np.array(labels)), path.stem)
+
+    def _columns(self, schema: pa.Schema, path: Path) -> tuple[str, str]:
+        """Names of the image column and of the label column."""
+        import pyarrow as pa
+
+        images = [f.name for f in schema if _holds_bytes(f.type)]
+        numbers = [f.name for f in schema if pa.types.is_integer(f.type)]
+        common = [n for n in ("img", "image") if n in images]
+        image = self.image_column or (common[0] if common else None)
+        _demand("image", image, images, schema.names, path)
+        label = self.label_column or ("label" if "label" in numbers else None)
+        if label is None and len(numbers) == 1:
+            label = numbers[0]
+        _demand("label", label, numbers, schema.names, path)
+        assert image is not None and label is not None
+        return image, label
+
+
+def _demand(
+    what: str, name: str | None, fitting: list[str], columns: list[str], path: Path
+) -> None:
+    """Raise InputError unless column `name` is one of the `fitting` ones."""
+    flag = f"--data.{what}-column"
+    kind = "encoded images" if what == "image" else "integers"
+    listed = ", ".join(fitting) or "none"
+    if name is None:
+        raise InputError(
+            f"parquet: {path}: cannot tell the {what} column; give {flag} (columns of {kind}: "
+            f"{listed})"
+        )
+    if name not in fitting:
+        why = f"does not hold {kind}" if name in columns else "does not exist"
+        raise InputError(f"parquet: {path}: {what} column '{name}' {why} (those that do: {listed})")
+
+
+def _holds_bytes(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    if pa.types.is_struct(kind):
+        at = kind.get_field_index("bytes")
+        return at >= 0 and _holds_bytes(kind.field(at).type)
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))

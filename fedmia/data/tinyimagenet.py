@@ -1,0 +1,50 @@
+"""Tiny ImageNet: 200 classes of 500 colour images, 64x64, from its unpacked folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from fedmia.data._source import as_folder
+from fedmia.data.base import Dataset, Request
+from fedmia.data.folder import images_under, read_classes
+from fedmia.data.images import ImageSet
+from fedmia.errors import InputError
+
+
+@dataclass(frozen=True)
+class TinyImageNet(Dataset):
+    """Tiny ImageNet's 100,000 training images, 64x64, from its unpacked folder."""
+
+    paper: ClassVar[str] = "Le & Yang, 'Tiny ImageNet Visual Recognition Challenge', 2015"
+    takes_path: ClassVar[bool] = True
+    mean: ClassVar[tuple[float, ...]] = (0.480, 0.448, 0.398)
+    std: ClassVar[tuple[float, ...]] = (0.277, 0.269, 0.282)
+
+    def load(self, request: Request) -> ImageSet:
+        """The images `train/<wnid>/images/*.JPEG`, classes in order of wnid.
+
+        Looks in `tinyimagenet:PATH`, else in the data folder or its `tiny-imagenet-200`.
+
+        Raises:
+            InputError: no folder given or found, or it holds no training images.
+        """
+        root = _root(request)
+        train = root / "train"
+        classes = [images_under(d / "images") for d in sorted(train.glob("n*")) if d.is_dir()]
+        classes = [c for c in classes if c]
+        if not classes:
+            raise InputError(f"tinyimagenet: no images train/<wnid>/images/*.JPEG in {root}")
+        return read_classes(f"tinyimagenet: {root}", classes, request.size, "tinyimagenet")
+
+
+def _root(request: Request) -> Path:
+    if request.path:
+        return as_folder(Path(request.path), "tinyimagenet")
+    if request.data_dir is None:
+        raise InputError(
+            "tinyimagenet needs its unpacked folder: --dataset tinyimagenet:PATH or --data-dir PATH"
+        )
+    inner = request.data_dir / "tiny-imagenet-200"
+    return inner if inner.is_dir() else as_folder(request.data_dir, "tinyimagenet")
