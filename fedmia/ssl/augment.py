@@ -16,14 +16,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional as F
 
 from fedmia.data.images import ByteArray, digests
 from fedmia.errors import InputError
 from fedmia.options import Options, option
+from fedmia.ssl._pixelops import color_jitter, gaussian_blur, luma, per_image, resized_crop
 
 ATTEMPTS = 10  # at a box that fits, as torchvision
-GRAY = (0.2989, 0.587, 0.114)  # luma of red, green, blue, as torchvision
 DRAWS = 2 * ATTEMPTS + 16
 
 
@@ -78,7 +77,7 @@ class Augment(Options):
             uniforms: (B, P) in [0, 1), on the images' device; row b drives image b alone.
 
         Returns:
-            (B, C, H, W) in [0, 1]; the crop is resized to the images' own size.
+            (B, C, H, W) in [0, 1] up to rounding; the crop is resized to the images' own size.
 
         Raises:
             ValueError: `uniforms` is not (B, P).
@@ -95,12 +94,12 @@ class Augment(Options):
         x = self._crop_and_flip(images, geometry, flip < self.flip)
         x = self._jitter(x, jitter < self.jitter_p, rest[:, :4], rest[:, 4:8])
         if self.gray_p and x.shape[1] == 3:
-            x = torch.where(_column(gray < self.gray_p), luma(x), x)
+            x = torch.where(per_image(gray < self.gray_p), luma(x), x)
         if self.blur_p:
             sigma = self.blur_sigma_min + rest[:, 8] * (self.blur_sigma_max - self.blur_sigma_min)
-            x = torch.where(_column(blur < self.blur_p), gaussian_blur(x, sigma), x)
+            x = torch.where(per_image(blur < self.blur_p), gaussian_blur(x, sigma), x)
         if self.solarize_p:
-            x = torch.where(_column(solar < self.solarize_p) & (x >= 0.5), 1 - x, x)
+            x = torch.where(per_image(solar < self.solarize_p) & (x >= 0.5), 1 - x, x)
         return x
 
     def _crop_and_flip(self, x: Tensor, u: Tensor, flip: Tensor) -> Tensor:
@@ -147,125 +146,7 @@ class Augment(Options):
         high = u.new_tensor([1 + s for s in strengths])
         factors = low + u[:, :3] * (high - low)
         out = color_jitter(x, factors, shift, keys, active)
-        return out if self.jitter_p == 1 else torch.where(_column(apply), out, x)
-
-
-def resized_crop(x: Tensor, boxes: Tensor, flip: Tensor) -> Tensor:
-    """Each image's box (B, 4) resized bilinearly to the whole image, mirrored where `flip` (B,).
-
-    A box is never larger than the image, so antialiasing has nothing to do. Neighbours outside the
-    box are its border's pixels, as torchvision crops first.
-    """
-    top, left, h, w = boxes.unbind(1)
-    return _separable(x, _bilinear(top, h, x.shape[2], None), _bilinear(left, w, x.shape[3], flip))
-
-
-def _bilinear(start: Tensor, length: Tensor, size: int, flip: Tensor | None) -> Tensor:
-    """(B, size, size): output pixel o is the weighted sum of input pixels over the last axis."""
-    pixel = torch.arange(size, device=start.device, dtype=start.dtype)
-    out = pixel if flip is None else torch.where(flip[:, None], size - 1 - pixel, pixel)
-    at = (out + 0.5) * (length / size)[:, None] - 0.5
-    at = torch.minimum(at.clamp(min=0), length[:, None] - 1) + start[:, None]
-    return F.relu(1 - (at[:, :, None] - pixel).abs())
-
-
-def _separable(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """rows @ x @ columns^T for each image and channel; weights (B, out, in)."""
-    B, C, H, W = x.shape
-    x = torch.bmm(x.reshape(B, C * H, W), columns.transpose(1, 2)).view(B, C, H, W)
-    return torch.matmul(rows[:, None], x)
-
-
-def color_jitter(
-    x: Tensor, factors: Tensor, shift: Tensor | None, keys: Tensor, active: list[int]
-) -> Tensor:
-    """Brightness, contrast, saturation and hue, in each image's own order.
-
-    Args:
-        x: (B, C, H, W) in [0, 1].
-        factors: (B, 3) of brightness, contrast, saturation; 1 is the identity.
-        shift: (B,) hue in turns, or None for no hue step.
-        keys: (B, 4); an image's steps go in ascending order of its keys, hue having the last.
-        active: which of the three columns of `factors` to apply, ascending.
-    """
-    if active:
-        picked = torch.tensor(active, device=x.device)
-        sorted_keys, order = keys[:, picked].sort(dim=1)
-        steps = picked[order]  # Bxn
-        factors = factors.gather(1, steps)
-        if shift is None:
-            return _blends(x, steps, factors, len(active))
-        # Every image passes the same two runs of blends, with factor 1 in the run not its own.
-        before = sorted_keys < keys[:, 3:]
-        x = _blends(x, steps, torch.where(before, factors, 1), len(active))
-        x = hue_shift(x, shift) if shift is not None else x
-        return _blends(x, steps, torch.where(before, 1, factors), len(active))
-    return x if shift is None else hue_shift(x, shift)
-
-
-def _blends(x: Tensor, steps: Tensor, factors: Tensor, count: int) -> Tensor:
-    """clamp(f x + (1 - f) other) for each step: other is black, the mean luma, or the luma."""
-    for k in range(count):
-        step, f = _column(steps[:, k]), _column(factors[:, k])
-        gray = luma(x)
-        mean = gray.mean(dim=(2, 3), keepdim=True)
-        other = torch.where(step == 1, mean, torch.zeros_like(mean))
-        if x.shape[1] == 3:
-            other = torch.where(step == 2, gray, other)
-        x = torch.lerp(other, x, f).clamp(0, 1)  # a factor of 1 gives x to the bit
-    return x
-
-
-def luma(x: Tensor) -> Tensor:
-    """(B, 1, H, W), gray value of each pixel; a one-channel image is its own."""
-    if x.shape[1] == 1:
-        return x
-    red, green, blue = GRAY
-    return red * x[:, 0:1] + green * x[:, 1:2] + blue * x[:, 2:3]
-
-
-def hue_shift(x: Tensor, shift: Tensor) -> Tensor:
-    """Hue turned by `shift` (B,) turns through HSV, for (B, 3, H, W) in [0, 1]."""
-    value = x.amax(dim=1)
-    chroma = value - x.amin(dim=1)
-    red, green, blue = x.unbind(1)
-    safe = torch.where(chroma == 0, torch.ones_like(chroma), chroma)
-    sextant = torch.where(
-        red == value,
-        (green - blue) / safe,
-        torch.where(green == value, (blue - red) / safe + 2, (red - green) / safe + 4),
-    )
-    sextant = sextant + 6 * shift[:, None, None]
-    # A channel falls from `value` to `value - chroma` within a sextant beside its own third.
-    offset = x.new_tensor([5, 3, 1]).view(1, 3, 1, 1)
-    k = (sextant[:, None] + offset).remainder(6)
-    fall = torch.minimum(k, 4 - k).clamp(0, 1)
-    return value[:, None] - chroma[:, None] * fall
-
-
-def blur_size(side: int) -> int:
-    """Odd number of taps, about a tenth of the image's side, at least 3."""
-    return max(3, int(0.1 * side) | 1)
-
-
-def gaussian_blur(x: Tensor, sigma: Tensor) -> Tensor:
-    """Gaussian of `sigma` (B,) pixels and `blur_size` taps, borders reflected."""
-    return _separable(x, _gaussian(sigma, x.shape[2]), _gaussian(sigma, x.shape[3]))
-
-
-def _gaussian(sigma: Tensor, size: int) -> Tensor:
-    """(B, size, size), each row the taps around its pixel, reflected at the borders."""
-    reach = blur_size(size) // 2
-    tap = torch.arange(-reach, reach + 1, device=sigma.device)
-    weights = torch.softmax(-(tap**2) / (2 * sigma[:, None] ** 2), dim=1)  # Bxk
-    at = (torch.arange(size, device=sigma.device)[:, None] + tap).abs()
-    at = size - 1 - (size - 1 - at).abs()  # sizexk
-    hits = F.one_hot(at, size).to(weights.dtype)
-    return torch.einsum("bk,okp->bop", weights, hits)
-
-
-def _column(v: Tensor) -> Tensor:
-    return v[:, None, None, None]
+        return out if self.jitter_p == 1 else torch.where(per_image(apply), out, x)
 
 
 def content_uniforms(

@@ -1,0 +1,72 @@
+"""SmallNet: the encoder for a CPU and small images."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from fedmia.errors import InputError
+from fedmia.nets._norm import NORMS, make_norm
+from fedmia.nets.base import Backbone, Net
+from fedmia.options import option
+
+STAGES = 4
+
+
+class SmallConvNet(Backbone):
+    """Four stages of 3x3 convolution, norm, ReLU; dispatch, not arithmetic, is its cost.
+
+    Args:
+        channels: of the images.
+        widths, strides: of the four convolutions.
+        norm: `group` or `batch`.
+    """
+
+    layers = ("layer1", "layer2", "layer3", "layer4")
+
+    def __init__(
+        self, channels: int, widths: tuple[int, ...], strides: tuple[int, ...], norm: str
+    ) -> None:
+        super().__init__()
+        inputs = (channels, *widths[:-1])
+        for i, (before, after, stride) in enumerate(zip(inputs, widths, strides, strict=True), 1):
+            conv = nn.Conv2d(before, after, 3, stride, padding=1, bias=False)
+            self.add_module(f"layer{i}", nn.Sequential(conv, make_norm(norm, after), nn.ReLU()))
+        self.width = widths[-1]
+
+    def stages(self, x: Tensor) -> dict[str, Tensor]:
+        found = {}
+        for name in self.layers:
+            x = self.get_submodule(name)(x)
+            found[name] = x
+        return found
+
+
+@dataclass(frozen=True)
+class SmallNet(Net):
+    """Four 3x3 convolutions for a CPU and images of 8 to 64 pixels; the last map is about 4x4."""
+
+    width: int = option(
+        16, "channels of the first stage; the others have 2, 4 and 4 times as many", ge=1
+    )
+    norm: str = option("group", "normalisation: groups of channels, or the batch", choices=NORMS)
+
+    def build(self, channels: int, size: int) -> SmallConvNet:
+        """The backbone, its weights not yet set.
+
+        Raises:
+            InputError: a size below 2, whose map would be 1x1.
+        """
+        if size < 2:
+            raise InputError(f"SmallNet needs images of at least 2x2 pixels, got {size}x{size}")
+        w = self.width
+        return SmallConvNet(channels, (w, 2 * w, 4 * w, 4 * w), strides(size), self.norm)
+
+
+def strides(size: int) -> tuple[int, int, int, int]:
+    """Strides of the four stages: as many halvings as bring `size` to 4 pixels or fewer."""
+    halvings = 0
+    while halvings < 4 and -(-size // 2**halvings) > 4:
+        halvings += 1
+    return ((1, 1, 1, 1), (1, 2, 1, 1), (1, 2, 2, 1), (1, 2, 2, 2), (2, 2, 2, 2))[halvings]

@@ -1,0 +1,341 @@
+"""The batched augmentation against torchvision, operation by operation and in distribution."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import ks_2samp, kstest
+from torchvision.transforms import v2
+from torchvision.transforms.v2 import functional as tv
+
+from fedmia.errors import InputError
+from fedmia.ssl import _pixelops as ops
+from fedmia.ssl.augment import ATTEMPTS, Augment, content_uniforms
+
+torch.set_num_threads(1)
+TOLERANCE = 1e-5
+EVERYTHING = Augment(hue=0.1, gray_p=0.3, blur_p=0.5, solarize_p=0.3)
+
+
+def pictures(count: int, channels: int, size: int, seed: int = 0) -> torch.Tensor:
+    """Smooth images with some saturated and some gray pixels, where hue has its corner cases."""
+    generator = torch.Generator().manual_seed(seed)
+    coarse = torch.rand(count, channels, 4, 4, generator=generator) * 1.6 - 0.3
+    fine = torch.nn.functional.interpolate(coarse, size=(size, size), mode="bilinear").clamp(0, 1)
+    fine[:, :, :2, :2] = fine[:, :1, :2, :2]
+    return fine
+
+
+def uniforms(count: int, seed: int = 1) -> torch.Tensor:
+    return torch.rand(count, Augment().draws, generator=torch.Generator().manual_seed(seed))
+
+
+def close(a: torch.Tensor, b: torch.Tensor) -> None:
+    torch.testing.assert_close(a, b, atol=TOLERANCE, rtol=0)
+
+
+@pytest.mark.parametrize("size", [8, 28, 33])
+def test_resized_crop__equals_torchvision(size: int) -> None:
+    x = pictures(12, 3, size)
+    boxes = Augment().boxes(uniforms(12)[:, : 2 * ATTEMPTS + 2], size, size)
+    boxes[0] = torch.tensor([0, 0, size, size])
+    boxes[1] = torch.tensor([size - 1, size - 1, 1, 1])
+    flips = torch.arange(12) % 2 == 1
+    out = ops.resized_crop(x, boxes, flips)
+    for image, box, flip, got in zip(x, boxes, flips, out, strict=True):
+        box = [int(v) for v in box]
+        want = tv.resized_crop(image, *box, size=[size, size], antialias=True)
+        close(got, tv.horizontal_flip(want) if flip else want)
+
+
+@pytest.mark.parametrize("size", [8, 32, 64])
+def test_blur__equals_torchvision(size: int) -> None:
+    x, sigma = pictures(8, 3, size), torch.linspace(0.1, 2, 8)
+    taps = ops.blur_size(size)
+    want = [
+        tv.gaussian_blur(i, [taps, taps], [float(s)] * 2) for i, s in zip(x, sigma, strict=True)
+    ]
+    close(ops.gaussian_blur(x, sigma), torch.stack(want))
+
+
+def test_blur_size__is_odd_and_a_tenth_of_the_side() -> None:
+    assert [ops.blur_size(s) for s in (8, 32, 64, 224)] == [3, 3, 7, 23]
+
+
+TORCHVISION_STEPS = (tv.adjust_brightness, tv.adjust_contrast, tv.adjust_saturation, tv.adjust_hue)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_color_jitter__equals_torchvision_in_all_24_orders(channels: int) -> None:
+    orders = list(itertools.permutations(range(4)))
+    x = pictures(len(orders), channels, 8)
+    generator = torch.Generator().manual_seed(3)
+    factors = torch.rand(len(orders), 3, generator=generator) * 1.8 + 0.1
+    shift = torch.rand(len(orders), generator=generator) - 0.5
+    keys = torch.tensor(orders).argsort(dim=1) / 4
+    active = [0, 1, 2] if channels == 3 else [0, 1]
+    out = ops.color_jitter(x, factors, shift if channels == 3 else None, keys, active)
+    for n, order in enumerate(orders):
+        want = x[n]
+        for step in order:
+            amount = shift[n] if step == 3 else factors[n, step]
+            want = TORCHVISION_STEPS[step](want, float(amount))
+        close(out[n], want)
+
+
+def test_hue_shift__of_nothing_or_a_whole_turn_is_the_image() -> None:
+    x = pictures(4, 3, 8)
+    close(ops.hue_shift(x, torch.zeros(4)), x)
+    close(ops.hue_shift(x, torch.ones(4)), x)
+
+
+def by_hand(recipe: Augment, image: torch.Tensor, row: list[float]) -> torch.Tensor:
+    """One view of one image through torchvision's functions, the uniforms read one by one."""
+    size, row = image.shape[-1], iter(row)
+    areas = [next(row) for _ in range(ATTEMPTS)]
+    ratios = [next(row) for _ in range(ATTEMPTS)]
+    down, right = next(row), next(row)
+    flip, jitter, gray, blur, solar = (next(row) for _ in range(5))
+    amounts, keys, sigma = [next(row) for _ in range(4)], [next(row) for _ in range(4)], next(row)
+    low, high = math.log(recipe.ratio_min), math.log(recipe.ratio_max)
+    box = (0, 0, size, size)
+    for area, ratio in zip(areas, ratios, strict=True):
+        pixels = size * size * (recipe.crop_min + area * (recipe.crop_max - recipe.crop_min))
+        aspect = math.exp(low + ratio * (high - low))
+        w, h = round(math.sqrt(pixels * aspect)), round(math.sqrt(pixels / aspect))
+        if 0 < w <= size and 0 < h <= size:
+            box = (int(down * (size - h + 1)), int(right * (size - w + 1)), h, w)
+            break
+    x = tv.resized_crop(image, *box, size=[size, size], antialias=True)
+    if jitter < recipe.jitter_p:
+        strengths = (recipe.brightness, recipe.contrast, recipe.saturation)
+        factors = [
+            max(0, 1 - s) + a * (1 + s - max(0, 1 - s))
+            for s, a in zip(strengths, amounts, strict=False)
+        ]
+        factors.append((2 * amounts[3] - 1) * recipe.hue)
+        for step in sorted(range(4), key=lambda s: keys[s]):
+            x = TORCHVISION_STEPS[step](x, factors[step])
+    if gray < recipe.gray_p:
+        x = tv.rgb_to_grayscale(x, num_output_channels=x.shape[0])
+    if blur < recipe.blur_p:
+        width = recipe.blur_sigma_max - recipe.blur_sigma_min
+        x = tv.gaussian_blur(x, [ops.blur_size(size)] * 2, [recipe.blur_sigma_min + sigma * width])
+    if solar < recipe.solarize_p:
+        x = tv.solarize(x, 0.5)
+    return tv.horizontal_flip(x) if flip < recipe.flip else x
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("recipe", [EVERYTHING, Augment(), Augment(hue=0.0, saturation=1.5)])
+def test_augment__equals_torchvision_image_by_image(recipe: Augment, channels: int) -> None:
+    x, u = pictures(48, channels, 16), uniforms(48)
+    got = recipe(x, u)
+    want = torch.stack([by_hand(recipe, i, r.tolist()) for i, r in zip(x, u, strict=True)])
+    # Solarizing and rounding a box are steps: a pixel at the threshold may fall on either side.
+    wrong = ((got - want).abs() > TOLERANCE).float().mean()
+    assert wrong <= (2e-3 if recipe.solarize_p else 0)
+
+
+def torchvision_recipe(recipe: Augment, size: int) -> v2.Compose:
+    jitter = v2.ColorJitter(recipe.brightness, recipe.contrast, recipe.saturation, recipe.hue)
+    blur = v2.GaussianBlur(ops.blur_size(size), (recipe.blur_sigma_min, recipe.blur_sigma_max))
+    return v2.Compose(
+        [
+            v2.RandomResizedCrop(size, (recipe.crop_min, recipe.crop_max)),
+            v2.RandomApply([jitter], recipe.jitter_p),
+            v2.RandomGrayscale(recipe.gray_p),
+            v2.RandomApply([blur], recipe.blur_p),
+            v2.RandomSolarize(0.5, recipe.solarize_p),
+            v2.RandomHorizontalFlip(recipe.flip),
+        ]
+    )
+
+
+def statistics(views: torch.Tensor) -> np.ndarray:
+    """(N, 9) numbers of (N, 3, H, W), each touched by another stage of the recipe."""
+    flat = views.flatten(2)
+    halves = views[..., : views.shape[-1] // 2].mean((1, 2, 3)) - views.mean((1, 2, 3))
+    rough = views.diff(n=2, dim=3).std((1, 2, 3)) / (views.std((1, 2, 3)) + 0.01)
+    colour = (views.amax(1) - views.amin(1)).mean((1, 2))
+    columns = [
+        flat.mean((1, 2)),
+        flat.std((1, 2)),
+        flat[:, 0].mean(1),
+        flat[:, 2].mean(1),
+        views[:, 1, 0, 0],
+        views[:, 1, 7, 7],
+        halves,
+        rough,
+        colour,
+    ]
+    return torch.stack(columns, 1).numpy()
+
+
+def least_p_value(recipe: Augment, reference: np.ndarray, image: torch.Tensor) -> float:
+    ours = statistics(recipe(image.expand(2000, -1, -1, -1), uniforms(2000)))
+    return min(ks_2samp(a, b).pvalue for a, b in zip(ours.T, reference.T, strict=True))
+
+
+def test_augment__agrees_with_torchvision_in_distribution() -> None:
+    """Two-sample KS on nine statistics, p > 1e-3 for each; a wrong recipe is far below."""
+    # A ramp from left to right makes flips visible, noise makes blurs so.
+    noise = torch.rand(1, 3, 16, 16, generator=torch.Generator().manual_seed(6))
+    image = (pictures(1, 3, 16, seed=5) + torch.linspace(0, 1, 16) + noise) / 3
+    theirs = torchvision_recipe(EVERYTHING, 16)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        reference = statistics(torch.stack([theirs(image[0]) for _ in range(1000)]))
+    assert least_p_value(EVERYTHING, reference, image) > 1e-3
+    for wrong in (
+        {"crop_min": 0.4},
+        {"gray_p": 0.45},
+        {"flip": 0.3},
+        {"blur_p": 0.2},
+        {"brightness": 0.2},
+        {"solarize_p": 0.1},
+    ):
+        recipe = Augment(**{**vars(EVERYTHING), **wrong})
+        assert least_p_value(recipe, reference, image) < 1e-5, wrong
+
+
+@pytest.mark.parametrize("scale", [(0.2, 1.0), (0.05, 0.3)])
+def test_boxes__agree_with_torchvision_in_distribution(scale: tuple[float, float]) -> None:
+    image = torch.zeros(3, 32, 32)
+    theirs = v2.RandomResizedCrop(32, scale)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        drawn = [theirs.make_params([image]) for _ in range(3000)]
+    want = np.array([[d["top"], d["left"], d["height"], d["width"]] for d in drawn])
+    u = uniforms(3000)[:, : 2 * ATTEMPTS + 2]
+    got = Augment(crop_min=scale[0], crop_max=scale[1]).boxes(u, 32, 32).numpy()
+    for measure in (
+        lambda b: b[:, 2] * b[:, 3],
+        lambda b: b[:, 3] / b[:, 2],
+        lambda b: b[:, 0],
+        lambda b: b[:, 1],
+    ):
+        assert ks_2samp(measure(got), measure(want)).pvalue > 1e-3
+
+
+def test_boxes__fall_back_to_the_central_box_of_an_allowed_ratio() -> None:
+    never = Augment(crop_min=1.0, crop_max=1.0, ratio_min=2.0, ratio_max=3.0)
+    box = never.boxes(torch.zeros(2, 2 * ATTEMPTS + 2), 32, 32)
+    assert box.tolist() == [[8, 0, 16, 32]] * 2
+    square = Augment(crop_min=1.0, ratio_min=1.0, ratio_max=1.0)
+    assert square.boxes(torch.rand(2, 2 * ATTEMPTS + 2), 32, 32).tolist() == [[0, 0, 32, 32]] * 2
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(4, 40), st.floats(0.01, 1.0), st.integers(0, 10**6))
+def test_boxes__lie_inside_the_image(size: int, least: float, seed: int) -> None:
+    u = uniforms(64, seed)[:, : 2 * ATTEMPTS + 2]
+    u[:32, 2 * ATTEMPTS :] = 1 - 2**-24  # the last place there is
+    top, left, height, width = Augment(crop_min=least).boxes(u, size, size).unbind(1)
+    assert (top >= 0).all() and (left >= 0).all() and (height >= 1).all() and (width >= 1).all()
+    assert (top + height <= size).all() and (left + width <= size).all()
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_augment__does_not_depend_on_the_batch(channels: int) -> None:
+    x, u = pictures(9, channels, 8), uniforms(9)
+    whole = EVERYTHING(x, u)
+    for some in ([4], [8, 0, 3]):
+        assert torch.equal(EVERYTHING(x[some], u[some]), whole[some])
+
+
+def test_augment__all_stages_off_is_the_identity() -> None:
+    off = Augment(crop_min=1.0, ratio_min=1.0, ratio_max=1.0, flip=0.0, jitter_p=0.0, gray_p=0.0)
+    x = pictures(4, 3, 8)
+    assert torch.equal(off(x, uniforms(4)), x)
+    mirrored = Augment(**{**vars(off), "flip": 1.0})
+    assert torch.equal(mirrored(x, uniforms(4)), x.flip(3))
+
+
+def test_augment__solarizes_from_the_threshold_on() -> None:
+    only = Augment(
+        crop_min=1.0,
+        ratio_min=1.0,
+        ratio_max=1.0,
+        flip=0.0,
+        jitter_p=0.0,
+        gray_p=0.0,
+        solarize_p=1.0,
+    )
+    x = torch.tensor([0.0, 0.25, 0.5, 0.75]).view(1, 1, 2, 2)
+    assert only(x, uniforms(1)).flatten().tolist() == [0.0, 0.25, 0.5, 0.25]
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_augment__takes_an_empty_batch(channels: int) -> None:
+    out = EVERYTHING(torch.zeros(0, channels, 8, 8), torch.zeros(0, EVERYTHING.draws))
+    assert out.shape == (0, channels, 8, 8)
+
+
+def test_augment__leaves_its_input_and_the_global_generator_alone() -> None:
+    x, u = pictures(4, 3, 8), uniforms(4)
+    kept, state = x.clone(), torch.random.get_rng_state()
+    first = EVERYTHING(x, u)
+    assert torch.equal(x, kept) and torch.equal(torch.random.get_rng_state(), state)
+    assert torch.equal(first, EVERYTHING(x, u))
+
+
+def test_augment__refuses_crossed_ranges_and_wrong_uniforms() -> None:
+    with pytest.raises(InputError, match="crop_min must be <= Augment.crop_max"):
+        Augment(crop_min=0.6, crop_max=0.5)
+    with pytest.raises(InputError, match="hue"):
+        Augment(hue=0.6)
+    with pytest.raises(ValueError, match="uniforms must be"):
+        Augment()(torch.zeros(2, 1, 8, 8), torch.zeros(2, 3))
+
+
+def bytes_of(count: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (count, 1, 8, 8), dtype=np.uint8)
+
+
+def test_content_uniforms__follow_the_image_not_its_place() -> None:
+    x = bytes_of(6)
+    whole = content_uniforms(x, 1, views=3, draws=36)
+    assert whole.shape == (6, 3, 36) and whole.dtype == np.float32
+    order = [5, 0, 2]
+    assert np.array_equal(content_uniforms(x[order], 1, 3, 36), whole[order])
+    assert np.array_equal(content_uniforms(torch.from_numpy(x), 1, 3, 36), whole)
+    assert np.array_equal(content_uniforms(x[[0, 0]], 1, 3, 36), whole[[0, 0]])
+
+
+def test_content_uniforms__view_does_not_depend_on_how_many() -> None:
+    x = bytes_of(4)
+    assert np.array_equal(content_uniforms(x, 1, 2, 36), content_uniforms(x, 1, 9, 36)[:, :2])
+
+
+def test_content_uniforms__differ_by_seed_stream_image_and_view() -> None:
+    x = bytes_of(2)
+    first = content_uniforms(x, 1, 2, 36)
+    kinds = [
+        first[0, 0],
+        first[0, 1],
+        first[1, 0],
+        content_uniforms(x, 2, 2, 36)[0, 0],
+        content_uniforms(x, 1, 2, 36, stream="ascent")[0, 0],
+    ]
+    for a, b in itertools.combinations(kinds, 2):
+        assert not (a == b).any()
+
+
+def test_content_uniforms__are_uniform_below_one() -> None:
+    drawn = content_uniforms(bytes_of(200), 7, 2, 36).ravel()
+    assert drawn.min() >= 0 and drawn.max() < 1
+    assert kstest(drawn, "uniform").pvalue > 1e-3
+    assert abs(np.corrcoef(drawn[:-1], drawn[1:])[0, 1]) < 0.03
+
+
+def test_content_uniforms__takes_no_images_but_only_bytes() -> None:
+    assert content_uniforms(bytes_of(0), 1, 2, 36).shape == (0, 2, 36)
+    with pytest.raises(ValueError, match="uint8"):
+        content_uniforms(np.zeros((1, 1, 8, 8)), 1, 2, 36)
