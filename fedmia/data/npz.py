@@ -55,9 +55,10 @@ class Npz(Dataset):
 
 def _arrays(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise InputError(f"npz: {path} is not an archive of arrays (expected x and y)")
+        archive = np.load(path, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise InputError(f"npz: {path} is not an archive of arrays (expected x and y)")
+        with archive:
             for name in ("x", "y"):
                 if name not in archive:
                     raise InputError(
@@ -66,6 +67,6 @@ def _arrays(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
             return archive["x"], archive["y"]
     except InputError:
         raise
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error, TypeError) as error:
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         text = " ".join(str(error).split())
         raise InputError(f"npz: cannot read {path}: {text}") from None

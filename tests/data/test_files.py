@@ -1,0 +1,281 @@
+"""npz, folder, parquet and Tiny ImageNet: what goes in comes out; broken input is one line."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from fedmia.data.base import Dataset, Request
+from fedmia.data.folder import Folder
+from fedmia.data.images import ImageSet
+from fedmia.data.npz import Npz
+from fedmia.data.parquet import Parquet
+from fedmia.data.tinyimagenet import TinyImageNet
+from fedmia.errors import InputError
+
+RNG = np.random.default_rng(0)
+COLOUR = RNG.integers(0, 256, (6, 8, 8, 3), dtype=np.uint8)
+GREY = COLOUR[..., 0]
+
+
+def load(source: Dataset, path: Path | None, size: int | None = None) -> ImageSet:
+    return source.load(Request(None if path is None else str(path), None, size, 0))
+
+
+def refusal(source: Dataset, path: Path | None, size: int | None = None) -> str:
+    with pytest.raises(InputError) as caught:
+        load(source, path, size)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def encoded(pixels: np.ndarray, kind: str = "PNG") -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, kind, **({"lossless": True} if kind == "WEBP" else {}))
+    return buffer.getvalue()
+
+
+def write_parquet(path: Path, images, column: str = "img", **labels) -> Path:
+    rows = [{"bytes": b, "path": None} for b in images]
+    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    pq.write_table(pa.table({column: pa.array(rows, kind), **labels}), path)
+    return path
+
+
+def channels_first(pixels: np.ndarray) -> np.ndarray:
+    return pixels.transpose(0, 3, 1, 2)
+
+
+# parquet
+
+
+@pytest.mark.parametrize("kind", ["PNG", "WEBP", "BMP"])
+@pytest.mark.parametrize("column", ["img", "image"])
+def test_parquet__gives_back_the_pixels(tmp_path, kind, column):
+    path = write_parquet(
+        tmp_path / "a.parquet", [encoded(x, kind) for x in COLOUR], column, label=[0, 1, 2, 0, 1, 2]
+    )
+    data = load(Parquet(), path)
+    assert np.array_equal(data.images, channels_first(COLOUR))
+    assert data.labels.tolist() == [0, 1, 2, 0, 1, 2] and data.name == "a"
+
+
+def test_parquet__several_batches_and_limit(tmp_path):
+    many = [encoded(np.full((2, 2), i % 256, np.uint8)) for i in range(2500)]
+    path = write_parquet(tmp_path / "a.parquet", many, label=list(range(2500)))
+    data = load(Parquet(), path)
+    assert data.images[:, 0, 0, 0].tolist() == [i % 256 for i in range(2500)]
+    assert data.labels.tolist() == list(range(2500))
+    assert len(load(Parquet(limit=1500), path)) == 1500
+    assert len(load(Parquet(limit=9999), path)) == 2500
+
+
+def test_parquet__plain_bytes_column(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"image": [encoded(x) for x in GREY], "label": [0] * 6}), path)
+    data = load(Parquet(), path)
+    assert np.array_equal(data.images, GREY[:, None])
+
+
+def test_parquet__columns_by_option_or_only_integer(tmp_path):
+    images = [encoded(x) for x in COLOUR]
+    path = write_parquet(tmp_path / "a.parquet", images, coarse=[5, 5, 9, 9, 9, 7])
+    assert load(Parquet(), path).labels.tolist() == [0, 0, 2, 2, 2, 1]
+    two = write_parquet(tmp_path / "b.parquet", images, "photo", fine=[0] * 6, coarse=[0, 1] * 3)
+    assert "--data.image-column" in refusal(Parquet(), two)
+    named = Parquet(image_column="photo")
+    assert "--data.label-column (columns of integers: fine, coarse)" in refusal(named, two)
+    chosen = Parquet(image_column="photo", label_column="coarse")
+    assert load(chosen, two).labels.tolist() == [0, 1] * 3
+    assert "'other' does not exist" in refusal(Parquet(image_column="other"), two)
+    wrong = Parquet(image_column="photo", label_column="photo")
+    assert "'photo' does not hold integers" in refusal(wrong, two)
+
+
+def test_parquet__mixed_grey_and_colour_becomes_colour(tmp_path):
+    path = write_parquet(
+        tmp_path / "a.parquet", [encoded(GREY[0]), encoded(COLOUR[1])], label=[0, 1]
+    )
+    data = load(Parquet(), path)
+    assert data.channels == 3
+    assert np.array_equal(data.images[0], np.stack([GREY[0]] * 3))
+    assert np.array_equal(data.images[1], COLOUR[1].transpose(2, 0, 1))
+
+
+def test_parquet__sizes_differ_need_size(tmp_path):
+    tall = RNG.integers(0, 256, (9, 8, 3), dtype=np.uint8)
+    path = write_parquet(tmp_path / "a.parquet", [encoded(COLOUR[0]), encoded(tall)], label=[0, 1])
+    assert "give --size" in refusal(Parquet(), path)
+    assert load(Parquet(), path, 4).images.shape == (2, 3, 4, 4)
+    oblong = write_parquet(tmp_path / "b.parquet", [encoded(tall)], label=[0])
+    assert "9x8 pixels are not square; give --size" in refusal(Parquet(), oblong)
+
+
+def test_parquet__broken_image_names_its_row(tmp_path):
+    good = encoded(COLOUR[0])
+    path = write_parquet(tmp_path / "a.parquet", [good, good, good[:60]], label=[0, 1, 2])
+    assert "row 2: cannot decode" in refusal(Parquet(), path)
+    missing = write_parquet(tmp_path / "b.parquet", [good, None], label=[0, 1])
+    assert "row 1 has no value in 'img'" in refusal(Parquet(), missing)
+    unlabelled = write_parquet(tmp_path / "c.parquet", [good, good], label=[None, 1])
+    assert "row 0 has no value in 'label'" in refusal(Parquet(), unlabelled)
+    deep = encoded(np.full((8, 8), 40_000, np.uint16))
+    sixteen = write_parquet(tmp_path / "d.parquet", [deep], label=[0])
+    assert "not 8 bits" in refusal(Parquet(), sixteen)
+
+
+def test_parquet__without_rows(tmp_path):
+    path = write_parquet(tmp_path / "a.parquet", [], label=pa.array([], pa.int64()))
+    assert "no rows" in refusal(Parquet(), path)
+
+
+def test_parquet__cut_short(tmp_path):
+    path = write_parquet(tmp_path / "a.parquet", [encoded(x) for x in COLOUR], label=[0] * 6)
+    path.write_bytes(path.read_bytes()[:-20])
+    assert f"cannot read {path}" in refusal(Parquet(), path)
+
+
+@pytest.mark.skipif("FEDMIA_DATA" not in os.environ, reason="FEDMIA_DATA is not set")
+def test_parquet__real_cifar10():
+    data = load(Parquet(limit=3000), Path(os.environ["FEDMIA_DATA"]) / "cifar10-train.parquet")
+    assert data.images.shape == (3000, 3, 32, 32) and set(data.labels) == set(range(10))
+    # First training image: a frog (6); the channel means are the published ones.
+    assert data.labels[0] == 6
+    means = data.images.mean(axis=(0, 2, 3)) / 255
+    assert np.allclose(means, (0.4914, 0.4822, 0.4465), atol=0.01)
+
+
+# npz
+
+
+@pytest.mark.parametrize(
+    ("x", "expected"),
+    [(COLOUR, channels_first(COLOUR)), (GREY, GREY[:, None]), (GREY[..., None], GREY[:, None])],
+)
+def test_npz__gives_back_the_pixels(tmp_path, x, expected):
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, x=x, y=np.array([3, 1, 3, 1, 8, 8], np.uint8))
+    data = load(Npz(), path)
+    assert np.array_equal(data.images, expected)
+    assert data.labels.tolist() == [1, 0, 1, 0, 2, 2] and data.labels.dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"x": GREY}, "no array 'y' (it has: x)"),
+        ({"y": np.zeros(6, int)}, "no array 'x'"),
+        ({"x": GREY / 255, "y": np.zeros(6, int)}, "x must be uint8"),
+        ({"x": COLOUR[..., :2], "y": np.zeros(6, int)}, "x must be uint8"),
+        ({"x": GREY, "y": np.zeros(5, int)}, "y must be integers (6,)"),
+        ({"x": GREY, "y": np.zeros(6)}, "y must be integers"),
+        ({"x": GREY[:0], "y": np.zeros(0, int)}, "no images"),
+        ({"x": GREY[:, :7], "y": np.zeros(6, int)}, "7x8 pixels are not square; give --size"),
+        ({"x": np.array([{}]), "y": np.zeros(1, int)}, "cannot read"),
+    ],
+)
+def test_npz__refuses(tmp_path, arrays, message):
+    path = tmp_path / "a.npz"
+    np.savez(path, **arrays)
+    found = refusal(Npz(), path)
+    assert message in found and str(path) in found
+
+
+def test_npz__single_array_and_cut_short(tmp_path):
+    np.save(tmp_path / "a.npy", GREY)
+    assert "not an archive" in refusal(Npz(), tmp_path / "a.npy")
+    np.savez(tmp_path / "b.npz", x=COLOUR, y=np.zeros(6, int))
+    whole = (tmp_path / "b.npz").read_bytes()
+    (tmp_path / "b.npz").write_bytes(whole[:300])
+    assert "cannot read" in refusal(Npz(), tmp_path / "b.npz")
+
+
+# folder
+
+
+def write_images(folder: Path, images: np.ndarray, suffix: str = ".png") -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for i, x in enumerate(images):
+        Image.fromarray(x).save(folder / f"{i}{suffix}")
+
+
+def test_folder__one_class_a_subfolder(tmp_path):
+    write_images(tmp_path / "cats", COLOUR[:2])
+    write_images(tmp_path / "dogs" / "deep", COLOUR[2:], ".PNG")
+    (tmp_path / "empty").mkdir()
+    write_images(tmp_path / ".hidden", COLOUR)
+    (tmp_path / "cats" / "notes.txt").write_text("no image")
+    (tmp_path / "cats" / ".thumb.png").write_text("no image")
+    data = load(Folder(), tmp_path)
+    assert np.array_equal(data.images, channels_first(COLOUR))
+    assert data.labels.tolist() == [0, 0, 1, 1, 1, 1] and data.name == tmp_path.name
+
+
+def test_folder__images_directly_inside_are_one_class(tmp_path):
+    write_images(tmp_path, GREY)
+    data = load(Folder(), tmp_path)
+    assert np.array_equal(data.images, GREY[:, None]) and set(data.labels) == {0}
+
+
+def test_folder__refuses(tmp_path):
+    assert "no images in" in refusal(Folder(), tmp_path)
+    write_images(tmp_path / "cats", COLOUR)
+    (tmp_path / "cats" / "3.png").write_bytes(b"broken")
+    assert "cats/3.png: cannot decode" in refusal(Folder(), tmp_path)
+    write_images(tmp_path, COLOUR)
+    assert "holds 6 images beside 1 subfolders" in refusal(Folder(), tmp_path)
+    assert "expected a folder" in refusal(Folder(), tmp_path / "0.png")
+
+
+# tinyimagenet
+
+
+def test_tinyimagenet__reads_the_training_images(tmp_path):
+    root = tmp_path / "tiny-imagenet-200"
+    for wnid in ("n01", "n02"):
+        write_images(root / "train" / wnid / "images", COLOUR, ".JPEG")
+        (root / "train" / wnid / f"{wnid}_boxes.txt").write_text("0.JPEG 0 0 1 1")
+    by_path = load(TinyImageNet(), root)
+    by_dir = TinyImageNet().load(Request(None, tmp_path, None, 0))
+    inside = TinyImageNet().load(Request(None, root, None, 0))
+    assert by_path.images.shape == (12, 3, 8, 8)
+    assert by_path.labels.tolist() == [0] * 6 + [1] * 6
+    for other in (by_dir, inside):
+        assert np.array_equal(by_path.images, other.images)
+
+
+def test_tinyimagenet__refuses(tmp_path):
+    assert "--dataset tinyimagenet:PATH or --data-dir" in refusal(TinyImageNet(), None)
+    assert "no images train/" in refusal(TinyImageNet(), tmp_path)
+
+
+# all of them
+
+
+@pytest.mark.parametrize("source", [Parquet(), Npz(), Folder()])
+def test_source__needs_a_path(source):
+    name = type(source).__name__.lower()
+    assert refusal(source, None) == f"{name} needs a path: --dataset {name}:PATH"
+
+
+@pytest.mark.parametrize("source", [Parquet(), Npz(), Folder(), TinyImageNet()])
+def test_source__missing_path(source, tmp_path):
+    assert str(tmp_path / "nowhere") in refusal(source, tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("source", [Parquet(), Npz()])
+def test_source__empty_corrupt_or_a_folder(source, tmp_path):
+    path = tmp_path / "data"
+    path.touch()
+    assert f"{path} is empty" in refusal(source, path)
+    path.write_bytes(bytes(range(256)) * 4)
+    assert f"cannot read {path}" in refusal(source, path)
+    assert "is a folder" in refusal(source, tmp_path)

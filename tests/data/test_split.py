@@ -1,0 +1,256 @@
+"""Roles of images: disjoint, complete, seeded, even; refusals carry their arithmetic."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedmia.data.images import ImageSet
+from fedmia.data.split import Split, SplitOptions, make_split, who_holds_what
+from fedmia.errors import InputError
+from fedmia.partitions.dirichlet import Dirichlet
+from fedmia.partitions.iid import IID
+from fedmia.partitions.quantity import Quantity
+from fedmia.partitions.shards import Shards
+
+
+def distinct_images(count: int, classes: int = 5) -> ImageSet:
+    """`count` different 2x2 images whose pixels spell their index."""
+    pixels = np.arange(count, dtype="<u4").view(np.uint8).reshape(count, 1, 2, 2)
+    labels = np.random.default_rng(0).integers(0, classes, count)
+    return ImageSet(pixels, labels, "toy")
+
+
+DATA = distinct_images(900)
+SMALL = SplitOptions(members=60, known=12)
+
+
+def split_of(data=DATA, options=SMALL, law=None, clients=6, malicious=1, placebo=True, seed=0):
+    return make_split(data, options, law or IID(), clients, malicious, placebo, seed)
+
+
+def arrays(split: Split) -> dict[str, list[int] | list[list[int]]]:
+    """Every field as plain lists, for comparison."""
+    found = {}
+    for field in dataclasses.fields(split):
+        value = getattr(split, field.name)
+        found[field.name] = (
+            [v.tolist() for v in value] if isinstance(value, tuple) else np.asarray(value).tolist()
+        )
+    return found
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    clients=st.integers(1, 9),
+    malicious=st.integers(0, 4),
+    members=st.integers(20, 90),
+    known=st.integers(1, 11),
+    placebo=st.booleans(),
+    public=st.integers(0, 50),
+    test=st.none() | st.integers(2, 80),
+    nonmembers=st.none() | st.integers(13, 90),
+    seed=st.integers(0, 3),
+    law=st.sampled_from([IID(), Quantity(), Shards()]),
+)
+def test_split__roles_are_disjoint_and_of_the_sizes_asked(
+    clients, malicious, members, known, placebo, public, test, nonmembers, seed, law
+):
+    malicious = min(malicious, clients - 1)
+    honest = clients - malicious
+    options = SplitOptions(members, nonmembers, known, test, public)
+    try:
+        split = make_split(DATA, options, law, clients, malicious, placebo, seed)
+    except InputError as error:
+        # 900 images suffice unless the reserve of many attackers is large; shards may be small.
+        reserve = round(members * clients / honest)
+        too_few = members + reserve + public + (test or 2) + (nonmembers or known + 2) > 900
+        assert too_few or isinstance(law, Shards) and "at least 2 needed" in str(error)
+        return
+    members_found = np.concatenate(split.parts[:honest])
+    roles = [
+        *split.parts,
+        *split.placebo_parts,
+        split.known_nonmembers,
+        split.scored_nonmembers,
+        split.test_fit,
+        split.test_eval,
+        split.public,
+    ]
+    everything = np.concatenate(roles)
+    assert len(set(everything.tolist())) == len(everything)
+    assert len(split.parts) == clients and len(split.placebo_parts) == (honest if placebo else 0)
+    assert len(members_found) == len(split.members) == members
+    assert set(split.known_members) | set(split.scored_members) == set(members_found)
+    assert len(split.known_members) == len(split.known_nonmembers) == known
+    assert len(split.scored_members) == members - known
+    assert len(split.public) == public
+    assert all(
+        split.owner[i] == c
+        for c in range(honest)
+        for i in np.flatnonzero(np.isin(split.members, split.parts[c]))
+    )
+    if test is not None:
+        assert len(split.test_fit) + len(split.test_eval) == test
+    if nonmembers is not None:
+        assert len(split.scored_nonmembers) == nonmembers - known
+    for part in split.parts[:honest]:
+        assert np.isin(part, split.scored_members).any()
+
+
+def test_split__reserve_is_drawn_in_proportion():
+    split = split_of(placebo=True)
+    assert [len(p) for p in split.parts] == [12] * 6
+    assert [len(p) for p in split.placebo_parts] == [12] * 5
+    bare = split_of(placebo=False)
+    assert [len(p) for p in bare.parts] == [12] * 6 and bare.placebo_parts == ()
+    assert bare.counts()["scored_nonmembers"] > split.counts()["scored_nonmembers"]
+
+
+def test_split__known_members_are_even_over_clients():
+    split = split_of(options=SplitOptions(members=60, known=13))
+    known = [int(np.isin(p, split.known_members).sum()) for p in split.parts[:5]]
+    assert sorted(known) == [2, 2, 3, 3, 3]
+
+
+def test_split__small_clients_give_what_they_can():
+    # Sizes very uneven: a client of 2 gives one, and the others make up for it evenly.
+    split = split_of(options=SplitOptions(members=60, known=30), law=Quantity(alpha=0.3), seed=1)
+    sizes = np.array([len(p) for p in split.parts[:5]])
+    known = np.array([np.isin(p, split.known_members).sum() for p in split.parts[:5]])
+    assert sizes.min() < 5 and known.sum() == 30
+    full = known == sizes - 1
+    assert known[~full].max() - known[~full].min() <= 1
+    assert full.any() and known[full].max() <= known[~full].max()
+
+
+def test_split__as_many_known_as_can_be():
+    split = split_of(options=SplitOptions(members=60, known=55))
+    assert [int(np.isin(p, split.scored_members).sum()) for p in split.parts[:5]] == [1] * 5
+
+
+@pytest.mark.parametrize("law", [IID(), Dirichlet(), Shards(), Quantity()])
+def test_split__same_seed_same_split(law):
+    first, again, other = (arrays(split_of(law=law, seed=s)) for s in (7, 7, 8))
+    assert first == again
+    for name in ("parts", "placebo_parts", "known_members", "known_nonmembers", "test_fit"):
+        assert first[name] != other[name]
+
+
+def test_split__labels_matter_through_the_partition_only():
+    relabelled = ImageSet(DATA.images, (DATA.labels + 1) ** 2 % 5, "toy")
+    assert arrays(split_of()) == arrays(split_of(data=relabelled))
+    shards = split_of(law=Shards()), split_of(data=relabelled, law=Shards())
+    assert set(shards[0].members) == set(shards[1].members)
+    assert shards[0].scored_nonmembers.tolist() == shards[1].scored_nonmembers.tolist()
+    assert arrays(shards[0])["parts"] != arrays(shards[1])["parts"]
+
+
+def test_split__members_do_not_change_with_the_attackers():
+    sets = [
+        set(split_of(clients=c, malicious=m, placebo=p).members)
+        for c, m, p in ((6, 1, True), (6, 0, False), (10, 3, True), (1, 0, False))
+    ]
+    assert all(s == sets[0] for s in sets)
+
+
+def test_split__one_client_holds_all_members():
+    split = split_of(clients=1, malicious=0, placebo=False)
+    assert len(split.parts) == 1 and np.array_equal(split.parts[0], split.members)
+    assert set(split.owner) == {0} and np.all(np.diff(split.members) > 0)
+
+
+def test_split__duplicates_are_removed_and_counted():
+    doubled = np.concatenate([DATA.images, DATA.images[:100], DATA.images[:50]])
+    labels = np.zeros(len(doubled), np.int64)
+    split = split_of(data=ImageSet(doubled, labels, "toy"))
+    assert split.duplicates_removed == 150 and split.distinct == 900
+    used = np.concatenate([*split.parts, *split.placebo_parts, split.scored_nonmembers])
+    assert used.max() < 900
+    assert arrays(split)["parts"] == arrays(split_of())["parts"]
+
+
+def test_split__test_halves_and_automatic_sizes():
+    split = split_of(data=distinct_images(9000))
+    counts = split.counts()
+    assert (counts["test_fit"], counts["test_eval"]) == (500, 500)
+    assert counts["known_nonmembers"] + counts["scored_nonmembers"] == 2000
+    small = split_of(placebo=False).counts()  # 900 - 60 - 12 = 828 left, a quarter is 207
+    assert small["test_fit"] + small["test_eval"] == 207
+    assert small["known_nonmembers"] + small["scored_nonmembers"] == 621
+
+
+def test_split__too_few_images_shows_the_sum():
+    options = SplitOptions(members=300, nonmembers=400, known=48, test=50, public=7)
+    with pytest.raises(InputError) as caught:
+        split_of(options=options)
+    assert str(caught.value) == (
+        "300 members + 360 reserve + 400 non-members + 50 test + 7 public = 1117 images needed, "
+        "toy has 900 distinct"
+    )
+
+
+def test_split__exactly_enough_images():
+    options = SplitOptions(members=60, nonmembers=768, known=10, test=None)
+    split = split_of(options=options, clients=1, malicious=0, placebo=False)
+    assert len(split.scored_nonmembers) == 758 and len(split.test_eval) == 36
+    tight = split_of(
+        data=distinct_images(60 + 14 + 2), clients=1, malicious=0, placebo=False
+    ).counts()
+    assert (tight["scored_nonmembers"], tight["test_fit"], tight["test_eval"]) == (2, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "clients", "malicious", "message"),
+    [
+        (SMALL, 0, 0, "clients must be >= 1, got 0"),
+        (SMALL, 3, 3, "3 malicious of 3 clients leaves no honest client"),
+        (SMALL, 1, 1, "leaves no honest client"),
+        (SMALL, 3, -1, "malicious must be >= 0, got -1"),
+        (SMALL, 32, 1, "31 honest clients fewer than 2 images"),
+        (SplitOptions(60, known=60), 1, 0, "split.known 60 of 60 members"),
+        (SplitOptions(60, known=56), 6, 1, "at most 55"),
+        (SplitOptions(60, nonmembers=13, known=12), 6, 1, "split.nonmembers 13"),
+    ],
+)
+def test_split__refuses(options, clients, malicious, message):
+    with pytest.raises(InputError, match=message) as caught:
+        split_of(options=options, clients=clients, malicious=malicious)
+    assert "\n" not in str(caught.value)
+
+
+def test_split__a_client_of_one_image_is_refused():
+    with pytest.raises(InputError, match=r"gives client \d of 5 1 images, at least 2 needed"):
+        split_of(law=Quantity(alpha=0.01, min_size=1))
+
+
+@pytest.mark.parametrize("name", ["public", "test_fit", "scored_nonmembers", "known_nonmembers"])
+def test_split__an_image_with_two_roles_is_caught(name):
+    split = split_of(options=SplitOptions(60, known=12, public=4))
+    for taken in (split.members[:1], split.parts[-1][:1], split.placebo_parts[0][:1]):
+        with pytest.raises(ValueError, match="two roles"):
+            dataclasses.replace(split, **{name: taken})
+
+
+def test_split__members_must_match_the_parts():
+    split = split_of()
+    with pytest.raises(ValueError, match="union"):
+        dataclasses.replace(split, members=split.members[::-1])
+    with pytest.raises(ValueError, match="owner"):
+        dataclasses.replace(split, owner=split.owner[::-1])
+    with pytest.raises(ValueError, match="make up"):
+        dataclasses.replace(split, known_members=split.known_members[1:])
+
+
+def test_who_holds_what__counts_each_client():
+    split = split_of(law=Shards())
+    rows = who_holds_what(split, DATA.labels, 5)
+    assert [r["role"] for r in rows] == ["honest"] * 5 + ["malicious"]
+    for row, part in zip(rows, split.parts, strict=True):
+        assert row["size"] == len(part) == sum(row["per_class"])
+        assert row["per_class"] == [int((DATA.labels[part] == c).sum()) for c in range(5)]
+    assert [r["id"] for r in rows] == list(range(6))
