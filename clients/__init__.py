@@ -1,0 +1,1 @@
+"""The roles of fedmia's clients: honest, passive, active; one a file."""

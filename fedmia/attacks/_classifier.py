@@ -1,0 +1,34 @@
+"""A small scikit-learn classifier on a few features, standardised on the known images."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+
+CLASSIFIERS = ("lda", "lr", "svm")
+
+
+def fit_classifier(name: str, features: NDArray[np.float64], truth: NDArray[np.int64]) -> Pipeline:
+    """LDA (Ledoit-Wolf shrinkage), logistic regression or an RBF support-vector machine.
+
+    Args:
+        name: one of CLASSIFIERS.
+        features: (N, F). truth: (N,), 1 = member.
+    """
+    models = {
+        "lda": lambda: LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto"),
+        "lr": lambda: LogisticRegression(max_iter=1000),
+        "svm": lambda: SVC(kernel="rbf"),
+    }
+    return make_pipeline(StandardScaler(), models[name]()).fit(features, truth)
+
+
+def decide(model: Pipeline, features: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Signed decision values (N,), higher = member."""
+    values: NDArray[np.float64] = np.asarray(model.decision_function(features), dtype=np.float64)
+    return values

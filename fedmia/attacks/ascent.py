@@ -1,0 +1,134 @@
+"""Ascent inside the federation (Algorithm 1): the malicious client climbs, uploads, and reads."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedmia.attacks._ascent import LOSSES, attack_losses, climb
+from fedmia.attacks.base import ActiveAttack, Known, NotFitted, Scores
+from fedmia.data.images import digests
+from fedmia.options import option
+from fedmia.ssl.augment import Augment
+from fedmia.ssl.base import SSLMethod, State
+from fedmia.ssl.train import two_views
+from fedmia.threat import ClientView, Threat
+
+
+@dataclass
+class Ascent(ActiveAttack):
+    """The malicious client ascends on its targets each round and reads the aggregated model's loss."""
+
+    paper: ClassVar[str] = "Chen et al., Federated Contrastive Learning, Algorithm 1, Fig. 13"
+    needs: ClassVar[Threat] = Threat("white_box", "client")
+
+    steps: int = option(1, "G, passes of ascent over the targets in a round; 0 = the control", ge=0)
+    lr: float = option(0.1, "learning rate of the ascent", gt=0)
+    batch: int = option(32, "targets a step", ge=1)
+    boost: float = option(1.0, "factor on the upload's distance from its base; 1 = none", gt=0)
+    base: str = option(
+        "aggregated", "where the ascent starts: the aggregated model of the round (the paper), or "
+        "the client's own training of it", choices=("aggregated", "trained"),
+    )
+    schedule: str = option(
+        "all", "targets of a round: all of them, or one batch a round in turn (Algorithm 1's loop)",
+        choices=("all", "rotate"),
+    )
+    loss: str = option("training", "the loss that is climbed and read", choices=LOSSES)
+    pairs: int = option(4, "pairs of fixed views over which a loss is read", ge=1)
+    reading: str = option(
+        "level", "score: minus the aggregated model's mean loss (level), minus its rise since "
+        "before the attack (rise), its fall from the upload (recovery), or minus |L - L_agg| as "
+        "on line 23 (line23)", choices=("level", "rise", "recovery", "line23"),
+    )
+    _fitted: bool = field(default=False, init=False, repr=False)
+
+    def disarmed(self) -> Ascent:
+        return dataclasses.replace(self, steps=0)
+
+    def chosen(self, targets: Tensor, round: int) -> NDArray[np.bool_]:
+        picked = np.ones(len(targets), dtype=bool)
+        if self.schedule == "rotate":
+            batches = -(-len(targets) // self.batch)
+            picked = np.arange(len(targets)) // self.batch == round % batches
+        return picked
+
+    def craft(
+        self,
+        method: SSLMethod,
+        received: State,
+        trained: State,
+        targets: Tensor,
+        augment: Augment,
+        rng: np.random.Generator,
+    ) -> State:
+        base = received if self.base == "aggregated" else trained
+        if self.steps == 0 or not len(targets):
+            return base
+        method.load_shared(base)
+        device = next(iter(method.parameters())).device
+        pixels = targets.to(device)
+        for _ in range(self.steps):
+            order = torch.from_numpy(rng.permutation(len(pixels))).to(device)
+            for part in order.split(self.batch):
+                view1, view2 = two_views(pixels[part], augment, rng)
+                climb(
+                    method,
+                    lambda a=view1, b=view2: attack_losses(method, a, b, self.loss),  # type: ignore[misc]
+                    1,
+                    self.lr,
+                )
+        crafted = method.shared_state()
+        if self.boost == 1.0:
+            return crafted
+        return {name: base[name] + self.boost * (crafted[name] - base[name]) for name in crafted}
+
+    def fit(self, view: ClientView, known: Known, rng: np.random.Generator) -> None:
+        self._fitted = True  # the reading gives the direction; the harness sets the threshold
+
+    def score(self, view: ClientView, images: Tensor) -> Scores:
+        if not self._fitted:
+            raise NotFitted("ascent: call fit before score")
+        rounds, before, sent, after = self.trajectory(view, images)
+        change = {
+            "level": -after,
+            "rise": before - after,
+            "recovery": sent - after,
+            "line23": -np.abs(sent - after),
+        }[self.reading]
+        # Under `rotate` an image is read only in the rounds that attacked it.
+        weight = self._attacked(view, images, rounds)
+        total: Scores = (change * weight).sum(axis=0) / np.maximum(weight.sum(axis=0), 1)
+        return total
+
+    def trajectory(
+        self, view: ClientView, images: Tensor
+    ) -> tuple[list[int], Scores, Scores, Scores]:
+        """Attack rounds (R), loss before the first (1, N), under each upload and under each
+        aggregated model (R, N)."""
+        rounds = sorted(view.sent)
+        start = min(view.received)
+        states = [view.received[start]]
+        states += [view.sent[r] for r in rounds] + [view.received[r] for r in rounds]
+        read = view.losses_under(
+            states, images, self.pairs, lambda m, a, b: attack_losses(m, a, b, self.loss)
+        )
+        losses = read.double().numpy()
+        return rounds, losses[:1], losses[1 : 1 + len(rounds)], losses[1 + len(rounds) :]
+
+    def _attacked(self, view: ClientView, images: Tensor, rounds: list[int]) -> Scores:
+        if view.targets is None or self.schedule == "all":
+            return np.ones((len(rounds), len(images)))
+        position = {name: i for i, name in enumerate(digests(view.targets.numpy()))}
+        at = np.array([position.get(name, -1) for name in digests(images.numpy())])
+        rows = []
+        for turn in range(len(rounds)):
+            picked = np.append(self.chosen(view.targets, turn), False)  # -1: never a target
+            rows.append(picked[at].astype(np.float64))
+        return np.stack(rows)

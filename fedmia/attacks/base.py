@@ -1,0 +1,95 @@
+"""What an attack is: fit on known images, score candidates. HIGHER SCORE = MORE LIKELY A MEMBER."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedmia.options import Options
+from fedmia.ssl.base import SSLMethod, State
+from fedmia.threat import Threat
+
+Scores = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Known:
+    """Images whose membership the attacker knows, uint8 (N, C, H, W), apart from the candidates."""
+
+    members: Tensor
+    nonmembers: Tensor
+
+    def both(self) -> tuple[Tensor, NDArray[np.int64]]:
+        """All known images, members first, and their truth (1 = member)."""
+        truth = np.repeat([1, 0], [len(self.members), len(self.nonmembers)])
+        return torch.cat([self.members, self.nonmembers]), truth.astype(np.int64)
+
+
+class NotFitted(RuntimeError):
+    """`score` was called before `fit`."""
+
+
+class Attack(Options, ABC):
+    """A membership attack. Subclasses are dataclasses of options, one a file.
+
+    The harness fits on known images, then scores shuffled candidates without their truth.
+    `fit` may be called again and forgets what was fitted before.
+    """
+
+    paper: ClassVar[str]
+    needs: ClassVar[Threat]
+
+    @abstractmethod
+    def fit(self, view: Any, known: Known, rng: np.random.Generator) -> None:
+        """Choose classifier and direction from known images only."""
+
+    @abstractmethod
+    def score(self, view: Any, images: Tensor) -> Scores:
+        """(N,) finite scores of uint8 (N, C, H, W); the order of images only permutes them.
+
+        Raises:
+            NotFitted: before `fit`.
+        """
+
+    def features(self, view: Any, images: Tensor) -> tuple[tuple[str, str, str], Scores] | None:
+        """Three named features (N, 3) for the scatter plot, for attacks that have them."""
+        return None
+
+
+class ActiveAttack(Attack):
+    """An attack with a part inside the federation: what its client sends in place of an update."""
+
+    @abstractmethod
+    def craft(
+        self,
+        method: SSLMethod,
+        received: State,
+        trained: State,
+        targets: Tensor,
+        augment: Any,
+        rng: np.random.Generator,
+    ) -> State:
+        """The state that the malicious client uploads.
+
+        Args:
+            method: the client's own method (own queue, own key encoder); may be changed.
+            received: the global weights of the round.
+            trained: what honest local training made of them.
+            targets: uint8 (N, C, H, W) in an order that carries no truth.
+            augment: recipe of the views.
+            rng: stream of (seed, round, partition).
+        """
+
+    @abstractmethod
+    def chosen(self, targets: Tensor, round: int) -> NDArray[np.bool_]:
+        """(N,) which targets are attacked in attack round `round` (0, 1, ...)."""
+
+    @abstractmethod
+    def disarmed(self) -> ActiveAttack:
+        """The paired control: the same attack with its active step set to zero."""

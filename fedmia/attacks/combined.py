@@ -1,0 +1,47 @@
+"""Feature-combination attack: similarity, contrastive loss and highest confidence, one classifier."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedmia.attacks._classifier import CLASSIFIERS, decide, fit_classifier
+from fedmia.attacks._cosine import pairwise_cosines
+from fedmia.attacks.base import Attack, Known, NotFitted, Scores
+from fedmia.options import option
+from fedmia.threat import Threat, WhiteBox
+
+
+@dataclass
+class Combined(Attack):
+    """Cosine similarity, contrastive loss and highest softmax output, in a linear classifier."""
+
+    paper: ClassVar[str] = "Chen et al., Federated Contrastive Learning, Sec. IV-B3, Eq. 7"
+    needs: ClassVar[Threat] = Threat("white_box", "outsider")
+
+    views: int = option(16, "augmented views an image for similarity and confidence", ge=2)
+    pairs: int = option(8, "pairs of views an image over which the loss is averaged", ge=1)
+    classifier: str = option("lda", "classifier on the three features", choices=CLASSIFIERS)
+    _model: Any = field(default=None, init=False, repr=False)
+
+    def fit(self, view: WhiteBox, known: Known, rng: np.random.Generator) -> None:
+        images, truth = known.both()
+        self._model = fit_classifier(self.classifier, self.features(view, images)[1], truth)
+
+    def score(self, view: WhiteBox, images: Tensor) -> Scores:
+        if self._model is None:
+            raise NotFitted("combined: call fit before score")
+        return decide(self._model, self.features(view, images)[1])
+
+    def features(self, view: WhiteBox, images: Tensor) -> tuple[tuple[str, str, str], Scores]:
+        """(N, 3): mean cosine of the views, mean loss, mean highest confidence."""
+        embedded = view.embed_views(images, self.views).double()
+        similarity = pairwise_cosines(embedded).mean(axis=1)
+        confidence = torch.softmax(embedded, dim=2).amax(dim=2).mean(dim=1).numpy()
+        loss = view.losses(images, self.pairs).double().numpy()
+        table = np.stack([similarity, loss, confidence], axis=1)
+        return ("cosine similarity", "contrastive loss", "highest confidence"), table

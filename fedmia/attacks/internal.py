@@ -1,0 +1,56 @@
+"""Internal-layer attack: top-K confidences of a softmax over a layer's outputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedmia.attacks._classifier import CLASSIFIERS, decide, fit_classifier
+from fedmia.attacks.base import Attack, Known, NotFitted, Scores
+from fedmia.options import option
+from fedmia.threat import Threat, WhiteBox
+
+
+@dataclass
+class Internal(Attack):
+    """Top-K softmax confidences of internal layers, each layer read as a classifier."""
+
+    paper: ClassVar[str] = "Chen et al., Federated Contrastive Learning, Sec. IV-B2, Eq. 6"
+    needs: ClassVar[Threat] = Threat("white_box", "outsider")
+
+    layers: tuple[str, ...] = option(
+        ("layer4", "avgpool", "encoder"),
+        "layers whose outputs are read: layer1..layer4, avgpool, encoder",
+    )
+    top: int = option(3, "K, largest confidences used of each layer", ge=1)
+    classifier: str = option("lr", "classifier on the confidences", choices=CLASSIFIERS)
+    _model: Any = field(default=None, init=False, repr=False)
+
+    def fit(self, view: WhiteBox, known: Known, rng: np.random.Generator) -> None:
+        images, truth = known.both()
+        self._model = fit_classifier(self.classifier, self._inputs(view, images), truth)
+
+    def score(self, view: WhiteBox, images: Tensor) -> Scores:
+        if self._model is None:
+            raise NotFitted("internal: call fit before score")
+        return decide(self._model, self._inputs(view, images))
+
+    def _inputs(self, view: WhiteBox, images: Tensor) -> NDArray[np.float64]:
+        found = view.features(images, self.layers)
+        return np.concatenate([top_confidences(f, self.top) for f in found.values()], axis=1)
+
+
+def top_confidences(outputs: Tensor, top: int) -> NDArray[np.float64]:
+    """(N, top) largest values of softmax over each row of (N, D), descending, as logarithms.
+
+    The paper has no class head: "Predict(G(x), N)" is read as a softmax over the layer's D
+    outputs. Logarithms keep confidences near 0 and 1 apart for a linear classifier.
+    """
+    logs = torch.log_softmax(outputs.double(), dim=1)
+    best = logs.topk(min(top, logs.shape[1]), dim=1).values
+    return np.asarray(best.numpy(), dtype=np.float64)

@@ -1,0 +1,53 @@
+"""Cosine-similarity attack: an image trained on has views that lie closer together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedmia.attacks._classifier import CLASSIFIERS, decide, fit_classifier
+from fedmia.attacks._cosine import pairwise_cosines
+from fedmia.attacks.base import Attack, Known, NotFitted, Scores
+from fedmia.options import option
+from fedmia.threat import BlackBox, Threat
+
+
+@dataclass
+class Similarity(Attack):
+    """Pairwise cosine similarity of M views of the image under the encoder."""
+
+    paper: ClassVar[str] = "Chen et al., Federated Contrastive Learning, Sec. IV-B1, Eq. 4-5"
+    needs: ClassVar[Threat] = Threat("black_box", "outsider")
+
+    views: int = option(16, "M, augmented views an image", ge=2)
+    pairs: str = option(
+        "mean", "what of the M(M-1)/2 cosines is used: their mean, all of them sorted, or the "
+        "three largest as in the paper", choices=("mean", "all", "top3"),
+    )
+    classifier: str = option(
+        "lr", "classifier for all and top3 (mean needs none)", choices=CLASSIFIERS
+    )
+    _model: Any = field(default=None, init=False, repr=False)
+
+    def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
+        images, truth = known.both()
+        if self.pairs == "mean":
+            self._model = "mean"  # higher similarity = member, by the paper's claim: no fit
+        else:
+            self._model = fit_classifier(self.classifier, self._inputs(view, images), truth)
+
+    def score(self, view: BlackBox, images: Tensor) -> Scores:
+        if self._model is None:
+            raise NotFitted("similarity: call fit before score")
+        inputs = self._inputs(view, images)
+        return inputs[:, 0] if self.pairs == "mean" else decide(self._model, inputs)
+
+    def _inputs(self, view: BlackBox, images: Tensor) -> NDArray[np.float64]:
+        cosines = pairwise_cosines(view.embed_views(images, self.views))
+        if self.pairs == "mean":
+            return cosines.mean(axis=1, keepdims=True)
+        return cosines[:, :3] if self.pairs == "top3" else cosines

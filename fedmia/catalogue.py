@@ -1,0 +1,136 @@
+"""`--help` and `--list`, written from the options and the plugins themselves."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fedmia import registry
+from fedmia._flags import COMMAND, SWITCHES, flag_of, option_paths
+from fedmia.errors import unknown
+from fedmia.options import option_fields, type_name
+from fedmia.values import shown
+
+USAGE = "usage: python -m fedmia.simulate [--config FILE] [--FLAG VALUE ..]"
+INTRO = (
+    "Simulate federated self-supervised training under membership inference, and report what "
+    "leaks. Values come from the defaults, then --config, then the flags."
+)
+OUTRO = (
+    "A plugin's own options follow its flag: --partition dirichlet --partition.alpha 0.1, "
+    "--attack.NAME.OPTION VALUE. --list shows every plugin, --list KIND its options. Every option "
+    "can also be given by its path in the YAML file: --federation.clients 10."
+)
+# Heading -> paths, or the prefixes of paths, in the order of the page.
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "Federation": ("federation.", "strategy."),
+    "Attacker": ("attacker", "malicious", "attacks"),
+    "Data": ("data.", "partition.", "split."),
+    "Model and training": ("model.", "ssl.", "train.", "pretrain."),
+    "Defence": ("defense.", "defended_clients"),
+    "Machine": ("backend", "threads_per_client", "device", "gpus_per_client"),
+}
+# Placeholders that the type does not tell.
+HOLES: Mapping[str, str] = {"data.name": "NAME[:PATH]", "data.dir": "FOLDER"}
+_LEFT = 28  # columns of the flags
+
+
+def help_page(columns: int | None = None) -> str:
+    """The text of `--help`, at most `columns` wide (default: the terminal's, to 100)."""
+    width = columns or min(100, shutil.get_terminal_size((80, 24)).columns)
+    paths = {path: (one, kind) for path, one, kind in option_paths()}
+    lines = [USAGE, "", *textwrap.wrap(INTRO, width), "", "Run"]
+    for name, (hole, text) in COMMAND.items():
+        lines += _row(f"--{name} {hole}", text, width)
+    lines += _option_row("seed", *paths.pop("seed"), width)
+    lines += [line for n, text in SWITCHES.items() for line in _row(f"--{n}", text, width)]
+    lines += _row("--list [KIND]", "show every plugin, or one kind of them with its options", width)
+    for title, wanted in GROUPS.items():
+        lines += ["", title]
+        for path in [p for p in paths if _within(p, wanted)]:
+            lines += _option_row(path, *paths.pop(path), width)
+    assert not paths, f"options without a group: {', '.join(paths)}"
+    return "\n".join([*lines, "", *textwrap.wrap(OUTRO, width)])
+
+
+def list_page(kind: str = "", columns: int | None = None) -> str:
+    """The text of `--list`: every plugin by kind; with `kind`, that kind's options too.
+
+    Raises:
+        InputError: an unknown kind.
+    """
+    width = columns or min(100, shutil.get_terminal_size((80, 24)).columns)
+    if kind and kind not in registry.KINDS:
+        raise unknown("kind of plugin", kind, registry.KINDS)
+    blocks = [_kind(one, width, bool(kind)) for one in ([kind] if kind else registry.KINDS)]
+    return "\n\n".join("\n".join(lines) for lines in blocks)
+
+
+def _kind(kind: str, width: int, detail: bool) -> list[str]:
+    flag = {"attack": "--attacks"}.get(kind, f"--{kind}")
+    lines = [f"{kind} ({flag})"]
+    for name in registry.names(kind):
+        cls = registry.load(kind, name)
+        label = f"{name}:PATH" if getattr(cls, "takes_path", False) else name
+        lines += _row(label, registry.summary(cls), width)
+        if registry.paper(cls):
+            lines += _row("", registry.paper(cls), width)
+        for one, type_ in option_fields(cls) if detail else []:
+            lines += _plugin_row(kind, name, one, type_, width)
+    return lines
+
+
+def _plugin_row(
+    kind: str, name: str, one: dataclasses.Field[Any], type_: Any, width: int
+) -> Iterator[str]:
+    prefix = {"attack": f"attack.{name}", "dataset": "data"}.get(kind, kind)
+    flag = f"  --{prefix}.{one.name} {_hole(type_, one.metadata)}"
+    return _row(flag, _about(one, one.default), width)
+
+
+def _within(path: str, wanted: tuple[str, ...]) -> bool:
+    return any(path == w or (w.endswith(".") and path.startswith(w)) for w in wanted)
+
+
+def _option_row(path: str, one: dataclasses.Field[Any], kind: Any, width: int) -> Iterator[str]:
+    if "plugin" in one.metadata:
+        text = f"{one.metadata['about']} (default {shown(one.metadata['name'])})"
+        return _row(f"{flag_of(path)} NAME", text, width)
+    hole = HOLES.get(path) or _hole(kind, one.metadata)
+    return _row(f"{flag_of(path)} {hole}", _about(one, one.default), width)
+
+
+def _hole(kind: Any, metadata: Mapping[str, Any]) -> str:
+    """Placeholder of a value: its choices, else its type."""
+    if metadata["choices"]:
+        return f"{{{','.join(metadata['choices'])}}}"
+    name = type_name(kind).removesuffix(" or none")
+    return (
+        "LIST"
+        if name.startswith("list")
+        else {"str": "TEXT", "bool": "BOOL"}.get(name, name.upper().replace(" ", "_"))
+    )
+
+
+def _about(one: dataclasses.Field[Any], default: Any) -> str:
+    """Help, default and range of an option."""
+    words = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
+    limits = [f"{w} {one.metadata[k]}" for k, w in words.items() if one.metadata[k] is not None]
+    notes = ", ".join([f"default {shown(default)}", *limits])
+    return f"{one.metadata['help']} ({notes})"
+
+
+def _row(left: str, text: str, width: int) -> Iterator[str]:
+    """`left` and `text` in two columns; a long `left` has its own line."""
+    wrapped = textwrap.wrap(text, max(20, width - _LEFT)) or [""]
+    if len(left) + 4 > _LEFT:
+        yield f"  {left}"
+        left = ""
+    else:
+        yield f"  {left}".ljust(_LEFT) + wrapped.pop(0)
+        left = ""
+    for line in wrapped:
+        yield " " * _LEFT + line

@@ -1,0 +1,231 @@
+"""One experiment: frozen, validated, complete. Every default stands here or in its plugin."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedmia import registry
+from fedmia.data.base import Dataset, Request
+from fedmia.data.split import SplitOptions
+from fedmia.errors import InputError, unknown
+from fedmia.options import Options, option, option_fields
+from fedmia.roles import ROLES, refusal
+from fedmia.ssl.train import Train
+
+Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A plugin by name, with its options."""
+
+    name: str
+    options: Values = field(default_factory=dict)
+
+    def build(self, kind: str) -> Any:
+        """The plugin of `kind`, built.
+
+        Raises:
+            InputError: unknown plugin or option, or a value out of range.
+        """
+        return registry.build(kind, self.name, self.options)
+
+    def complete(self, kind: str) -> Chosen:
+        """The same choice with every option of the plugin written out."""
+        return Chosen(self.name, _values(self.build(kind)))
+
+
+@dataclass(frozen=True)
+class Federation(Options):
+    """Clients and rounds."""
+
+    clients: int = option(10, "clients in the federation", ge=1)
+    rounds: int = option(10, "rounds of federated training after pre-training", ge=1)
+    participation: float = option(1.0, "share of the clients that train in a round", gt=0, le=1)
+    snapshots: int = option(8, "evenly spread rounds whose model is evaluated", ge=1)
+
+
+@dataclass(frozen=True)
+class Pretrain(Options):
+    """What the global model has learnt before the first round that is attacked."""
+
+    mode: str = option(
+        "federated",
+        "none; federated: ordinary rounds, the attacker passive; pooled: the server trains on all "
+        "clients' private images; public: on non-member images apart from all others",
+        choices=("none", "federated", "pooled", "public"),
+    )
+    rounds: int = option(30, "rounds of pre-training (0 with --pretrain none)", ge=0)
+
+
+@dataclass(frozen=True)
+class Data(Options):
+    """The data source and its pixels; `options` are those of the source itself."""
+
+    name: str = option("digits", "data source, with its path: parquet:PATH")
+    dir: str | None = option(None, "folder of the data source's files")
+    size: int | None = option(None, "pixels a side to resize to (none: the images' own)", ge=8)
+    mean: tuple[float, ...] | None = option(
+        None, "mean of each channel, in [0, 1] (none: the source's own)", ge=0, le=1
+    )
+    std: tuple[float, ...] | None = option(
+        None, "standard deviation of each channel (none: the source's own)", gt=0
+    )
+    options: Values = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "options", _values(self.source()))
+
+    @property
+    def plugin(self) -> str:
+        """Name of the data source's plugin, without the path."""
+        return dataset_and_path(self.name)[0]
+
+    def source(self) -> Dataset:
+        """The data source, built."""
+        built: Dataset = registry.build("dataset", self.plugin, self.options)
+        return built
+
+    def request(self, seed: int) -> Request:
+        """What the run asks of the source."""
+        folder = Path(self.dir) if self.dir is not None else None
+        return Request(dataset_and_path(self.name)[1], folder, self.size, seed)
+
+
+def section(cls: type) -> Any:
+    """A field that holds a section of the experiment, its defaults those of `cls`."""
+    return field(default_factory=cls, metadata={"section": cls})
+
+
+def plugin(kind: str, default: str | None, about: str) -> Any:
+    """A field that holds a plugin of `kind`, chosen by name."""
+    first = None if default is None else Chosen(default)
+    return field(default=first, metadata={"plugin": kind, "about": about, "name": default})
+
+
+@dataclass(frozen=True)
+class Experiment(Options):
+    """All that decides a run's numbers. Once built, every option of every choice is written out.
+
+    `attacks` comes out as the names themselves: `all` becomes every built-in attack that the
+    attacker's role permits. `attack` holds the options of each of them.
+
+    Raises:
+        InputError: on construction, for an unknown plugin or option or a value out of range.
+            Whether the values suit one another is asked by `fedmia.checks.check`.
+    """
+
+    seed: int = option(0, "root of all randomness", ge=0)
+    attacker: str = option("none", "role of the last client(s)", choices=ROLES)
+    malicious: int = option(1, "clients that take the attacker's role", ge=1)
+    attacks: tuple[str, ...] = option(
+        ("all",), "attacks to run; all: every one that the attacker's role permits; none"
+    )
+    attack: Mapping[str, Values] = field(default_factory=dict)
+    backend: str = option(
+        "inline", "where clients train: this process, or Ray", choices=("inline", "ray")
+    )
+    threads_per_client: int = option(1, "CPU threads of a client (sums depend on it)", ge=1)
+    device: str = option("auto", "auto, cpu, cuda or cuda:N")
+    gpus_per_client: float = option(0.0, "share of a GPU that a client takes", ge=0)
+    federation: Federation = section(Federation)
+    data: Data = section(Data)
+    partition: Chosen = plugin("partition", "iid", "how images are dealt to clients")
+    split: SplitOptions = section(SplitOptions)
+    model: Chosen = plugin("model", "smallnet", "encoder")
+    ssl: Chosen = plugin("ssl", "moco", "self-supervised method")
+    strategy: Chosen = plugin("strategy", "fedavg", "how the server aggregates")
+    train: Train = section(Train)
+    pretrain: Pretrain = section(Pretrain)
+    defense: Chosen | None = plugin("defense", None, "defence of the defended clients")
+    defended_clients: tuple[int, ...] | None = option(
+        None, "clients that defend themselves, as 0-4,7 (none: all honest ones)", ge=0
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not re.fullmatch(r"auto|cpu|cuda(:[0-9]+)?", self.device):
+            raise InputError(f"device must be auto, cpu, cuda or cuda:N, got '{self.device}'")
+        for one in dataclasses.fields(self):
+            chosen = getattr(self, one.name)
+            if "plugin" in one.metadata and chosen is not None:
+                object.__setattr__(self, one.name, chosen.complete(one.metadata["plugin"]))
+        names = expand_attacks(self.attacks, self.attacker)
+        for name in self.attack:
+            if name not in names:
+                listed = ", ".join(names) or "none"
+                raise InputError(f"options for attack '{name}', which is not run (run: {listed})")
+        complete = {n: Chosen(n, self.attack.get(n, {})).complete("attack").options for n in names}
+        object.__setattr__(self, "attacks", names)
+        object.__setattr__(self, "attack", complete)
+
+    @property
+    def malicious_clients(self) -> tuple[int, ...]:
+        """Ids of the clients in the attacker's role: the last ones."""
+        count = 0 if self.attacker == "none" else min(self.malicious, self.federation.clients)
+        return tuple(range(self.federation.clients - count, self.federation.clients))
+
+    @property
+    def honest_clients(self) -> tuple[int, ...]:
+        """Ids of all other clients."""
+        return tuple(range(self.federation.clients - len(self.malicious_clients)))
+
+    @property
+    def defended(self) -> tuple[int, ...]:
+        """Ids of the clients that apply the defence, sorted."""
+        if self.defense is None:
+            return ()
+        named = self.defended_clients
+        return self.honest_clients if named is None else tuple(sorted(named))
+
+
+def expand_attacks(names: tuple[str, ...], attacker: str) -> tuple[str, ...]:
+    """The attacks that `names` stands for: `("all",)`, `("none",)`, or the names themselves.
+
+    Raises:
+        InputError: an unknown attack, or one named twice.
+    """
+    if names == ("none",):
+        return ()
+    if names == ("all",):
+        known = [(n, registry.load("attack", n)) for n in registry.names("attack")]
+        return tuple(n for n, cls in known if refusal(cls, attacker) is None)
+    for name in names:
+        registry.load("attack", name)
+        if names.count(name) > 1:
+            raise InputError(f"attack '{name}' is named twice")
+    return names
+
+
+def dataset_and_path(spec: str) -> tuple[str, str | None]:
+    """Plugin and path of `digits`, `parquet:PATH`, `package.module:Class` or that with `:PATH`.
+
+    Raises:
+        InputError: an unknown data source, a path missing or one that the source does not take.
+    """
+    known = registry.names("dataset")
+    name, _, rest = spec.partition(":")
+    path: str | None = rest
+    if name not in known:
+        if ":" not in spec or importlib.util.find_spec(name.partition(".")[0] or "?") is None:
+            raise unknown("dataset", name, known)
+        attribute, _, path = rest.partition(":")
+        name = f"{name}:{attribute}"
+    takes = registry.load("dataset", name).takes_path
+    if takes and not path:
+        raise InputError(f"dataset '{spec}' needs a path: {name}:PATH")
+    if path and not takes:
+        raise InputError(f"dataset '{name}' takes no path, got '{spec}'")
+    return name, path or None
+
+
+def _values(built: Any) -> dict[str, Any]:
+    """Every option of a plugin with its value."""
+    return {one.name: getattr(built, one.name) for one, _ in option_fields(type(built))}

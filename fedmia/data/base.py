@@ -1,0 +1,45 @@
+"""What a data source is: options in, one ImageSet out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from fedmia.data.images import ImageSet
+from fedmia.options import Options
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the run asks of any data source.
+
+    Attributes:
+        path: the text after the colon in `parquet:PATH`, or None.
+        data_dir: folder given with `--data-dir`, or None.
+        size: pixels a side to resize to, or None for the images' own size.
+        seed: the run's root seed (only `synthetic` draws from it).
+    """
+
+    path: str | None
+    data_dir: Path | None
+    size: int | None
+    seed: int
+
+
+class Dataset(Options, ABC):
+    """A source of labelled images. Subclasses are frozen dataclasses of options, one a file."""
+
+    takes_path: ClassVar[bool] = False
+    # Per-channel constants of the normalisation, in [0, 1]; the run's --mean, --std override them.
+    mean: ClassVar[tuple[float, ...]] = (0.5,)
+    std: ClassVar[tuple[float, ...]] = (0.25,)
+
+    @abstractmethod
+    def load(self, request: Request) -> ImageSet:
+        """All images of the source, square, at the requested size.
+
+        Raises:
+            InputError: the source is missing, empty or cannot be read.
+        """

@@ -1,0 +1,64 @@
+"""ImageSet: uint8 images with labels, the one form in which every data source hands them over."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedmia.errors import InputError
+
+IntArray = NDArray[np.int64]
+ByteArray = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Images and their labels; labels serve non-IID splits and probes only, never training.
+
+    Attributes:
+        images: uint8 (N, C, H, W), C in {1, 3}; may be memory-mapped.
+        labels: int64 (N,), values in 0..classes-1.
+        name: what the report calls the data.
+    """
+
+    images: ByteArray
+    labels: IntArray
+    name: str
+
+    def __post_init__(self) -> None:
+        if self.images.dtype != np.uint8 or self.images.ndim != 4:
+            raise InputError(
+                f"{self.name}: images must be uint8 (N, C, H, W), "
+                f"got {self.images.dtype} {self.images.shape}"
+            )
+        if self.images.shape[1] not in (1, 3):
+            raise InputError(f"{self.name}: images must have 1 or 3 channels, got "
+                             f"{self.images.shape[1]}")
+        if self.labels.shape != (len(self.images),):
+            raise InputError(f"{self.name}: {len(self.images)} images but labels of shape "
+                             f"{self.labels.shape}")
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def channels(self) -> int:
+        return int(self.images.shape[1])
+
+    @property
+    def size(self) -> int:
+        """Height in pixels (images are square once loaded)."""
+        return int(self.images.shape[2])
+
+    def take(self, indices: IntArray) -> ImageSet:
+        """The images at `indices`, in that order."""
+        return ImageSet(self.images[indices], self.labels[indices], self.name)
+
+
+def digests(images: ByteArray) -> list[bytes]:
+    """SHA-256 of each image's bytes and shape: equal bytes, equal digest."""
+    shape = repr(images.shape[1:]).encode()
+    return [hashlib.sha256(shape + np.ascontiguousarray(x).tobytes()).digest() for x in images]

@@ -1,0 +1,88 @@
+"""What a backbone is: named stages, pooled features, explicit initialisation."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from fedmia.errors import unknown
+from fedmia.options import Options
+
+
+class Backbone(nn.Module, ABC):
+    """A convolutional or transformer trunk without a head.
+
+    Attributes:
+        width: D, length of the pooled feature vector.
+        layers: names of the stages, first to last, e.g. `("layer1", ..., "layer4")`.
+    """
+
+    width: int
+    layers: tuple[str, ...]
+
+    @abstractmethod
+    def stages(self, x: Tensor) -> dict[str, Tensor]:
+        """Outputs of every stage for (B, C, H, W) normalised pixels, keyed by `layers`."""
+
+    def pool(self, last: Tensor) -> Tensor:
+        """(B, D) from the last stage's (B, D, h, w): global average."""
+        return last.mean(dim=(2, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, H, W) -> (B, D)."""
+        return self.pool(self.stages(x)[self.layers[-1]])
+
+    def features(self, x: Tensor, layers: Iterable[str]) -> dict[str, Tensor]:
+        """Outputs of the named layers: a stage of `layers`, or `avgpool`.
+
+        Raises:
+            InputError: a layer that this backbone does not have.
+        """
+        stages = self.stages(x)
+        found = {}
+        for name in layers:
+            if name == "avgpool":
+                found[name] = self.pool(stages[self.layers[-1]])
+            elif name in stages:
+                found[name] = stages[name]
+            else:
+                raise unknown("layer", name, [*self.layers, "avgpool"])
+        return found
+
+
+class Net(Options, ABC):
+    """An encoder family. Subclasses are frozen dataclasses of options, one a file."""
+
+    @abstractmethod
+    def build(self, channels: int, size: int) -> Backbone:
+        """A backbone for (B, channels, size, size) pixels, weights not yet set.
+
+        Raises:
+            InputError: the size does not suit the architecture.
+        """
+
+
+def initialise(module: nn.Module, generator: torch.Generator) -> None:
+    """He-normal convolutions (fan out), uniform 1/sqrt(fan in) linear layers, unit norms.
+
+    Sets every parameter from `generator` alone, so the global generator plays no part.
+    """
+    for layer in module.modules():
+        if isinstance(layer, nn.Conv2d):
+            nn.init.kaiming_normal_(
+                layer.weight, mode="fan_out", nonlinearity="relu", generator=generator
+            )
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+        elif isinstance(layer, nn.Linear):
+            bound = layer.in_features**-0.5
+            nn.init.uniform_(layer.weight, -bound, bound, generator=generator)
+            if layer.bias is not None:
+                nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
+        elif isinstance(layer, nn.GroupNorm | nn.BatchNorm2d | nn.BatchNorm1d | nn.LayerNorm):
+            if layer.weight is not None:
+                nn.init.ones_(layer.weight)
+                nn.init.zeros_(layer.bias)

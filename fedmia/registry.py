@@ -1,0 +1,116 @@
+"""Find a plugin by its file name: `load("attack", "partcrop")` is the class in `attacks/partcrop.py`.
+
+File name = YAML name = command-line name; a `-` in the name is `_` in the file name. A plugin
+module holds one public class derived from its kind's base. No decorators, no tables: adding a file
+adds the plugin. `package.module:Class` names code outside the repository.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Mapping
+from typing import Any
+
+from fedmia.errors import InputError, unknown
+from fedmia.options import option_fields
+
+# kind -> (package, module of the base class, name of the base class)
+KINDS: Mapping[str, tuple[str, str, str]] = {
+    "dataset": ("fedmia.data", "fedmia.data.base", "Dataset"),
+    "partition": ("fedmia.partitions", "fedmia.partitions.base", "Partition"),
+    "model": ("fedmia.nets", "fedmia.nets.base", "Net"),
+    "ssl": ("fedmia.ssl", "fedmia.ssl.base", "SSL"),
+    "strategy": ("strategies", "strategies.base", "FederatedStrategy"),
+    "attack": ("fedmia.attacks", "fedmia.attacks.base", "Attack"),
+    "defense": ("fedmia.defenses", "fedmia.defenses.base", "Defense"),
+}
+
+
+def base(kind: str) -> type:
+    """The abstract class that every plugin of `kind` derives from."""
+    _, module, name = KINDS[kind]
+    found: type = getattr(importlib.import_module(module), name)
+    return found
+
+
+def names(kind: str) -> list[str]:
+    """Sorted names of the built-in plugins of `kind`."""
+    package = importlib.import_module(KINDS[kind][0])
+    files = [m.name for m in pkgutil.iter_modules(package.__path__)]
+    found = [f for f in files if not f.startswith("_") and f != "base" and _plugin(kind, f)]
+    return sorted(f.replace("_", "-") for f in found)
+
+
+def load(kind: str, name: str) -> type[Any]:
+    """The class of the plugin called `name`.
+
+    Raises:
+        InputError: no such plugin (the message lists the known ones and the nearest), or the
+            class that `package.module:Class` names cannot be imported or is of another kind.
+    """
+    if ":" in name:
+        return _outside(kind, name)
+    known = names(kind)
+    if name not in known:
+        raise unknown(kind, name, known)
+    found = _plugin(kind, name.replace("-", "_"))
+    assert found is not None
+    return found
+
+
+def build(kind: str, name: str, options: Mapping[str, Any]) -> Any:
+    """An instance of plugin `name` with `options` as its keyword arguments.
+
+    Raises:
+        InputError: unknown plugin or option, or a value out of range.
+    """
+    cls = load(kind, name)
+    known = {f.name for f, _ in option_fields(cls)}
+    for key in options:
+        if key not in known:
+            raise unknown(f"option of {kind} '{name}'", key, known)
+    try:
+        return cls(**options)
+    except InputError as error:
+        raise InputError(f"{kind} '{name}': {error}") from None
+
+
+def summary(cls: type) -> str:
+    """First line of a plugin's docstring."""
+    return (inspect.getdoc(cls) or "").split("\n", 1)[0]
+
+
+def paper(cls: type) -> str:
+    """Where the plugin's method was published, or the empty string."""
+    return str(getattr(cls, "paper", ""))
+
+
+def _plugin(kind: str, file: str) -> type[Any] | None:
+    module = importlib.import_module(f"{KINDS[kind][0]}.{file}")
+    parent = base(kind)
+    classes = [
+        c
+        for n, c in vars(module).items()
+        if inspect.isclass(c)
+        and not n.startswith("_")
+        and c.__module__ == module.__name__
+        and issubclass(c, parent)
+        and dataclasses.is_dataclass(c)
+    ]
+    if len(classes) > 1:
+        raise InputError(f"{module.__name__} holds {len(classes)} public plugins, expected one")
+    return classes[0] if classes else None
+
+
+def _outside(kind: str, name: str) -> type[Any]:
+    module_name, _, class_name = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module_name), class_name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(f"cannot load {kind} '{name}': {error}") from None
+    if not (inspect.isclass(found) and issubclass(found, base(kind))):
+        raise InputError(f"{kind} '{name}' is not a {base(kind).__name__}")
+    return found

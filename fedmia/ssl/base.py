@@ -1,0 +1,156 @@
+"""What a self-supervised method is: per-image losses, and what of its state is shared or kept."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fedmia.nets.base import Backbone
+from fedmia.options import Options
+from fedmia.ssl.augment import Augment
+
+State = dict[str, Tensor]
+
+
+class Encoder(nn.Module):
+    """Normalisation, backbone and projection head: pixels in [0, 1] -> (B, P).
+
+    Its output is what the papers call the encoder's; `avgpool` is what probes are fitted on.
+    """
+
+    def __init__(
+        self, backbone: Backbone, head: nn.Module, mean: Iterable[float], std: Iterable[float]
+    ) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.head = head
+        # Constants of the data, not state: neither averaged nor saved.
+        shape = (1, -1, 1, 1)
+        self.register_buffer("mean", torch.tensor(list(mean)).view(shape), persistent=False)
+        self.register_buffer("std", torch.tensor(list(std)).view(shape), persistent=False)
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """Names that `features` knows, from the pixels to the output."""
+        return (*self.backbone.layers, "avgpool", "encoder")
+
+    def normalise(self, pixels: Tensor) -> Tensor:
+        return (pixels - self.mean) / self.std
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """(B, C, H, W) pixels in [0, 1] -> (B, P), not normalised in length."""
+        out: Tensor = self.head(self.backbone(self.normalise(pixels)))
+        return out
+
+    def features(self, pixels: Tensor, layers: Iterable[str]) -> dict[str, Tensor]:
+        """Outputs of the named layers, each (B, ...), from one forward pass."""
+        wanted = list(layers)
+        inner = [name for name in wanted if name != "encoder"]
+        if "encoder" in wanted and "avgpool" not in inner:
+            inner.append("avgpool")
+        found = self.backbone.features(self.normalise(pixels), inner)
+        if "encoder" in wanted:
+            found["encoder"] = self.head(found["avgpool"])
+        return {name: found[name] for name in wanted}
+
+
+class SSLMethod(nn.Module, ABC):
+    """A method in training on one client.
+
+    `losses` is per image, because DP-SGD and the attacks need it so. The state splits in two:
+    what the federation averages (`shared_state`, float tensors only) and what stays with the
+    client (`local_state`: key encoder, queue, counters).
+    """
+
+    encoder: Encoder
+
+    @abstractmethod
+    def losses(self, view1: Tensor, view2: Tensor) -> Tensor:
+        """Training loss of each image, (B,), from two views (B, C, H, W) in [0, 1]."""
+
+    @abstractmethod
+    def after_step(self) -> None:
+        """What follows the optimizer's step: momentum update, queue."""
+
+    @abstractmethod
+    def probe_losses(self, view1: Tensor, view2: Tensor) -> Tensor:
+        """Loss of each image as an observer of the shared weights computes it, (B,).
+
+        Both views pass through the shared encoder; negatives are the holder's own. Leaves the
+        state untouched and is differentiable in the encoder's parameters.
+        """
+
+    @abstractmethod
+    def fill_bank(self, pixels: Tensor) -> None:
+        """Replace the holder's negatives by keys of `pixels` (N, C, H, W) in [0, 1]."""
+
+    @abstractmethod
+    def local_state(self) -> State:
+        """Copies of what the client keeps between rounds."""
+
+    @abstractmethod
+    def load_local(self, state: State) -> None:
+        """Restore what `local_state` gave."""
+
+    def trainable(self) -> list[nn.Parameter]:
+        """Parameters that the optimizer steps and the federation averages."""
+        return list(self.encoder.parameters())
+
+    def shared_state(self) -> State:
+        """Copies of the float tensors that the federation averages, by name."""
+        return {
+            name: tensor.detach().clone()
+            for name, tensor in self.encoder.state_dict().items()
+            if tensor.is_floating_point()
+        }
+
+    def load_shared(self, state: State) -> None:
+        """Load averaged tensors; names that `state` lacks (local batch norm) keep their value."""
+        missing, unexpected = self.encoder.load_state_dict(state, strict=False)
+        parameters = {name for name, _ in self.encoder.named_parameters()}
+        wrong = sorted(set(unexpected) | (set(missing) & parameters))
+        if wrong:
+            raise ValueError(f"state does not fit the encoder: {', '.join(wrong[:5])}")
+
+    def begin_first_round(self) -> None:
+        """What happens between loading the first global weights and the first batch ever."""
+        return None
+
+    def begin_round(self) -> None:
+        """What happens between loading the global weights and the first batch. Default: nothing."""
+        return None
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a method is built from besides its own options.
+
+    Attributes:
+        mean, std: normalisation of the pixels, one value a channel.
+        images: number of images the holder trains on (caps the queue), or None for no cap.
+    """
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    images: int | None = None
+
+
+class SSL(Options, ABC):
+    """A self-supervised method's options. Subclasses are frozen dataclasses, one a file."""
+
+    @property
+    @abstractmethod
+    def augment(self) -> Augment:
+        """The recipe of the views it trains on."""
+
+    @abstractmethod
+    def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> SSLMethod:
+        """The method around `backbone`, every weight drawn from `generator`."""
+
+    def notes(self, images: int) -> list[str]:
+        """What a holder of `images` images should be told, e.g. that its queue was cut."""
+        return []

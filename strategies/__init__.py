@@ -1,0 +1,1 @@
+"""fedmia's server strategies on Flower's message API; one a file."""

@@ -1,0 +1,206 @@
+"""The template of every strategy: roll call, seeded cohort, sorted replies, aggregation, snapshot."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+
+from fedmia.options import Options, option
+from fedmia.seeding import rng
+from fedmia.snapshot import Update
+from fedmia.ssl.base import State
+
+
+class FederationError(RuntimeError):
+    """A client failed or answered with something that cannot be averaged; the run stops."""
+
+
+@dataclass(frozen=True)
+class Course:
+    """A stretch of rounds of one branch.
+
+    Attributes:
+        branch: `main`, `zero` or `placebo`; clients keep their state by branch.
+        data: which index arrays the clients train on.
+        first: rounds already behind; the stretch runs first + 1 .. last.
+        craft: whether the active attacker may craft; its attack round 0 is first + 1.
+        participation: share of clients in a round's cohort, in (0, 1].
+        seed: of the cohorts.
+    """
+
+    branch: str
+    data: str
+    first: int
+    last: int
+    craft: bool
+    participation: float
+    seed: int
+
+
+OnRound = Callable[[Course, int, State, list[Update], float], None]
+
+
+@dataclass
+class FederatedStrategy(Options, Strategy):
+    """A server strategy as options. Subclasses are dataclasses, one a file, and say `aggregate`."""
+
+    paper: ClassVar[str] = ""
+
+    weighting: str = option(
+        "uniform", "weight of a client's update: equal, or by its number of images",
+        choices=("uniform", "examples"),
+    )
+    course: Course | None = field(default=None, init=False, repr=False)
+    on_round: OnRound | None = field(default=None, init=False, repr=False)
+    nodes: dict[int, int] = field(default_factory=dict, init=False, repr=False)
+    _global: State = field(default_factory=dict, init=False, repr=False)
+    _sent_at: float = field(default=0.0, init=False, repr=False)
+
+    @abstractmethod
+    def aggregate(self, received: State, updates: list[Update]) -> State:
+        """New global weights from the round's first ones and the updates, sorted by client."""
+
+    def client_options(self) -> dict[str, float]:
+        """What every client is asked to do besides training, by name."""
+        return {}
+
+    def follow(self, course: Course, clients: int, on_round: OnRound, grid: Grid) -> None:
+        """Set the stretch of rounds that the next `start` runs, after a roll call of the nodes.
+
+        Raises:
+            FederationError: not every client answers the roll call.
+        """
+        self.course, self.on_round = course, on_round
+        self.nodes = self.nodes or call_roll(grid, clients)
+
+    def mean(self, updates: list[Update]) -> State:
+        """Weighted mean of the updates, summed in float64 in the order of partition ids."""
+        weights = [float(u.examples) if self.weighting == "examples" else 1.0 for u in updates]
+        total = sum(weights)
+        merged = {}
+        for name, first in updates[0].state.items():
+            summed = torch.zeros_like(first, dtype=torch.float64)
+            for weight, update in zip(weights, updates, strict=True):
+                summed += update.state[name].double() * (weight / total)
+            merged[name] = summed.to(first.dtype)
+        return merged
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        assert self.course is not None
+        course, round = self.course, self.course.first + server_round
+        self._global = arrays.to_torch_state_dict()
+        self._sent_at = time.perf_counter()
+        asked: dict[str, float] = {"turn": float(server_round - 1), **self.client_options()}
+        order = ConfigRecord(
+            {
+                "round": round, "branch": course.branch, "data": course.data,
+                "craft": course.craft, **{f"opt.{k}": v for k, v in asked.items()},
+            }
+        )
+        content = RecordDict({"arrays": arrays, "config": order})
+        return [
+            Message(content, dst_node_id=self.nodes[c], message_type=MessageType.TRAIN)
+            for c in cohort(course, round, len(self.nodes))
+        ]
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord, MetricRecord]:
+        assert self.course is not None and self.on_round is not None
+        course, round = self.course, self.course.first + server_round
+        updates = sorted((_update(m, round) for m in replies), key=lambda u: u.client)
+        expected = cohort(course, round, len(self.nodes))
+        if [u.client for u in updates] != expected:
+            silent = sorted(set(expected) - {u.client for u in updates})
+            raise FederationError(f"round {round}: no reply from clients {silent}")
+        check_finite(updates, self._global)
+        merged = self._global | self.aggregate(self._global, updates)
+        self.on_round(course, round, merged, updates, time.perf_counter() - self._sent_at)
+        return ArrayRecord(torch_state_dict=merged), MetricRecord()
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        return []  # probes and attacks are run on snapshots, not by clients
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> None:
+        return None
+
+    def summary(self) -> None:
+        return None
+
+
+def call_roll(grid: Grid, clients: int, patience: float = 120.0) -> dict[int, int]:
+    """Partition id -> Flower node id, asked of every node once.
+
+    Raises:
+        FederationError: fewer nodes than clients after `patience` seconds.
+    """
+    deadline = time.monotonic() + patience
+    while len(ids := list(grid.get_node_ids())) < clients:
+        if time.monotonic() > deadline:
+            raise FederationError(f"{len(ids)} of {clients} clients connected")
+        time.sleep(0.1)
+    asked = [
+        Message(RecordDict(), dst_node_id=i, message_type=MessageType.QUERY) for i in ids
+    ]
+    found = {}
+    for reply in grid.send_and_receive(asked):
+        if reply.has_error():
+            raise FederationError(f"a client failed the roll call: {reply.error.reason}")
+        metrics = reply.content["metrics"]
+        found[int(metrics["client"])] = reply.metadata.src_node_id
+    if sorted(found) != list(range(clients)):
+        raise FederationError(f"roll call: clients {sorted(found)}, expected 0..{clients - 1}")
+    return found
+
+
+def cohort(course: Course, round: int, clients: int) -> list[int]:
+    """Sorted partition ids that take part in `round`: a seeded draw without replacement."""
+    size = max(1, round_half_up(course.participation * clients))
+    if size >= clients:
+        return list(range(clients))
+    drawn = rng(course.seed, "cohort", round).choice(clients, size, replace=False)
+    return sorted(int(c) for c in drawn)
+
+
+def round_half_up(value: float) -> int:
+    return int(value + 0.5)
+
+
+def check_finite(updates: list[Update], received: State) -> None:
+    """Refuse updates with other names or shapes than the model's, or values not finite.
+
+    Raises:
+        FederationError: naming client, round and tensor.
+    """
+    for update in updates:
+        unknown = set(update.state) - set(received)
+        if unknown:
+            raise FederationError(f"client {update.client} sent unknown {sorted(unknown)[:3]}")
+        for name, tensor in update.state.items():
+            if tensor.shape != received[name].shape or not bool(tensor.isfinite().all()):
+                raise FederationError(
+                    f"round {update.round}: client {update.client} sent a '{name}' that is not "
+                    "finite or of another shape; a lower --train.lr or --attack.ascent.lr helps "
+                    "if training diverged"
+                )
+
+
+def _update(message: Message, round: int) -> Update:
+    if message.has_error():
+        raise FederationError(f"round {round}: a client failed: {message.error.reason}")
+    values = {k: float(v) for k, v in message.content["metrics"].items()}  # type: ignore[arg-type]
+    client, examples = int(values.pop("client")), int(values.pop("num-examples"))
+    state = message.content["arrays"].to_torch_state_dict()  # type: ignore[union-attr]
+    return Update(client, round, state, examples, values)

@@ -1,0 +1,28 @@
+"""FedAvg with a server learning rate (Eq. 2 of Chen et al.)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fedmia.options import option
+from fedmia.snapshot import Update
+from fedmia.ssl.base import State
+from strategies.base import FederatedStrategy
+
+
+@dataclass
+class FedAvg(FederatedStrategy):
+    """Federated averaging: G' = (1 - eta) G + eta mean(L), exact at eta 1."""
+
+    paper: ClassVar[str] = "McMahan et al., AISTATS 2017; Chen et al., Eq. 2"
+
+    server_lr: float = option(1.0, "eta, server learning rate", gt=0)
+
+    def aggregate(self, received: State, updates: list[Update]) -> State:
+        """Written so, not as G + eta (mean(L) - G), which differs from L in float32 at eta 1."""
+        mean, eta = self.mean(updates), self.server_lr
+        return {
+            name: ((1 - eta) * received[name].double() + eta * new.double()).to(new.dtype)
+            for name, new in mean.items()
+        }

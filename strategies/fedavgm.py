@@ -1,0 +1,32 @@
+"""FedAvgM: momentum on the server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from fedmia.options import option
+from fedmia.snapshot import Update
+from fedmia.ssl.base import State
+from strategies.base import FederatedStrategy
+
+
+@dataclass
+class FedAvgM(FederatedStrategy):
+    """Server momentum: v' = beta v + (G - mean(L)), G' = G - eta v'; beta 0 is FedAvg."""
+
+    paper: ClassVar[str] = "Hsu et al., 2019, arXiv 1909.06335"
+
+    server_lr: float = option(1.0, "eta, server learning rate", gt=0)
+    beta: float = option(0.9, "server momentum", ge=0, lt=1)
+    velocity: State = field(default_factory=dict, init=False, repr=False)
+
+    def aggregate(self, received: State, updates: list[Update]) -> State:
+        out = {}
+        for name, new in self.mean(updates).items():
+            step = received[name].double() - new.double()
+            if name in self.velocity:
+                step = step + self.beta * self.velocity[name]
+            self.velocity[name] = step
+            out[name] = (received[name].double() - self.server_lr * step).to(new.dtype)
+        return out

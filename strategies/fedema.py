@@ -1,0 +1,26 @@
+"""FedEMA for MoCo: each client mixes its own encoder of last time into the global one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fedmia.options import option
+from strategies.fedavg import FedAvg as _FedAvg
+
+
+@dataclass
+class FedEMA(_FedAvg):
+    """FedAvg whose clients start at mu L + (1 - mu) G, mu = min(1, lambda ||L - G||).
+
+    Published for BYOL; for MoCo it is fedmia's own reading: L and G are the query encoders, the
+    key encoder follows by its own momentum. lambda = tau / ||L - G|| of the client's second
+    round, then fixed, so that mu starts at min(1, tau).
+    """
+
+    paper: ClassVar[str] = "Zhuang et al., ICLR 2022, arXiv 2204.04385"
+
+    tau: float = option(0.7, "mu of a client's second round; sets its lambda", ge=0, le=1)
+
+    def client_options(self) -> dict[str, float]:
+        return {"ema_tau": self.tau}

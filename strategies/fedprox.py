@@ -1,0 +1,21 @@
+"""FedProx: clients are pulled towards the weights they received."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fedmia.options import option
+from strategies.fedavg import FedAvg as _FedAvg
+
+
+@dataclass
+class FedProx(_FedAvg):
+    """FedAvg whose clients add mu/2 ||w - w_received||^2 to their loss; mu 0 is FedAvg."""
+
+    paper: ClassVar[str] = "Li et al., MLSys 2020, arXiv 1812.06127"
+
+    mu: float = option(0.01, "weight of the proximal term", ge=0)
+
+    def client_options(self) -> dict[str, float]:
+        return {"proximal_mu": self.mu}
