@@ -101,6 +101,10 @@ def test_parquet__columns_by_option_or_only_integer(tmp_path):
 
 
 def test_parquet__mixed_grey_and_colour_becomes_colour(tmp_path):
+    last_grey = write_parquet(
+        tmp_path / "b.parquet", [encoded(COLOUR[1]), encoded(GREY[0])], label=[0, 1]
+    )
+    assert load(Parquet(), last_grey).channels == 3
     path = write_parquet(
         tmp_path / "a.parquet", [encoded(GREY[0]), encoded(COLOUR[1])], label=[0, 1]
     )

@@ -117,6 +117,25 @@ def test_split__known_members_are_even_over_clients():
     assert sorted(known) == [2, 2, 3, 3, 3]
 
 
+def test_split__which_clients_give_one_more_known_member_is_drawn():
+    options = SplitOptions(members=60, known=11)
+    extra = set()
+    for seed in range(12):
+        split = split_of(options=options, seed=seed)
+        known = [int(np.isin(p, split.known_members).sum()) for p in split.parts[:5]]
+        extra.add(known.index(3))
+    assert len(extra) >= 3
+
+
+def test_split__reserve_is_dealt_by_its_own_stream():
+    def sizes(seed):
+        split = split_of(law=Quantity(), seed=seed)
+        return [len(p) for p in split.placebo_parts], [len(p) for p in split.parts[:5]]
+
+    assert sizes(7)[0] != sizes(8)[0]
+    assert all(placebo != honest for placebo, honest in map(sizes, range(4)))
+
+
 def test_split__small_clients_give_what_they_can():
     # Sizes very uneven: a client of 2 gives one, and the others make up for it evenly.
     split = split_of(options=SplitOptions(members=60, known=30), law=Quantity(alpha=0.3), seed=1)
