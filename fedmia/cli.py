@@ -122,9 +122,9 @@ def _experiment(flags: Flags) -> Experiment:
     file = find_config(flags.command["config"])
     lower = load(file)
     # On its own first, so that the file's mistakes are named as the file's.
-    from_dict(lower, lambda path: f"{file}: {path}")
+    from_dict(lower, lambda path: f"{path} in {file}")
     merged = merge(lower, upper)
-    return from_dict(merged, lambda path: flags.typed.get(path, f"{file}: {path}"))
+    return from_dict(merged, lambda path: flags.typed.get(path, f"{path} in {file}"))
 
 
 def _kept(name: str, below: Tree, above: Tree) -> Tree:

@@ -105,7 +105,8 @@ def dump(experiment: Experiment, run: Mapping[str, Any] | None = None) -> str:
     tree = to_dict(experiment)
     if run is not None:
         tree[RUN_KEY] = plain(dict(run))
-    return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, width=96)
+    # All but ASCII is escaped: PyYAML reads some line breaks that it writes as they are otherwise.
+    return yaml.safe_dump(tree, sort_keys=False, width=96)
 
 
 def load(path: Path) -> Tree:
@@ -124,7 +125,7 @@ def load(path: Path) -> Tree:
     if not isinstance(found, dict):
         held = "nothing" if found is None else type_name(type(found))
         raise InputError(f"{path} must hold a mapping of options, holds {held}")
-    return normal({k: v for k, v in found.items() if k != RUN_KEY}, lambda p: f"{path}: {p}")
+    return normal({k: v for k, v in found.items() if k != RUN_KEY}, lambda p: f"{p} in {path}")
 
 
 class _Loader(yaml.SafeLoader):

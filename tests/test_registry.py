@@ -1,0 +1,132 @@
+"""Registry: a file is a plugin, its name follows from the file's, and mistakes are named."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from fedmia import registry
+from fedmia.errors import InputError
+from fedmia.options import option_fields
+from fedmia.partitions.base import Partition
+
+FILES = {
+    "__init__.py": "",
+    "base.py": "from fedmia.partitions.base import Partition\n",
+    "by_halves.py": '''
+from dataclasses import dataclass
+from fedmia.options import option
+from fedmia.partitions.base import Partition
+from fedmia.partitions.iid import IID as Other  # imported, so no plugin of this file
+
+@dataclass(frozen=True)
+class ByHalves(Partition):
+    """Deals by halves.
+
+    And more words.
+    """
+
+    paper = "Nobody, 1900"
+    share: float = option(0.5, "the first part's share", gt=0, lt=1)
+
+    def __call__(self, labels, clients, rng):
+        return []
+''',
+    "_shared.py": "raise AssertionError('a private module is no plugin')\n",
+    "empty.py": "X = 1\n",
+}
+TWO = """
+from dataclasses import dataclass
+from fedmia.partitions.base import Partition
+
+@dataclass(frozen=True)
+class One(Partition):
+    def __call__(self, labels, clients, rng): return []
+
+@dataclass(frozen=True)
+class Two(Partition):
+    def __call__(self, labels, clients, rng): return []
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A plugin package of our own in the place of `fedmia.partitions`."""
+    name = f"plugins_{tmp_path.name}".replace("-", "_")
+    folder = tmp_path / name
+    folder.mkdir()
+    for file, text in FILES.items():
+        (folder / file).write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    kinds = {**registry.KINDS, "partition": (name, f"{name}.base", "Partition")}
+    monkeypatch.setattr(registry, "KINDS", kinds)
+    return folder
+
+
+def test_names__a_file_is_a_plugin_and_underscores_are_dashes(package: Path) -> None:
+    assert registry.names("partition") == ["by-halves"]
+
+
+def test_load__finds_the_class_of_the_file(package: Path) -> None:
+    cls = registry.load("partition", "by-halves")
+    assert cls.__name__ == "ByHalves" and issubclass(cls, Partition)
+    assert registry.summary(cls) == "Deals by halves."
+    assert registry.paper(cls) == "Nobody, 1900"
+
+
+@pytest.mark.parametrize("name", ["by_halves", "by-halfs", "base", "_shared", "empty", ""])
+def test_load__unknown_name_lists_the_known(package: Path, name: str) -> None:
+    with pytest.raises(InputError, match=r"unknown partition .*known: by-halves"):
+        registry.load("partition", name)
+
+
+def test_load__nearest_name_is_suggested(package: Path) -> None:
+    with pytest.raises(InputError, match="did you mean 'by-halves'"):
+        registry.load("partition", "by-halfs")
+
+
+def test_names__two_public_plugins_in_a_file_are_refused(package: Path) -> None:
+    (package / "pair.py").write_text(TWO)
+    with pytest.raises(InputError, match="pair holds 2 public plugins"):
+        registry.names("partition")
+
+
+def test_load__class_outside_the_repository(package: Path) -> None:
+    path = f"{package.name}.by_halves:ByHalves"
+    built = registry.build("partition", path, {"share": 0.25})
+    assert built.share == 0.25
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("no_such_module:X", "cannot load partition"),
+        ("fedmia.errors:Nothing", "cannot load partition"),
+        ("fedmia.errors:InputError", "is not a Partition"),
+        ("fedmia.errors:nearest", "is not a Partition"),
+    ],
+)
+def test_load__outside_class_that_does_not_fit(path: str, reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        registry.load("partition", path)
+
+
+def test_build__unknown_option_and_value_out_of_range(package: Path) -> None:
+    with pytest.raises(InputError, match="option of partition 'by-halves' 'shear'.*'share'"):
+        registry.build("partition", "by-halves", {"shear": 0.1})
+    with pytest.raises(InputError, match="partition 'by-halves': ByHalves.share must be < 1"):
+        registry.build("partition", "by-halves", {"share": 1.0})
+
+
+@pytest.mark.parametrize("kind", sorted(registry.KINDS))
+def test_every_plugin__has_a_summary_help_and_defaults_in_range(kind: str) -> None:
+    for name in registry.names(kind):
+        cls = registry.load(kind, name)
+        assert cls.__doc__ and registry.summary(cls).endswith("."), (kind, name)
+        assert not registry.summary(cls).startswith(f"{cls.__name__}("), (kind, name)
+        for one, _ in option_fields(cls):
+            assert one.metadata["help"], (kind, name, one.name)
+            assert one.default is not dataclasses.MISSING, (kind, name, one.name)
+        registry.build(kind, name, {})
