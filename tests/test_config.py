@@ -356,7 +356,11 @@ def test_commit__is_that_of_fedmias_own_checkout_only(tmp_path: Path) -> None:
     git("add", "fedmia")
     git("commit", "-q", "-m", "fedmia")
     assert environment.commit(tmp_path) == git("rev-parse", "HEAD")
-    assert environment.commit(tmp_path / "fedmia") is None  # not the top of the checkout
+    copy = tmp_path / "vendor" / "fedmia" / "environment.py"
+    copy.parent.mkdir(parents=True)
+    copy.write_text("")
+    git("add", "vendor")
+    assert environment.commit(tmp_path / "vendor") is None  # tracked, but by another project
 
 
 def test_commit__without_git_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
