@@ -1,0 +1,152 @@
+"""Figures over rounds: leakage beside utility and loss, leakage by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fedmia.report.figures import canvas
+from fedmia.report.intervals import auc_interval
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Row = Mapping[str, Any]
+
+
+def series(rounds: Sequence[Row], key: str, name: str | None = None) -> tuple[list[int], list[Any]]:
+    """(rounds, values) where the value is known; `name` picks inside a mapping such as leakage."""
+    found = [(r["round"], r[key] if name is None else r[key].get(name)) for r in rounds]
+    kept = [(x, y) for x, y in found if y is not None]
+    return [x for x, _ in kept], [y for _, y in kept]
+
+
+def names(rounds: Sequence[Row], key: str) -> list[str]:
+    """Names in `key` of any round, in the order met."""
+    return list(dict.fromkeys(name for r in rounds for name in r[key]))
+
+
+def shade(axes: Axes, rounds: Sequence[Row], *, label: bool = False) -> None:
+    """Shade the rounds under attack, and mark where pre-training ends."""
+    attacked = [r["round"] for r in rounds if r["under_attack"]]
+    if attacked:
+        axes.axvspan(
+            min(attacked) - 0.5,
+            max(attacked) + 0.5,
+            color=canvas.ORANGE,
+            alpha=0.15,
+            linewidth=0,
+            label="under attack" if label else None,
+        )
+    before = [r["round"] for r in rounds if r["phase"] == "pretrain"]
+    if before and len(before) < len(rounds):
+        axes.axvline(
+            max(before) + 0.5,
+            color=canvas.GREY,
+            linewidth=1,
+            linestyle=":",
+            label="pre-training ends" if label else None,
+        )
+
+
+def leakage(report: Row) -> bytes | None:
+    """AUC of each attack by round with 95 % bands, kNN and loss beneath; None without rounds."""
+    rounds = report["rounds"]
+    listed = [n for n in names(rounds, "leakage") if series(rounds, "leakage", n)[0]]
+    parts = [("leakage", 3.0)] if listed else []
+    parts += [(k, 1.3) for k in ("knn", "loss") if series(rounds, k)[0]]
+    if not parts:
+        return None
+    with canvas.style():
+        figure = canvas.new(8, 1.2 + sum(1.1 * h for _, h in parts))
+        grid = figure.subplots(
+            len(parts), 1, sharex=True, squeeze=False, height_ratios=[h for _, h in parts]
+        )
+        for axes, (kind, _) in zip(grid[:, 0], parts, strict=True):
+            first = axes is grid[0, 0]
+            if kind == "leakage":
+                for i, name in enumerate(listed):
+                    _leak_line(axes, report, name, i)
+                canvas.half_line(axes, vertical=False)
+                axes.set_ylabel("AUC")
+            else:
+                xs, ys = series(rounds, kind)
+                style = "o-" if len(xs) < 60 else "-"
+                axes.plot(xs, ys, style, color=canvas.INK, markersize=3, linewidth=1.3)
+                axes.set_ylabel("kNN accuracy" if kind == "knn" else "loss")
+            shade(axes, rounds, label=first)
+            axes.grid(axis="y")
+            axes.set_axisbelow(True)
+        grid[-1, 0].set_xlabel("round")
+        grid[0, 0].set_title(f"Leakage, utility and loss by round{_sizes(report, listed)}")
+        handles, labels = grid[0, 0].get_legend_handles_labels()
+        if handles:
+            figure.legend(handles, labels, loc="outside lower left", ncols=4)
+        return canvas.png(figure)
+
+
+def _row(report: Row, name: str) -> Row | None:
+    return next((r for r in report["attacks"] if r["name"] == name and r["auc"] is not None), None)
+
+
+def _sizes(report: Row, listed: Sequence[str]) -> str:
+    row = next((r for r in (_row(report, n) for n in listed) if r is not None), None)
+    return "" if row is None else f" ({canvas.counts(row['n_members'], row['n_nonmembers'])})"
+
+
+def _leak_line(axes: Axes, report: Row, name: str, i: int) -> None:
+    xs, ys = series(report["rounds"], "leakage", name)
+    colour = canvas.COLOURS[i % len(canvas.COLOURS)]
+    row = _row(report, name)
+    if row is not None:
+        bands = [auc_interval(y, row["n_members"], row["n_nonmembers"]) for y in ys]
+        lows, highs = [b[0] for b in bands], [b[1] for b in bands]
+        axes.fill_between(xs, lows, highs, color=colour, alpha=0.10, linewidth=0)
+    axes.plot(
+        xs,
+        ys,
+        color=colour,
+        marker=canvas.MARKERS[i % len(canvas.MARKERS)],
+        linestyle=canvas.DASHES[i % len(canvas.DASHES)],
+        markersize=5,
+        linewidth=1.6,
+        label=name,
+    )
+
+
+def layers(report: Row) -> bytes | None:
+    """AUC by layer and round, the similarity attack dashed beside (Fig. 6 of the paper)."""
+    rounds = report["rounds"]
+    listed = [n for n in names(rounds, "layers") if series(rounds, "layers", n)[0]]
+    if not listed:
+        return None
+    with canvas.style():
+        import matplotlib
+
+        figure = canvas.new(8, 4.6)
+        axes = figure.add_subplot()
+        # Deep layers dark, so that the order of the layers shows without the legend.
+        shades = matplotlib.colormaps["viridis_r"]
+        for i, name in enumerate(listed):
+            xs, ys = series(rounds, "layers", name)
+            axes.plot(
+                xs,
+                ys,
+                color=shades(0.12 + 0.88 * i / max(1, len(listed) - 1)),
+                marker=canvas.MARKERS[i % len(canvas.MARKERS)],
+                markersize=5,
+                linewidth=1.6,
+                label=name,
+            )
+        xs, ys = series(rounds, "leakage", "similarity")
+        if xs:
+            axes.plot(xs, ys, "--", color=canvas.RED, linewidth=1.4, label="similarity attack")
+        canvas.half_line(axes, vertical=False)
+        shade(axes, rounds, label=True)
+        axes.grid(axis="y")
+        axes.set_axisbelow(True)
+        axes.set_xlabel("round")
+        axes.set_ylabel("AUC")
+        axes.set_title(f"Leakage by layer and round{_sizes(report, ['internal'])}")
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower left", ncols=4)
+        return canvas.png(figure)

@@ -1,0 +1,80 @@
+"""Numbers as readers see them, the same in the terminal and on the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Row = Mapping[str, Any]
+DASH = "–"
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """`0.64`, or a dash for what could not be known."""
+    return DASH if value is None else f"{value:.{digits}f}"
+
+
+def interval(value: Sequence[float] | None, digits: int = 2) -> str:
+    """`[0.55, 0.72]`, or the empty string."""
+    return "" if value is None else f"[{value[0]:.{digits}f}, {value[1]:.{digits}f}]"
+
+
+def estimate(value: float | None, ci: Sequence[float] | None, digits: int = 2) -> str:
+    """`0.64 [0.55, 0.72]`, or a dash."""
+    return f"{number(value, digits)} {interval(ci, digits)}".strip()
+
+
+def epsilon(defence: Row) -> str:
+    """`dpsgd, epsilon 8 (delta 1e-05, 20 rounds): heuristic`."""
+    spent = defence["epsilon"]
+    if spent is None:
+        return f"{defence['name']}, no epsilon stated"
+    value = "none" if spent["value"] is None else f"{spent['value']:.3g}"
+    return (
+        f"{defence['name']}, epsilon {value} (delta {spent['delta']:g}, {spent['rounds']} "
+        f"rounds): {spent['standing']}"
+    )
+
+
+def control_of(report: Row, label: str, name: str) -> Row | None:
+    """The row of attack `name` under control set `label`, None where there is none."""
+    return next((r for r in report["controls"].get(label) or [] if r["name"] == name), None)
+
+
+def most_leaking_first(rows: Sequence[Row]) -> list[Row]:
+    """Attacks by falling AUC, those without an AUC last."""
+    return sorted(rows, key=lambda r: -1.0 if r["auc"] is None else r["auc"], reverse=True)
+
+
+def clients_sentence(report: Row) -> str | None:
+    """One sentence on the clients: a ranking where it stands, else the range beside the nulls."""
+    rows = [c for c in report["clients"] if c["auc"] is not None]
+    if not rows:
+        return None
+    if report["client_ranking"]:
+        return str(report["client_ranking"])
+    low, high = min(c["auc"] for c in rows), max(c["auc"] for c in rows)
+    nulls = [c["null_ci"] for c in rows if c["null_ci"] is not None]
+    said = f"By client, AUC {low:.2f} to {high:.2f} ({rows[0]['attack']}, {len(rows)} clients"
+    if nulls:
+        said += (
+            f"; their nulls span {min(n[0] for n in nulls):.2f} to {max(n[1] for n in nulls):.2f}"
+        )
+    return f"{said}). No ranking: " + (
+        "there is only one." if len(rows) == 1 else "the simultaneous intervals overlap."
+    )
+
+
+def utility_sentence(report: Row) -> str | None:
+    """kNN and linear probe beside those of the untrained encoder."""
+    utility, untrained = report["utility"], report["utility"]["untrained"]
+    parts = []
+    for key, label in (("knn", "kNN"), ("linear", "linear probe")):
+        if utility[key] is not None:
+            text = f"{label} {estimate(utility[key], utility[f'{key}_ci'])}"
+            if untrained[key] is not None:
+                text += f" (untrained {untrained[key]:.2f})"
+            parts.append(text)
+    if not parts:
+        return None
+    return f"Utility on {utility['n']:,} test images: {', '.join(parts)}."

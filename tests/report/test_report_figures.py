@@ -1,0 +1,129 @@
+"""Figures: each is a PNG where there is data and absent where there is none."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedmia.report.build import build_report
+from fedmia.report.figures import ascent, attacks, clients, rounds
+from fedmia.report.figures.draw import draw_all
+from fedmia.report.scores import ClientInfo, RoundInfo, RunScores, ScoredAttack
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.fixture(scope="module")
+def drawn(run: RunScores) -> dict[str, bytes]:
+    return draw_all(run, build_report(run))
+
+
+def test_draw_all__every_figure_of_a_full_run(drawn: dict[str, bytes]) -> None:
+    assert list(drawn) == [
+        "attacks",
+        "roc",
+        "clients",
+        "rounds",
+        "layers",
+        "features",
+        "ascent",
+        "ascent-losses",
+        "ascent-thresholds",
+        "holdings",
+    ]
+    assert all(data.startswith(PNG) and len(data) > 5000 for data in drawn.values())
+
+
+def test_draw_all__the_same_bytes_twice(run: RunScores, drawn: dict[str, bytes]) -> None:
+    report = build_report(run)
+    assert attacks.forest(report) == drawn["attacks"]
+    assert clients.holdings(report) == drawn["holdings"]
+
+
+def test_draw_all__nothing_to_draw_draws_nothing(run: RunScores) -> None:
+    bare = [replace(c, classes=()) for c in run.clients]
+    empty = replace(
+        run,
+        attacks=[],
+        controls={},
+        pairs=[],
+        pixels=None,
+        ascent=None,
+        clients=bare,
+        rounds=[],
+    )
+    assert draw_all(empty, build_report(empty)) == {}
+
+
+def test_draw_all__leaves_matplotlibs_settings_and_pyplot_alone(run: RunScores) -> None:
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    rounds.layers(build_report(run))
+    assert dict(matplotlib.rcParams) == before
+    code = (
+        "import sys, fedmia.report.build, fedmia.report.files, fedmia.report.figures.draw;"
+        "import fedmia.report.terminal; sys.exit('matplotlib' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_beside__finds_controls_and_the_paired_one(run: RunScores) -> None:
+    found = attacks.beside(build_report(run), "ascent")
+    assert [label for label, _ in found] == ["untrained", "placebo", "ascent-zero"]
+
+
+def test_figures__edges_of_the_data(run: RunScores, scored: Callable[..., ScoredAttack]) -> None:
+    """One client, one round, equal scores, one batch a side, no known images: still drawn."""
+    n, m = 112, 500
+    flat = replace(
+        run.attacks[0],
+        name="ascent",
+        scores_members=np.ones(n),
+        scores_nonmembers=np.ones(m),
+        known_members=np.zeros(0),
+        known_nonmembers=np.zeros(0),
+    )
+    batch = scored("ascent-batch", 0.5, 1, 1, 0, unit="batch")
+    curves = run.ascent
+    assert curves is not None
+    odd = replace(
+        run,
+        attacks=[flat, batch],
+        controls={},
+        pairs=[],
+        member_client=np.zeros(n, dtype=int),
+        clients=[ClientInfo(0, 16, "honest", None, tuple(range(40)))],
+        rounds=[RoundInfo(0, "federated", True, 1.0, None, {"ascent": 0.5, "x": None})],
+        ascent=replace(
+            curves,
+            rounds=curves.rounds[:1],
+            members=curves.members[:1],
+            nonmembers=curves.nonmembers[:1],
+            control_members=None,
+            before_members=np.ones(3),
+            after_members=np.ones(3),
+            before_nonmembers=None,
+        ),
+    )
+    names = set(draw_all(odd, build_report(odd)))
+    assert {"attacks", "roc", "clients", "rounds", "holdings"} <= names
+    assert {"ascent", "ascent-losses", "ascent-thresholds"} <= names
+    assert "features" not in names and "layers" not in names
+
+
+def test_ascent_thresholds__only_for_ascent_attacks(run: RunScores) -> None:
+    passive = replace(run, attacks=run.attacks[:3], pairs=[])
+    assert ascent.thresholds(passive, build_report(passive)) is None
+
+
+def test_series__keeps_only_what_is_known(run: RunScores) -> None:
+    held = build_report(run)["rounds"]
+    xs, ys = rounds.series(held, "leakage", "similarity")
+    assert xs == list(range(4, 50, 5)) and ys[0] == pytest.approx(0.516)
+    assert rounds.series(held, "leakage", "absent") == ([], [])

@@ -1,0 +1,182 @@
+"""The HTML page and the terminal: complete, escaped, self-contained, 80 columns."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from fedmia.report.build import build_report
+from fedmia.report.files import json_text, write_report
+from fedmia.report.page import page
+from fedmia.report.scores import RunScores, ScoredAttack
+from fedmia.report.seeds import seeds_summary
+from fedmia.report.terminal import render, seeds_table
+
+VOID = {"meta", "img", "br"}
+
+
+class Checker(HTMLParser):
+    """Every tag closed in order; what the page would load is collected."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.loads: list[str] = []
+        self.tags: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.loads += [v or "" for k, v in attrs if k in ("src", "href")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def parsed(text: str) -> Checker:
+    checker = Checker()
+    checker.feed(text)
+    checker.close()
+    assert checker.open == []
+    return checker
+
+
+def printed(report: dict[str, object], width: int = 80) -> list[str]:
+    console = Console(width=width)
+    with console.capture() as captured:
+        console.print(render(report))
+    return captured.get().splitlines()
+
+
+def test_page__self_contained_and_well_formed(run: RunScores) -> None:
+    text = page(build_report(run), {"attacks": b"picture", "new": b"other"})
+    found = parsed(text)
+    assert found.loads == [
+        "data:image/png;base64," + base64.b64encode(b).decode() for b in (b"picture", b"other")
+    ]
+    assert not found.tags & {"script", "link", "iframe"}
+    assert "http" not in text and "@import" not in text and "url(" not in text
+
+
+def test_page__verdict_comes_first_and_the_rest_is_there(run: RunScores) -> None:
+    report = build_report(run)
+    text = page(report, {})
+    body = text[text.index("<body>") :]
+    assert body.index(report["verdict"]) < body.index("<table")
+    for wanted in (
+        "untrained control",
+        "placebo control",
+        "adds nothing measurable",
+        "weighted kNN",
+        "dpsgd, epsilon 8 (delta 1e-05, 20 rounds): heuristic",
+        "train.lr",
+        "2 cores",
+        "train_s",
+        "byte-equal",
+        "Bonferroni",
+    ):
+        assert wanted in body
+
+
+def test_page__escapes_everything(run: RunScores) -> None:
+    evil = "<script>alert('x')</script>&"
+    attack = replace(run.attacks[0], name=evil, paper=evil, access=evil)
+    poisoned = replace(
+        run,
+        attacks=[attack],
+        pairs=[(attack, replace(attack, name=evil))],
+        notes=[evil],
+        config={evil: evil, "nested": {evil: [evil]}},
+        versions={evil: evil},
+        hardware={evil: evil},
+        split={evil: 1},
+    )
+    text = page(build_report(poisoned), {evil: b"x"})
+    assert "<script" not in text and "alert(&#x27;x&#x27;)" in text
+    parsed(text)
+
+
+def test_page__empty_run(run: RunScores) -> None:
+    empty = replace(
+        run,
+        attacks=[],
+        controls={},
+        pairs=[],
+        pixels=None,
+        ascent=None,
+        clients=[],
+        rounds=[],
+        utility={},
+    )
+    text = page(build_report(empty), {})
+    parsed(text)
+    assert "No attack was run." in text and ">None<" not in text
+
+
+def test_render__most_leaking_first_and_the_verdict_last(run: RunScores) -> None:
+    report = build_report(run)
+    lines = printed(report)
+    names = [a.name for a in run.attacks]
+    order = [line.split()[0] for line in lines if line.split() and line.split()[0] in names][:5]
+    aucs = {r["name"]: r["auc"] for r in report["attacks"]}
+    assert order == sorted(names, key=lambda n: -aucs[n])
+    start = next(i for i, line in enumerate(lines) if "verdict" in line)
+    said = " ".join(line.strip("│╭╮╰╯─ ") for line in lines[start + 1 :]).strip()
+    assert said == report["verdict"]
+
+
+def test_render__fits_80_columns_without_cutting(
+    run: RunScores, scored: Callable[..., ScoredAttack]
+) -> None:
+    long = "encodermi-threshold-variant-by-batch"
+    attacks = [*run.attacks, scored(long, 0.7, 112, 500, 3, under_attack=True)]
+    untrained = [*run.controls["untrained"], scored(long, 0.5, 112, 500, 4)]
+    wide = replace(run, attacks=attacks, controls={**run.controls, "untrained": untrained})
+    lines = printed(build_report(wide))
+    assert all(len(line) <= 80 for line in lines) and not any("…" in line for line in lines)
+    text = "\n".join(lines)
+    assert "simul" in text and re.search(r"0\.\d\d \[0\.\d\d, 0\.\d\d\]", text)
+    assert "Defended, client 0, 1: dpsgd" in text and "kNN 0.81" in text
+
+
+def test_render__empty_run_is_the_verdict_alone(run: RunScores) -> None:
+    empty = replace(run, attacks=[], controls={}, pairs=[], pixels=None, clients=[], utility={})
+    assert len(printed(build_report(empty))) == 3
+
+
+def test_render__brackets_in_names_are_not_markup(run: RunScores) -> None:
+    named = replace(run.attacks[0], name="[bold]x[/bold]")
+    assert "[bold]x" in "".join(printed(build_report(replace(run, attacks=[named], pairs=[]))))
+
+
+def test_seeds_table__one_line_an_attack(
+    run: RunScores, make_run: Callable[..., RunScores]
+) -> None:
+    summary = seeds_summary([build_report(run), build_report(make_run(seed=9))])
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(seeds_table(summary))
+    assert len(captured.get().splitlines()) == 2 + 5
+
+
+def test_write_report__files_hold_the_report(run: RunScores, tmp_path: Path) -> None:
+    report = build_report(run)
+    written = write_report(tmp_path / "run", run, report, {"roc": b"picture"})
+    names = [str(p.relative_to(tmp_path / "run")) for p in written]
+    assert names == ["report.json", "report.html", "scores.csv", "figures/roc.png"]
+    assert json.loads(written[0].read_text(encoding="utf-8")) == report
+    assert written[3].read_bytes() == b"picture"
+
+
+def test_json_text__refuses_nan(run: RunScores) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        json_text({"auc": float("nan")})
