@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -36,31 +35,7 @@ def build_report(run: RunScores) -> dict[str, Any]:
         ValueError: scores that are not finite or do not align, naming the attack.
     """
     check(run)
-    family = family_size(run)
-    controls: dict[str, Any] = {"untrained": []}
-    for name, attacks in run.controls.items():
-        controls[name] = [attack_row(a, family) for a in attacks]
-    controls["pixels"] = None if run.pixels is None else auc_numbers(*run.pixels, family)
-    clients = client_rows(run)
-    report: dict[str, Any] = {
-        "verdict": "",
-        "verdict_code": "",
-        "attacks": [attack_row(a, family) for a in run.attacks],
-        "paired": [paired_row(a, c, family) for a, c in run.pairs],
-        "controls": controls,
-        "utility": utility(run.utility) | {"untrained": utility(run.utility_untrained)},
-        "clients": clients,
-        "client_ranking": ranking(clients),
-        "rounds": [round_row(r) for r in run.rounds],
-        "family": {
-            "level": LEVEL,
-            "intervals": family,
-            "intervals_clients": sum(c["auc"] is not None for c in clients),
-            "method": "Bonferroni over Newcombe (2006) method 5 intervals of the AUC",
-            "widest": None,
-        },
-    }
-    report["family"]["widest"] = widest(report)
+    report = numbers(run)
     report["verdict"], report["verdict_code"] = verdict(report, run.pretrain, run.interrupted)
     report |= {
         "interrupted": run.interrupted,
@@ -73,8 +48,36 @@ def build_report(run: RunScores) -> dict[str, Any]:
     }
     cleaned = strict(report)
     assert isinstance(cleaned, dict)
-    json.dumps(cleaned, allow_nan=False)
     return cleaned
+
+
+def numbers(run: RunScores) -> dict[str, Any]:
+    """All that is computed from scores, in full precision, the verdict still empty."""
+    family = family_size(run)
+    controls: dict[str, Any] = {"untrained": []}
+    for name, attacks in run.controls.items():
+        controls[name] = [attack_row(a, family) for a in attacks]
+    controls["pixels"] = None if run.pixels is None else auc_numbers(*run.pixels, family)
+    clients = client_rows(run)
+    attacks_rows = [attack_row(a, family) for a in run.attacks]
+    return {
+        "verdict": "",
+        "verdict_code": "",
+        "attacks": attacks_rows,
+        "paired": [paired_row(a, c, family) for a, c in run.pairs],
+        "controls": controls,
+        "utility": utility(run.utility) | {"untrained": utility(run.utility_untrained)},
+        "clients": clients,
+        "client_ranking": ranking(clients),
+        "rounds": [round_row(r) for r in run.rounds],
+        "family": {
+            "level": LEVEL,
+            "intervals": family,
+            "intervals_clients": sum(c["auc"] is not None for c in clients),
+            "method": "Bonferroni over Newcombe (2006) method 5 intervals of the AUC",
+            "widest": widest(attacks_rows, controls),
+        },
+    }
 
 
 def family_size(run: RunScores) -> int:
@@ -89,10 +92,10 @@ def family_size(run: RunScores) -> int:
     return max(count + (run.pixels is not None), 1)
 
 
-def widest(report: Mapping[str, Any]) -> float | None:
+def widest(attacks: Sequence[Mapping[str, Any]], controls: Mapping[str, Any]) -> float | None:
     """Width of the widest simultaneous AUC interval of the family, None where there is none."""
-    rows = list(report["attacks"])
-    for value in report["controls"].values():
+    rows = list(attacks)
+    for value in controls.values():
         rows += value if isinstance(value, list) else [value] if value else []
     found = [r["auc_ci_simultaneous"] for r in rows if r["auc_ci_simultaneous"] is not None]
     return max((high - low for low, high in found), default=None)

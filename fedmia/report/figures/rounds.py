@@ -78,6 +78,7 @@ def leakage(report: Row) -> bytes | None:
             axes.grid(axis="y")
             axes.set_axisbelow(True)
         grid[-1, 0].set_xlabel("round")
+        grid[-1, 0].xaxis.get_major_locator().set_params(integer=True)
         grid[0, 0].set_title(f"Leakage, utility and loss by round{_sizes(report, listed)}")
         handles, labels = grid[0, 0].get_legend_handles_labels()
         if handles:
@@ -146,6 +147,7 @@ def layers(report: Row) -> bytes | None:
         axes.grid(axis="y")
         axes.set_axisbelow(True)
         axes.set_xlabel("round")
+        axes.xaxis.get_major_locator().set_params(integer=True)
         axes.set_ylabel("AUC")
         axes.set_title(f"Leakage by layer and round{_sizes(report, ['internal'])}")
         figure.legend(*axes.get_legend_handles_labels(), loc="outside lower left", ncols=4)
