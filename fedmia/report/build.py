@@ -60,11 +60,12 @@ def numbers(run: RunScores) -> dict[str, Any]:
     controls["pixels"] = None if run.pixels is None else auc_numbers(*run.pixels, family)
     clients = client_rows(run)
     attacks_rows = [attack_row(a, family) for a in run.attacks]
+    paired = [paired_row(a, c, family) for a, c in run.pairs]
     return {
         "verdict": "",
         "verdict_code": "",
         "attacks": attacks_rows,
-        "paired": [paired_row(a, c, family) for a, c in run.pairs],
+        "paired": paired,
         "controls": controls,
         "utility": utility(run.utility) | {"untrained": utility(run.utility_untrained)},
         "clients": clients,
@@ -75,7 +76,7 @@ def numbers(run: RunScores) -> dict[str, Any]:
             "intervals": family,
             "intervals_clients": sum(c["auc"] is not None for c in clients),
             "method": "Bonferroni over Newcombe (2006) method 5 intervals of the AUC",
-            "widest": widest(attacks_rows, controls),
+            "widest": widest(attacks_rows, controls, paired),
         },
     }
 
@@ -92,12 +93,18 @@ def family_size(run: RunScores) -> int:
     return max(count + (run.pixels is not None), 1)
 
 
-def widest(attacks: Sequence[Mapping[str, Any]], controls: Mapping[str, Any]) -> float | None:
-    """Width of the widest simultaneous AUC interval of the family, None where there is none."""
-    rows = list(attacks)
+def widest(
+    attacks: Sequence[Mapping[str, Any]],
+    controls: Mapping[str, Any],
+    paired: Sequence[Mapping[str, Any]],
+) -> float | None:
+    """Width of the widest simultaneous interval of the family, None where there is none."""
+    rows: list[tuple[str, Mapping[str, Any]]] = [("auc_ci_simultaneous", r) for r in attacks]
+    rows += [("ci_simultaneous", r) for r in paired]
     for value in controls.values():
-        rows += value if isinstance(value, list) else [value] if value else []
-    found = [r["auc_ci_simultaneous"] for r in rows if r["auc_ci_simultaneous"] is not None]
+        held = value if isinstance(value, list) else [value] if value else []
+        rows += [("auc_ci_simultaneous", r) for r in held]
+    found = [row[key] for key, row in rows if row[key] is not None]
     return max((high - low for low, high in found), default=None)
 
 

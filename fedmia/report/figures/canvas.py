@@ -82,6 +82,14 @@ def half_line(axes: Axes, *, vertical: bool) -> None:
     draw(0.5, color=GREY, linewidth=1, linestyle=(0, (4, 3)), zorder=0)
 
 
+def whole_rounds(axes: Axes) -> None:
+    """Ticks at whole rounds only, and the axis named."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel("round")
+
+
 def counts(members: int, nonmembers: int) -> str:
     """`112 members, 500 non-members`."""
     return f"{members:,} members, {nonmembers:,} non-members"
