@@ -18,6 +18,7 @@ from flwr.clientapp import ClientApp
 from fedmia import registry
 from fedmia.attacks.base import ActiveAttack
 from fedmia.data.images import ByteArray, IntArray
+from fedmia.defenses.base import Outlook
 from fedmia.seeding import rng, torch_rng
 from fedmia.snapshot import LocalState, StateStore, Update
 from fedmia.ssl.base import Recipe, SSLMethod, State
@@ -130,9 +131,11 @@ class Desk:
         method.load_shared(self._start(method))
         optimizer = make_optimizer(method, self.site.train)
         self._restore(method, optimizer)
-        job = self._job(method, optimizer)
+        job = self._job(method, optimizer, self.images)
         train = self.defense.train if self.defense else _run
         began = time.perf_counter()
+        if self.defense is not None and self.kept is None:
+            self.defense.prepare(self._outlook(), self.memory)
         metrics = train(job, self.memory)
         metrics |= {"began": began, "ended": time.perf_counter()}
         trained = method.shared_state()
@@ -151,15 +154,31 @@ class Desk:
         method.fill_bank(pixels)
         return method
 
-    def _job(self, method: SSLMethod, optimizer: torch.optim.Optimizer) -> Job:
+    def rehearse(self, positions: IntArray) -> State:
+        """Weights after a first round on the client's images at `positions`; nothing is kept."""
+        method = self.site.method(self.task.client, len(positions))
+        method.load_shared(self.received)
+        method.begin_first_round()
+        optimizer = make_optimizer(method, self.site.train)
+        self._job(method, optimizer, self.images[positions]).run()
+        return method.shared_state()
+
+    def _outlook(self) -> Outlook:
+        return Outlook(
+            self.site.total_rounds, len(self.indices), self.rehearse, self.stream("prepare")
+        )
+
+    def _job(
+        self, method: SSLMethod, optimizer: torch.optim.Optimizer, images: ByteArray
+    ) -> Job:
         train = self.site.train
-        steps = train.local_epochs * -(-len(self.indices) // train.batch_size)
+        steps = train.local_epochs * -(-len(images) // train.batch_size)
         spec = registry.build("ssl", *self.site.ssl)
         mu = self.task.options.get("proximal_mu", 0.0)
         return Job(
             method=method,
             optimizer=optimizer,
-            images=self.images,
+            images=images,
             augment=spec.augment,
             train=train,
             rng=self.stream("train"),

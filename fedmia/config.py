@@ -48,6 +48,10 @@ class Federation(Options):
     clients: int = option(10, "clients in the federation", ge=1)
     rounds: int = option(10, "rounds of federated training after pre-training", ge=1)
     participation: float = option(1.0, "share of the clients that train in a round", gt=0, le=1)
+    batch_norm: str = option(
+        "average", "running statistics of batch norm: averaged, or each client's own (local)",
+        choices=("average", "local"),
+    )
     snapshots: int = option(8, "evenly spread rounds whose model is evaluated", ge=1)
 
 
@@ -125,6 +129,7 @@ class Experiment(Options):
     seed: int = option(0, "root of all randomness", ge=0)
     attacker: str = option("none", "role of the last client(s)", choices=ROLES)
     malicious: int = option(1, "clients that take the attacker's role", ge=1)
+    attacker_trains: bool = option(True, "malicious clients also train on their own images")
     attacks: tuple[str, ...] = option(
         ("all",), "attacks to run; all: every one that the attacker's role permits; none"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -140,6 +141,10 @@ class SnapshotStore:
             {n.removeprefix("global."): t for n, t in tensors.items() if n.startswith("global.")},
             {n.removeprefix("holder."): t for n, t in tensors.items() if n.startswith("holder.")},
         )
+
+    def drop(self, branch: str) -> None:
+        """Delete all that was kept of `branch`."""
+        shutil.rmtree(self.root / branch, ignore_errors=True)
 
     def save_sent(self, branch: str, round: int, state: State) -> None:
         """Keep what the malicious client uploaded in `round`."""

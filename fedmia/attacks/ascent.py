@@ -49,6 +49,10 @@ class Ascent(ActiveAttack):
     )
     _fitted: bool = field(default=False, init=False, repr=False)
 
+    @property
+    def learns(self) -> bool:
+        return False
+
     def disarmed(self) -> Ascent:
         return dataclasses.replace(self, steps=0)
 

@@ -24,6 +24,7 @@ class AscentStatic(Attack):
 
     paper: ClassVar[str] = "Chen et al., Federated Contrastive Learning, Sec. IV-C, Eq. 8, Fig. 10-12"
     needs: ClassVar[Threat] = Threat("white_box", "outsider")
+    by_round: ClassVar[bool] = False
 
     steps: int = option(5, "G, ascent steps on each batch under test", ge=1)
     lr: float = option(0.1, "learning rate of the ascent", gt=0)
@@ -35,6 +36,10 @@ class AscentStatic(Attack):
     )
     loss: str = option("training", "the loss that is climbed and read", choices=LOSSES)
     _fitted: bool = field(default=False, init=False, repr=False)
+
+    @property
+    def learns(self) -> bool:
+        return False
 
     def fit(self, view: WhiteBox, known: Known, rng: np.random.Generator) -> None:
         self._fitted = True  # the paper gives the direction; the harness sets the threshold

@@ -44,6 +44,12 @@ class Attack(Options, ABC):
 
     paper: ClassVar[str]
     needs: ClassVar[Threat]
+    by_round: ClassVar[bool] = True  # cheap enough to be scored on every evaluated snapshot
+
+    @property
+    def learns(self) -> bool:
+        """Whether `fit` learns from the known images (else it only notes that it was called)."""
+        return True
 
     @abstractmethod
     def fit(self, view: Any, known: Known, rng: np.random.Generator) -> None:

@@ -33,6 +33,10 @@ class Similarity(Attack):
     )
     _model: Any = field(default=None, init=False, repr=False)
 
+    @property
+    def learns(self) -> bool:
+        return self.pairs != "mean"
+
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
         images, truth = known.both()
         if self.pairs == "mean":

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedmia.data.images import IntArray
 from fedmia.options import Options
 from fedmia.ssl.base import State
 
@@ -36,20 +38,45 @@ class Epsilon:
     assumptions: str
 
 
+@dataclass(frozen=True)
+class Outlook:
+    """What a defended client knows before its first round.
+
+    Attributes:
+        rounds: rounds of the whole run, federated pre-training included.
+        images: number of images that the client holds.
+        rehearse: trains from the received weights on the client's images at the given positions,
+            exactly as the coming round would, and returns the shared state; nothing is kept.
+        rng: randomness of the preparation.
+    """
+
+    rounds: int
+    images: int
+    rehearse: Callable[[IntArray], State]
+    rng: np.random.Generator
+
+
 class Defense(Options, ABC):
     """A defence on one client. Subclasses are frozen dataclasses of options, one a file.
 
     Every hook is the identity by default. Hooks that change a value return it with metrics of
     what they did (noise level, clipped share). What must outlive the round is kept by the caller:
-    `memory` is a JSON-able dict, the defence's own, stored with the client's local state.
+    `memory` is a JSON-able dict, stored with the client's local state; its `metrics` are those of
+    the last round.
     """
 
     def check(self, *, norm: str) -> None:
         """Refuse a setting in which the defence is void (`norm`: `group` or `batch`).
 
+        Batch norm whose statistics never leave the client counts as `local`.
+
         Raises:
             InputError: with the reason.
         """
+        return None
+
+    def prepare(self, outlook: Outlook, memory: dict[str, Any]) -> None:
+        """Called once, before the client's first round; what it learns goes into `memory`."""
         return None
 
     def train(self, job: Job, memory: dict[str, Any]) -> Metrics:
@@ -62,6 +89,6 @@ class Defense(Options, ABC):
         """What leaves the client: (state, metrics) from the state received and the one trained."""
         return trained, {}
 
-    def epsilon(self, memory: dict[str, Any]) -> Epsilon | None:
+    def privacy(self, memory: dict[str, Any]) -> Epsilon | None:
         """The privacy statement after the rounds recorded in `memory`; None: none is made."""
         return None

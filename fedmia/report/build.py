@@ -65,6 +65,7 @@ def numbers(run: RunScores) -> dict[str, Any]:
         "verdict": "",
         "verdict_code": "",
         "attacks": attacks_rows,
+        "batches": [attack_row(b, 1) for b in run.batches],
         "paired": paired,
         "controls": controls,
         "utility": utility(run.utility) | {"untrained": utility(run.utility_untrained)},
@@ -149,7 +150,7 @@ def notes(run: RunScores, report: Mapping[str, Any]) -> list[str]:
             f"Clients are compared by {by.name}{shown}, against non-members weighted to their own "
             "class mix (Kish's effective n); null_auc scores non-members posing as their members."
         )
-    if any(a.unit == "batch" for a in run.attacks):
+    if run.batches or any(a.unit == "batch" for a in run.attacks):
         found.append("Attacks by batch score batches, not images: never pool the two.")
     return found + [n for n in run.notes if n not in found]
 

@@ -29,7 +29,7 @@ class ScoredAttack:
     Attributes:
         name: the plugin's name; a batch reading of the same attack needs a name of its own.
         paper: where it was published, or the empty string.
-        access: `black-box` or `white-box`.
+        access: `black_box` or `white_box`.
         vantage: `outsider`, `client` or `server`.
         scores_members: (n,) in the order of `RunScores.member_ids` where `unit` is `image`.
         scores_nonmembers: (m,) in the order of `RunScores.nonmember_ids` likewise.
@@ -146,6 +146,7 @@ class RunScores:
             interval of theirs that excludes 0.5 voids the run.
         pairs: (attack, control) on the same images; the control (`ascent-zero`) may well leak,
             only the difference is judged.
+        batches: readings by batch of images, reported apart: no verdict rests on them.
         pixels: scores (members, non-members) of a classifier that never sees a model.
         utility, utility_untrained: `knn` and `linear` -> Probe.
         pretrain: `none`, `federated`, `pooled` or `public`.
@@ -163,6 +164,7 @@ class RunScores:
     attacks: Sequence[ScoredAttack] = ()
     controls: Mapping[str, Sequence[ScoredAttack]] = field(default_factory=dict)
     pairs: Sequence[tuple[ScoredAttack, ScoredAttack]] = ()
+    batches: Sequence[ScoredAttack] = ()
     pixels: tuple[FloatArray, FloatArray] | None = None
     utility: Mapping[str, Probe] = field(default_factory=dict)
     utility_untrained: Mapping[str, Probe] = field(default_factory=dict)
@@ -200,6 +202,8 @@ def check(run: RunScores) -> None:
             raise ValueError(f"{what} holds {held} entries for {size} images")
     for attack in run.attacks:
         _check_attack(attack, f"attack '{attack.name}'", n, m)
+    for attack in run.batches:
+        _check_attack(attack, f"batches of '{attack.name}'", None, None)
     for label, listed in run.controls.items():
         for attack in listed:
             # A placebo federation is scored on the same images, but need not score every one.

@@ -1,0 +1,81 @@
+"""Epsilon of noisy SGD steps on Poisson samples, by Opacus's accountants."""
+
+from __future__ import annotations
+
+import math
+
+from opacus.accountants import PRVAccountant, RDPAccountant
+from opacus.accountants.analysis.gdp import compute_mu_poisson
+from scipy.optimize import brentq
+
+from fedmia.defenses._gdp import epsilon_at
+from fedmia.errors import InputError
+
+# Steps already taken: (noise multiplier, sample rate, how many).
+History = list[tuple[float, float, int]]
+
+ACCOUNTANTS = ("rdp", "prv", "gdp")
+# Few fractional orders, which are slow; enough for epsilon from 0.01 to 1e5.
+ORDERS = [1.003, 1.02, 1.1, 1.3, 1.6, *range(2, 13), *range(14, 64, 2), 96, 128, 256, 512, 1024]
+PRV_LIMIT = 100.0  # beyond it the grid of the PRV accountant takes minutes and gigabytes
+SMALLEST, LARGEST = 1e-2, 1e5  # noise multipliers that a target epsilon can ask for
+
+
+def epsilon_spent(history: History, delta: float, accountant: str) -> float:
+    """Epsilon at `delta` of all steps in `history`; infinite where a step had no noise.
+
+    `prv` gives the RDP bound, which holds as well, where that is above 100. `gdp` is the central
+    limit approximation and can be too small.
+    """
+    steps = [entry for entry in history if entry[2] > 0 and entry[1] > 0]
+    if not steps:
+        return 0.0
+    if any(noise <= 0 for noise, _, _ in steps):
+        return math.inf
+    if accountant == "gdp":
+        return _gdp(steps, delta)
+    rdp = RDPAccountant()
+    rdp.history = steps
+    bound = float(rdp.get_epsilon(delta, alphas=ORDERS))
+    if accountant == "rdp" or bound > PRV_LIMIT:
+        return bound
+    prv = PRVAccountant()
+    prv.history = steps
+    return min(bound, float(prv.get_epsilon(delta)))
+
+
+def noise_for(epsilon: float, delta: float, rate: float, steps: int, accountant: str) -> float:
+    """Noise multiplier at which `steps` steps at sample rate `rate` spend at most `epsilon`.
+
+    At most 1 % more noise than needed.
+
+    Raises:
+        InputError: no multiplier from 0.01 to 100,000 spends that much or that little.
+    """
+
+    def excess(log_noise: float) -> float:
+        spent = epsilon_spent([(math.exp(log_noise), rate, steps)], delta, accountant)
+        return math.log(min(max(spent, 1e-12), 1e12) / epsilon)
+
+    low, high = math.log(SMALLEST), math.log(LARGEST)
+    if excess(low) <= 0:
+        return SMALLEST
+    if excess(high) > 0:
+        raise InputError(
+            f"epsilon {epsilon:g} is too small for {steps} steps at sample rate {rate:.3g}"
+        )
+    found = float(brentq(excess, low, high, xtol=1e-3))
+    while excess(found) > 0:
+        found += 1e-3
+    return math.exp(found)
+
+
+def _gdp(steps: History, delta: float) -> float:
+    """Bu et al. (2019): mu^2 adds over steps."""
+    total = 0.0
+    for noise, rate, count in steps:
+        if noise < 0.05:  # exp(1/noise^2) would overflow
+            return math.inf
+        mu = compute_mu_poisson(steps=count, noise_multiplier=noise, sample_rate=rate)
+        total += float(mu) ** 2
+    return epsilon_at(math.sqrt(total), delta)

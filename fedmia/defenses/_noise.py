@@ -1,0 +1,179 @@
+"""Noise on the update that a client releases: what logistic, laplace and gaussian share."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedmia.defenses._clip import difference, norm, protected, size
+from fedmia.defenses._sampler import sampled_sensitivity
+from fedmia.defenses.base import Defense, Epsilon, Metrics, Outlook
+from fedmia.errors import InputError
+from fedmia.options import option
+from fedmia.ssl.base import State
+
+CLIPPED = (
+    "Unit: the client as a whole, all its images replaced. Each round's update is clipped to C, "
+    "so it moves by at most 2C, and noised before it leaves; rounds add up. Assumes that "
+    "the client follows the protocol, and exact arithmetic with true random noise (floats and a "
+    "seeded generator only simulate it); loss and norms in this report are not covered."
+)
+SAMPLED = (
+    "Unit: one image of the client. Its sensitivity is the largest seen in {pairs} pairs of "
+    "trainings in the first round, no bound, and nothing is clipped: an estimate, no guarantee."
+)
+
+
+@dataclass(frozen=True)
+class ReleaseNoise(Defense):
+    """Clip the update (trained minus received weights) to C, add noise, release the sum.
+
+    Replacing the whole data of a client moves a clipped update by at most 2C, whatever training
+    did, so the guarantee rests on no property of the method. It covers every round: the releases
+    of a run compose adaptively.
+    """
+
+    order: ClassVar[int]  # of the norm that clips
+    default_clip: ClassVar[float]  # C = default_clip * weights^(1/order)
+    default_scale: ClassVar[float]
+
+    epsilon: float | None = option(
+        None, "privacy budget of the whole run, for the client as a whole", gt=0
+    )
+    scale: float | None = option(None, "noise scale given directly, in place of epsilon", ge=0)
+    clip: float | None = option(
+        None, "C, largest norm of an update; none: a fixed amount for each weight", gt=0
+    )
+    sensitivity: str = option(
+        "clip", "bound by clipping (2C), or estimated by the Sensitivity Sampler",
+        choices=("clip", "sampled"),
+    )
+    samples: int = option(20, "m, pairs of the Sensitivity Sampler: 2 m trainings", ge=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        name = type(self).__name__
+        if self.epsilon is not None and self.scale is not None:
+            raise InputError(
+                f"{name} takes epsilon or scale, not both: got {self.epsilon} and {self.scale}"
+            )
+        if self.sensitivity == "sampled" and self.clip is not None:
+            raise InputError(
+                f"{name}.clip is not used with sensitivity 'sampled', got {self.clip}"
+            )
+
+    @abstractmethod
+    def draw(self, rng: np.random.Generator, scale: float, count: int) -> NDArray[np.float64]:
+        """`count` independent draws of the noise at scale > 0, mean 0."""
+
+    @abstractmethod
+    def deviation(self, scale: float) -> float:
+        """Standard deviation of the noise on one weight."""
+
+    @abstractmethod
+    def scale_for(self, sensitivity: float, rounds: int) -> float:
+        """Scale at which `rounds` releases spend `epsilon`."""
+
+    @abstractmethod
+    def spent(self, sensitivity: float, scale: float, rounds: int) -> float:
+        """Epsilon of `rounds` releases at scale > 0."""
+
+    def check(self, *, norm: str) -> None:
+        if norm == "batch":
+            raise InputError(
+                "running statistics of batch norm are averaged but can be neither clipped nor "
+                "noised; use group norm, or keep them local"
+            )
+
+    def prepare(self, outlook: Outlook, memory: dict[str, Any]) -> None:
+        """Note the rounds to come and, where asked for, estimate the sensitivity."""
+        memory["planned"] = outlook.rounds
+        if self.sensitivity == "sampled":
+            memory["sensitivity"] = sampled_sensitivity(outlook, self.samples, self.order)
+
+    def release(
+        self, received: State, trained: State, memory: dict[str, Any], rng: np.random.Generator
+    ) -> tuple[State, Metrics]:
+        """Clipped and noised weights; tensors that cannot be noised leave as they came.
+
+        Raises:
+            ValueError: an epsilon or a sampled sensitivity, but `prepare` was never called.
+        """
+        names = protected(trained)
+        update = difference(trained, received, names)
+        length = norm(update, self.order)
+        bound = self._bound(size(trained, names))
+        scale = self._settle(bound, memory)
+        clips = self.sensitivity == "clip" and length > bound
+        released = {n: received[n] for n in trained}
+        if clips:
+            update = {n: t * (bound / length) for n, t in update.items()}
+        noise = self._noise(trained, names, scale, rng)
+        for n in names:
+            # Not received + (trained - received): that differs from trained in the last bit.
+            sent = received[n].double() + update[n] if clips else trained[n]
+            released[n] = (sent + noise[n]).to(trained[n].dtype) if noise else sent.to(
+                trained[n].dtype
+            )
+        memory["rounds"] = memory.get("rounds", 0) + 1
+        metrics = {
+            "noise_std": self.deviation(scale),
+            "clipped": float(clips),
+            "update_norm": length,
+        }
+        if noise:
+            metrics["signal_to_noise"] = norm(update, 2) / norm(noise, 2)
+        memory["metrics"] = metrics
+        return released, metrics
+
+    def privacy(self, memory: dict[str, Any]) -> Epsilon | None:
+        """Epsilon of the releases so far; None where the scale is 0: nothing is promised."""
+        rounds = int(memory.get("rounds", 0))
+        if rounds and not memory["scale"]:
+            return None
+        value = self.spent(memory["sensitivity"], memory["scale"], rounds) if rounds else 0.0
+        sampled = self.sensitivity == "sampled"
+        return Epsilon(
+            value=value if math.isfinite(value) else None,
+            delta=float(getattr(self, "delta", 0.0)),
+            rounds=rounds,
+            standing="empirical" if sampled else "guaranteed",
+            assumptions=SAMPLED.format(pairs=self.samples) if sampled else CLIPPED,
+        )
+
+    def _bound(self, weights: int) -> float:
+        """C for a model of that many weights, a public number."""
+        return self.default_clip * weights ** (1 / self.order) if self.clip is None else self.clip
+
+    def _settle(self, bound: float, memory: dict[str, Any]) -> float:
+        """The run's noise scale; it and the sensitivity are fixed in the first round."""
+        if "scale" in memory:
+            return float(memory["scale"])
+        if self.sensitivity == "clip":
+            memory["sensitivity"] = 2 * bound
+        needs = [k for k, used in (("planned", self.epsilon), ("sensitivity", True)) if used]
+        if any(k not in memory for k in needs):
+            raise ValueError("prepare() must be called before the first release")
+        if self.epsilon is not None:
+            memory["scale"] = self.scale_for(memory["sensitivity"], memory["planned"])
+        else:
+            memory["scale"] = self.default_scale if self.scale is None else float(self.scale)
+        return float(memory["scale"])
+
+    def _noise(
+        self, state: State, names: list[str], scale: float, rng: np.random.Generator
+    ) -> State:
+        """Noise for the named tensors, float64 on their device; empty at scale 0."""
+        if not scale:
+            return {}
+        found = {}
+        for n in names:
+            drawn = torch.from_numpy(self.draw(rng, scale, state[n].numel()))
+            found[n] = drawn.view(state[n].shape).to(state[n].device)
+        return found

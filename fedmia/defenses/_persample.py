@@ -1,0 +1,88 @@
+"""Per-image gradients, clipped and noised by Opacus, for one round of a client's training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from opacus import GradSampleModule
+from opacus.optimizers import DPOptimizer
+from torch import Tensor
+
+from fedmia.ssl.train import Job, two_views
+
+Batch = tuple[Tensor, Tensor]
+
+
+def sample_rate(images: int, batch_size: int) -> float:
+    """Probability with which each image enters a step's batch: B/N, at most 1."""
+    return min(1.0, batch_size / images)
+
+
+def poisson_batches(job: Job) -> Iterator[Batch]:
+    """Pairs of views of every step's batch; each image enters each step with `sample_rate`.
+
+    As many steps as `Job.batches` takes; sizes vary and can be 0. An epoch's images are augmented
+    in one call, as there. Draws from `job.rng`.
+    """
+    pixels = torch.from_numpy(job.images.copy()).to(job.device)
+    count, size = len(pixels), job.train.batch_size
+    steps = -(-count // size)
+    for _ in range(job.train.local_epochs):
+        chosen = job.rng.random((steps, count)) < sample_rate(count, size)
+        rows = torch.from_numpy(chosen.nonzero()[1]).to(job.device)
+        view1, view2 = two_views(pixels[rows], job.augment, job.rng)
+        sizes = chosen.sum(axis=1).tolist()
+        yield from zip(view1.split(sizes), view2.split(sizes), strict=True)
+
+
+@contextmanager
+def private_optimizer(
+    job: Job, noise: float, clip: float, expected: float, generator: torch.Generator
+) -> Iterator[DPOptimizer]:
+    """Opacus's optimizer around `job.optimizer`, whose state stays the job's own.
+
+    Hooks live on the trained modules of `job.method` while the context is open: its key encoder
+    is frozen, so untouched. Afterwards no trace of Opacus is left.
+
+    Args:
+        noise: noise multiplier; the sum of clipped gradients gets deviation noise * clip.
+        clip: largest L2 norm of one image's gradient.
+        expected: mean size of a batch, by which the noisy sum is divided.
+        generator: source of the noise, on the job's device.
+    """
+    hooked = GradSampleModule(job.method, loss_reduction="sum")
+    try:
+        yield DPOptimizer(
+            job.optimizer, noise_multiplier=noise, max_grad_norm=clip,
+            expected_batch_size=expected,  # type: ignore[arg-type]  # only divided by
+            generator=generator,
+        )
+    finally:
+        hooked.to_standard_module()
+        for weight in job.method.parameters():
+            for name in ("grad_sample", "summed_grad"):
+                weight.__dict__.pop(name, None)
+
+
+def image_gradients(job: Job, views: Batch) -> Tensor | None:
+    """Fill every weight's `grad_sample` from one batch; the losses (B,), None for an empty one.
+
+    Both forward passes of a symmetric loss belong to the same images: Opacus sums them in one
+    record of each.
+    """
+    if len(views[0]):
+        # Opacus's backward hook of the first layer wants inputs that require gradients.
+        losses = job.method.losses(*[v.requires_grad_() for v in views]).float()
+        losses.sum().backward()
+        return losses.detach()
+    for weight in job.method.trainable():
+        weight.grad_sample = weight.new_zeros((0, *weight.shape))  # type: ignore[attr-defined]
+    return None
+
+
+def gradient_norms(weights: list[torch.nn.Parameter]) -> Tensor:
+    """L2 norm of each image's whole gradient, (B,), from `grad_sample`."""
+    parts = [w.grad_sample.flatten(1).norm(dim=1) for w in weights]  # type: ignore[attr-defined]
+    return torch.stack(parts).norm(dim=0)

@@ -1,0 +1,186 @@
+"""DP-SGD on the client (Abadi et al., 2016), by Opacus."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from fedmia.defenses._accounting import ACCOUNTANTS, History, epsilon_spent, noise_for
+from fedmia.defenses._persample import (
+    gradient_norms,
+    image_gradients,
+    poisson_batches,
+    private_optimizer,
+    sample_rate,
+)
+from fedmia.defenses.base import Defense, Epsilon, Metrics
+from fedmia.errors import InputError
+from fedmia.options import option
+from fedmia.ssl.train import Job
+
+STANDING = (
+    "Unit: one image of the client, both its views. Heuristic: earlier images stay in the queue "
+    "and in the momentum keys and shape the gradients of others, which the accountant does not "
+    "cover; Poisson sampling and Gaussian noise come from a seeded generator, so this simulates."
+)
+CENTRAL_LIMIT = " The gdp accountant is a central limit approximation and can be too small."
+DEFAULT_NOISE = 0.5
+
+
+@dataclass
+class _Tally:
+    """Sums over the steps of a round."""
+
+    loss: float = 0.0
+    images: int = 0
+    steps: int = 0
+    clipped: int = 0
+    norms: float = 0.0
+    signals: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class DPSGD(Defense):
+    """DP-SGD by Opacus: per-image clipping, Poisson batches, Gaussian noise; epsilon heuristic.
+
+    Trains in float32 whatever precision was asked for. The noise generator is seeded from the
+    client's stream, so that runs repeat; a deployment needs a cryptographic one.
+    """
+
+    paper: ClassVar[str] = "Abadi et al., CCS 2016, arXiv 1607.00133"
+
+    epsilon: float | None = option(None, "privacy budget of the whole run, per image", gt=0)
+    noise_multiplier: float | None = option(
+        None, f"noise over max_grad_norm, in place of epsilon; neither: {DEFAULT_NOISE}", ge=0
+    )
+    max_grad_norm: float = option(1.0, "largest L2 norm of one image's gradient", gt=0)
+    delta: float = option(1e-5, "delta of (epsilon, delta)-DP, over the run", gt=0, lt=1)
+    accountant: str = option("rdp", "how epsilon is computed", choices=ACCOUNTANTS)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.epsilon is not None and self.noise_multiplier is not None:
+            raise InputError(
+                "DPSGD takes epsilon or noise_multiplier, not both: got "
+                f"{self.epsilon} and {self.noise_multiplier}"
+            )
+
+    def check(self, *, norm: str) -> None:
+        if norm != "group":
+            raise InputError(
+                "batch norm mixes the images of a batch, so no gradient belongs to one image; "
+                "use --model.norm group"
+            )
+
+    def train(self, job: Job, memory: dict[str, Any]) -> Metrics:
+        """One round of DP-SGD; the steps taken are added to the history in `memory`.
+
+        Raises:
+            InputError: no noise reaches the epsilon asked for.
+        """
+        started = time.perf_counter()
+        noise = self._noise(job, memory)
+        size = len(job.images)
+        rate = sample_rate(size, job.train.batch_size)
+        generator = torch.Generator(device=job.device)
+        generator.manual_seed(int(job.rng.integers(2**63 - 1)))
+        job.method.train()
+        tally = _Tally()
+        with private_optimizer(job, noise, self.max_grad_norm, rate * size, generator) as private:
+            weights = job.method.trainable()
+            anchor = [w.detach().clone() for w in weights] if job.proximal_mu else []
+            private.attach_step_hook(lambda _: self._between(job, anchor, noise, tally))
+            for views in poisson_batches(job):
+                if job.stop():
+                    break
+                job.set_rate()
+                private.zero_grad(set_to_none=True)
+                losses = image_gradients(job, views)
+                self._count(losses, weights, tally)
+                private.step()
+                job.method.after_step()
+                job.step += 1
+            private.zero_grad(set_to_none=True)
+        memory["history"] = _longer(_history(memory), (noise, rate, tally.steps))
+        memory["rounds"] = memory.get("rounds", 0) + 1
+        memory["metrics"] = self._metrics(tally, noise, rate * size)
+        seconds = time.perf_counter() - started
+        return {"loss": tally.loss / max(tally.images, 1), "seconds": seconds, **memory["metrics"]}
+
+    def privacy(self, memory: dict[str, Any]) -> Epsilon | None:
+        """Epsilon of the steps so far; None where the noise is 0: nothing is promised."""
+        history = _history(memory)
+        if any(noise <= 0 for noise, _, _ in history):
+            return None
+        value = epsilon_spent(history, self.delta, self.accountant)
+        return Epsilon(
+            value=value if math.isfinite(value) else None,
+            delta=self.delta,
+            rounds=int(memory.get("rounds", 0)),
+            standing="heuristic",
+            assumptions=STANDING + (CENTRAL_LIMIT if self.accountant == "gdp" else ""),
+        )
+
+    def _noise(self, job: Job, memory: dict[str, Any]) -> float:
+        """The noise multiplier: as given, or once for all steps of the run from epsilon."""
+        if self.epsilon is None:
+            given = self.noise_multiplier
+            return DEFAULT_NOISE if given is None else float(given)
+        if "noise_multiplier" not in memory:
+            rate = sample_rate(len(job.images), job.train.batch_size)
+            memory["noise_multiplier"] = noise_for(
+                self.epsilon, self.delta, rate, job.total_steps, self.accountant
+            )
+        return float(memory["noise_multiplier"])
+
+    def _between(self, job: Job, anchor: list[Tensor], noise: float, tally: _Tally) -> None:
+        """After the noise, before the step: FedProx's pull, and the step's signal to noise."""
+        weights = job.method.trainable()
+        tally.steps += 1
+        if noise:
+            # The noise's expected norm: its deviation times the root of the number of weights.
+            spread = noise * self.max_grad_norm * math.sqrt(sum(w.numel() for w in weights))
+            sums = [w.summed_grad.norm() for w in weights]  # type: ignore[attr-defined]
+            tally.signals.append(float(torch.stack(sums).norm()) / spread)
+        for weight, start in zip(weights, anchor, strict=False):
+            assert weight.grad is not None
+            weight.grad.add_(weight.detach() - start, alpha=job.proximal_mu)
+
+    def _count(
+        self, losses: Tensor | None, weights: list[torch.nn.Parameter], tally: _Tally
+    ) -> None:
+        if losses is None:
+            return
+        norms = gradient_norms(weights)
+        tally.loss += float(losses.sum())
+        tally.images += len(losses)
+        tally.norms += float(norms.sum())
+        tally.clipped += int((norms > self.max_grad_norm).sum())
+
+    def _metrics(self, tally: _Tally, noise: float, expected: float) -> Metrics:
+        images = max(tally.images, 1)
+        metrics = {
+            "noise_std": noise * self.max_grad_norm / expected,
+            "clipped": tally.clipped / images,
+            "gradient_norm": tally.norms / images,
+        }
+        if tally.signals:
+            metrics["signal_to_noise"] = sum(tally.signals) / len(tally.signals)
+        return metrics
+
+
+def _history(memory: dict[str, Any]) -> History:
+    return [(float(a), float(b), int(n)) for a, b, n in memory.get("history", [])]
+
+
+def _longer(history: History, entry: tuple[float, float, int]) -> list[list[float]]:
+    """`history` with `entry`, joined to the last one where only the count differs; JSON-able."""
+    if history and history[-1][:2] == entry[:2]:
+        last = history.pop()
+        entry = (*entry[:2], last[2] + entry[2])
+    return [list(e) for e in [*history, entry]]

@@ -1,0 +1,65 @@
+"""Where a run's seconds went: parts that do not overlap and sum to the whole."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+PARTS = ("import", "data", "train", "attacks", "probes", "report", "overhead_s")
+
+
+class Stopwatch:
+    """Time goes to the innermost open part; what no part claims is overhead.
+
+    Args:
+        started: `time.perf_counter()` when the run began.
+    """
+
+    def __init__(self, started: float) -> None:
+        self.started = started
+        self._mark = started
+        self._open = ["overhead_s"]
+        self.seconds = dict.fromkeys(PARTS, 0.0)
+
+    def _settle(self) -> None:
+        now = time.perf_counter()
+        self.seconds[self._open[-1]] += now - self._mark
+        self._mark = now
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Charge the time inside to `name`."""
+        self._settle()
+        self._open.append(name)
+        try:
+            yield
+        finally:
+            self._settle()
+            self._open.pop()
+
+    def claim(self, name: str) -> None:
+        """Charge what has passed since the last change of part to `name`."""
+        now = time.perf_counter()
+        self.seconds[name] += now - self._mark
+        self._mark = now
+
+    def move(self, name: str, seconds: float) -> None:
+        """Take `seconds` out of the overhead and charge them to `name`."""
+        self._settle()
+        self.seconds["overhead_s"] -= seconds
+        self.seconds[name] += seconds
+
+    def timing(self) -> dict[str, float]:
+        """Seconds by part, and `total_s`, their sum."""
+        self._settle()
+        return {**self.seconds, "total_s": sum(self.seconds.values())}
+
+
+def covered(spans: Iterable[tuple[float, float]]) -> float:
+    """Seconds during which at least one of the (began, ended) spans was running."""
+    total, end = 0.0, float("-inf")
+    for began, ended in sorted(spans):
+        total += max(0.0, ended - max(began, end))
+        end = max(end, ended)
+    return total
