@@ -1,0 +1,207 @@
+"""Similarity, internal layers and combination against loops transcribed from the paper."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fedmia.attacks._classifier import CLASSIFIERS, decide, fit_classifier
+from fedmia.attacks._cosine import pairwise_cosines
+from fedmia.attacks.base import Known
+from fedmia.attacks.combined import Combined
+from fedmia.attacks.internal import Internal, top_confidences
+from fedmia.attacks.similarity import Similarity
+from fedmia.ssl.augment import Augment
+from fedmia.ssl.moco import MomentumContrast
+from fedmia.threat import WhiteBox
+
+AUGMENT = Augment(hue=0.1)
+
+
+@pytest.fixture
+def method(make_moco: Any) -> MomentumContrast:
+    made: MomentumContrast = make_moco()
+    return made
+
+
+@pytest.fixture
+def view(method: MomentumContrast) -> WhiteBox:
+    return WhiteBox(method, AUGMENT, seed=0, device=torch.device("cpu"))
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+def naive_cosines(vectors: Tensor) -> list[float]:
+    """Eq. 4 over every pair of an image's views (M, P), sorted descending."""
+    rows = vectors.double().tolist()
+    found = []
+    for i in range(len(rows)):
+        for j in range(i + 1, len(rows)):
+            dot = sum(a * b for a, b in zip(rows[i], rows[j], strict=True))
+            length = math.sqrt(sum(a * a for a in rows[i])) * math.sqrt(sum(b * b for b in rows[j]))
+            found.append(dot / length)
+    return sorted(found, reverse=True)
+
+
+def naive_views(method: MomentumContrast, view: WhiteBox, images: Tensor, M: int) -> list[Tensor]:
+    """(M, P) of every image, each view through the encoder alone."""
+    pixels = view.view_pixels(images, M)
+    with torch.no_grad():
+        return [
+            torch.cat([method.encoder(pixels[m, i][None]) for m in range(M)])
+            for i in range(len(images))
+        ]
+
+
+def softmax(values: list[float]) -> list[float]:
+    top = max(values)
+    powers = [math.exp(v - top) for v in values]
+    return [p / sum(powers) for p in powers]
+
+
+@pytest.mark.parametrize("M", [2, 3, 6])
+def test_pairwise_cosines__naive_twin(M: int) -> None:
+    embedded = torch.randn(5, M, 7, generator=torch.Generator().manual_seed(0))
+    got = pairwise_cosines(embedded)
+    assert got.shape == (5, M * (M - 1) // 2) and got.dtype == np.float64
+    np.testing.assert_allclose(got, [naive_cosines(v) for v in embedded], atol=1e-12)
+
+
+def test_pairwise_cosines__known_answers() -> None:
+    one = torch.tensor([[[3.0, 0.0], [0.0, 2.0], [-1.0, 0.0]]])
+    np.testing.assert_allclose(pairwise_cosines(one), [[0.0, 0.0, -1.0]], atol=1e-15)
+    np.testing.assert_allclose(pairwise_cosines(torch.ones(2, 4, 3)), np.ones((2, 6)))
+
+
+def test_similarity__mean_needs_no_fit_and_is_the_mean_of_all_pairs(
+    method: MomentumContrast, view: WhiteBox, images: Tensor, known: Known
+) -> None:
+    attack = Similarity(views=5)
+    attack.fit(view, known, rng())
+    assert view.queries == 0
+    want = [np.mean(naive_cosines(v)) for v in naive_views(method, view, images, 5)]
+    np.testing.assert_allclose(attack.score(view, images), want, atol=1e-6)
+    assert view.queries == 5 * len(images)
+
+
+@pytest.mark.parametrize("classifier", CLASSIFIERS)
+@pytest.mark.parametrize("pairs", ["all", "top3"])
+def test_similarity__classifiers_see_the_sorted_cosines(
+    method: MomentumContrast, view: WhiteBox, images: Tensor, known: Known,
+    pairs: str, classifier: str,
+) -> None:  # fmt: skip
+    attack = Similarity(views=4, pairs=pairs, classifier=classifier)
+    attack.fit(view, known, rng())
+
+    def table(x: Tensor) -> np.ndarray[Any, Any]:
+        rows = np.array([naive_cosines(v) for v in naive_views(method, view, x, 4)])
+        return rows[:, :3] if pairs == "top3" else rows
+
+    both, truth = known.both()
+    assert truth.tolist() == [1] * 12 + [0] * 10
+    model = fit_classifier(classifier, table(both), truth)
+    np.testing.assert_allclose(
+        attack.score(view, images), decide(model, table(images)), atol=1e-3, rtol=1e-3
+    )
+
+
+def test_top_confidences__naive_twin() -> None:
+    outputs = 5 * torch.randn(6, 9, generator=torch.Generator().manual_seed(0))
+    for row, got in zip(outputs.double().tolist(), top_confidences(outputs, 3), strict=True):
+        want = sorted(softmax(row), reverse=True)[:3]
+        np.testing.assert_allclose(np.exp(got), want, rtol=1e-10)
+
+
+def test_top_confidences__known_answers() -> None:
+    even = top_confidences(torch.zeros(2, 8), 3)
+    np.testing.assert_allclose(even, np.full((2, 3), -math.log(8)))
+    peaked = top_confidences(torch.tensor([[800.0, 0.0, -800.0]]), 3)
+    np.testing.assert_allclose(peaked, [[0.0, -800.0, -1600.0]])  # no underflow to -inf
+    assert top_confidences(torch.zeros(4, 2), 5).shape == (4, 2)
+
+
+def test_internal__equation_6_over_each_named_layer(
+    method: MomentumContrast, view: WhiteBox, images: Tensor, known: Known
+) -> None:
+    layers = ("layer4", "avgpool", "encoder")
+    attack = Internal(layers=layers, top=2)
+    attack.fit(view, known, rng())
+
+    @torch.no_grad()
+    def table(x: Tensor) -> np.ndarray[Any, Any]:
+        rows = []
+        for image in x:
+            found = method.encoder.features(image[None].float() / 255, layers)
+            row: list[float] = []
+            for name in layers:
+                confidence = softmax(found[name].flatten().double().tolist())
+                row += [math.log(p) for p in sorted(confidence, reverse=True)[:2]]
+            rows.append(row)
+        return np.array(rows)
+
+    both, truth = known.both()
+    model = fit_classifier("lr", table(both), truth)
+    np.testing.assert_allclose(attack.score(view, images), decide(model, table(images)), atol=1e-3)
+    assert view.queries == len(both) + len(images)
+
+
+def test_combined__equation_7_features_by_hand(
+    method: MomentumContrast, view: WhiteBox, images: Tensor, known: Known
+) -> None:
+    attack = Combined(views=3, pairs=2)
+    names, table = attack.features(view, images)
+    assert names == ("cosine similarity", "contrastive loss", "highest confidence")
+    assert view.queries == len(images) * (3 + 2 * 2)
+    vectors = naive_views(method, view, images, 3)
+    pixels = view.view_pixels(images, 4)
+    for i, row in enumerate(table):
+        assert row[0] == pytest.approx(np.mean(naive_cosines(vectors[i])), abs=1e-6)
+        with torch.no_grad():
+            losses = [
+                float(method.probe_losses(pixels[p, i][None], pixels[2 + p, i][None]))
+                for p in (0, 1)
+            ]
+        assert row[1] == pytest.approx(np.mean(losses), abs=1e-5)
+        best = [max(softmax(v.double().tolist())) for v in vectors[i]]
+        assert row[2] == pytest.approx(np.mean(best), abs=1e-6)
+    attack.fit(view, known, rng())
+    both, truth = known.both()
+    model = fit_classifier("lda", attack.features(view, both)[1], truth)
+    np.testing.assert_allclose(attack.score(view, images), decide(model, table))
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_classifier__higher_means_member_whatever_the_units(name: str) -> None:
+    draw = rng()
+    truth = np.repeat([1, 0], 60).astype(np.int64)
+    features = draw.normal(size=(120, 3)) + 4 * truth[:, None]
+    for scale in (1.0, 1e-4, 1e4):
+        model = fit_classifier(name, features * scale, truth)
+        values = decide(model, features * scale)
+        assert values.dtype == np.float64
+        assert values[truth == 1].mean() > 0 > values[truth == 0].mean()
+        assert ((values > 0) == (truth == 1)).mean() > 0.95
+        flipped = decide(fit_classifier(name, features * scale, 1 - truth), features * scale)
+        assert flipped[truth == 1].mean() < 0 < flipped[truth == 0].mean()
+
+
+def test_classifier__does_not_mind_a_constant_feature() -> None:
+    truth = np.repeat([1, 0], 20).astype(np.int64)
+    features = np.stack([rng().normal(size=40) + truth, np.ones(40)], axis=1)
+    for name in CLASSIFIERS:
+        assert np.isfinite(decide(fit_classifier(name, features, truth), features)).all()
+
+
+@pytest.mark.parametrize("cls", [Similarity, Internal, Combined])
+def test_attacks__do_not_share_what_they_fitted(cls: Any) -> None:
+    one = cls()
+    one._model = "something"
+    assert cls()._model is None and dataclasses.replace(one)._model is None

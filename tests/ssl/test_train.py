@@ -1,0 +1,206 @@
+"""Local training: the schedule, the stream of randomness, and steps against plain torch."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from fedmia.errors import InputError
+from fedmia.seeding import rng
+from fedmia.ssl.augment import Augment
+from fedmia.ssl.base import SSLMethod
+from fedmia.ssl.train import Job, Train, make_optimizer, two_views
+
+AUGMENT = Augment(hue=0.1)
+
+
+def make_job(method: SSLMethod, images: Tensor, train: Train, **more: Any) -> Job:
+    values: dict[str, Any] = {
+        "method": method, "optimizer": make_optimizer(method, train), "images": images.numpy(),
+        "augment": AUGMENT, "train": train, "rng": rng(0, "train"), "step": 0,
+        "total_steps": 20, "device": torch.device("cpu"),
+    }  # fmt: skip
+    return Job(**(values | more))
+
+
+def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in a)
+
+
+def weights(method: SSLMethod) -> dict[str, Tensor]:
+    return method.shared_state() | method.local_state()
+
+
+@given(st.integers(0, 100), st.integers(1, 100))
+def test_rate__cosine_of_the_global_step(step: int, total: int) -> None:
+    rate = Train(lr=0.4).rate(step, total)
+    done = min(step / total, 1)
+    assert rate == pytest.approx(0.4 * (1 + math.cos(math.pi * done)) / 2)
+    assert rate == Train(lr=0.4, local_epochs=7, batch_size=3).rate(step, total)
+    assert Train(lr=0.4, schedule="constant").rate(step, total) == 0.4
+
+
+def test_rate__starts_at_lr_and_ends_at_zero() -> None:
+    train = Train(lr=0.3)
+    assert train.rate(0, 50) == 0.3
+    assert train.rate(25, 50) == pytest.approx(0.15)
+    assert train.rate(50, 50) == pytest.approx(0)
+    assert train.rate(60, 50) == pytest.approx(0)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"lr": 0.0}, {"batch_size": 0}, {"local_epochs": 0}, {"momentum": 1.0},
+              {"schedule": "step"}, {"precision": "float16"}],
+)  # fmt: skip
+def test_train__refuses_values_out_of_range(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"Train.{next(iter(wrong))}"):
+        Train(**wrong)
+
+
+def test_run__equals_a_plain_loop(make_moco: Any, images: Tensor) -> None:
+    train = Train(local_epochs=2, batch_size=8, lr=0.05)
+    method, plain = make_moco(symmetric=True), make_moco(symmetric=True)
+    job = make_job(method, images, train, step=3)
+    metrics = job.run()
+
+    optimizer = torch.optim.SGD(plain.encoder.parameters(), 0.05, 0.9, weight_decay=5e-4)
+    stream, step, losses = rng(0, "train"), 3, []
+    for _ in range(2):
+        order = torch.from_numpy(stream.permutation(20))
+        shuffled = images[order].float() / 255
+        u = torch.from_numpy(stream.random((2, 20, AUGMENT.draws), dtype=np.float32))
+        view1, view2 = AUGMENT(shuffled, u[0]), AUGMENT(shuffled, u[1])
+        for start in (0, 8, 16):  # the last batch is short
+            optimizer.param_groups[0]["lr"] = 0.05 * (1 + math.cos(math.pi * step / 20)) / 2
+            each = plain.losses(view1[start : start + 8], view2[start : start + 8])
+            optimizer.zero_grad()
+            each.mean().backward()
+            optimizer.step()
+            plain.after_step()
+            step += 1
+            losses += each.tolist()
+    assert same(weights(method), weights(plain))
+    assert job.step == step == 9
+    assert len(losses) == 40
+    assert metrics["loss"] == pytest.approx(np.mean(losses), rel=1e-6)
+    assert job.rng.random() == stream.random()  # neither drew more than the other
+
+
+def test_run__one_seed_gives_one_result(make_moco: Any, images: Tensor) -> None:
+    train = Train(local_epochs=1)
+    ends: list[dict[str, Tensor]] = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(len(ends))  # the global generators play no part
+        np.random.seed(len(ends))
+        method = make_moco()
+        make_job(method, images, train, rng=rng(seed, "train")).run()
+        ends.append(weights(method))
+    assert same(ends[0], ends[1])
+    assert not same(ends[0], ends[2])
+
+
+def test_run__two_rounds_are_one_run_when_step_and_optimizer_go_on(
+    make_moco: Any, images: Tensor
+) -> None:
+    whole, parts = make_moco(), make_moco()
+    make_job(whole, images, Train(local_epochs=2)).run()
+    first = make_job(parts, images, Train(local_epochs=1))
+    first.run()
+    second = make_job(
+        parts, images, Train(local_epochs=1), optimizer=first.optimizer, rng=first.rng,
+        step=first.step,
+    )  # fmt: skip
+    second.run()
+    assert same(weights(whole), weights(parts))
+    assert second.step == 2 * math.ceil(20 / 8)
+
+
+def test_batches__every_image_once_an_epoch(make_moco: Any, images: Tensor) -> None:
+    still = Augment(
+        crop_min=1, ratio_min=1, ratio_max=1, flip=0, jitter_p=0, gray_p=0,
+    )  # fmt: skip
+    job = make_job(make_moco(), images, Train(local_epochs=3, batch_size=6), augment=still)
+    batches = list(job.batches())
+    assert [len(a) for a, _ in batches] == [6, 6, 6, 2] * 3
+    plain = sorted(x.numpy().tobytes() for x in images)
+    orders = []
+    for epoch in range(3):
+        seen = torch.cat([a for a, _ in batches[4 * epoch : 4 * epoch + 4]])
+        back = [(x * 255).round().to(torch.uint8).numpy().tobytes() for x in seen]
+        assert sorted(back) == plain
+        orders.append(back)
+    assert orders[0] != orders[1] != orders[2]
+
+
+def test_two_views__consume_two_rows_of_uniforms_an_image(images: Tensor) -> None:
+    stream, twin = rng(3, "a"), rng(3, "a")
+    view1, view2 = two_views(images, AUGMENT, stream)
+    draws = torch.from_numpy(twin.random((2, 20, AUGMENT.draws), dtype=np.float32))
+    assert stream.random() == twin.random()
+    assert torch.equal(view1, AUGMENT(images.float() / 255, draws[0]))
+    assert torch.equal(view2, AUGMENT(images.float() / 255, draws[1]))
+    assert not torch.equal(view1, view2)
+
+
+@pytest.mark.parametrize("mu", [0.0, 0.5])
+def test_run__proximal_term_against_its_formula(make_moco: Any, images: Tensor, mu: float) -> None:
+    train = Train(local_epochs=2, batch_size=5, lr=0.05)
+    method, plain = make_moco(), make_moco()
+    anchor = copy.deepcopy(plain.encoder)
+    job = make_job(method, images, train, proximal_mu=mu)
+    views = list(make_job(plain, images, train).batches())
+    job.run()
+    optimizer = make_optimizer(plain, train)
+    for step, (view1, view2) in enumerate(views):
+        optimizer.param_groups[0]["lr"] = train.rate(step, 20)
+        pairs = zip(plain.encoder.parameters(), anchor.parameters(), strict=True)
+        far = torch.stack([((w - a.detach()) ** 2).sum() for w, a in pairs]).sum()
+        loss = plain.losses(view1, view2).mean() + mu / 2 * far
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        plain.after_step()
+    for got, want in zip(method.encoder.parameters(), plain.encoder.parameters(), strict=True):
+        torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-4)
+
+
+def test_run__proximal_term_pulls_towards_the_start(make_moco: Any, images: Tensor) -> None:
+    gaps = []
+    for mu in (0.0, 1.0, 10.0):
+        method = make_moco()
+        start = method.shared_state()
+        make_job(method, images, Train(local_epochs=2, lr=0.05), proximal_mu=mu).run()
+        end = method.shared_state()
+        gaps.append(float(torch.stack([(end[n] - start[n]).norm() for n in start]).norm()))
+    assert gaps[0] > gaps[1] > gaps[2] > 0
+
+
+def test_run__stops_before_the_next_step(make_moco: Any, images: Tensor) -> None:
+    asked = iter([False, False, True])
+    job = make_job(make_moco(), images, Train(), stop=lambda: next(asked))
+    assert math.isfinite(job.run()["loss"])
+    assert job.step == 2
+    untouched = make_moco()
+    at_once = make_job(untouched, images, Train(), stop=lambda: True)
+    assert at_once.run()["loss"] == 0.0
+    assert same(weights(untouched), weights(make_moco()))
+
+
+def test_run__bfloat16_and_channels_last_stay_near_float32(make_moco: Any, images: Tensor) -> None:
+    ends = []
+    for precision, channels_last in (("float32", False), ("float32", True), ("bfloat16", False)):
+        method = make_moco()
+        train = Train(local_epochs=1, precision=precision, channels_last=channels_last)
+        loss = make_job(method, images, train).run()["loss"]
+        assert all(t.dtype == torch.float32 for t in method.shared_state().values())
+        ends.append(loss)
+    assert ends[1] == pytest.approx(ends[0], rel=1e-4)
+    assert ends[2] == pytest.approx(ends[0], rel=0.05)

@@ -1,0 +1,124 @@
+"""Imports go one way: an audit needs only torch, and an attack never sees the split."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+# A module may import from its own group and from those on lines above it.
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("fedmia.errors", "fedmia.options", "fedmia.seeding"),
+    ("fedmia.data", "fedmia.nets", "fedmia.partitions", "fedmia.probes"),
+    ("fedmia.ssl",),
+    ("fedmia.snapshot", "fedmia.threat"),
+    ("fedmia.attacks", "fedmia.defenses", "fedmia.report"),
+    ("clients", "strategies"),
+)
+PURE = (
+    "fedmia.data", "fedmia.nets", "fedmia.partitions", "fedmia.ssl", "fedmia.attacks",
+    "fedmia.probes", "fedmia.report", "fedmia.threat", "fedmia.snapshot", "fedmia.seeding",
+    "fedmia.options", "fedmia.errors",
+)  # fmt: skip
+FEDERATED = ("flwr", "ray", "opacus", "clients", "strategies")
+
+
+def modules(*packages: str) -> Iterator[tuple[str, Path]]:
+    """Name and file of every module of `packages` (a package or a single module)."""
+    for package in packages:
+        path = ROOT.joinpath(*package.split("."))
+        files = sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
+        for file in files:
+            name = ".".join(file.relative_to(ROOT).with_suffix("").parts)
+            yield name.removesuffix(".__init__"), file
+
+
+def imports(source: str) -> set[str]:
+    """Dotted names that a module imports anywhere in it, `importlib.import_module` of constants
+    and imports for the type checker included; `from a import b` gives `a` and `a.b`."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "relative import"
+            found |= {f"{node.module}", *(f"{node.module}.{a.name}" for a in node.names)}
+        elif isinstance(node, ast.Call) and node.args:
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+            if called == "import_module" and isinstance(node.args[0], ast.Constant):
+                found.add(str(node.args[0].value))
+    return found
+
+
+def within(name: str, packages: tuple[str, ...]) -> bool:
+    return any(name == p or name.startswith(f"{p}.") for p in packages)
+
+
+def test_imports__sees_every_form() -> None:
+    source = (
+        "import a.b\nfrom c import d\ndef f():\n    from e.f import g as h\n"
+        "import importlib\nimportlib.import_module('i.j')\n"
+        "if TYPE_CHECKING:\n    import k\n"
+    )
+    found = imports(source)
+    assert found == {"a.b", "c", "c.d", "e.f", "e.f.g", "importlib", "i.j", "k"}
+    assert within("flwr.app", FEDERATED) and not within("flwrx", FEDERATED)
+
+
+@pytest.mark.parametrize("package", PURE)
+def test_pure_packages__know_no_federation(package: str) -> None:
+    listed = list(modules(package))
+    assert listed, f"{package} has no modules"
+    for name, file in listed:
+        wrong = sorted(i for i in imports(file.read_text()) if within(i, FEDERATED))
+        assert not wrong, f"{name} imports {wrong}"
+
+
+def test_layers__import_downwards_only() -> None:
+    rank = {package: i for i, layer in enumerate(LAYERS) for package in layer}
+    for layer in LAYERS:
+        for package in layer:
+            for name, file in modules(package):
+                for other in imports(file.read_text()):
+                    above = [p for p, r in rank.items() if r > rank[package]]
+                    assert not within(other, tuple(above)), f"{name} imports {other}"
+
+
+@pytest.mark.parametrize(
+    ("package", "forbidden"),
+    [
+        ("fedmia.attacks", ("fedmia.data.split", "fedmia.report", "fedmia.defenses",
+                            "fedmia.registry", "fedmia.probes")),
+        ("fedmia.ssl", ("fedmia.data.split", "fedmia.partitions", "fedmia.probes")),
+        ("fedmia.threat", ("fedmia.data.split", "fedmia.report")),
+        ("fedmia.snapshot", ("fedmia.data.split", "fedmia.report")),
+        ("fedmia.nets", ("fedmia.data", "fedmia.ssl")),
+        ("fedmia.report", ("fedmia.attacks", "fedmia.defenses.dpsgd")),
+        ("fedmia.defenses", ("fedmia.attacks", "fedmia.data.split", "clients", "strategies")),
+        ("clients", ("strategies", "fedmia.data.split", "fedmia.report", "fedmia.probes")),
+        ("strategies", ("clients", "fedmia.attacks", "fedmia.data.split", "fedmia.report")),
+    ],
+)  # fmt: skip
+def test_neighbours__are_left_alone(package: str, forbidden: tuple[str, ...]) -> None:
+    for name, file in modules(package):
+        wrong = sorted(i for i in imports(file.read_text()) if within(i, forbidden))
+        assert not wrong, f"{name} imports {wrong}"
+
+
+def test_pure_packages__import_where_no_federation_is_installed() -> None:
+    names = [name for name, _ in modules(*PURE)]
+    program = (
+        "import sys, importlib\n"
+        f"for name in {FEDERATED[:3]!r}: sys.modules[name] = None\n"
+        f"for name in {names!r}: importlib.import_module(name)\n"
+        f"assert not {{'clients', 'strategies'}} & set(sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr[-2000:]

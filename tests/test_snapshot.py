@@ -1,0 +1,142 @@
+"""What is kept on disk comes back as it was, branch by branch, and forks do not share memory."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedmia.snapshot import (
+    DiskStore,
+    LocalState,
+    MemoryStore,
+    Snapshot,
+    SnapshotStore,
+    StateStore,
+)
+from fedmia.ssl.base import State
+
+
+def some_state(seed: int) -> State:
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        "a.weight": torch.randn(2, 3, generator=generator),
+        "pointer": torch.tensor(seed),
+        "layout": torch.randn(1, 2, 3, 3, generator=generator).to(
+            memory_format=torch.channels_last
+        ),
+    }
+
+
+def same(a: State, b: State) -> bool:
+    return a.keys() == b.keys() and all(
+        torch.equal(a[n], b[n]) and a[n].dtype == b[n].dtype for n in a
+    )
+
+
+@pytest.fixture(params=["memory", "disk"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> StateStore:
+    return MemoryStore() if request.param == "memory" else DiskStore(tmp_path / "local")
+
+
+def test_store__gives_back_what_was_kept(store: StateStore) -> None:
+    assert store.load("main", 0) is None
+    memory = {"epsilon": [1.5, 2.0], "note": "x", "rounds": 3}
+    store.save("main", 0, LocalState(some_state(1), memory))
+    store.save("main", 12, LocalState(some_state(2), {}))
+    kept = store.load("main", 0)
+    assert kept is not None and same(kept.tensors, some_state(1)) and kept.memory == memory
+    other = store.load("main", 12)
+    assert other is not None and same(other.tensors, some_state(2)) and other.memory == {}
+    assert store.load("zero", 0) is None and store.load("main", 1) is None
+    store.save("main", 0, LocalState(some_state(3), {"rounds": 4}))
+    kept = store.load("main", 0)
+    assert kept is not None and same(kept.tensors, some_state(3)) and kept.memory == {"rounds": 4}
+
+
+def test_fork__copies_what_exists_and_shares_nothing(store: StateStore) -> None:
+    store.save("main", 0, LocalState(some_state(1), {"list": [1]}))
+    store.save("main", 2, LocalState(some_state(2), {}))
+    store.fork("main", "zero", 3)
+    forked = store.load("zero", 0)
+    assert forked is not None and same(forked.tensors, some_state(1))
+    assert store.load("zero", 1) is None
+    forked.tensors["a.weight"].zero_()
+    forked.memory["list"].append(2)
+    store.save("zero", 0, forked)
+    source = store.load("main", 0)
+    assert source is not None and same(source.tensors, some_state(1))
+    assert source.memory == {"list": [1]}
+
+
+def test_disk_store__is_read_by_another_process(tmp_path: Path) -> None:
+    DiskStore(tmp_path).save("main", 3, LocalState(some_state(1), {"k": 1}))
+    elsewhere = pickle.loads(pickle.dumps(DiskStore(tmp_path)))
+    kept = elsewhere.load("main", 3)
+    assert kept is not None and same(kept.tensors, some_state(1)) and kept.memory == {"k": 1}
+
+
+def test_save__that_dies_midway_leaves_the_old_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SnapshotStore(tmp_path)
+    store.save("main", Snapshot(1, some_state(1), {}))
+
+    def dies(tensors: State, path: Path) -> None:
+        path.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedmia.snapshot.save_file", dies)
+    for round in (1, 2):
+        with pytest.raises(KeyboardInterrupt):
+            store.save("main", Snapshot(round, some_state(9), {}))
+    assert store.rounds("main") == [1]
+    assert same(store.load("main", 1).state, some_state(1))
+
+
+def test_snapshots__round_trip_by_branch(tmp_path: Path) -> None:
+    store = SnapshotStore(tmp_path)
+    assert store.rounds("main") == []
+    for round in (12, 2, 100):
+        store.save("main", Snapshot(round, some_state(round), {"queue": torch.full((2,), 7.0)}))
+    store.save("zero", Snapshot(2, some_state(5), {}))
+    assert store.rounds("main") == [2, 12, 100]
+    assert store.rounds("zero") == [2]
+    for round in (2, 12, 100):
+        kept = store.load("main", round)
+        assert kept.round == round and same(kept.state, some_state(round))
+        assert same(kept.holder, {"queue": torch.full((2,), 7.0)})
+    assert same(store.load("zero", 2).state, some_state(5)) and store.load("zero", 2).holder == {}
+
+
+def test_snapshots__keep_names_that_hold_the_prefixes(tmp_path: Path) -> None:
+    store = SnapshotStore(tmp_path)
+    state = {"global.x": torch.ones(1), "holder.x": torch.zeros(1)}
+    own = {"global.x": torch.full((1,), 2.0), "holder.x": torch.full((1,), 3.0)}
+    store.save("main", Snapshot(1, state, own))
+    kept = store.load("main", 1)
+    assert same(kept.state, state) and same(kept.holder, own)
+
+
+def test_sent__by_round(tmp_path: Path) -> None:
+    store = SnapshotStore(tmp_path)
+    assert store.sent("main") == {}
+    for round in (11, 3):
+        store.save_sent("main", round, some_state(round))
+    kept = store.sent("main")
+    assert list(kept) == [3, 11]
+    assert all(same(state, some_state(round)) for round, state in kept.items())
+    assert store.rounds("main") == []  # uploads are no snapshots
+
+
+def test_drop__forgets_one_branch(tmp_path: Path) -> None:
+    store = SnapshotStore(tmp_path)
+    for branch in ("main", "zero"):
+        store.save(branch, Snapshot(1, some_state(1), {}))
+        store.save_sent(branch, 1, some_state(2))
+    store.drop("zero")
+    store.drop("never")
+    assert store.rounds("zero") == [] and store.sent("zero") == {}
+    assert store.rounds("main") == [1] and list(store.sent("main")) == [1]
