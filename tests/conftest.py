@@ -1,7 +1,8 @@
-"""What many tests share: one torch thread, small textured images, a small MoCo, known images."""
+"""What many tests share: one torch thread, small textured images, a small MoCo, least views."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -9,19 +10,25 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedmia.attacks.base import Known
+from fedmia.attacks.base import ActiveAttack, Attack, Known
 from fedmia.data.base import Request
 from fedmia.data.synthetic import Synthetic
 from fedmia.nets.smallnet import SmallNet
-from fedmia.seeding import torch_rng
-from fedmia.ssl.base import Recipe
+from fedmia.seeding import rng, torch_rng
+from fedmia.ssl.augment import Augment
+from fedmia.ssl.base import Recipe, SSLMethod
 from fedmia.ssl.moco import MoCo, MomentumContrast
+from fedmia.threat import BlackBox, ClientView, WhiteBox
 
 torch.set_num_threads(1)
 PIXELS = 8
+CPU = torch.device("cpu")
+AUGMENT = Augment(hue=0.1)
+VIEWS = {view.threat: view for view in (BlackBox, WhiteBox, ClientView)}
 
 Textures = Callable[..., Tensor]
 MakeMoCo = Callable[..., MomentumContrast]
+MakeView = Callable[..., BlackBox]
 
 
 @pytest.fixture(scope="session")
@@ -59,3 +66,35 @@ def make_moco() -> MakeMoCo:
         return spec.build(backbone, recipe, torch_rng(seed, "test"))
 
     return make
+
+
+@pytest.fixture(scope="session")
+def make_view() -> MakeView:
+    """`make_view(attack, method, targets, augment=..., budget=..., signals=...)`."""
+    return least_view
+
+
+def least_view(
+    attack: Attack, method: SSLMethod, targets: Tensor, augment: Augment = AUGMENT, **more: Any
+) -> BlackBox:
+    """The least view that `attack` says is enough, on a copy of `method`.
+
+    A client's view holds two attack rounds: what the attack itself crafted, and the mean of that
+    and the weights received.
+    """
+    cls = VIEWS[attack.needs]
+    values: dict[str, Any] = {"seed": 0, "device": CPU, **more}
+    if cls is not ClientView:
+        return cls(copy.deepcopy(method), augment, **values)
+    assert isinstance(attack, ActiveAttack)
+    received, sent = {0: method.shared_state()}, {}
+    for turn in (0, 1):
+        base = received[turn]
+        picked = targets[torch.from_numpy(attack.chosen(targets, turn))]
+        sent[turn + 1] = attack.craft(
+            copy.deepcopy(method), base, base, picked, augment, rng(0, "craft", turn)
+        )
+        received[turn + 1] = {n: (t + sent[turn + 1][n]) / 2 for n, t in base.items()}
+    released = copy.deepcopy(method)
+    released.load_shared(received[2])
+    return ClientView(released, augment, received=received, sent=sent, targets=targets, **values)
