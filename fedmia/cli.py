@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import sysconfig
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,13 @@ from fedmia.environment import version
 from fedmia.errors import InputError, nearest
 from fedmia.values import Text, convert
 
-PRESETS = Path(__file__).resolve().parents[1] / "configs"
+BESIDE = Path(__file__).resolve().parents[1] / "configs"
+# A clone has the presets beside the source, an installed copy where its data files go.
+PRESETS = (
+    BESIDE
+    if (BESIDE / "smoke.yaml").is_file()
+    else Path(sysconfig.get_path("data")) / "share" / "fedmia" / "configs"
+)
 BAD_INPUT = 2  # exit code
 
 

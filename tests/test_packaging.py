@@ -1,0 +1,199 @@
+"""What a newcomer meets: the import, the README's promises, the packages that are built."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from torch import Tensor
+
+import fedmia
+from fedmia import registry
+from fedmia.attacks.base import Known
+from fedmia.seeding import rng
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PACKAGES = ("fedmia", "strategies", "clients")
+
+
+def python(code: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """`code` in a new interpreter that finds this clone, but looks into `cwd` first."""
+    path = f"import sys; sys.path.append({str(ROOT)!r})\n"
+    command = [sys.executable, "-c", path + code]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60)
+
+
+def block(language: str, containing: str) -> str:
+    """The README's one code block in `language` that contains a text."""
+    found = re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+    (one,) = [text for text in found if containing in text]
+    return str(one)
+
+
+# -- the import ------------------------------------------------------------------------------
+
+
+def test_import__is_cheap(tmp_path: Path) -> None:
+    done = python("import fedmia; print(*sorted(sys.modules))", tmp_path)
+    assert done.returncode == 0, done.stderr
+    loaded = set(done.stdout.split())
+    assert "fedmia" in loaded
+    assert not loaded & {"torch", "numpy", "flwr", "ray", "strategies", "clients"}
+
+
+@pytest.mark.parametrize("name", ["clients", "strategies"])
+@pytest.mark.parametrize("form", ["{}/__init__.py", "{}.py"])
+def test_import__refuses_a_foreign_package(tmp_path: Path, name: str, form: str) -> None:
+    foreign = tmp_path / form.format(name)
+    foreign.parent.mkdir(exist_ok=True)
+    foreign.write_text("")
+    done = python("import fedmia", tmp_path)
+    assert done.returncode == 1
+    message = done.stderr.strip().splitlines()[-1]
+    assert message.startswith(f"ImportError: fedmia needs its own package '{name}' in {ROOT}")
+    assert str(tmp_path / name) in message
+
+
+def test_import__does_not_mind_a_plain_folder(tmp_path: Path) -> None:
+    (tmp_path / "clients").mkdir()
+    assert python("import fedmia", tmp_path).returncode == 0
+
+
+def test_import__says_when_the_neighbours_are_missing(tmp_path: Path) -> None:
+    (tmp_path / "fedmia").mkdir()
+    (tmp_path / "fedmia" / "__init__.py").write_text(Path(fedmia.__file__).read_text())
+    alone = [sys.executable, "-I", "-c", "import sys; sys.path[:] = [p for p in sys.path if "
+             "'site-packages' not in p] + ['.']; import fedmia"]  # fmt: skip
+    done = subprocess.run(alone, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert "'strategies'" in done.stderr and "finds none" in done.stderr
+
+
+# -- the README ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "CHANGELOG.md", "docs/architecture.md", "docs/sharp_edges.md"]
+)
+def test_pages__link_to_what_is_there(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    targets = [t for t in re.findall(r"\]\(([^)#]+)", text) if "://" not in t]
+    assert targets or page != "README.md"
+    missing = [t for t in targets if not (ROOT / page).parent.joinpath(t).exists()]
+    assert not missing
+
+
+def test_readme__commands_are_the_scripts() -> None:
+    run, tests = (block("bash", f"scripts/{name}.sh").split() for name in ("run", "test"))
+    assert tests == ["bash", "scripts/test.sh"]
+    assert run[:2] == ["bash", "scripts/run.sh"]
+    for script in ("scripts/run.sh", "scripts/test.sh", "scripts/env.sh", ".ci/run"):
+        done = subprocess.run(["bash", "-n", ROOT / script], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+
+def table() -> dict[str, tuple[str, str, str]]:
+    """README's rows of attacks: name -> access, vantage, queries."""
+    rows = re.findall(r"^\| `([a-z-]+)` \| (\w+) \| (\w+) \| ([^|]+) \|", README, re.MULTILINE)
+    return {name: (access, vantage, queries.strip()) for name, access, vantage, queries in rows}
+
+
+def test_readme__lists_every_attack() -> None:
+    assert sorted(table()) == registry.names("attack")
+
+
+@pytest.mark.parametrize("name", registry.names("attack"))
+def test_readme__tells_what_an_attack_needs(
+    name: str, make_moco: Any, make_view: Any, images: Tensor, known: Known
+) -> None:
+    attack = registry.build("attack", name, {})
+    access, vantage, queries = table()[name]
+    assert (attack.needs.access, attack.needs.vantage) == (access, vantage)
+    view = make_view(attack, make_moco(), images)
+    attack.fit(view, known, rng(0))
+    before = view.queries
+    attack.score(view, images)
+    first, _, a_round = queries.removesuffix(" a round").partition(" + ")
+    rounds = len(view.sent) if a_round else 0
+    assert view.queries - before == len(images) * (int(first) + rounds * int(a_round or 0))
+
+
+def test_readme__example_of_an_attack_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_moco: Any, make_view: Any, images: Tensor
+) -> None:
+    (tmp_path / "norm_attack.py").write_text(block("python", "class Norm"))
+    monkeypatch.syspath_prepend(tmp_path)
+    attack = registry.load("attack", "norm_attack:Norm")(views=3)
+    method = make_moco()
+    view = make_view(attack, method, images)
+    attack.fit(view, Known(images[:0], images[:0]), rng(0))
+    got = attack.score(view, images)
+    pixels = view.view_pixels(images, 3)
+    naive = [float(np.mean([view.embed(p[i : i + 1]).norm() for p in pixels])) for i in range(20)]
+    assert got == pytest.approx(naive, rel=1e-4)
+
+
+# -- longer: a built package, a real run -----------------------------------------------------
+
+
+@pytest.mark.slow
+def test_readme__example_runs_from_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "norm_attack.py").write_text(block("python", "class Norm"))
+    arguments = ["--config", "smoke", "--attacker", "none", "--quiet", "--out", "RUN"]
+    code = (
+        "from fedmia.simulate import main\n"
+        f"sys.exit(main({[*arguments, '--attacks', 'similarity,norm_attack:Norm']!r}))"
+    )
+    done = python(code, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "norm_attack:Norm" in (tmp_path / "RUN" / "scores.csv").read_text()
+
+
+def test_wheel__holds_every_module_and_preset(tmp_path: Path) -> None:
+    skipped = {".git", ".venv", "build", "__pycache__", "snapshots"}
+    for name in (*PACKAGES, "configs"):
+        for file in (ROOT / name).rglob("*"):
+            if file.is_file() and not skipped & set(file.parts):
+                target = tmp_path / "source" / file.relative_to(ROOT)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(file.read_bytes())
+    for name in ("pyproject.toml", "README.md", "LICENSE", "MANIFEST.in"):
+        (tmp_path / "source" / name).write_bytes((ROOT / name).read_bytes())
+    build = "from setuptools.build_meta import build_wheel; print(build_wheel('..'))"
+    done = subprocess.run(
+        [sys.executable, "-c", build], cwd=tmp_path / "source", capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.name.startswith(f"fedmia-{fedmia.__version__}-py3")
+    held = set(zipfile.ZipFile(wheel).namelist())
+    modules = {p.relative_to(ROOT).as_posix() for n in PACKAGES for p in (ROOT / n).rglob("*.py")}
+    assert modules == {n for n in held if n.endswith(".py")}
+    data = f"fedmia-{fedmia.__version__}.data/data/share/fedmia/"
+    presets = {f"{data}{p.relative_to(ROOT).as_posix()}" for p in ROOT.glob("configs/**/*.yaml")}
+    assert presets == {n for n in held if n.startswith(data)}
+
+
+@pytest.mark.slow
+def test_notebooks__run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import nbformat
+    from nbclient import NotebookClient
+
+    monkeypatch.delenv("FEDMIA_RUN", raising=False)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    notebooks = sorted((ROOT / "notebooks").glob("*.ipynb"))
+    assert notebooks
+    for path in notebooks:
+        notebook = nbformat.read(path, as_version=4)
+        NotebookClient(
+            notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}
+        ).execute()
+        shown = [o for c in notebook.cells for o in c.get("outputs", []) if "data" in o]
+        assert sum("image/png" in o["data"] for o in shown) >= 5
