@@ -18,7 +18,7 @@ from flwr.clientapp import ClientApp
 from fedmia import registry
 from fedmia.attacks.base import ActiveAttack
 from fedmia.data.images import ByteArray, IntArray
-from fedmia.defenses.base import Outlook
+from fedmia.defenses.base import Defense, Outlook
 from fedmia.seeding import rng, torch_rng
 from fedmia.snapshot import LocalState, StateStore, Update
 from fedmia.ssl.base import Recipe, SSLMethod, State
@@ -114,8 +114,9 @@ class Desk:
         self.indices = site.parts[task.data][task.client]
         self.kept = store.load(task.branch, task.client)
         self.memory: dict[str, Any] = dict(self.kept.memory) if self.kept else {}
-        defended = site.defense is not None and task.client in site.defended
-        self.defense = registry.build("defense", *site.defense) if defended else None
+        self.defense: Defense | None = None
+        if site.defense is not None and task.client in site.defended:
+            self.defense = registry.build("defense", *site.defense)
 
     def stream(self, name: str) -> np.random.Generator:
         """Randomness of (seed, round, partition), by name."""
@@ -168,9 +169,7 @@ class Desk:
             self.site.total_rounds, len(self.indices), self.rehearse, self.stream("prepare")
         )
 
-    def _job(
-        self, method: SSLMethod, optimizer: torch.optim.Optimizer, images: ByteArray
-    ) -> Job:
+    def _job(self, method: SSLMethod, optimizer: torch.optim.Optimizer, images: ByteArray) -> Job:
         train = self.site.train
         steps = train.local_epochs * -(-len(images) // train.batch_size)
         spec = registry.build("ssl", *self.site.ssl)
@@ -220,9 +219,7 @@ class Desk:
                     kept = tensors[f"momentum.{i}"].to(weight.device).clone()
                     optimizer.state[weight]["momentum_buffer"] = kept
 
-    def _keep(
-        self, method: SSLMethod, optimizer: torch.optim.Optimizer, trained: State
-    ) -> None:
+    def _keep(self, method: SSLMethod, optimizer: torch.optim.Optimizer, trained: State) -> None:
         tensors = {f"local.{n}": t for n, t in method.local_state().items()}
         if self.site.train.optimizer_state == "keep":
             for i, weight in enumerate(method.trainable()):
@@ -271,7 +268,8 @@ def client_app(site: Site, store: StateStore) -> ClientApp:
     @app.train()
     def train(message: Message, context: Context) -> Message:
         torch.set_num_threads(site.threads)
-        arrays, config = message.content["arrays"], message.content["config"]
+        arrays = message.content.array_records["arrays"]
+        config = message.content.config_records["config"]
         received = {n: t.to(site.device) for n, t in arrays.to_torch_state_dict().items()}
         task = _task(int(context.node_config["partition-id"]), config)
         desk = Desk(site, store, task, received)
@@ -283,10 +281,15 @@ def client_app(site: Site, store: StateStore) -> ClientApp:
 
 
 def _task(client: int, config: ConfigRecord) -> Task:
-    options = {k[4:]: float(v) for k, v in config.items() if k.startswith("opt.")}
+    values: dict[str, Any] = dict(config)
+    options = {k[4:]: float(v) for k, v in values.items() if k.startswith("opt.")}
     return Task(
-        client, int(config["round"]), str(config["branch"]), str(config["data"]),
-        bool(config["craft"]), options,
+        client,
+        int(values["round"]),
+        str(values["branch"]),
+        str(values["data"]),
+        bool(values["craft"]),
+        options,
     )
 
 

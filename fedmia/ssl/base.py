@@ -22,6 +22,9 @@ class Encoder(nn.Module):
     Its output is what the papers call the encoder's; `avgpool` is what probes are fitted on.
     """
 
+    mean: Tensor
+    std: Tensor
+
     def __init__(
         self, backbone: Backbone, head: nn.Module, mean: Iterable[float], std: Iterable[float]
     ) -> None:
