@@ -51,7 +51,8 @@ class ReleaseNoise(Defense):
         None, "C, largest norm of an update; none: a fixed amount for each weight", gt=0
     )
     sensitivity: str = option(
-        "clip", "bound by clipping (2C), or estimated by the Sensitivity Sampler",
+        "clip",
+        "bound by clipping (2C), or estimated by the Sensitivity Sampler",
         choices=("clip", "sampled"),
     )
     samples: int = option(20, "m, pairs of the Sensitivity Sampler: 2 m trainings", ge=1)
@@ -64,9 +65,7 @@ class ReleaseNoise(Defense):
                 f"{name} takes epsilon or scale, not both: got {self.epsilon} and {self.scale}"
             )
         if self.sensitivity == "sampled" and self.clip is not None:
-            raise InputError(
-                f"{name}.clip is not used with sensitivity 'sampled', got {self.clip}"
-            )
+            raise InputError(f"{name}.clip is not used with sensitivity 'sampled', got {self.clip}")
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, scale: float, count: int) -> NDArray[np.float64]:
@@ -118,9 +117,7 @@ class ReleaseNoise(Defense):
         for n in names:
             # Not received + (trained - received): that differs from trained in the last bit.
             sent = received[n].double() + update[n] if clips else trained[n]
-            released[n] = (sent + noise[n]).to(trained[n].dtype) if noise else sent.to(
-                trained[n].dtype
-            )
+            released[n] = (sent + noise[n] if noise else sent).to(trained[n].dtype)
         memory["rounds"] = memory.get("rounds", 0) + 1
         metrics = {
             "noise_std": self.deviation(scale),
@@ -129,7 +126,7 @@ class ReleaseNoise(Defense):
         }
         if noise:
             metrics["signal_to_noise"] = norm(update, 2) / norm(noise, 2)
-        memory["metrics"] = metrics
+        memory["metrics"] = dict(metrics)
         return released, metrics
 
     def privacy(self, memory: dict[str, Any]) -> Epsilon | None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import torch
-from opacus import GradSampleModule
-from opacus.optimizers import DPOptimizer
 from torch import Tensor
 
 from fedmia.ssl.train import Job, two_views
+
+if TYPE_CHECKING:
+    from opacus.optimizers import DPOptimizer
 
 Batch = tuple[Tensor, Tensor]
 
@@ -52,18 +54,26 @@ def private_optimizer(
         expected: mean size of a batch, by which the noisy sum is divided.
         generator: source of the noise, on the job's device.
     """
+    from opacus import GradSampleModule  # here, because it takes seconds to import
+    from opacus.optimizers import DPOptimizer
+
     hooked = GradSampleModule(job.method, loss_reduction="sum")
     try:
         yield DPOptimizer(
-            job.optimizer, noise_multiplier=noise, max_grad_norm=clip,
+            job.optimizer,
+            noise_multiplier=noise,
+            max_grad_norm=clip,
             expected_batch_size=expected,  # type: ignore[arg-type]  # only divided by
             generator=generator,
         )
     finally:
         hooked.to_standard_module()
         for weight in job.method.parameters():
-            for name in ("grad_sample", "summed_grad"):
+            for name in ("grad_sample", "summed_grad", "_forward_counter"):
                 weight.__dict__.pop(name, None)
+        for module in job.method.modules():
+            for name in ("activations", "max_batch_len"):
+                module.__dict__.pop(name, None)
 
 
 def image_gradients(job: Job, views: Batch) -> Tensor | None:

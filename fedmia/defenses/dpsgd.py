@@ -29,7 +29,7 @@ STANDING = (
     "cover; Poisson sampling and Gaussian noise come from a seeded generator, so this simulates."
 )
 CENTRAL_LIMIT = " The gdp accountant is a central limit approximation and can be too small."
-DEFAULT_NOISE = 0.5
+DEFAULT_NOISE = 0.3
 
 
 @dataclass

@@ -24,8 +24,8 @@ class Gaussian(ReleaseNoise):
 
     paper: ClassVar[str] = "Dwork and Roth, 2014; Balle and Wang, ICML 2018"
     order: ClassVar[int] = 2
-    default_clip: ClassVar[float] = 0.01
-    default_scale: ClassVar[float] = 0.002
+    default_clip: ClassVar[float] = 0.015
+    default_scale: ClassVar[float] = 0.01
 
     delta: float = option(1e-5, "delta of (epsilon, delta)-DP, over all rounds", gt=0, lt=1)
 

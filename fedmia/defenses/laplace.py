@@ -19,7 +19,7 @@ class Laplace(ReleaseNoise):
     paper: ClassVar[str] = "Dwork et al., TCC 2006"
     order: ClassVar[int] = 1
     default_clip: ClassVar[float] = 0.01
-    default_scale: ClassVar[float] = 0.002
+    default_scale: ClassVar[float] = 0.005
 
     def draw(self, rng: np.random.Generator, scale: float, count: int) -> NDArray[np.float64]:
         return rng.laplace(0.0, scale, count)

@@ -22,7 +22,7 @@ class Logistic(ReleaseNoise):
     paper: ClassVar[str] = "Yang, Gohari, Topcu, 2022"
     order: ClassVar[int] = 1
     default_clip: ClassVar[float] = 0.01
-    default_scale: ClassVar[float] = 0.002
+    default_scale: ClassVar[float] = 0.005
 
     def draw(self, rng: np.random.Generator, scale: float, count: int) -> NDArray[np.float64]:
         return rng.logistic(0.0, scale, count)

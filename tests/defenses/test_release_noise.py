@@ -1,0 +1,208 @@
+"""Logistic, Laplace and Gaussian noise on a release: law, clipping, composition, refusals."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from clients.honest import Honest
+from fedmia import registry
+from fedmia.defenses._gdp import epsilon_at
+from fedmia.defenses._noise import ReleaseNoise
+from fedmia.defenses.base import Outlook
+from fedmia.defenses.gaussian import Gaussian
+from fedmia.defenses.laplace import Laplace
+from fedmia.defenses.logistic import Logistic
+from fedmia.errors import InputError
+from fedmia.seeding import rng
+from fedmia.snapshot import MemoryStore
+from fedmia.ssl.base import State
+
+LAWS: list[tuple[type[ReleaseNoise], Any]] = [
+    (Logistic, stats.logistic), (Laplace, stats.laplace), (Gaussian, stats.norm),
+]  # fmt: skip
+KINDS = [cls for cls, _ in LAWS]
+States = tuple[State, State]
+
+
+def flat(after: State, before: State) -> np.ndarray:
+    return np.concatenate([(after[n].double() - before[n].double()).flatten() for n in after])
+
+
+def outlook(rounds: int, images: int = 4) -> Outlook:
+    return Outlook(rounds, images, lambda positions: {}, rng(0, "outlook"))
+
+
+@pytest.mark.parametrize("cls, law", LAWS)
+def test_release__noise_has_the_stated_law(cls: type[ReleaseNoise], law: Any, states: States):
+    received, trained = states
+    released, metrics = cls(scale=0.5, clip=1e6).release(received, trained, {}, rng(1, "noise"))
+    noise = flat(released, trained)
+    assert stats.kstest(noise, law(scale=0.5).cdf).pvalue > 0.01
+    assert stats.kstest(noise, law(scale=0.55).cdf).pvalue < 0.01
+    assert metrics["noise_std"] == pytest.approx(law(scale=0.5).std())
+    assert metrics["clipped"] == 0.0
+    expected = np.linalg.norm(flat(trained, received)) / np.linalg.norm(noise)
+    assert metrics["signal_to_noise"] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("cls", KINDS)
+def test_release__zero_scale_without_clipping_is_the_identity(cls: Any, states: States) -> None:
+    received, trained = states
+    released, metrics = cls(scale=0.0, clip=1e6).release(received, trained, {}, rng(1, "x"))
+    assert all(torch.equal(released[n], trained[n]) for n in trained)
+    assert released.keys() == trained.keys()
+    assert metrics["noise_std"] == 0.0 and "signal_to_noise" not in metrics
+    assert cls(scale=0.0).privacy({"rounds": 1, "scale": 0.0}) is None
+
+
+@pytest.mark.parametrize("cls", KINDS)
+@pytest.mark.parametrize("clip", [0.01, 3.0])
+def test_release__clips_to_c_and_keeps_the_direction(cls: Any, clip: float, states: States):
+    received, trained = states
+    received, trained = ({n: t.double() for n, t in s.items()} for s in states)
+    released, metrics = cls(scale=0.0, clip=clip).release(received, trained, {}, rng(1, "x"))
+    update, whole = flat(released, received), flat(trained, received)
+    assert np.linalg.norm(update, cls.order) == pytest.approx(clip, rel=1e-9)
+    assert np.allclose(update, whole * (clip / np.linalg.norm(whole, cls.order)))
+    assert metrics["update_norm"] == pytest.approx(np.linalg.norm(whole, cls.order))
+    assert metrics["clipped"] == 1.0
+
+
+@pytest.mark.parametrize("cls", KINDS)
+def test_release__any_two_data_sets_differ_by_at_most_2c(cls: Any, states: States) -> None:
+    received, trained = states
+    opposite = {n: 2 * received[n] - trained[n] for n in trained}
+    same = [cls(scale=0.3, clip=2.0).release(received, t, {}, rng(1, "x"))[0]
+            for t in (trained, opposite)]  # fmt: skip
+    assert np.linalg.norm(flat(same[0], same[1]), cls.order) == pytest.approx(4.0, rel=1e-3)
+
+
+def test_release__counters_and_running_statistics_are_neither_counted_nor_released() -> None:
+    received = {"w": torch.zeros(3), "bn.running_var": torch.ones(3), "steps": torch.tensor(0)}
+    trained = {
+        "w": torch.tensor([3.0, 0.0, 4.0]),
+        "bn.running_var": torch.full((3,), 9.0),
+        "steps": torch.tensor(1000),
+    }
+    released, metrics = Gaussian(scale=0.0, clip=1e6).release(received, trained, {}, rng(0, "x"))
+    assert metrics["update_norm"] == pytest.approx(5.0)
+    assert torch.equal(released["w"], trained["w"])
+    assert torch.equal(released["bn.running_var"], received["bn.running_var"])
+    assert torch.equal(released["steps"], received["steps"])
+
+
+@pytest.mark.parametrize("cls", KINDS)
+@pytest.mark.parametrize("rounds", [1, 7])
+def test_privacy__target_is_spent_exactly_after_the_planned_rounds(
+    cls: Any, rounds: int, states: States
+) -> None:
+    defense, memory = cls(epsilon=3.0, clip=0.5), {}
+    defense.prepare(outlook(rounds), memory)
+    assert defense.privacy(memory).value == 0.0
+    spent = []
+    for turn in range(rounds):
+        _, metrics = defense.release(*states, memory, rng(0, turn))
+        memory = json.loads(json.dumps(memory))
+        assert all(isinstance(v, float) and math.isfinite(v) for v in metrics.values())
+        assert memory["metrics"] == metrics
+        stated = defense.privacy(memory)
+        assert stated.rounds == turn + 1 and stated.standing == "guaranteed"
+        spent.append(stated.value)
+    assert spent == sorted(spent)
+    assert spent[-1] == pytest.approx(3.0, rel=1e-6)
+
+
+@pytest.mark.parametrize("cls", [Logistic, Laplace])
+def test_privacy__pure_epsilon_is_2c_over_scale_and_adds(cls: Any, states: States) -> None:
+    defense, memory = cls(scale=0.25, clip=0.5), {}
+    for turn in (1, 2, 3):
+        defense.release(*states, memory, rng(0, turn))
+        stated = defense.privacy(memory)
+        assert stated.value == pytest.approx(turn * 2 * 0.5 / 0.25)
+        assert stated.delta == 0.0
+
+
+def test_privacy__gaussian_composes_as_one_release_of_root_t(states: States) -> None:
+    defense, memory = Gaussian(scale=2.0, clip=0.5, delta=1e-6), {}
+    for turn in range(4):
+        defense.release(*states, memory, rng(0, turn))
+    stated = defense.privacy(memory)
+    assert stated is not None and stated.delta == 1e-6
+    assert stated.value == pytest.approx(epsilon_at(2 * 0.5 * math.sqrt(4) / 2.0, 1e-6))
+
+
+def test_logistic__loss_ratio_is_epsilon_at_most() -> None:
+    """Theorem 4.1: a shift of Delta changes the log density by at most Delta / s, and by that."""
+    x = np.linspace(-200, 200, 100_001)
+    ratio = stats.logistic.logpdf(x, scale=0.5) - stats.logistic.logpdf(x, loc=1.2, scale=0.5)
+    assert np.abs(ratio).max() == pytest.approx(1.2 / 0.5, rel=1e-6)
+    assert Logistic().spent(1.2, 0.5, 1) == pytest.approx(np.abs(ratio).max())
+
+
+@pytest.mark.parametrize("cls", KINDS)
+def test_release__default_bounds_scale_with_the_number_of_weights(cls: Any, states: States) -> None:
+    memory: dict[str, Any] = {}
+    cls().release(*states, memory, rng(0, "x"))
+    clip = cls.default_clip * 5000 ** (1 / cls.order)
+    assert memory["sensitivity"] == pytest.approx(2 * clip)
+    assert memory["scale"] == cls.default_scale
+    stated = cls().privacy(memory)
+    assert stated.value is not None and stated.value > 10
+
+
+def test_release__epsilon_without_prepare_is_an_error(states: States) -> None:
+    with pytest.raises(ValueError, match="prepare"):
+        Logistic(epsilon=1.0).release(*states, {}, rng(0, "x"))
+
+
+@pytest.mark.parametrize("name", ["logistic", "laplace", "gaussian", "dpsgd"])
+@pytest.mark.parametrize("epsilon", [0, -1.0, math.nan, math.inf])
+def test_options__epsilon_that_is_no_budget_is_refused(name: str, epsilon: float) -> None:
+    with pytest.raises(InputError) as caught:
+        registry.build("defense", name, {"epsilon": epsilon})
+    assert "epsilon" in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "options, part",
+    [
+        ({"epsilon": 1.0, "scale": 1.0}, "not both"),
+        ({"scale": -0.1}, "scale must be >= 0"),
+        ({"clip": 0}, "clip must be > 0"),
+        ({"sensitivity": "sampled", "clip": 1.0}, "clip is not used"),
+        ({"sensitivity": "guess"}, "sampled"),
+    ],
+)
+@pytest.mark.parametrize("cls", KINDS)
+def test_options__refused_in_one_line(cls: Any, options: dict[str, Any], part: str) -> None:
+    with pytest.raises(InputError) as caught:
+        cls(**options)
+    assert part in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("cls", KINDS)
+def test_check__averaged_batch_norm_is_refused(cls: Any) -> None:
+    cls().check(norm="group")
+    cls().check(norm="local")
+    with pytest.raises(InputError, match="batch norm"):
+        cls().check(norm="batch")
+
+
+@pytest.mark.parametrize("name", ["logistic", "laplace", "gaussian"])
+def test_honest__the_rounds_of_the_run_reach_the_defence(name: str, make_desk: Any) -> None:
+    store, received = MemoryStore(), None
+    for round in (1, 2, 3, 4):
+        desk = make_desk(name, {"epsilon": 5.0}, store, round, received)
+        received, metrics = Honest().work(desk)
+        assert metrics["noise_std"] > 0
+    kept = store.load("main", 0)
+    assert kept is not None and kept.memory["planned"] == 4
+    assert desk.defense.privacy(kept.memory).value == pytest.approx(5.0, rel=1e-6)
+    assert all(t.isfinite().all() for t in received.values())

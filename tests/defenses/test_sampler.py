@@ -1,0 +1,93 @@
+"""The Sensitivity Sampler against Algorithm 2 written out on the client's own training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from clients.honest import Honest
+from fedmia.defenses._sampler import sampled_sensitivity
+from fedmia.defenses.base import Outlook
+from fedmia.errors import InputError
+from fedmia.seeding import rng
+from fedmia.snapshot import MemoryStore
+from fedmia.ssl.base import State
+from fedmia.ssl.moco import MoCo
+from fedmia.ssl.train import Job, make_optimizer
+
+OPTIONS = {"sensitivity": "sampled", "samples": 3}
+
+
+def naive(desk: Any, pairs: int, order: int) -> float:
+    """Algorithm 2: max over pairs of ||w(D \\ d_i) - w(D \\ d_j)||, shared randomness."""
+    site, draw, gaps = desk.site, rng(0, "prepare", 1, 0), []
+    for _ in range(pairs):
+        i, j = (int(x) for x in draw.choice(10, 2, replace=False))
+        first = [k for k in range(10) if k != i]
+        second = [i if k == j else k for k in first]
+        assert sorted(second) == [k for k in range(10) if k != j]
+        trained = []
+        for kept in (first, second):
+            method = site.method(0, 9)
+            method.load_shared(desk.received)
+            method.begin_first_round()
+            job = Job(
+                method, make_optimizer(method, site.train), np.array(site.images[kept]),
+                MoCo(dim=8).augment, site.train, rng(0, "train", 1, 0), 0, 4 * 2,
+                torch.device("cpu"),
+            )  # fmt: skip
+            job.run()
+            weights = [p.detach().double().flatten() for p in method.encoder.parameters()]
+            trained.append(torch.cat(weights).numpy())
+        gaps.append(np.linalg.norm(trained[0] - trained[1], order))
+    return float(max(gaps))
+
+
+@pytest.mark.parametrize("name, order", [("logistic", 1), ("gaussian", 2)])
+def test_sampler__equals_the_naive_loop(name: str, order: int, make_desk: Any) -> None:
+    store = MemoryStore()
+    desk = make_desk(name, OPTIONS, store)
+    released, metrics = Honest().work(desk)
+    kept = store.load("main", 0)
+    assert kept is not None
+    found = kept.memory["sensitivity"]
+    assert found > 0
+    assert found == pytest.approx(naive(desk, 3, order), rel=1e-9)
+    assert metrics["clipped"] == 0.0
+    stated = desk.defense.privacy(kept.memory)
+    assert stated.standing == "empirical" and "3 pairs" in stated.assumptions
+    assert stated.value == pytest.approx(desk.defense.spent(found, desk.defense.default_scale, 1))
+
+
+def test_sampler__sampled_once_and_training_is_what_it_was(make_desk: Any) -> None:
+    store, plain = MemoryStore(), MemoryStore()
+    one, _, _ = make_desk("logistic", OPTIONS, store).train()
+    other, _, _ = make_desk("logistic", {}, plain).train()
+    assert all(torch.equal(one[n], other[n]) for n in one)
+    first = store.load("main", 0)
+    assert first is not None
+    desk = make_desk("logistic", OPTIONS, store, 2)
+    desk.rehearse = lambda positions: pytest.fail("sampled a second time")
+    desk.train()
+    second = store.load("main", 0)
+    assert second is not None
+    assert second.memory["sensitivity"] == first.memory["sensitivity"]
+
+
+def test_sampler__maximum_of_known_distances() -> None:
+    def rehearse(positions: np.ndarray) -> State:
+        return {"w": torch.tensor([float(np.asarray(positions).sum()), 0.0])}
+
+    outlook = Outlook(1, 5, rehearse, rng(3, "pairs"))
+    draw = rng(3, "pairs")
+    pairs = [draw.choice(5, 2, replace=False) for _ in range(4)]
+    expected = max(abs(int(i) - int(j)) for i, j in pairs)  # sums differ by what was left out
+    assert sampled_sensitivity(outlook, 4, 1) == expected
+
+
+def test_sampler__one_image_is_refused() -> None:
+    with pytest.raises(InputError, match="at least 2 images, got 1"):
+        sampled_sensitivity(Outlook(1, 1, lambda p: {}, rng(0, "x")), 1, 1)
