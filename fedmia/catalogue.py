@@ -27,7 +27,7 @@ OUTRO = (
 # Heading -> paths, or the prefixes of paths, in the order of the page.
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "Federation": ("federation.", "strategy."),
-    "Attacker": ("attacker", "malicious", "attacks"),
+    "Attacker": ("attacker", "malicious", "attacker_trains", "attacks"),
     "Data": ("data.", "partition.", "split."),
     "Model and training": ("model.", "ssl.", "train.", "pretrain."),
     "Defence": ("defense.", "defended_clients"),

@@ -221,7 +221,8 @@ def test_help__grouped_within_80_columns_and_whole() -> None:
         assert re.search(rf"^  --{re.escape(name)} ", page, re.M), name
     for heading in ("Run", *catalogue.GROUPS):
         assert f"\n{heading}\n" in page
-    assert "(default 0.1, > 0)" in page and "{none,passive,active}" in page
+    lr = Experiment().train.lr
+    assert f"(default {lr}, > 0)" in page and "{none,passive,active}" in page
 
 
 @pytest.mark.parametrize("kind", sorted(registry.KINDS))
