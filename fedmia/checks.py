@@ -68,6 +68,8 @@ def _defense(experiment: Experiment) -> None:
     if experiment.defense is None:
         return
     norm = str(experiment.model.options.get("norm", "group"))
+    if norm == "batch" and experiment.federation.batch_norm == "local":
+        norm = "local"  # the running statistics never leave the client
     try:
         experiment.defense.build("defense").check(norm=norm)
     except InputError as error:

@@ -66,7 +66,7 @@ class Defense(Options, ABC):
     """
 
     def check(self, *, norm: str) -> None:
-        """Refuse a setting in which the defence is void (`norm`: `group` or `batch`).
+        """Refuse a setting in which the defence is void (`norm`: `group`, `batch` or `local`).
 
         Batch norm whose statistics never leave the client counts as `local`.
 

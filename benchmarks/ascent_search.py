@@ -1,0 +1,150 @@
+"""Does ascent add anything? A search over its settings, each against the same rounds without it.
+
+One federation is pre-trained; every setting continues from the same state, beside a control that
+continues without ascent. Printed and written: AUC of each reading with and without ascent, and
+the paired difference with its 95 % interval.
+
+    python benchmarks/ascent_search.py --seed 0 --out benchmarks/results/ascent_search.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import itertools
+import json
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import torch
+from flwr.serverapp import Grid
+
+from clients.base import client_app
+from fedmia.attacks.ascent import Ascent
+from fedmia.backends import run_inline
+from fedmia.cli import parse
+from fedmia.environment import describe
+from fedmia.evaluate import Evaluation
+from fedmia.federation import Federation
+from fedmia.report.metrics import auc
+from fedmia.report.paired import paired_row
+from fedmia.run import make_site, prepare
+from fedmia.snapshot import MemoryStore, SnapshotStore
+from fedmia.stopwatch import Stopwatch
+
+READINGS = ("level", "rise", "recovery", "line23")
+GRID = {
+    "lr": (0.003, 0.01, 0.03, 0.1),
+    "steps": (1, 5),
+    "base": ("aggregated", "trained"),
+    "boost": (1.0, 10.0),
+    "schedule": ("all", "rotate"),
+}
+
+
+def main() -> None:
+    """Run the search and write its table."""
+    ask = argparse.ArgumentParser(description=__doc__)
+    ask.add_argument("--seed", default="0")
+    ask.add_argument("--rounds", default="10")
+    ask.add_argument("--out", type=Path)
+    ask.add_argument("extra", nargs="*", help="flags of fedmia.simulate, after --")
+    given = ask.parse_args()
+    flags = ["--attacker", "active", "--seed", given.seed, "--rounds", given.rounds, *given.extra]
+    experiment = parse(flags).experiment
+    assert experiment is not None
+    with tempfile.TemporaryDirectory() as folder:
+        rows = search(experiment, Path(folder))
+    rows.sort(key=lambda r: -r["difference"])
+    for row in rows[:10]:
+        print(row)
+    if given.out:
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        found = {"flags": flags, **describe(), "rows": rows}
+        given.out.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def settings() -> list[dict[str, Any]]:
+    """Every combination of the grid that is not the same as another."""
+    every = [dict(zip(GRID, values, strict=True)) for values in itertools.product(*GRID.values())]
+    return [s for s in every if not (s["schedule"] == "rotate" and s["steps"] == 1)]
+
+
+def search(experiment: Any, folder: Path) -> list[dict[str, Any]]:
+    """One row a setting and reading."""
+    prepared = prepare(experiment)
+    site = make_site(prepared, folder, Event())
+    torch.set_num_threads(site.threads)
+    store, snapshots = MemoryStore(), SnapshotStore(folder / "snapshots")
+    holder = experiment.malicious_clients[0]
+    run = Federation(
+        experiment, site, prepared.split, store, snapshots, holder, True,
+        lambda state: None, Stopwatch(0.0), Event(),
+    )
+    rows: list[dict[str, Any]] = []
+
+    def explore(grid: Grid) -> None:
+        first = site.method(-1, None).shared_state()
+        state, strategy = run._pretrain(grid, "main", "members", first)
+        nodes = dict(strategy.nodes)
+        clients = len(site.roles)
+
+        def branch(name: str) -> None:
+            store.fork("main", name, clients)
+            run._keep(name, run.clean, state, holder)
+            again = copy.deepcopy(strategy)
+            again.nodes = nodes
+            run._stretch(grid, again, name, "members", state, craft=True)
+
+        branch("zero")
+        for i, setting in enumerate(settings()):
+            attack = replace(Ascent(), **setting)
+            object.__setattr__(site, "attack", attack)
+            name = f"try-{i}"
+            try:
+                branch(name)
+            except Exception as error:  # a diverged setting is a row of the table too
+                rows.append({**setting, "reading": "-", "difference": -1.0, "failed": str(error)})
+                continue
+            rows.extend(compare(evaluation(prepared, site, snapshots, experiment), attack, name,
+                                run.clean, setting))
+            print(f"{i + 1}/{len(settings())}", rows[-1], flush=True)
+            snapshots.drop(name)
+
+    run_inline(explore, client_app(site, store), len(site.roles), site.threads)
+    return rows
+
+
+def evaluation(prepared: Any, site: Any, snapshots: SnapshotStore, experiment: Any) -> Evaluation:
+    """An evaluation of the run's attacks."""
+    attacks = {n: dict(o) for n, o in experiment.attack.items()}
+    holder = experiment.malicious_clients[0]
+    return Evaluation(site, prepared.split, snapshots, "active", holder, attacks)
+
+
+def compare(
+    evaluation: Evaluation, attack: Ascent, name: str, clean: int, setting: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """The readings of one branch against the same readings of `zero`."""
+    rows = []
+    for reading in READINGS:
+        options = {**setting, "reading": reading}
+        alone = replace(evaluation, attacks={"ascent": {**evaluation.attacks["ascent"], **options}})
+        active = alone.trajectory(name, clean)
+        control = alone.trajectory("zero", clean, label="ascent-zero")
+        row = paired_row(active, control, 1)
+        rows.append({
+            **options,
+            "auc": round(auc(active.scores_members, active.scores_nonmembers), 4),
+            "auc_zero": round(auc(control.scores_members, control.scores_nonmembers), 4),
+            "difference": round(row["difference"], 4),
+            "ci": [round(x, 4) for x in row["ci"]],
+        })
+    return rows
+
+
+if __name__ == "__main__":
+    main()
