@@ -10,7 +10,7 @@ from fedmia.ssl.base import State
 
 
 class Active(Role):
-    """Trains, then ascends the loss of its targets (Algorithm 1 of Chen et al.) and uploads that."""
+    """Trains, then ascends its targets' loss (Algorithm 1 of Chen et al.) and uploads that."""
 
     def work(self, desk: Desk) -> tuple[State, dict[str, float]]:
         if desk.site.attacker_trains:
@@ -22,6 +22,10 @@ class Active(Role):
             return upload, metrics
         if desk.task.branch == "zero":
             attack = attack.disarmed()
+        if attack.negatives == "held":
+            method.load_shared(desk.received)
+            held = torch.from_numpy(desk.site.images[desk.site.held])
+            method.fill_bank(held.to(desk.site.device).float() / 255)
         targets = torch.from_numpy(desk.site.images[desk.site.targets])
         turn = int(desk.task.options["turn"])
         picked = torch.from_numpy(attack.chosen(targets, turn))

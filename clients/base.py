@@ -34,6 +34,7 @@ class Site:
         roles: role of each client, by partition id.
         parts: data set name (`members` or `placebo`) -> index arrays by partition id.
         targets: indices that the active attacker climbs, in an order without truth.
+        held: indices that the attacker holds: its own images and the known ones.
         defended: partition ids under `defense`.
         total_rounds: rounds of the whole run, pre-training included, for the schedule.
     """
@@ -43,6 +44,7 @@ class Site:
     roles: tuple[str, ...]
     parts: dict[str, tuple[IntArray, ...]]
     targets: IntArray
+    held: IntArray
     model: tuple[str, dict[str, Any]]
     ssl: tuple[str, dict[str, Any]]
     train: Train

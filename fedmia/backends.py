@@ -5,6 +5,7 @@ Both run the same Flower apps on the same messages, so one seed gives the same n
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 from collections.abc import Callable, Iterable
@@ -12,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import torch
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
@@ -33,7 +34,10 @@ class InlineGrid(Grid):
         self._app = app
         self._contexts = {
             SERVER + 1 + client: Context(
-                run_id=1, node_id=SERVER + 1 + client, state=RecordDict(), run_config={},
+                run_id=1,
+                node_id=SERVER + 1 + client,
+                state=RecordDict(),
+                run_config={},
                 node_config={"partition-id": client, "num-partitions": clients},
             )
             for client in range(clients)
@@ -42,6 +46,7 @@ class InlineGrid(Grid):
             workers, "client", initializer=torch.set_num_threads, initargs=(threads,)
         )
         self._pending: dict[str, Future[Message]] = {}
+        self._names = itertools.count()
 
     def set_run(self, run: Any) -> None:
         return None
@@ -58,8 +63,9 @@ class InlineGrid(Grid):
         group_id: str,
         ttl: float | None = None,
     ) -> Message:
-        return Message(content, dst_node_id=dst_node_id, message_type=message_type,
-                       group_id=group_id, ttl=ttl)
+        return Message(
+            content, dst_node_id=dst_node_id, message_type=message_type, group_id=group_id, ttl=ttl
+        )
 
     def get_node_ids(self) -> Iterable[int]:
         return list(self._contexts)
@@ -67,7 +73,7 @@ class InlineGrid(Grid):
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         names = []
         for message in messages:
-            name = str(len(self._pending))
+            name = str(next(self._names))
             self._pending[name] = self._pool.submit(self._answer, message)
             names.append(name)
         return names
@@ -86,7 +92,11 @@ class InlineGrid(Grid):
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _answer(self, message: Message) -> Message:
-        return self._app(message, self._contexts[message.metadata.dst_node_id])
+        try:
+            return self._app(message, self._contexts[message.metadata.dst_node_id])
+        except Exception as error:  # as Flower does: the strategy says whose it was and stops
+            reason = f"{type(error).__name__}: {error}"
+            return Message(Error(code=0, reason=reason), reply_to=message)
 
 
 def identify() -> None:
@@ -100,6 +110,7 @@ def identify() -> None:
 
 def run_inline(server: ServerMain, app: ClientApp, clients: int, threads: int) -> None:
     """Run `server` against clients in this process, as many at once as the cores allow."""
+    logging.getLogger("flwr").setLevel(logging.ERROR)  # it logs every round of every branch
     workers = max(1, min(clients, (os.cpu_count() or 1) // threads))
     grid = InlineGrid(app, clients, workers, threads)
     try:
@@ -134,10 +145,14 @@ def run_ray(
 
     resources: dict[str, Any] = {"num_cpus": threads, "num_gpus": gpus_per_client}
     init: dict[str, Any] = {
-        "include_dashboard": False, "log_to_driver": False, "num_cpus": os.cpu_count() or 1,
+        "include_dashboard": False,
+        "log_to_driver": False,
+        "num_cpus": os.cpu_count() or 1,
     }
     run_simulation(
-        main, app, clients,
+        main,
+        app,
+        clients,
         backend_config={"client_resources": resources, "init_args": init},
     )
     if failure:

@@ -46,10 +46,11 @@ class Federation(Options):
     """Clients and rounds."""
 
     clients: int = option(10, "clients in the federation", ge=1)
-    rounds: int = option(10, "rounds of federated training after pre-training", ge=1)
+    rounds: int = option(6, "rounds of federated training after pre-training", ge=1)
     participation: float = option(1.0, "share of the clients that train in a round", gt=0, le=1)
     batch_norm: str = option(
-        "average", "running statistics of batch norm: averaged, or each client's own (local)",
+        "average",
+        "running statistics of batch norm: averaged, or each client's own (local)",
         choices=("average", "local"),
     )
     snapshots: int = option(8, "evenly spread rounds whose model is evaluated", ge=1)
@@ -65,7 +66,7 @@ class Pretrain(Options):
         "clients' private images; public: on non-member images apart from all others",
         choices=("none", "federated", "pooled", "public"),
     )
-    rounds: int = option(30, "rounds of pre-training (0 with --pretrain none)", ge=0)
+    rounds: int = option(34, "rounds of pre-training (0 with --pretrain none)", ge=0)
 
 
 @dataclass(frozen=True)
@@ -162,6 +163,11 @@ class Experiment(Options):
             chosen = getattr(self, one.name)
             if "plugin" in one.metadata and chosen is not None:
                 object.__setattr__(self, one.name, chosen.complete(one.metadata["plugin"]))
+        own = self.data.source().views  # stands in for view options that are not given
+        given = {k: v for k, v in dict(self.ssl.options).items() if v is not None}
+        unset = {k: v for k, v in vars(own).items() if k in self.ssl.options}
+        options = {**self.ssl.options, **unset, **given}
+        object.__setattr__(self, "ssl", Chosen(self.ssl.name, options))
         names = expand_attacks(self.attacks, self.attacker)
         for name in self.attack:
             if name not in names:

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from clients.base import Site
 from fedmia import registry
-from fedmia.attacks.base import ActiveAttack, Attack, Known
 from fedmia.attacks.ascent import Ascent
+from fedmia.attacks.base import ActiveAttack, Attack, Known
 from fedmia.data.images import IntArray
 from fedmia.data.split import Split
 from fedmia.probes.pixels import pixel_scores
@@ -22,7 +22,7 @@ from fedmia.roles import held
 from fedmia.seeding import rng
 from fedmia.snapshot import Snapshot, SnapshotStore
 from fedmia.ssl.base import State
-from fedmia.threat import BlackBox, ClientView, Signals, WhiteBox, require
+from fedmia.threat import BlackBox, ClientView, PixelCache, Signals, WhiteBox, require
 
 FOLDS = 4  # of the known images, to set a threshold on scores of images not fitted on
 
@@ -52,6 +52,8 @@ class Evaluation:
         self._back = np.argsort(shuffle)
         self._images = self.take(self.candidates[shuffle])
         self.augment = registry.build("ssl", *self.site.ssl).augment
+        self._pixels = PixelCache()
+        self._seen: dict[str, ClientView] = {}
 
     def take(self, indices: IntArray) -> Tensor:
         """uint8 (N, C, H, W) of the images at `indices`."""
@@ -87,42 +89,63 @@ class Evaluation:
         method = self.site.method(-1, len(mine) if mine is not None else None)
         method.load_shared(snapshot.state)
         method.eval()
+        held_images = self.take(self.site.held)
         if snapshot.holder:
             method.load_local(snapshot.holder)
         else:
-            own = self.take(mine) if mine is not None else self.known.both()[0]
+            own = self.take(mine) if mine is not None else held_images
             method.fill_bank(own.to(self.site.device).float() / 255)
-        threat = held(self.attacker)
-        device = torch.device(self.site.device)
-        if threat.vantage == "outsider":
-            return WhiteBox(method, self.augment, seed=self.site.seed, device=device,
-                            signals=signals)
+        seed, device = self.site.seed, torch.device(self.site.device)
+        if held(self.attacker).vantage == "outsider":
+            return WhiteBox(
+                method,
+                self.augment,
+                seed=seed,
+                device=device,
+                held=held_images,
+                signals=signals,
+                pixels=self._pixels,
+            )
         return ClientView(
-            method, self.augment, seed=self.site.seed, device=device, signals=signals,
-            received=received, sent=sent, targets=self.take(self.site.targets),
+            method,
+            self.augment,
+            seed=seed,
+            device=device,
+            held=held_images,
+            signals=signals,
+            pixels=self._pixels,
+            received=received,
+            sent=sent,
+            targets=self.take(self.site.targets),
         )
 
     # -- scores --------------------------------------------------------------------------------
 
     def scored(self, name: str, view: BlackBox, **more: Any) -> ScoredAttack:
         """One attack through one view; its queries are those it needs by itself."""
-        attack = self.build(name)
+        attack, before = self.build(name), view.queries
         require(view.threat, attack.needs, name)
         attack.fit(view, self.known, rng(self.site.seed, "fit", name))
         scores = attack.score(view, self._images)[self._back]
-        queries = view.queries
+        queries = view.queries - before
         known_members, known_nonmembers = self._known_scores(name, attack, view)
         split = len(self.split.scored_members)
         found = attack.features(view, self._images)
         columns = found[1][self._back] if found else None
         return ScoredAttack(
-            name=more.pop("label", name), paper=attack.paper, access=attack.needs.access,
-            vantage=attack.needs.vantage, scores_members=scores[:split],
-            scores_nonmembers=scores[split:], known_members=known_members,
-            known_nonmembers=known_nonmembers, queries=queries,
+            name=more.pop("label", name),
+            paper=attack.paper,
+            access=attack.needs.access,
+            vantage=attack.needs.vantage,
+            scores_members=scores[:split],
+            scores_nonmembers=scores[split:],
+            known_members=known_members,
+            known_nonmembers=known_nonmembers,
+            queries=queries,
             features_members=columns[:split] if columns is not None else None,
             features_nonmembers=columns[split:] if columns is not None else None,
-            feature_names=found[0] if found else (), **more,
+            feature_names=found[0] if found else (),
+            **more,
         )
 
     def _known_scores(
@@ -157,6 +180,12 @@ class Evaluation:
         return self.scored(name, view, under_attack=True, label=label or name)
 
     def client_view(self, branch: str, clean: int) -> ClientView:
+        """What the active client saw of a branch; one view a branch, so that reads are shared."""
+        if branch not in self._seen:
+            self._seen[branch] = self._client_view(branch, clean)
+        return self._seen[branch]
+
+    def _client_view(self, branch: str, clean: int) -> ClientView:
         sent = self.snapshots.sent(branch)
         rounds = [r for r in self.snapshots.rounds(branch) if r == clean or r in sent]
         received = {r: self.snapshots.load(branch, r).state for r in rounds}
@@ -178,11 +207,15 @@ class Evaluation:
         first = self.snapshots.load("main", 0)
         targets = self.take(self.site.targets)
         state, received, sent = first.state, {0: first.state}, {}
-        method = self.view(first, Signals()).copy_method()
+        method = self.view(first, Signals()).holder(attack.negatives)
         for turn in range(rounds):
             picked = torch.from_numpy(attack.chosen(targets, turn))
             crafted = attack.craft(
-                method, state, state, targets[picked], self.augment,
+                method,
+                state,
+                state,
+                targets[picked],
+                self.augment,
                 rng(self.site.seed, "craft-untrained", turn),
             )
             state = {n: state[n] + share * (crafted[n] - state[n]) for n in state}
@@ -204,20 +237,21 @@ class Evaluation:
             return None
         split = len(self.split.scored_members)
 
-        def read(branch: str) -> tuple[list[int], np.ndarray, np.ndarray, np.ndarray]:
-            rounds, before, sent, after = attack.trajectory(
-                self.client_view(branch, clean), self._images
-            )
-            return rounds, before[:, self._back], sent[:, self._back], after[:, self._back]
-
-        rounds, before, sent, after = read("main")
-        _, _, _, control = read("zero")
+        main, zero = self.client_view("main", clean), self.client_view("zero", clean)
+        seen = attack.trajectory(main, self._images)
+        after, before = seen.after[:, self._back], seen.before[0, self._back]
+        control = attack.trajectory(zero, self._images).after[:, self._back]
+        sent = attack.under(main, self._images, [main.sent[seen.rounds[0]]])[0, self._back]
         return AscentCurves(
-            rounds=np.array(rounds),
-            members=after[:, :split], nonmembers=after[:, split:],
-            control_members=control[:, :split], control_nonmembers=control[:, split:],
-            before_members=before[0, :split], before_nonmembers=before[0, split:],
-            after_members=sent[0, :split], after_nonmembers=sent[0, split:],
+            rounds=np.array(seen.rounds),
+            members=after[:, :split],
+            nonmembers=after[:, split:],
+            control_members=control[:, :split],
+            control_nonmembers=control[:, split:],
+            before_members=before[:split],
+            before_nonmembers=before[split:],
+            after_members=sent[:split],
+            after_nonmembers=sent[split:],
         )
 
     def batches(self, scored: ScoredAttack, size: int) -> ScoredAttack:

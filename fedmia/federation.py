@@ -88,27 +88,28 @@ class Federation:
 
     def _main(self, grid: Grid) -> None:
         first = self.site.method(-1, None).shared_state()
-        state, strategy = self._pretrain(grid, "main", "members", first)
+        state, strategy = self.pretrain(grid, "main", "members", first)
         if not self.active:
-            self._stretch(grid, strategy, "main", "members", state, craft=False)
+            self.stretch(grid, strategy, "main", "members", state, craft=False)
             return
         self.store.fork("main", "zero", len(self.site.roles))
         disarmed = copy.deepcopy(strategy)
-        self._stretch(grid, strategy, "main", "members", state, craft=True)
-        self._keep("zero", self.clean, state, self.holder)
-        self._stretch(grid, disarmed, "zero", "members", state, craft=True)
-        state, strategy = self._pretrain(grid, "placebo", "placebo", first)
-        self._stretch(grid, strategy, "placebo", "placebo", state, craft=True)
+        self.stretch(grid, strategy, "main", "members", state, craft=True)
+        self.keep("zero", self.clean, state, self.holder)
+        self.stretch(grid, disarmed, "zero", "members", state, craft=True)
+        state, strategy = self.pretrain(grid, "placebo", "placebo", first)
+        self.stretch(grid, strategy, "placebo", "placebo", state, craft=True)
 
     def _strategy(self) -> FederatedStrategy:
         chosen = self.experiment.strategy
         built: FederatedStrategy = registry.build("strategy", chosen.name, chosen.options)
         return built
 
-    def _pretrain(
+    def pretrain(
         self, grid: Grid, branch: str, data: str, state: State
     ) -> tuple[State, FederatedStrategy]:
-        self._keep(branch, 0, state, None)
+        """Rounds before the first that may be attacked, and the strategy with its state."""
+        self.keep(branch, 0, state, None)
         strategy, mode = self._strategy(), self.experiment.pretrain.mode
         if mode in ("pooled", "public"):
             parts = self.site.parts[data]
@@ -119,10 +120,17 @@ class Federation:
             state = self._run(grid, strategy, course, state)
         return state, strategy
 
-    def _stretch(
-        self, grid: Grid, strategy: FederatedStrategy, branch: str, data: str, state: State,
-        *, craft: bool,
+    def stretch(
+        self,
+        grid: Grid,
+        strategy: FederatedStrategy,
+        branch: str,
+        data: str,
+        state: State,
+        *,
+        craft: bool,
     ) -> None:
+        """The rounds after pre-training."""
         course = self._course(branch, data, self.clean, self.last, craft=craft)
         self._run(grid, strategy, course, state)
 
@@ -130,9 +138,7 @@ class Federation:
         share = self.experiment.federation.participation
         return Course(branch, data, first, last, craft, share, self.experiment.seed)
 
-    def _run(
-        self, grid: Grid, strategy: FederatedStrategy, course: Course, state: State
-    ) -> State:
+    def _run(self, grid: Grid, strategy: FederatedStrategy, course: Course, state: State) -> State:
         strategy.follow(course, len(self.site.roles), self._on_round, grid)
         start = ArrayRecord(torch_state_dict=state)
         result = strategy.start(grid, start, num_rounds=course.last - course.first)
@@ -155,7 +161,7 @@ class Federation:
                 self.snapshots.save_sent(course.branch, round, sent[0])
         attacked = course.craft or (course.branch == "main" and round in self.evaluated())
         if attacked or round == self.clean:
-            self._keep(course.branch, round, state, self.holder)
+            self.keep(course.branch, round, state, self.holder)
         self._note(course.branch, round, course.craft, loss, state)
 
     def _note(
@@ -170,12 +176,13 @@ class Federation:
             self.rounds.append(RoundInfo(round, phase, attacked, loss, knn))
         self.display.round(branch, loss, knn)
 
-    def _keep(self, branch: str, round: int, state: State, holder: int | None) -> None:
+    def keep(self, branch: str, round: int, state: State, holder: int | None) -> None:
         """Snapshot with the holder's bank; its key encoder stays with the client."""
         kept = self.store.load(branch, holder) if holder is not None else None
         tensors = kept.tensors if kept else {}
         bank = {
-            n[6:]: t for n, t in tensors.items()
+            n[6:]: t
+            for n, t in tensors.items()
             if n.startswith("local.") and not n.startswith("local.key.")
         }
         self.snapshots.save(branch, Snapshot(round, state, bank))
@@ -191,10 +198,16 @@ class Federation:
         spec = registry.build("ssl", *self.site.ssl)
         for round in range(1, self.clean + 1):
             job = Job(
-                method=method, optimizer=optimizer, images=self.site.images[indices],
-                augment=spec.augment, train=train, rng=rng(seed, "pretrain", round),
-                step=(round - 1) * steps, total_steps=self.last * steps,
-                device=torch.device(self.site.device), stop=self.site.stopped,
+                method=method,
+                optimizer=optimizer,
+                images=self.site.images[indices],
+                augment=spec.augment,
+                train=train,
+                rng=rng(seed, "pretrain", round),
+                step=(round - 1) * steps,
+                total_steps=self.last * steps,
+                device=torch.device(self.site.device),
+                stop=self.site.stopped,
             )
             with self.watch.part("train"):
                 metrics = job.run()
@@ -202,6 +215,6 @@ class Federation:
                 raise Interrupted
             state = method.shared_state()
             if branch == "main" and round in self.evaluated() or round == self.clean:
-                self._keep(branch, round, state, None)
+                self.keep(branch, round, state, None)
             self._note(branch, round, False, metrics["loss"], state)
         return state

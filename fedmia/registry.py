@@ -1,4 +1,4 @@
-"""Find a plugin by its file name: `load("attack", "partcrop")` is the class in `attacks/partcrop.py`.
+"""Find a plugin by its file name: `load("attack", "partcrop")` is that of `attacks/partcrop.py`.
 
 File name = YAML name = command-line name; a `-` in the name is `_` in the file name. A plugin
 module holds one public class derived from its kind's base. No decorators, no tables: adding a file

@@ -27,6 +27,7 @@ from fedmia.seeding import rng
 from fedmia.snapshot import DiskStore, MemoryStore, SnapshotStore
 from fedmia.stopwatch import Stopwatch
 
+
 @dataclass
 class Prepared:
     """What is known before the first round: nothing of it is written to the run folder yet."""
@@ -48,22 +49,34 @@ def prepare(experiment: Experiment) -> Prepared:
     built = {n: registry.build("attack", n, o) for n, o in experiment.attack.items()}
     active = [a for a in built.values() if isinstance(a, ActiveAttack)]
     if len(active) > 1:
-        raise InputError("only one active attack can run inside one federation, got "
-                         f"{[n for n, a in built.items() if isinstance(a, ActiveAttack)]}")
+        raise InputError(
+            "only one active attack can run inside one federation, got "
+            f"{[n for n, a in built.items() if isinstance(a, ActiveAttack)]}"
+        )
     malicious = len(experiment.malicious_clients)
     split = make_split(
-        data, experiment.split, experiment.partition.build("partition"),
-        experiment.federation.clients, malicious, bool(active), experiment.seed,
+        data,
+        experiment.split,
+        experiment.partition.build("partition"),
+        experiment.federation.clients,
+        malicious,
+        bool(active),
+        experiment.seed,
     )
     experiment.model.build("model").build(data.channels, data.size)  # refuses a size early
+    pixel_constants(experiment, data.channels)  # and these, before anything is written
     spec = experiment.ssl.build("ssl")
     notes = sorted({n for part in split.parts for n in spec.notes(len(part))})[:3]
     if split.duplicates_removed:
-        notes.append(f"{split.duplicates_removed} byte-equal duplicates were removed before the "
-                     "images were given roles.")
+        notes.append(
+            f"{split.duplicates_removed} byte-equal duplicates were removed before the "
+            "images were given roles."
+        )
     if active and not experiment.pretrain.rounds:
-        notes.append("Without pre-training the last model before the first crafted update is the "
-                     "untrained one: passive attacks have nothing to find on it.")
+        notes.append(
+            "Without pre-training the last model before the first crafted update is the "
+            "untrained one: passive attacks have nothing to find on it."
+        )
     return Prepared(experiment, data, split, active[0] if active else None, notes)
 
 
@@ -92,6 +105,7 @@ def make_site(prepared: Prepared, workdir: Path, stop: Event) -> Site:
         images_file=file,
         roles=("honest",) * honest + (experiment.attacker,) * malicious,
         parts={"members": split.parts, "placebo": (*split.placebo_parts, *own)},
+        held=np.concatenate([*own[:1], split.known_members, split.known_nonmembers]),
         targets=rng(experiment.seed, "targets").permutation(candidates),
         model=(experiment.model.name, dict(experiment.model.options)),
         ssl=(experiment.ssl.name, dict(experiment.ssl.options)),

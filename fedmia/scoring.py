@@ -14,7 +14,6 @@ import torch
 
 from clients.base import Site
 from fedmia import registry
-from fedmia.attacks.internal import Internal
 from fedmia.configfile import to_dict
 from fedmia.data.images import ImageSet, IntArray
 from fedmia.data.split import Split
@@ -42,7 +41,9 @@ class Probes:
     data: ImageSet
     split: Split
 
-    def features(self, state: State) -> tuple[torch.Tensor, ...]:
+    def features(
+        self, state: State
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """Features and labels of the fitting half, then of the testing half."""
         torch.set_num_threads(self.site.threads)
         method = self.site.method(-1, None)
@@ -60,7 +61,8 @@ class Probes:
                 torch.cat([p["avgpool"].float().cpu() for p in parts]),
                 torch.from_numpy(self.data.labels[indices]),
             ]
-        return tuple(out)
+        fit, fit_labels, test, test_labels = out
+        return fit, fit_labels, test, test_labels
 
     def knn(self, state: State) -> float:
         """Weighted-kNN accuracy in [0, 1]."""
@@ -69,9 +71,7 @@ class Probes:
     def both(self, state: State) -> dict[str, Probe]:
         """kNN and linear probe."""
         found, n = self.features(state), len(self.split.test_eval)
-        return {
-            "knn": Probe(knn_accuracy(*found), n), "linear": Probe(linear_accuracy(*found), n)
-        }
+        return {"knn": Probe(knn_accuracy(*found), n), "linear": Probe(linear_accuracy(*found), n)}
 
 
 def score(
@@ -81,7 +81,11 @@ def score(
     experiment, split, labels = prepared.experiment, prepared.split, prepared.data.labels
     done = federation.rounds[-1].round if federation.rounds else 0
     evaluation = Evaluation(
-        federation.site, split, federation.snapshots, experiment.attacker, federation.holder,
+        federation.site,
+        split,
+        federation.snapshots,
+        experiment.attacker,
+        federation.holder,
         {n: dict(o) for n, o in experiment.attack.items()},
     )
     with watch.part("attacks"):
@@ -153,7 +157,7 @@ def attacked(evaluation: Evaluation, federation: Federation) -> dict[str, Any]:
         "pairs": pairs,
         "batches": batches,
         "pixels": found["pixels"],
-        "ascent": found.get("curves"),
+        "ascent": evaluation.curves(clean) if pairs else None,  # from what the scores computed
         "rounds": [found.get(f"round {info.round}", info) for info in federation.rounds],
     }
 
@@ -173,7 +177,6 @@ def active_work(evaluation: Evaluation, federation: Federation) -> dict[str, Cal
     if len(snapshots.sent("zero")) == rounds:
         label = f"{name}-zero"
         work["ascent-zero"] = lambda: evaluation.trajectory("zero", clean, label=label)
-        work["curves"] = lambda: evaluation.curves(clean)
     if len(snapshots.sent("placebo")) == rounds:
         work["ascent-placebo"] = lambda: evaluation.trajectory("placebo", clean)
     return work
@@ -222,7 +225,10 @@ def client_rows(federation: Federation, labels: IntArray, classes: int) -> list[
         counts = np.bincount(labels[held], minlength=classes)
         rows.append(
             ClientInfo(
-                id=client, size=len(held), role=role, defence=_defence(federation, client),
+                id=client,
+                size=len(held),
+                role=role,
+                defence=_defence(federation, client),
                 classes=tuple(int(c) for c in counts),
             )
         )
@@ -236,4 +242,4 @@ def _defence(federation: Federation, client: int) -> ClientDefence | None:
     kept = federation.store.load("main", client)
     memory: Mapping[str, Any] = kept.memory if kept else {}
     built = registry.build("defense", *site.defense)
-    return ClientDefence(site.defense[0], built.epsilon(dict(memory)), memory.get("metrics", {}))
+    return ClientDefence(site.defense[0], built.privacy(dict(memory)), memory.get("metrics", {}))

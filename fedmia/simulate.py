@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except InputError as error:
         return bad_input(error)
     except FederationError as error:
-        print(f"fedmia: the run failed: {error}", file=sys.stderr)
+        print("fedmia: the run failed: " + " ".join(str(error).split()), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -108,7 +108,7 @@ def one(
     report["timing"] = strict(watch.timing())
     if out is not None:
         write_report(out, scores, report, figures)
-    if not asked.json:
+    if not asked.json and not (asked.quiet and asked.seeds > 1):
         _show(report, out, asked.quiet)
     return report
 
@@ -153,7 +153,8 @@ def _summary(reports: list[dict[str, Any]], asked: Invocation) -> None:
     if asked.json:
         sys.stdout.write(json_text({"summary": summary, "runs": reports}))
     else:
-        Console().print(seeds_table(summary))
+        if not asked.quiet:
+            Console().print(seeds_table(summary))
         print(summary["sentence"])
 
 
@@ -173,8 +174,10 @@ class _Interrupts:
         if self.stop.is_set():
             raise KeyboardInterrupt
         self.stop.set()
-        print("\nfedmia: interrupted; reporting on the finished rounds "
-              "(Ctrl-C again stops at once)", file=sys.stderr)
+        print(
+            "\nfedmia: interrupted; reporting on the finished rounds (Ctrl-C again stops at once)",
+            file=sys.stderr,
+        )
 
 
 if __name__ == "__main__":

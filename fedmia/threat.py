@@ -1,4 +1,4 @@
-"""What an attacker may do, as objects: an attack holds a view, and a view grants what its threat does.
+"""What an attacker may do, as objects: an attack holds a view, which grants what its threat does.
 
 `BlackBox` embeds images and counts queries. `WhiteBox` adds layers and a copy of the model.
 `ClientView` adds the global models of the rounds in which the attacker took part. The views guard
@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from threading import Lock
 
 import torch
 from torch import Tensor
@@ -24,12 +25,14 @@ ACCESS = ("black_box", "white_box")
 VANTAGE = ("outsider", "client", "server")
 CHUNK = 1024  # images a forward pass
 
-ProbeLoss = Callable[[SSLMethod, Tensor, Tensor], Tensor]
+OutputLoss = Callable[[SSLMethod, Tensor, Tensor], Tensor]
+NEGATIVES = ("held", "queue")
 
 
 @dataclass(frozen=True)
 class Threat:
-    """Access to the model (`black_box` < `white_box`) and vantage (`outsider` < `client` < `server`)."""
+    """Access to the model (`black_box` < `white_box`) and vantage (`outsider` < `client` <
+    `server`)."""
 
     access: str
     vantage: str
@@ -68,6 +71,54 @@ class Signals:
         return torch.stack([known[name] for name in names])
 
 
+@dataclass
+class PixelCache:
+    """Augmented views already drawn, by image: they depend on no model, so all views share them.
+
+    Safe to share between threads.
+
+    Attributes:
+        limit: most bytes kept; what does not fit is drawn again.
+        held: bytes kept.
+    """
+
+    limit: int = 1 << 28
+    held: int = 0
+    rows: dict[tuple[object, ...], dict[bytes, Tensor]] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock, repr=False)
+
+    def get(
+        self,
+        key: tuple[object, ...],
+        images: Tensor,
+        views: int,
+        draw: Callable[[Tensor], Tensor],
+    ) -> Tensor:
+        """(views, N, C, H, W); view j does not depend on how many are asked for."""
+        kept = self.rows.setdefault(key, {})
+        names = digests(images.numpy())
+        rows = {n: kept[n][:views] for n in names if n in kept}  # another thread may replace them
+        short = [i for i, n in enumerate(names) if n not in rows or len(rows[n]) < views]
+        if not short:
+            return torch.stack([rows[n] for n in names], dim=1)
+        fresh = draw(images[short])
+        drawn = {names[i]: fresh[:, j] for j, i in enumerate(short)}
+        with self._lock:
+            self._keep(kept, drawn)
+        if len(short) == len(names):
+            return fresh
+        return torch.stack([drawn[n] if n in drawn else rows[n] for n in names], dim=1)
+
+    def _keep(self, kept: dict[bytes, Tensor], drawn: dict[bytes, Tensor]) -> None:
+        """Put drawn rows in the place of none or of fewer views, until the limit is reached."""
+        for name, row in drawn.items():
+            old = kept.get(name)
+            size = row.nbytes - (0 if old is None else old.nbytes)
+            if size > 0 and self.held + size <= self.limit:
+                self.held += size
+                kept[name] = row.clone()
+
+
 class BlackBox:
     """Queries to an encoder, and the augmentation that the attacker assumes.
 
@@ -76,7 +127,9 @@ class BlackBox:
         augment: recipe of the attacker's views.
         seed: of the views, which depend on (seed, image content) only.
         budget: most images that may be embedded, or None.
+        held: uint8 (H, C, H, W) images that the attacker holds: its own and the known ones.
         signals: rows shared with other views of the same model.
+        pixels: augmented views shared with all other views.
     """
 
     threat = Threat("black_box", "outsider")
@@ -89,10 +142,14 @@ class BlackBox:
         seed: int,
         device: torch.device,
         budget: int | None = None,
+        held: Tensor | None = None,
         signals: Signals | None = None,
+        pixels: PixelCache | None = None,
     ) -> None:
         self._method = method.to(device).eval()
+        self._held = held
         self._signals = Signals() if signals is None else signals
+        self._pixels = PixelCache(limit=0) if pixels is None else pixels
         self.augment = augment
         self.seed = seed
         self.device = device
@@ -111,7 +168,9 @@ class BlackBox:
             BudgetError: more than remain; raised before anything is computed.
         """
         if self.budget is not None and self.queries + queries > self.budget:
-            raise BudgetError(f"{queries} queries asked for, {self.remaining} of {self.budget} left")
+            raise BudgetError(
+                f"{queries} queries asked for, {self.remaining} of {self.budget} left"
+            )
         self.queries += queries
 
     @torch.no_grad()
@@ -124,20 +183,57 @@ class BlackBox:
     def embed_views(self, images: Tensor, views: int) -> Tensor:
         """(N, views, P) for uint8 (N, C, H, W): each image's own fixed views; N x views queries."""
         self.charge(len(images) * views)
-        return self._signals.get(("views", views), images, lambda x: self._embed_views(x, views))
+        return self._rows(images, views)
 
-    @torch.no_grad()
-    def bank(self) -> Tensor:
-        """Keys of the holder's own images, (K, P) of unit length: its queue. No query."""
-        keys: Tensor = getattr(self._method, "queue", torch.zeros(0, 1)).detach().cpu()
-        return keys
+    def _rows(self, images: Tensor, views: int) -> Tensor:
+        key = ("views", views, self.seed, self.augment)
+        return self._signals.get(key, images, lambda x: self._embed_views(x, views))
 
     def view_pixels(self, images: Tensor, views: int) -> Tensor:
         """Augmented pixels (views, N, C, H, W) in [0, 1] on the view's device; no query."""
-        draws = content_uniforms(images, self.seed, views, self.augment.draws)
-        uniforms = torch.from_numpy(draws).to(self.device)
-        scaled = images.to(self.device).float() / 255
-        return torch.stack([self.augment(scaled, uniforms[:, v]) for v in range(views)])
+
+        def draw(x: Tensor) -> Tensor:
+            draws = content_uniforms(x, self.seed, views, self.augment.draws)
+            uniforms = torch.from_numpy(draws).to(self.device)
+            scaled = x.to(self.device).float() / 255
+            return torch.stack([self.augment(scaled, uniforms[:, v]) for v in range(views)])
+
+        return self._pixels.get((self.seed, self.augment, self.device), images, views, draw)
+
+    def holder(self, negatives: str) -> SSLMethod:
+        """A copy of the model whose bank is the holder's `queue`, or keys of the images it `held`.
+
+        Keys of held images are queries, one an image.
+
+        Raises:
+            InputError: `held` where the attacker holds no image.
+        """
+        method = copy.deepcopy(self._method)
+        if negatives == "held":
+            self.arm(method)
+        return method
+
+    def bank_queries(self, negatives: str) -> int:
+        """What the bank of `holder(negatives)` costs.
+
+        Raises:
+            InputError: `held` where the attacker holds no image.
+        """
+        if negatives != "held":
+            return 0
+        if self._held is None or not len(self._held):
+            raise InputError("negatives 'held': this attacker holds no images of its own")
+        return len(self._held)
+
+    def arm(self, method: SSLMethod) -> None:
+        """Fill the bank of `method` with its keys of the images held; as many queries."""
+        self.charge(self.bank_queries("held"))
+        self._fill(method)
+
+    @torch.no_grad()
+    def _fill(self, method: SSLMethod) -> None:
+        assert self._held is not None
+        method.fill_bank(self._held.to(self.device).float() / 255)
 
     def _embed(self, pixels: Tensor) -> Tensor:
         chunks = pixels.to(self.device).split(CHUNK)
@@ -188,21 +284,16 @@ class WhiteBox(BlackBox):
         return dict(zip(wanted, rows.split(widths, dim=1), strict=True))
 
     @torch.no_grad()
-    def losses(self, images: Tensor, pairs: int) -> Tensor:
+    def losses(self, images: Tensor, pairs: int, negatives: str) -> Tensor:
         """Contrastive loss (N,) of uint8 (N, C, H, W), mean over `pairs` pairs of the image's
-        fixed views, against the holder's own negatives; 2 N pairs queries."""
-        self.charge(2 * pairs * len(images))
-
-        def compute(x: Tensor) -> Tensor:
-            out = []
-            for part in x.split(max(1, CHUNK // (2 * pairs))):
-                pixels = self.view_pixels(part, 2 * pairs)
-                both = zip(pixels[:pairs], pixels[pairs:], strict=True)
-                each = [self._method.probe_losses(a, b).float().cpu() for a, b in both]
-                out.append(torch.stack(each).mean(dim=0))
-            return torch.cat(out)
-
-        return self._signals.get(("losses", pairs), images, compute)
+        fixed views; 2 N pairs queries, and those of `holder(negatives)`."""
+        self.charge(2 * pairs * len(images) + self.bank_queries(negatives))
+        method = self.copy_method()
+        if negatives == "held":
+            self._fill(method)
+        z = self._rows(images, 2 * pairs).to(self.device)
+        each = [method.output_losses(z[:, i], z[:, pairs + i]) for i in range(pairs)]
+        return torch.stack(each).mean(dim=0).cpu()
 
     def copy_method(self) -> SSLMethod:
         """A copy of the model that the attacker may train; the released one stays as it is."""
@@ -226,46 +317,74 @@ class ClientView(WhiteBox):
         seed: int,
         device: torch.device,
         budget: int | None = None,
+        held: Tensor | None = None,
         signals: Signals | None = None,
+        pixels: PixelCache | None = None,
         received: Mapping[int, State] | None = None,
         sent: Mapping[int, State] | None = None,
         targets: Tensor | None = None,
     ) -> None:
         super().__init__(
-            method, augment, seed=seed, device=device, budget=budget, signals=signals
+            method,
+            augment,
+            seed=seed,
+            device=device,
+            budget=budget,
+            held=held,
+            signals=signals,
+            pixels=pixels,
         )
+        self._read: dict[int, State] = {}  # keeps the states: their ids must stay their own
+        self._under = Signals()
         self.received = dict(received or {})  # round -> aggregated weights after it
         self.sent = dict(sent or {})  # attack round -> crafted upload
         self.targets = targets  # uint8, the images it attacked, in its own order
 
     @torch.no_grad()
     def losses_under(
-        self, states: Sequence[State], images: Tensor, pairs: int, loss: ProbeLoss | None = None
+        self,
+        states: Sequence[State],
+        images: Tensor,
+        pairs: int,
+        negatives: str,
+        name: str,
+        loss: OutputLoss,
     ) -> Tensor:
         """Loss of each image under each of `states`, (len(states), N): the trajectory.
 
-        The views are the same under every state. 2 N pairs queries a state.
+        The views are the same under every state. 2 N pairs queries a state, and those of
+        `holder(negatives)`.
 
         Args:
             states: weights that this client holds (`received`, `sent`).
             images: uint8 (N, C, H, W).
             pairs: pairs of views over which an image's loss is averaged.
-            loss: of (method, view1, view2) -> (B,); default the method's `probe_losses`.
+            negatives: `queue` or `held`, keyed by each state itself.
+            name: of the loss; equal names share what is computed.
+            loss: of (method, z1, z2) -> (B,) from outputs (B, P).
         """
-        self.charge(2 * pairs * len(images) * len(states))
-        measure = loss or (lambda method, a, b: method.probe_losses(a, b))
-        method = copy.deepcopy(self._method)
+        self.charge((2 * pairs * len(images) + self.bank_queries(negatives)) * len(states))
+        method, rows = self.copy_method(), [torch.zeros(0, len(images))]
+
+        def compute(x: Tensor) -> Tensor:
+            if negatives == "held":
+                self._fill(method)
+            return self._losses(method, x, pairs, loss)
+
+        for state in states:
+            self._read[id(state)] = state
+            method.load_shared(state)
+            rows.append(self._under.get((id(state), pairs, negatives, name), images, compute)[None])
+        return torch.cat(rows)
+
+    def _losses(self, method: SSLMethod, images: Tensor, pairs: int, loss: OutputLoss) -> Tensor:
         columns = []
         for part in images.split(max(1, CHUNK // (2 * pairs))):
-            pixels = self.view_pixels(part, 2 * pairs)
-            both = list(zip(pixels[:pairs], pixels[pairs:], strict=True))
-            rows = []
-            for state in states:
-                method.load_shared(state)
-                each = [measure(method, a, b).float().cpu() for a, b in both]
-                rows.append(torch.stack(each).mean(dim=0))
-            columns.append(torch.stack(rows))
-        return torch.cat(columns, dim=1)
+            pixels = self.view_pixels(part, 2 * pairs).flatten(0, 1)
+            z = method.encoder(pixels).view(2 * pairs, len(part), -1)
+            each = [loss(method, z[i], z[pairs + i]) for i in range(pairs)]
+            columns.append(torch.stack(each).mean(dim=0).float().cpu())
+        return torch.cat(columns)
 
 
 def require(held: Threat, needs: Threat, attack: str) -> None:

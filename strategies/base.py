@@ -1,4 +1,4 @@
-"""The template of every strategy: roll call, seeded cohort, sorted replies, aggregation, snapshot."""
+"""The template of every strategy: roll call, seeded cohort, sorted replies, aggregation, store."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ class FederatedStrategy(Options, Strategy):
     paper: ClassVar[str] = ""
 
     weighting: str = option(
-        "uniform", "weight of a client's update: equal, or by its number of images",
+        "uniform",
+        "weight of a client's update: equal, or by its number of images",
         choices=("uniform", "examples"),
     )
     course: Course | None = field(default=None, init=False, repr=False)
@@ -103,8 +104,11 @@ class FederatedStrategy(Options, Strategy):
         asked: dict[str, float] = {"turn": float(server_round - 1), **self.client_options()}
         order = ConfigRecord(
             {
-                "round": round, "branch": course.branch, "data": course.data,
-                "craft": course.craft, **{f"opt.{k}": v for k, v in asked.items()},
+                "round": round,
+                "branch": course.branch,
+                "data": course.data,
+                "craft": course.craft,
+                **{f"opt.{k}": v for k, v in asked.items()},
             }
         )
         content = RecordDict({"arrays": arrays, "config": order})
@@ -118,7 +122,8 @@ class FederatedStrategy(Options, Strategy):
     ) -> tuple[ArrayRecord, MetricRecord]:
         assert self.course is not None and self.on_round is not None
         course, round = self.course, self.course.first + server_round
-        updates = sorted((_update(m, round) for m in replies), key=lambda u: u.client)
+        names = {node: client for client, node in self.nodes.items()}
+        updates = sorted((_update(m, round, names) for m in replies), key=lambda u: u.client)
         expected = cohort(course, round, len(self.nodes))
         if [u.client for u in updates] != expected:
             silent = sorted(set(expected) - {u.client for u in updates})
@@ -151,15 +156,13 @@ def call_roll(grid: Grid, clients: int, patience: float = 120.0) -> dict[int, in
         if time.monotonic() > deadline:
             raise FederationError(f"{len(ids)} of {clients} clients connected")
         time.sleep(0.1)
-    asked = [
-        Message(RecordDict(), dst_node_id=i, message_type=MessageType.QUERY) for i in ids
-    ]
+    asked = [Message(RecordDict(), dst_node_id=i, message_type=MessageType.QUERY) for i in ids]
     found = {}
     for reply in grid.send_and_receive(asked):
         if reply.has_error():
             raise FederationError(f"a client failed the roll call: {reply.error.reason}")
-        metrics = reply.content["metrics"]
-        found[int(metrics["client"])] = reply.metadata.src_node_id
+        client = reply.content["metrics"]["client"]
+        found[int(client)] = reply.metadata.src_node_id  # type: ignore[arg-type]
     if sorted(found) != list(range(clients)):
         raise FederationError(f"roll call: clients {sorted(found)}, expected 0..{clients - 1}")
     return found
@@ -188,6 +191,12 @@ def check_finite(updates: list[Update], received: State) -> None:
         unknown = set(update.state) - set(received)
         if unknown:
             raise FederationError(f"client {update.client} sent unknown {sorted(unknown)[:3]}")
+        if set(update.state) != set(updates[0].state):
+            odd = sorted(set(update.state) ^ set(updates[0].state))[:3]
+            raise FederationError(
+                f"round {update.round}: clients {updates[0].client} and {update.client} sent "
+                f"different tensors: {odd}"
+            )
         for name, tensor in update.state.items():
             if tensor.shape != received[name].shape or not bool(tensor.isfinite().all()):
                 raise FederationError(
@@ -197,9 +206,10 @@ def check_finite(updates: list[Update], received: State) -> None:
                 )
 
 
-def _update(message: Message, round: int) -> Update:
+def _update(message: Message, round: int, names: dict[int, int]) -> Update:
     if message.has_error():
-        raise FederationError(f"round {round}: a client failed: {message.error.reason}")
+        client = names.get(message.metadata.src_node_id, "?")
+        raise FederationError(f"round {round}: client {client} failed: {message.error.reason}")
     values = {k: float(v) for k, v in message.content["metrics"].items()}  # type: ignore[arg-type]
     client, examples = int(values.pop("client")), int(values.pop("num-examples"))
     state = message.content["arrays"].to_torch_state_dict()  # type: ignore[union-attr]

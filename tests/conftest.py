@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -69,13 +70,25 @@ def make_moco() -> MakeMoCo:
 
 
 @pytest.fixture(scope="session")
-def make_view() -> MakeView:
-    """`make_view(attack, method, targets, augment=..., budget=..., signals=...)`."""
-    return least_view
+def held(textures: Textures) -> Tensor:
+    """Fourteen images that the attacker holds, none of them among `images` or `known`."""
+    return textures(14, seed=2)
+
+
+@pytest.fixture(scope="session")
+def make_view(held: Tensor) -> MakeView:
+    """`make_view(attack, method, targets, augment=..., budget=..., signals=..., held=...)`."""
+    return partial(least_view, held=held)
 
 
 def least_view(
-    attack: Attack, method: SSLMethod, targets: Tensor, augment: Augment = AUGMENT, **more: Any
+    attack: Attack,
+    method: SSLMethod,
+    targets: Tensor,
+    augment: Augment = AUGMENT,
+    *,
+    held: Tensor,
+    **more: Any,
 ) -> BlackBox:
     """The least view that `attack` says is enough, on a copy of `method`.
 
@@ -83,7 +96,7 @@ def least_view(
     and the weights received.
     """
     cls = VIEWS[attack.needs]
-    values: dict[str, Any] = {"seed": 0, "device": CPU, **more}
+    values: dict[str, Any] = {"seed": 0, "device": CPU, "held": held, **more}
     if cls is not ClientView:
         return cls(copy.deepcopy(method), augment, **values)
     assert isinstance(attack, ActiveAttack)
@@ -91,9 +104,11 @@ def least_view(
     for turn in (0, 1):
         base = received[turn]
         picked = targets[torch.from_numpy(attack.chosen(targets, turn))]
-        sent[turn + 1] = attack.craft(
-            copy.deepcopy(method), base, base, picked, augment, rng(0, "craft", turn)
-        )
+        client = copy.deepcopy(method)
+        if attack.negatives == "held":
+            client.load_shared(base)
+            client.fill_bank(held.float() / 255)
+        sent[turn + 1] = attack.craft(client, base, base, picked, augment, rng(0, "craft", turn))
         received[turn + 1] = {n: (t + sent[turn + 1][n]) / 2 for n, t in base.items()}
     released = copy.deepcopy(method)
     released.load_shared(received[2])

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from fedmia import environment, registry
 from fedmia.attacks.base import ActiveAttack
 from fedmia.checks import check
+from fedmia.cli import parse
 from fedmia.config import Chosen, Data, Experiment, Federation, Pretrain, expand_attacks
 from fedmia.configfile import dump, from_dict, load, to_dict
 from fedmia.data.split import SplitOptions
@@ -79,6 +80,46 @@ def test_experiment__every_option_of_every_choice_is_written_out() -> None:
 def test_experiment__chosen_builds_what_it_names() -> None:
     built = Experiment(ssl=Chosen("mocov2", {"temperature": 0.3})).ssl.build("ssl")
     assert type(built) is registry.load("ssl", "mocov2") and built.temperature == 0.3
+
+
+VIEW_OPTIONS = ("crop_min", "flip", "jitter")
+
+
+@pytest.mark.parametrize(
+    ("data", "given", "want"),
+    [
+        ("digits", {}, (0.8, 0.0, 0.25)),
+        ("cifar10", {}, (0.2, 0.5, 1.0)),
+        ("synthetic", {}, (0.2, 0.5, 1.0)),
+        ("digits", {"crop_min": 0.3}, (0.3, 0.0, 0.25)),
+        ("digits", {"flip": 0.5, "jitter": 0.0}, (0.8, 0.5, 0.0)),
+        ("cifar10", {"flip": 0.0}, (0.2, 0.0, 1.0)),
+        ("digits", {"crop_min": None}, (0.8, 0.0, 0.25)),
+    ],
+)
+@pytest.mark.parametrize("method", ["moco", "mocov2"])
+def test_views__are_the_data_sources_where_not_given(
+    method: str, data: str, given: dict[str, float | None], want: tuple[float, ...]
+) -> None:
+    experiment = from_dict({"data": data, "ssl": {"name": method, **given}})
+    assert tuple(experiment.ssl.options[name] for name in VIEW_OPTIONS) == want
+    augment = experiment.ssl.build("ssl").augment
+    assert (augment.crop_min, augment.flip) == want[:2]
+    assert augment.brightness == pytest.approx(0.4 * want[2])
+    assert from_dict(to_dict(experiment)) == experiment  # written out, so a run can be repeated
+
+
+def test_views__a_flag_overrides_them() -> None:
+    flags = ["--dataset", "digits", "--ssl.crop_min", "0.5", "--ssl.flip", "0.1"]
+    experiment = parse(flags).experiment
+    assert experiment is not None
+    assert tuple(experiment.ssl.options[name] for name in VIEW_OPTIONS) == (0.5, 0.1, 0.25)
+
+
+def test_views__of_every_source_are_a_shares_a_probability_and_a_factor() -> None:
+    for name in registry.names("dataset"):
+        views = registry.load("dataset", name).views
+        assert 0 < views.crop_min <= 1 and 0 <= views.flip <= 1 and views.jitter >= 0
 
 
 def test_experiment__pickles_and_replaces() -> None:

@@ -110,18 +110,25 @@ def test_readme__lists_every_attack() -> None:
 
 @pytest.mark.parametrize("name", registry.names("attack"))
 def test_readme__tells_what_an_attack_needs(
-    name: str, make_moco: Any, make_view: Any, images: Tensor, known: Known
+    name: str, make_moco: Any, make_view: Any, images: Tensor, known: Known, held: Tensor
 ) -> None:
     attack = registry.build("attack", name, {})
     access, vantage, queries = table()[name]
     assert (attack.needs.access, attack.needs.vantage) == (access, vantage)
     view = make_view(attack, make_moco(), images)
     attack.fit(view, known, rng(0))
-    before = view.queries
-    attack.score(view, images)
+    counted = []
+    for some in (images[:7], images):
+        before = view.queries
+        attack.score(view, some)
+        counted.append(view.queries - before)
     first, _, a_round = queries.removesuffix(" a round").partition(" + ")
     rounds = len(view.sent) if a_round else 0
-    assert view.queries - before == len(images) * (int(first) + rounds * int(a_round or 0))
+    an_image = int(first) + rounds * int(a_round or 0)
+    assert counted[1] - counted[0] == (len(images) - 7) * an_image
+    # Keys of held images are asked of each model once a call, however many images are scored.
+    models = 1 + rounds if hasattr(attack, "negatives") else 0
+    assert counted[1] - len(images) * an_image == len(held) * models
 
 
 def test_readme__example_of_an_attack_works(

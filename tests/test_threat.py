@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import copy
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
+from fedmia import threat
 from fedmia.errors import InputError
 from fedmia.ssl.augment import Augment, content_uniforms
-from fedmia.ssl.base import Encoder
+from fedmia.ssl.base import Encoder, SSLMethod, State
+from fedmia.ssl.moco import MomentumContrast
 from fedmia.threat import (
     ACCESS,
     VANTAGE,
     BlackBox,
     BudgetError,
     ClientView,
+    PixelCache,
     Signals,
     Threat,
     WhiteBox,
@@ -26,6 +32,17 @@ from fedmia.threat import (
 
 CPU = torch.device("cpu")
 AUGMENT = Augment(hue=0.1)
+
+
+def own(method: SSLMethod, z1: Tensor, z2: Tensor) -> Tensor:
+    """The method's own loss, as an attack hands it over."""
+    return method.output_losses(z1, z2)
+
+
+def under(
+    view: ClientView, states: list[State], images: Tensor, pairs: int, negatives: str
+) -> Tensor:
+    return view.losses_under(states, images, pairs, negatives, "own", own)
 
 
 @pytest.fixture
@@ -74,18 +91,23 @@ def test_require__names_attack_need_and_holding() -> None:
         (lambda v, x: v.embed(x.float() / 255), 20),
         (lambda v, x: v.embed_views(x, 3), 60),
         (lambda v, x: v.features(x, ("layer2", "encoder")), 20),
-        (lambda v, x: v.losses(x, 2), 80),
-        (lambda v, x: v.losses_under([v.state()] * 3, x, 2), 240),
-        (lambda v, x: v.bank(), 0),
+        (lambda v, x: v.losses(x, 2, "queue"), 80),
+        (lambda v, x: v.losses(x, 2, "held"), 80 + 14),
+        (lambda v, x: under(v, [v.state(), v.state()], x, 2, "queue"), 160),
+        (lambda v, x: under(v, [v.state(), v.state()], x, 2, "held"), 2 * (80 + 14)),
+        (lambda v, x: v.holder("queue"), 0),
+        (lambda v, x: v.holder("held"), 14),
+        (lambda v, x: v.arm(v.copy_method()), 14),
         (lambda v, x: v.view_pixels(x, 4), 0),
         (lambda v, x: (v.state(), v.copy_method()), 0),
     ],
-    ids=["embed", "views", "features", "losses", "under", "bank", "pixels", "copy"],
-)
+    ids=["embed", "views", "features", "losses", "losses-held", "under", "under-held",
+         "holder", "holder-held", "arm", "pixels", "copy"],
+)  # fmt: skip
 def test_queries__are_the_images_that_pass_through_the_encoder(
-    make_moco: Any, images: Tensor, seen: list[int], ask: Any, cost: int
+    make_moco: Any, images: Tensor, held: Tensor, seen: list[int], ask: Any, cost: int
 ) -> None:
-    view = ClientView(make_moco(), AUGMENT, seed=0, device=CPU)
+    view = ClientView(make_moco(), AUGMENT, seed=0, device=CPU, held=held)
     ask(view, images)
     assert view.queries == sum(seen) == cost
     assert view.remaining is None
@@ -93,13 +115,15 @@ def test_queries__are_the_images_that_pass_through_the_encoder(
 
 @pytest.mark.parametrize("budget", [59, 60])
 def test_budget__is_refused_before_anything_is_computed(
-    make_moco: Any, images: Tensor, seen: list[int], budget: int
+    make_moco: Any, images: Tensor, held: Tensor, seen: list[int], budget: int
 ) -> None:
-    view = ClientView(make_moco(), AUGMENT, seed=0, device=CPU, budget=budget)
+    view = ClientView(make_moco(), AUGMENT, seed=0, device=CPU, budget=budget, held=held[:12])
     asks = [
         lambda: view.embed_views(images, 3),
-        lambda: view.losses(images[:15], 2),
-        lambda: view.losses_under([view.state()] * 2, images[:15], 1),
+        lambda: view.losses(images[:15], 2, "queue"),
+        lambda: view.losses(images[:12], 2, "held"),
+        lambda: under(view, [view.state(), view.state()], images[:15], 1, "queue"),
+        lambda: under(view, [view.state(), view.state()], images[:9], 1, "held"),
         lambda: view.features(images.repeat(3, 1, 1, 1), ("avgpool",)),
         lambda: view.embed(images.repeat(3, 1, 1, 1).float()),
     ]
@@ -142,19 +166,75 @@ def test_embed_views__naive_twin(make_moco: Any, images: Tensor) -> None:
             torch.testing.assert_close(got[i, v], want, atol=1e-5, rtol=1e-5)
 
 
-def test_losses__mean_over_pairs_of_fixed_views(make_moco: Any, images: Tensor) -> None:
-    method = make_moco()
-    view = ClientView(method, AUGMENT, seed=0, device=CPU)
-    pixels = view.view_pixels(images, 6)
-    each = [method.probe_losses(pixels[p], pixels[3 + p]).detach() for p in range(3)]
-    want = torch.stack(each).mean(dim=0)
-    torch.testing.assert_close(view.losses(images, 3), want, atol=1e-5, rtol=1e-5)
-    moved = {n: t + 0.1 for n, t in method.shared_state().items()}
-    rows = view.losses_under([moved, view.state()], images, 3)
-    torch.testing.assert_close(rows[1], want, atol=1e-5, rtol=1e-5)
-    assert not torch.allclose(rows[0], want)
-    view.losses_under([moved], images, 3)  # read on a copy: the model itself stays
-    torch.testing.assert_close(view.losses(images, 3), want, atol=1e-5, rtol=1e-5)
+def naive_losses(
+    method: MomentumContrast, state: State, held: Tensor | None, pixels: Tensor
+) -> Tensor:
+    """Mean over pairs of views (2 pairs, N, C, H, W), two forwards a pair, under `state`."""
+    model = copy.deepcopy(method)
+    model.load_shared(state)
+    if held is not None:
+        model.fill_bank(held.float() / 255)
+    pairs, each = len(pixels) // 2, []
+    for p in range(pairs):
+        z1, z2 = model.encoder(pixels[p]).detach(), model.encoder(pixels[pairs + p]).detach()
+        each.append(model.output_losses(z1, z2))
+    return torch.stack(each).mean(dim=0)
+
+
+@pytest.mark.parametrize("policy", ["keep", "reset"])
+@pytest.mark.parametrize("negatives", ["held", "queue"])
+def test_losses__mean_over_pairs_of_fixed_views(
+    make_moco: Any, images: Tensor, held: Tensor, negatives: str, policy: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """In chunks smaller than the images; what a client keeps between rounds plays no part."""
+    monkeypatch.setattr(threat, "CHUNK", 48)
+    method = make_moco(queue_policy=policy)
+    view = ClientView(copy.deepcopy(method), AUGMENT, seed=0, device=CPU, held=held)
+    pixels, bank = view.view_pixels(images, 6), held if negatives == "held" else None
+    start = method.shared_state()
+    want = naive_losses(method, start, bank, pixels)
+    torch.testing.assert_close(view.losses(images, 3, negatives), want, atol=1e-5, rtol=1e-5)
+    moved = {n: t + 0.1 for n, t in start.items()}
+    far = naive_losses(method, moved, bank, pixels)
+    assert not torch.allclose(far, want, atol=1e-3)
+    rows = under(view, [moved, start], images, 3, negatives)
+    torch.testing.assert_close(rows, torch.stack([far, want]), atol=1e-5, rtol=1e-5)
+    again = under(view, [moved], images[3:], 3, negatives)  # read on a copy: the model itself stays
+    torch.testing.assert_close(again[0], far[3:], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(view.losses(images, 3, negatives), want, atol=1e-5, rtol=1e-5)
+
+
+def test_losses_under__of_no_state_is_empty(make_moco: Any, images: Tensor) -> None:
+    view = ClientView(make_moco(), AUGMENT, seed=0, device=CPU)
+    assert under(view, [], images, 2, "queue").shape == (0, 20) and view.queries == 0
+
+
+def test_losses_under__shares_rows_but_not_counts(
+    make_moco: Any, images: Tensor, held: Tensor, seen: list[int]
+) -> None:
+    view = ClientView(make_moco(), AUGMENT, seed=0, device=CPU, held=held)
+    one, two = view.state(), {n: t + 0.1 for n, t in view.state().items()}
+    first = under(view, [one, two], images[:12], 2, "held")
+    assert view.queries == sum(seen) == 2 * (12 * 4 + 14)
+    seen.clear()
+    view.queries = 0
+    rows = under(view, [two, one], images, 2, "held")  # twelve of twenty are known
+    assert (view.queries, sum(seen)) == (2 * (20 * 4 + 14), 2 * (8 * 4 + 14))
+    assert torch.equal(rows[:, :12], first.flip(0))
+    seen.clear()
+    assert torch.equal(under(view, [one], images, 2, "held")[0], rows[1]) and not seen
+    for other in (
+        lambda: under(view, [one], images, 2, "queue"),
+        lambda: view.losses_under(
+            [one], images, 2, "held", "double", lambda m, a, b: 2 * own(m, a, b)
+        ),
+        lambda: under(view, [dict(one)], images, 2, "held"),
+        lambda: under(view, [one], images, 1, "held"),
+    ):
+        seen.clear()
+        other()
+        assert seen  # another bank, loss, state or number of pairs is computed anew
 
 
 def test_features__of_the_plain_images(make_moco: Any, images: Tensor) -> None:
@@ -190,6 +270,25 @@ def test_signals__share_rows_but_not_counts(
     assert sum(seen) == 68
 
 
+def test_signals__losses_read_the_rows_of_embedded_views(
+    make_moco: Any, images: Tensor, held: Tensor, seen: list[int]
+) -> None:
+    method, shared = make_moco(), Signals()
+    view = WhiteBox(method, AUGMENT, seed=0, device=CPU, signals=shared)
+    view.embed_views(images, 6)
+    assert view.queries == sum(seen) == 120
+    view.losses(images, 3, "queue")
+    assert view.queries == 240 and sum(seen) == 120
+    armed = WhiteBox(method, AUGMENT, seed=0, device=CPU, signals=shared, held=held)
+    armed.losses(images, 3, "held")
+    assert armed.queries == 120 + 14 and sum(seen) == 120 + 14
+    armed.losses(images, 2, "queue")  # other rows
+    assert sum(seen) == 134 + 80
+    other = WhiteBox(method, AUGMENT, seed=1, device=CPU, signals=shared)
+    other.embed_views(images, 6)  # other views
+    assert sum(seen) == 214 + 120
+
+
 def test_signals__keep_the_budget(make_moco: Any, images: Tensor) -> None:
     shared, method = Signals(), make_moco()
     BlackBox(method, AUGMENT, seed=0, device=CPU, signals=shared).embed_views(images, 2)
@@ -212,14 +311,163 @@ def test_copies__are_the_attackers_own(make_moco: Any, images: Tensor) -> None:
 
 def test_views__grant_by_class() -> None:
     for cls, lacks in ((BlackBox, "features"), (BlackBox, "state"), (BlackBox, "copy_method"),
-                       (WhiteBox, "losses_under"), (BlackBox, "losses")):  # fmt: skip
+                       (WhiteBox, "losses_under"), (BlackBox, "losses"),
+                       (ClientView, "bank")):  # fmt: skip
         assert not hasattr(cls, lacks)
     assert BlackBox.threat == Threat("black_box", "outsider")
     assert WhiteBox.threat == Threat("white_box", "outsider")
     assert ClientView.threat == Threat("white_box", "client")
 
 
-def test_bank__is_the_holders_own_queue(make_moco: Any) -> None:
+def everything(method: MomentumContrast) -> State:
+    return {n: t.clone() for n, t in (method.state_dict() | method.local_state()).items()}
+
+
+def test_held__fills_the_bank_of_a_copy(make_moco: Any, images: Tensor, held: Tensor) -> None:
     method = make_moco(queue=5)
-    bank = BlackBox(method, AUGMENT, seed=0, device=CPU).bank()
-    assert torch.equal(bank, method.queue)
+    view = ClientView(method, AUGMENT, seed=0, device=CPU, held=held)
+    before = everything(method)
+    want = F.normalize(method.encoder(held.float() / 255), dim=1)
+    filled = view.holder("held")
+    assert isinstance(filled, MomentumContrast) and filled.queue.shape == (14, 8)
+    torch.testing.assert_close(filled.queue, want)
+    kept = view.holder("queue")
+    assert isinstance(kept, MomentumContrast) and torch.equal(kept.queue, method.queue)
+    view.losses(images, 2, "held")
+    under(view, [{n: t + 0.1 for n, t in view.state().items()}], images, 2, "held")
+    view.arm(view.copy_method())
+    after = everything(method)
+    assert before.keys() == after.keys()
+    assert all(torch.equal(t, after[n]) for n, t in before.items())
+
+
+def test_held__keys_are_those_of_the_weights_that_read(make_moco: Any, held: Tensor) -> None:
+    view = ClientView(make_moco(), AUGMENT, seed=0, device=CPU, held=held)
+    other = view.copy_method()
+    assert isinstance(other, MomentumContrast)
+    other.load_shared({n: t + 0.1 for n, t in view.state().items()})
+    view.arm(other)
+    torch.testing.assert_close(
+        other.queue, F.normalize(other.encoder(held.float() / 255), dim=1).detach()
+    )
+
+
+@pytest.mark.parametrize("nothing", [None, 0])
+def test_held__without_images_is_refused(
+    make_moco: Any, images: Tensor, held: Tensor, seen: list[int], nothing: int | None
+) -> None:
+    none = None if nothing is None else held[:nothing]
+    view = ClientView(make_moco(), AUGMENT, seed=0, device=CPU, held=none)
+    for ask in (
+        lambda: view.holder("held"),
+        lambda: view.losses(images, 2, "held"),
+        lambda: under(view, [view.state()], images, 2, "held"),
+    ):
+        with pytest.raises(InputError, match="'held': this attacker holds no images of its own"):
+            ask()
+    assert view.queries == sum(seen) == 0
+    view.losses(images, 2, "queue")
+    under(view, [view.state()], images, 2, "queue")
+
+
+# -- pixels
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Numbers of images whose views are drawn, call by call."""
+    counts: list[int] = []
+
+    def counted(images: Tensor, *rest: Any) -> Any:
+        counts.append(len(images))
+        return content_uniforms(images, *rest)
+
+    monkeypatch.setattr(threat, "content_uniforms", counted)
+    return counts
+
+
+def box(make_moco: Any, pixels: PixelCache | None, seed: int = 0, **more: Any) -> BlackBox:
+    return BlackBox(make_moco(**more), AUGMENT, seed=seed, device=CPU, pixels=pixels)
+
+
+@pytest.mark.parametrize("limit", [0, 20_000, 1 << 28])
+def test_pixels__are_the_same_with_and_without(make_moco: Any, images: Tensor, limit: int) -> None:
+    plain, cached = box(make_moco, None), box(make_moco, PixelCache(limit))
+    order = torch.from_numpy(np.random.default_rng(0).permutation(20))
+    asks = [(images[:7], 3), (images, 2), (images[order], 5), (images[3:9], 4), (images, 5)]
+    asks.append((images[[4, 4, 19, 4]], 6))  # one image several times
+    for some, views in asks:
+        torch.testing.assert_close(cached.view_pixels(some, views), plain.view_pixels(some, views))
+    got = cached.view_pixels(images[:2], 5)
+    got.zero_()  # what was handed out is the caller's own
+    torch.testing.assert_close(cached.view_pixels(images[:2], 5), plain.view_pixels(images[:2], 5))
+
+
+def test_pixels__a_prefix_is_not_drawn_again(
+    make_moco: Any, images: Tensor, drawn: list[int]
+) -> None:
+    view = box(make_moco, PixelCache())
+    view.view_pixels(images[:8], 4)
+    view.view_pixels(images[:8], 4)
+    view.view_pixels(images[2:6], 3)
+    assert drawn == [8]
+    view.view_pixels(images, 2)
+    assert drawn == [8, 12]
+    view.view_pixels(images, 4)  # eight hold four views, twelve only two
+    assert drawn == [8, 12, 12]
+
+
+def test_pixels__are_shared_between_models_but_not_seeds(
+    make_moco: Any, images: Tensor, drawn: list[int]
+) -> None:
+    shared = PixelCache()
+    one, other = box(make_moco, shared), box(make_moco, shared, queue=5)
+    mine = one.view_pixels(images, 3)
+    assert torch.equal(other.view_pixels(images, 3), mine) and drawn == [20]
+    other.embed_views(images, 3)
+    assert drawn == [20] and (one.queries, other.queries) == (0, 60)
+    assert not torch.equal(box(make_moco, shared, seed=1).view_pixels(images, 3), mine)
+    flat = BlackBox(make_moco(), Augment(hue=0.0), seed=0, device=CPU, pixels=shared)
+    assert not torch.equal(flat.view_pixels(images, 3), mine)
+    box(make_moco, None).view_pixels(images, 3)  # without a cache, all are drawn
+    assert drawn == [20] * 4
+
+
+def test_pixels__are_kept_up_to_the_limit(make_moco: Any, images: Tensor, drawn: list[int]) -> None:
+    view = 3 * 8 * 8 * 4  # bytes
+    cache = PixelCache(limit=10 * 2 * view)
+    reader = box(make_moco, cache)
+
+    def kept() -> int:
+        return sum(row.nbytes for rows in cache.rows.values() for row in rows.values())
+
+    reader.view_pixels(images[:6], 1)
+    assert cache.held == kept() == 6 * view
+    reader.view_pixels(images[:6], 2)  # longer rows take the place of shorter ones
+    assert cache.held == kept() == 12 * view
+    reader.view_pixels(images, 2)
+    assert cache.held == kept() == 20 * view  # ten images, and no more
+    drawn.clear()
+    reader.view_pixels(images, 2)
+    reader.view_pixels(images[:4], 40)  # too long to be kept: the short rows stay
+    assert drawn == [10, 4] and cache.held == kept() == 20 * view
+    drawn.clear()
+    reader.view_pixels(images[:4], 2)
+    assert not drawn
+
+
+def test_pixels__may_be_shared_between_threads(make_moco: Any, images: Tensor) -> None:
+    """Rows of other lengths are put in place while they are read."""
+    shared = PixelCache()
+    want = box(make_moco, None).view_pixels(images, 6)
+    readers = [box(make_moco, shared) for _ in range(4)]
+
+    def read(turn: int) -> bool:
+        torch.set_num_threads(1)
+        views, some = turn % 6 + 1, torch.arange(turn % 3, 20)
+        got = readers[turn % 4].view_pixels(images[some], views)
+        return torch.allclose(got, want[:views, some], atol=1e-6)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(read, range(120)))
+    assert shared.held == sum(r.nbytes for rows in shared.rows.values() for r in rows.values())

@@ -14,8 +14,8 @@ from fedmia.ssl.base import SSLMethod
 LOSSES = ("training", "algorithm1")
 
 
-def attack_losses(method: SSLMethod, view1: Tensor, view2: Tensor, reading: str) -> Tensor:
-    """Per-image loss (B,) in the reading asked for.
+def read_losses(method: SSLMethod, z1: Tensor, z2: Tensor, reading: str) -> Tensor:
+    """Per-image loss (B,) of encoder outputs (B, P) in the reading asked for.
 
     `training`: the method's own loss (temperature, positive pair in the denominator).
     `algorithm1`: lines 12-14 of Algorithm 1 (Chen et al.) to the letter: no temperature, and only
@@ -25,15 +25,20 @@ def attack_losses(method: SSLMethod, view1: Tensor, view2: Tensor, reading: str)
         InputError: `algorithm1` on a method without a queue.
     """
     if reading == "training":
-        return method.probe_losses(view1, view2)
+        return method.output_losses(z1, z2)
     queue = getattr(method, "queue", None)
     if queue is None:
         raise InputError("loss 'algorithm1' needs a method with a queue (moco, mocov2)")
-    z1 = F.normalize(method.encoder(view1), dim=1)
-    z2 = F.normalize(method.encoder(view2), dim=1)
+    z1, z2 = F.normalize(z1, dim=1), F.normalize(z2, dim=1)
     positive = (z1 * z2).sum(dim=1)
-    first = torch.logsumexp(z1 @ queue.T, dim=1) - positive
-    return first + torch.logsumexp(z2 @ queue.T, dim=1) - positive
+    first = torch.logsumexp(z1 @ queue.to(z1.dtype).T, dim=1) - positive
+    return first + torch.logsumexp(z2 @ queue.to(z2.dtype).T, dim=1) - positive
+
+
+def attack_losses(method: SSLMethod, view1: Tensor, view2: Tensor, reading: str) -> Tensor:
+    """`read_losses` of two views (B, C, H, W) in [0, 1], in one forward pass."""
+    z1, z2 = method.encoder(torch.cat([view1, view2])).split(len(view1))
+    return read_losses(method, z1, z2, reading)
 
 
 def climb(method: SSLMethod, loss: Callable[[], Tensor], steps: int, lr: float) -> None:

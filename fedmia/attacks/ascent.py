@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -11,41 +12,62 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedmia.attacks._ascent import LOSSES, attack_losses, climb
+from fedmia.attacks._ascent import LOSSES, attack_losses, climb, read_losses
 from fedmia.attacks.base import ActiveAttack, Known, NotFitted, Scores
 from fedmia.data.images import digests
 from fedmia.options import option
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod, State
 from fedmia.ssl.train import two_views
-from fedmia.threat import ClientView, Threat
+from fedmia.threat import NEGATIVES, ClientView, Threat
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """Losses before the attack (1, N), under the uploads (R or 0, N), and under the aggregated
+    models (R, N) of the attack rounds."""
+
+    rounds: list[int]
+    before: Scores
+    sent: Scores
+    after: Scores
 
 
 @dataclass
 class Ascent(ActiveAttack):
-    """The malicious client ascends on its targets each round and reads the aggregated model's loss."""
+    """The malicious client ascends on its targets each round and reads the aggregate's loss."""
 
     paper: ClassVar[str] = "Chen et al., Federated Contrastive Learning, Algorithm 1, Fig. 13"
     needs: ClassVar[Threat] = Threat("white_box", "client")
 
     steps: int = option(1, "G, passes of ascent over the targets in a round; 0 = the control", ge=0)
-    lr: float = option(0.1, "learning rate of the ascent", gt=0)
+    lr: float = option(0.01, "learning rate of the ascent", gt=0)
     batch: int = option(32, "targets a step", ge=1)
     boost: float = option(1.0, "factor on the upload's distance from its base; 1 = none", gt=0)
     base: str = option(
-        "aggregated", "where the ascent starts: the aggregated model of the round (the paper), or "
-        "the client's own training of it", choices=("aggregated", "trained"),
+        "aggregated",
+        "where the ascent starts: the aggregated model of the round (the paper), or "
+        "the client's own training of it",
+        choices=("aggregated", "trained"),
     )
     schedule: str = option(
-        "all", "targets of a round: all of them, or one batch a round in turn (Algorithm 1's loop)",
+        "all",
+        "targets of a round: all of them, or one batch a round in turn (Algorithm 1's loop)",
         choices=("all", "rotate"),
+    )
+    negatives: str = option(
+        "held",
+        "negatives of the loss: keys of all images that the attacker holds, or its queue",
+        choices=NEGATIVES,
     )
     loss: str = option("training", "the loss that is climbed and read", choices=LOSSES)
     pairs: int = option(4, "pairs of fixed views over which a loss is read", ge=1)
     reading: str = option(
-        "level", "score: minus the aggregated model's mean loss (level), minus its rise since "
+        "level",
+        "score: minus the aggregated model's mean loss (level), minus its rise since "
         "before the attack (rise), its fall from the upload (recovery), or minus |L - L_agg| as "
-        "on line 23 (line23)", choices=("level", "rise", "recovery", "line23"),
+        "on line 23 (line23)",
+        choices=("level", "rise", "recovery", "line23"),
     )
     _fitted: bool = field(default=False, init=False, repr=False)
 
@@ -60,7 +82,7 @@ class Ascent(ActiveAttack):
         picked = np.ones(len(targets), dtype=bool)
         if self.schedule == "rotate":
             batches = -(-len(targets) // self.batch)
-            picked = np.arange(len(targets)) // self.batch == round % batches
+            picked = np.arange(len(targets)) // self.batch == round % max(batches, 1)
         return picked
 
     def craft(
@@ -88,7 +110,8 @@ class Ascent(ActiveAttack):
                     1,
                     self.lr,
                 )
-        crafted = method.shared_state()
+        shared = method.shared_state()
+        crafted = {name: shared[name] for name in base}  # a base may leave out local statistics
         if self.boost == 1.0:
             return crafted
         return {name: base[name] + self.boost * (crafted[name] - base[name]) for name in crafted}
@@ -99,40 +122,52 @@ class Ascent(ActiveAttack):
     def score(self, view: ClientView, images: Tensor) -> Scores:
         if not self._fitted:
             raise NotFitted("ascent: call fit before score")
-        rounds, before, sent, after = self.trajectory(view, images)
-        change = {
-            "level": -after,
-            "rise": before - after,
-            "recovery": sent - after,
-            "line23": -np.abs(sent - after),
-        }[self.reading]
-        # Under `rotate` an image is read only in the rounds that attacked it.
-        weight = self._attacked(view, images, rounds)
+        return self.reduce(self.trajectory(view, images), self.attacked(view, images))
+
+    def reduce(self, seen: Trajectory, weight: Scores) -> Scores:
+        """(N,) scores of a trajectory, averaged over the rounds that `weight` (R, N) counts."""
+        if self.reading == "level":
+            change = -seen.after
+        elif self.reading == "rise":
+            change = seen.before - seen.after
+        elif self.reading == "recovery":
+            change = seen.sent - seen.after
+        else:
+            change = -np.abs(seen.sent - seen.after)
         total: Scores = (change * weight).sum(axis=0) / np.maximum(weight.sum(axis=0), 1)
         return total
 
-    def trajectory(
-        self, view: ClientView, images: Tensor
-    ) -> tuple[list[int], Scores, Scores, Scores]:
-        """Attack rounds (R), loss before the first (1, N), under each upload and under each
-        aggregated model (R, N)."""
+    def trajectory(self, view: ClientView, images: Tensor) -> Trajectory:
+        """Losses of uint8 (N, C, H, W) through the attack; of uploads only if they are read."""
         rounds = sorted(view.sent)
-        start = min(view.received)
-        states = [view.received[start]]
-        states += [view.sent[r] for r in rounds] + [view.received[r] for r in rounds]
-        read = view.losses_under(
-            states, images, self.pairs, lambda m, a, b: attack_losses(m, a, b, self.loss)
-        )
-        losses = read.double().numpy()
-        return rounds, losses[:1], losses[1 : 1 + len(rounds)], losses[1 + len(rounds) :]
+        before = self.under(view, images, [view.received[min(view.received)]])
+        after = self.under(view, images, [view.received[r] for r in rounds])
+        uploads = [view.sent[r] for r in rounds] if self.reading in ("recovery", "line23") else []
+        return Trajectory(rounds, before, self.under(view, images, uploads), after)
 
-    def _attacked(self, view: ClientView, images: Tensor, rounds: list[int]) -> Scores:
+    def under(self, view: ClientView, images: Tensor, states: Sequence[State]) -> Scores:
+        """Loss of each image under each of the view's states, (len(states), N)."""
+        read = view.losses_under(
+            states,
+            images,
+            self.pairs,
+            self.negatives,
+            self.loss,
+            lambda m, a, b: read_losses(m, a, b, self.loss),
+        )
+        losses: Scores = read.double().numpy()
+        return losses
+
+    def attacked(self, view: ClientView, images: Tensor) -> Scores:
+        """(R, N) 1 where the round attacked the image: under `rotate` it is read only then."""
+        rounds = sorted(view.sent)
         if view.targets is None or self.schedule == "all":
             return np.ones((len(rounds), len(images)))
         position = {name: i for i, name in enumerate(digests(view.targets.numpy()))}
         at = np.array([position.get(name, -1) for name in digests(images.numpy())])
+        clean = min(view.received)  # attack round 0 is the one after; some may have been missed
         rows = []
-        for turn in range(len(rounds)):
-            picked = np.append(self.chosen(view.targets, turn), False)  # -1: never a target
+        for round in rounds:
+            picked = np.append(self.chosen(view.targets, round - clean - 1), False)  # -1: no target
             rows.append(picked[at].astype(np.float64))
         return np.stack(rows)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -10,19 +9,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedmia.attacks._ascent import LOSSES, attack_losses, climb
+from fedmia.attacks._ascent import LOSSES, climb, read_losses
 from fedmia.attacks.base import Attack, Known, NotFitted, Scores
 from fedmia.data.images import digests
 from fedmia.options import option
 from fedmia.ssl.base import SSLMethod
-from fedmia.threat import Threat, WhiteBox
+from fedmia.threat import NEGATIVES, Threat, WhiteBox
 
 
 @dataclass
 class AscentStatic(Attack):
     """Gradient ascent on the released model: the loss of members is said to rise less."""
 
-    paper: ClassVar[str] = "Chen et al., Federated Contrastive Learning, Sec. IV-C, Eq. 8, Fig. 10-12"
+    paper: ClassVar[str] = (
+        "Chen et al., Federated Contrastive Learning, Sec. IV-C, Eq. 8, Fig. 10-12"
+    )
     needs: ClassVar[Threat] = Threat("white_box", "outsider")
     by_round: ClassVar[bool] = False
 
@@ -31,8 +32,14 @@ class AscentStatic(Attack):
     batch: int = option(32, "images climbed together, from one copy of the released model", ge=1)
     pairs: int = option(2, "pairs of fixed views an image", ge=1)
     ascend: str = option(
-        "parameters", "what climbs: the model's parameters (Algorithm 1) or the pixels (Eq. 8 to "
-        "the letter)", choices=("parameters", "pixels"),
+        "parameters",
+        "what climbs: the model's parameters (Algorithm 1) or the pixels (Eq. 8 to the letter)",
+        choices=("parameters", "pixels"),
+    )
+    negatives: str = option(
+        "held",
+        "negatives of the loss: keys of all images that the attacker holds, or its queue",
+        choices=NEGATIVES,
     )
     loss: str = option("training", "the loss that is climbed and read", choices=LOSSES)
     _fitted: bool = field(default=False, init=False, repr=False)
@@ -57,10 +64,10 @@ class AscentStatic(Attack):
         order = sorted(range(len(names)), key=names.__getitem__)
         before, after = np.empty(len(order)), np.empty(len(order))
         start = view.state()
-        method = view.copy_method()
+        method = view.holder(self.negatives)
         for at in range(0, len(order), self.batch):
             chosen = order[at : at + self.batch]
-            method.load_shared(copy.copy(start))
+            method.load_shared(start)
             pixels = view.view_pixels(images[chosen], 2 * self.pairs)
             view.charge(2 * self.pairs * len(chosen) * (self.steps + 2))
             first, last = self._climb(method, pixels)
@@ -83,8 +90,9 @@ class AscentStatic(Attack):
             return before, self._loss(method, pixels)
 
     def _loss(self, method: SSLMethod, pixels: Tensor) -> Tensor:
+        z = method.encoder(pixels.flatten(0, 1)).view(*pixels.shape[:2], -1)
         each = [
-            attack_losses(method, a, b, self.loss)
-            for a, b in zip(pixels[: self.pairs], pixels[self.pairs :], strict=True)
+            read_losses(method, a, b, self.loss)
+            for a, b in zip(z[: self.pairs], z[self.pairs :], strict=True)
         ]
         return torch.stack(each).mean(dim=0)

@@ -71,6 +71,8 @@ class Attack(Options, ABC):
 class ActiveAttack(Attack):
     """An attack with a part inside the federation: what its client sends in place of an update."""
 
+    negatives: str
+
     @abstractmethod
     def craft(
         self,
@@ -84,7 +86,7 @@ class ActiveAttack(Attack):
         """The state that the malicious client uploads.
 
         Args:
-            method: the client's own method (own queue, own key encoder); may be changed.
+            method: the client's own method; its bank is what `negatives` says; may be changed.
             received: the global weights of the round.
             trained: what honest local training made of them.
             targets: uint8 (N, C, H, W) in an order that carries no truth.

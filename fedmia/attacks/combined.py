@@ -1,4 +1,4 @@
-"""Feature-combination attack: similarity, contrastive loss and highest confidence, one classifier."""
+"""Feature combination: similarity, contrastive loss and highest confidence, one classifier."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedmia.attacks._classifier import CLASSIFIERS, decide, fit_classifier
 from fedmia.attacks._cosine import pairwise_cosines
 from fedmia.attacks.base import Attack, Known, NotFitted, Scores
 from fedmia.options import option
-from fedmia.threat import Threat, WhiteBox
+from fedmia.threat import NEGATIVES, Threat, WhiteBox
 
 
 @dataclass
@@ -25,6 +25,11 @@ class Combined(Attack):
 
     views: int = option(16, "augmented views an image for similarity and confidence", ge=2)
     pairs: int = option(8, "pairs of views an image over which the loss is averaged", ge=1)
+    negatives: str = option(
+        "held",
+        "negatives of the loss: keys of all images that the attacker holds, or its queue",
+        choices=NEGATIVES,
+    )
     classifier: str = option("lda", "classifier on the three features", choices=CLASSIFIERS)
     _model: Any = field(default=None, init=False, repr=False)
 
@@ -42,6 +47,6 @@ class Combined(Attack):
         embedded = view.embed_views(images, self.views).double()
         similarity = pairwise_cosines(embedded).mean(axis=1)
         confidence = torch.softmax(embedded, dim=2).amax(dim=2).mean(dim=1).numpy()
-        loss = view.losses(images, self.pairs).double().numpy()
+        loss = view.losses(images, self.pairs, self.negatives).double().numpy()
         table = np.stack([similarity, loss, confidence], axis=1)
         return ("cosine similarity", "contrastive loss", "highest confidence"), table

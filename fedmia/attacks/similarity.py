@@ -25,8 +25,10 @@ class Similarity(Attack):
 
     views: int = option(16, "M, augmented views an image", ge=2)
     pairs: str = option(
-        "mean", "what of the M(M-1)/2 cosines is used: their mean, all of them sorted, or the "
-        "three largest as in the paper", choices=("mean", "all", "top3"),
+        "mean",
+        "what of the M(M-1)/2 cosines is used: their mean, all of them sorted, or the "
+        "three largest as in the paper",
+        choices=("mean", "all", "top3"),
     )
     classifier: str = option(
         "lr", "classifier for all and top3 (mean needs none)", choices=CLASSIFIERS

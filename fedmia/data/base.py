@@ -12,6 +12,21 @@ from fedmia.options import Options
 
 
 @dataclass(frozen=True)
+class Views:
+    """How far a view of these images may stray before it shows something else.
+
+    Attributes:
+        crop_min: least share of the area that a view shows, in (0, 1].
+        flip: probability of a horizontal flip.
+        jitter: factor on the method's colour jitter.
+    """
+
+    crop_min: float = 0.2
+    flip: float = 0.5
+    jitter: float = 1.0
+
+
+@dataclass(frozen=True)
 class Request:
     """What the run asks of any data source.
 
@@ -35,6 +50,8 @@ class Dataset(Options, ABC):
     # Per-channel constants of the normalisation, in [0, 1]; the run's --mean, --std override them.
     mean: ClassVar[tuple[float, ...]] = (0.5,)
     std: ClassVar[tuple[float, ...]] = (0.25,)
+    # What the method's view options are where they are not given; the default is MoCo's recipe.
+    views: ClassVar[Views] = Views()
 
     @abstractmethod
     def load(self, request: Request) -> ImageSet:

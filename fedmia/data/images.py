@@ -35,11 +35,13 @@ class ImageSet:
                 f"got {self.images.dtype} {self.images.shape}"
             )
         if self.images.shape[1] not in (1, 3):
-            raise InputError(f"{self.name}: images must have 1 or 3 channels, got "
-                             f"{self.images.shape[1]}")
+            raise InputError(
+                f"{self.name}: images must have 1 or 3 channels, got {self.images.shape[1]}"
+            )
         if self.labels.shape != (len(self.images),):
-            raise InputError(f"{self.name}: {len(self.images)} images but labels of shape "
-                             f"{self.labels.shape}")
+            raise InputError(
+                f"{self.name}: {len(self.images)} images but labels of shape {self.labels.shape}"
+            )
 
     def __len__(self) -> int:
         return len(self.images)

@@ -82,7 +82,9 @@ def initialise(module: nn.Module, generator: torch.Generator) -> None:
             nn.init.uniform_(layer.weight, -bound, bound, generator=generator)
             if layer.bias is not None:
                 nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
-        elif isinstance(layer, nn.GroupNorm | nn.BatchNorm2d | nn.BatchNorm1d | nn.LayerNorm):
-            if layer.weight is not None:
-                nn.init.ones_(layer.weight)
-                nn.init.zeros_(layer.bias)
+        elif (
+            isinstance(layer, nn.GroupNorm | nn.BatchNorm2d | nn.BatchNorm1d | nn.LayerNorm)
+            and layer.weight is not None
+        ):
+            nn.init.ones_(layer.weight)
+            nn.init.zeros_(layer.bias)

@@ -14,9 +14,7 @@ class Partition(Options, ABC):
     """A law by which images are dealt to clients. Subclasses are frozen dataclasses, one a file."""
 
     @abstractmethod
-    def __call__(
-        self, labels: IntArray, clients: int, rng: np.random.Generator
-    ) -> list[IntArray]:
+    def __call__(self, labels: IntArray, clients: int, rng: np.random.Generator) -> list[IntArray]:
         """Deal positions 0..N-1 to `clients` parts: disjoint, complete, each sorted, none empty.
 
         Args:

@@ -80,12 +80,18 @@ class SSLMethod(nn.Module, ABC):
         """What follows the optimizer's step: momentum update, queue."""
 
     @abstractmethod
-    def probe_losses(self, view1: Tensor, view2: Tensor) -> Tensor:
+    def output_losses(self, z1: Tensor, z2: Tensor) -> Tensor:
         """Loss of each image as an observer of the shared weights computes it, (B,).
 
-        Both views pass through the shared encoder; negatives are the holder's own. Leaves the
-        state untouched and is differentiable in the encoder's parameters.
+        Args:
+            z1, z2: (B, P) encoder outputs of two views. Negatives are the holder's own. Leaves
+                the state untouched and is differentiable.
         """
+
+    def probe_losses(self, view1: Tensor, view2: Tensor) -> Tensor:
+        """`output_losses` of two views (B, C, H, W) in [0, 1], in one forward pass."""
+        z1, z2 = self.encoder(torch.cat([view1, view2])).split(len(view1))
+        return self.output_losses(z1, z2)
 
     @abstractmethod
     def fill_bank(self, pixels: Tensor) -> None:

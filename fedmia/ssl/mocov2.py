@@ -22,11 +22,7 @@ class MoCoV2(MoCo):
 
     @property
     def augment(self) -> Augment:
-        s = 0.4 * self.jitter
-        return Augment(
-            crop_min=self.crop_min, flip=self.flip, jitter_p=0.8,
-            brightness=s, contrast=s, saturation=s, hue=min(s / 4, 0.5), blur_p=0.5,
-        )
+        return self.recipe(jitter_p=0.8, hue=0.1, blur_p=0.5)
 
     def head(self, width: int) -> nn.Module:
         """Linear-ReLU-Linear, without batch norm, as in the public code."""

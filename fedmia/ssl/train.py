@@ -9,12 +9,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedmia.data.images import ByteArray
 from fedmia.options import Options, option
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
+
+AUGMENTED = 2048  # views augmented in one call, more where an epoch has more
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,7 @@ class Train(Options):
 
     local_epochs: int = option(10, "epochs over the client's images in a round", ge=1)
     batch_size: int = option(8, "images a step", ge=1)
-    lr: float = option(0.1, "learning rate of SGD", gt=0)
+    lr: float = option(0.06, "learning rate of SGD", gt=0)
     momentum: float = option(0.9, "momentum of SGD", ge=0, lt=1)
     weight_decay: float = option(5e-4, "L2 weight decay", ge=0)
     schedule: str = option(
@@ -47,8 +50,11 @@ class Train(Options):
 def make_optimizer(method: SSLMethod, train: Train) -> torch.optim.SGD:
     """SGD over the parameters that the method trains."""
     return torch.optim.SGD(
-        method.trainable(), lr=train.lr, momentum=train.momentum,
-        weight_decay=train.weight_decay, foreach=True,
+        method.trainable(),
+        lr=train.lr,
+        momentum=train.momentum,
+        weight_decay=train.weight_decay,
+        foreach=True,
     )
 
 
@@ -80,15 +86,27 @@ class Job:
     def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Pairs of views, (B, C, H, W) each, of every batch of the round.
 
-        An epoch's images are augmented in one call. The last batch of an epoch may be short.
+        Epochs are drawn one after the other (order, then uniforms) and augmented several in one
+        call: a row of `Augment` does not depend on its batch. An epoch's last batch may be short.
         """
         pixels = torch.from_numpy(np.ascontiguousarray(self.images)).to(self.device)
-        for _ in range(self.train.local_epochs):
-            order = torch.from_numpy(self.rng.permutation(len(self.images))).to(self.device)
-            view1, view2 = two_views(pixels[order], self.augment, self.rng)
-            size = self.train.batch_size
-            for start in range(0, len(order), size):
-                yield view1[start : start + size], view2[start : start + size]
+        count, size, left = len(pixels), self.train.batch_size, self.train.local_epochs
+        together = max(1, AUGMENTED // max(2 * count, 1))
+        while left:
+            epochs = min(together, left)
+            left -= epochs
+            drawn = [self._epoch(count) for _ in range(epochs)]
+            order = torch.from_numpy(np.concatenate([o for o, _ in drawn])).to(self.device)
+            uniforms = torch.from_numpy(np.concatenate([u for _, u in drawn], axis=1))
+            view1, view2 = augmented(pixels[order], self.augment, uniforms.to(self.device))
+            for start in range(0, epochs * count, count):
+                for at in range(start, start + count, size):
+                    end = min(at + size, start + count)
+                    yield view1[at:end], view2[at:end]
+
+    def _epoch(self, count: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        order = self.rng.permutation(count)
+        return order, self.rng.random((2, count, self.augment.draws), dtype=np.float32)
 
     def set_rate(self) -> None:
         """Learning rate of the coming step."""
@@ -110,7 +128,8 @@ class Job:
         total, count = 0.0, 0
         layout = torch.channels_last if self.train.channels_last else torch.preserve_format
         self.method.train().to(memory_format=layout)
-        anchor = [w.detach().clone() for w in self.method.trainable()] if self.proximal_mu else []
+        weights = self.method.trainable() if self.proximal_mu else []
+        anchor = [w.detach().clone() for w in weights]
         for view1, view2 in self.batches():
             if self.stop():
                 break
@@ -118,7 +137,7 @@ class Job:
             losses = self.forward(view1, view2)
             self.optimizer.zero_grad(set_to_none=True)
             losses.mean().backward()
-            for weight, start in zip(self.method.trainable(), anchor, strict=False):
+            for weight, start in zip(weights, anchor, strict=False):
                 if weight.grad is not None:
                     weight.grad.add_(weight.detach() - start, alpha=self.proximal_mu)
             self.optimizer.step()
@@ -129,11 +148,14 @@ class Job:
         return {"loss": total / max(count, 1), "seconds": time.perf_counter() - started}
 
 
-def two_views(
-    pixels: Tensor, augment: Augment, rng: np.random.Generator
-) -> tuple[Tensor, Tensor]:
+def two_views(pixels: Tensor, augment: Augment, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
     """Two independent augmentations of uint8 (B, C, H, W), floats in [0, 1] on its device."""
-    scaled = pixels.float() / 255
     draws = rng.random((2, len(pixels), augment.draws), dtype=np.float32)
-    uniforms = torch.from_numpy(draws).to(pixels.device)
-    return augment(scaled, uniforms[0]), augment(scaled, uniforms[1])
+    return augmented(pixels, augment, torch.from_numpy(draws).to(pixels.device))
+
+
+def augmented(pixels: Tensor, augment: Augment, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+    """The two views of uint8 (B, C, H, W) that uniforms (2, B, P) stand for, in one call."""
+    scaled = pixels.float() / 255
+    both = augment(torch.cat([scaled, scaled]), uniforms.flatten(0, 1))
+    return both[: len(pixels)], both[len(pixels) :]

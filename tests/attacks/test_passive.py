@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 from typing import Any
@@ -31,8 +32,8 @@ def method(make_moco: Any) -> MomentumContrast:
 
 
 @pytest.fixture
-def view(method: MomentumContrast) -> WhiteBox:
-    return WhiteBox(method, AUGMENT, seed=0, device=torch.device("cpu"))
+def view(method: MomentumContrast, held: Tensor) -> WhiteBox:
+    return WhiteBox(method, AUGMENT, seed=0, device=torch.device("cpu"), held=held)
 
 
 def rng() -> np.random.Generator:
@@ -153,20 +154,30 @@ def test_internal__equation_6_over_each_named_layer(
     assert view.queries == len(both) + len(images)
 
 
+@pytest.mark.parametrize("negatives", ["held", "queue"])
 def test_combined__equation_7_features_by_hand(
-    method: MomentumContrast, view: WhiteBox, images: Tensor, known: Known
+    method: MomentumContrast,
+    view: WhiteBox,
+    images: Tensor,
+    known: Known,
+    held: Tensor,
+    negatives: str,
 ) -> None:
-    attack = Combined(views=3, pairs=2)
+    attack = Combined(views=3, pairs=2, negatives=negatives)
     names, table = attack.features(view, images)
     assert names == ("cosine similarity", "contrastive loss", "highest confidence")
-    assert view.queries == len(images) * (3 + 2 * 2)
+    bank = len(held) if negatives == "held" else 0
+    assert view.queries == len(images) * (3 + 2 * 2) + bank
     vectors = naive_views(method, view, images, 3)
+    observer = copy.deepcopy(method)
+    if negatives == "held":
+        observer.fill_bank(held.float() / 255)
     pixels = view.view_pixels(images, 4)
     for i, row in enumerate(table):
         assert row[0] == pytest.approx(np.mean(naive_cosines(vectors[i])), abs=1e-6)
         with torch.no_grad():
             losses = [
-                float(method.probe_losses(pixels[p, i][None], pixels[2 + p, i][None]))
+                float(observer.probe_losses(pixels[p, i][None], pixels[2 + p, i][None]))
                 for p in (0, 1)
             ]
         assert row[1] == pytest.approx(np.mean(losses), abs=1e-5)

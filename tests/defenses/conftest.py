@@ -54,6 +54,7 @@ def make_desk(tmp_path: Path, textures: Callable[..., torch.Tensor]) -> MakeDesk
         values: dict[str, Any] = {
             "seed": 0, "images_file": file, "roles": ("honest",),
             "parts": {"members": (np.arange(10),)}, "targets": np.arange(0),
+            "held": np.arange(0),
             "model": ("smallnet", {"width": 4}), "ssl": ("moco", {"dim": 8}),
             "train": Train(local_epochs=1, batch_size=5), "defense": (name, options),
             "defended": frozenset({0}), "attack": None, "attacker_trains": True,

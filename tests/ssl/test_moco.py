@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import operator
 from collections import deque
 from typing import Any
 
@@ -174,6 +175,63 @@ def test_probe_losses__leaves_state_untouched_and_sums_both_directions(make_moco
     torch.testing.assert_close(got, one + other)
 
 
+@pytest.mark.parametrize("K", [1, 6])
+def test_output_losses__equals_a_loop(make_moco: Any, K: int) -> None:
+    """Lengths of the outputs play no part; each negative is counted in both directions."""
+    method = make_moco(queue=K)
+    z1, z2 = 3 * pixels(4, 0).flatten(1)[:, :8], pixels(4, 1).flatten(1)[:, :8]
+
+    def unit_row(row: Tensor) -> list[float]:
+        values = row.double().tolist()
+        length = math.sqrt(sum(v * v for v in values))
+        return [v / length for v in values]
+
+    for i, got in enumerate(method.output_losses(z1, z2).tolist()):
+        one, two = unit_row(z1[i]), unit_row(z2[i])
+        want = 0.0
+        for query, key in ((one, two), (two, one)):
+            others = [key, *method.queue.double().tolist()]
+            powers = [math.exp(sum(map(operator.mul, query, o)) / 0.2) for o in others]
+            want -= math.log(powers[0] / sum(powers))
+        assert got == pytest.approx(want, abs=1e-5)
+
+
+def test_output_losses__takes_outputs_of_another_precision(make_moco: Any) -> None:
+    method = make_moco()
+    z1, z2 = pixels(4, 0).flatten(1)[:, :8], pixels(4, 1).flatten(1)[:, :8]
+    got = method.output_losses(z1.double(), z2.double())
+    assert got.dtype == torch.float64
+    torch.testing.assert_close(got.float(), method.output_losses(z1, z2), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("norm", ["group", "batch"])
+def test_probe_losses__one_forward_equals_two(norm: str) -> None:
+    """Batch norm too, as observers read in eval mode."""
+    backbone = SmallNet(width=4, norm=norm).build(3, 8)
+    method = MoCo(dim=8, queue=16).build(
+        backbone, Recipe((0.5,) * 3, (0.25,) * 3), torch.Generator()
+    )
+    method.train()
+    method.encoder(pixels(32, 2))  # statistics other than the first
+    method.eval()
+    a, b = pixels(5, 0), pixels(5, 1)
+    want = method.output_losses(method.encoder(a), method.encoder(b))
+    torch.testing.assert_close(method.probe_losses(a, b), want, atol=1e-5, rtol=1e-5)
+
+
+def test_augment__not_given_is_the_public_recipe() -> None:
+    for cls in (MoCo, MoCoV2):
+        assert cls().augment == cls(crop_min=0.2, flip=0.5, jitter=1.0).augment
+        mild = cls(crop_min=0.8, flip=0.0, jitter=0.25).augment
+        assert (mild.crop_min, mild.flip) == (0.8, 0.0)
+        for name in ("brightness", "contrast", "saturation", "hue"):
+            assert getattr(mild, name) == pytest.approx(getattr(cls().augment, name) / 4)
+        assert (mild.jitter_p, mild.blur_p) == (cls().augment.jitter_p, cls().augment.blur_p)
+        still = cls(jitter=0.0).augment
+        assert (still.brightness, still.contrast, still.saturation, still.hue) == (0, 0, 0, 0)
+    assert MoCo(jitter=3.0).augment.hue == 0.5  # half the colour circle is all there is
+
+
 def test_shared_state__is_floats_and_a_copy(make_moco: Any) -> None:
     method = make_moco()
     state = method.shared_state()
@@ -270,7 +328,7 @@ def test_build__draws_every_weight_from_the_generator(make_moco: Any) -> None:
 
 def test_mocov2__has_the_mlp_head_and_the_published_constants() -> None:
     v1, v2 = MoCo(), MoCoV2()
-    assert (v1.temperature, v2.temperature) == (0.07, 0.2)
+    assert (v1.temperature, v2.temperature) == (0.1, 0.2)  # the public CIFAR recipe; v2's paper
     assert [type(m).__name__ for m in v2.head(6).children()] == ["Linear", "ReLU", "Linear"]
     assert isinstance(v1.head(6), torch.nn.Linear)
     assert (v1.augment.jitter_p, v1.augment.hue, v1.augment.blur_p) == (1.0, 0.4, 0.0)

@@ -28,7 +28,8 @@ def site(tmp_path: Path, images: torch.Tensor) -> Site:
     parts = tuple(np.arange(6 * c, 6 * c + 6) for c in range(3))
     return Site(
         seed=0, images_file=tmp_path / "images.npy", roles=("honest",) * 3,
-        parts={"members": parts}, targets=np.arange(0), model=("smallnet", {"width": 2}),
+        parts={"members": parts}, targets=np.arange(0), held=np.arange(0),
+        model=("smallnet", {"width": 2}),
         ssl=("moco", {"dim": 4, "queue": 4}), train=Train(local_epochs=1, batch_size=2, lr=0.05),
         defense=None, defended=frozenset(), attack=None, attacker_trains=True,
         batch_norm="average", channels=3, size=8, mean=(0.5,) * 3, std=(0.25,) * 3,
