@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -270,6 +272,21 @@ def test_signals__share_rows_but_not_counts(
     assert sum(seen) == 68
 
 
+class Held(dict[str, Tensor]):
+    """A state that can be watched."""
+
+
+def test_losses_under__keeps_the_states_whose_rows_it_keeps(make_moco: Any, images: Tensor) -> None:
+    """Rows are known by a state's identity, which a dropped state would leave to another."""
+    view = ClientView(make_moco(), AUGMENT, seed=0, device=CPU)
+    state = Held(view.state())
+    watch = weakref.ref(state)
+    under(view, [state], images[:3], 1, "queue")
+    del state
+    gc.collect()
+    assert watch() is not None
+
+
 def test_signals__losses_read_the_rows_of_embedded_views(
     make_moco: Any, images: Tensor, held: Tensor, seen: list[int]
 ) -> None:
@@ -398,9 +415,10 @@ def test_pixels__are_the_same_with_and_without(make_moco: Any, images: Tensor, l
     asks.append((images[[4, 4, 19, 4]], 6))  # one image several times
     for some, views in asks:
         torch.testing.assert_close(cached.view_pixels(some, views), plain.view_pixels(some, views))
-    got = cached.view_pixels(images[:2], 5)
-    got.zero_()  # what was handed out is the caller's own
-    torch.testing.assert_close(cached.view_pixels(images[:2], 5), plain.view_pixels(images[:2], 5))
+    for reader in (cached, box(make_moco, PixelCache(limit))):  # from the cache, and just drawn
+        reader.view_pixels(images[:2], 5).zero_()  # what was handed out is the caller's own
+        again = reader.view_pixels(images[:2], 5)
+        torch.testing.assert_close(again, plain.view_pixels(images[:2], 5))
 
 
 def test_pixels__a_prefix_is_not_drawn_again(
@@ -454,6 +472,22 @@ def test_pixels__are_kept_up_to_the_limit(make_moco: Any, images: Tensor, drawn:
     drawn.clear()
     reader.view_pixels(images[:4], 2)
     assert not drawn
+
+
+def test_pixels__longer_rows_are_never_replaced_by_shorter(images: Tensor) -> None:
+    """As when another thread keeps more views while this one draws."""
+    cache = PixelCache()
+
+    def plain(views: int) -> Tensor:
+        return torch.stack([images[:3].float()] * views)
+
+    def interrupted(x: Tensor) -> Tensor:
+        cache.get(("a",), x, 5, lambda y: plain(5))
+        return plain(2)
+
+    assert cache.get(("a",), images[:3], 2, interrupted).shape[:2] == (2, 3)
+    assert {len(row) for row in cache.rows["a",].values()} == {5}
+    assert cache.held == plain(5).nbytes
 
 
 def test_pixels__may_be_shared_between_threads(make_moco: Any, images: Tensor) -> None:
