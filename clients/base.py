@@ -136,11 +136,9 @@ class Desk:
         self._restore(method, optimizer)
         job = self._job(method, optimizer, self.images)
         train = self.defense.train if self.defense else _run
-        began = time.perf_counter()
         if self.defense is not None and self.kept is None:
             self.defense.prepare(self._outlook(), self.memory)
         metrics = train(job, self.memory)
-        metrics |= {"began": began, "ended": time.perf_counter()}
         trained = method.shared_state()
         if self.site.batch_norm == "local":
             trained = {n: t for n, t in trained.items() if ".running_" not in n}
@@ -274,8 +272,10 @@ def client_app(site: Site, store: StateStore) -> ClientApp:
         config = message.content.config_records["config"]
         received = {n: t.to(site.device) for n, t in arrays.to_torch_state_dict().items()}
         task = _task(int(context.node_config["partition-id"]), config)
+        began = time.perf_counter()
         desk = Desk(site, store, task, received)
         state, metrics = load_role(site.roles[task.client]).work(desk)
+        metrics = {**metrics, "began": began, "ended": time.perf_counter()}
         update = Update(task.client, task.round, state, len(desk.indices), metrics)
         return Message(_content(update), reply_to=message)
 

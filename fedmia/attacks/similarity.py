@@ -23,7 +23,7 @@ class Similarity(Attack):
     paper: ClassVar[str] = "Chen et al., Federated Contrastive Learning, Sec. IV-B1, Eq. 4-5"
     needs: ClassVar[Threat] = Threat("black_box", "outsider")
 
-    views: int = option(16, "M, augmented views an image", ge=2)
+    views: int = option(24, "M, augmented views an image", ge=2)
     pairs: str = option(
         "mean",
         "what of the M(M-1)/2 cosines is used: their mean, all of them sorted, or the "
