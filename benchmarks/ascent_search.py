@@ -71,8 +71,14 @@ def settings() -> list[dict[str, Any]]:
     found += [{"lr": lr, "steps": 5, "schedule": "rotate"} for lr in RATES[1:]]
     found += [{"lr": lr, "batch": 256} for lr in RATES[1:]]
     found += [{"lr": 0.01, "loss": "algorithm1"}]
-    plain = {"steps": 1, "base": "aggregated", "boost": 1.0, "schedule": "all", "batch": 32,
-             "loss": "training"}
+    plain = {
+        "steps": 1,
+        "base": "aggregated",
+        "boost": 1.0,
+        "schedule": "all",
+        "batch": 32,
+        "loss": "training",
+    }
     return [{**plain, **f} for f in found]
 
 
@@ -84,8 +90,16 @@ def search(experiment: Any, folder: Path) -> list[dict[str, Any]]:
     store, snapshots = MemoryStore(), SnapshotStore(folder / "snapshots")
     holder = experiment.malicious_clients[0]
     run = Federation(
-        experiment, site, prepared.split, store, snapshots, holder, True,
-        lambda state: None, Stopwatch(0.0), Event(),
+        experiment,
+        site,
+        prepared.split,
+        store,
+        snapshots,
+        holder,
+        True,
+        lambda state: None,
+        Stopwatch(0.0),
+        Event(),
     )
     rows: list[dict[str, Any]] = []
 
@@ -114,7 +128,7 @@ def search(experiment: Any, folder: Path) -> list[dict[str, Any]]:
                 rows.append({**setting, "reading": "-", "difference": -1.0, "failed": str(error)})
                 continue
             rows.extend(compare(judge, name, run.clean, setting))
-            best = max(rows[-len(READINGS):], key=lambda r: r["difference"])
+            best = max(rows[-len(READINGS) :], key=lambda r: r["difference"])
             print(f"{i + 1}/{len(settings())}", best, flush=True)
             snapshots.drop(name)
 
@@ -140,14 +154,16 @@ def compare(
         active = evaluation.trajectory(name, clean)
         control = evaluation.trajectory("zero", clean, label="ascent-zero")
         row = paired_row(active, control, 1)
-        rows.append({
-            **setting,
-            "reading": reading,
-            "auc": round(auc(active.scores_members, active.scores_nonmembers), 4),
-            "auc_zero": round(auc(control.scores_members, control.scores_nonmembers), 4),
-            "difference": round(row["difference"], 4),
-            "ci": [round(x, 4) for x in row["ci"]],
-        })
+        rows.append(
+            {
+                **setting,
+                "reading": reading,
+                "auc": round(auc(active.scores_members, active.scores_nonmembers), 4),
+                "auc_zero": round(auc(control.scores_members, control.scores_nonmembers), 4),
+                "difference": round(row["difference"], 4),
+                "ci": [round(x, 4) for x in row["ci"]],
+            }
+        )
     return rows
 
 

@@ -22,6 +22,7 @@ class Active(Role):
             return upload, metrics
         if desk.task.branch == "zero":
             attack = attack.disarmed()
+        method.eval()  # as the losses are read later
         if attack.negatives == "held":
             method.load_shared(desk.received)
             held = torch.from_numpy(desk.site.images[desk.site.held])

@@ -20,9 +20,10 @@ from fedmia.probes.pixels import pixel_scores
 from fedmia.report.scores import AscentCurves, ScoredAttack
 from fedmia.roles import held
 from fedmia.seeding import rng
+from fedmia.signals import PixelCache, Signals
 from fedmia.snapshot import Snapshot, SnapshotStore
 from fedmia.ssl.base import State
-from fedmia.threat import BlackBox, ClientView, PixelCache, Signals, WhiteBox, require
+from fedmia.threat import BlackBox, ClientView, WhiteBox, require
 
 FOLDS = 4  # of the known images, to set a threshold on scores of images not fitted on
 

@@ -185,9 +185,12 @@ def active_work(evaluation: Evaluation, federation: Federation) -> dict[str, Cal
 def side_by_side(work: Mapping[str, Callable[[], Any]], threads: int) -> dict[str, Any]:
     """Results of independent pieces of work, run in as many threads as the cores allow."""
     workers = max(1, (os.cpu_count() or 1) // threads)
-    with ThreadPoolExecutor(workers, "score", torch.set_num_threads, (threads,)) as pool:
+    pool = ThreadPoolExecutor(workers, "score", torch.set_num_threads, (threads,))
+    try:
         running = {name: pool.submit(call) for name, call in work.items()}
         return {name: future.result() for name, future in running.items()}
+    finally:  # a second Ctrl-C waits for nothing
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def leakage(

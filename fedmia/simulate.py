@@ -7,6 +7,7 @@ import time
 _STARTED = time.perf_counter()  # before the heavy imports, which the report's timing names
 
 import logging  # noqa: E402
+import os  # noqa: E402
 import shutil  # noqa: E402
 import signal  # noqa: E402
 import sys  # noqa: E402
@@ -181,4 +182,9 @@ class _Interrupts:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    if code == INTERRUPTED:  # a thread of a client or of Flower's may wait for another yet
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)

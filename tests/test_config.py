@@ -88,13 +88,13 @@ VIEW_OPTIONS = ("crop_min", "flip", "jitter")
 @pytest.mark.parametrize(
     ("data", "given", "want"),
     [
-        ("digits", {}, (0.8, 0.0, 0.25)),
+        ("digits", {}, (0.9, 0.0, 0.25)),
         ("cifar10", {}, (0.2, 0.5, 1.0)),
         ("synthetic", {}, (0.2, 0.5, 1.0)),
         ("digits", {"crop_min": 0.3}, (0.3, 0.0, 0.25)),
-        ("digits", {"flip": 0.5, "jitter": 0.0}, (0.8, 0.5, 0.0)),
+        ("digits", {"flip": 0.5, "jitter": 0.0}, (0.9, 0.5, 0.0)),
         ("cifar10", {"flip": 0.0}, (0.2, 0.0, 1.0)),
-        ("digits", {"crop_min": None}, (0.8, 0.0, 0.25)),
+        ("digits", {"crop_min": None}, (0.9, 0.0, 0.25)),
     ],
 )
 @pytest.mark.parametrize("method", ["moco", "mocov2"])

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from fedmia import threat
 from fedmia.errors import InputError
+from fedmia.signals import PixelCache, Signals
 from fedmia.ssl.augment import Augment, content_uniforms
 from fedmia.ssl.base import Encoder, SSLMethod, State
 from fedmia.ssl.moco import MomentumContrast
@@ -25,8 +26,6 @@ from fedmia.threat import (
     BlackBox,
     BudgetError,
     ClientView,
-    PixelCache,
-    Signals,
     Threat,
     WhiteBox,
     require,

@@ -23,8 +23,7 @@ class Combined(Attack):
     paper: ClassVar[str] = "Chen et al., Federated Contrastive Learning, Sec. IV-B3, Eq. 7"
     needs: ClassVar[Threat] = Threat("white_box", "outsider")
 
-    views: int = option(16, "augmented views an image for similarity and confidence", ge=2)
-    pairs: int = option(8, "pairs of views an image over which the loss is averaged", ge=1)
+    views: int = option(24, "augmented views an image; the loss pairs their halves", ge=2)
     negatives: str = option(
         "held",
         "negatives of the loss: keys of all images that the attacker holds, or its queue",
@@ -43,10 +42,10 @@ class Combined(Attack):
         return decide(self._model, self.features(view, images)[1])
 
     def features(self, view: WhiteBox, images: Tensor) -> tuple[tuple[str, str, str], Scores]:
-        """(N, 3): mean cosine of the views, mean loss, mean highest confidence."""
-        embedded = view.embed_views(images, self.views).double()
+        """(N, 3): mean cosine of the views, mean loss of their pairs, mean highest confidence."""
+        rows, losses = view.views_and_losses(images, self.views, self.negatives)
+        embedded = rows.double()
         similarity = pairwise_cosines(embedded).mean(axis=1)
         confidence = torch.softmax(embedded, dim=2).amax(dim=2).mean(dim=1).numpy()
-        loss = view.losses(images, self.pairs, self.negatives).double().numpy()
-        table = np.stack([similarity, loss, confidence], axis=1)
+        table = np.stack([similarity, losses.double().numpy(), confidence], axis=1)
         return ("cosine similarity", "contrastive loss", "highest confidence"), table

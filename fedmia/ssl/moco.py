@@ -94,7 +94,8 @@ class MomentumContrast(SSLMethod):
 
     @torch.no_grad()
     def fill_bank(self, pixels: Tensor) -> None:
-        self.queue = F.normalize(self.encoder(pixels), dim=1)
+        keys = [self.encoder(part) for part in pixels.split(1024)]
+        self.queue = F.normalize(torch.cat(keys), dim=1)
         self.pointer = 0
 
     def begin_first_round(self) -> None:

@@ -163,12 +163,12 @@ def test_combined__equation_7_features_by_hand(
     held: Tensor,
     negatives: str,
 ) -> None:
-    attack = Combined(views=3, pairs=2, negatives=negatives)
+    attack = Combined(views=4, negatives=negatives)
     names, table = attack.features(view, images)
     assert names == ("cosine similarity", "contrastive loss", "highest confidence")
     bank = len(held) if negatives == "held" else 0
-    assert view.queries == len(images) * (3 + 2 * 2) + bank
-    vectors = naive_views(method, view, images, 3)
+    assert view.queries == len(images) * 4 + bank
+    vectors = naive_views(method, view, images, 4)
     observer = copy.deepcopy(method)
     if negatives == "held":
         observer.fill_bank(held.float() / 255)

@@ -1,0 +1,79 @@
+"""Work that attacks share: signals computed once on a model, views drawn once for all models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import Lock
+
+import torch
+from torch import Tensor
+
+from fedmia.data.images import digests
+
+
+@dataclass
+class Signals:
+    """Rows already computed on one model, by image: work shared by attacks, never their counts."""
+
+    rows: dict[tuple[object, ...], dict[bytes, Tensor]] = field(default_factory=dict)
+
+    def get(
+        self, key: tuple[object, ...], images: Tensor, compute: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """(N, ...) signal of uint8 `images`, computing only the rows not yet known."""
+        known = self.rows.setdefault(key, {})
+        names = digests(images.numpy())
+        missing = [i for i, name in enumerate(names) if name not in known]
+        if missing:
+            fresh = compute(images[missing])
+            known.update((names[i], fresh[j]) for j, i in enumerate(missing))
+        return torch.stack([known[name] for name in names])
+
+
+@dataclass
+class PixelCache:
+    """Augmented views already drawn, by image: they depend on no model, so all views share them.
+
+    Safe to share between threads.
+
+    Attributes:
+        limit: most bytes kept; what does not fit is drawn again.
+        held: bytes kept.
+    """
+
+    limit: int = 1 << 28
+    held: int = 0
+    rows: dict[tuple[object, ...], dict[bytes, Tensor]] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock, repr=False)
+
+    def get(
+        self,
+        key: tuple[object, ...],
+        images: Tensor,
+        views: int,
+        draw: Callable[[Tensor], Tensor],
+    ) -> Tensor:
+        """(views, N, C, H, W); view j does not depend on how many are asked for."""
+        kept = self.rows.setdefault(key, {})
+        names = digests(images.numpy())
+        rows = {n: kept[n][:views] for n in names if n in kept}  # another thread may replace them
+        short = [i for i, n in enumerate(names) if n not in rows or len(rows[n]) < views]
+        if not short:
+            return torch.stack([rows[n] for n in names], dim=1)
+        fresh = draw(images[short])
+        drawn = {names[i]: fresh[:, j] for j, i in enumerate(short)}
+        with self._lock:
+            self._keep(kept, drawn)
+        if len(short) == len(names):
+            return fresh
+        return torch.stack([drawn[n] if n in drawn else rows[n] for n in names], dim=1)
+
+    def _keep(self, kept: dict[bytes, Tensor], drawn: dict[bytes, Tensor]) -> None:
+        """Put drawn rows in the place of none or of fewer views, until the limit is reached."""
+        for name, row in drawn.items():
+            old = kept.get(name)
+            size = row.nbytes - (0 if old is None else old.nbytes)
+            if size > 0 and self.held + size <= self.limit:
+                self.held += size
+                kept[name] = row.clone()
