@@ -59,6 +59,7 @@ class Federation:
     stop: Event
     display: Display = field(default_factory=lambda: Display(0, True))
     rounds: list[RoundInfo] = field(default_factory=list)
+    _unsaved: Snapshot | None = field(default=None, init=False, repr=False)
 
     @property
     def clean(self) -> int:
@@ -84,7 +85,8 @@ class Federation:
         try:
             self._main(grid)
         except Interrupted:
-            return
+            if self._unsaved is not None:
+                self.snapshots.save("main", self._unsaved)
 
     def _main(self, grid: Grid) -> None:
         first = self.site.method(-1, None).shared_state()
@@ -159,9 +161,7 @@ class Federation:
             sent = [u.state for u in updates if u.client == self.holder]
             if sent:
                 self.snapshots.save_sent(course.branch, round, sent[0])
-        attacked = course.craft or (course.branch == "main" and round in self.evaluated())
-        if attacked or round == self.clean:
-            self.keep(course.branch, round, state, self.holder)
+        self._finish(course.branch, round, state, self.holder, attacked=course.craft)
         self._note(course.branch, round, course.craft, loss, state)
 
     def _note(
@@ -176,8 +176,23 @@ class Federation:
             self.rounds.append(RoundInfo(round, phase, attacked, loss, knn))
         self.display.round(branch, loss, knn)
 
+    def _finish(
+        self, branch: str, round: int, state: State, holder: int | None, *, attacked: bool
+    ) -> None:
+        """Keep the round where it is to be scored; hold the last of `main` for an interruption."""
+        wanted = attacked or (branch == "main" and round in self.evaluated())
+        if wanted or round == self.clean:
+            self.keep(branch, round, state, holder)
+            self._unsaved = None
+        elif branch == "main":
+            self._unsaved = self._snapshot(branch, round, state, holder)
+
     def keep(self, branch: str, round: int, state: State, holder: int | None) -> None:
-        """Snapshot with the holder's bank; its key encoder stays with the client."""
+        """Write a snapshot."""
+        self.snapshots.save(branch, self._snapshot(branch, round, state, holder))
+
+    def _snapshot(self, branch: str, round: int, state: State, holder: int | None) -> Snapshot:
+        """The weights with the holder's bank; its key encoder stays with the client."""
         kept = self.store.load(branch, holder) if holder is not None else None
         tensors = kept.tensors if kept else {}
         bank = {
@@ -185,7 +200,7 @@ class Federation:
             for n, t in tensors.items()
             if n.startswith("local.") and not n.startswith("local.key.")
         }
-        self.snapshots.save(branch, Snapshot(round, state, bank))
+        return Snapshot(round, state, bank)
 
     def _server_training(self, branch: str, state: State, indices: np.ndarray) -> State:
         """Pre-training by the server itself, in `rounds` rounds of local epochs on `indices`."""
@@ -214,7 +229,6 @@ class Federation:
             if self.stop.is_set():
                 raise Interrupted
             state = method.shared_state()
-            if branch == "main" and round in self.evaluated() or round == self.clean:
-                self.keep(branch, round, state, None)
+            self._finish(branch, round, state, None, attacked=False)
             self._note(branch, round, False, metrics["loss"], state)
         return state
