@@ -95,6 +95,9 @@ def score(
         last = federation.snapshots.load("main", federation.snapshots.rounds("main")[-1]).state
         utility = probes.both(last)
         untrained = probes.both(federation.snapshots.load("main", 0).state)
+    notes = list(prepared.notes)
+    if (active := evaluation.active()) and not federation.snapshots.sent("main"):
+        notes.append(f"{active} was not scored: its client finished no attacked round.")
     environment = describe()
     owner = dict(zip(split.members.tolist(), split.owner.tolist(), strict=True))
     classes = int(labels.max()) + 1
@@ -110,7 +113,7 @@ def score(
         clients=client_rows(federation, labels, classes),
         pretrain=experiment.pretrain.mode,
         interrupted=done if federation.stop.is_set() else None,
-        notes=prepared.notes,
+        notes=notes,
         split={"data": prepared.data.name, "classes": classes, **split.counts()},
         config=to_dict(experiment),
         versions=environment["versions"] | {"commit": environment["commit"]},

@@ -1,0 +1,64 @@
+"""Small federations of digits, run without a report, and ways to compare what they leave."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import torch
+
+from clients.base import Site
+from fedmia.cli import parse
+from fedmia.federation import Federation
+from fedmia.run import Prepared, federate, make_site, prepare
+from fedmia.snapshot import MemoryStore, SnapshotStore
+from fedmia.ssl.base import State
+from fedmia.stopwatch import Stopwatch
+
+TINY = (
+    "--clients 4 --rounds 2 --pretrain-rounds 2 --train.local_epochs 1 --model.width 4 "
+    "--split.members 36 --split.nonmembers 60 --split.known 8 --split.test 20 --device cpu "
+)
+
+
+def prepared(flags: str) -> Prepared:
+    """A tiny experiment with `flags` after the tiny ones, its data dealt."""
+    words = shlex.split(TINY)
+    for flag in shlex.split(flags)[::2]:  # a flag given again replaces the tiny one
+        if flag in words:
+            at = words.index(flag)
+            del words[at : at + 2]
+    experiment = parse([*words, *shlex.split(flags)]).experiment
+    assert experiment is not None
+    return prepare(experiment)
+
+
+def federated(setup: Prepared, folder: Path, **site: Any) -> Federation:
+    """The rounds of every branch on the inline backend; `site` replaces fields of the clients'."""
+    folder.mkdir()
+    built: Site = replace(make_site(setup, folder, Event()), **site)
+    experiment = setup.experiment
+    federation = Federation(
+        experiment=experiment, site=built, split=setup.split, store=MemoryStore(),
+        snapshots=SnapshotStore(folder / "snapshots"),
+        holder=experiment.malicious_clients[0] if experiment.malicious_clients else None,
+        active=setup.active is not None, probe=lambda state: None,
+        watch=Stopwatch(time.perf_counter()), stop=Event(),
+    )  # fmt: skip
+    federate(federation)
+    return federation
+
+
+def weights(federation: Federation, branch: str = "main") -> dict[int, State]:
+    """Global weights of `branch` by round, as they were kept."""
+    kept = federation.snapshots
+    return {r: kept.load(branch, r).state for r in kept.rounds(branch)}
+
+
+def same(one: State, other: State) -> bool:
+    """Whether two states hold the same names and bits."""
+    return set(one) == set(other) and all(torch.equal(one[n], other[n]) for n in one)

@@ -1,0 +1,84 @@
+"""Who runs beside whom, and in which order replies come, changes no bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from flwr.app import Message
+
+from fedmia.backends import InlineGrid
+from fedmia.federation import Federation
+
+from .conftest import federated, prepared, same, weights
+
+FLAGS = "--attacker active --attacks ascent --strategy fedavg --strategy.weighting examples"
+
+
+def equal(one: Federation, other: Federation) -> bool:
+    """The same weights, uploads and client states in every branch."""
+    for branch in ("main", "zero", "placebo"):
+        a, b = weights(one, branch), weights(other, branch)
+        if list(a) != list(b) or not all(same(a[r], b[r]) for r in a):
+            return False
+        for client in range(4):
+            kept = [f.store.load(branch, client) for f in (one, other)]
+            assert kept[0] is not None and kept[1] is not None
+            if not same(kept[0].tensors, kept[1].tensors) or kept[0].memory != kept[1].memory:
+                return False
+    sent = [f.snapshots.sent("main") for f in (one, other)]
+    return all(same(sent[0][r], sent[1][r]) for r in sent[0])
+
+
+def test_pool__one_thread_and_four_give_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = []
+    for cores in (1, 4):
+        monkeypatch.setattr("fedmia.backends.os.cpu_count", lambda n=cores: n)
+        runs.append(federated(prepared(FLAGS), tmp_path / str(cores)))
+    assert equal(*runs)
+    assert [r.loss for r in runs[0].rounds] == [r.loss for r in runs[1].rounds]
+
+
+def test_replies__their_order_does_not_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = federated(prepared(FLAGS), tmp_path / "usual")
+    plain = InlineGrid.send_and_receive
+
+    def turned(
+        self: InlineGrid, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        held = list(messages)
+        return list(plain(self, held[1::2] + held[::2], timeout=timeout))[::-1]
+
+    monkeypatch.setattr(InlineGrid, "send_and_receive", turned)
+    assert equal(usual, federated(prepared(FLAGS), tmp_path / "turned"))
+
+
+def test_seed__another_gives_other_weights(tmp_path: Path) -> None:
+    one = federated(prepared("--attacks none"), tmp_path / "one")
+    other = federated(prepared("--attacks none --seed 1"), tmp_path / "other")
+    assert not same(weights(one)[0], weights(other)[0])
+    assert not same(weights(one)[4], weights(other)[4])
+
+
+def test_participation__half_the_clients_train_by_a_seeded_draw(tmp_path: Path) -> None:
+    flags = "--federation.participation 0.5 --attacks none --rounds 4 "
+    run = federated(prepared(flags), tmp_path / "run")
+    again = federated(prepared(flags), tmp_path / "again")
+    assert all(same(weights(run)[r], weights(again)[r]) for r in range(7))
+    everybody = federated(prepared("--attacks none --rounds 4"), tmp_path / "all")
+    assert not same(weights(run)[1], weights(everybody)[1])
+
+
+def test_participation__an_attacker_that_misses_rounds_still_runs(tmp_path: Path) -> None:
+    run = federated(
+        prepared("--federation.participation 0.5 --attacker active --attacks ascent --rounds 5"),
+        tmp_path / "run",
+    )
+    sent = run.snapshots.sent("main")
+    assert 0 < len(sent) < 5  # of this seed: it was left out of some, not of all
+    assert list(sent) == list(run.snapshots.sent("zero"))

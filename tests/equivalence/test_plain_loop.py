@@ -1,0 +1,91 @@
+"""A federation of one client is MoCo trained alone: the same bits after every round."""
+
+from __future__ import annotations
+
+import copy
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from fedmia import registry
+from fedmia.nets.smallnet import SmallNet
+from fedmia.seeding import rng, torch_rng
+from fedmia.ssl.base import Recipe, State
+from fedmia.ssl.moco import MoCo, MomentumContrast
+
+from .conftest import federated, prepared, same, weights
+
+EPOCHS, BATCH, LR, MU, DECAY, ROUNDS, SEED = 2, 8, 0.06, 0.9, 5e-4, 3, 5
+
+
+def first(spec: MoCo, who: int, images: int) -> MomentumContrast:
+    """What `who` (-1: the server) starts with, drawn from its stream."""
+    recipe = Recipe((0.305,), (0.376,), images)
+    return spec.build(
+        SmallNet(width=4).build(1, 8), recipe, torch_rng(SEED, "client-method", who)
+    )  # fmt: skip
+
+
+def plain_moco(images: np.ndarray, spec: MoCo, keep: bool) -> list[State]:
+    """MoCo on `images`, nothing federated: the encoder's weights at the start and every round."""
+    net = first(spec, -1, len(images)).encoder  # only the first weights and the first queue
+    key, queue, at = copy.deepcopy(net), first(spec, 0, len(images)).queue, 0
+    sgd = torch.optim.SGD(net.parameters(), lr=LR, momentum=MU, weight_decay=DECAY)
+    step, steps = 0, ROUNDS * EPOCHS * math.ceil(len(images) / BATCH)
+    states = [copy.deepcopy(net.state_dict())]
+    for round in range(1, ROUNDS + 1):
+        draw = rng(SEED, "train", round, 0)
+        if not keep and round > 1:  # a client that keeps nothing starts each round afresh
+            key, queue, at = copy.deepcopy(net), first(spec, 0, len(images)).queue, 0
+            sgd = torch.optim.SGD(net.parameters(), lr=LR, momentum=MU, weight_decay=DECAY)
+        for _ in range(EPOCHS):
+            pixels = torch.from_numpy(images[draw.permutation(len(images))]).float() / 255
+            u = torch.from_numpy(draw.random((2, len(pixels), spec.augment.draws), np.float32))
+            v1, v2 = (spec.augment(pixels, u[i]).split(BATCH) for i in (0, 1))
+            for a, b in zip(v1, v2, strict=True):
+                pairs = [(a, b), (b, a)] if spec.symmetric else [(a, b)]
+                with torch.no_grad():
+                    keys = [F.normalize(key(y), dim=1) for _, y in pairs]
+                loss = torch.zeros(len(a))
+                for (x, _), k in zip(pairs, keys, strict=True):
+                    q = F.normalize(net(x), dim=1)
+                    scores = torch.cat([(q * k).sum(1, keepdim=True), q @ queue.T.clone()], 1)
+                    scores = scores / spec.temperature
+                    loss = loss + (scores.logsumexp(1) - scores[:, 0]) / len(pairs)
+                sgd.param_groups[0]["lr"] = LR * (1 + math.cos(math.pi * step / steps)) / 2
+                sgd.zero_grad()
+                loss.mean().backward()
+                sgd.step()
+                step += 1
+                with torch.no_grad():
+                    for slow, fast in zip(key.parameters(), net.parameters(), strict=True):
+                        slow.lerp_(fast, 1 - spec.momentum)
+                    for k in keys:
+                        queue[(torch.arange(len(k)) + at) % len(queue)] = k
+                        at = (at + len(k)) % len(queue)
+        states.append(copy.deepcopy(net.state_dict()))
+    return states
+
+
+@pytest.mark.parametrize("keep", [True, False], ids=["keep", "reset"])
+@pytest.mark.parametrize("symmetric", [False, True], ids=["one-way", "symmetric"])
+def test_one_client__is_a_plain_moco_loop(tmp_path: Path, keep: bool, symmetric: bool) -> None:
+    """27 images: the last batch of an epoch is short, and no batch fills the queue of 13."""
+    kept = "keep" if keep else "reset"
+    setup = prepared(
+        f"--clients 1 --pretrain none --pretrain-rounds 0 --rounds {ROUNDS} --seed {SEED} "
+        f"--train.local_epochs {EPOCHS} --split.members 27 --federation.snapshots {ROUNDS} "
+        f"--ssl.symmetric {str(symmetric).lower()} --ssl.key {kept} --ssl.queue_policy {kept} "
+        f"--train.optimizer_state {kept} --ssl.dim 16"
+    )
+    found = weights(federated(setup, tmp_path / "run"))
+    assert sorted(found) == list(range(ROUNDS + 1))
+    spec = registry.build("ssl", "moco", dict(setup.experiment.ssl.options))
+    expected = plain_moco(setup.data.images[setup.split.parts[0]], spec, keep)
+    for round, state in enumerate(expected):
+        assert same(found[round], state), f"round {round} differs"
+    assert not same(found[ROUNDS - 1], found[ROUNDS])  # it trains at all

@@ -1,0 +1,108 @@
+"""Same seed, same report: run again, from its own config.yaml, beside others, and on Ray."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedmia.report.figures import draw
+from fedmia.simulate import main
+from fedmia.snapshot import SnapshotStore
+
+from .conftest import TINY, same
+
+Capture = pytest.CaptureFixture[str]
+CHEAP = "--federation.snapshots 1 --attack.similarity.views 4 "
+ACTIVE = TINY + "--attacker active " + CHEAP
+
+
+def reported(flags: str, capsys: Capture) -> dict[str, Any]:
+    """The report of a run that `--json` prints."""
+    assert main([*shlex.split(flags), "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def without(report: dict[str, Any], *keys: str) -> str:
+    """`report` as text, without `keys`."""
+    return json.dumps({k: v for k, v in report.items() if k not in keys}, indent=1)
+
+
+@pytest.fixture(scope="module")
+def first() -> dict[str, Any]:
+    """A run with every attack."""
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
+        assert main([*shlex.split(ACTIVE), "--json"]) == 0
+    found: dict[str, Any] = json.loads(text.getvalue())
+    return found
+
+
+def test_same_seed__same_report_but_for_timing(first: dict[str, Any], capsys: Capture) -> None:
+    assert without(first, "timing") == without(reported(ACTIVE, capsys), "timing")
+    assert len(first["attacks"]) >= 5
+
+
+def test_another_seed__another_report(first: dict[str, Any], capsys: Capture) -> None:
+    flags = TINY + "--attacks similarity --attack.similarity.views 4 --attacker active --seed 1"
+    other = reported(flags, capsys)
+    mine = next(a for a in first["attacks"] if a["name"] == "similarity")
+    assert other["attacks"][0] != mine and other["rounds"] != first["rounds"]
+
+
+def test_config__a_runs_own_file_repeats_its_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where flags, a plugin's options and a list made the first run."""
+    monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})  # slow, tested elsewhere
+    flags = (
+        TINY + "--attacker passive --attacks similarity,internal --attack.similarity.views 4 "
+        "--attack.internal.layers layer1,encoder --partition dirichlet --partition.alpha 0.5 "
+        "--ssl.symmetric true --strategy fedavgm --seed 3 --train.lr 1e-2 --federation.snapshots 2"
+    )
+    assert main([*shlex.split(flags), "--quiet", "--out", str(tmp_path / "one")]) == 0
+    config = tmp_path / "one" / "config.yaml"
+    assert main(["--config", str(config), "--quiet", "--out", str(tmp_path / "two")]) == 0
+    folders = [tmp_path / "one", tmp_path / "two"]
+    one, two = (json.loads((f / "report.json").read_text()) for f in folders)
+    assert without(one, "timing") == without(two, "timing")
+    assert len({(f / "scores.csv").read_text() for f in folders}) == 1
+    stores = [SnapshotStore(f / "snapshots") for f in folders]
+    rounds = stores[0].rounds("main")
+    assert rounds == stores[1].rounds("main") and rounds[-1] == 4
+    assert len(rounds) == 3
+    assert all(same(*(s.load("main", r).state for s in stores)) for r in rounds)
+    assert str(tmp_path) not in config.read_text()  # `out` is not part of the config
+
+
+def test_scoring__one_thread_and_four_give_the_same_report(
+    first: dict[str, Any], capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cores = 1 if (os.cpu_count() or 1) > 1 else 4
+    monkeypatch.setattr("fedmia.scoring.os.cpu_count", lambda: cores)
+    assert without(first, "timing") == without(reported(ACTIVE, capsys), "timing")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "more",
+    [
+        "",
+        "--strategy fedema --federation.participation 0.5",
+        "--defense dpsgd --ssl.symmetric true",
+    ],
+)
+def test_ray__same_report_as_inline_but_for_timing_and_config(more: str, capsys: Capture) -> None:
+    inline = reported(ACTIVE + more, capsys)
+    ray = reported(ACTIVE + more + " --backend ray", capsys)
+    assert inline["config"]["backend"] == "inline" and ray["config"]["backend"] == "ray"
+    assert without(inline, "timing", "config") == without(ray, "timing", "config")
+    configs = [{k: v for k, v in r["config"].items() if k != "backend"} for r in (inline, ray)]
+    assert configs[0] == configs[1]

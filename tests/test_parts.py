@@ -1,0 +1,156 @@
+"""The parts of a run at work together: roles, pre-training, strategies, defences, failures."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clients.base import Desk
+from clients.honest import Honest
+from fedmia import registry
+from fedmia.simulate import main
+
+Report = dict[str, Any]
+Capture = pytest.CaptureFixture[str]
+TINY = (
+    "--clients 4 --rounds 2 --train.local_epochs 1 --model.width 4 --split.members 32 "
+    "--split.nonmembers 60 --split.known 8 --split.test 20 --device cpu "
+)
+FRESH = TINY + "--pretrain none "
+CHEAP = "--attack.similarity.views 4 "
+SIMILARITY = "--attacks similarity --federation.snapshots 1 " + CHEAP
+
+
+def reported(flags: str, capsys: Capture) -> Report:
+    """The report that `--json` prints."""
+    assert main([*shlex.split(flags), "--json"]) == 0
+    found: Report = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_attacker_none__the_outsiders_attacks_run(capsys: Capture) -> None:
+    one = FRESH.replace("--clients 4", "--clients 1")
+    found = reported(f"{one}--attacks similarity,internal {CHEAP}", capsys)
+    assert [a["threat"]["vantage"] for a in found["attacks"]] == ["outsider"] * 2
+    assert not any(a["under_attack"] for a in found["attacks"])
+    assert found["paired"] == [] and set(found["controls"]) == {"untrained", "pixels"}
+    assert [c["role"] for c in found["clients"]] == ["honest"]
+
+
+def test_attacker_none__ascent_is_not_among_all(capsys: Capture) -> None:
+    found = reported(FRESH + "--federation.snapshots 1", capsys)
+    assert "ascent" not in {a["name"] for a in found["attacks"]}
+    assert {"similarity", "combined"} <= {a["name"] for a in found["attacks"]}
+
+
+@pytest.mark.parametrize("trains", ["true", "false"])
+def test_attacker_passive__two_of_them(trains: str, capsys: Capture) -> None:
+    found = reported(
+        f"{FRESH}{SIMILARITY} --attacker passive --malicious 2 --attacker-trains {trains}", capsys
+    )
+    assert [c["role"] for c in found["clients"]] == ["honest"] * 2 + ["passive"] * 2
+    assert [c["auc"] is None for c in found["clients"]] == [False] * 2 + [True] * 2
+    assert found["attacks"][0]["n_members"] == 32 - 8
+    assert not found["attacks"][0]["under_attack"]
+
+
+@pytest.mark.parametrize(("seed", "scored"), [(0, False), (2, True)])
+def test_attacker_active__says_so_if_it_took_part_in_no_attacked_round(
+    seed: int, scored: bool, capsys: Capture
+) -> None:
+    """One round, one client of four in it; of these two seeds the second draws the attacker."""
+    found = reported(
+        f"{FRESH.replace('--rounds 2', '--rounds 1')}--attacker active --attacks ascent "
+        f"--federation.participation 0.25 --federation.snapshots 1 --seed {seed}",
+        capsys,
+    )
+    assert [a["name"] for a in found["attacks"]] == ["ascent"] * scored
+    note = "ascent was not scored: its client finished no attacked round."
+    assert (note in found["notes"]) is not scored
+
+
+@pytest.mark.parametrize("mode", ["none", "federated", "pooled", "public"])
+def test_pretrain__every_mode_runs_its_rounds(mode: str, capsys: Capture) -> None:
+    rounds = "" if mode == "none" else "--pretrain-rounds 2"
+    public = "--split.public 16" if mode == "public" else ""
+    found = reported(f"{TINY}{SIMILARITY} --pretrain {mode} {rounds} {public}", capsys)
+    phases = [r["phase"] for r in found["rounds"]]
+    assert phases == ["pretrain"] * (0 if mode == "none" else 2) + ["federated"] * 2
+    assert ("pre-training was pooled" in found["verdict"]) is (mode == "pooled")
+    assert all(r["loss"] > 0 for r in found["rounds"])
+
+
+def test_pretrain__only_public_images_and_no_others_make_the_public_model(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No client trains in its rounds."""
+    seen: list[int] = []
+    plain = Desk.train
+
+    def counted(desk: Desk) -> Any:
+        seen.append(desk.task.round)
+        return plain(desk)
+
+    monkeypatch.setattr(Desk, "train", counted)
+    reported(
+        f"{TINY}--attacks none --pretrain public --pretrain-rounds 2 --split.public 16", capsys
+    )
+    assert set(seen) == {3, 4}
+
+
+@pytest.mark.parametrize("name", registry.names("strategy"))
+def test_strategy__runs(name: str, capsys: Capture) -> None:
+    found = reported(f"{FRESH}--attacks none --strategy {name}", capsys)
+    assert found["config"]["strategy"]["name"] == name and len(found["rounds"]) == 2
+    assert found["attacks"] == [] and "no attack was scored" in found["verdict"]
+
+
+STANDINGS = {
+    "dpsgd": ("--defense.epsilon 50", "heuristic"),
+    "logistic": ("--defense.epsilon 50", "guaranteed"),
+    "laplace": ("--defense.scale 0.01", "guaranteed"),
+    "gaussian": ("--defense.scale 0.01", "guaranteed"),
+}
+
+
+@pytest.mark.parametrize("name", registry.names("defense"))
+def test_defense__its_epsilon_stands_with_the_defended_clients(name: str, capsys: Capture) -> None:
+    more, standing = STANDINGS.get(name, ("", None))
+    found = reported(
+        f"{FRESH}--attacks none --defense {name} {more} --defended-clients 0-1", capsys
+    )
+    rows = [c["defence"] for c in found["clients"]]
+    assert rows[2:] == [None, None] and [r["name"] for r in rows[:2]] == [name] * 2
+    epsilon = rows[0]["epsilon"]
+    assert standing is None or epsilon["standing"] == standing
+    assert epsilon["rounds"] == 2 and epsilon["value"] > 0
+    if "epsilon" in more:
+        assert epsilon["value"] <= 50 * 1.01
+
+
+def test_client_that_raises__one_line_names_it_and_exit_code_1(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = Honest.work
+
+    def work(role: Honest, desk: Desk) -> Any:
+        if desk.task.client == 2 and desk.task.round == 2:
+            raise RuntimeError("out of memory\non device 3")
+        return plain(role, desk)
+
+    monkeypatch.setattr(Honest, "work", work)
+    assert main(shlex.split(f"{FRESH}--attacks none --out {tmp_path / 'RUN'}")) == 1
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and "Traceback" not in err
+    assert "round 2: client 2 failed" in err and "out of memory on device 3" in err
+    assert not (tmp_path / "RUN" / "report.json").exists()
+
+
+def test_training_that_diverges__names_the_client_and_what_helps(capsys: Capture) -> None:
+    assert main(shlex.split(f"{FRESH}--attacks none --train.lr 1e30")) == 1
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and "client 0 sent" in err and "--train.lr" in err

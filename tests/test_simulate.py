@@ -1,0 +1,260 @@
+"""`python -m fedmia.simulate` as its users call it: files, schema, roles, defences, failures."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedmia.cli import parse
+from fedmia.report.figures import draw
+from fedmia.run import prepare
+from fedmia.simulate import main
+
+Report = dict[str, Any]
+Capture = pytest.CaptureFixture[str]
+TINY = (
+    "--clients 4 --rounds 2 --train.local_epochs 1 --model.width 4 --split.members 32 "
+    "--split.nonmembers 60 --split.known 8 --split.test 20 --device cpu "
+)
+PRETRAINED = TINY + "--pretrain-rounds 2 "
+FRESH = TINY + "--pretrain none "
+CHEAP = "--attack.similarity.views 4 "
+SIMILARITY = "--attacks similarity --federation.snapshots 1 " + CHEAP
+ACTIVE = (
+    PRETRAINED + "--attacker active --defense logistic --defended-clients 0-1 "
+    "--federation.snapshots 1"
+)
+
+
+def run(flags: str) -> int:
+    return main(shlex.split(flags))
+
+
+def reported(flags: str, capsys: Capture) -> Report:
+    """The report that `--json` prints."""
+    assert run(flags + " --json") == 0
+    return strict(capsys.readouterr().out)
+
+
+def strict(text: str) -> Report:
+    """JSON without NaN or Infinity, which Python's reader lets through otherwise."""
+
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} in strict JSON")
+
+    found: Report = json.loads(text, parse_constant=refuse)
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run: an active attacker, clients 0 and 1 defended."""
+    out = tmp_path_factory.mktemp("runs") / "new" / "RUN"
+    assert run(f"{ACTIVE} --quiet --out {out}") == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def report(folder: Path) -> Report:
+    return strict((folder / "report.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs without pictures, which take a second and have tests of their own."""
+    monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
+
+
+# files
+
+
+def test_out__holds_every_file(folder: Path) -> None:
+    kept = {p.name for p in folder.iterdir()}
+    assert kept == {"config.yaml", "report.json", "report.html", "scores.csv", "figures",
+                    "snapshots"}  # fmt: skip
+    pictures = sorted(p.stem for p in (folder / "figures").iterdir())
+    assert {"roc", "rounds", "layers", "features", "ascent", "clients"} <= set(pictures)
+    assert all(p.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n" for p in folder.glob("figures/*.png"))
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert page.count("data:image/png;base64,") >= len(pictures)
+    assert [p.name for p in (folder / "snapshots").iterdir()] == ["main"]
+    rounds = sorted(p.stem for p in (folder / "snapshots" / "main").glob("*.safetensors"))
+    assert rounds == [f"round-{r:04d}" for r in (0, 2, 3, 4)]  # clean ones: first and last
+
+
+def test_scores_csv__a_row_an_image_that_was_scored(folder: Path, report: Report) -> None:
+    rows = list(csv.DictReader((folder / "scores.csv").open(encoding="utf-8")))
+    assert [r["truth"] for r in rows] == ["1"] * 24 + ["0"] * 52
+    assert {r["client"] for r in rows[:24]} == {"0", "1", "2"}  # never the attacker's, 3
+    assert {r["client"] for r in rows[24:]} == {""}
+    assert len({r["image"] for r in rows}) == 76
+    for attack in report["attacks"]:
+        assert all(math.isfinite(float(r[attack["name"]])) for r in rows)
+
+
+def test_scores_csv__neither_known_nor_the_attackers_images(folder: Path) -> None:
+    experiment = parse(["--config", str(folder / "config.yaml")]).experiment
+    assert experiment is not None
+    split = prepare(experiment).split
+    rows = list(csv.DictReader((folder / "scores.csv").open(encoding="utf-8")))
+    members = {int(r["image"]) for r in rows if r["truth"] == "1"}
+    others = {int(r["image"]) for r in rows if r["truth"] == "0"}
+    assert members == set(split.members) - set(split.known_members)
+    assert not others & {*split.members, *split.known_nonmembers, *split.test_fit}
+    assert not (members | others) & set(split.parts[3])
+    for row in rows[:24]:
+        assert int(row["image"]) in split.parts[int(row["client"])]
+
+
+def test_config__holds_seed_versions_hardware_and_commit_but_no_out(folder: Path) -> None:
+    text = (folder / "config.yaml").read_text(encoding="utf-8")
+    for key in ("seed: 0", "_run:", "  versions:", "  hardware:", "  commit:"):
+        assert f"\n{key}" in f"\n{text}"
+    assert "RUN" not in text and "\nout:" not in text
+
+
+# schema
+
+
+def test_report__attacks(report: Report) -> None:
+    names = [a["name"] for a in report["attacks"]]
+    assert sorted(names) == ["ascent", "ascent-static", "combined", "internal", "similarity"]
+    for row in report["attacks"] + report["controls"]["untrained"]:
+        assert set(row["threat"]) == {"access", "vantage"}
+        assert row["under_attack"] is (row["name"] == "ascent")
+        assert (row["n_members"], row["n_nonmembers"]) == (32 - 8, 60 - 8)  # scored images only
+        assert isinstance(row["queries"], int) and row["queries"] > 0
+        assert set(row["tpr_at_fpr"]) == {"0.001", "0.01", "0.1"} == set(row["tpr_at_fpr_ci"])
+        assert row["tpr_at_fpr"]["0.001"] is None  # 52 non-members cannot tell
+        assert 0 <= row["tpr_at_fpr"]["0.1"] <= 1
+        for name in ("auc", "accuracy", "precision", "recall"):
+            value, ci = row[name], row[f"{name}_ci"]
+            assert value is None and ci is None or 0 <= ci[0] <= value <= ci[1] <= 1, name
+        (low, high), (wide, far) = row["auc_ci"], row["auc_ci_simultaneous"]
+        assert wide < low < high < far
+
+
+def test_report__paired_and_controls(report: Report) -> None:
+    (pair,) = report["paired"]
+    assert (pair["attack"], pair["control"]) == ("ascent", "ascent-zero")
+    assert pair["ci"][0] <= pair["difference"] <= pair["ci"][1]
+    assert pair["statement"].startswith("ascent adds ")
+    controls, names = report["controls"], [a["name"] for a in report["attacks"]]
+    assert set(controls) == {"untrained", "placebo", "pixels"}
+    for name in ("untrained", "placebo"):
+        assert [a["name"] for a in controls[name]] == names
+    assert controls["pixels"]["auc_ci"][0] <= controls["pixels"]["auc"]
+    assert {b["unit"] for b in report["batches"]} == {"batch"}
+
+
+def test_report__utility_rounds_and_verdict(report: Report) -> None:
+    for probe in ("knn", "linear"):
+        low, high = report["utility"][f"{probe}_ci"]
+        assert low <= report["utility"][probe] <= high
+    assert report["utility"]["n"] == 10  # half of the 20 test images fit the probes
+    assert [r["round"] for r in report["rounds"]] == [1, 2, 3, 4]
+    assert [r["phase"] for r in report["rounds"]] == ["pretrain"] * 2 + ["federated"] * 2
+    assert [r["under_attack"] for r in report["rounds"]] == [False, False, True, True]
+    last = report["rounds"][-1]
+    assert last["loss"] > 0 and 0 <= last["knn"] <= 1
+    assert {"similarity", "internal"} <= set(last["leakage"]) and "layer1" in last["layers"]
+    assert report["verdict"].endswith(".") and "\n" not in report["verdict"]
+    assert report["interrupted"] is None
+    assert {"torch", "flwr", "python", "commit"} <= set(report["versions"])
+    assert report["hardware"]["cores"] >= 1
+
+
+def test_report__clients_roles_and_the_defence_of_the_defended(report: Report) -> None:
+    clients = report["clients"]
+    assert [c["id"] for c in clients] == [0, 1, 2, 3]
+    assert [c["role"] for c in clients] == ["honest"] * 3 + ["active"]
+    assert sum(c["size"] for c in clients[:3]) == 32
+    assert [c["defence"] is None for c in clients] == [False, False, True, True]
+    for client in clients[:3]:
+        assert client["auc_ci"][0] <= client["auc"] <= client["auc_ci"][1]
+        assert 0 <= client["null_auc"] <= 1
+    assert sum(c["n_members"] for c in clients[:3]) == 24
+    # The attacker's own images are never evaluated.
+    assert clients[3]["auc"] is None and clients[3]["null_auc"] is None
+    epsilon = clients[0]["defence"]["epsilon"]
+    assert clients[0]["defence"]["name"] == "logistic"
+    assert epsilon["value"] > 0 and epsilon["delta"] == 0 and epsilon["standing"] == "guaranteed"
+    assert epsilon["rounds"] == 4  # pre-training counts
+
+
+def test_report__timing_is_last_and_its_parts_sum_to_the_total(report: Report) -> None:
+    assert list(report)[-1] == "timing"
+    timing = dict(report["timing"])
+    total = timing.pop("total_s")
+    assert set(timing) == {"import", "data", "train", "attacks", "probes", "report", "overhead_s"}
+    assert all(v >= 0 for v in timing.values())
+    assert sum(timing.values()) == pytest.approx(total, abs=1e-5)
+    assert timing["train"] > 0 and timing["attacks"] > 0
+
+
+def test_report__no_path_and_no_backend_outside_config(folder: Path, report: Report) -> None:
+    rest = json.dumps({k: v for k, v in report.items() if k != "config"})
+    for word in (str(folder), folder.name, '"inline"', '"backend"', "/tmp"):
+        assert word not in rest
+    assert str(folder) not in json.dumps(report["config"])
+
+
+# what is printed
+
+
+@pytest.mark.usefixtures("plain")
+def test_terminal__table_verdict_and_where_the_report_is(tmp_path: Path, capsys: Capture) -> None:
+    assert run(f"{FRESH}{SIMILARITY} --out {tmp_path / 'RUN'}") == 0
+    out, err = capsys.readouterr()
+    assert err == ""  # no terminal, no progress bar
+    assert "similarity" in out and " verdict " in out and "report.html" in out
+
+
+@pytest.mark.usefixtures("plain")
+def test_quiet__prints_the_verdict_and_nothing_else(tmp_path: Path, capsys: Capture) -> None:
+    assert run(f"{FRESH}{SIMILARITY} --quiet --out {tmp_path / 'RUN'}") == 0
+    out, err = capsys.readouterr()
+    found = strict((tmp_path / "RUN" / "report.json").read_text())
+    assert (out, err) == (found["verdict"] + "\n", "")
+
+
+def test_json__prints_the_report_and_nothing_else(capsys: Capture) -> None:
+    found = reported(f"{FRESH}{SIMILARITY}", capsys)
+    assert capsys.readouterr() == ("", "")
+    assert found["attacks"][0]["name"] == "similarity"
+
+
+@pytest.mark.usefixtures("plain")
+def test_out__an_empty_folder_may_be_there_already(tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "RUN").mkdir()
+    assert run(f"{FRESH}--attacks none --quiet --out {tmp_path / 'RUN'}") == 0
+    assert (tmp_path / "RUN" / "report.json").is_file()
+
+
+@pytest.mark.usefixtures("plain")
+def test_seeds__a_folder_a_seed_and_a_summary(tmp_path: Path, capsys: Capture) -> None:
+    out = tmp_path / "RUN"
+    assert run(f"{FRESH}{SIMILARITY} --seed 4 --seeds 2 --json --out {out}") == 0
+    printed = strict(capsys.readouterr().out)
+    assert sorted(p.name for p in out.iterdir()) == ["seed-4", "seed-5", "summary.json"]
+    summary = strict((out / "summary.json").read_text())
+    assert printed["summary"] == summary and summary["models"] == 2
+    runs = [strict((out / f"seed-{s}" / "report.json").read_text()) for s in (4, 5)]
+    assert printed["runs"] == runs
+    assert [r["config"]["seed"] for r in runs] == [4, 5]
+    aucs = [r["attacks"][0]["auc"] for r in runs]
+    assert summary["attacks"][0]["auc_mean"] == pytest.approx(sum(aucs) / 2, abs=1e-6)
+    assert summary["attacks"][0]["auc_min"] == min(aucs)
+
+
+@pytest.mark.usefixtures("plain")
+def test_seeds__quiet_prints_one_sentence(capsys: Capture) -> None:
+    assert run(f"{FRESH}{SIMILARITY} --seeds 2 --quiet") == 0
+    out = capsys.readouterr().out
+    assert out.count("\n") == 1 and out.rstrip().endswith("of 2 models leak membership.")
