@@ -81,6 +81,10 @@ class Site:
         built: SSLMethod = spec.build(net.build(self.channels, self.size), recipe, generator)
         return built.to(self.device)
 
+    def leaves(self, name: str) -> bool:
+        """Whether the tensor leaves its client: local batch norm keeps its running statistics."""
+        return self.batch_norm == "average" or ".running_" not in name
+
     def stopped(self) -> bool:
         """Whether the run was interrupted."""
         return self.stop is not None and self.stop.is_set()
@@ -140,8 +144,7 @@ class Desk:
             self.defense.prepare(self._outlook(), self.memory)
         metrics = train(job, self.memory)
         trained = method.shared_state()
-        if self.site.batch_norm == "local":
-            trained = {n: t for n, t in trained.items() if ".running_" not in n}
+        trained = {n: t for n, t in trained.items() if self.site.leaves(n)}
         self._keep(method, optimizer, trained)
         return trained, metrics, method
 
@@ -275,6 +278,7 @@ def client_app(site: Site, store: StateStore) -> ClientApp:
         began = time.perf_counter()
         desk = Desk(site, store, task, received)
         state, metrics = load_role(site.roles[task.client]).work(desk)
+        state = {n: t for n, t in state.items() if site.leaves(n)}
         metrics = {**metrics, "began": began, "ended": time.perf_counter()}
         update = Update(task.client, task.round, state, len(desk.indices), metrics)
         return Message(_content(update), reply_to=message)

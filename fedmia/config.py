@@ -53,7 +53,7 @@ class Federation(Options):
         "running statistics of batch norm: averaged, or each client's own (local)",
         choices=("average", "local"),
     )
-    snapshots: int = option(8, "evenly spread rounds whose model is evaluated", ge=1)
+    snapshots: int = option(6, "evenly spread rounds whose model is evaluated", ge=1)
 
 
 @dataclass(frozen=True)

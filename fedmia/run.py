@@ -72,6 +72,13 @@ def prepare(experiment: Experiment) -> Prepared:
             f"{split.duplicates_removed} byte-equal duplicates were removed before the "
             "images were given roles."
         )
+    if experiment.model.options.get("norm") == "batch" and (
+        experiment.federation.batch_norm == "local"
+    ):
+        notes.append(
+            "Batch norm is local: the global model that is scored has the running "
+            "statistics of the first model, which no client ever used."
+        )
     if active and not experiment.pretrain.rounds:
         notes.append(
             "Without pre-training the last model before the first crafted update is the "

@@ -223,9 +223,7 @@ class WhiteBox(BlackBox):
         return self._paired(self._rows(images, 2 * pairs), negatives)
 
     @torch.no_grad()
-    def views_and_losses(
-        self, images: Tensor, views: int, negatives: str
-    ) -> tuple[Tensor, Tensor]:
+    def views_and_losses(self, images: Tensor, views: int, negatives: str) -> tuple[Tensor, Tensor]:
         """`embed_views` (N, views, P), and `losses` (N,) of the same views paired first half with
         second; N x views queries, and those of `holder(negatives)`."""
         self.charge(views * len(images) + self.bank_queries(negatives))
