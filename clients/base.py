@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedmia import registry
@@ -271,19 +271,28 @@ def client_app(site: Site, store: StateStore) -> ClientApp:
     @app.train()
     def train(message: Message, context: Context) -> Message:
         torch.set_num_threads(site.threads)
-        arrays = message.content.array_records["arrays"]
-        config = message.content.config_records["config"]
-        received = {n: t.to(site.device) for n, t in arrays.to_torch_state_dict().items()}
-        task = _task(int(context.node_config["partition-id"]), config)
-        began = time.perf_counter()
-        desk = Desk(site, store, task, received)
-        state, metrics = load_role(site.roles[task.client]).work(desk)
-        state = {n: t for n, t in state.items() if site.leaves(n)}
-        metrics = {**metrics, "began": began, "ended": time.perf_counter()}
-        update = Update(task.client, task.round, state, len(desk.indices), metrics)
+        try:
+            update = _work(site, store, message, int(context.node_config["partition-id"]))
+        except Exception as error:  # the strategy says whose it was; Ray would print pages of it
+            reason = f"{type(error).__name__}: {error}"
+            return Message(Error(code=0, reason=reason), reply_to=message)
         return Message(_content(update), reply_to=message)
 
     return app
+
+
+def _work(site: Site, store: StateStore, message: Message, client: int) -> Update:
+    """One client's round."""
+    arrays = message.content.array_records["arrays"]
+    config = message.content.config_records["config"]
+    received = {n: t.to(site.device) for n, t in arrays.to_torch_state_dict().items()}
+    task = _task(client, config)
+    began = time.perf_counter()
+    desk = Desk(site, store, task, received)
+    state, metrics = load_role(site.roles[client]).work(desk)
+    state = {n: t for n, t in state.items() if site.leaves(n)}
+    metrics = {**metrics, "began": began, "ended": time.perf_counter()}
+    return Update(client, task.round, state, len(desk.indices), metrics)
 
 
 def _task(client: int, config: ConfigRecord) -> Task:

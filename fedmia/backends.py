@@ -129,6 +129,7 @@ def run_ray(
     """
     os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
     os.environ.setdefault("RAY_DEDUP_LOGS", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or Ray prints a warning
     from flwr.serverapp import ServerApp
     from flwr.simulation import run_simulation
 

@@ -45,6 +45,7 @@ class Federation:
         probe: kNN accuracy of a global state.
         stop: set when the user interrupts.
         rounds: filled in: one row a finished round of `main`.
+        complete: every branch ran to its end.
     """
 
     experiment: Experiment
@@ -59,6 +60,7 @@ class Federation:
     stop: Event
     display: Display = field(default_factory=lambda: Display(0, True))
     rounds: list[RoundInfo] = field(default_factory=list)
+    complete: bool = False
     _unsaved: Snapshot | None = field(default=None, init=False, repr=False)
 
     @property
@@ -84,6 +86,7 @@ class Federation:
         """All branches; returns early, with what is finished, when interrupted."""
         try:
             self._main(grid)
+            self.complete = True
         except Interrupted:
             if self._unsaved is not None:
                 self.snapshots.save("main", self._unsaved)

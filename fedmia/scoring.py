@@ -112,7 +112,7 @@ def score(
         utility_untrained=untrained,
         clients=client_rows(federation, labels, classes),
         pretrain=experiment.pretrain.mode,
-        interrupted=done if federation.stop.is_set() else None,
+        interrupted=None if federation.complete else done,
         notes=notes,
         split={"data": prepared.data.name, "classes": classes, **split.counts()},
         config=to_dict(experiment),

@@ -119,10 +119,7 @@ BOOM = """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "backend",
-    ["inline", pytest.param("ray", marks=pytest.mark.xfail(strict=True, reason="Ray prints too"))],
-)
+@pytest.mark.parametrize("backend", ["inline", "ray"])
 def test_client_that_raises__exit_code_1_and_one_line(backend: str, tmp_path: Path) -> None:
     """A defence from outside the repository raises in client 2's own process or thread."""
     (tmp_path / "outside.py").write_text(textwrap.dedent(BOOM))

@@ -55,18 +55,22 @@ class Npz(Dataset):
 
 def _arrays(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
     try:
-        archive = np.load(path, allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise InputError(f"npz: {path} is not an archive of arrays (expected x and y)")
-        with archive:
-            for name in ("x", "y"):
-                if name not in archive:
-                    raise InputError(
-                        f"npz: {path} has no array '{name}' (it has: {', '.join(archive.files)})"
-                    )
-            return archive["x"], archive["y"]
+        with path.open("rb") as file:  # np.load leaves a broken archive's file open
+            return _members(np.load(file, allow_pickle=False), path)
     except InputError:
         raise
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         text = " ".join(str(error).split())
         raise InputError(f"npz: cannot read {path}: {text}") from None
+
+
+def _members(archive: Any, path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
+    if not isinstance(archive, np.lib.npyio.NpzFile):
+        raise InputError(f"npz: {path} is not an archive of arrays (expected x and y)")
+    with archive:
+        for name in ("x", "y"):
+            if name not in archive:
+                raise InputError(
+                    f"npz: {path} has no array '{name}' (it has: {', '.join(archive.files)})"
+                )
+        return archive["x"], archive["y"]
