@@ -14,6 +14,7 @@ import copy
 import itertools
 import json
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
@@ -26,6 +27,7 @@ from clients.base import client_app
 from fedmia.attacks.ascent import Ascent
 from fedmia.backends import run_inline
 from fedmia.cli import parse
+from fedmia.configfile import to_dict
 from fedmia.environment import describe
 from fedmia.evaluate import Evaluation
 from fedmia.federation import Federation
@@ -43,7 +45,7 @@ def main() -> None:
     """Run the search and write its table."""
     ask = argparse.ArgumentParser(description=__doc__)
     ask.add_argument("--seed", default="0")
-    ask.add_argument("--rounds", default="10")
+    ask.add_argument("--rounds", default="6")
     ask.add_argument("--out", type=Path)
     ask.add_argument("extra", nargs="*", help="flags of fedmia.simulate, after --")
     given = ask.parse_args()
@@ -51,14 +53,16 @@ def main() -> None:
     experiment = parse(flags).experiment
     assert experiment is not None
     with tempfile.TemporaryDirectory() as folder:
-        rows = search(experiment, Path(folder))
-    rows.sort(key=lambda r: -r["difference"])
-    for row in rows[:10]:
-        print(row)
-    if given.out:
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        found = {"flags": flags, **describe(), "rows": rows}
-        given.out.write_text(json.dumps(found, indent=1) + "\n")
+        head = {"flags": flags, **describe(), "config": to_dict(experiment)}
+        search(experiment, Path(folder), lambda rows: write(given.out, head, rows))
+
+
+def write(out: Path | None, head: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    """The table so far, the largest difference first; a search that is stopped keeps its rows."""
+    if out:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        ordered = sorted(rows, key=lambda r: -r["difference"])
+        out.write_text(json.dumps({**head, "rows": ordered}, indent=1) + "\n")
 
 
 def settings() -> list[dict[str, Any]]:
@@ -82,8 +86,10 @@ def settings() -> list[dict[str, Any]]:
     return [{**plain, **f} for f in found]
 
 
-def search(experiment: Any, folder: Path) -> list[dict[str, Any]]:
-    """One row a setting and reading."""
+def search(
+    experiment: Any, folder: Path, save: Callable[[list[dict[str, Any]]], None]
+) -> list[dict[str, Any]]:
+    """One row a setting and reading; `save` sees them after every setting."""
     prepared = prepare(experiment)
     site = make_site(prepared, folder, Event())
     torch.set_num_threads(site.threads)
@@ -131,6 +137,7 @@ def search(experiment: Any, folder: Path) -> list[dict[str, Any]]:
             best = max(rows[-len(READINGS) :], key=lambda r: r["difference"])
             print(f"{i + 1}/{len(settings())}", best, flush=True)
             snapshots.drop(name)
+            save(rows)
 
     run_inline(explore, client_app(site, store), len(site.roles), site.threads)
     return rows

@@ -39,6 +39,7 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size
 th, td { padding: .3rem .7rem .3rem 0; text-align: left; vertical-align: top;
   border-bottom: 1px solid var(--line); white-space: nowrap; }
 th { color: var(--dim); font-weight: 600; white-space: normal; } td.text { white-space: normal; }
+td:first-child:has(small) { min-width: 13rem; }
 td small, .dim { color: var(--dim); } tr.leaks td:first-child, tr.leaks .auc { font-weight: 700; }
 figure { margin: 1rem 0; } figcaption { color: var(--dim); font-size: .9rem; margin-top: .35rem; }
 img { max-width: 100%; height: auto; background: #fff; padding: .5rem; border-radius: .25rem;
