@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -263,8 +262,11 @@ class Evaluation:
             order = draw.permutation(len(values))[: len(values) // size * size]
             return values[order].reshape(-1, size).mean(axis=1)
 
-        changed = copy.copy(scored)
-        for side in ("scores_members", "scores_nonmembers", "known_members", "known_nonmembers"):
-            object.__setattr__(changed, side, means(np.asarray(getattr(scored, side))))
-        object.__setattr__(changed, "unit", "batch")
-        return changed
+        return replace(
+            scored,
+            unit="batch",
+            scores_members=means(scored.scores_members),
+            scores_nonmembers=means(scored.scores_nonmembers),
+            known_members=means(scored.known_members),
+            known_nonmembers=means(scored.known_nonmembers),
+        )
