@@ -31,21 +31,27 @@ class Backbone(nn.Module, ABC):
         """(B, D) from the last stage's (B, D, h, w): global average."""
         return last.mean(dim=(2, 3))
 
+    def trunk(self, x: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        """Every stage's output, and the pooled vector (B, D), from one forward pass."""
+        stages = self.stages(x)
+        return stages, self.pool(stages[self.layers[-1]])
+
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, H, W) -> (B, D)."""
-        return self.pool(self.stages(x)[self.layers[-1]])
+        return self.trunk(x)[1]
 
     def features(self, x: Tensor, layers: Iterable[str]) -> dict[str, Tensor]:
-        """Outputs of the named layers: a stage of `layers`, or `avgpool`.
+        """Outputs of the named layers: a stage of `layers` (the last is a map (B, D, h, w), the
+        parts of the image), or `avgpool`, the pooled vector whatever pools it.
 
         Raises:
             InputError: a layer that this backbone does not have.
         """
-        stages = self.stages(x)
+        stages, pooled = self.trunk(x)
         found = {}
         for name in layers:
             if name == "avgpool":
-                found[name] = self.pool(stages[self.layers[-1]])
+                found[name] = pooled
             elif name in stages:
                 found[name] = stages[name]
             else:

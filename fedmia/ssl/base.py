@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -105,25 +106,41 @@ class SSLMethod(nn.Module, ABC):
     def load_local(self, state: State) -> None:
         """Restore what `local_state` gave."""
 
+    def shared_modules(self) -> Mapping[str, nn.Module]:
+        """What the federation averages, by the prefix of its names: the encoder, without one.
+
+        A method with a predictor, prototypes or a decoder adds it, as `"predictor."`.
+        """
+        return {"": self.encoder}
+
     def trainable(self) -> list[nn.Parameter]:
         """Parameters that the optimizer steps and the federation averages."""
-        return list(self.encoder.parameters())
+        return [w for module in self.shared_modules().values() for w in module.parameters()]
 
     def shared_state(self) -> State:
         """Copies of the float tensors that the federation averages, by name."""
         return {
-            name: tensor.detach().clone()
-            for name, tensor in self.encoder.state_dict().items()
+            prefix + name: tensor.detach().clone()
+            for prefix, module in self.shared_modules().items()
+            for name, tensor in module.state_dict().items()
             if tensor.is_floating_point()
         }
 
     def load_shared(self, state: State) -> None:
-        """Load averaged tensors; names that `state` lacks (local batch norm) keep their value."""
-        missing, unexpected = self.encoder.load_state_dict(state, strict=False)
-        parameters = {name for name, _ in self.encoder.named_parameters()}
-        wrong = sorted(set(unexpected) | (set(missing) & parameters))
+        """Load averaged tensors; names that `state` lacks (local batch norm) keep their value.
+
+        Raises:
+            ValueError: a parameter that `state` lacks, or a tensor that belongs nowhere.
+        """
+        left, wrong = dict(state), []
+        modules = self.shared_modules()
+        for prefix in sorted(modules, key=len, reverse=True):  # the bare one takes what remains
+            own = {n.removeprefix(prefix): left.pop(n) for n in list(left) if n.startswith(prefix)}
+            missing, unexpected = modules[prefix].load_state_dict(own, strict=False)
+            parameters = {name for name, _ in modules[prefix].named_parameters()}
+            wrong += [prefix + name for name in (*unexpected, *(set(missing) & parameters))]
         if wrong:
-            raise ValueError(f"state does not fit the encoder: {', '.join(wrong[:5])}")
+            raise ValueError(f"state does not fit the method: {', '.join(sorted(wrong)[:5])}")
 
     def begin_first_round(self) -> None:
         """What happens between loading the first global weights and the first batch ever."""
@@ -150,6 +167,10 @@ class Recipe:
 
 class SSL(Options, ABC):
     """A self-supervised method's options. Subclasses are frozen dataclasses, one a file."""
+
+    # Whether one image's loss depends on the other images of its batch: then no gradient belongs
+    # to one image alone, and DP-SGD cannot bound it.
+    coupled: ClassVar[bool] = False
 
     @property
     @abstractmethod
