@@ -1,0 +1,50 @@
+"""Projection and prediction heads: linear layers with ReLU between them."""
+
+from __future__ import annotations
+
+from torch import nn
+
+HEAD_NORMS = ("layer", "batch", "none")
+
+
+def mlp(
+    width: int, hidden: int, out: int, layers: int, norm: str = "layer", last_norm: bool = False
+) -> nn.Sequential:
+    """`layers` linear layers, width -> hidden -> ... -> out, with norm and ReLU between them.
+
+    Papers put batch norm here. It is not the default: a batch's statistics tell which of its
+    images belong together, tie one image's loss to the others (no per-image gradient, so no
+    DP-SGD), are poor on the small batches of a client, and their running averages would have to
+    be averaged between clients. Layer norm does the same scaling on each image alone.
+
+    Args:
+        width, hidden, out: lengths of the input, of every layer between, and of the output.
+        layers: >= 1; 1 is a linear layer, which has no use for `hidden`.
+        norm: after every linear layer but the last: `layer`, `batch` or `none`.
+        last_norm: also after the last one, without scale and shift.
+
+    Raises:
+        ValueError: another `norm`, or no layer.
+    """
+    if norm not in HEAD_NORMS:
+        raise ValueError(f"norm must be one of {', '.join(HEAD_NORMS)}, got {norm!r}")
+    if layers < 1:
+        raise ValueError(f"layers must be >= 1, got {layers}")
+    widths = [width, *[hidden] * (layers - 1), out]
+    parts: list[nn.Module] = []
+    for i, (before, after) in enumerate(zip(widths, widths[1:], strict=False), 1):
+        last = i == layers
+        normed = norm != "none" and (last_norm or not last)
+        # Batch norm subtracts the mean over the batch, and with it any bias.
+        parts.append(nn.Linear(before, after, bias=not (normed and norm == "batch")))
+        if normed:
+            parts.append(_norm(norm, after, affine=not last))
+        if not last:
+            parts.append(nn.ReLU())
+    return nn.Sequential(*parts)
+
+
+def _norm(norm: str, width: int, affine: bool) -> nn.Module:
+    if norm == "batch":
+        return nn.BatchNorm1d(width, affine=affine)
+    return nn.LayerNorm(width, elementwise_affine=affine)
