@@ -1,0 +1,86 @@
+"""SimCLR (Chen et al., ICML 2020): the other images of the batch are the negatives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedmia.nets.base import Backbone, initialise
+from fedmia.options import option
+from fedmia.ssl._heads import HEAD_NORMS, mlp
+from fedmia.ssl._twoview import BankedSSL, TwoView
+from fedmia.ssl.augment import Augment
+from fedmia.ssl.base import Encoder, Recipe
+
+
+def nt_xent(z1: Tensor, z2: Tensor, T: float) -> Tensor:
+    """NT-Xent (Eq. 1), mean of both views' as anchors, (B,).
+
+    Each anchor meets the other view of its image and the 2(B - 1) views of the other images.
+    One image alone meets no negative: its loss is 0.
+
+    Args:
+        z1, z2: (B, P) of unit length.
+        T: temperature, > 0.
+    """
+    count = len(z1)
+    z = torch.cat([z1, z2])
+    logits = z @ z.T / T  # 2Bx2B
+    itself = torch.eye(2 * count, dtype=torch.bool, device=z.device)
+    logits = logits.masked_fill(itself, -torch.inf)
+    positive = torch.cat([logits.diagonal(count), logits.diagonal(-count)])
+    return (torch.logsumexp(logits, dim=1) - positive).view(2, count).mean(dim=0)
+
+
+class SimCLRMethod(TwoView):
+    """One encoder; nothing of its training outlives a step but the weights."""
+
+    def __init__(self, encoder: Encoder, spec: SimCLR, bank: Tensor) -> None:
+        super().__init__(encoder, bank=bank)
+        self.spec = spec
+
+    def losses(self, view1: Tensor, view2: Tensor) -> Tensor:
+        """NT-Xent of each image; both views go through the encoder at once, as in the paper."""
+        z = self.encoder(torch.cat([view1, view2]))
+        z1, z2 = z.split(len(view1))
+        self.remember(z1)
+        z1, z2 = F.normalize(z, dim=1).split(len(view1))
+        return nt_xent(z1, z2, self.spec.temperature)
+
+    def output_losses(self, z1: Tensor, z2: Tensor) -> Tensor:
+        """InfoNCE of both directions against the bank: an observer has no batch."""
+        return self.bank_losses(z1, z2, self.spec.temperature)
+
+
+@dataclass(frozen=True)
+class SimCLR(BankedSSL):
+    """SimCLR: NT-Xent with the batch's other images as negatives, two-layer head."""
+
+    paper: ClassVar[str] = "Chen et al., ICML 2020, arXiv 2002.05709"
+    coupled: ClassVar[bool] = True
+
+    temperature: float = option(0.5, "T of NT-Xent", gt=0)
+    head_norm: str = option(
+        "none",
+        "normalisation in the head; batch mixes the images of a batch",
+        choices=HEAD_NORMS,
+    )
+    blur: float = option(
+        0.0, "probability of a blur (0 as in the paper's CIFAR recipe; 0.5 on ImageNet)", ge=0, le=1
+    )
+
+    @property
+    def augment(self) -> Augment:
+        """Appendix A with the CIFAR recipe's strength of 0.5 (`jitter` 2 is ImageNet's 1.0)."""
+        return self.views(crop_min=0.08, jitter=(0.4, 0.4, 0.4, 0.1), blur=self.blur)
+
+    def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> SimCLRMethod:
+        width = backbone.width
+        head = mlp(width, self.hidden_width(width), self.dim, 2, self.head_norm)
+        encoder = Encoder(backbone, head, recipe.mean, recipe.std)
+        initialise(encoder, generator)
+        return SimCLRMethod(encoder, self, self.random_bank(recipe.images, generator))
