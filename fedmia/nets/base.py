@@ -71,8 +71,20 @@ class Net(Options, ABC):
         """
 
 
+class Drawn(nn.Module, ABC):
+    """A layer that holds parameters of a kind of its own and sets them itself.
+
+    `forward` takes one batch, so that Opacus finds the gradient of each image.
+    """
+
+    @abstractmethod
+    def draw(self, generator: torch.Generator) -> None:
+        """Set the layer's own parameters from `generator`."""
+
+
 def initialise(module: nn.Module, generator: torch.Generator) -> None:
-    """He-normal convolutions (fan out), uniform 1/sqrt(fan in) linear layers, unit norms.
+    """He-normal convolutions (fan out), uniform 1/sqrt(fan in) linear layers, unit norms; the rest
+    by its own `draw`.
 
     Sets every parameter from `generator` alone, so the global generator plays no part.
     """
@@ -94,3 +106,5 @@ def initialise(module: nn.Module, generator: torch.Generator) -> None:
         ):
             nn.init.ones_(layer.weight)
             nn.init.zeros_(layer.bias)
+        elif isinstance(layer, Drawn):
+            layer.draw(generator)

@@ -1,0 +1,224 @@
+"""Vision transformer (Dosovitskiy et al., ICLR 2021) whose last map is its patch tokens.
+
+Nothing is added in place and every parameter lives in a module that maps a batch to a batch, or
+Opacus' per-sample gradients fail.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedmia.errors import InputError
+from fedmia.nets._keyed import content_words, keyed_uniforms
+from fedmia.nets.base import Backbone, Drawn
+
+STAGES = 4
+EPS = 1e-6  # of the layer norms, as in the public code of DINO and MAE
+STD = 0.02  # of learned tokens and positions
+
+
+def patchify(x: Tensor, patch: int) -> Tensor:
+    """(B, C, H, W) -> (B, H/patch, W/patch, patch * patch * C): pixels of each patch.
+
+    Raises:
+        InputError: a side that is not a multiple of the patch.
+    """
+    B, C, H, W = x.shape
+    if patch > H or patch > W or H % patch or W % patch:
+        raise InputError(f"images of {H}x{W} pixels do not divide into patches of {patch}x{patch}")
+    h, w = H // patch, W // patch
+    cut = x.reshape(B, C, h, patch, w, patch).permute(0, 2, 4, 3, 5, 1)
+    return cut.reshape(B, h, w, patch * patch * C)
+
+
+class ClassToken(Drawn):
+    """A learned token put before the others: (B, n, D) -> (B, 1 + n, D)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1, 1, width))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return torch.cat([self.weight.expand(tokens.shape[0], -1, -1), tokens], dim=1)
+
+    def draw(self, generator: torch.Generator) -> None:
+        nn.init.trunc_normal_(self.weight, std=STD, generator=generator)
+
+
+class Positions(nn.Module):
+    """Adds to each token what stands for its place: (B, h, w, D) -> (B, h, w, D).
+
+    Another grid than (H, W) gets the bicubic interpolation of it, as in DINO.
+    """
+
+    weight: Tensor  # (1, H, W, D)
+
+    def forward(self, grid: Tensor) -> Tensor:
+        if grid.shape[1:3] == self.weight.shape[1:3]:
+            return grid + self.weight
+        maps = self.weight.permute(0, 3, 1, 2)
+        size = (grid.shape[1], grid.shape[2])
+        fitted = F.interpolate(maps, size=size, mode="bicubic", align_corners=False)
+        return grid + fitted.permute(0, 2, 3, 1)
+
+
+class LearnedPositions(Positions, Drawn):
+    """Positions that train."""
+
+    def __init__(self, width: int, side: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1, side, side, width))
+
+    def draw(self, generator: torch.Generator) -> None:
+        nn.init.trunc_normal_(self.weight, std=STD, generator=generator)
+
+
+class SineCosinePositions(Positions):
+    """Fixed ones: half of D for the row, half for the column (MAE, MoCo v3); D % 4 == 0."""
+
+    def __init__(self, width: int, side: int) -> None:
+        super().__init__()
+        rates = 10000.0 ** -(torch.arange(width // 4, dtype=torch.float64) / (width / 4))
+        angles = torch.arange(side, dtype=torch.float64)[:, None] * rates
+        line = torch.cat([angles.sin(), angles.cos()], dim=1).float()  # side x D/2
+        rows, columns = line[:, None].expand(-1, side, -1), line[None].expand(side, -1, -1)
+        # A constant, neither averaged nor saved.
+        weight = torch.cat([rows, columns], dim=2)[None]
+        self.register_buffer("weight", weight, persistent=False)
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.proj = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        B, n, D = x.shape
+        q, k, v = self.qkv(x).view(B, n, 3, self.heads, D // self.heads).permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(q, k, v)  # B x heads x n x D/heads
+        out: Tensor = self.proj(mixed.transpose(1, 2).reshape(B, n, D))
+        return out
+
+
+class Block(nn.Module):
+    """Attention, then an MLP four times as wide; each normalised before, added after."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(width, eps=EPS)
+        self.attn = Attention(width, heads)
+        self.norm2 = nn.LayerNorm(width, eps=EPS)
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
+
+    def forward(self, x: Tensor, kept: Tensor | None = None) -> Tensor:
+        """(B, n, D) -> (B, n, D); `kept` (B, 2): factors on the two branches."""
+        out = self.attn(self.norm1(x))
+        x = x + (out if kept is None else out * kept[:, :1, None])
+        out = self.mlp(self.norm2(x))
+        return x + (out if kept is None else out * kept[:, 1:, None])
+
+
+class VisionTransformer(Backbone):
+    """Patches, a class token and pre-norm blocks in four stages.
+
+    Args:
+        channels: of the images.
+        size: their side in pixels; a multiple of `patch`. Other sizes may be embedded too.
+        patch: side of a patch in pixels.
+        width: D, a multiple of `heads` and of 4.
+        depth: blocks, at least 4.
+        positions: `sincos` or `learned`.
+        pool: `cls`, the class token, or `mean` of the patch tokens; both after the last norm.
+        drop_path: stochastic depth of the last block, in [0, 1); rises linearly from 0.
+    """
+
+    layers = tuple(f"layer{i}" for i in range(1, STAGES + 1))
+
+    def __init__(
+        self,
+        channels: int,
+        size: int,
+        *,
+        patch: int,
+        width: int,
+        depth: int,
+        heads: int,
+        positions: str,
+        pool: str,
+        drop_path: float,
+    ) -> None:
+        super().__init__()
+        self.width, self.patch, self.depth = width, patch, depth
+        self.channels, self.side, self.pooling, self.drop_path = (
+            channels,
+            size // patch,
+            pool,
+            drop_path,
+        )
+        self.embed = nn.Linear(patch * patch * channels, width)
+        kind = LearnedPositions if positions == "learned" else SineCosinePositions
+        self.positions = kind(width, self.side)
+        self.cls = ClassToken(width)
+        ends = [depth * i // STAGES for i in range(STAGES + 1)]
+        for name, first, last in zip(self.layers, ends, ends[1:], strict=False):
+            self.add_module(name, nn.ModuleList(Block(width, heads) for _ in range(last - first)))
+        self.norm = nn.LayerNorm(width, eps=EPS)
+
+    def tokens(self, x: Tensor) -> Tensor:
+        """(B, h, w, D): patches embedded, with their positions, before any block.
+
+        Raises:
+            InputError: a side that is not a multiple of the patch.
+        """
+        out: Tensor = self.positions(self.embed(patchify(x, self.patch)))
+        return out
+
+    def encode(self, tokens: Tensor, kept: Tensor | None = None) -> list[Tensor]:
+        """Tokens (B, 1 + n, D) after each stage, the last one's normalised; the class token first.
+
+        Args:
+            tokens: (B, n, D), any of the patches' in any order.
+            kept: (B, 2 * depth) of `path_factors`, or None.
+        """
+        x, stages = self.cls(tokens), []
+        factors = iter([None] * self.depth if kept is None else kept.split(2, dim=1))
+        for name in self.layers:
+            for block in self.get_submodule(name).children():
+                x = block(x, next(factors))
+            stages.append(x)
+        return [*stages[:-1], self.norm(x)]
+
+    def pooled(self, last: Tensor) -> Tensor:
+        """(B, D) of the last stage's tokens (B, 1 + n, D)."""
+        return last[:, 0] if self.pooling == "cls" else last[:, 1:].mean(dim=1)
+
+    def path_factors(self, x: Tensor) -> Tensor | None:
+        """Factors (B, 2 * depth) of stochastic depth: 0 with the branch's rate p, else 1/(1 - p).
+
+        Keyed by the image's content and the class token, which changes at every step. None
+        outside training, or where nothing is dropped.
+        """
+        if not self.training or not self.drop_path:
+            return None
+        rates = torch.linspace(0, self.drop_path, self.depth, device=x.device).repeat_interleave(2)
+        drawn = keyed_uniforms(x, content_words(self.cls.weight)[0], len(rates))
+        return ((drawn >= rates) / (1 - rates)).to(x.dtype)
+
+    def stages(self, x: Tensor) -> dict[str, Tensor]:
+        return self.trunk(x)[0]
+
+    def trunk(self, x: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        """Patch tokens after each stage as maps (B, D, h, w), and the pooled vector (B, D)."""
+        grid = self.tokens(x)
+        h, w = grid.shape[1:3]
+        stages = self.encode(grid.flatten(1, 2), self.path_factors(x))
+        maps = [s[:, 1:].transpose(1, 2).unflatten(2, (h, w)) for s in stages]
+        return dict(zip(self.layers, maps, strict=True)), self.pooled(stages[-1])

@@ -1,0 +1,218 @@
+"""MAE: a masked autoencoder (He et al., CVPR 2022) for small images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedmia.errors import InputError
+from fedmia.nets._vit import VisionTransformer, patchify
+from fedmia.nets.base import Backbone, initialise
+from fedmia.options import option
+from fedmia.ssl._mae import Decoder, normalised_patches, patch_order, take, visible_count
+from fedmia.ssl.augment import Augment
+from fedmia.ssl.base import SSL, Encoder, Recipe, SSLMethod, State
+from fedmia.ssl.moco import info_nce
+
+
+class MaskedAutoencoder(SSLMethod):
+    """A vision transformer on the visible patches, a decoder, and a bank for observers.
+
+    Which patches are masked depends on the view's content, on how many steps the client has made
+    and on a seed drawn when built: an image's loss is its own, in whatever batch it comes.
+
+    Training needs no negatives. The bank (K, D) keeps the pooled vectors of the visible patches
+    last trained on, so that an observer can read `output_losses` as it does of MoCo.
+    """
+
+    bank: Tensor  # (K, D) of unit length, a buffer
+
+    def __init__(
+        self, encoder: Encoder, decoder: Decoder, spec: MAE, K: int, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.decoder = decoder
+        self.spec = spec
+        bank = torch.randn(K, self._vit.width, generator=generator)
+        self.register_buffer("bank", F.normalize(bank, dim=1))
+        self.seed = int(torch.randint(2**62, (), generator=generator))
+        self.steps = 0
+        self._pooled: Tensor | None = None
+
+    @property
+    def _vit(self) -> VisionTransformer:
+        backbone = self.encoder.backbone
+        assert isinstance(backbone, VisionTransformer)
+        return backbone
+
+    def losses(self, view1: Tensor, view2: Tensor) -> Tensor:
+        """Reconstruction loss of `view1` (B,); `view2` is not looked at, as MAE takes one view."""
+        order = self.order(view1, self.seed + self.steps)
+        loss, latent = self.reconstruction(view1, order)
+        self._pooled = F.normalize(self._vit.pooled(latent.detach()).float(), dim=1)
+        return loss
+
+    def order(self, view: Tensor, key: int) -> Tensor:
+        """A random order of the patches of each image (B, n), the visible ones first."""
+        h, w = view.shape[2] // self._vit.patch, view.shape[3] // self._vit.patch
+        return patch_order(view, h * w, key)
+
+    def reconstruction(self, view: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean squared error over the masked patches' pixels (B,), and the visible patches' tokens.
+
+        Args:
+            view: (B, C, H, W) in [0, 1].
+            order: (B, n) of `order`.
+
+        Returns:
+            the loss, and the encoder's last tokens (B, 1 + visible, D), the class token first.
+        """
+        vit, pixels = self._vit, self.encoder.normalise(view)
+        tokens = vit.tokens(pixels)
+        grid = (tokens.shape[1], tokens.shape[2])
+        visible = visible_count(order.shape[1], self.spec.mask)
+        seen = take(tokens.flatten(1, 2), order[:, :visible])
+        latent = vit.encode(seen, vit.path_factors(pixels))[-1]
+        guess = self.decoder(latent, order, grid)
+        target = patchify(pixels, vit.patch).flatten(1, 2)
+        if self.spec.norm_pix:
+            target = normalised_patches(target)
+        masked = order[:, visible:]
+        error = take(guess, masked).float() - take(target, masked)
+        return error.square().mean(dim=(1, 2)), latent
+
+    @torch.no_grad()
+    def after_step(self) -> None:
+        """The next step masks anew; the batch's pooled vectors replace the bank's oldest."""
+        self.steps += 1
+        if self._pooled is not None:
+            self.bank = torch.cat([self.bank, self._pooled])[-len(self.bank) :]
+        self._pooled = None
+
+    def output_losses(self, z1: Tensor, z2: Tensor) -> Tensor:
+        """InfoNCE in both directions against the bank, summed: an observer's contrastive reading.
+
+        MAE has no loss of encoder outputs. This one asks, as for MoCo, whether the encoder takes
+        two views of an image for one image.
+        """
+        z1, z2 = F.normalize(z1, dim=1), F.normalize(z2, dim=1)
+        T, negatives = self.spec.temperature, self.bank.to(z1.dtype)
+        return info_nce(z1, z2, negatives, T) + info_nce(z2, z1, negatives, T)
+
+    @torch.no_grad()
+    def fill_bank(self, pixels: Tensor) -> None:
+        keys = [self.encoder(part) for part in pixels.split(1024)]
+        self.bank = F.normalize(torch.cat(keys), dim=1)
+
+    def local_state(self) -> State:
+        return {"bank": self.bank.detach().clone(), "steps": torch.tensor(self.steps)}
+
+    def load_local(self, state: State) -> None:
+        self.bank = state["bank"].to(self.bank.device).clone()
+        self.steps = int(state["steps"])
+
+    def shared_modules(self) -> Mapping[str, nn.Module]:
+        """The encoder and the decoder: all that trains is averaged."""
+        return {"": self.encoder, "decoder.": self.decoder}
+
+
+@dataclass(frozen=True)
+class MAE(SSL):
+    """MAE: reconstructs masked patches; needs a vision transformer (`--model vit-tiny`).
+
+    The encoder has no head: its output is the backbone's pooled vector. Views are cropped and
+    flipped only. The decoder is small, for a CPU (the paper's: 8 blocks of width 512, 16 heads).
+    """
+
+    paper: ClassVar[str] = "He et al., CVPR 2022, arXiv 2111.06377"
+
+    mask: float = option(0.75, "share of the patches that are masked", gt=0, lt=1)
+    norm_pix: bool = option(True, "the target is each patch normalised by itself")
+    decoder_width: int = option(
+        128, "length of the decoder's tokens, a multiple of 4 and of its heads", ge=4
+    )
+    decoder_depth: int = option(4, "blocks of the decoder", ge=1)
+    decoder_heads: int = option(4, "attention heads of the decoder", ge=1)
+    bank: int = option(
+        4096, "K, negatives that observers read a loss against; at most half the images", ge=1
+    )
+    temperature: float = option(0.2, "T of the InfoNCE that observers read", gt=0)
+    crop_min: float | None = option(
+        None,
+        "least share of the area that a view shows (none: the data source's, else 0.2)",
+        gt=0,
+        le=1,
+    )
+    flip: float | None = option(
+        None, "probability of a horizontal flip (none: the data source's, else 0.5)", ge=0, le=1
+    )
+    jitter: float | None = option(
+        None, "factor on the colour jitter; MAE has none, so it changes nothing", ge=0
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        width, heads = self.decoder_width, self.decoder_heads
+        if width % heads:
+            raise InputError(
+                f"MAE.decoder_width must be a multiple of MAE.decoder_heads ({heads}), got {width}"
+            )
+        if width % 4:
+            raise InputError(f"MAE.decoder_width must be a multiple of 4, got {width}")
+
+    @property
+    def augment(self) -> Augment:
+        """Crop and flip, without colour: "MAE works well using cropping-only augmentation"."""
+        return Augment(
+            crop_min=0.2 if self.crop_min is None else self.crop_min,
+            flip=0.5 if self.flip is None else self.flip,
+            brightness=0.0,
+            contrast=0.0,
+            saturation=0.0,
+            hue=0.0,
+            jitter_p=0.0,
+            gray_p=0.0,
+        )
+
+    def bank_length(self, images: int | None) -> int:
+        """K, cut to half of the holder's images, so that an image rarely meets itself in it."""
+        return self.bank if images is None else max(1, min(self.bank, images // 2))
+
+    def build(
+        self, backbone: Backbone, recipe: Recipe, generator: torch.Generator
+    ) -> MaskedAutoencoder:
+        """The method around `backbone`, every weight drawn from `generator`.
+
+        Raises:
+            InputError: a backbone that has no patches to mask.
+        """
+        if not isinstance(backbone, VisionTransformer):
+            raise InputError(
+                "MAE needs a vision transformer (--model vit-tiny, vit-small or vit-base), "
+                f"got {type(backbone).__name__}"
+            )
+        encoder = Encoder(backbone, nn.Identity(), recipe.mean, recipe.std)
+        decoder = Decoder(
+            backbone.width,
+            width=self.decoder_width,
+            depth=self.decoder_depth,
+            heads=self.decoder_heads,
+            side=backbone.side,
+            outputs=backbone.patch**2 * backbone.channels,
+        )
+        initialise(encoder, generator)
+        initialise(decoder, generator)
+        K = self.bank_length(recipe.images)
+        return MaskedAutoencoder(encoder, decoder, self, K, generator)
+
+    def notes(self, images: int) -> list[str]:
+        K = self.bank_length(images)
+        if self.bank == K:
+            return []
+        return [f"bank cut from {self.bank} to {K}, half of {images} images"]
