@@ -68,12 +68,18 @@ def _defense(experiment: Experiment) -> None:
     if experiment.defense is None:
         return
     norm = str(experiment.model.options.get("norm", "group"))
+    if experiment.ssl.options.get("head_norm") == "batch":
+        norm = "batch"
     if norm == "batch" and experiment.federation.batch_norm == "local":
         norm = "local"  # the running statistics never leave the client
+    coupled = registry.load("ssl", experiment.ssl.name).coupled
+    where = f"--defense {experiment.defense.name}"
+    if coupled:
+        where += f" with --ssl {experiment.ssl.name}"
     try:
-        experiment.defense.build("defense").check(norm=norm)
+        experiment.defense.build("defense").check(norm=norm, coupled=coupled)
     except InputError as error:
-        raise InputError(f"--defense {experiment.defense.name}: {error}") from None
+        raise InputError(f"{where}: {error}") from None
 
 
 def _pretrain(experiment: Experiment) -> None:

@@ -83,7 +83,7 @@ class ReleaseNoise(Defense):
     def spent(self, sensitivity: float, scale: float, rounds: int) -> float:
         """Epsilon of `rounds` releases at scale > 0."""
 
-    def check(self, *, norm: str) -> None:
+    def check(self, *, norm: str, coupled: bool = False) -> None:
         if norm == "batch":
             raise InputError(
                 "running statistics of batch norm are averaged but can be neither clipped nor "

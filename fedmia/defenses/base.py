@@ -65,10 +65,12 @@ class Defense(Options, ABC):
     the last round.
     """
 
-    def check(self, *, norm: str) -> None:
-        """Refuse a setting in which the defence is void (`norm`: `group`, `batch` or `local`).
+    def check(self, *, norm: str, coupled: bool = False) -> None:
+        """Refuse a setting in which the defence is void.
 
-        Batch norm whose statistics never leave the client counts as `local`.
+        Args:
+            norm: `group`, `batch`, or `local`: batch norm whose statistics stay with the client.
+            coupled: whether one image's loss depends on the other images of its batch.
 
         Raises:
             InputError: with the reason.

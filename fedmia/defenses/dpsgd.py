@@ -70,11 +70,17 @@ class DPSGD(Defense):
                 f"{self.epsilon} and {self.noise_multiplier}"
             )
 
-    def check(self, *, norm: str) -> None:
+    def check(self, *, norm: str, coupled: bool = False) -> None:
         if norm != "group":
             raise InputError(
                 "batch norm mixes the images of a batch, so no gradient belongs to one image; "
-                "use --model.norm group"
+                "use --model.norm group, and no batch norm in the head"
+            )
+        if coupled:
+            # Also with every gradient clipped: replacing one image moves those of all others.
+            raise InputError(
+                "the loss of one image depends on the others of its batch, so no gradient belongs "
+                "to one image and clipping bounds nothing; use --ssl moco"
             )
 
     def train(self, job: Job, memory: dict[str, Any]) -> Metrics:

@@ -286,4 +286,6 @@ def test_options__refused_in_one_line() -> None:
     for norm in ("batch", "local"):
         with pytest.raises(InputError, match="batch norm mixes"):
             DPSGD().check(norm=norm)
+    with pytest.raises(InputError, match="no gradient belongs to one image"):
+        DPSGD().check(norm="group", coupled=True)
     DPSGD().check(norm="group")

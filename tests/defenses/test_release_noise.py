@@ -191,6 +191,7 @@ def test_options__refused_in_one_line(cls: Any, options: dict[str, Any], part: s
 def test_check__averaged_batch_norm_is_refused(cls: Any) -> None:
     cls().check(norm="group")
     cls().check(norm="local")
+    cls().check(norm="group", coupled=True)  # the update is clipped whole
     with pytest.raises(InputError, match="batch norm"):
         cls().check(norm="batch")
 

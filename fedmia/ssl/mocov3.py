@@ -1,0 +1,101 @@
+"""MoCo v3 (Chen et al., ICCV 2021): a predictor, and the batch's keys as negatives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedmia.nets.base import Backbone, initialise
+from fedmia.options import option
+from fedmia.ssl._heads import mlp
+from fedmia.ssl._twoview import BankedSSL, KeyedTwoView
+from fedmia.ssl.augment import Augment
+from fedmia.ssl.base import Encoder, Recipe
+
+
+def batch_nce(q: Tensor, k: Tensor, T: float) -> Tensor:
+    """2T times InfoNCE of each query against the batch's keys, (B,) (Algorithm 1, `ctr`).
+
+    The key of the same image is the positive and the other B - 1 are the negatives; one image
+    alone has none, and its loss is 0.
+
+    Args:
+        q, k: (B, P) of unit length.
+        T: temperature, > 0.
+    """
+    logits = q @ k.T / T  # BxB
+    return 2 * T * (torch.logsumexp(logits, dim=1) - logits.diagonal())
+
+
+class MoCoV3Method(KeyedTwoView):
+    """Query encoder with a predictor, momentum encoder without."""
+
+    def __init__(self, encoder: Encoder, predictor: nn.Module, spec: MoCoV3, bank: Tensor) -> None:
+        super().__init__(
+            encoder, momentum=spec.momentum, key=spec.key, predictor=predictor, bank=bank
+        )
+        self.spec = spec
+
+    def losses(self, view1: Tensor, view2: Tensor) -> Tensor:
+        """ctr(q1, k2) + ctr(q2, k1) of each image.
+
+        The public code updates the momentum encoder before it computes keys, here `after_step`
+        does: the same sequence, because the two encoders start equal.
+        """
+        assert self.predictor is not None
+        both, count, T = torch.cat([view1, view2]), len(view1), self.spec.temperature
+        with torch.no_grad():
+            k1, k2 = F.normalize(self.key_encoder(both), dim=1).split(count)
+        z = self.encoder(both)
+        self.remember(z[:count])
+        q1, q2 = F.normalize(self.predictor(z), dim=1).split(count)
+        return batch_nce(q1, k2, T) + batch_nce(q2, k1, T)
+
+    def output_losses(self, z1: Tensor, z2: Tensor) -> Tensor:
+        """InfoNCE of both directions against the bank, without the predictor.
+
+        An observer is given encoder outputs, and has neither the batch nor the momentum encoder.
+        """
+        return self.bank_losses(z1, z2, self.spec.temperature)
+
+
+@dataclass(frozen=True)
+class MoCoV3(BankedSSL):
+    """MoCo v3: predictor, momentum encoder, the batch's keys as negatives, both directions.
+
+    The momentum is constant; the paper raises it to 1 along a cosine over the run.
+    """
+
+    paper: ClassVar[str] = "Chen et al., ICCV 2021, arXiv 2104.02057"
+    coupled: ClassVar[bool] = True
+
+    dim: int = option(256, "length of the projected vector", ge=2)
+    momentum: float = option(0.99, "m of the momentum encoder, constant over the run", ge=0, le=1)
+    temperature: float = option(
+        0.2, "T (0.2 for ViT and in public CIFAR recipes; 1.0 for ResNet-50)", gt=0
+    )
+    key: str = option(
+        "keep",
+        "momentum encoder when a round begins: the client's own, or a copy of the global one",
+        choices=("keep", "reset"),
+    )
+
+    @property
+    def augment(self) -> Augment:
+        """BYOL's recipe. It differs between the views (blur 1.0 and 0.1, solarisation 0 and 0.2);
+        here each view draws with the mean of both probabilities."""
+        return self.views(crop_min=0.2, jitter=(0.4, 0.4, 0.2, 0.1), blur=0.55, solarize=0.1)
+
+    def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> MoCoV3Method:
+        hidden = self.hidden_width(backbone.width)
+        head = mlp(backbone.width, hidden, self.dim, 2, self.head_norm, last_norm=True)
+        predictor = mlp(self.dim, hidden, self.dim, 2, self.head_norm)  # as for ResNets: no last
+        encoder = Encoder(backbone, head, recipe.mean, recipe.std)
+        initialise(encoder, generator)
+        initialise(predictor, generator)
+        bank = self.random_bank(recipe.images, generator)
+        return MoCoV3Method(encoder, predictor, self, bank)
