@@ -38,7 +38,7 @@ class Wall(Defense):
 
     epsilon: float = option(8.0, "budget", gt=0)
 
-    def check(self, *, norm):
+    def check(self, *, norm, coupled=False):
         if norm == "batch":
             raise InputError("batch norm couples the images; use --model.norm group")
 '''
