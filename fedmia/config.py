@@ -119,8 +119,8 @@ def plugin(kind: str, default: str | None, about: str) -> Any:
 class Experiment(Options):
     """All that decides a run's numbers. Once built, every option of every choice is written out.
 
-    `attacks` comes out as the names themselves: `all` becomes every built-in attack that the
-    attacker's role permits. `attack` holds the options of each of them.
+    `attacks` comes out as the names themselves: `main` and `all` become the built-in attacks that
+    the attacker's role permits. `attack` holds the options of each of them.
 
     Raises:
         InputError: on construction, for an unknown plugin or option or a value out of range.
@@ -132,7 +132,9 @@ class Experiment(Options):
     malicious: int = option(1, "clients that take the attacker's role", ge=1)
     attacker_trains: bool = option(True, "malicious clients also train on their own images")
     attacks: tuple[str, ...] = option(
-        ("all",), "attacks to run; all: every one that the attacker's role permits; none"
+        ("main",),
+        "attacks to run; main: those of federated contrastive learning; all: every one; of "
+        "either, what the attacker's role permits; none",
     )
     attack: Mapping[str, Values] = field(default_factory=dict)
     backend: str = option(
@@ -198,16 +200,17 @@ class Experiment(Options):
 
 
 def expand_attacks(names: tuple[str, ...], attacker: str) -> tuple[str, ...]:
-    """The attacks that `names` stands for: `("all",)`, `("none",)`, or the names themselves.
+    """The attacks that `names` stands for: `("main",)`, `("all",)`, `("none",)`, or themselves.
 
     Raises:
         InputError: an unknown attack, or one named twice.
     """
     if names == ("none",):
         return ()
-    if names == ("all",):
+    if names in (("all",), ("main",)):
         known = [(n, registry.load("attack", n)) for n in registry.names("attack")]
-        return tuple(n for n, cls in known if refusal(cls, attacker) is None)
+        wanted = [(n, cls) for n, cls in known if names == ("all",) or cls.main]
+        return tuple(n for n, cls in wanted if refusal(cls, attacker) is None)
     for name in names:
         registry.load("attack", name)
         if names.count(name) > 1:

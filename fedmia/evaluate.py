@@ -18,13 +18,12 @@ from fedmia.data.split import Split
 from fedmia.probes.pixels import pixel_scores
 from fedmia.report.scores import AscentCurves, ScoredAttack
 from fedmia.roles import held
+from fedmia.scorer import Scorer
 from fedmia.seeding import rng
 from fedmia.signals import PixelCache, Signals
 from fedmia.snapshot import Snapshot, SnapshotStore
 from fedmia.ssl.base import State
-from fedmia.threat import BlackBox, ClientView, WhiteBox, require
-
-FOLDS = 4  # of the known images, to set a threshold on scores of images not fitted on
+from fedmia.threat import ClientView, WhiteBox
 
 
 @dataclass
@@ -46,11 +45,13 @@ class Evaluation:
 
     def __post_init__(self) -> None:
         s = self.split
-        self.known = Known(self.take(s.known_members), self.take(s.known_nonmembers))
-        self.candidates = np.concatenate([s.scored_members, s.scored_nonmembers])
-        shuffle = rng(self.site.seed, "candidates").permutation(len(self.candidates))
-        self._back = np.argsort(shuffle)
-        self._images = self.take(self.candidates[shuffle])
+        self.scorer = Scorer(
+            Known(self.take(s.known_members), self.take(s.known_nonmembers)),
+            self.take(s.scored_members),
+            self.take(s.scored_nonmembers),
+            self.site.seed,
+            self.build,
+        )
         self.augment = registry.build("ssl", *self.site.ssl).augment
         self._pixels = PixelCache()
         self._seen: dict[str, ClientView] = {}
@@ -95,89 +96,33 @@ class Evaluation:
         else:
             own = self.take(mine) if mine is not None else held_images
             method.fill_bank(own.to(self.site.device).float() / 255)
-        seed, device = self.site.seed, torch.device(self.site.device)
+        shared: dict[str, Any] = {
+            "seed": self.site.seed,
+            "device": torch.device(self.site.device),
+            "held": held_images,
+            "signals": signals,
+            "pixels": self._pixels,
+        }
         if held(self.attacker).vantage == "outsider":
-            return WhiteBox(
-                method,
-                self.augment,
-                seed=seed,
-                device=device,
-                held=held_images,
-                signals=signals,
-                pixels=self._pixels,
-            )
+            return WhiteBox(method, self.augment, **shared)
+        targets = self.take(self.site.targets)
         return ClientView(
-            method,
-            self.augment,
-            seed=seed,
-            device=device,
-            held=held_images,
-            signals=signals,
-            pixels=self._pixels,
-            received=received,
-            sent=sent,
-            targets=self.take(self.site.targets),
+            method, self.augment, received=received, sent=sent, targets=targets, **shared
         )
 
     # -- scores --------------------------------------------------------------------------------
 
-    def scored(self, name: str, view: BlackBox, **more: Any) -> ScoredAttack:
-        """One attack through one view; its queries are those it needs by itself."""
-        attack, before = self.build(name), view.queries
-        require(view.threat, attack.needs, name)
-        attack.fit(view, self.known, rng(self.site.seed, "fit", name))
-        scores = attack.score(view, self._images)[self._back]
-        queries = view.queries - before
-        known_members, known_nonmembers = self._known_scores(name, attack, view)
-        split = len(self.split.scored_members)
-        found = attack.features(view, self._images)
-        columns = found[1][self._back] if found else None
-        return ScoredAttack(
-            name=more.pop("label", name),
-            paper=attack.paper,
-            access=attack.needs.access,
-            vantage=attack.needs.vantage,
-            scores_members=scores[:split],
-            scores_nonmembers=scores[split:],
-            known_members=known_members,
-            known_nonmembers=known_nonmembers,
-            queries=queries,
-            features_members=columns[:split] if columns is not None else None,
-            features_nonmembers=columns[split:] if columns is not None else None,
-            feature_names=found[0] if found else (),
-            **more,
-        )
-
-    def _known_scores(
-        self, name: str, fitted: Attack, view: BlackBox
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Scores of the known images that choose the threshold: cross-fitted where it learns."""
-        images, truth = self.known.both()
-        if not fitted.learns:
-            scores = fitted.score(view, images)
-            return scores[truth == 1], scores[truth == 0]
-        scores = np.empty(len(images))
-        # The deal is by position within each side, so every fold holds both.
-        fold = np.concatenate([np.arange(n) % FOLDS for n in np.bincount(truth)[::-1]])
-        for k in range(FOLDS):
-            rest = fold != k
-            attack = self.build(name)
-            part = Known(images[rest & (truth == 1)], images[rest & (truth == 0)])
-            attack.fit(view, part, rng(self.site.seed, "fit", name, k))
-            scores[~rest] = attack.score(view, images[~rest])
-        return scores[truth == 1], scores[truth == 0]
-
     def on(self, snapshot: Snapshot, names: list[str]) -> list[ScoredAttack]:
         """The named attacks on one snapshot, sharing what they compute."""
         signals = Signals()
-        return [self.scored(n, self.view(snapshot, signals)) for n in names]
+        return [self.scorer.scored(n, self.view(snapshot, signals)) for n in names]
 
     def trajectory(self, branch: str, clean: int, label: str | None = None) -> ScoredAttack:
         """The active attack on what its client saw of `branch` since round `clean`."""
         name = self.active()
         assert name is not None
         view = self.client_view(branch, clean)
-        return self.scored(name, view, under_attack=True, label=label or name)
+        return self.scorer.scored(name, view, under_attack=True, label=label or name)
 
     def client_view(self, branch: str, clean: int) -> ClientView:
         """What the active client saw of a branch; one view a branch, so that reads are shared."""
@@ -221,13 +166,12 @@ class Evaluation:
             state = {n: state[n] + share * (crafted[n] - state[n]) for n in state}
             sent[turn + 1], received[turn + 1] = crafted, state
         view = self.view(first, Signals(), received, sent)
-        return self.scored(name, view, under_attack=True)
+        return self.scorer.scored(name, view, under_attack=True)
 
     def pixels(self) -> tuple[np.ndarray, np.ndarray]:
         """Scores (members, non-members) of a classifier that never sees a model."""
-        scores = pixel_scores(self.known.members, self.known.nonmembers, self._images)[self._back]
-        split = len(self.split.scored_members)
-        return scores[:split], scores[split:]
+        known, images = self.scorer.known, self.scorer.candidates
+        return self.scorer.apart(pixel_scores(known.members, known.nonmembers, images))
 
     def curves(self, clean: int) -> AscentCurves | None:
         """Loss trajectories of the evaluated images with and without ascent (Fig. 10-13)."""
@@ -235,23 +179,22 @@ class Evaluation:
         attack = self.build(name) if name else None
         if not isinstance(attack, Ascent):
             return None
-        split = len(self.split.scored_members)
-
+        images, apart = self.scorer.candidates, self.scorer.apart
         main, zero = self.client_view("main", clean), self.client_view("zero", clean)
-        seen = attack.trajectory(main, self._images)
-        after, before = seen.after[:, self._back], seen.before[0, self._back]
-        control = attack.trajectory(zero, self._images).after[:, self._back]
-        sent = attack.under(main, self._images, [main.sent[seen.rounds[0]]])[0, self._back]
+        seen = attack.trajectory(main, images)
+        after, before = apart(seen.after.T), apart(seen.before[0])
+        control = apart(attack.trajectory(zero, images).after.T)
+        sent = apart(attack.under(main, images, [main.sent[seen.rounds[0]]])[0])
         return AscentCurves(
             rounds=np.array(seen.rounds),
-            members=after[:, :split],
-            nonmembers=after[:, split:],
-            control_members=control[:, :split],
-            control_nonmembers=control[:, split:],
-            before_members=before[:split],
-            before_nonmembers=before[split:],
-            after_members=sent[:split],
-            after_nonmembers=sent[split:],
+            members=after[0].T,
+            nonmembers=after[1].T,
+            control_members=control[0].T,
+            control_nonmembers=control[1].T,
+            before_members=before[0],
+            before_nonmembers=before[1],
+            after_members=sent[0],
+            after_nonmembers=sent[1],
         )
 
     def batches(self, scored: ScoredAttack, size: int) -> ScoredAttack:

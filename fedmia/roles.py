@@ -19,6 +19,8 @@ def refusal(attack: type[Any], attacker: str) -> str | None:
     """Why a run with this attacker cannot hold the attack class, or None if it can."""
     if issubclass(attack, ActiveAttack) and attacker != "active":
         return "needs --attacker active: it uploads crafted updates"
+    if attack.uses_shadows:
+        return "needs shadow encoders: python -m fedmia.audit --encoder RUN trains them"
     needs = attack.needs
     if held(attacker).covers(needs):
         return None

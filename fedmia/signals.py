@@ -30,6 +30,29 @@ class Signals:
             known.update((names[i], fresh[j]) for j, i in enumerate(missing))
         return torch.stack([known[name] for name in names])
 
+    def grow(
+        self,
+        key: tuple[object, ...],
+        images: Tensor,
+        columns: int,
+        compute: Callable[[Tensor, int, int], Tensor],
+    ) -> Tensor:
+        """(N, columns, ...) signal whose column j does not depend on how many are asked for.
+
+        Args:
+            compute: (images, first, last) -> (B, last - first, ...), the columns that lack.
+        """
+        known = self.rows.setdefault(key, {})
+        names = digests(images.numpy())
+        have = [len(known[n]) if n in known else 0 for n in names]
+        for first in sorted({h for h in have if h < columns}):
+            short = [i for i, h in enumerate(have) if h == first]
+            fresh = compute(images[short], first, columns)
+            for j, i in enumerate(short):
+                row = torch.cat([known[names[i]], fresh[j]]) if first else fresh[j].clone()
+                known[names[i]] = row
+        return torch.stack([known[n][:columns] for n in names])
+
 
 @dataclass
 class PixelCache:

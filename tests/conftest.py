@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ from fedmia.seeding import rng, torch_rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Recipe, SSLMethod
 from fedmia.ssl.moco import MoCo, MomentumContrast
-from fedmia.threat import BlackBox, ClientView, WhiteBox
+from fedmia.threat import BlackBox, ClientView, Shadow, WhiteBox
 
 torch.set_num_threads(1)
 PIXELS = 8
@@ -76,9 +75,27 @@ def held(textures: Textures) -> Tensor:
 
 
 @pytest.fixture(scope="session")
-def make_view(held: Tensor) -> MakeView:
-    """`make_view(attack, method, targets, augment=..., budget=..., signals=..., held=...)`."""
-    return partial(least_view, held=held)
+def shadows(make_moco: MakeMoCo, textures: Textures) -> tuple[Shadow, ...]:
+    """Three encoders of the attacker's own, said to be trained on half of twenty images each."""
+    pool = textures(20, seed=3)
+    found = []
+    for i in range(3):
+        order = torch.from_numpy(rng(i, "shadow").permutation(20))
+        view = WhiteBox(make_moco(seed=i + 5), AUGMENT, seed=0, device=CPU, held=pool[order[10:]])
+        found.append(Shadow(view, pool[order[:10]], pool[order[10:]]))
+    return tuple(found)
+
+
+@pytest.fixture(scope="session")
+def make_view(held: Tensor, shadows: tuple[Shadow, ...]) -> MakeView:
+    """`make_view(attack, method, targets, augment=..., budget=..., signals=..., held=...,
+    shadows=...)`; an attack that uses no shadows is given none."""
+
+    def make(attack: Attack, *rest: Any, **more: Any) -> BlackBox:
+        own = {"held": held} | ({"shadows": shadows} if attack.uses_shadows else {})
+        return least_view(attack, *rest, **(own | more))
+
+    return make
 
 
 def least_view(

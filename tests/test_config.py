@@ -144,14 +144,17 @@ def test_roles__malicious_is_ignored_without_an_attacker() -> None:
     assert experiment.malicious_clients == () and len(experiment.honest_clients) == 10
 
 
-def test_attacks__all_is_what_the_role_permits() -> None:
+def test_attacks__main_and_all_are_what_the_role_permits() -> None:
     everything = registry.names("attack")
     active = {n for n in everything if issubclass(registry.load("attack", n), ActiveAttack)}
     assert active and active < set(everything)
-    assert set(Experiment(attacker="active").attacks) == set(everything)
+    kinds = {n: registry.load("attack", n) for n in everything}
+    assert active <= set(Experiment(attacker="active").attacks)
     assert not active & set(Experiment(attacker="passive").attacks)
-    outsiders = {n for n in everything if registry.load("attack", n).needs.vantage == "outsider"}
-    assert set(Experiment().attacks) == outsiders - active
+    outsiders = {n for n, c in kinds.items() if c.needs.vantage == "outsider"}
+    alone = {n for n in outsiders - active if not kinds[n].uses_shadows}
+    assert set(expand_attacks(("all",), "none")) == alone
+    assert set(Experiment().attacks) == {n for n in alone if kinds[n].main}
     assert expand_attacks(("none",), "active") == ()
 
 
@@ -165,7 +168,7 @@ def test_attacks__all_is_what_the_role_permits() -> None:
     ],
 )
 def test_refusal__by_declared_needs(vantage: str, role: str, words: str | None) -> None:
-    attack = type("Probe", (), {"needs": Threat("black_box", vantage)})
+    attack = type("Probe", (), {"needs": Threat("black_box", vantage), "uses_shadows": False})
     reason = refusal(attack, role)
     assert reason is None if words is None else reason is not None and words in reason
 

@@ -39,6 +39,8 @@ class Ascent(ActiveAttack):
 
     paper: ClassVar[str] = "Chen et al., Federated Contrastive Learning, Algorithm 1, Fig. 13"
     needs: ClassVar[Threat] = Threat("white_box", "client")
+    main: ClassVar[bool] = True
+    looks_at: ClassVar[tuple[str, ...]] = ("loss", "ascent")
 
     steps: int = option(1, "G, passes of ascent over the targets in a round; 0 = the control", ge=0)
     lr: float = option(0.01, "learning rate of the ascent", gt=0)

@@ -25,6 +25,8 @@ class AscentStatic(Attack):
         "Chen et al., Federated Contrastive Learning, Sec. IV-C, Eq. 8, Fig. 10-12"
     )
     needs: ClassVar[Threat] = Threat("white_box", "outsider")
+    main: ClassVar[bool] = True
+    looks_at: ClassVar[tuple[str, ...]] = ("ascent",)
     by_round: ClassVar[bool] = False
 
     steps: int = option(5, "G, ascent steps on each batch under test", ge=1)

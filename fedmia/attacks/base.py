@@ -17,6 +17,11 @@ from fedmia.threat import Threat
 
 Scores = NDArray[np.float64]
 
+# What of an encoder may tell a member: how close an image's views lie, how long its vector is,
+# how its parts respond to its crops, the vector itself, the contrastive loss, inner layers,
+# the loss under ascent, the update that a client sent.
+LEAKS = ("similarity", "norm", "parts", "features", "loss", "layers", "ascent", "update")
+
 
 @dataclass(frozen=True)
 class Known:
@@ -45,6 +50,12 @@ class Attack(Options, ABC):
     paper: ClassVar[str]
     needs: ClassVar[Threat]
     by_round: ClassVar[bool] = True  # cheap enough to be scored on every evaluated snapshot
+    # Whether `python -m fedmia.simulate` runs it unless told otherwise (`--attacks main`).
+    main: ClassVar[bool] = False
+    # Where it looks for the leak: LEAKS. A leak elsewhere must leave it at chance.
+    looks_at: ClassVar[tuple[str, ...]]
+    # Whether it reads `view.shadows`, encoders that the attacker trains itself.
+    uses_shadows: ClassVar[bool] = False
 
     @property
     def learns(self) -> bool:

@@ -22,6 +22,8 @@ class Combined(Attack):
 
     paper: ClassVar[str] = "Chen et al., Federated Contrastive Learning, Sec. IV-B3, Eq. 7"
     needs: ClassVar[Threat] = Threat("white_box", "outsider")
+    main: ClassVar[bool] = True
+    looks_at: ClassVar[tuple[str, ...]] = ("similarity", "loss", "features")
 
     views: int = option(24, "augmented views an image; the loss pairs their halves", ge=2)
     negatives: str = option(

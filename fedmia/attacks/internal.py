@@ -22,6 +22,8 @@ class Internal(Attack):
 
     paper: ClassVar[str] = "Chen et al., Federated Contrastive Learning, Sec. IV-B2, Eq. 6"
     needs: ClassVar[Threat] = Threat("white_box", "outsider")
+    main: ClassVar[bool] = True
+    looks_at: ClassVar[tuple[str, ...]] = ("layers",)
 
     layers: tuple[str, ...] = option(
         ("layer4", "avgpool", "encoder"),

@@ -22,6 +22,8 @@ class Similarity(Attack):
 
     paper: ClassVar[str] = "Chen et al., Federated Contrastive Learning, Sec. IV-B1, Eq. 4-5"
     needs: ClassVar[Threat] = Threat("black_box", "outsider")
+    main: ClassVar[bool] = True
+    looks_at: ClassVar[tuple[str, ...]] = ("similarity",)
 
     views: int = option(24, "M, augmented views an image", ge=2)
     pairs: str = option(

@@ -42,6 +42,11 @@ class Encoder(nn.Module):
         """Names that `features` knows, from the pixels to the output."""
         return (*self.backbone.layers, "avgpool", "encoder")
 
+    @property
+    def map_layer(self) -> str | None:
+        """The layer that is a map (B, D, h, w) of the image's parts, None where there is none."""
+        return self.backbone.layers[-1]
+
     def normalise(self, pixels: Tensor) -> Tensor:
         return (pixels - self.mean) / self.std
 

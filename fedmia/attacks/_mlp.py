@@ -1,0 +1,103 @@
+"""A small network as attack classifier: features of an image in, a logit of membership out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedmia.attacks.base import Scores
+
+Start = Callable[[nn.Module, torch.Generator], None]
+
+
+class RMSNorm(nn.Module):
+    """x / sqrt(mean(x^2) + 1e-6) over the last axis, without a gain."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + 1e-6)
+
+
+def mlp(widths: Sequence[int], activation: type[nn.Module] = nn.ReLU) -> nn.Sequential:
+    """Linear layers of `widths` (inputs first, then the hidden ones), then one logit."""
+    layers: list[nn.Module] = []
+    for before, after in zip(widths, widths[1:], strict=False):
+        layers += [nn.Linear(before, after), activation()]
+    return nn.Sequential(*layers, nn.Linear(widths[-1], 1))
+
+
+def start_uniform(module: nn.Module, generator: torch.Generator) -> None:
+    """PyTorch's own start of linear layers, uniform within 1/sqrt(inputs), from `generator`."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear):
+            bound = layer.in_features**-0.5
+            for tensor in (layer.weight, layer.bias):
+                nn.init.uniform_(tensor, -bound, bound, generator=generator)
+
+
+def train_logits(
+    model: nn.Module,
+    inputs: Tensor,
+    truth: NDArray[np.int64],
+    rng: np.random.Generator,
+    *,
+    optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer],
+    epochs: int,
+    batch: int | None,
+    start: Start = start_uniform,
+    rate: Callable[[int], float] | None = None,
+) -> nn.Module:
+    """Train `model` on binary cross-entropy, in place; nothing is read but these images.
+
+    The two classes weigh the same, however many known images there are of each.
+
+    Args:
+        inputs: float32 (N, ...). truth: (N,), 1 = member.
+        rng: of the start and of the order; two runs with one stream are identical on the CPU.
+        batch: images a step, or None for all of them.
+        start: sets every weight from a generator.
+        rate: epoch -> factor on the learning rate.
+    """
+    start(model, torch.Generator().manual_seed(int(rng.integers(2**63 - 1))))
+    labels = torch.from_numpy(truth).float()
+    share = labels.mean().clamp(1e-6, 1 - 1e-6)
+    weights = torch.where(labels == 1, 0.5 / share, 0.5 / (1 - share))
+    weights_of = [w for w in model.parameters() if w.requires_grad]
+    stepper = optimizer(weights_of)
+    first = [group["lr"] for group in stepper.param_groups]
+    model.train()
+    for epoch in range(epochs):
+        for group, lr in zip(stepper.param_groups, first, strict=True):
+            group["lr"] = lr * (1.0 if rate is None else rate(epoch))
+        order = torch.from_numpy(rng.permutation(len(inputs)))
+        for rows in order.split(len(inputs) if batch is None else batch):
+            logits = model(inputs[rows]).flatten()
+            loss = F.binary_cross_entropy_with_logits(
+                logits, labels[rows], weights[rows], reduction="mean"
+            )
+            stepper.zero_grad(set_to_none=True)
+            loss.backward()
+            stepper.step()
+    return model.eval().requires_grad_(False)
+
+
+@torch.no_grad()
+def logits(model: nn.Module, inputs: Tensor) -> Scores:
+    """(N,) logits, higher = member; a row does not depend on the others beyond rounding."""
+    rows = [model(part).flatten() for part in inputs.split(4096)]
+    return np.asarray(torch.cat(rows).double().numpy(), dtype=np.float64)
+
+
+class MinMax:
+    """Each feature brought to [0, 1] on the images that it was fitted on."""
+
+    def __init__(self, inputs: Tensor) -> None:
+        self.low = inputs.amin(dim=0)
+        self.span = (inputs.amax(dim=0) - self.low).clamp(min=1e-12)
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        return (inputs - self.low) / self.span

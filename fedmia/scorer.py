@@ -1,0 +1,99 @@
+"""One attack through one view: fitted on known images, scored on shuffled ones without truth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedmia.attacks.base import Attack, Known
+from fedmia.report.scores import ScoredAttack
+from fedmia.seeding import rng
+from fedmia.threat import BlackBox, require
+
+FOLDS = 4  # of the known images, to set a threshold on scores of images not fitted on
+
+
+@dataclass
+class Scorer:
+    """Fits and scores attacks on one set of images.
+
+    Args:
+        known: images whose membership the attacker knows, apart from the others.
+        members, nonmembers: uint8 (N, C, H, W), (M, C, H, W) images to score.
+        seed: root of the shuffle, the fits and the folds.
+        build: name -> a fresh attack.
+    """
+
+    known: Known
+    members: Tensor
+    nonmembers: Tensor
+    seed: int
+    build: Callable[[str], Attack]
+
+    def __post_init__(self) -> None:
+        both = torch.cat([self.members, self.nonmembers])
+        shuffle = rng(self.seed, "candidates").permutation(len(both))
+        self._back = np.argsort(shuffle)
+        self.candidates = both[torch.from_numpy(shuffle)]
+
+    def apart(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Values of the shuffled candidates as (members', non-members')."""
+        ordered = values[self._back]
+        return ordered[: len(self.members)], ordered[len(self.members) :]
+
+    def scored(self, name: str, view: BlackBox, **more: Any) -> ScoredAttack:
+        """One attack through one view; its queries are those it needs by itself.
+
+        Raises:
+            InputError: the view does not grant what the attack needs, or lacks what it reads.
+            BudgetError: its queries exceed the view's budget.
+        """
+        attack, before = self.build(name), view.queries
+        require(view.threat, attack.needs, name)
+        attack.fit(view, self.known, rng(self.seed, "fit", name))
+        scores = attack.score(view, self.candidates)
+        queries = view.queries - before
+        with view.unmetered():
+            known_members, known_nonmembers = self._known_scores(name, attack, view)
+            found = attack.features(view, self.candidates)
+        members, nonmembers = self.apart(scores)
+        columns = self.apart(found[1]) if found else (None, None)
+        return ScoredAttack(
+            name=more.pop("label", name),
+            paper=attack.paper,
+            access=attack.needs.access,
+            vantage=attack.needs.vantage,
+            scores_members=members,
+            scores_nonmembers=nonmembers,
+            known_members=known_members,
+            known_nonmembers=known_nonmembers,
+            queries=queries,
+            features_members=columns[0],
+            features_nonmembers=columns[1],
+            feature_names=found[0] if found else (),
+            **more,
+        )
+
+    def _known_scores(
+        self, name: str, fitted: Attack, view: BlackBox
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Scores of the known images that choose the threshold: cross-fitted where it learns."""
+        images, truth = self.known.both()
+        if not fitted.learns:
+            scores = fitted.score(view, images)
+            return scores[truth == 1], scores[truth == 0]
+        scores = np.empty(len(images))
+        # The deal is by position within each side, so every fold holds both.
+        fold = np.concatenate([np.arange(n) % FOLDS for n in np.bincount(truth)[::-1]])
+        for k in range(FOLDS):
+            rest = fold != k
+            attack = self.build(name)
+            part = Known(images[rest & (truth == 1)], images[rest & (truth == 0)])
+            attack.fit(view, part, rng(self.seed, "fit", name, k))
+            scores[~rest] = attack.score(view, images[~rest])
+        return scores[truth == 1], scores[truth == 0]

@@ -1,0 +1,31 @@
+"""What an attacker may do, as objects: an attack holds a view, which grants what its threat does.
+
+`BlackBox` embeds images and counts queries. `WhiteBox` adds layers and a copy of the model.
+`ClientView` adds the global models of the rounds in which the attacker took part. A `Shadow` is an
+encoder that the attacker trained itself. The views guard against mistakes, not against malicious
+Python: an attack that reaches into private attributes leaves the threat model, as any code in one
+process can.
+"""
+
+from fedmia.threat.blackbox import CHUNK, OUTPUTS, BlackBox, Shadow, Views
+from fedmia.threat.client import ClientView, OutputLoss
+from fedmia.threat.needs import ACCESS, NEGATIVES, VANTAGE, BudgetError, Meter, Threat, require
+from fedmia.threat.whitebox import WhiteBox
+
+__all__ = [
+    "ACCESS",
+    "CHUNK",
+    "NEGATIVES",
+    "OUTPUTS",
+    "VANTAGE",
+    "BlackBox",
+    "BudgetError",
+    "ClientView",
+    "Meter",
+    "OutputLoss",
+    "Shadow",
+    "Threat",
+    "Views",
+    "WhiteBox",
+    "require",
+]

@@ -1,0 +1,81 @@
+"""What an attack needs and an attacker holds: access, vantage, and a budget of queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from fedmia.errors import InputError
+
+ACCESS = ("black_box", "white_box")
+VANTAGE = ("outsider", "client", "server")
+NEGATIVES = ("held", "queue")
+
+
+@dataclass(frozen=True)
+class Threat:
+    """Access to the model (`black_box` < `white_box`) and vantage (`outsider` < `client` <
+    `server`)."""
+
+    access: str
+    vantage: str
+
+    def __post_init__(self) -> None:
+        if self.access not in ACCESS or self.vantage not in VANTAGE:
+            raise ValueError(f"no such threat: {self.access}, {self.vantage}")
+
+    def covers(self, needs: Threat) -> bool:
+        """Whether a holder of this threat may run an attack that needs `needs`."""
+        return ACCESS.index(self.access) >= ACCESS.index(needs.access) and VANTAGE.index(
+            self.vantage
+        ) >= VANTAGE.index(needs.vantage)
+
+
+class BudgetError(RuntimeError):
+    """An attack asked for more queries than its threat allows; nothing was computed."""
+
+
+@dataclass
+class Meter:
+    """Queries counted, up to a budget; views of one attacker on several models may share one."""
+
+    budget: int | None = None
+    queries: int = 0
+    paused: bool = False
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Count nothing meanwhile: what is asked for was paid before."""
+        self.paused = True
+        try:
+            yield
+        finally:
+            self.paused = False
+
+    def charge(self, queries: int) -> None:
+        """Count `queries` images.
+
+        Raises:
+            BudgetError: more than remain; raised before anything is computed.
+        """
+        if self.paused:
+            return
+        if self.budget is not None and self.queries + queries > self.budget:
+            raise BudgetError(
+                f"{queries} queries asked for, {self.budget - self.queries} of {self.budget} left"
+            )
+        self.queries += queries
+
+
+def require(held: Threat, needs: Threat, attack: str) -> None:
+    """Refuse an attack that needs more than the holder has.
+
+    Raises:
+        InputError: naming both.
+    """
+    if not held.covers(needs):
+        raise InputError(
+            f"attack '{attack}' needs {needs.access} access as {needs.vantage}, "
+            f"the attacker has {held.access} as {held.vantage}"
+        )
