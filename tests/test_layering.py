@@ -16,14 +16,14 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("fedmia.errors", "fedmia.options", "fedmia.seeding"),
     ("fedmia.data", "fedmia.nets", "fedmia.partitions", "fedmia.probes"),
     ("fedmia.ssl",),
-    ("fedmia.snapshot", "fedmia.threat"),
+    ("fedmia.snapshot", "fedmia.threat", "fedmia.shadows"),
     ("fedmia.attacks", "fedmia.defenses", "fedmia.report"),
     ("clients", "strategies"),
 )
 PURE = (
     "fedmia.data", "fedmia.nets", "fedmia.partitions", "fedmia.ssl", "fedmia.attacks",
     "fedmia.probes", "fedmia.report", "fedmia.threat", "fedmia.snapshot", "fedmia.seeding",
-    "fedmia.options", "fedmia.errors",
+    "fedmia.options", "fedmia.errors", "fedmia.shadows",
 )  # fmt: skip
 FEDERATED = ("flwr", "ray", "opacus", "clients", "strategies")
 
@@ -97,6 +97,8 @@ def test_layers__import_downwards_only() -> None:
         ("fedmia.ssl", ("fedmia.data.split", "fedmia.partitions", "fedmia.probes")),
         ("fedmia.threat", ("fedmia.data.split", "fedmia.report")),
         ("fedmia.snapshot", ("fedmia.data.split", "fedmia.report")),
+        ("fedmia.shadows", ("fedmia.data.split", "fedmia.attacks", "fedmia.defenses",
+                            "fedmia.report", "fedmia.probes")),
         ("fedmia.nets", ("fedmia.data", "fedmia.ssl")),
         ("fedmia.report", ("fedmia.attacks", "fedmia.defenses.dpsgd")),
         ("fedmia.defenses", ("fedmia.attacks", "fedmia.data.split", "clients", "strategies")),

@@ -1,0 +1,173 @@
+"""Shadow encoders on disk, found by what they were trained from; nothing damaged is ever used.
+
+`<cache>/<key>/` holds one shadow:
+
+- `about.json`: architecture, method, training options, seed, and a digest of the images. The key
+  is its SHA-256, so a folder answers to one training alone.
+- `images.npz`: `members` and `nonmembers`, uint8 (N, C, H, W) each.
+- `encoder.safetensors`: `shared.*` (encoder), `local.*` (key encoder, queue ..) and `seal`, the
+  SHA-256 of the key and of all tensors. Written last: where it is, the shadow is finished.
+- `progress.safetensors`: while in training, the same with `optimizer.*` and `epoch`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from fedmia.data.images import ByteArray
+from fedmia.shadows.plan import Blueprint
+from fedmia.ssl.base import State
+
+FORMAT = 1
+ABOUT, IMAGES, ENCODER = "about.json", "images.npz", "encoder.safetensors"
+PROGRESS = "progress.safetensors"
+
+
+class Damaged(Exception):
+    """A file that is cut short, altered, or another shadow's."""
+
+
+def about(blueprint: Blueprint, index: int, images: str, device: torch.device) -> dict[str, Any]:
+    """All that decides the bits of shadow `index`, as JSON holds it.
+
+    Args:
+        images: digest of its members and non-members.
+        device: a GPU sums in another order than a CPU, so its shadows are others.
+    """
+    plain = asdict(blueprint) | {
+        "format": FORMAT, "index": index, "images": images, "device": device.type,
+    }  # fmt: skip
+    found: dict[str, Any] = json.loads(json.dumps(plain))
+    return found
+
+
+def key_of(description: Mapping[str, Any]) -> str:
+    """SHA-256 (hex) of a shadow's description."""
+    return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()
+
+
+class Folder:
+    """One shadow's folder.
+
+    Args:
+        path: the folder; made when something is written.
+        description: of `about`.
+    """
+
+    def __init__(self, path: Path, description: Mapping[str, Any]) -> None:
+        self.path = path
+        self.description = description
+        self.key = key_of(description)
+
+    def encoder(self) -> State | None:
+        """The finished shadow's `shared.*` and `local.*`, None where it is not finished.
+
+        Raises:
+            Damaged: the file is not what was written.
+        """
+        return self._read(ENCODER)
+
+    def progress(self) -> State | None:
+        """What `keep_progress` wrote last, None where there is none.
+
+        Raises:
+            Damaged: the file is not what was written.
+        """
+        return self._read(PROGRESS)
+
+    def keep_progress(self, tensors: State) -> None:
+        self._write(PROGRESS, tensors)
+
+    def finish(self, tensors: State, members: ByteArray, nonmembers: ByteArray) -> None:
+        """Write the finished shadow and drop its progress."""
+        self.describe(members, nonmembers)
+        self._write(ENCODER, tensors)
+        (self.path / PROGRESS).unlink(missing_ok=True)
+
+    def describe(self, members: ByteArray, nonmembers: ByteArray) -> None:
+        """Write `about.json` and `images.npz`, unless they stand there already."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        if not self._described(members, nonmembers):
+            with replacing(self.path / IMAGES) as file, file.open("wb") as out:
+                np.savez(out, members=members, nonmembers=nonmembers)
+            with replacing(self.path / ABOUT) as file:
+                file.write_text(json.dumps(self.description, indent=2, sort_keys=True) + "\n")
+
+    def _described(self, members: ByteArray, nonmembers: ByteArray) -> bool:
+        try:
+            kept = read_images(self.path)
+            same = json.loads((self.path / ABOUT).read_text()) == self.description
+        except (Damaged, OSError, ValueError):
+            return False
+        return same and all(map(np.array_equal, kept, (members, nonmembers)))
+
+    def _write(self, name: str, tensors: State) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        kept = {n: t.detach().cpu().contiguous() for n, t in tensors.items()}
+        with replacing(self.path / name) as file:
+            save_file(kept | {"seal": seal(self.key, kept)}, file)
+
+    def _read(self, name: str) -> State | None:
+        if not (self.path / name).exists():
+            return None
+        try:
+            tensors = load_file(self.path / name)
+        except (SafetensorError, OSError, ValueError) as error:
+            raise Damaged(name) from error
+        kept = tensors.pop("seal", None)
+        if kept is None or not torch.equal(kept, seal(self.key, tensors)):
+            raise Damaged(name)
+        return tensors
+
+
+def read_images(path: Path) -> tuple[ByteArray, ByteArray]:
+    """Members and non-members of the shadow in folder `path`.
+
+    Raises:
+        Damaged: the file is missing, cut short or not two arrays of uint8 images.
+    """
+    try:
+        with np.load(path / IMAGES, allow_pickle=False) as kept:
+            found = kept["members"], kept["nonmembers"]
+    except Exception as error:  # a damaged zip file raises whatever its parts raise
+        raise Damaged(IMAGES) from error
+    if any(x.dtype != np.uint8 or x.ndim != 4 for x in found):
+        raise Damaged(IMAGES)
+    return found
+
+
+def seal(key: str, tensors: State) -> Tensor:
+    """SHA-256 of a key and of named tensors, uint8 (32,)."""
+    whole = hashlib.sha256(key.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        whole.update(f"\x1f{name}\x1f{tensor.dtype}\x1f{tuple(tensor.shape)}\x1f".encode())
+        whole.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return torch.frombuffer(bytearray(whole.digest()), dtype=torch.uint8)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A file to write that takes the place of `path` when it is whole.
+
+    Its name is this process's own: two runs may train the same shadow at once.
+    """
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        yield partial
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,159 @@
+"""Which images each shadow trains on, and which it does not: decided by the images' content."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedmia.data.images import ByteArray, IntArray, digests
+from fedmia.errors import InputError
+from fedmia.seeding import rng
+from fedmia.shadows.plan import Plan
+
+Pixels = Tensor | NDArray[np.uint8]
+LEAST = 2  # members a shadow
+
+
+@dataclass(frozen=True)
+class Deal:
+    """The images of one shadow, as indices into the pool followed by the candidates.
+
+    Attributes:
+        members, nonmembers: disjoint in content, equal in number (within one), by digest.
+        digest: SHA-256 (hex) of all their digests in order.
+    """
+
+    members: IntArray
+    nonmembers: IntArray
+    digest: str
+
+
+@dataclass(frozen=True)
+class Ground:
+    """Distinct images to deal from, by digest; the pool holds none of the candidates.
+
+    Attributes:
+        pool, candidates: (digest, index into the pool followed by the candidates).
+        repeated: images of the pool left out because another one equals them.
+        attacked: images of the pool left out because a candidate equals them.
+    """
+
+    pool: list[tuple[bytes, int]]
+    candidates: list[tuple[bytes, int]]
+    repeated: int
+    attacked: int
+
+
+def survey(pool: Pixels, candidates: Pixels | None) -> Ground:
+    """Sort out repeats and candidates by content.
+
+    Args:
+        pool, candidates: uint8 (N, C, H, W).
+
+    Raises:
+        InputError: images of another type, or of different shapes.
+    """
+    own = as_bytes(pool, "shadow images")
+    other = own[:0] if candidates is None else as_bytes(candidates, "images under attack")
+    if len(other) and own.shape[1:] != other.shape[1:]:
+        raise InputError(
+            f"shadow images are {own.shape[1:]}, the images under attack {other.shape[1:]}"
+        )
+    found = digests(own)
+    first = {d: i for i, d in reversed(list(enumerate(found)))}
+    under_attack = {d: len(own) + i for i, d in enumerate(digests(other))}
+    attacked = sum(d in under_attack for d in found)
+    kept = {d: i for d, i in first.items() if d not in under_attack}
+    return Ground(
+        sorted(kept.items()),
+        sorted(under_attack.items()),
+        repeated=len(own) - attacked - len(kept),
+        attacked=attacked,
+    )
+
+
+def draw(plan: Plan, pool: Pixels, candidates: Pixels | None) -> list[Deal]:
+    """The deal of every shadow of the plan.
+
+    Neither the order of the pool nor that of the candidates plays a part, and shadow i does not
+    depend on how many there are. Offline, no shadow meets a candidate. Online, shadows 2j and
+    2j + 1 train on complementary halves of the candidates, so each is in exactly half of them,
+    or within one shadow of it if their number is odd.
+
+    Raises:
+        InputError: too few images.
+    """
+    return deal(plan, survey(pool, candidates))
+
+
+def deal(plan: Plan, ground: Ground) -> list[Deal]:
+    """`draw` from images that were surveyed.
+
+    Raises:
+        InputError: too few images.
+    """
+    candidates = ground.candidates if plan.online else []
+    total = len(ground.pool) + len(candidates)
+    images = total // 2 if plan.images is None else plan.images
+    if images < LEAST or 2 * images > total:
+        need = 2 * max(images, LEAST)
+        raise InputError(
+            f"shadow encoders need {need} distinct images that are not under attack"
+            f"{' or are (online)' if plan.online else ''}, half of them as non-members; "
+            f"there are {total}"
+        )
+    if images < len(candidates) // 2:
+        raise InputError(
+            f"online shadow encoders train on half of the {len(candidates)} images under attack, "
+            f"so images must be at least {len(candidates) // 2}, got {images}"
+        )
+    return [_one(plan.seed, i, images, ground.pool, candidates) for i in range(plan.count)]
+
+
+def _one(
+    seed: int,
+    index: int,
+    images: int,
+    pool: list[tuple[bytes, int]],
+    candidates: list[tuple[bytes, int]],
+) -> Deal:
+    """The deal of shadow `index`."""
+    order = rng(seed, "shadow-candidates", index // 2).permutation(len(candidates)).tolist()
+    half = len(candidates) // 2
+    inside, outside = order[:half], order[half:]
+    if index % 2:
+        inside, outside = outside, inside
+    own = rng(seed, "shadow-pool", index).permutation(len(pool)).tolist()
+    ins = max(0, images - len(inside))
+    outs = max(0, images - len(outside))
+    members = sorted([candidates[i] for i in inside] + [pool[i] for i in own[:ins]])
+    rest = sorted([candidates[i] for i in outside] + [pool[i] for i in own[ins : ins + outs]])
+    return Deal(
+        np.array([i for _, i in members], dtype=np.int64),
+        np.array([i for _, i in rest], dtype=np.int64),
+        content_digest([d for d, _ in members], [d for d, _ in rest]),
+    )
+
+
+def content_digest(members: list[bytes], nonmembers: list[bytes]) -> str:
+    """SHA-256 (hex) of the images of a shadow, by their digests in order."""
+    whole = hashlib.sha256(f"{len(members)}\x1f{len(nonmembers)}\x1f".encode())
+    for one in (*members, *nonmembers):
+        whole.update(one)
+    return whole.hexdigest()
+
+
+def as_bytes(images: Pixels, what: str) -> ByteArray:
+    """`images` as a uint8 array (N, C, H, W).
+
+    Raises:
+        InputError: they are something else.
+    """
+    found = images.cpu().numpy() if isinstance(images, Tensor) else images
+    if found.dtype != np.uint8 or found.ndim != 4:
+        raise InputError(f"{what} must be uint8 (N, C, H, W), got {found.dtype} {found.shape}")
+    return found

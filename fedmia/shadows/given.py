@@ -1,0 +1,87 @@
+"""Shadow encoders that the user brings: `--shadow-encoders FOLDER`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fedmia.data.images import digests
+from fedmia.errors import InputError
+from fedmia.shadows.cache import ABOUT, ENCODER, FORMAT, Damaged, Folder, read_images
+from fedmia.shadows.draw import content_digest
+from fedmia.shadows.plan import Blueprint
+from fedmia.shadows.train import Trained, Training
+from fedmia.ssl.train import Train
+
+
+def load_shadows(path: Path) -> list[Trained]:
+    """Shadow encoders from a folder as the cache writes it (see `fedmia.shadows.cache`).
+
+    Args:
+        path: one shadow's folder, with `about.json`, `images.npz` and `encoder.safetensors`, or a
+            folder of such folders; their names do not matter.
+
+    Returns:
+        In order of their number in the plan, then of their folder's name.
+
+    Raises:
+        InputError: no shadow there, one that is unfinished, damaged or of an unknown format, or
+            shadows of images of different shapes.
+    """
+    if not path.is_dir():
+        raise InputError(f"shadow encoders: {path} is not a folder")
+    if (path / ABOUT).exists():
+        folders = [path]
+    else:
+        folders = sorted(f for f in path.iterdir() if f.is_dir() and not f.name.startswith("."))
+    if not folders:
+        raise InputError(f"shadow encoders: {path} holds no {ABOUT}, nor folders that do")
+    loaded = sorted((_load(f) for f in folders), key=lambda one: one[0])
+    found = [trained for _, trained in loaded]
+    shapes = sorted({tuple(t.members.shape[1:]) for t in found})
+    if len(shapes) > 1:
+        raise InputError(f"shadow encoders: {path} mixes images of shapes {shapes}")
+    return found
+
+
+def _load(path: Path) -> tuple[int, Trained]:
+    """Number and shadow in folder `path`."""
+    try:
+        description = json.loads((path / ABOUT).read_text())
+        blueprint, index = _blueprint(description), int(description["index"])
+        folder = Folder(path, description)
+        state = folder.encoder()
+        if state is None:
+            raise InputError(f"shadow encoders: {path} is unfinished, it holds no {ENCODER}")
+        members, nonmembers = read_images(path)
+        if content_digest(digests(members), digests(nonmembers)) != description["images"]:
+            raise Damaged("images.npz")
+        return index, Training(blueprint, index, members, nonmembers, folder).trained(state)
+    except FileNotFoundError:
+        raise InputError(f"shadow encoders: {path} holds no {ABOUT}") from None
+    except Damaged as error:
+        raise InputError(f"shadow encoders: {error} in {path} is damaged") from None
+    except (KeyError, TypeError, ValueError, OSError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"shadow encoders: {path / ABOUT} cannot be read: {error!r}") from None
+
+
+def _blueprint(description: dict[str, Any]) -> Blueprint:
+    """The blueprint that `cache.about` wrote down."""
+    if description["format"] != FORMAT:
+        raise InputError(
+            f"shadow encoders of format {description['format']}, this version reads {FORMAT}"
+        )
+    made = {k: description[k] for k in Blueprint.__dataclass_fields__}
+    for part in ("model", "ssl"):
+        name, options = made[part]
+        made[part] = name, {k: _frozen(v) for k, v in options.items()}
+    made["train"] = Train(**{k: _frozen(v) for k, v in made["train"].items()})
+    return Blueprint(**{k: _frozen(v) for k, v in made.items()})
+
+
+def _frozen(value: Any) -> Any:
+    """Options hold tuples where JSON holds lists."""
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value

@@ -1,0 +1,210 @@
+"""What the attacker trains and what it knows of the target: its background knowledge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from fedmia import registry
+from fedmia.data.base import Views
+from fedmia.errors import InputError
+from fedmia.options import Options, option, option_fields
+from fedmia.seeding import torch_rng
+from fedmia.ssl.augment import Augment
+from fedmia.ssl.base import SSL, Recipe, SSLMethod
+from fedmia.ssl.train import Train
+
+KNOWLEDGE = ("data", "architecture", "algorithm")
+Choice = tuple[str, Mapping[str, Any]]  # a plugin by name, with its options
+
+
+@dataclass(frozen=True)
+class Plan(Options):
+    """Shadow encoders, and which of the three dimensions of background knowledge the attacker has
+    (EncoderMI, Liu et al., CCS 2021, section 3.2: eight kinds in all).
+
+    Whoever calls chooses the shadow images: with `data` known they are of the target's
+    distribution, else of another. An unknown architecture or algorithm has a stand-in.
+    """
+
+    count: int = option(1, "shadow encoders", ge=1)
+    knowledge: tuple[str, ...] = option(
+        KNOWLEDGE,
+        "what the attacker knows of the target's training, or none",
+        choices=(*KNOWLEDGE, "none"),
+    )
+    epochs: int = option(200, "epochs over a shadow's members", ge=1)
+    batch_size: int | None = option(
+        None, "images a step (none: the target's where its algorithm is known, else 8)", ge=1
+    )
+    lr: float | None = option(
+        None, "learning rate (none: the target's where its algorithm is known, else 0.06)", gt=0
+    )
+    images: int | None = option(
+        None, "members of each shadow; as many non-members (none: half of the images)", ge=2
+    )
+    model: str = option("vgg11-bn", "encoder of the shadows where the target's is unknown")
+    ssl: str = option("simclr", "method of the shadows where the target's is unknown")
+    online: bool = option(
+        False, "train half of the shadows on each image under attack (online LiRA, RMIA)"
+    )
+    precision: str = option(
+        "float32", "arithmetic of the shadows' training", choices=("float32", "bfloat16")
+    )
+    channels_last: bool = option(False, "memory layout of convolutions in the shadows' training")
+    seed: int = option(0, "root seed of the shadows")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if "none" in self.knowledge:
+            if len(self.knowledge) > 1:
+                raise InputError("Plan.knowledge: 'none' stands alone")
+            object.__setattr__(self, "knowledge", ())
+
+    def knows(self, dimension: str) -> bool:
+        """Whether the attacker knows `data`, `architecture` or `algorithm`."""
+        return dimension in self.knowledge
+
+
+@dataclass(frozen=True)
+class Target:
+    """What there is to know of the target's training.
+
+    Attributes:
+        channels, size: of the images that the encoder takes.
+        mean, std: normalisation of the pixels, one value a channel.
+        model, ssl: name and options, or None where the target was not trained by fedmia.
+        train: how it was trained (part of the algorithm), or None.
+        views: the shadow images' own view options, for a stand-in that leaves them open.
+    """
+
+    channels: int
+    size: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    model: Choice | None = None
+    ssl: Choice | None = None
+    train: Train | None = None
+    views: Views | None = None
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """What every shadow of a plan is built from and trained by; all options written out.
+
+    Attributes:
+        model, ssl: name and every option. train: of one epoch.
+        known_algorithm: whether `ssl` is the target's.
+    """
+
+    model: Choice
+    ssl: Choice
+    train: Train
+    epochs: int
+    seed: int
+    channels: int
+    size: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    known_algorithm: bool
+
+    @property
+    def spec(self) -> SSL:
+        """The method's options."""
+        built: SSL = registry.build("ssl", *self.ssl)
+        return built
+
+    def method(self, index: int, images: int) -> SSLMethod:
+        """Shadow `index` before training, for `images` members, on the CPU.
+
+        Raises:
+            InputError: the image size does not suit the architecture.
+        """
+        net = registry.build("model", *self.model).build(self.channels, self.size)
+        recipe = Recipe(self.mean, self.std, images)
+        return self.spec.build(net, recipe, torch_rng(self.seed, "shadow", index))
+
+
+def blueprint(plan: Plan, target: Target) -> Blueprint:
+    """The target's architecture and algorithm where the plan knows them, else the stand-ins.
+
+    Raises:
+        InputError: an unknown plugin, or knowledge of what nobody told.
+    """
+    known = plan.knows("algorithm")
+    for dimension, choice, flag in (
+        ("architecture", target.model, "--shadow-model"),
+        ("algorithm", target.ssl, "--shadow-ssl"),
+    ):
+        if plan.knows(dimension) and choice is None:
+            raise InputError(
+                f"shadow knowledge '{dimension}': the target's {dimension} is not recorded; "
+                f"leave it out of the knowledge and give {flag}"
+            )
+    model = target.model if plan.knows("architecture") else (plan.model, {})
+    ssl = target.ssl if known else (plan.ssl, stand_in_views(plan.ssl, target.views))
+    assert model is not None and ssl is not None
+    train = target.train if known and target.train is not None else Train()
+    train = replace(
+        train,
+        local_epochs=1,
+        batch_size=train.batch_size if plan.batch_size is None else plan.batch_size,
+        lr=train.lr if plan.lr is None else plan.lr,
+        optimizer_state="keep",
+        precision=plan.precision,
+        channels_last=plan.channels_last,
+    )
+    return Blueprint(
+        model=_complete("model", model),
+        ssl=_complete("ssl", ssl),
+        train=train,
+        epochs=plan.epochs,
+        seed=plan.seed,
+        channels=target.channels,
+        size=target.size,
+        mean=tuple(target.mean),
+        std=tuple(target.std),
+        known_algorithm=known,
+    )
+
+
+def attacker_augment(
+    plan: Plan, target_augment: Augment | None, views: Views | None = None
+) -> Augment:
+    """The recipe of the attacker's views of the target.
+
+    With the algorithm known it is the target's own. Else it is a random resized crop alone, as
+    EncoderMI (section 5.1) found best; the paper does not give its area, here the stand-in's.
+
+    Raises:
+        InputError: the algorithm is claimed to be known, but no recipe is given.
+    """
+    if plan.knows("algorithm"):
+        if target_augment is None:
+            raise InputError("shadow knowledge 'algorithm': the target's views are not recorded")
+        return target_augment
+    own: Augment = registry.build("ssl", plan.ssl, stand_in_views(plan.ssl, views)).augment
+    return replace(
+        own, flip=0.0, brightness=0.0, contrast=0.0, saturation=0.0, hue=0.0, jitter_p=0.0,
+        gray_p=0.0, blur_p=0.0, solarize_p=0.0,
+    )  # fmt: skip
+
+
+def stand_in_views(ssl: str, views: Views | None) -> dict[str, Any]:
+    """The view options that the method `ssl` leaves to the images."""
+    if views is None:
+        return {}
+    left = {f.name for f, _ in option_fields(registry.load("ssl", ssl)) if f.default is None}
+    return {name: value for name, value in asdict(views).items() if name in left}
+
+
+def _complete(kind: str, choice: Choice) -> Choice:
+    """Every option written out; policies between rounds never apply, as there is one round."""
+    name, given = choice
+    built = registry.build(kind, name, given)
+    options = {f.name: getattr(built, f.name) for f, _ in option_fields(type(built))}
+    for one, _ in option_fields(type(built)):
+        if set(one.metadata["choices"] or ()) == {"keep", "reset"}:
+            options[one.name] = "keep"  # `reset` would not store all that a resumed epoch needs
+    return name, options

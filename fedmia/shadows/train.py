@@ -1,0 +1,308 @@
+"""Train a plan's shadow encoders, several side by side, and go on where a run was interrupted."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedmia.data.images import ByteArray
+from fedmia.errors import InputError
+from fedmia.seeding import rng
+from fedmia.shadows._state import optimizer_state, restore_optimizer
+from fedmia.shadows.cache import Damaged, Folder, about, key_of
+from fedmia.shadows.draw import Ground, Pixels, as_bytes, deal, survey
+from fedmia.shadows.plan import Blueprint, Plan, Target, blueprint
+from fedmia.ssl.augment import Augment
+from fedmia.ssl.base import SSLMethod, State
+from fedmia.ssl.train import Job, make_optimizer
+
+SAVES = 10  # of a shadow's progress, in all its epochs
+
+
+class Stopped(Exception):
+    """Training was interrupted; what is in the cache is not lost."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished shadow encoder, on the CPU and in evaluation mode.
+
+    Attributes:
+        method: with its own queue or bank.
+        augment: the recipe of the views that it was trained on.
+        members, nonmembers: uint8 (M, C, H, W), disjoint.
+        known_algorithm: whether it was trained by the target's algorithm, views included.
+        name: `shadow-0`, ..
+    """
+
+    method: SSLMethod
+    augment: Augment
+    members: Tensor
+    nonmembers: Tensor
+    known_algorithm: bool
+    name: str
+
+
+@dataclass(frozen=True)
+class Training:
+    """One shadow to be trained, or that was.
+
+    Attributes:
+        members, nonmembers: uint8 (M, C, H, W). folder: where it is kept, or None.
+    """
+
+    blueprint: Blueprint
+    index: int
+    members: ByteArray
+    nonmembers: ByteArray
+    folder: Folder | None
+
+    @property
+    def name(self) -> str:
+        return f"shadow-{self.index}"
+
+    def trained(self, state: State) -> Trained:
+        """The shadow with the finished weights `state` (`shared.*`, `local.*`)."""
+        method = self.blueprint.method(self.index, len(self.members))
+        method.load_shared(under("shared.", state))
+        method.load_local(under("local.", state))
+        return Trained(
+            method.eval(),
+            self.blueprint.spec.augment,
+            torch.from_numpy(self.members),
+            torch.from_numpy(self.nonmembers),
+            self.blueprint.known_algorithm,
+            self.name,
+        )
+
+
+def train_shadows(
+    plan: Plan,
+    target: Target,
+    pool: Pixels,
+    candidates: Pixels | None,
+    *,
+    device: torch.device,
+    cache: Path | None = None,
+    say: Callable[[str], None] = lambda line: None,
+    progress: Callable[[int, int], None] | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    threads: int = 1,
+    workers: int | None = None,
+    save_every: int | None = None,
+) -> list[Trained]:
+    """The plan's shadow encoders, from the cache where it has them, else trained.
+
+    On a CPU the bits depend on `threads`, not on how many shadows are trained side by side, nor on
+    interruptions.
+
+    Args:
+        pool: uint8 (N, C, H, W), the attacker's shadow images.
+        candidates: uint8 (M, C, H, W), the images under attack: kept out of every shadow, or
+            (`online`) put into half of them.
+        cache: folder of finished and of unfinished shadows, or None to keep nothing.
+        say: takes a line for the user.
+        progress: takes the epochs done and to do, over all shadows; called from any thread.
+        stop: asked before each step, from any thread.
+        threads: of torch, for each shadow.
+        workers: shadows side by side (none: as many as the cores allow; one on a GPU).
+        save_every: epochs between two writings of a shadow's progress (none: a tenth of them).
+
+    Raises:
+        InputError: too few images, an unknown plugin, knowledge of what nobody told, images that
+            do not fit the encoder, a learning rate at which training diverges.
+        Stopped: `stop` said so.
+    """
+    made = blueprint(plan, target)
+    ground = survey(pool, candidates)
+    shadows = _trainings(plan, made, ground, pool, candidates, device, cache)
+    _announce(ground, plan.online, say)
+    for note in made.spec.notes(len(shadows[0].members)):
+        say(f"shadow encoders: {note}")
+    done = {s.index: kept for s in shadows if (kept := _kept(s, say)) is not None}
+    if done:
+        say(f"{len(done)} of {len(shadows)} shadow encoders found in the cache")
+    counter = _Counter(progress, plan.epochs * len(done), plan.epochs * len(shadows))
+    halt = threading.Event()
+
+    def stopped() -> bool:
+        if not halt.is_set() and stop():
+            halt.set()  # all threads see the same answer from here on
+        return halt.is_set()
+
+    every = max(1, math.ceil(plan.epochs / SAVES)) if save_every is None else save_every
+    if workers is None:
+        workers = 1 if device.type != "cpu" else max(1, (os.cpu_count() or 1) // threads)
+    threadpool = ThreadPoolExecutor(workers, "shadow", torch.set_num_threads, (threads,))
+    try:
+        running = {
+            s.index: threadpool.submit(_train, s, device, every, say, counter, stopped)
+            for s in shadows
+            if s.index not in done
+        }
+        for future in wait(running.values(), return_when=FIRST_EXCEPTION).done:
+            future.result()  # raises what one of them raised
+        done |= {index: future.result() for index, future in running.items()}
+    finally:  # an error or Ctrl-C ends the others at their next step
+        halt.set()
+        threadpool.shutdown(wait=True, cancel_futures=True)
+    return [s.trained(done[s.index]) for s in shadows]
+
+
+def _trainings(
+    plan: Plan,
+    made: Blueprint,
+    ground: Ground,
+    pool: Pixels,
+    candidates: Pixels | None,
+    device: torch.device,
+    cache: Path | None,
+) -> list[Training]:
+    images = as_bytes(pool, "shadow images")
+    if images.shape[1:] != (made.channels, made.size, made.size):
+        raise InputError(
+            f"shadow images are {images.shape[1:]}, the target takes "
+            f"{(made.channels, made.size, made.size)}"
+        )
+    if plan.online and candidates is not None:
+        images = np.concatenate([images, as_bytes(candidates, "images under attack")])
+    found = []
+    for index, dealt in enumerate(deal(plan, ground)):
+        folder = None
+        if cache is not None:
+            description = about(made, index, dealt.digest, device)
+            folder = Folder(cache / key_of(description), description)
+        members, nonmembers = images[dealt.members], images[dealt.nonmembers]
+        found.append(Training(made, index, members, nonmembers, folder))
+    made.method(0, len(found[0].members))  # what cannot be built says so before anything trains
+    return found
+
+
+def _announce(ground: Ground, online: bool, say: Callable[[str], None]) -> None:
+    if ground.attacked and not online:
+        say(f"shadow images: {ground.attacked} left out, as they are among those under attack")
+    if ground.repeated:
+        say(f"shadow images: {ground.repeated} left out, as they repeat another")
+
+
+def _kept(shadow: Training, say: Callable[[str], None]) -> State | None:
+    """The finished shadow's tensors, if the cache has them whole."""
+    if shadow.folder is None:
+        return None
+    try:
+        state = shadow.folder.encoder()
+    except Damaged as error:
+        say(f"{shadow.name}: {error} in {shadow.folder.path} is damaged, training it again")
+        return None
+    if state is not None:
+        shadow.folder.describe(shadow.members, shadow.nonmembers)
+    return state
+
+
+def _train(
+    shadow: Training,
+    device: torch.device,
+    every: int,
+    say: Callable[[str], None],
+    counter: _Counter,
+    stopped: Callable[[], bool],
+) -> State:
+    """Train one shadow from the beginning or from its progress; its tensors.
+
+    An epoch has a random stream of its own, so a resumed one draws what it would have drawn.
+    """
+    made, train, folder = shadow.blueprint, shadow.blueprint.train, shadow.folder
+    steps = -(-len(shadow.members) // train.batch_size)
+    method = made.method(shadow.index, len(shadow.members)).to(device)
+    optimizer = make_optimizer(method, train)
+    first = _resume(shadow, method, optimizer, say)
+    counter.add(first)
+    for epoch in range(first, made.epochs):
+        job = Job(
+            method=method,
+            optimizer=optimizer,
+            images=shadow.members,
+            augment=made.spec.augment,
+            train=train,
+            rng=rng(made.seed, "shadow", shadow.index, epoch),
+            step=epoch * steps,
+            total_steps=made.epochs * steps,
+            device=device,
+            stop=stopped,
+        )
+        loss = job.run()["loss"]
+        if stopped():
+            raise Stopped
+        if not math.isfinite(loss):
+            raise InputError(
+                f"{shadow.name} diverged in epoch {epoch + 1} (its loss is {loss}); give a lower "
+                f"learning rate than {train.lr}"
+            )
+        counter.add(1)
+        if folder is not None and (epoch + 1) % every == 0 and epoch + 1 < made.epochs:
+            folder.keep_progress(
+                _state(method)
+                | {f"optimizer.{n}": t for n, t in optimizer_state(optimizer).items()}
+                | {"epoch": torch.tensor(epoch + 1)}
+            )
+    state = {n: t.cpu().contiguous() for n, t in _state(method).items()}
+    if folder is not None:
+        folder.finish(state, shadow.members, shadow.nonmembers)
+    return state
+
+
+def _resume(
+    shadow: Training,
+    method: SSLMethod,
+    optimizer: torch.optim.Optimizer,
+    say: Callable[[str], None],
+) -> int:
+    """Load the shadow's progress, or begin as a client begins its first round; epochs done."""
+    kept = None
+    if shadow.folder is not None:
+        try:
+            kept = shadow.folder.progress()
+        except Damaged as error:
+            say(f"{shadow.name}: {error} in {shadow.folder.path} is damaged, training it again")
+    if kept is None:
+        method.begin_first_round()
+        return 0
+    method.load_shared(under("shared.", kept))
+    method.load_local(under("local.", kept))
+    restore_optimizer(optimizer, under("optimizer.", kept))
+    return int(kept["epoch"])
+
+
+def _state(method: SSLMethod) -> State:
+    """What a client sends and what it keeps."""
+    shared = {f"shared.{n}": t for n, t in method.shared_state().items()}
+    return shared | {f"local.{n}": t for n, t in method.local_state().items()}
+
+
+def under(prefix: str, state: State) -> State:
+    """The tensors whose names begin with `prefix`, without it."""
+    return {n.removeprefix(prefix): t for n, t in state.items() if n.startswith(prefix)}
+
+
+class _Counter:
+    """Epochs done, counted from several threads."""
+
+    def __init__(self, report: Callable[[int, int], None] | None, done: int, total: int) -> None:
+        self._report, self._done, self._total = report, done, total
+        self._lock = threading.Lock()
+        self.add(0)
+
+    def add(self, epochs: int) -> None:
+        with self._lock:
+            self._done += epochs
+            if self._report is not None:
+                self._report(self._done, self._total)

@@ -1,0 +1,69 @@
+"""Tiny shadows: narrow nets on 8x8 images, two shadows of two epochs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedmia.shadows.plan import Plan, Target
+from fedmia.shadows.train import Trained, train_shadows
+from fedmia.ssl.train import Train
+
+MODEL = ("smallnet", {"width": 4})
+MOCO = ("moco", {"dim": 8, "queue": 8, "temperature": 0.2})
+
+
+def make_plan(**more: Any) -> Plan:
+    values: dict[str, Any] = {"count": 2, "epochs": 2, "model": "smallnet", "ssl": "mocov2"}
+    return Plan(**(values | more))
+
+
+def make_target(**more: Any) -> Target:
+    values: dict[str, Any] = {
+        "channels": 3, "size": 8, "mean": (0.5,) * 3, "std": (0.25,) * 3,
+        "model": MODEL, "ssl": MOCO, "train": Train(batch_size=4, lr=0.05, momentum=0.8),
+    }  # fmt: skip
+    return Target(**(values | more))
+
+
+def train(plan: Plan, pool: Tensor, candidates: Tensor | None = None, **more: Any) -> list[Trained]:
+    target = more.pop("target", make_target())
+    return train_shadows(plan, target, pool, candidates, device=torch.device("cpu"), **more)
+
+
+def weights(trained: Trained) -> dict[str, Tensor]:
+    return trained.method.shared_state() | trained.method.local_state()
+
+
+def same(a: list[Trained], b: list[Trained]) -> bool:
+    """Whether the shadows are equal bit by bit, images included."""
+    pairs = list(zip(a, b, strict=True))
+    return all(
+        weights(x).keys() == weights(y).keys()
+        and all(torch.equal(t, weights(y)[n]) for n, t in weights(x).items())
+        and torch.equal(x.members, y.members)
+        and torch.equal(x.nonmembers, y.nonmembers)
+        and (x.name, x.augment, x.known_algorithm) == (y.name, y.augment, y.known_algorithm)
+        for x, y in pairs
+    )
+
+
+@pytest.fixture(scope="session")
+def pool(textures: Any) -> Tensor:
+    """Twenty-four shadow images."""
+    return textures(24, seed=5)
+
+
+@pytest.fixture(scope="session")
+def candidates(textures: Any) -> Tensor:
+    """Nine images under attack, none of them in `pool`."""
+    return textures(9, seed=6)
+
+
+@pytest.fixture(scope="session")
+def plain(pool: Tensor) -> list[Trained]:
+    """The two shadows of `make_plan()`, trained in one go, without a cache."""
+    return train(make_plan(), pool)

@@ -1,0 +1,208 @@
+"""The cache: found by content, reused, never used when damaged; shadows that the user brings."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import make_plan, make_target, same, train
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from fedmia.errors import InputError
+from fedmia.shadows.given import load_shadows
+from fedmia.shadows.train import Stopped, Trained
+
+
+@pytest.fixture(scope="session")
+def filled(pool: Tensor, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache with the two shadows of `make_plan()`; to be copied before it is touched."""
+    root = tmp_path_factory.mktemp("filled")
+    train(make_plan(), pool, cache=root)
+    return root
+
+
+@pytest.fixture
+def cache(filled: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(filled, tmp_path / "cache"))
+
+
+def never() -> bool:
+    raise AssertionError("a step was trained")
+
+
+def folder_of(cache: Path, index: int) -> Path:
+    found = [f for f in cache.iterdir() if json.loads((f / "about.json").read_text())["index"]
+             == index]  # fmt: skip
+    assert len(found) == 1
+    return found[0]
+
+
+def test_cache__a_hit_trains_nothing(plain: list[Trained], pool: Tensor, cache: Path) -> None:
+    said: list[str] = []
+    counted: list[tuple[int, int]] = []
+    found = train(make_plan(), pool, cache=cache, stop=never, say=said.append,
+                  progress=lambda *at: counted.append(at))  # fmt: skip
+    assert same(found, plain)
+    assert "2 of 2 shadow encoders found in the cache" in said
+    assert counted == [(4, 4)]
+
+
+def test_cache__reused_in_another_order_of_images_and_in_a_longer_plan(
+    plain: list[Trained], pool: Tensor, cache: Path
+) -> None:
+    assert same(train(make_plan(), pool.flip(0), cache=cache, stop=never), plain)
+    said: list[str] = []
+    assert same(train(make_plan(count=3), pool, cache=cache, say=said.append)[:2], plain)
+    assert "2 of 3 shadow encoders found in the cache" in said
+    assert len(list(cache.iterdir())) == 3
+
+
+@pytest.mark.parametrize(
+    "more", [{"epochs": 3}, {"lr": 0.01}, {"batch_size": 5}, {"seed": 1}, {"images": 10},
+             {"knowledge": ("algorithm",)}, {"knowledge": ("architecture",)},
+             {"channels_last": True}],
+)  # fmt: skip
+def test_cache__another_training_is_another_key(pool: Tensor, cache: Path, more: dict) -> None:
+    with pytest.raises(AssertionError, match="a step was trained"):
+        train(make_plan(**more), pool, cache=cache, stop=never)
+
+
+def test_cache__other_images_are_another_key(pool: Tensor, cache: Path) -> None:
+    changed = pool.clone()
+    changed[0, 0, 0, 0] ^= 1
+    with pytest.raises(AssertionError, match="a step was trained"):
+        train(make_plan(), changed, cache=cache, stop=never)
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-40])
+
+
+def flip_a_bit(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[-100] ^= 1
+    file.write_bytes(data)
+
+
+def empty(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def forge(file: Path) -> None:
+    save_file({n: t for n, t in load_file(file).items() if n != "seal"}, file)
+
+
+DAMAGES = [cut, flip_a_bit, empty, forge]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_cache__a_damaged_encoder_is_trained_again(
+    plain: list[Trained], pool: Tensor, cache: Path, damage: Callable[[Path], None]
+) -> None:
+    folder, said = folder_of(cache, 1), []
+    damage(folder / "encoder.safetensors")
+    assert same(train(make_plan(), pool, cache=cache, say=said.append), plain)
+    damaged = [line for line in said if "damaged" in line]
+    assert len(damaged) == 1 and "shadow-1: encoder.safetensors" in damaged[0]
+    assert "1 of 2 shadow encoders found in the cache" in said
+    assert same(train(make_plan(), pool, cache=cache, stop=never), plain)
+
+
+def test_cache__another_shadows_file_is_not_taken(
+    plain: list[Trained], pool: Tensor, cache: Path
+) -> None:
+    files = [folder_of(cache, i) / "encoder.safetensors" for i in (0, 1)]
+    shutil.copy(files[0], files[1])
+    assert same(train(make_plan(), pool, cache=cache), plain)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_cache__damaged_progress_is_not_resumed(
+    plain: list[Trained], pool: Tensor, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    asked = iter([False] * 4 + [True])
+    with pytest.raises(Stopped):
+        train(make_plan(count=1), pool, cache=tmp_path, stop=lambda: next(asked))
+    (file,) = tmp_path.rglob("progress.safetensors")
+    damage(file)
+    said: list[str] = []
+    assert same(train(make_plan(count=1), pool, cache=tmp_path, say=said.append), plain[:1])
+    assert [line for line in said if "damaged" in line and "progress" in line]
+
+
+@pytest.mark.parametrize("name", ["about.json", "images.npz"])
+def test_cache__what_stands_beside_is_written_again(pool: Tensor, cache: Path, name: str) -> None:
+    file = folder_of(cache, 0) / name
+    file.write_text("{")
+    train(make_plan(), pool, cache=cache, stop=never)
+    assert len(load_shadows(cache)) == 2
+
+
+def test_load_shadows__what_was_trained(plain: list[Trained], cache: Path) -> None:
+    assert same(load_shadows(cache), plain)
+    folder = folder_of(cache, 1)
+    assert same(load_shadows(folder), plain[1:])
+    folder.rename(cache / "a name of the user's own")
+    assert same(load_shadows(cache), plain)
+
+
+def test_load_shadows__stand_ins_stay_marked(pool: Tensor, tmp_path: Path) -> None:
+    plan = make_plan(count=1, epochs=1, knowledge=(), ssl="simclr")
+    trained = train(plan, pool, cache=tmp_path)
+    found = load_shadows(tmp_path)
+    assert same(found, trained) and not found[0].known_algorithm
+
+
+@pytest.mark.parametrize(
+    ("file", "break_it", "said"),
+    [
+        ("encoder.safetensors", flip_a_bit, "encoder.safetensors in .* is damaged"),
+        ("encoder.safetensors", Path.unlink, "is unfinished"),
+        ("images.npz", cut, "images.npz in .* is damaged"),
+        ("images.npz", Path.unlink, "images.npz in .* is damaged"),
+        ("about.json", cut, "about.json cannot be read"),
+        ("about.json", Path.unlink, "holds no about.json"),
+    ],
+)
+def test_load_shadows__refuses_a_broken_one(
+    cache: Path, file: str, break_it: Callable[[Path], None], said: str
+) -> None:
+    break_it(folder_of(cache, 0) / file)
+    with pytest.raises(InputError, match=said):
+        load_shadows(cache)
+
+
+def test_load_shadows__refuses_other_images(cache: Path) -> None:
+    file = folder_of(cache, 0) / "images.npz"
+    with np.load(file) as kept:
+        np.savez(file, members=kept["nonmembers"], nonmembers=kept["members"])
+    with pytest.raises(InputError, match="images.npz in .* is damaged"):
+        load_shadows(cache)
+
+
+def test_load_shadows__refuses_another_format(cache: Path) -> None:
+    file = folder_of(cache, 0) / "about.json"
+    file.write_text(file.read_text().replace('"format": 1', '"format": 99'))
+    with pytest.raises(InputError, match="format 99, this version reads 1"):
+        load_shadows(cache)
+
+
+def test_load_shadows__refuses_what_is_no_folder_of_shadows(cache: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is not a folder"):
+        load_shadows(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="holds no about.json, nor folders that do"):
+        load_shadows(tmp_path / "empty")
+
+
+def test_load_shadows__refuses_images_of_different_shapes(pool: Tensor, cache: Path) -> None:
+    small = torch.nn.functional.avg_pool2d(pool.float(), 2).to(torch.uint8)
+    train(make_plan(count=1, epochs=1), small, cache=cache, target=make_target(size=4))
+    with pytest.raises(InputError, match="mixes images of shapes"):
+        load_shadows(cache)

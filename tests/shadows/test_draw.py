@@ -1,0 +1,122 @@
+"""Who trains on what: disjoint, balanced, by content, and online in half of the shadows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from conftest import make_plan
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from fedmia.data.images import digests
+from fedmia.errors import InputError
+from fedmia.shadows.draw import Deal, draw, survey
+
+
+def numbered(first: int, count: int) -> np.ndarray:
+    """Different images of 2x2 pixels."""
+    ids = np.arange(first, first + count, dtype=np.uint32)
+    return ids.view(np.uint8).reshape(count, 1, 2, 2)
+
+
+def contents(images: np.ndarray, deals: list[Deal]) -> list[tuple[set[bytes], set[bytes]]]:
+    """Digests of members and of non-members of each shadow."""
+    return [(set(digests(images[d.members])), set(digests(images[d.nonmembers]))) for d in deals]
+
+
+@given(st.integers(4, 40), st.integers(0, 12), st.integers(1, 5), st.booleans(), st.integers(0, 9))
+def test_draw__members_and_nonmembers(
+    pool: int, attacked: int, count: int, online: bool, seed: int
+) -> None:
+    images, others = numbered(0, pool), numbered(1000, attacked)
+    deals = draw(make_plan(count=count, online=online, seed=seed), images, others)
+    whole = np.concatenate([images, others])
+    under_attack = set(digests(others))
+    half = (pool + (attacked if online else 0)) // 2
+    inside = dict.fromkeys(under_attack, 0)
+    for deal, (members, rest) in zip(deals, contents(whole, deals), strict=True):
+        assert not members & rest
+        assert len(members) == len(deal.members) and len(rest) == len(deal.nonmembers)
+        assert len(deal.members) == len(deal.nonmembers) == half
+        assert online or not (members | rest) & under_attack
+        for one in members & under_attack:
+            inside[one] += 1
+        if online:
+            assert under_attack <= members | rest
+            assert abs(len(members & under_attack) - len(rest & under_attack)) <= 1
+    if online:
+        assert all(2 * n in (count - 1, count, count + 1) for n in inside.values())
+        assert count % 2 or all(2 * n == count for n in inside.values())
+    assert len(deals) == count
+
+
+@pytest.mark.parametrize("online", [False, True])
+def test_draw__order_plays_no_part(online: bool) -> None:
+    images, others = numbered(0, 30), numbered(1000, 7)
+    plan = make_plan(count=3, online=online)
+    deals = draw(plan, images, others)
+    turned = draw(plan, images[::-1], np.roll(others, 3, axis=0))
+    whole = np.concatenate([images, others])
+    other = np.concatenate([images[::-1], np.roll(others, 3, axis=0)])
+    assert contents(whole, deals) == contents(other, turned)
+    for a, b in zip(deals, turned, strict=True):
+        assert a.digest == b.digest
+        assert np.array_equal(whole[a.members], other[b.members])  # in the same order too
+        assert np.array_equal(whole[a.nonmembers], other[b.nonmembers])
+    assert len({d.digest for d in deals}) == 3
+    assert draw(make_plan(seed=1, online=online), images, others)[0].digest != deals[0].digest
+
+
+def test_draw__a_shadow_does_not_depend_on_how_many_there_are() -> None:
+    images, others = numbered(0, 30), numbered(1000, 7)
+    few = draw(make_plan(count=3, online=True), images, others)
+    many = draw(make_plan(count=8, online=True), images, others)
+    assert [d.digest for d in few] == [d.digest for d in many[:3]]
+
+
+def test_draw__the_images_asked_for() -> None:
+    for deal in draw(make_plan(images=5), numbered(0, 30), None):
+        assert len(deal.members) == len(deal.nonmembers) == 5
+
+
+def test_draw__candidates_and_repeats_leave_the_pool() -> None:
+    images, others = numbered(0, 20), numbered(1000, 4)
+    crowded = np.concatenate([images, images[:3], others[:2], others[:1]])
+    ground = survey(crowded, np.concatenate([others, others]))
+    assert (ground.repeated, ground.attacked) == (3, 3)
+    assert len(ground.pool) == 20 and len(ground.candidates) == 4
+    deals = draw(make_plan(), crowded, others)
+    clean = draw(make_plan(), images, others)
+    assert [d.digest for d in deals] == [d.digest for d in clean]
+
+
+def test_draw__tensor_or_array(pool: Tensor, candidates: Tensor) -> None:
+    a = draw(make_plan(online=True), pool, candidates)
+    b = draw(make_plan(online=True), pool.numpy(), candidates.numpy())
+    assert [d.digest for d in a] == [d.digest for d in b]
+
+
+@pytest.mark.parametrize(
+    ("more", "pool", "attacked", "said"),
+    [
+        ({}, 3, 0, "need 4 distinct images .*there are 3"),
+        ({}, 0, 0, "there are 0"),
+        ({"images": 8}, 15, 0, "need 16 distinct images .*there are 15"),
+        ({"images": 8}, 12, 6, "need 16 .*there are 12"),
+        ({"images": 2, "online": True}, 20, 8, "half of the 8 .* at least 4, got 2"),
+    ],
+)
+def test_draw__too_few_images(more: dict, pool: int, attacked: int, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        draw(make_plan(**more), numbered(0, pool), numbered(1000, attacked))
+
+
+def test_draw__refuses_other_images(pool: Tensor) -> None:
+    with pytest.raises(InputError, match="shadow images must be uint8"):
+        draw(make_plan(), pool.float(), None)
+    with pytest.raises(InputError, match="images under attack must be uint8"):
+        draw(make_plan(), pool, torch.zeros(3, 8, 8, dtype=torch.uint8))
+    with pytest.raises(InputError, match=r"\(3, 8, 8\), the images under attack \(1, 8, 8\)"):
+        draw(make_plan(), pool, pool[:, :1])

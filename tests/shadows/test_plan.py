@@ -1,0 +1,119 @@
+"""Background knowledge: which parts are the target's, and which are assumed."""
+
+from __future__ import annotations
+
+from itertools import chain, combinations
+from typing import Any
+
+import pytest
+from conftest import MOCO, make_plan, make_target
+
+from fedmia.data.base import Views
+from fedmia.errors import InputError
+from fedmia.shadows.plan import KNOWLEDGE, Plan, attacker_augment, blueprint
+from fedmia.ssl.augment import Augment
+from fedmia.ssl.train import Train
+
+KINDS = list(chain.from_iterable(combinations(KNOWLEDGE, n) for n in range(4)))
+
+
+@pytest.mark.parametrize("knowledge", KINDS)
+def test_blueprint__known_parts_are_the_targets(knowledge: tuple[str, ...]) -> None:
+    plan = make_plan(knowledge=knowledge, epochs=7, seed=3)
+    made = blueprint(plan, make_target())
+    assert len(KINDS) == 8
+    assert made.model[1]["width"] == (4 if "architecture" in knowledge else 16)
+    assert made.ssl[0] == ("moco" if "algorithm" in knowledge else "mocov2")
+    assert made.known_algorithm == ("algorithm" in knowledge)
+    assert made.train.momentum == (0.8 if "algorithm" in knowledge else Train().momentum)
+    assert made.train.batch_size == (4 if "algorithm" in knowledge else Train().batch_size)
+    assert (made.epochs, made.seed, made.train.local_epochs) == (7, 3, 1)
+
+
+def test_blueprint__the_plans_own_training_options_win() -> None:
+    plan = make_plan(batch_size=5, lr=0.2, precision="bfloat16", channels_last=True)
+    train = blueprint(plan, make_target()).train
+    assert (train.batch_size, train.lr) == (5, 0.2)
+    assert (train.precision, train.channels_last) == ("bfloat16", True)
+
+
+def test_blueprint__policies_between_rounds_do_not_apply() -> None:
+    reset = {**MOCO[1], "key": "reset", "queue_policy": "reset"}
+    made = blueprint(make_plan(), make_target(ssl=("moco", reset)))
+    assert made == blueprint(make_plan(), make_target())
+
+
+def test_blueprint__stand_in_takes_the_images_views() -> None:
+    plan = make_plan(knowledge=("none",))
+    views = Views(crop_min=0.9, flip=0.0, jitter=0.25)
+    made = blueprint(plan, make_target(views=views))
+    assert {k: made.ssl[1][k] for k in vars(views)} == vars(views)
+    assert blueprint(plan, make_target()).ssl[1]["crop_min"] is None
+
+
+def test_plan__none_is_no_knowledge() -> None:
+    assert Plan(knowledge=("none",)) == Plan(knowledge=())
+    assert Plan().knowledge == KNOWLEDGE
+    assert not any(Plan(knowledge=()).knows(k) for k in KNOWLEDGE)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"knowledge": ("none", "data")}, "'none' stands alone"),
+        ({"knowledge": ("algoritm",)}, "did you mean 'algorithm'"),
+        ({"count": 0}, "Plan.count must be >= 1, got 0"),
+        ({"images": 1}, "Plan.images must be >= 2, got 1"),
+        ({"lr": 0.0}, "Plan.lr must be > 0"),
+    ],
+)
+def test_plan__refuses(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        Plan(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("dimension", "part", "flag"),
+    [("architecture", "model", "--shadow-model"), ("algorithm", "ssl", "--shadow-ssl")],
+)
+def test_blueprint__refuses_knowledge_of_what_is_not_recorded(
+    dimension: str, part: str, flag: str
+) -> None:
+    target = make_target(**{part: None})
+    with pytest.raises(InputError, match=f"'{dimension}'.*{flag}"):
+        blueprint(make_plan(), target)
+    rest = tuple(k for k in KNOWLEDGE if k != dimension)
+    assert blueprint(make_plan(knowledge=rest), target)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"), [({"model": "smalnet"}, "unknown model 'smalnet'; did you mean 'smallnet'"),
+                        ({"ssl": "moko"}, "unknown ssl 'moko'; did you mean 'moco'")],
+)  # fmt: skip
+def test_blueprint__refuses_an_unknown_stand_in(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        blueprint(make_plan(knowledge=(), **wrong), make_target())
+    assert blueprint(make_plan(**wrong), make_target())  # where all is known it is not asked for
+
+
+def test_attacker_augment__the_targets_where_the_algorithm_is_known() -> None:
+    own = Augment(crop_min=0.6, hue=0.05, blur_p=0.5)
+    assert attacker_augment(make_plan(knowledge=("algorithm",)), own) == own
+    with pytest.raises(InputError, match="views are not recorded"):
+        attacker_augment(make_plan(), None)
+
+
+def test_attacker_augment__else_random_resized_crop_alone() -> None:
+    plan = make_plan(knowledge=("data", "architecture"))
+    for given in (None, Augment(crop_min=0.6, blur_p=0.5, solarize_p=0.2)):
+        found = attacker_augment(plan, given)
+        assert (found.crop_min, found.crop_max) == (0.2, 1.0)  # the stand-in's, not the target's
+        off = ("flip", "brightness", "contrast", "saturation", "hue", "jitter_p", "gray_p",
+               "blur_p", "solarize_p")  # fmt: skip
+        assert not any(getattr(found, name) for name in off)
+    assert attacker_augment(plan, None, Views(crop_min=0.9)).crop_min == 0.9
+
+
+def test_plan__stand_ins_exist() -> None:
+    made = blueprint(Plan(knowledge=()), make_target(size=32))
+    assert (made.model[0], made.ssl[0]) == ("vgg11-bn", "simclr")

@@ -1,0 +1,157 @@
+"""Training: as a client trains, the same bits with any number of workers or interruptions."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import make_plan, make_target, same, train, weights
+from torch import Tensor
+
+from fedmia.errors import InputError
+from fedmia.nets.smallnet import SmallNet
+from fedmia.seeding import rng, torch_rng
+from fedmia.shadows.draw import draw
+from fedmia.shadows.train import Stopped, Trained
+from fedmia.ssl.base import Recipe
+from fedmia.ssl.moco import MoCo
+from fedmia.ssl.train import Job, Train, make_optimizer
+
+
+def after(calls: int) -> Any:
+    """A `stop` that says so at the given call and at none after it, from whatever thread."""
+    lock, asked = threading.Lock(), iter(range(10**9))
+
+    def stop() -> bool:
+        with lock:
+            return next(asked) == calls
+
+    return stop
+
+
+def test_train_shadows__equals_the_plain_calls(plain: list[Trained], pool: Tensor) -> None:
+    deal = draw(make_plan(), pool, None)[1]
+    spec, options = MoCo(dim=8, queue=8, temperature=0.2), Train(local_epochs=1, batch_size=4,
+                                                               lr=0.05, momentum=0.8)  # fmt: skip
+    recipe = Recipe((0.5,) * 3, (0.25,) * 3, 12)
+    method = spec.build(SmallNet(width=4).build(3, 8), recipe, torch_rng(0, "shadow", 1))
+    method.begin_first_round()
+    optimizer = make_optimizer(method, options)
+    for epoch in range(2):
+        Job(
+            method=method, optimizer=optimizer, images=pool[deal.members].numpy(),
+            augment=spec.augment, train=options, rng=rng(0, "shadow", 1, epoch), step=3 * epoch,
+            total_steps=6, device=torch.device("cpu"),
+        ).run()  # fmt: skip
+    found = weights(plain[1])
+    expected = method.shared_state() | method.local_state()
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[n], t) for n, t in expected.items())
+    assert torch.equal(plain[1].members, pool[deal.members])
+    assert torch.equal(plain[1].nonmembers, pool[deal.nonmembers])
+
+
+def test_train_shadows__what_it_hands_back(plain: list[Trained]) -> None:
+    assert [t.name for t in plain] == ["shadow-0", "shadow-1"]
+    assert all(t.known_algorithm and not t.method.training for t in plain)
+    assert plain[0].augment == MoCo().augment
+    assert plain[0].members.dtype == torch.uint8 and len(plain[0].members) == 12
+    assert not same(plain[:1], plain[1:])
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_train_shadows__workers_and_global_generators_play_no_part(
+    plain: list[Trained], pool: Tensor, workers: int
+) -> None:
+    torch.manual_seed(workers)
+    assert same(train(make_plan(), pool, workers=workers), plain)
+    assert torch.is_grad_enabled()
+
+
+def test_train_shadows__more_shadows_leave_the_first_alone(
+    plain: list[Trained], pool: Tensor
+) -> None:
+    assert same(train(make_plan(count=3), pool)[:2], plain)
+    assert not same(train(make_plan(seed=1), pool), plain)
+
+
+def test_train_shadows__online_trains_on_candidates(pool: Tensor, candidates: Tensor) -> None:
+    held = {bytes(x.numpy()) for x in candidates}
+    a, b = train(make_plan(online=True, epochs=1), pool, candidates)
+    inside = [{bytes(x.numpy()) for x in t.members} & held for t in (a, b)]
+    assert inside[0] | inside[1] == held and not inside[0] & inside[1]
+    off = train(make_plan(epochs=1), torch.cat([pool, candidates]), candidates)
+    seen = {bytes(x.numpy()) for t in off for x in (*t.members, *t.nonmembers)}
+    assert not seen & held
+
+
+@pytest.mark.parametrize("ssl", ["moco", "mocov2", "simclr"])
+@pytest.mark.parametrize("stop_at", [1, 11, 19])
+def test_train_shadows__resumes_bit_by_bit(
+    pool: Tensor, tmp_path: Path, ssl: str, stop_at: int
+) -> None:
+    plan = make_plan(epochs=4, ssl=ssl, knowledge=("architecture",), images=6, batch_size=4)
+    with pytest.raises(Stopped):
+        train(plan, pool, cache=tmp_path, stop=after(stop_at), workers=1)
+    saved = stop_at // 3  # an epoch asks before each of its two steps, and at its end
+    assert len(list(tmp_path.rglob("progress.safetensors"))) == (saved > 0)
+    asked: list[int] = []
+    counted: list[tuple[int, int]] = []
+    resumed = train(
+        plan, pool, cache=tmp_path, workers=1, stop=lambda: bool(asked.append(0)),
+        progress=lambda *at: counted.append(at),
+    )  # fmt: skip
+    assert same(resumed, train(plan, pool))
+    assert len(asked) == 3 * (8 - saved)
+    assert counted[-1] == (8, 8) and counted == sorted(counted)
+    assert not list(tmp_path.rglob("*progress*")) and not list(tmp_path.rglob("*.partial"))
+
+
+def test_train_shadows__resumes_bfloat16_with_channels_last(pool: Tensor, tmp_path: Path) -> None:
+    plan = make_plan(epochs=3, count=1, precision="bfloat16", channels_last=True)
+    with pytest.raises(Stopped):
+        train(plan, pool, cache=tmp_path, stop=after(9), workers=1)
+    assert list(tmp_path.rglob("progress.safetensors"))
+    resumed = train(plan, pool, cache=tmp_path)
+    assert same(resumed, train(plan, pool))
+    assert not same(resumed, train(make_plan(epochs=3, count=1), pool))
+
+
+def test_train_shadows__counts_epochs(pool: Tensor, tmp_path: Path) -> None:
+    counted: list[tuple[int, int]] = []
+    train(make_plan(), pool, progress=lambda *at: counted.append(at), workers=1)
+    assert counted[0] == (0, 4) and counted[-1] == (4, 4)
+
+
+def test_train_shadows__an_error_of_one_ends_the_others(pool: Tensor) -> None:
+    plan = make_plan(lr=1e30, epochs=100_000)
+    with pytest.raises(InputError, match=r"shadow-\d diverged in epoch \d+ .* lower learning rate"):
+        train(plan, pool)
+
+
+def test_train_shadows__says_what_it_left_out(pool: Tensor, candidates: Tensor) -> None:
+    said: list[str] = []
+    crowded = torch.cat([pool, pool[:2], candidates[:3]])
+    train(make_plan(count=1, epochs=1), crowded, candidates, say=said.append)
+    assert any(line.startswith("shadow images: 3 left out") for line in said)
+    assert any(line.startswith("shadow images: 2 left out") for line in said)
+    assert any("queue cut from 8 to 6" in line for line in said)
+
+
+@pytest.mark.parametrize(
+    ("plan", "target", "said"),
+    [
+        ({"images": 13}, {}, "need 26 distinct images"),
+        ({"knowledge": (), "model": "resnet19"}, {}, "unknown model 'resnet19'"),
+        ({}, {"size": 16}, r"\(3, 8, 8\), the target takes \(3, 16, 16\)"),
+        ({}, {"model": None}, "--shadow-model"),
+    ],
+)
+def test_train_shadows__refuses(
+    pool: Tensor, plan: dict[str, Any], target: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InputError, match=said):
+        train(make_plan(**plan), pool, target=make_target(**target))
