@@ -100,7 +100,7 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         B, n, D = x.shape
-        q, k, v = self.qkv(x).view(B, n, 3, self.heads, D // self.heads).permute(2, 0, 3, 1, 4)
+        q, k, v = self.qkv(x).reshape(B, n, 3, self.heads, D // self.heads).permute(2, 0, 3, 1, 4)
         mixed = F.scaled_dot_product_attention(q, k, v)  # B x heads x n x D/heads
         out: Tensor = self.proj(mixed.transpose(1, 2).reshape(B, n, D))
         return out
