@@ -1,0 +1,65 @@
+"""Prototypes: directions that outputs are compared with, averaged like the encoder."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class Prototypes(nn.Module):
+    """K directions of unit length; a score is the cosine of an output with one of them.
+
+    They are scaled to length 1 wherever they are used, as the mean of several clients' directions
+    is shorter, and after each step, so that weight decay does not make later steps larger.
+
+    Args:
+        count, dim: K and P.
+        freeze: images to be seen in training before the prototypes move. Papers keep them still
+            for the first epoch, until the outputs mean something.
+    """
+
+    def __init__(self, count: int, dim: int, freeze: int, generator: torch.Generator) -> None:
+        super().__init__()
+        drawn = torch.randn(count, dim, generator=generator)
+        self.weight = nn.Parameter(F.normalize(drawn, dim=1))
+        self.freeze = freeze
+        self.seen = 0
+        self._still: Tensor | None = None
+
+    def directions(self) -> Tensor:
+        """(K, P) of unit length."""
+        return F.normalize(self.weight, dim=1)
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Scores (B, K) in [-1, 1] of outputs (B, P)."""
+        return F.linear(F.normalize(z, dim=1), self.directions())
+
+    def training_scores(self, z: Tensor) -> Tensor:
+        """`forward`; frozen prototypes get a gradient of zero (none at all would stop DP-SGD)."""
+        if self.seen >= self.freeze:
+            return self(z)
+        self._still = self.weight.detach().clone()
+        still = F.linear(F.normalize(z, dim=1), self.directions().detach())
+        return still + 0 * self(z.detach())
+
+    @torch.no_grad()
+    def after_step(self, images: int) -> None:
+        """Scale to length 1, or put back what weight decay moved while frozen.
+
+        Args:
+            images: number of images that the step saw.
+        """
+        self.weight.copy_(self.directions() if self._still is None else self._still)
+        self._still = None
+        self.seen += images
+
+
+def freeze_for(epochs: float, images: int | None) -> int:
+    """Images seen in `epochs` epochs over `images` images; 0 where their number is not known."""
+    return 0 if images is None else round(epochs * images)
+
+
+def cross_entropy(targets: Tensor, scores: Tensor, T: float) -> Tensor:
+    """-sum_k targets log softmax(scores / T), (B,) of (B, K) each."""
+    return -(targets * torch.log_softmax(scores / T, dim=1)).sum(dim=1)

@@ -1,0 +1,82 @@
+"""BYOL (Grill et al., NeurIPS 2020): predict the other view's output of a slow copy of oneself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedmia.nets.base import Backbone, initialise
+from fedmia.options import option
+from fedmia.ssl._batchnorm import head
+from fedmia.ssl._heads import HEAD_NORMS
+from fedmia.ssl._twoview import KeyedTwoView, TwoViewSSL
+from fedmia.ssl.augment import Augment
+from fedmia.ssl.base import Encoder, Recipe
+
+
+def distance(p: Tensor, z: Tensor) -> Tensor:
+    """||p/|p| - z/|z| ||^2 = 2 - 2 cos(p, z) (Eq. 2), (B,) in [0, 4] of (B, P) each."""
+    return 2 - 2 * (F.normalize(p, dim=1) * F.normalize(z, dim=1)).sum(dim=1)
+
+
+class BYOLMethod(KeyedTwoView):
+    """Online encoder and predictor, which the federation averages; the target stays at home."""
+
+    def losses(self, view1: Tensor, view2: Tensor) -> Tensor:
+        """Both directions, summed as in the paper (Sec. 3.1)."""
+        assert self.predictor is not None
+        with torch.no_grad():
+            target1, target2 = self.key_encoder(view1), self.key_encoder(view2)
+        online1, online2 = self.encoder(view1), self.encoder(view2)
+        first = distance(self.predictor(online1), target2)
+        return first + distance(self.predictor(online2), target1)
+
+    def output_losses(self, z1: Tensor, z2: Tensor) -> Tensor:
+        """2 - 2 cos(z1, z2): an observer has no target network, and BYOL has no negatives."""
+        return distance(z1, z2)
+
+
+@dataclass(frozen=True)
+class BYOL(TwoViewSSL):
+    """BYOL: predict a momentum encoder's output of the other view, without negatives.
+
+    As in FedBYOL (EasyFL), the federation averages the online encoder and the predictor. Batch
+    norm in the heads is what keeps the outputs of small networks apart; it makes one image's loss
+    depend on the others of its batch.
+    """
+
+    paper: ClassVar[str] = "Grill et al., NeurIPS 2020, arXiv 2006.07733"
+    coupled: ClassVar[bool] = True  # by batch norm in the heads
+
+    momentum: float = option(
+        0.99, "m of the target's moving average, constant (0.996 to 1 in the paper)", ge=0, le=1
+    )
+    key: str = option(
+        "keep",
+        "target network when a round begins: the client's own, or a copy of the global encoder",
+        choices=("keep", "reset"),
+    )
+    head_norm: str = option(
+        "batch",
+        "normalisation in the heads; without batch norm the outputs collapse",
+        choices=HEAD_NORMS,
+    )
+
+    @property
+    def augment(self) -> Augment:
+        """Appendix B; its two views differ (blur 1 and 0.1, solarise 0 and 0.2), here both get
+        the mean of the two probabilities."""
+        return self.views(crop_min=0.08, jitter=(0.4, 0.4, 0.2, 0.1), blur=0.55, solarize=0.1)
+
+    def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> BYOLMethod:
+        hidden = self.hidden_width(backbone.width)
+        projector = head(backbone.width, hidden, self.dim, 2, self.head_norm)
+        encoder = Encoder(backbone, projector, recipe.mean, recipe.std)
+        predictor = head(self.dim, hidden, self.dim, 2, self.head_norm)
+        initialise(encoder, generator)
+        initialise(predictor, generator)
+        return BYOLMethod(encoder, momentum=self.momentum, key=self.key, predictor=predictor)

@@ -1,0 +1,154 @@
+"""DINO (Caron et al., ICCV 2021): self-distillation over prototypes, centred and sharpened."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from fedmia.nets.base import Backbone, initialise
+from fedmia.options import option
+from fedmia.ssl._batchnorm import head
+from fedmia.ssl._heads import HEAD_NORMS
+from fedmia.ssl._prototypes import Prototypes, cross_entropy, freeze_for
+from fedmia.ssl._twoview import KeyedTwoView, TwoViewSSL
+from fedmia.ssl.augment import Augment
+from fedmia.ssl.base import Encoder, Recipe, State
+
+TEACHER = "key.prototypes."  # named as the key encoder, which no snapshot of the holder shows
+
+
+class DINOMethod(KeyedTwoView):
+    """Student and prototypes, which the federation averages; teacher and centre stay at home."""
+
+    centre: Tensor  # (K,), a buffer
+
+    def __init__(self, encoder: Encoder, prototypes: Prototypes, spec: DINO) -> None:
+        super().__init__(encoder, momentum=spec.momentum, key=spec.key)
+        self.spec = spec
+        self.prototypes = prototypes
+        self.key_prototypes = copy.deepcopy(prototypes).requires_grad_(False)
+        self._keys.append(self.key_prototypes.weight)
+        self._queries.append(self.prototypes.weight)
+        self.register_buffer("centre", torch.zeros(len(prototypes.weight)))
+        self._teacher_scores: Tensor | None = None  # of the batch, for the centre
+
+    def shared_modules(self) -> Mapping[str, nn.Module]:
+        return {"": self.encoder, "prototypes.": self.prototypes}
+
+    def losses(self, view1: Tensor, view2: Tensor) -> Tensor:
+        """Mean of H(teacher(view1), student(view2)) and H(teacher(view2), student(view1))."""
+        with torch.no_grad():
+            t1, t2 = (self.key_prototypes(self.key_encoder(x)) for x in (view1, view2))
+        s1, s2 = (self.prototypes.training_scores(self.encoder(x)) for x in (view1, view2))
+        self._teacher_scores = torch.cat([t1, t2]).float()
+        return self._both_directions((t1, t2), (s1, s2))
+
+    def _both_directions(
+        self, teacher: tuple[Tensor, Tensor], student: tuple[Tensor, Tensor]
+    ) -> Tensor:
+        T, centre = self.spec.teacher_temperature, self.centre
+        q1, q2 = (torch.softmax((t - centre) / T, dim=1) for t in teacher)
+        s1, s2 = student
+        T = self.spec.temperature
+        return (cross_entropy(q1, s2, T) + cross_entropy(q2, s1, T)) / 2
+
+    @torch.no_grad()
+    def after_step(self) -> None:
+        """Prototypes to length 1, the teacher's momentum update, then c <- m c + (1 - m) mean of
+        the teacher's scores of both views (Eq. 4)."""
+        scores, self._teacher_scores = self._teacher_scores, None
+        images = 0 if scores is None else len(scores) // 2
+        self.prototypes.after_step(images)
+        super().after_step()
+        if scores is not None and images:
+            self.centre = torch.lerp(scores.mean(dim=0), self.centre, self.spec.centre_momentum)
+
+    def output_losses(self, z1: Tensor, z2: Tensor) -> Tensor:
+        """The training loss with the shared weights as their own teacher and the holder's centre:
+        an observer has the prototypes, but no teacher."""
+        scores = (self.prototypes(z1), self.prototypes(z2))
+        return self._both_directions(scores, scores)
+
+    @torch.no_grad()
+    def fill_bank(self, pixels: Tensor) -> None:
+        """There are no negatives; the centre becomes the mean score of `pixels`."""
+        found = [self.prototypes(self.encoder(part)) for part in pixels.split(1024)]
+        self.centre = torch.cat(found).mean(dim=0)
+
+    def begin_first_round(self) -> None:
+        """The teacher starts as a copy of the global student."""
+        super().begin_first_round()
+        self.key_prototypes.load_state_dict(self.prototypes.state_dict())
+
+    def local_state(self) -> State:
+        """Teacher, centre, and how many images were seen (the freeze of the prototypes)."""
+        teacher = self.key_prototypes.state_dict()
+        kept = {TEACHER + n: t.detach().clone() for n, t in teacher.items()}
+        kept |= {"centre": self.centre.clone(), "seen": torch.tensor(self.prototypes.seen)}
+        return super().local_state() | kept
+
+    def load_local(self, state: State) -> None:
+        """Restore the centre and the count, and the teacher where `state` holds one."""
+        own = {n.removeprefix(TEACHER): t for n, t in state.items() if n.startswith(TEACHER)}
+        if own:
+            self.key_prototypes.load_state_dict(own)
+        if "centre" in state:
+            self.centre = state["centre"].to(self.centre.device).clone()
+            self.prototypes.seen = int(state["seen"])
+        super().load_local({n: t for n, t in state.items() if not n.startswith(TEACHER)})
+
+
+@dataclass(frozen=True)
+class DINO(TwoViewSSL):
+    """DINO: match a momentum teacher's centred, sharpened scores over shared prototypes.
+
+    The two global views only, no local crops. The head is the paper's up to its bottleneck, which
+    is what observers see, with ReLU for GELU and batch norm, which keeps the outputs of small
+    networks apart. The last layer is the prototypes. Without batch norm one image's loss does not
+    depend on the others of its batch, but still on earlier batches, through centre and teacher.
+    """
+
+    paper: ClassVar[str] = "Caron et al., ICCV 2021, arXiv 2104.14294"
+    coupled: ClassVar[bool] = True  # by batch norm in the head
+
+    prototypes: int = option(512, "K, outputs of the last layer (65536 in the paper)", ge=2)
+    temperature: float = option(0.1, "T of the student's softmax", gt=0)
+    teacher_temperature: float = option(
+        0.04, "T of the teacher's softmax, constant (0.04 to 0.07 in the paper)", gt=0
+    )
+    momentum: float = option(
+        0.99, "m of the teacher's moving average, constant (0.996 to 1 in the paper)", ge=0, le=1
+    )
+    centre_momentum: float = option(0.9, "m of the centre's moving average", ge=0, le=1)
+    freeze_epochs: float = option(
+        1.0, "epochs of a client's first round in which the prototypes stay as they are", ge=0
+    )
+    key: str = option(
+        "keep",
+        "teacher when a round begins: the client's own, or a copy of the global student",
+        choices=("keep", "reset"),
+    )
+    head_norm: str = option(
+        "batch",
+        "normalisation in the head; without batch norm the outputs collapse",
+        choices=HEAD_NORMS,
+    )
+
+    @property
+    def augment(self) -> Augment:
+        """The paper's; its two views differ (blur 1 and 0.1, solarise 0 and 0.2), here both get
+        the mean of the two probabilities. The crop is the public code's without local crops."""
+        return self.views(crop_min=0.14, jitter=(0.4, 0.4, 0.2, 0.1), blur=0.55, solarize=0.1)
+
+    def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> DINOMethod:
+        hidden = self.hidden_width(backbone.width)
+        projector = head(backbone.width, hidden, self.dim, 3, self.head_norm)
+        encoder = Encoder(backbone, projector, recipe.mean, recipe.std)
+        initialise(encoder, generator)
+        freeze = freeze_for(self.freeze_epochs, recipe.images)
+        return DINOMethod(encoder, Prototypes(self.prototypes, self.dim, freeze, generator), self)

@@ -1,0 +1,134 @@
+"""SwAV (Caron et al., NeurIPS 2020): predict one view's cluster assignment from the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedmia.nets.base import Backbone, initialise
+from fedmia.options import option
+from fedmia.ssl._batchnorm import head
+from fedmia.ssl._heads import HEAD_NORMS
+from fedmia.ssl._prototypes import Prototypes, cross_entropy, freeze_for
+from fedmia.ssl._sinkhorn import codes, potentials
+from fedmia.ssl._twoview import TwoView, TwoViewSSL
+from fedmia.ssl.augment import Augment
+from fedmia.ssl.base import Encoder, Recipe, State
+
+
+class SwAVMethod(TwoView):
+    """Encoder and prototypes, which the federation averages; the queue stays at home.
+
+    The bank is the queue: outputs of earlier batches, both views of each image, that take part in
+    the assignment. Rows of zeros are not yet filled.
+    """
+
+    bank: Tensor
+
+    def __init__(self, encoder: Encoder, prototypes: Prototypes, spec: SwAV) -> None:
+        super().__init__(encoder, bank=torch.zeros(spec.queue, spec.dim))
+        self.spec = spec
+        self.prototypes = prototypes
+        self._images = 0
+
+    def shared_modules(self) -> Mapping[str, nn.Module]:
+        return {"": self.encoder, "prototypes.": self.prototypes}
+
+    def losses(self, view1: Tensor, view2: Tensor) -> Tensor:
+        """Swapped prediction (Eq. 1 and 2), the mean of both directions as in the public code."""
+        z1, z2 = self.encoder(view1), self.encoder(view2)
+        s1, s2 = self.prototypes.training_scores(z1), self.prototypes.training_scores(z2)
+        with torch.no_grad():
+            before = self._queued() if self.spec.queue else s1[:0].float()
+            q1, q2 = (self._assigned(s.float(), torch.cat([before, s.float()])) for s in (s1, s2))
+        self._images = len(view1)
+        if self.spec.queue:
+            self.remember(torch.cat([z1, z2]))
+        return self._swapped((q1, q2), (s1, s2))
+
+    def _swapped(self, q: tuple[Tensor, Tensor], s: tuple[Tensor, Tensor]) -> Tensor:
+        T = self.spec.temperature
+        return (cross_entropy(q[0], s[1], T) + cross_entropy(q[1], s[0], T)) / 2
+
+    def _assigned(self, scores: Tensor, among: Tensor) -> Tensor:
+        """Codes (B, K) of `scores`, all prototypes used alike by `among` (N, K)."""
+        u = potentials(among, self.spec.epsilon, self.spec.iterations)
+        return codes(scores, u.to(scores.dtype), self.spec.epsilon)
+
+    @torch.no_grad()
+    def _queued(self) -> Tensor:
+        """Scores (N, K) of the outputs in the queue, under the prototypes of now."""
+        filled = self.bank[self.bank.any(dim=1)]
+        return F.linear(filled, self.prototypes.directions()).float()
+
+    @torch.no_grad()
+    def after_step(self) -> None:
+        """Prototypes to length 1, then the batch's outputs into the queue."""
+        self.prototypes.after_step(self._images)
+        self._images = 0
+        super().after_step()
+
+    def output_losses(self, z1: Tensor, z2: Tensor) -> Tensor:
+        """Swapped prediction of each image by itself: codes under the `potentials` of the
+        holder's queue alone, so that the images read together do not matter."""
+        s1, s2 = self.prototypes(z1), self.prototypes(z2)
+        queued = self._queued()
+        return self._swapped((self._assigned(s1, queued), self._assigned(s2, queued)), (s1, s2))
+
+    def local_state(self) -> State:
+        """Queue (where there is one), and how many images were seen."""
+        kept = super().local_state() if self.spec.queue else {}
+        return kept | {"seen": torch.tensor(self.prototypes.seen)}
+
+    def load_local(self, state: State) -> None:
+        super().load_local(state)
+        if "seen" in state:
+            self.prototypes.seen = int(state["seen"])
+
+
+@dataclass(frozen=True)
+class SwAV(TwoViewSSL):
+    """SwAV: swapped prediction of cluster assignments, made equal by Sinkhorn-Knopp.
+
+    The two full views only, no small crops. Both views share one queue, used from its first entry
+    on (the public code has one for each and waits 15 epochs), as a client's batches are small from
+    the first step.
+    """
+
+    paper: ClassVar[str] = "Caron et al., NeurIPS 2020, arXiv 2006.09882"
+    coupled: ClassVar[bool] = True  # by the assignment
+
+    prototypes: int = option(64, "K, prototypes (3000 in the paper)", ge=2)
+    temperature: float = option(0.1, "T of the prediction's softmax", gt=0)
+    epsilon: float = option(0.05, "smoothness of the assignment", gt=0)
+    iterations: int = option(3, "iterations of Sinkhorn-Knopp", ge=0)
+    queue: int = option(
+        256, "earlier outputs that join the batch in the assignment, 0 = none", ge=0
+    )
+    freeze_epochs: float = option(
+        1.0, "epochs of a client's first round in which the prototypes stay as they are", ge=0
+    )
+    head_norm: str = option(
+        "batch",
+        "normalisation in the head; without batch norm the outputs collapse",
+        choices=HEAD_NORMS,
+    )
+
+    @property
+    def augment(self) -> Augment:
+        """The paper's, with the crop of the public code without small crops."""
+        return self.views(crop_min=0.08, jitter=(0.8, 0.8, 0.8, 0.2), blur=0.5)
+
+    def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> SwAVMethod:
+        projector = head(
+            backbone.width, self.hidden_width(backbone.width), self.dim, 2, self.head_norm
+        )
+        encoder = Encoder(backbone, projector, recipe.mean, recipe.std)
+        initialise(encoder, generator)
+        freeze = freeze_for(self.freeze_epochs, recipe.images)
+        return SwAVMethod(encoder, Prototypes(self.prototypes, self.dim, freeze, generator), self)
