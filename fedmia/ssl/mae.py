@@ -15,35 +15,30 @@ from fedmia.nets._vit import VisionTransformer, patchify
 from fedmia.nets.base import Backbone, initialise
 from fedmia.options import option
 from fedmia.ssl._mae import Decoder, normalised_patches, patch_order, take, visible_count
+from fedmia.ssl._twoview import TwoView
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import SSL, Encoder, Recipe, SSLMethod, State
-from fedmia.ssl.moco import info_nce
+from fedmia.ssl.base import SSL, Encoder, Recipe, State
 
 
-class MaskedAutoencoder(SSLMethod):
+class MaskedAutoencoder(TwoView):
     """A vision transformer on the visible patches, a decoder, and a bank for observers.
 
     Which patches are masked depends on the view's content, on how many steps the client has made
     and on a seed drawn when built: an image's loss is its own, in whatever batch it comes.
 
-    Training needs no negatives. The bank (K, D) keeps the pooled vectors of the visible patches
-    last trained on, so that an observer can read `output_losses` as it does of MoCo.
+    The bank's rows are the pooled vectors of the visible patches that were trained on.
     """
-
-    bank: Tensor  # (K, D) of unit length, a buffer
 
     def __init__(
         self, encoder: Encoder, decoder: Decoder, spec: MAE, K: int, generator: torch.Generator
     ) -> None:
-        super().__init__()
-        self.encoder = encoder
+        width = encoder.backbone.width
+        bank = F.normalize(torch.randn(K, width, generator=generator), dim=1)
+        super().__init__(encoder, bank=bank)
         self.decoder = decoder
         self.spec = spec
-        bank = torch.randn(K, self._vit.width, generator=generator)
-        self.register_buffer("bank", F.normalize(bank, dim=1))
         self.seed = int(torch.randint(2**62, (), generator=generator))
         self.steps = 0
-        self._pooled: Tensor | None = None
 
     @property
     def _vit(self) -> VisionTransformer:
@@ -55,7 +50,7 @@ class MaskedAutoencoder(SSLMethod):
         """Reconstruction loss of `view1` (B,); `view2` is not looked at, as MAE takes one view."""
         order = self.order(view1, self.seed + self.steps)
         loss, latent = self.reconstruction(view1, order)
-        self._pooled = F.normalize(self._vit.pooled(latent.detach()).float(), dim=1)
+        self.remember(self._vit.pooled(latent))
         return loss
 
     def order(self, view: Tensor, key: int) -> Tensor:
@@ -87,13 +82,10 @@ class MaskedAutoencoder(SSLMethod):
         error = take(guess, masked).float() - take(target, masked)
         return error.square().mean(dim=(1, 2)), latent
 
-    @torch.no_grad()
     def after_step(self) -> None:
-        """The next step masks anew; the batch's pooled vectors replace the bank's oldest."""
+        """The next step masks anew; the batch's pooled vectors go into the bank."""
+        super().after_step()
         self.steps += 1
-        if self._pooled is not None:
-            self.bank = torch.cat([self.bank, self._pooled])[-len(self.bank) :]
-        self._pooled = None
 
     def output_losses(self, z1: Tensor, z2: Tensor) -> Tensor:
         """InfoNCE in both directions against the bank, summed: an observer's contrastive reading.
@@ -101,21 +93,15 @@ class MaskedAutoencoder(SSLMethod):
         MAE has no loss of encoder outputs. This one asks, as for MoCo, whether the encoder takes
         two views of an image for one image.
         """
-        z1, z2 = F.normalize(z1, dim=1), F.normalize(z2, dim=1)
-        T, negatives = self.spec.temperature, self.bank.to(z1.dtype)
-        return info_nce(z1, z2, negatives, T) + info_nce(z2, z1, negatives, T)
-
-    @torch.no_grad()
-    def fill_bank(self, pixels: Tensor) -> None:
-        keys = [self.encoder(part) for part in pixels.split(1024)]
-        self.bank = F.normalize(torch.cat(keys), dim=1)
+        return self.bank_losses(z1, z2, self.spec.temperature)
 
     def local_state(self) -> State:
-        return {"bank": self.bank.detach().clone(), "steps": torch.tensor(self.steps)}
+        return super().local_state() | {"steps": torch.tensor(self.steps)}
 
     def load_local(self, state: State) -> None:
-        self.bank = state["bank"].to(self.bank.device).clone()
-        self.steps = int(state["steps"])
+        super().load_local(state)
+        if "steps" in state:
+            self.steps = int(state["steps"])
 
     def shared_modules(self) -> Mapping[str, nn.Module]:
         """The encoder and the decoder: all that trains is averaged."""
