@@ -1,0 +1,78 @@
+"""From a torch module that somebody else wrote to a `Released` encoder."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from fedmia.nets.base import Backbone
+from fedmia.released import untrained
+from fedmia.released._hooked import Trial
+from fedmia.released._method import ReleasedMethod
+from fedmia.released.base import Released, Wanted
+from fedmia.ssl.base import Encoder
+from fedmia.ssl.mocov2 import MoCoV2
+
+RANDOM = "random weights: nothing was trained. Without --checkpoint there is nothing to leak."
+
+
+def seeded(make: Callable[[], Any], seed: int) -> Any:
+    """What `make` builds when torch's global generator, its only source, starts from `seed`.
+
+    The generator is left as it was.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return make()
+
+
+@torch.no_grad()
+def width(encoder: Encoder, tried: Trial) -> int:
+    """P, length of the encoder's output."""
+    blank = torch.zeros(1, tried.channels, tried.size, tried.size)
+    return int(encoder(blank).shape[1])
+
+
+def around(backbone: Backbone, wanted: Wanted, tried: Trial, own: Any, notes: list[str]) -> Encoder:
+    """An encoder without a head around `backbone`."""
+    mean, std = wanted.constants(tried.channels, own, notes)
+    return Encoder(backbone, nn.Identity(), mean, std)
+
+
+def white_box(
+    name: str,
+    encoder: Encoder,
+    tried: Trial,
+    wanted: Wanted,
+    notes: list[str],
+    size: int | None = None,
+) -> Released:
+    """The encoder with its layers and weights at hand; its control has permuted weights.
+
+    Args:
+        size: that the encoder asks for where the user gives none and other sizes work too.
+    """
+    method = ReleasedMethod(encoder.eval(), width(encoder, tried), wanted.seed).to(wanted.device)
+    shape = (tried.channels, tried.size, tried.size)
+
+    def permuted(least: int) -> ReleasedMethod:
+        made = copy.deepcopy(method)
+        untrained.permute(made.encoder.state_dict(), wanted.seed, least)
+        return made
+
+    return Released(
+        name=name,
+        method=method,
+        augment=MoCoV2().augment,
+        untrained=lambda: untrained.control(permuted, name, shape, wanted.seed),
+        untrained_how=untrained.HOW,
+        access="white_box",
+        channels=tried.channels,
+        size=tried.size if tried.fixed or wanted.size else size,
+        fixed_size=tried.fixed,
+        notes=notes,
+    )

@@ -1,0 +1,244 @@
+"""An encoder that somebody brings to an audit: what it is, where it may come from, first look."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from fedmia.errors import InputError, nearest
+from fedmia.ssl.augment import Augment
+from fedmia.ssl.base import SSLMethod
+
+FORMS = (
+    "RUN or RUN@ROUND (a run folder of fedmia), FILE.pt2, FILE.onnx, timm:NAME, torchvision:NAME, "
+    "package.module:factory"
+)
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+PLAIN = ((0.5,), (0.25,))  # one channel, or any other number of them
+CHUNK = 256  # images a forward pass of `probe`
+# What modules and programs raise on pixels that they do not take.
+FAILURES = (RuntimeError, AssertionError, ValueError, TypeError, IndexError)
+
+Constants = tuple[tuple[float, ...], tuple[float, ...]]
+
+
+@dataclass
+class Released:
+    """A released encoder, ready to be attacked.
+
+    Attributes:
+        name: what the report calls it.
+        method: holds the encoder, in evaluation mode, and a bank of negatives.
+        augment: recipe of the attacker's views.
+        untrained: makes the control: the same encoder without what training put into it.
+        untrained_how: how the control is made, one line.
+        access: `white_box` where layers and weights are at hand, else `black_box`.
+        channels: of the images that it takes, None: not known.
+        size: pixels a side of the images, None: any.
+        fixed_size: whether it takes no other size.
+        notes: what the reader of the report should know.
+    """
+
+    name: str
+    method: SSLMethod
+    augment: Augment
+    untrained: Callable[[], SSLMethod]
+    untrained_how: str
+    access: str
+    channels: int | None
+    size: int | None
+    fixed_size: bool
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the user says besides the encoder's name; None leaves it to the encoder.
+
+    Attributes:
+        checkpoint: file of weights. size: pixels a side.
+        mean, std: normalisation of the pixels, one value or one a channel.
+    """
+
+    checkpoint: Path | None = None
+    size: int | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    device: torch.device = torch.device("cpu")
+    seed: int = 0
+
+    def refuse_checkpoint(self, spec: str) -> None:
+        """Raise InputError where a checkpoint is given to a form that holds its own weights."""
+        if self.checkpoint is not None:
+            raise InputError(
+                f"--checkpoint {self.checkpoint}: '{spec}' holds its own weights; a checkpoint "
+                "goes with timm:NAME, torchvision:NAME and package.module:factory"
+            )
+
+    def constants(self, channels: int, own: Constants | None, notes: list[str]) -> Constants:
+        """Mean and standard deviation, one value a channel: given, else `own`, else usual ones.
+
+        Raises:
+            InputError: a number of values that is neither one nor the number of channels.
+        """
+        usual = IMAGENET if channels == 3 else PLAIN
+        if own is None and (self.mean is None or self.std is None):
+            notes.append(
+                "The encoder does not tell how its pixels were normalised: "
+                + ("ImageNet's constants" if channels == 3 else "mean 0.5, deviation 0.25")
+                + " stand for what --mean and --std leave open."
+            )
+        mean = self.mean or (own or usual)[0]
+        std = self.std or (own or usual)[1]
+        for flag, values in (("--mean", mean), ("--std", std)):
+            if len(values) not in (1, channels):
+                raise InputError(f"{flag}: {len(values)} values for images of {channels} channels")
+        if min(std) <= 0:
+            raise InputError(f"--std must be > 0, got {min(std)}")
+        return tuple(mean) * (channels // len(mean)), tuple(std) * (channels // len(std))
+
+
+def load(
+    spec: str,
+    *,
+    checkpoint: Path | None = None,
+    size: int | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    device: torch.device | str = "cpu",
+    seed: int = 0,
+) -> Released:
+    """The encoder that `spec` names, in one of `FORMS`. Nothing is ever downloaded.
+
+    Args:
+        checkpoint: weights for the forms that are an architecture only.
+        size: pixels a side that the images are resized to.
+        mean, std: normalisation of pixels in [0, 1]; the encoder's own where None.
+        seed: of random weights, of the untrained control and of the first bank.
+
+    Raises:
+        InputError: no such encoder, weights that do not fit, an extra that is not installed.
+    """
+    if size is not None and size < 1:
+        raise InputError(f"--size must be >= 1, got {size}")
+    wanted = Wanted(
+        checkpoint,
+        size,
+        None if mean is None else tuple(mean),
+        None if std is None else tuple(std),
+        torch.device(device),
+        seed,
+    )
+    module, rest = _form(spec)
+    # A form's libraries are imported when it is asked for.
+    loader = importlib.import_module(f"fedmia.released.{module}").load
+    found: Released = loader(rest, wanted)
+    found.method.to(wanted.device).eval()
+    return found
+
+
+def _form(spec: str) -> tuple[str, str]:
+    """Module of the loader that takes `spec`, and what it is given."""
+    path = Path(spec)
+    prefix, _, rest = spec.partition(":")
+    if prefix in ("timm", "torchvision") and rest:
+        return f"{prefix}name", rest
+    folder, at, turn = spec.rpartition("@")
+    if path.is_dir() or (at and turn.isdigit() and Path(folder).is_dir()):
+        return "run", spec
+    if path.suffix in (".pt2", ".onnx"):
+        if not path.is_file():
+            raise InputError(f"encoder '{spec}': no such file")
+        return {".pt2": "exported", ".onnx": "onnxfile"}[path.suffix], spec
+    if path.suffix in (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".tar"):
+        raise InputError(
+            f"encoder '{spec}': a file of weights says no architecture; give timm:NAME, "
+            f"torchvision:NAME or package.module:factory with --checkpoint {spec}"
+        )
+    names = [*prefix.split("."), rest]
+    if rest and all(name.isidentifier() for name in names):
+        return "factory", spec
+    missing = " (no such folder)" if "/" in spec or at else ""
+    raise InputError(f"unknown encoder '{spec}'{missing}; give one of {FORMS}")
+
+
+@torch.no_grad()
+def probe(released: Released, images: Tensor) -> list[str]:
+    """Embed a few of the user's images, and say what is odd about the features.
+
+    Args:
+        images: uint8 (N, C, H, W), N >= 1, as they will be audited.
+
+    Returns:
+        Notes: outputs that are the same for all images, a map of one place.
+
+    Raises:
+        InputError: no images, channels or size that the encoder does not take, or features
+            that are not finite.
+    """
+    check_images(released, images)
+    encoder = released.method.encoder.eval()
+    device = encoder.mean.device
+    rows: dict[str, list[Tensor]] = {name: [] for name in encoder.layers}
+    for part in images.split(CHUNK):
+        try:
+            found = encoder.features(part.to(device).float() / 255, encoder.layers)
+        except InputError:
+            raise
+        except FAILURES as error:
+            shape = "x".join(map(str, images.shape[1:]))
+            raise InputError(
+                f"{released.name} fails on images of {shape} (--size resizes them): {first(error)}"
+            ) from None
+        for name, value in found.items():
+            rows[name].append(value.flatten(1).float().cpu())
+    for name, parts in rows.items():
+        bad = int((~torch.isfinite(torch.cat(parts))).any(dim=1).sum())
+        if bad:
+            raise InputError(
+                f"{released.name}: layer '{name}' is not finite for {bad} of {len(images)} images "
+                "(NaN or infinity in the weights, or a wrong --mean or --std)"
+            )
+    notes, out = [], torch.cat(rows["encoder"])
+    if len(out) > 1 and torch.equal(out, out[:1].expand_as(out)):
+        notes.append(f"{released.name} gives the same output for all {len(out)} images looked at.")
+    if encoder.map_layer is not None and found[encoder.map_layer].shape[2:] == (1, 1):
+        notes.append(
+            f"The last map of {released.name} is 1x1 for images of this size, which has no parts "
+            "to compare; --size enlarges them."
+        )
+    return notes
+
+
+def check_images(released: Released, images: Tensor) -> None:
+    """Raise InputError unless the encoder takes the channels and the size of the images."""
+    if not len(images):
+        raise InputError(f"no image to show to {released.name}")
+    channels, height, width = images.shape[1:]
+    if released.channels is not None and channels != released.channels:
+        raise InputError(
+            f"the images have {channels} channels, {released.name} takes {released.channels}"
+        )
+    if released.fixed_size and released.size is not None and {height, width} != {released.size}:
+        raise InputError(
+            f"the images are {height}x{width} pixels, {released.name} takes "
+            f"{released.size}x{released.size}: --size {released.size} resizes them"
+        )
+
+
+def first(error: BaseException) -> str:
+    """First line of an exception's message, or its type where it has none."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def unknown_model(library: str, name: str, known: Sequence[str]) -> InputError:
+    """The error for a model that a library lacks; its list is too long to print."""
+    return InputError(
+        f"unknown {library} model '{name}'{nearest(name, known)} ({len(known)} are known)"
+    )

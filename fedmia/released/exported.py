@@ -1,0 +1,77 @@
+"""`FILE.pt2`: a program that torch.export saved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.export import ExportedProgram
+from torch.export.passes import move_to_device_pass
+
+from fedmia.errors import InputError
+from fedmia.released import untrained
+from fedmia.released._program import Program, black_box
+from fedmia.released.base import Released, Wanted, first
+
+
+class Exported(Program):
+    """An exported program, run where its weights are.
+
+    Args:
+        least: permute the weight tensors of so many dimensions or more, None: leave all.
+
+    Raises:
+        InputError: it takes more than one tensor, or none of floats.
+    """
+
+    def __init__(
+        self,
+        program: ExportedProgram,
+        where: str,
+        device: torch.device,
+        seed: int,
+        least: int | None,
+    ) -> None:
+        self.where = where
+        self.device = device
+        inputs = set(program.graph_signature.user_inputs)
+        values = [n.meta.get("val") for n in program.graph.nodes if n.name in inputs]
+        if len(values) != 1 or not isinstance(values[0], Tensor):
+            raise InputError(
+                f"{where} takes {len(inputs)} inputs; an encoder takes one, the images"
+            )
+        self.dtype = values[0].dtype
+        if not self.dtype.is_floating_point:
+            raise InputError(f"{where} takes {self.dtype} pixels; an encoder takes floats")
+        self.take([n if isinstance(n, int) else None for n in values[0].shape])
+        if device.type != "cpu":
+            program = move_to_device_pass(program, str(device))
+        self.module: Any = program.module()
+        if least is not None and not untrained.permute(self.module.state_dict(), seed, least):
+            raise InputError(f"{where}: no untrained control: no weights to permute were found")
+
+    def run(self, pixels: Tensor) -> Any:
+        return self.module(pixels.to(self.device, self.dtype))
+
+
+def load(spec: str, wanted: Wanted) -> Released:
+    """The program in `spec`: images (B, C, H, W) to vectors, maps, tokens, or several of them.
+
+    Raises:
+        InputError: it cannot be read, or is no encoder.
+    """
+    wanted.refuse_checkpoint(spec)
+    where = Path(spec).name
+
+    def program(least: int | None) -> Exported:
+        try:
+            read = torch.export.load(spec)
+        except Exception as error:  # whatever a file that is no archive makes torch raise
+            raise InputError(
+                f"cannot read '{spec}' as an exported program: {first(error)}"
+            ) from None
+        return Exported(read, where, wanted.device, wanted.seed, least)
+
+    return black_box(program(None), program, wanted)

@@ -1,0 +1,62 @@
+"""`package.module:factory`: a module that the user's own code builds."""
+
+from __future__ import annotations
+
+import importlib
+
+from torch import nn
+
+from fedmia.errors import InputError
+from fedmia.nets.base import Backbone
+from fedmia.released import checkpoint
+from fedmia.released._hooked import CHANNELS, hooked, trial
+from fedmia.released._module import around, seeded, white_box
+from fedmia.released.base import Released, Wanted, first
+from fedmia.ssl.base import Encoder
+
+
+def load(spec: str, wanted: Wanted) -> Released:
+    """The module that the factory returns, called without arguments, in evaluation mode.
+
+    fedmia's own `Encoder` and `Backbone` keep their layers. Any other module returns vectors
+    (B, D), maps (B, D, h, w) or tokens; its stages are found by hooks.
+
+    Raises:
+        InputError: it cannot be imported or called, returns no module, or takes no images.
+    """
+    module, notes = seeded(lambda: _made(spec), wanted.seed), list[str]()
+    if wanted.checkpoint is not None:
+        notes.append(checkpoint.fit(module, wanted.checkpoint, spec))
+    module.eval()
+    convs = [m.in_channels for m in module.modules() if isinstance(m, nn.Conv2d)]
+    channels = (convs[0],) if convs else CHANNELS
+    if isinstance(module, Encoder):
+        if wanted.mean is not None or wanted.std is not None:
+            raise InputError(f"--mean and --std: the encoder of {spec} holds its own")
+        return white_box(spec, module, trial(module, spec, channels, wanted.size), wanted, notes)
+    if isinstance(module, Backbone):
+        backbone, tried = module, trial(module, spec, channels, wanted.size)
+    else:
+        backbone, tried = hooked(module, spec, channels, wanted.size)
+    encoder = around(backbone, wanted, tried, None, notes)
+    return white_box(spec, encoder, tried, wanted, notes)
+
+
+def _made(spec: str) -> nn.Module:
+    name, _, attribute = spec.partition(":")
+    try:
+        found = getattr(importlib.import_module(name), attribute)
+    except (ImportError, AttributeError, SyntaxError) as error:
+        raise InputError(f"cannot load encoder '{spec}': {first(error)}") from None
+    if not callable(found) or isinstance(found, nn.Module):
+        raise InputError(f"encoder '{spec}' is not a function that returns a torch module")
+    try:
+        module = found()
+    except Exception as error:  # the user's own code
+        raise InputError(
+            f"encoder '{spec}' fails when called without arguments: "
+            f"{type(error).__name__}: {first(error)}"
+        ) from None
+    if not isinstance(module, nn.Module):
+        raise InputError(f"encoder '{spec}' returned {type(module).__name__}, not a torch module")
+    return module

@@ -1,0 +1,106 @@
+"""`timm:NAME`: an architecture of timm without its classifier."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedmia.errors import InputError
+from fedmia.nets.base import Backbone
+from fedmia.released import checkpoint
+from fedmia.released._hooked import STAGES, caught, trial
+from fedmia.released._module import RANDOM, around, seeded, white_box
+from fedmia.released._outputs import grid, is_map
+from fedmia.released.base import Released, Wanted, first, unknown_model
+
+
+class TimmBackbone(Backbone):
+    """`forward_features` gives the map or the tokens, `forward_head` the vector.
+
+    Args:
+        module: built with `num_classes=0`, in evaluation mode.
+        size, channels: of blank pixels, from which the stages are found.
+    """
+
+    def __init__(self, module: nn.Module, channels: int, size: int) -> None:
+        super().__init__()
+        self.module: Any = module
+        self.prefix = int(getattr(module, "num_prefix_tokens", 0))
+        self.hooked: tuple[str, ...] = ()
+        infos = getattr(module, "feature_info", None) or []
+        names = [i["module"] for i in infos if isinstance(i, dict) and "module" in i][-STAGES:]
+        modules = {name for name, _ in module.named_modules()}
+        with torch.no_grad():
+            with caught(module, [n for n in names if n in modules]) as fired:
+                out = self.module.forward_features(torch.zeros(1, channels, size, size))
+            last = self._as_map(out)
+        self.layers = ()
+        if last is not None:
+            self.hooked = tuple(name for name, value in fired if is_map(value))
+            ends = bool(self.hooked) and fired[-1][1] is last
+            self.layers = self.hooked if ends else (*self.hooked, "map")
+
+    def trunk(self, x: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        with caught(self.module, self.hooked) as fired:
+            out = self.module.forward_features(x)
+        found = dict(fired)
+        last = self._as_map(out)
+        if self.layers and last is not None:
+            found[self.layers[-1]] = last
+        return found, self.module.forward_head(out).flatten(1)
+
+    def stages(self, x: Tensor) -> dict[str, Tensor]:
+        return self.trunk(x)[0]
+
+    def _as_map(self, out: Any) -> Tensor | None:
+        """(B, D, h, w) of what `forward_features` returned, or None."""
+        if not isinstance(out, Tensor):
+            return None
+        if out.ndim == 4:
+            nhwc = getattr(self.module, "output_fmt", "NCHW") == "NHWC"
+            return out.permute(0, 3, 1, 2) if nhwc else out
+        if out.ndim == 3:
+            patches = out.shape[1] - self.prefix
+            side = round(patches**0.5)
+            return grid(out, side) if side > 1 and side**2 == patches else None
+        return None
+
+
+def load(name: str, wanted: Wanted) -> Released:
+    """The model `name`; its weights are the checkpoint's, else random. Nothing is downloaded.
+
+    Size and normalisation are those of timm's data configuration where the user gives none.
+
+    Raises:
+        InputError: timm is not installed, no such model, a checkpoint that does not fit.
+    """
+    try:
+        timm = importlib.import_module("timm")
+    except ImportError:
+        raise InputError("timm:NAME needs the extra: pip install 'fedmia[timm]'") from None
+    where, notes = f"timm:{name}", list[str]()
+    if not timm.is_model(name):
+        raise unknown_model("timm", name, timm.list_models())
+    config = timm.get_pretrained_cfg(name, allow_unregistered=True)
+    options: dict[str, Any] = {"pretrained": False, "num_classes": 0}
+    if wanted.size and getattr(config, "fixed_input_size", False):
+        options["img_size"] = wanted.size
+    try:
+        module: Any = seeded(lambda: timm.create_model(name, **options), wanted.seed)
+    except (RuntimeError, TypeError, ValueError, AssertionError) as error:
+        raise InputError(f"{where} cannot be built: {first(error)}") from None
+    module.eval()
+    if wanted.checkpoint is None:
+        notes.append(f"{where}: {RANDOM}")
+    else:
+        notes.append(checkpoint.fit(module, wanted.checkpoint, where))
+    data = timm.data.resolve_model_data_config(module)
+    channels, size = int(data["input_size"][0]), int(data["input_size"][-1])
+    tried = trial(module, where, (channels,), wanted.size or size)
+    backbone = TimmBackbone(module, tried.channels, tried.size)
+    own = (tuple(map(float, data["mean"])), tuple(map(float, data["std"])))
+    encoder = around(backbone, wanted, tried, own, notes)
+    return white_box(where, encoder, tried, wanted, notes, size)

@@ -1,0 +1,49 @@
+"""`torchvision:NAME`: an architecture of torchvision without its classifier."""
+
+from __future__ import annotations
+
+import warnings
+
+from torch import nn
+from torchvision import models
+
+from fedmia.released import checkpoint
+from fedmia.released._hooked import hooked
+from fedmia.released._module import RANDOM, around, seeded, white_box
+from fedmia.released.base import IMAGENET, Released, Wanted, unknown_model
+
+HEADS = ("fc", "classifier", "heads", "head")
+
+
+def load(name: str, wanted: Wanted) -> Released:
+    """The classification model `name`; its weights are the checkpoint's, else random.
+
+    The vector is what the classifier was given. Where that is the last map flattened (VGG,
+    AlexNet, SqueezeNet), it is the map's mean. A ViT is built for the size asked for.
+
+    Raises:
+        InputError: no such model, a size that it does not take, a checkpoint that does not fit.
+    """
+    known = models.list_models(module=models)
+    if name not in known:
+        raise unknown_model("torchvision", name, known)
+    where, notes = f"torchvision:{name}", list[str]()
+    options = {"image_size": wanted.size} if wanted.size and name.startswith("vit_") else {}
+
+    def make() -> nn.Module:
+        with warnings.catch_warnings():  # googlenet and inception announce a change of their init
+            warnings.simplefilter("ignore")
+            made: nn.Module = models.get_model(name, weights=None, **options)
+        for head in HEADS:
+            if hasattr(made, head):
+                setattr(made, head, nn.Identity())
+        return made
+
+    module = seeded(make, wanted.seed)
+    if wanted.checkpoint is None:
+        notes.append(f"{where}: {RANDOM}")
+    else:
+        notes.append(checkpoint.fit(module, wanted.checkpoint, where))
+    backbone, tried = hooked(module, where, (3,), wanted.size, flat_is_map=True)
+    encoder = around(backbone, wanted, tried, IMAGENET, notes)
+    return white_box(where, encoder, tried, wanted, notes)
