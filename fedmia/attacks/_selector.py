@@ -1,0 +1,119 @@
+"""The networks of SD-MI and Fe-MI, and the two ways in which they have been trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.preprocessing import MinMaxScaler
+from torch import Tensor, nn
+
+from fedmia.attacks._mlp import logits, mlp, train_logits
+from fedmia.attacks.base import Scores
+
+
+class AnchorSelector(nn.Module):
+    """Attacker(Sig(x) * Selector(v)): weights of the anchors, read off the image's own features.
+
+    Selector: Linear(D, D), ReLU, Linear(D, A), ReLU (LpLA Eq. 11; SD-MI's code). A unit whose
+    weight is 0 for every image silences its anchor.
+
+    Args:
+        anchors: A, length of the signature. width: D, length of the feature vector.
+        attacker: (N, A) -> (N, 1).
+    """
+
+    def __init__(self, anchors: int, width: int, attacker: nn.Module) -> None:
+        super().__init__()
+        self.sizes = [anchors, width]
+        self.selector = nn.Sequential(
+            nn.Linear(width, width), nn.ReLU(), nn.Linear(width, anchors), nn.ReLU()
+        )
+        self.attacker = attacker
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """(N, 1) from (N, A + D), the signature and then the features."""
+        signature, vector = inputs.split(self.sizes, dim=1)
+        out: Tensor = self.attacker(signature * self.selector(vector))
+        return out
+
+
+def tanh_attacker(inputs: int) -> nn.Module:
+    """SD-MI's code: five linear layers, hidden 512, Tanh between them."""
+    return mlp([inputs, 512, 512, 512, 512], nn.Tanh)
+
+
+def relu_attacker(inputs: int) -> nn.Module:
+    """LpLA's "simple three-layer" ReLU network; hidden 256 as in EncoderMI, the paper is silent."""
+    return mlp([inputs, 256, 256], nn.ReLU)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a network is trained: on whole epochs of the known images, class-balanced.
+
+    Attributes:
+        epochs: of the paper or code.
+        batch: images a step, None for all of them.
+        rate: epoch -> factor on the learning rate.
+    """
+
+    epochs: int
+    batch: int | None
+    optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+    rate: Callable[[int], float] | None = None
+
+    def shortened(self, images: int, steps: int) -> int:
+        """Epochs on `images` images that take no more than `steps` steps (0: no limit)."""
+        each = 1 if self.batch is None else -(-images // self.batch)
+        return max(1, min(self.epochs, steps // each)) if steps else self.epochs
+
+
+def halved(epoch: int) -> float:
+    """StepLR(2000, 0.5) of SD-MI's code, an epoch a step there."""
+    return 0.5 ** (epoch // 2000)
+
+
+def by_adam(epochs: int) -> Recipe:
+    """As in LpLA's Table 1: batch 128. Optimizer and rate are not given there: Adam, 1e-3."""
+    return Recipe(epochs, 128, partial(torch.optim.Adam, lr=1e-3))
+
+
+def by_descent(epochs: int) -> Recipe:
+    """SD-MI's code: full batch, plain gradient descent at 0.1, halved every 2,000 epochs."""
+    return Recipe(epochs, None, partial(torch.optim.SGD, lr=0.1), halved)
+
+
+class Scaled:
+    """A network on inputs that are brought to [0, 1] on the known images, as SD-MI's code does.
+
+    A candidate may lie outside; a feature that is constant on the known images is only shifted.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        inputs: Tensor,
+        truth: NDArray[np.int64],
+        rng: np.random.Generator,
+        recipe: Recipe,
+        steps: int,
+    ) -> None:
+        self.scaler = MinMaxScaler().fit(inputs.double().numpy())
+        trained = train_logits(
+            model, self._scale(inputs).float(), truth, rng,
+            optimizer=recipe.optimizer, batch=recipe.batch, rate=recipe.rate,
+            epochs=recipe.shortened(len(inputs), steps),
+        )  # fmt: skip
+        self.model = trained.double()  # a row's score is the same whatever is scored beside it
+
+    def scores(self, inputs: Tensor) -> Scores:
+        """(N,) logits of inputs (N, F)."""
+        return logits(self.model, self._scale(inputs))
+
+    def _scale(self, inputs: Tensor) -> Tensor:
+        return torch.from_numpy(self.scaler.transform(inputs.double().numpy()))

@@ -1,0 +1,65 @@
+"""Fe-MI: the feature vector itself, read by a small network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from torch import Tensor
+
+from fedmia.attacks._selector import Scaled, by_adam, by_descent, relu_attacker, tanh_attacker
+from fedmia.attacks.base import Attack, Known, NotFitted, Scores
+from fedmia.errors import InputError
+from fedmia.options import option
+from fedmia.threat import OUTPUTS, BlackBox, Threat
+
+RECIPES = {"lpla": (relu_attacker, by_adam(500)), "sdmia": (tanh_attacker, by_descent(10_000))}
+
+
+@dataclass
+class FeMI(Attack):
+    """Feature-based attack: a network on the image's min-max scaled feature vector.
+
+    One query an image.
+    """
+
+    paper: ClassVar[str] = (
+        "Gao et al., Similarity Distribution Based Membership Inference Attack on Person "
+        "Re-Identification (Fe-MI); Sun et al., When Better Features Mean Greater Risks, Table 1"
+    )
+    needs: ClassVar[Threat] = Threat("black_box", "outsider")
+    looks_at: ClassVar[tuple[str, ...]] = ("features", "norm")
+    by_round: ClassVar[bool] = False
+
+    recipe: str = option(
+        "lpla",
+        "network and training: lpla (3 linear layers, ReLU, batch 128, 500 epochs, Adam) or sdmia "
+        "(5 linear layers, Tanh, full batch, 10,000 epochs, plain gradient descent)",
+        choices=tuple(RECIPES),
+    )
+    steps: int = option(
+        2000, "most training steps; the recipe's epochs are cut to them (0: all of them)", ge=0
+    )
+    layer: str = option("avgpool", "output that is read", choices=OUTPUTS)
+    _model: Any = field(default=None, init=False, repr=False)
+
+    def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
+        """Raises InputError: fewer than 2 known images of a side."""
+        if min(len(known.members), len(known.nonmembers)) < 2:
+            raise InputError(
+                "fe-mi needs at least 2 known members and 2 known non-members, got "
+                f"{len(known.members)} and {len(known.nonmembers)}"
+            )
+        images, truth = known.both()
+        features = view.embed_plain(images, self.layer)
+        network, recipe = RECIPES[self.recipe]
+        self._model = Scaled(
+            network(features.shape[1]), features, truth, rng, recipe, self.steps
+        )
+
+    def score(self, view: BlackBox, images: Tensor) -> Scores:
+        if self._model is None:
+            raise NotFitted("fe-mi: call fit before score")
+        scores: Scores = self._model.scores(view.embed_plain(images, self.layer))
+        return scores

@@ -1,0 +1,141 @@
+"""LpLA: the length of an image's feature vector, and how likely it is among members."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedmia.attacks.base import Attack, Known, NotFitted, Scores
+from fedmia.errors import InputError
+from fedmia.options import option
+from fedmia.threat import OUTPUTS, BlackBox, Threat
+
+LEAST_P = 0.1  # below it, the 1/p-th power of a sum of D terms leaves the range of a double
+FLOOR = 1e-6  # least standard deviation, relative to the norms; below it is rounding
+
+
+class Fitted(NamedTuple):
+    """Mean and standard deviation of the norms of both sides; whether the norms differ at all."""
+
+    mean: float
+    sigma: float
+    mean_other: float
+    sigma_other: float
+    varies: bool
+
+
+@dataclass
+class LpLA(Attack):
+    """Embedding Lp-norm likelihood attack: p-norm of the features under two Gaussians.
+
+    The score is log N(L; members) - log N(L; non-members) at equal priors (Eq. 13-15): above 0
+    where the paper says member. It is quadratic in the norm where the two spreads differ, so both
+    tails may belong to one side. Where the norms of the known images do not differ (p = 0 on
+    signed features counts every entry, p = 2 on normalised ones is 1), every score is 0.
+
+    Eq. 12 takes no absolute values and leaves p = 0 undefined: |v| is meant, and p = 0 counts the
+    entries above `tolerance`. One query an image.
+    """
+
+    paper: ClassVar[str] = "Sun et al., When Better Features Mean Greater Risks, Eq. 12-15"
+    needs: ClassVar[Threat] = Threat("black_box", "outsider")
+    looks_at: ClassVar[tuple[str, ...]] = ("norm",)
+
+    p: float = option(
+        2.0, f"order of the norm: 0 (entries that are not zero) or {LEAST_P} to 5", ge=0, le=5
+    )
+    tolerance: float = option(1e-6, "p = 0: entries up to this size count as zero", ge=0)
+    reading: str = option(
+        "likelihood",
+        "score: log-likelihood ratio of two Gaussians, or the norm itself beyond the middle of the "
+        "two means (threshold), its direction chosen on the known images",
+        choices=("likelihood", "threshold"),
+    )
+    nonmembers: str = option(
+        "held-out",
+        "known non-members, or images of uniform random pixels, as many as known members: these "
+        "need no known non-member, and tell noise from images more than members from others",
+        choices=("held-out", "random-pixels"),
+    )
+    layer: str = option("avgpool", "output whose norm is taken", choices=OUTPUTS)
+    _fitted: Fitted | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if 0 < self.p < LEAST_P:
+            raise InputError(f"LpLA.p must be 0 or from {LEAST_P} to 5, got {self.p}")
+
+    def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
+        """Raises InputError: fewer than 2 known images of a side that it reads."""
+        random = self.nonmembers == "random-pixels"
+        few = len(known.members) < 2 or (not random and len(known.nonmembers) < 2)
+        if few:
+            raise InputError(
+                f"lpla needs at least 2 known members{'' if random else ' and non-members'}, got "
+                f"{len(known.members)} and {len(known.nonmembers)}"
+            )
+        others = random_pixels(known.members, rng) if random else known.nonmembers
+        both = self._norms(view, torch.cat([known.members, others]))
+        self._fitted = fit_gaussians(both[: len(known.members)], both[len(known.members) :])
+
+    def score(self, view: BlackBox, images: Tensor) -> Scores:
+        if self._fitted is None:
+            raise NotFitted("lpla: call fit before score")
+        norms = self._norms(view, images)
+        if not self._fitted.varies:
+            return np.zeros(len(norms))
+        if self.reading == "threshold":
+            return beyond_middle(norms, self._fitted)
+        return log_ratio(norms, self._fitted)
+
+    def _norms(self, view: BlackBox, images: Tensor) -> Scores:
+        return lp_norms(view.embed_plain(images, self.layer), self.p, self.tolerance)
+
+
+def lp_norms(vectors: Tensor, p: float, tolerance: float = 0.0) -> Scores:
+    """(N,) p-norms of vectors (N, P), (sum |v|^p)^(1/p); at p = 0 how many |v| > `tolerance`."""
+    sizes = vectors.double().abs()
+    if p == 0:
+        norms = (sizes > tolerance).sum(dim=1).double()
+    else:
+        norms = torch.linalg.vector_norm(sizes, ord=p, dim=1)
+    return np.asarray(norms.numpy(), dtype=np.float64)
+
+
+def random_pixels(like: Tensor, rng: np.random.Generator) -> Tensor:
+    """uint8 images of uniform random pixels, as many as `like` and of its shape."""
+    return torch.from_numpy(rng.integers(0, 256, size=tuple(like.shape), dtype=np.uint8))
+
+
+def fit_gaussians(members: Scores, nonmembers: Scores) -> Fitted:
+    """Eq. 13: means and unbiased (k - 1) deviations of two sides of at least two norms each.
+
+    A deviation below `FLOOR` times the largest norm is rounding and is raised to it.
+    """
+    both = np.concatenate([members, nonmembers])
+    least = FLOOR * float(both.max())
+    return Fitted(
+        float(members.mean()),
+        max(float(members.std(ddof=1)), least),
+        float(nonmembers.mean()),
+        max(float(nonmembers.std(ddof=1)), least),
+        float(np.ptp(both)) > least,
+    )
+
+
+def log_ratio(norms: Scores, fitted: Fitted) -> Scores:
+    """log of Eq. 14's likelihoods, members' less non-members'."""
+    z = (norms - fitted.mean) / fitted.sigma
+    z_other = (norms - fitted.mean_other) / fitted.sigma_other
+    return (z_other**2 - z**2) / 2 + math.log(fitted.sigma_other / fitted.sigma)
+
+
+def beyond_middle(norms: Scores, fitted: Fitted) -> Scores:
+    """Distance from the middle of the two means, positive on the members' side (Sec. 4.4)."""
+    middle = (fitted.mean + fitted.mean_other) / 2
+    return (norms - middle) * (1.0 if fitted.mean > fitted.mean_other else -1.0)

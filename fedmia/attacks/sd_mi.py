@@ -1,0 +1,136 @@
+"""SD-MI: how far an image's features lie from those of anchor images."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedmia.attacks._selector import (
+    AnchorSelector,
+    Recipe,
+    Scaled,
+    by_adam,
+    by_descent,
+    tanh_attacker,
+)
+from fedmia.attacks.base import Attack, Known, NotFitted, Scores
+from fedmia.errors import InputError
+from fedmia.options import option
+from fedmia.threat import OUTPUTS, BlackBox, Threat
+
+MOST_ANCHORS = 2000  # of both papers
+CHUNK = 4096  # images whose distances to all anchors are held at once
+
+
+@dataclass
+class SDMI(Attack):
+    """Similarity-distribution attack: a network on the distances to anchor images.
+
+    The anchors are drawn from the known images, as many of each side as its share, and are not
+    among those that the network is fitted on. The code of the paper draws them from the very
+    images that it scores, so that some lie at distance 0 of themselves; here none does. With
+    `selector` each image weighs the anchors by its own features (the paper's ASSD).
+
+    One query an image; anchors are known images and are asked for once, in the fit.
+    """
+
+    paper: ClassVar[str] = (
+        "Gao et al., Similarity Distribution Based Membership Inference Attack on Person "
+        "Re-Identification; Sun et al., When Better Features Mean Greater Risks, Eq. 10-11"
+    )
+    needs: ClassVar[Threat] = Threat("black_box", "outsider")
+    looks_at: ClassVar[tuple[str, ...]] = ("features", "norm")
+    by_round: ClassVar[bool] = False
+
+    anchors: int = option(
+        0,
+        f"anchor images, set apart from the known ones (0: a quarter of them, at most "
+        f"{MOST_ANCHORS})",
+        ge=0,
+    )
+    distance: str = option(
+        "squared",
+        "Euclidean distance squared as in the paper's code, or plain as in LpLA's Eq. 10",
+        choices=("squared", "euclidean"),
+    )
+    selector: bool = option(False, "weigh the anchors by the image's own features (ASSD)")
+    recipe: str = option(
+        "lpla",
+        "training: lpla (batch 128, 200 epochs, Adam) or sdmia (full batch, 30,000 epochs or 5,000 "
+        "with the selector, plain gradient descent)",
+        choices=("lpla", "sdmia"),
+    )
+    steps: int = option(
+        2000, "most training steps; the recipe's epochs are cut to them (0: all of them)", ge=0
+    )
+    layer: str = option("avgpool", "output between which distances are taken", choices=OUTPUTS)
+    _anchors: Tensor | None = field(default=None, init=False, repr=False)
+    _model: Any = field(default=None, init=False, repr=False)
+
+    def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
+        """Raises InputError: fewer than 2 known images of a side are left beside the anchors."""
+        images, truth = known.both()
+        chosen = choose_anchors(truth, self.anchors, rng)
+        vectors = view.embed_plain(images, self.layer)
+        self._anchors = vectors[chosen]
+        inputs = torch.cat(list(self._inputs(vectors[~chosen]).split(CHUNK)))
+        network: nn.Module = tanh_attacker(len(self._anchors))
+        if self.selector:
+            network = AnchorSelector(len(self._anchors), vectors.shape[1], network)
+        self._model = Scaled(network, inputs, truth[~chosen], rng, self._recipe(), self.steps)
+
+    def score(self, view: BlackBox, images: Tensor) -> Scores:
+        if self._model is None:
+            raise NotFitted("sd-mi: call fit before score")
+        vectors = view.embed_plain(images, self.layer)
+        return np.concatenate(
+            [self._model.scores(self._inputs(part)) for part in vectors.split(CHUNK)]
+        )
+
+    def _inputs(self, vectors: Tensor) -> Tensor:
+        """(N, A) distances to the anchors, and beside them the vectors where a selector reads."""
+        assert self._anchors is not None
+        found = distances(vectors, self._anchors, self.distance)
+        return torch.cat([found, vectors.double()], dim=1) if self.selector else found
+
+    def _recipe(self) -> Recipe:
+        if self.recipe == "lpla":
+            return by_adam(200)
+        return by_descent(5_000 if self.selector else 30_000)
+
+
+def distances(vectors: Tensor, anchors: Tensor, kind: str) -> Tensor:
+    """(N, A) Euclidean distances of (N, P) to (A, P) in double precision, or their squares."""
+    found = torch.cdist(
+        vectors.double(), anchors.double(), compute_mode="use_mm_for_euclid_dist"
+    )
+    return found.square() if kind == "squared" else found
+
+
+def choose_anchors(
+    truth: NDArray[np.int64], count: int, rng: np.random.Generator
+) -> NDArray[np.bool_]:
+    """(N,) which known images are anchors: `count` of them (0: a quarter, at most MOST_ANCHORS),
+    of each side its share.
+
+    Raises:
+        InputError: fewer than 2 of a side are left.
+    """
+    wanted = count or max(1, min(len(truth) // 4, MOST_ANCHORS))
+    sides = [np.flatnonzero(truth == 1), np.flatnonzero(truth == 0)]
+    of_members = round(wanted * len(sides[0]) / max(1, len(truth)))
+    takes = (of_members, wanted - of_members)
+    if any(len(side) - take < 2 for side, take in zip(sides, takes, strict=True)):
+        raise InputError(
+            f"sd-mi: {len(sides[0])} known members and {len(sides[1])} known non-members leave "
+            f"fewer than 2 of a side beside {wanted} anchors"
+        )
+    chosen = np.zeros(len(truth), dtype=bool)
+    for side, take in zip(sides, takes, strict=True):
+        chosen[rng.permutation(side)[:take]] = True
+    return chosen
