@@ -17,13 +17,13 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("fedmia.data", "fedmia.nets", "fedmia.partitions", "fedmia.probes"),
     ("fedmia.ssl",),
     ("fedmia.snapshot", "fedmia.threat", "fedmia.shadows"),
-    ("fedmia.attacks", "fedmia.defenses", "fedmia.report"),
+    ("fedmia.attacks", "fedmia.defenses", "fedmia.released", "fedmia.report"),
     ("clients", "strategies"),
 )
 PURE = (
     "fedmia.data", "fedmia.nets", "fedmia.partitions", "fedmia.ssl", "fedmia.attacks",
-    "fedmia.probes", "fedmia.report", "fedmia.threat", "fedmia.snapshot", "fedmia.seeding",
-    "fedmia.options", "fedmia.errors", "fedmia.shadows",
+    "fedmia.probes", "fedmia.released", "fedmia.report", "fedmia.threat", "fedmia.snapshot",
+    "fedmia.seeding", "fedmia.options", "fedmia.errors", "fedmia.shadows",
 )  # fmt: skip
 FEDERATED = ("flwr", "ray", "opacus", "clients", "strategies")
 

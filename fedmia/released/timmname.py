@@ -6,7 +6,7 @@ import importlib
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedmia.errors import InputError
 from fedmia.nets.base import Backbone
@@ -25,9 +25,9 @@ class TimmBackbone(Backbone):
         size, channels: of blank pixels, from which the stages are found.
     """
 
-    def __init__(self, module: nn.Module, channels: int, size: int) -> None:
+    def __init__(self, module: Any, channels: int, size: int) -> None:
         super().__init__()
-        self.module: Any = module
+        self.module = module
         self.prefix = int(getattr(module, "num_prefix_tokens", 0))
         self.hooked: tuple[str, ...] = ()
         infos = getattr(module, "feature_info", None) or []

@@ -45,7 +45,7 @@ class Encoder(nn.Module):
     @property
     def map_layer(self) -> str | None:
         """The layer that is a map (B, D, h, w) of the image's parts, None where there is none."""
-        return self.backbone.layers[-1]
+        return self.backbone.layers[-1] if self.backbone.layers else None
 
     def normalise(self, pixels: Tensor) -> Tensor:
         return (pixels - self.mean) / self.std
