@@ -1,0 +1,110 @@
+"""What EncoderMI's baselines read: patches of an image, and a downstream task with labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
+from torch import Tensor
+from torch.nn import functional as F
+from torchvision.transforms.v2.functional import rgb_to_grayscale
+
+from fedmia.data.base import Request
+from fedmia.data.digits import Digits
+from fedmia.data.npz import Npz
+from fedmia.data.synthetic import Synthetic
+from fedmia.errors import InputError
+from fedmia.seeding import rng, seed_words
+
+TASKS = ("synthetic", "digits")
+
+
+@dataclass(frozen=True)
+class Patch:
+    """One patch of a grid of disjoint ones, resized to the image's own size; nothing is random.
+
+    Where the sides do not divide evenly, borders are rounded to whole pixels.
+    """
+
+    row: int
+    column: int
+    rows: int
+    columns: int
+
+    @property
+    def draws(self) -> int:
+        return 0
+
+    def __call__(self, images: Tensor, uniforms: Tensor) -> Tensor:
+        """(B, C, H, W) from (B, C, H, W); `uniforms` (B, 0) plays no part."""
+        height, width = images.shape[2:]
+        top, bottom = _borders(self.row, self.rows, height)
+        left, right = _borders(self.column, self.columns, width)
+        cut = images[:, :, top:bottom, left:right]
+        return F.interpolate(cut, (height, width), mode="bilinear", align_corners=False)
+
+
+def _borders(index: int, parts: int, pixels: int) -> tuple[int, int]:
+    if pixels < parts:
+        raise InputError(f"{pixels} pixels cannot be divided into {parts} patches")
+    return round(index * pixels / parts), round((index + 1) * pixels / parts)
+
+
+def labelled_images(
+    task: str, file: str | None, count: int, shape: tuple[int, ...], seed: int
+) -> tuple[Tensor, NDArray[np.int64]]:
+    """At most `count` images of a downstream task, of the shape that the encoder takes.
+
+    Args:
+        task: `synthetic`, textures of ten classes drawn on the spot, which are in nobody's data;
+            or `digits`, scikit-learn's.
+        file: a NumPy archive of images `x` and labels `y`, in place of `task`.
+        shape: (C, H, W); grey images are repeated over three channels, colours become their luma.
+        seed: of the choice of images.
+
+    Returns:
+        uint8 (N, C, H, W) and labels (N,).
+
+    Raises:
+        InputError: a file that cannot be read, or a task of a single class.
+    """
+    channels, size, _ = shape
+    # A stream of its own: not the textures that a run with this seed trains on.
+    request = Request(file, None, size, seed_words(seed, "downstream")[0])
+    if file is not None:
+        found = Npz().load(request)
+    elif task == "digits":
+        found = Digits().load(request)
+    else:
+        found = Synthetic(images=count, pixels=max(size, 4)).load(request)
+    taken = found.take(rng(seed, "downstream").permutation(len(found))[:count])
+    if len(np.unique(taken.labels)) < 2:
+        raise InputError(f"downstream task {file or task}: {len(taken)} images of a single class")
+    return _with_channels(torch.from_numpy(taken.images), channels), taken.labels
+
+
+def _with_channels(images: Tensor, channels: int) -> Tensor:
+    if images.shape[1] == channels:
+        return images
+    if channels == 3:
+        return images.expand(-1, 3, -1, -1).contiguous()
+    gray: Tensor = rgb_to_grayscale(images)
+    return gray
+
+
+def downstream_classifier(features: Tensor, labels: NDArray[np.int64]) -> Pipeline:
+    """Multinomial logistic regression on features (N, D), standardised on them."""
+    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+    return model.fit(features.double().numpy(), labels)
+
+
+def confidences(model: Pipeline, features: Tensor) -> Tensor:
+    """float64 (N, k) confidence scores, each row in descending order."""
+    found: Any = model.predict_proba(features.double().numpy())
+    return torch.from_numpy(np.sort(found, axis=1)[:, ::-1].copy())

@@ -1,0 +1,244 @@
+"""EncoderMI's parts: membership features, the fit on shadow encoders, the best threshold."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedmia.attacks._mlp import logits, train_logits
+from fedmia.attacks.base import Attack, Known, NotFitted, Scores
+from fedmia.errors import InputError
+from fedmia.options import option
+from fedmia.threat import OUTPUTS, BlackBox, Threat
+
+SIMILARITIES = ("cosine", "correlation", "euclidean")
+CHUNK = 1024  # images whose pairs are formed at once
+LEAST = 2  # images a side to fit on
+
+
+def pairwise(embedded: Tensor, similarity: str = "cosine") -> Tensor:
+    """Similarities of all pairs of an image's views (Eq. 3), higher = closer.
+
+    Args:
+        embedded: (N, n, P).
+        similarity: `cosine`; `correlation`, Pearson's of the two vectors; `euclidean`, the
+            distance with its sign turned (the paper names the metric and gives no formula).
+
+    Returns:
+        float64 (N, n (n - 1) / 2), pairs (1, 2), (1, 3) .. (n - 1, n).
+    """
+    return torch.cat([_pairs(part.double(), similarity) for part in embedded.split(CHUNK)])
+
+
+def _pairs(x: Tensor, similarity: str) -> Tensor:
+    i, j = torch.triu_indices(x.shape[1], x.shape[1], offset=1)
+    if similarity == "euclidean":
+        return -torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist")[:, i, j]
+    if similarity == "correlation":
+        x = x - x.mean(dim=2, keepdim=True)
+    unit = F.normalize(x, dim=2)
+    return (unit @ unit.transpose(1, 2))[:, i, j]
+
+
+def best_threshold(values: NDArray[np.float64], truth: NDArray[np.int64]) -> float:
+    """The threshold theta* under which `values` (N,) no smaller are members most accurately.
+
+    Of a whole range of equally good thresholds its middle, of several ranges the lowest.
+
+    Args:
+        truth: (N,), 1 = member.
+    """
+    each, inverse = np.unique(values, return_inverse=True)
+    members = np.bincount(inverse, weights=truth, minlength=len(each))
+    others = np.bincount(inverse, weights=1 - truth, minlength=len(each))
+    # Cut k calls each[k:] members; its errors are alpha (members below) and beta (others above).
+    alpha = np.concatenate([[0], np.cumsum(members)])
+    beta = np.concatenate([[0], np.cumsum(others[::-1])])[::-1]
+    cut = int(np.argmin(alpha + beta))
+    if cut == 0:
+        return float(each[0])
+    if cut == len(each):
+        return float(np.nextafter(each[-1], np.inf))
+    below, above = each[cut - 1], each[cut]
+    middle = below + (above - below) / 2
+    return float(middle if middle > below else above)
+
+
+@dataclass
+class ShadowFitted(Attack):
+    """An attack fitted on encoders whose members the attacker knows: its shadows.
+
+    Each encoder's features are read through its own view, with the augmentation that the harness
+    gave it; those of several shadows are pooled.
+    """
+
+    needs: ClassVar[Threat] = Threat("black_box", "outsider")
+    uses_shadows: ClassVar[bool] = True
+
+    _fitted: Any = field(default=None, init=False, repr=False)
+
+    @property
+    def learns(self) -> bool:
+        return False
+
+    @property
+    def name(self) -> str:
+        """As on the command line."""
+        return type(self).__module__.rsplit(".", 1)[-1].replace("_", "-")
+
+    @abstractmethod
+    def inputs(self, view: BlackBox, images: Tensor) -> Tensor:
+        """The membership features (N, F) of uint8 `images` under the view's encoder."""
+
+    @abstractmethod
+    def learn(self, inputs: Tensor, truth: NDArray[np.int64], rng: np.random.Generator) -> Any:
+        """What is fitted on features (N, F) and truth (N,), 1 = member."""
+
+    @abstractmethod
+    def decide(self, fitted: Any, inputs: Tensor) -> Scores:
+        """(N,) scores of features (N, F); above 0 = member."""
+
+    def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
+        """Fit on the images of all encoders of `pools` together.
+
+        Raises:
+            InputError: the view has no shadows, one has too few images on one side, or their
+                features differ in length.
+        """
+        self._fitted = None
+        rows, truth = zip(*self._examples(view, known), strict=True)
+        widths = sorted({r.shape[1] for r in rows})
+        if len(widths) > 1:
+            raise InputError(f"{self.name}: shadow encoders give features of lengths {widths}")
+        self._fitted = self.learn(torch.cat(rows), np.concatenate(truth), rng)
+
+    def score(self, view: BlackBox, images: Tensor) -> Scores:
+        if self._fitted is None:
+            raise NotFitted(f"{self.name}: call fit before score")
+        return self.decide(self._fitted, self.inputs(view, images))
+
+    def pools(self, view: BlackBox, known: Known) -> list[tuple[BlackBox, Known]]:
+        """Encoders whose members the attacker knows, with images of either kind."""
+        return [(s.view, Known(s.members, s.nonmembers)) for s in view.shadows]
+
+    def _examples(self, view: BlackBox, known: Known) -> Iterator[tuple[Tensor, NDArray[np.int64]]]:
+        """Features and truth of each encoder's images."""
+        for encoder, pool in self.pools(view, known):
+            if min(len(pool.members), len(pool.nonmembers)) < LEAST:
+                raise InputError(
+                    f"{self.name}: {len(pool.members)} members and {len(pool.nonmembers)} "
+                    f"non-members to fit on, needs at least {LEAST} of each"
+                )
+            images, truth = pool.both()
+            yield self.inputs(encoder, images), truth
+
+
+@dataclass
+class ThresholdFitted(ShadowFitted):
+    """One number an image, and the threshold that is most accurate on the shadows."""
+
+    def learn(self, inputs: Tensor, truth: NDArray[np.int64], rng: np.random.Generator) -> float:
+        return best_threshold(inputs[:, 0].numpy(), truth)
+
+    def decide(self, fitted: float, inputs: Tensor) -> Scores:
+        scores: Scores = inputs[:, 0].numpy() - fitted
+        return scores
+
+
+@dataclass
+class NetworkFitted(ShadowFitted):
+    """A neural network on the features: cross-entropy, Adam, as in Sec. 5.1."""
+
+    by_round: ClassVar[bool] = False
+
+    epochs: int = option(300, "epochs over the features", ge=1)
+    rate: float = option(1e-4, "learning rate of Adam", gt=0)
+    batch_size: int = option(128, "images a step (the paper does not say)", ge=1)
+    scale: str = option(
+        "none",
+        "features as they are, or brought to mean 0 and deviation 1 on the images fitted on (the "
+        "paper does not say)",
+        choices=("none", "standard"),
+    )
+
+    @abstractmethod
+    def network(self, width: int) -> nn.Module:
+        """(B, width) -> (B, 1) logits; weights are set later."""
+
+    def learn(self, inputs: Tensor, truth: NDArray[np.int64], rng: np.random.Generator) -> Any:
+        scale = self.scaling(inputs) if self.scale == "standard" else Scaling()
+        model = train_logits(
+            self.network(inputs.shape[1]),
+            scale(inputs).float(),
+            truth,
+            rng,
+            optimizer=lambda weights: torch.optim.Adam(weights, lr=self.rate, fused=True),
+            epochs=self.epochs,
+            batch=self.batch_size,
+        )
+        return scale, model.double()  # so that a row's logit does not depend on its place
+
+    def scaling(self, inputs: Tensor) -> Scaling:
+        """Mean and deviation of each feature."""
+        return Scaling(inputs.mean(dim=0), inputs.std(dim=0))
+
+    def decide(self, fitted: Any, inputs: Tensor) -> Scores:
+        scale, model = fitted
+        return logits(model, scale(inputs))
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """(x - mean) / deviation; a constant feature is only moved."""
+
+    mean: Tensor = field(default_factory=lambda: torch.zeros(()))
+    deviation: Tensor = field(default_factory=lambda: torch.ones(()))
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        spread = torch.where(self.deviation > 0, self.deviation, 1.0)
+        return (inputs.double() - self.mean) / spread
+
+
+@dataclass
+class PairSimilarities(ShadowFitted):
+    """Reads the pairwise similarities of the image's views.
+
+    The paper leaves open whether the encoder answers with its projection; MoCo's loss, on which
+    it reports, compares the encoder's own outputs (Eq. 1), hence `layer=encoder`.
+    """
+
+    looks_at: ClassVar[tuple[str, ...]] = ("similarity",)
+
+    views: int = option(10, "n, augmented views an image", ge=2)
+    similarity: str = option(
+        "cosine", "of two views: cosine, Pearson correlation, or minus the Euclidean distance",
+        choices=SIMILARITIES,
+    )  # fmt: skip
+    layer: str = option(
+        "encoder", "output that is compared: the projection, or pooled features", choices=OUTPUTS
+    )
+    fit_on: str = option(
+        "shadow",
+        "what the classifier is fitted on: shadow encoders, or known images of the target as "
+        "PartCrop and LpLA re-implement it (no shadow is read)",
+        choices=("shadow", "known"),
+    )
+
+    @property
+    def learns(self) -> bool:
+        return self.fit_on == "known"
+
+    def pools(self, view: BlackBox, known: Known) -> list[tuple[BlackBox, Known]]:
+        return [(view, known)] if self.learns else super().pools(view, known)
+
+    def pairs(self, view: BlackBox, images: Tensor) -> Tensor:
+        """float64 (N, n (n - 1) / 2), unsorted."""
+        return pairwise(view.embed_views(images, self.views, self.layer), self.similarity)

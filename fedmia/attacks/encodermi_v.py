@@ -1,0 +1,30 @@
+"""EncoderMI-V: the sorted similarities of an image's views, in a network fitted on shadows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from fedmia.attacks._encodermi import NetworkFitted, PairSimilarities
+from fedmia.attacks._mlp import mlp
+from fedmia.threat import BlackBox
+
+
+@dataclass
+class EncoderMIV(PairSimilarities, NetworkFitted):
+    """EncoderMI with a vector-based classifier: a network on the sorted similarities of the views.
+
+    Fitted on shadow encoders, applied to the target. The batch size and whether the features are
+    scaled are not in the paper.
+    """
+
+    paper: ClassVar[str] = "Liu et al., EncoderMI, CCS 2021, Sec. 4.2 (EncoderMI-V)"
+
+    def inputs(self, view: BlackBox, images: Tensor) -> Tensor:
+        """float64 (N, n (n - 1) / 2), each row in descending order."""
+        return self.pairs(view, images).sort(dim=1, descending=True).values
+
+    def network(self, width: int) -> nn.Module:
+        return mlp((width, 256, 256))
