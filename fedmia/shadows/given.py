@@ -8,10 +8,10 @@ from typing import Any
 
 from fedmia.data.images import digests
 from fedmia.errors import InputError
+from fedmia.shadows._one import Trained, Training
 from fedmia.shadows.cache import ABOUT, ENCODER, FORMAT, Damaged, Folder, read_images
 from fedmia.shadows.draw import content_digest
 from fedmia.shadows.plan import Blueprint
-from fedmia.shadows.train import Trained, Training
 from fedmia.ssl.train import Train
 
 

@@ -1,4 +1,4 @@
-"""Train a plan's shadow encoders, several side by side, and go on where a run was interrupted."""
+"""Train a plan's shadow encoders, several side by side, and keep what is finished."""
 
 from __future__ import annotations
 
@@ -7,82 +7,21 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from fedmia.data.images import ByteArray
 from fedmia.errors import InputError
-from fedmia.seeding import rng
-from fedmia.shadows._state import optimizer_state, restore_optimizer
+from fedmia.shadows._one import Stopped, Trained, Training, train_one
 from fedmia.shadows.cache import Damaged, Folder, about, key_of
 from fedmia.shadows.draw import Ground, Pixels, as_bytes, deal, survey
 from fedmia.shadows.plan import Blueprint, Plan, Target, blueprint
-from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import SSLMethod, State
-from fedmia.ssl.train import Job, make_optimizer
+from fedmia.ssl.base import State
+
+__all__ = ["Stopped", "Trained", "train_shadows"]
 
 SAVES = 10  # of a shadow's progress, in all its epochs
-
-
-class Stopped(Exception):
-    """Training was interrupted; what is in the cache is not lost."""
-
-
-@dataclass(frozen=True)
-class Trained:
-    """A finished shadow encoder, on the CPU and in evaluation mode.
-
-    Attributes:
-        method: with its own queue or bank.
-        augment: the recipe of the views that it was trained on.
-        members, nonmembers: uint8 (M, C, H, W), disjoint.
-        known_algorithm: whether it was trained by the target's algorithm, views included.
-        name: `shadow-0`, ..
-    """
-
-    method: SSLMethod
-    augment: Augment
-    members: Tensor
-    nonmembers: Tensor
-    known_algorithm: bool
-    name: str
-
-
-@dataclass(frozen=True)
-class Training:
-    """One shadow to be trained, or that was.
-
-    Attributes:
-        members, nonmembers: uint8 (M, C, H, W). folder: where it is kept, or None.
-    """
-
-    blueprint: Blueprint
-    index: int
-    members: ByteArray
-    nonmembers: ByteArray
-    folder: Folder | None
-
-    @property
-    def name(self) -> str:
-        return f"shadow-{self.index}"
-
-    def trained(self, state: State) -> Trained:
-        """The shadow with the finished weights `state` (`shared.*`, `local.*`)."""
-        method = self.blueprint.method(self.index, len(self.members))
-        method.load_shared(under("shared.", state))
-        method.load_local(under("local.", state))
-        return Trained(
-            method.eval(),
-            self.blueprint.spec.augment,
-            torch.from_numpy(self.members),
-            torch.from_numpy(self.nonmembers),
-            self.blueprint.known_algorithm,
-            self.name,
-        )
 
 
 def train_shadows(
@@ -145,7 +84,7 @@ def train_shadows(
     threadpool = ThreadPoolExecutor(workers, "shadow", torch.set_num_threads, (threads,))
     try:
         running = {
-            s.index: threadpool.submit(_train, s, device, every, say, counter, stopped)
+            s.index: threadpool.submit(train_one, s, device, every, say, counter.add, stopped)
             for s in shadows
             if s.index not in done
         }
@@ -206,91 +145,6 @@ def _kept(shadow: Training, say: Callable[[str], None]) -> State | None:
     if state is not None:
         shadow.folder.describe(shadow.members, shadow.nonmembers)
     return state
-
-
-def _train(
-    shadow: Training,
-    device: torch.device,
-    every: int,
-    say: Callable[[str], None],
-    counter: _Counter,
-    stopped: Callable[[], bool],
-) -> State:
-    """Train one shadow from the beginning or from its progress; its tensors.
-
-    An epoch has a random stream of its own, so a resumed one draws what it would have drawn.
-    """
-    made, train, folder = shadow.blueprint, shadow.blueprint.train, shadow.folder
-    steps = -(-len(shadow.members) // train.batch_size)
-    method = made.method(shadow.index, len(shadow.members)).to(device)
-    optimizer = make_optimizer(method, train)
-    first = _resume(shadow, method, optimizer, say)
-    counter.add(first)
-    for epoch in range(first, made.epochs):
-        job = Job(
-            method=method,
-            optimizer=optimizer,
-            images=shadow.members,
-            augment=made.spec.augment,
-            train=train,
-            rng=rng(made.seed, "shadow", shadow.index, epoch),
-            step=epoch * steps,
-            total_steps=made.epochs * steps,
-            device=device,
-            stop=stopped,
-        )
-        loss = job.run()["loss"]
-        if stopped():
-            raise Stopped
-        if not math.isfinite(loss):
-            raise InputError(
-                f"{shadow.name} diverged in epoch {epoch + 1} (its loss is {loss}); give a lower "
-                f"learning rate than {train.lr}"
-            )
-        counter.add(1)
-        if folder is not None and (epoch + 1) % every == 0 and epoch + 1 < made.epochs:
-            folder.keep_progress(
-                _state(method)
-                | {f"optimizer.{n}": t for n, t in optimizer_state(optimizer).items()}
-                | {"epoch": torch.tensor(epoch + 1)}
-            )
-    state = {n: t.cpu().contiguous() for n, t in _state(method).items()}
-    if folder is not None:
-        folder.finish(state, shadow.members, shadow.nonmembers)
-    return state
-
-
-def _resume(
-    shadow: Training,
-    method: SSLMethod,
-    optimizer: torch.optim.Optimizer,
-    say: Callable[[str], None],
-) -> int:
-    """Load the shadow's progress, or begin as a client begins its first round; epochs done."""
-    kept = None
-    if shadow.folder is not None:
-        try:
-            kept = shadow.folder.progress()
-        except Damaged as error:
-            say(f"{shadow.name}: {error} in {shadow.folder.path} is damaged, training it again")
-    if kept is None:
-        method.begin_first_round()
-        return 0
-    method.load_shared(under("shared.", kept))
-    method.load_local(under("local.", kept))
-    restore_optimizer(optimizer, under("optimizer.", kept))
-    return int(kept["epoch"])
-
-
-def _state(method: SSLMethod) -> State:
-    """What a client sends and what it keeps."""
-    shared = {f"shared.{n}": t for n, t in method.shared_state().items()}
-    return shared | {f"local.{n}": t for n, t in method.local_state().items()}
-
-
-def under(prefix: str, state: State) -> State:
-    """The tensors whose names begin with `prefix`, without it."""
-    return {n.removeprefix(prefix): t for n, t in state.items() if n.startswith(prefix)}
 
 
 class _Counter:

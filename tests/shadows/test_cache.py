@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import make_plan, make_target, same, train
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from fedmia.errors import InputError
 from fedmia.shadows.given import load_shadows
 from fedmia.shadows.train import Stopped, Trained
+
+from .conftest import make_plan, make_target, same, train
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from conftest import make_plan
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -13,6 +12,8 @@ from torch import Tensor
 from fedmia.data.images import digests
 from fedmia.errors import InputError
 from fedmia.shadows.draw import Deal, draw, survey
+
+from .conftest import make_plan
 
 
 def numbered(first: int, count: int) -> np.ndarray:

@@ -6,13 +6,14 @@ from itertools import chain, combinations
 from typing import Any
 
 import pytest
-from conftest import MOCO, make_plan, make_target
 
 from fedmia.data.base import Views
 from fedmia.errors import InputError
 from fedmia.shadows.plan import KNOWLEDGE, Plan, attacker_augment, blueprint
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.train import Train
+
+from .conftest import MOCO, make_plan, make_target
 
 KINDS = list(chain.from_iterable(combinations(KNOWLEDGE, n) for n in range(4)))
 

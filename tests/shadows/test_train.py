@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import make_plan, make_target, same, train, weights
 from torch import Tensor
 
+from fedmia import registry
 from fedmia.errors import InputError
 from fedmia.nets.smallnet import SmallNet
 from fedmia.seeding import rng, torch_rng
@@ -19,6 +19,8 @@ from fedmia.shadows.train import Stopped, Trained
 from fedmia.ssl.base import Recipe
 from fedmia.ssl.moco import MoCo
 from fedmia.ssl.train import Job, Train, make_optimizer
+
+from .conftest import MODEL, make_plan, make_target, same, train, weights
 
 
 def after(calls: int) -> Any:
@@ -108,6 +110,17 @@ def test_train_shadows__resumes_bit_by_bit(
     assert len(asked) == 3 * (8 - saved)
     assert counted[-1] == (8, 8) and counted == sorted(counted)
     assert not list(tmp_path.rglob("*progress*")) and not list(tmp_path.rglob("*.partial"))
+
+
+@pytest.mark.parametrize("ssl", registry.names("ssl"))
+def test_train_shadows__every_method_resumes(pool: Tensor, tmp_path: Path, ssl: str) -> None:
+    model = ("vit-tiny", {"depth": 4, "width": 24}) if ssl == "mae" else MODEL
+    target, plan = make_target(model=model, ssl=(ssl, {})), make_plan(count=1)
+    with pytest.raises(Stopped):
+        train(plan, pool, target=target, cache=tmp_path, stop=after(6))
+    assert list(tmp_path.rglob("progress.safetensors"))
+    resumed = train(plan, pool, target=target, cache=tmp_path)
+    assert same(resumed, train(plan, pool, target=target))
 
 
 def test_train_shadows__resumes_bfloat16_with_channels_last(pool: Tensor, tmp_path: Path) -> None:

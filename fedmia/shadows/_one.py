@@ -1,0 +1,170 @@
+"""One shadow encoder: trained from the beginning or from where it was interrupted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedmia.data.images import ByteArray
+from fedmia.errors import InputError
+from fedmia.seeding import rng
+from fedmia.shadows._state import optimizer_state, restore_optimizer
+from fedmia.shadows.cache import Damaged, Folder
+from fedmia.shadows.plan import Blueprint
+from fedmia.ssl.augment import Augment
+from fedmia.ssl.base import SSLMethod, State
+from fedmia.ssl.train import Job, make_optimizer
+
+
+class Stopped(Exception):
+    """Training was interrupted; what is in the cache is not lost."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished shadow encoder, on the CPU and in evaluation mode.
+
+    Attributes:
+        method: with its own queue or bank.
+        augment: the recipe of the views that it was trained on.
+        members, nonmembers: uint8 (M, C, H, W), disjoint.
+        known_algorithm: whether it was trained by the target's algorithm, views included.
+        name: `shadow-0`, ..
+    """
+
+    method: SSLMethod
+    augment: Augment
+    members: Tensor
+    nonmembers: Tensor
+    known_algorithm: bool
+    name: str
+
+
+@dataclass(frozen=True)
+class Training:
+    """One shadow to be trained, or that was.
+
+    Attributes:
+        members, nonmembers: uint8 (M, C, H, W). folder: where it is kept, or None.
+    """
+
+    blueprint: Blueprint
+    index: int
+    members: ByteArray
+    nonmembers: ByteArray
+    folder: Folder | None
+
+    @property
+    def name(self) -> str:
+        return f"shadow-{self.index}"
+
+    def trained(self, state: State) -> Trained:
+        """The shadow with the finished weights `state` (`shared.*`, `local.*`)."""
+        method = self.blueprint.method(self.index, len(self.members))
+        method.load_shared(under("shared.", state))
+        method.load_local(under("local.", state))
+        return Trained(
+            method.eval(),
+            self.blueprint.spec.augment,
+            torch.from_numpy(self.members),
+            torch.from_numpy(self.nonmembers),
+            self.blueprint.known_algorithm,
+            self.name,
+        )
+
+
+def train_one(
+    shadow: Training,
+    device: torch.device,
+    every: int,
+    say: Callable[[str], None],
+    count: Callable[[int], None],
+    stopped: Callable[[], bool],
+) -> State:
+    """Train one shadow from the beginning or from its progress; its tensors.
+
+    An epoch has a random stream of its own, so a resumed one draws what it would have drawn.
+
+    Args:
+        every: epochs between two writings of its progress.
+        say: takes a line for the user. count: takes a number of epochs that are done.
+        stopped: once it says so, it keeps saying so.
+
+    Raises:
+        Stopped: `stopped` said so. InputError: training diverged.
+    """
+    made, train, folder = shadow.blueprint, shadow.blueprint.train, shadow.folder
+    augment, steps = made.spec.augment, -(-len(shadow.members) // train.batch_size)
+    method = made.method(shadow.index, len(shadow.members)).to(device)
+    optimizer = make_optimizer(method, train)
+    first = _resume(shadow, method, optimizer, say)
+    count(first)
+    for epoch in range(first, made.epochs):
+        job = Job(
+            method=method,
+            optimizer=optimizer,
+            images=shadow.members,
+            augment=augment,
+            train=train,
+            rng=rng(made.seed, "shadow", shadow.index, epoch),
+            step=epoch * steps,
+            total_steps=made.epochs * steps,
+            device=device,
+            stop=stopped,
+        )
+        loss = job.run()["loss"]
+        if stopped():
+            raise Stopped
+        if not math.isfinite(loss):
+            raise InputError(
+                f"{shadow.name} diverged in epoch {epoch + 1} (its loss is {loss}); give a lower "
+                f"learning rate than {train.lr}"
+            )
+        count(1)
+        if folder is not None and (epoch + 1) % every == 0 and epoch + 1 < made.epochs:
+            folder.keep_progress(
+                _state(method)
+                | {f"optimizer.{n}": t for n, t in optimizer_state(optimizer).items()}
+                | {"epoch": torch.tensor(epoch + 1)}
+            )
+    state = {n: t.cpu().contiguous() for n, t in _state(method).items()}
+    if folder is not None:
+        folder.finish(state, shadow.members, shadow.nonmembers)
+    return state
+
+
+def _resume(
+    shadow: Training,
+    method: SSLMethod,
+    optimizer: torch.optim.Optimizer,
+    say: Callable[[str], None],
+) -> int:
+    """Load the shadow's progress, or begin as a client begins its first round; epochs done."""
+    kept = None
+    if shadow.folder is not None:
+        try:
+            kept = shadow.folder.progress()
+        except Damaged as error:
+            say(f"{shadow.name}: {error} in {shadow.folder.path} is damaged, training it again")
+    if kept is None:
+        method.begin_first_round()
+        return 0
+    method.load_shared(under("shared.", kept))
+    method.load_local(under("local.", kept))
+    restore_optimizer(optimizer, under("optimizer.", kept))
+    return int(kept["epoch"])
+
+
+def _state(method: SSLMethod) -> State:
+    """What a client sends and what it keeps."""
+    shared = {f"shared.{n}": t for n, t in method.shared_state().items()}
+    return shared | {f"local.{n}": t for n, t in method.local_state().items()}
+
+
+def under(prefix: str, state: State) -> State:
+    """The tensors whose names begin with `prefix`, without it."""
+    return {n.removeprefix(prefix): t for n, t in state.items() if n.startswith(prefix)}
