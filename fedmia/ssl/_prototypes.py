@@ -6,6 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+# Local state named as a key encoder's: no snapshot of what the holder knows contains it.
+SEEN = "key.seen"
+
 
 class Prototypes(nn.Module):
     """K directions of unit length; a score is the cosine of an output with one of them.
@@ -33,14 +36,14 @@ class Prototypes(nn.Module):
 
     def forward(self, z: Tensor) -> Tensor:
         """Scores (B, K) in [-1, 1] of outputs (B, P)."""
-        return F.linear(F.normalize(z, dim=1), self.directions())
+        return F.linear(F.normalize(z, dim=1), self.directions().to(z.dtype))
 
     def training_scores(self, z: Tensor) -> Tensor:
         """`forward`; frozen prototypes get a gradient of zero (none at all would stop DP-SGD)."""
         if self.seen >= self.freeze:
             return self(z)
         self._still = self.weight.detach().clone()
-        still = F.linear(F.normalize(z, dim=1), self.directions().detach())
+        still = F.linear(F.normalize(z, dim=1), self.directions().detach().to(z.dtype))
         return still + 0 * self(z.detach())
 
     @torch.no_grad()

@@ -14,12 +14,12 @@ from fedmia.nets.base import Backbone, initialise
 from fedmia.options import option
 from fedmia.ssl._batchnorm import head
 from fedmia.ssl._heads import HEAD_NORMS
-from fedmia.ssl._prototypes import Prototypes, cross_entropy, freeze_for
+from fedmia.ssl._prototypes import SEEN, Prototypes, cross_entropy, freeze_for
 from fedmia.ssl._twoview import KeyedTwoView, TwoViewSSL
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder, Recipe, State
 
-TEACHER = "key.prototypes."  # named as the key encoder, which no snapshot of the holder shows
+TEACHER = "key.prototypes."
 
 
 class DINOMethod(KeyedTwoView):
@@ -89,18 +89,20 @@ class DINOMethod(KeyedTwoView):
         """Teacher, centre, and how many images were seen (the freeze of the prototypes)."""
         teacher = self.key_prototypes.state_dict()
         kept = {TEACHER + n: t.detach().clone() for n, t in teacher.items()}
-        kept |= {"centre": self.centre.clone(), "seen": torch.tensor(self.prototypes.seen)}
+        kept |= {"centre": self.centre.clone(), SEEN: torch.tensor(self.prototypes.seen)}
         return super().local_state() | kept
 
     def load_local(self, state: State) -> None:
-        """Restore the centre and the count, and the teacher where `state` holds one."""
+        """Restore the centre, and the teacher and the count where `state` holds them."""
         own = {n.removeprefix(TEACHER): t for n, t in state.items() if n.startswith(TEACHER)}
         if own:
             self.key_prototypes.load_state_dict(own)
+        if SEEN in state:
+            self.prototypes.seen = int(state[SEEN])
         if "centre" in state:
             self.centre = state["centre"].to(self.centre.device).clone()
-            self.prototypes.seen = int(state["seen"])
-        super().load_local({n: t for n, t in state.items() if not n.startswith(TEACHER)})
+        rest = {n: t for n, t in state.items() if n != SEEN and not n.startswith(TEACHER)}
+        super().load_local(rest)
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ class DINO(TwoViewSSL):
     paper: ClassVar[str] = "Caron et al., ICCV 2021, arXiv 2104.14294"
     coupled: ClassVar[bool] = True  # by batch norm in the head
 
-    prototypes: int = option(512, "K, outputs of the last layer (65536 in the paper)", ge=2)
+    prototypes: int = option(128, "K, outputs of the last layer (65536 in the paper)", ge=2)
     temperature: float = option(0.1, "T of the student's softmax", gt=0)
     teacher_temperature: float = option(
         0.04, "T of the teacher's softmax, constant (0.04 to 0.07 in the paper)", gt=0

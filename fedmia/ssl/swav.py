@@ -14,7 +14,7 @@ from fedmia.nets.base import Backbone, initialise
 from fedmia.options import option
 from fedmia.ssl._batchnorm import head
 from fedmia.ssl._heads import HEAD_NORMS
-from fedmia.ssl._prototypes import Prototypes, cross_entropy, freeze_for
+from fedmia.ssl._prototypes import SEEN, Prototypes, cross_entropy, freeze_for
 from fedmia.ssl._sinkhorn import codes, potentials
 from fedmia.ssl._twoview import TwoView, TwoViewSSL
 from fedmia.ssl.augment import Augment
@@ -44,8 +44,8 @@ class SwAVMethod(TwoView):
         z1, z2 = self.encoder(view1), self.encoder(view2)
         s1, s2 = self.prototypes.training_scores(z1), self.prototypes.training_scores(z2)
         with torch.no_grad():
-            before = self._queued() if self.spec.queue else s1[:0].float()
-            q1, q2 = (self._assigned(s.float(), torch.cat([before, s.float()])) for s in (s1, s2))
+            queued = self._queued() if self.spec.queue else s1[:0].float()
+            q1, q2 = (self._codes(s, self._u(torch.cat([queued, s.float()]))) for s in (s1, s2))
         self._images = len(view1)
         if self.spec.queue:
             self.remember(torch.cat([z1, z2]))
@@ -55,10 +55,12 @@ class SwAVMethod(TwoView):
         T = self.spec.temperature
         return (cross_entropy(q[0], s[1], T) + cross_entropy(q[1], s[0], T)) / 2
 
-    def _assigned(self, scores: Tensor, among: Tensor) -> Tensor:
-        """Codes (B, K) of `scores`, all prototypes used alike by `among` (N, K)."""
-        u = potentials(among, self.spec.epsilon, self.spec.iterations)
-        return codes(scores, u.to(scores.dtype), self.spec.epsilon)
+    def _u(self, scores: Tensor) -> Tensor:
+        """Potentials (K,) under which all prototypes are used alike by `scores` (N, K)."""
+        return potentials(scores, self.spec.epsilon, self.spec.iterations)
+
+    def _codes(self, scores: Tensor, u: Tensor) -> Tensor:
+        return codes(scores.to(torch.promote_types(scores.dtype, u.dtype)), u, self.spec.epsilon)
 
     @torch.no_grad()
     def _queued(self) -> Tensor:
@@ -77,18 +79,18 @@ class SwAVMethod(TwoView):
         """Swapped prediction of each image by itself: codes under the `potentials` of the
         holder's queue alone, so that the images read together do not matter."""
         s1, s2 = self.prototypes(z1), self.prototypes(z2)
-        queued = self._queued()
-        return self._swapped((self._assigned(s1, queued), self._assigned(s2, queued)), (s1, s2))
+        u = self._u(self._queued())
+        return self._swapped((self._codes(s1, u), self._codes(s2, u)), (s1, s2))
 
     def local_state(self) -> State:
         """Queue (where there is one), and how many images were seen."""
         kept = super().local_state() if self.spec.queue else {}
-        return kept | {"seen": torch.tensor(self.prototypes.seen)}
+        return kept | {SEEN: torch.tensor(self.prototypes.seen)}
 
     def load_local(self, state: State) -> None:
         super().load_local(state)
-        if "seen" in state:
-            self.prototypes.seen = int(state["seen"])
+        if SEEN in state:
+            self.prototypes.seen = int(state[SEEN])
 
 
 @dataclass(frozen=True)

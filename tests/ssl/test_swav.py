@@ -1,0 +1,216 @@
+"""SwAV: Sinkhorn-Knopp against the paper's loop, swapped prediction, and the queue."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedmia.nets.smallnet import SmallNet
+from fedmia.seeding import torch_rng
+from fedmia.ssl._sinkhorn import codes, potentials
+from fedmia.ssl.base import Recipe
+from fedmia.ssl.swav import SwAV, SwAVMethod
+
+
+def make(seed: int = 0, images: int | None = None, **options: Any) -> SwAVMethod:
+    defaults = {"dim": 8, "hidden": 12, "prototypes": 5, "queue": 12, "head_norm": "none"}
+    spec = SwAV(**{**defaults, **options})
+    recipe = Recipe((0.5,) * 3, (0.25,) * 3, images)
+    return spec.build(SmallNet(width=4).build(3, 8), recipe, torch_rng(seed, "test"))
+
+
+def pixels(count: int, seed: int) -> Tensor:
+    return torch.rand(count, 3, 8, 8, generator=torch.Generator().manual_seed(seed))
+
+
+def cosines(rows: int, K: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.rand(rows, K, generator=generator, dtype=torch.float64) * 2 - 1
+
+
+def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in a)
+
+
+def by_loop(scores: Tensor, epsilon: float, iterations: int) -> list[list[float]]:
+    """Codes (N, K) by the paper's pseudo-code: rows and columns of exp(scores / eps) in turn."""
+    N, K = scores.shape
+    Q = [[math.exp(float(scores[n, k]) / epsilon) for n in range(N)] for k in range(K)]  # KxN
+    for _ in range(iterations):
+        for k in range(K):
+            total = sum(Q[k])
+            Q[k] = [v / (total * K) for v in Q[k]]
+        for n in range(N):
+            total = sum(Q[k][n] for k in range(K))
+            for k in range(K):
+                Q[k][n] /= total * N
+    sums = [sum(Q[k][n] for k in range(K)) for n in range(N)]
+    return [[Q[k][n] / sums[n] for k in range(K)] for n in range(N)]
+
+
+@pytest.mark.parametrize(("rows", "iterations"), [(1, 3), (2, 3), (7, 0), (7, 1), (7, 3)])
+def test_codes__equal_the_papers_loop(rows: int, iterations: int) -> None:
+    scores = cosines(rows, 4)
+    got = codes(scores, potentials(scores, 0.05, iterations), 0.05)
+    want = torch.tensor(by_loop(scores, 0.05, iterations), dtype=torch.float64)
+    torch.testing.assert_close(got, want, atol=1e-9, rtol=1e-7)
+
+
+def test_codes__sum_to_one_and_use_every_prototype_alike() -> None:
+    scores = cosines(12, 4)
+    got = codes(scores, potentials(scores, 0.2, 200), 0.2)
+    torch.testing.assert_close(got.sum(dim=1), torch.ones(12, dtype=torch.float64))
+    torch.testing.assert_close(got.sum(dim=0), torch.full((4,), 3.0, dtype=torch.float64))
+
+
+def test_codes__one_feature_alone_or_equal_features_are_uniform() -> None:
+    for scores in (cosines(1, 4), cosines(1, 4).expand(6, 4)):
+        got = codes(scores, potentials(scores, 0.05, 3), 0.05)
+        torch.testing.assert_close(got, torch.full_like(got, 0.25))
+
+
+def test_potentials__of_no_feature_are_zero_and_none_overflows() -> None:
+    assert potentials(cosines(0, 4), 0.05, 3).tolist() == [0.0] * 4
+    scores = cosines(6, 4).float()
+    assert bool(torch.isfinite(codes(scores, potentials(scores, 1e-4, 3), 1e-4)).all())
+
+
+@pytest.mark.parametrize("queue", [0, 12])
+def test_losses__naive_twin(queue: int) -> None:
+    method, a, b = make(queue=queue), pixels(3, 0), pixels(3, 1)
+    if queue:
+        method.losses(pixels(2, 5), pixels(2, 6))
+        method.after_step()  # four outputs wait in the queue
+    with torch.no_grad():
+        losses = method.losses(a, b).tolist()
+        C = F.normalize(method.prototypes.weight.double(), dim=1)
+        z1, z2 = (F.normalize(method.encoder(x).double(), dim=1) for x in (a, b))
+    queued = method.bank[:4].double() if queue else z1[:0]
+    q1, q2 = (by_loop(torch.cat([queued, z]) @ C.T, 0.05, 3)[-3:] for z in (z1, z2))
+    for i, got in enumerate(losses):
+        want = 0.0
+        for q, z in ((q1[i], z2[i]), (q2[i], z1[i])):
+            powers = [math.exp(float(z @ c) / 0.1) for c in C]
+            want -= sum(v * math.log(p / sum(powers)) for v, p in zip(q, powers, strict=True)) / 2
+        assert got == pytest.approx(want, abs=1e-4)
+
+
+def test_losses__are_coupled_by_the_assignment() -> None:
+    method, a, b = make(queue=0), pixels(5, 0), pixels(5, 1)
+    assert not torch.allclose(method.losses(a, b)[:3], method.losses(a[:3], b[:3]), atol=1e-4)
+    assert SwAV.coupled
+
+
+@pytest.mark.parametrize("count", [1, 2, 8])
+@pytest.mark.parametrize("queue", [0, 3])
+def test_losses__of_small_batches_with_batch_norm(count: int, queue: int) -> None:
+    method = make(head_norm="batch", queue=queue).train()
+    for seed in range(2):
+        losses = method.losses(pixels(count, seed), pixels(count, seed + 9))
+        losses.mean().backward()
+        method.after_step()
+        assert losses.shape == (count,) and bool(torch.isfinite(losses).all())
+    assert method.bank.shape == (queue, 8)
+
+
+def test_losses__no_gradient_through_the_codes() -> None:
+    method, a, b = make(queue=0), pixels(4, 0), pixels(4, 1)
+    method.losses(a, b).mean().backward()
+    assert all(w.grad is not None and bool(w.grad.any()) for w in method.trainable())
+    s1, s2 = (method.prototypes(method.encoder(x)) for x in (a, b))
+    q1, q2 = (torch.tensor(by_loop(s, 0.05, 3)) for s in (s1, s2))
+    rows = (q1 * torch.log_softmax(s2 / 0.1, dim=1) + q2 * torch.log_softmax(s1 / 0.1, dim=1)) / 2
+    want = torch.autograd.grad(-rows.sum(dim=1).mean(), method.prototypes.weight)[0]
+    torch.testing.assert_close(method.prototypes.weight.grad, want, atol=1e-5, rtol=1e-4)
+
+
+def test_queue__holds_the_latest_outputs_of_both_views() -> None:
+    method = make(queue=4)
+    for seed in range(3):
+        a, b = pixels(1, seed), pixels(1, seed + 9)
+        z = F.normalize(method.encoder(torch.cat([a, b])), dim=1).detach()
+        method.losses(a, b)
+        assert not any(torch.allclose(row, z[0], atol=1e-6) for row in method.bank)
+        method.after_step()
+        at = 2 * seed % 4
+        torch.testing.assert_close(method.bank[at : at + 2], z)
+    assert method.pointer == 2
+
+
+def test_output_losses__of_an_image_do_not_depend_on_those_read_with_it() -> None:
+    method = make()
+    method.fill_bank(pixels(9, 3))
+    before = {n: t.clone() for n, t in method.state_dict().items()}
+    z1, z2 = (method.encoder(pixels(4, s)) for s in (0, 1))
+    got = method.output_losses(z1, z2)
+    for i in range(4):
+        torch.testing.assert_close(method.output_losses(z1[i : i + 1], z2[i : i + 1])[0], got[i])
+    assert got.requires_grad and same(before, method.state_dict())
+    torch.testing.assert_close(got, method.output_losses(z2, z1))
+    assert method.output_losses(z1.double(), z2.double()).dtype == torch.float64
+
+
+def test_output_losses__codes_are_those_that_the_bank_gives_its_own_images() -> None:
+    method, x = make(), pixels(6, 3)
+    method.fill_bank(x)
+    z = method.encoder(x)
+    scores = method.prototypes(z)
+    q = torch.tensor(by_loop(scores.double(), 0.05, 3), dtype=torch.float32)
+    want = -(q * torch.log_softmax(scores / 0.1, dim=1)).sum(dim=1)
+    torch.testing.assert_close(method.output_losses(z, z), want, atol=1e-4, rtol=1e-4)
+
+
+def test_output_losses__without_a_bank_read_plain_softmax_codes() -> None:
+    method, z = make(queue=0), pixels(3, 0).flatten(1)[:, :8] - 0.5
+    scores = method.prototypes(z)
+    want = -(torch.softmax(scores / 0.05, 1) * torch.log_softmax(scores / 0.1, 1)).sum(dim=1)
+    torch.testing.assert_close(method.output_losses(z, z), want)
+
+
+def test_after_step__prototypes_have_length_one() -> None:
+    method = make()
+    with torch.no_grad():
+        method.prototypes.weight.mul_(1.7)
+    method.after_step()
+    torch.testing.assert_close(method.prototypes.weight.norm(dim=1), torch.ones(5))
+
+
+def test_shared_state__has_the_prototypes_and_the_queue_stays() -> None:
+    method = make()
+    shared = set(method.shared_state())
+    assert shared == {n for n, _ in method.encoder.named_parameters()} | {"prototypes.weight"}
+    assert {n for n in method.local_state() if not n.startswith("key.")} == {"bank", "pointer"}
+    assert all(n.startswith("key.") for n in make(queue=0).local_state())
+
+
+@pytest.mark.parametrize("queue", [0, 12])
+def test_local_state__round_trip(queue: int) -> None:
+    method, fresh = make(queue=queue, images=8), make(seed=1, queue=queue, images=8)
+    method.losses(pixels(5, 0), pixels(5, 1))
+    method.after_step()
+    kept = method.local_state()
+    fresh.load_local(method.local_state())
+    assert same(fresh.local_state(), kept) and fresh.prototypes.seen == 5
+    fresh.losses(pixels(5, 2), pixels(5, 3))
+    fresh.after_step()
+    assert same(method.local_state(), kept)  # the source does not move with the copy
+
+
+def test_augment__is_the_papers() -> None:
+    recipe = SwAV().augment
+    jitter = (recipe.brightness, recipe.contrast, recipe.saturation, recipe.hue)
+    assert jitter == (0.8, 0.8, 0.8, 0.2) and recipe.crop_min == 0.08
+    assert (recipe.blur_p, recipe.solarize_p) == (0.5, 0.0)
+
+
+def test_build__draws_every_weight_from_the_generator() -> None:
+    torch.manual_seed(1)
+    one = make(seed=3).state_dict()
+    torch.manual_seed(2)
+    assert same(one, make(seed=3).state_dict())
+    assert not same(one, make(seed=4).state_dict())
