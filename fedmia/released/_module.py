@@ -56,6 +56,7 @@ def white_box(
     Args:
         size: that the encoder asks for where the user gives none and other sizes work too.
     """
+    encoder.requires_grad_(True)  # attacks train copies; whoever made it may have frozen it
     method = ReleasedMethod(encoder.eval(), width(encoder, tried), wanted.seed).to(wanted.device)
     shape = (tried.channels, tried.size, tried.size)
 

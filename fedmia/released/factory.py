@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 
+import torch
 from torch import nn
 
 from fedmia.errors import InputError
@@ -27,7 +28,7 @@ def load(spec: str, wanted: Wanted) -> Released:
     module, notes = seeded(lambda: _made(spec), wanted.seed), list[str]()
     if wanted.checkpoint is not None:
         notes.append(checkpoint.fit(module, wanted.checkpoint, spec))
-    module.eval()
+    module.to("cpu", torch.float32).eval()  # blank pixels are tried there
     convs = [m.in_channels for m in module.modules() if isinstance(m, nn.Conv2d)]
     channels = (convs[0],) if convs else CHANNELS
     if isinstance(module, Encoder):

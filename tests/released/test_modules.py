@@ -104,6 +104,15 @@ def test_factory__tokens_become_a_map(code: Any, pictures: Tensor) -> None:
     torch.testing.assert_close(found["map"][:, :, 2, 1], wanted)
 
 
+def test_factory__frozen_and_in_half_precision(code: Any, pictures: Tensor) -> None:
+    code.make = lambda: make_tiny().requires_grad_(False).half()
+    released = load("usercode:make")
+    check(released, pictures)
+    loss = released.method.probe_losses(*(torch.rand(2, 3, 3, SIZE, SIZE)))
+    grads = torch.autograd.grad(loss.sum(), released.method.trainable())
+    assert loss.shape == (3,) and all(torch.isfinite(g).all() for g in grads)
+
+
 def test_factory__random_weights_are_seeded_and_the_generator_left_alone(code: Any) -> None:
     code.make = Tiny
     before = torch.random.get_rng_state()

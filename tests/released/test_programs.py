@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -102,6 +103,13 @@ def test_program__rubbish_is_refused(kind: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot read") as caught:
         load(str(file))
     assert "\n" not in str(caught.value)
+
+
+def test_onnx__missing_package_is_one_line(saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = saved("onnx", "plain")
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(InputError, match=r"needs the extra: pip install 'fedmia\[onnx\]'"):
+        load(path)
 
 
 def test_program__one_channel(tmp_path: Path, pictures: Tensor) -> None:
