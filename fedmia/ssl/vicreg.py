@@ -67,17 +67,21 @@ class VICRegMethod(TwoView):
 
 @dataclass(frozen=True)
 class VICReg(TwoViewSSL):
-    """VICReg: invariance of two views, variance and covariance over the batch, three-layer head."""
+    """VICReg: invariance of two views, variance and covariance over the batch, three-layer head.
+
+    The weights keep the paper's proportions of 25 : 25 : 1. Its optimizer, LARS, does not care for
+    their scale; plain SGD does, and collapses at 25, 25, 1 and learning rates that suit MoCo.
+    """
 
     paper: ClassVar[str] = "Bardes et al., ICLR 2022, arXiv 2105.04906"
     coupled: ClassVar[bool] = True
 
     dim: int = option(256, "length of the projected vector (8192 in the paper)", ge=2)
-    invariance: float = option(25.0, "lambda, weight of the invariance term", gt=0)
+    invariance: float = option(1.0, "lambda, weight of the invariance term", gt=0)
     variance: float = option(
-        25.0, "mu, weight of the variance term (the public code halves the term)", ge=0
+        1.0, "mu, weight of the variance term (the public code halves the term)", ge=0
     )
-    covariance: float = option(1.0, "nu, weight of the covariance term", ge=0)
+    covariance: float = option(0.04, "nu, weight of the covariance term", ge=0)
 
     @property
     def augment(self) -> Augment:

@@ -1,0 +1,135 @@
+"""MoCo v3 against a double loop, closed forms, and the public code's order of a step."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedmia.nets.smallnet import SmallNet
+from fedmia.ssl.base import Recipe
+from fedmia.ssl.mocov3 import MoCoV3, MoCoV3Method, batch_nce
+
+RECIPE = Recipe((0.5,) * 3, (0.25,) * 3)
+
+
+def unit(rows: int, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return F.normalize(torch.randn(rows, 6, generator=generator, dtype=torch.float64), dim=1)
+
+
+def pixels(count: int, seed: int) -> Tensor:
+    return torch.rand(count, 3, 8, 8, generator=torch.Generator().manual_seed(seed))
+
+
+def make(**options: object) -> MoCoV3Method:
+    spec = MoCoV3(**{"dim": 8, "bank": 6, "momentum": 0.9, **options})
+    return spec.build(SmallNet(width=4).build(3, 8), RECIPE, torch.Generator())
+
+
+def apart(method: MoCoV3Method) -> None:
+    """Make the two encoders differ."""
+    with torch.no_grad():
+        for weight in method.key_encoder.parameters():
+            weight.mul_(1.3).add_(0.01)
+
+
+def paper_ctr(q: Tensor, k: Tensor, T: float) -> list[float]:
+    """2T times the cross entropy of each row of q k' / T with its own index."""
+    found = []
+    for i, query in enumerate(q.tolist()):
+        dots = [sum(a * b for a, b in zip(query, key, strict=True)) for key in k.tolist()]
+        powers = [math.exp(d / T) for d in dots]
+        found.append(-2 * T * math.log(powers[i] / sum(powers)))
+    return found
+
+
+@pytest.mark.parametrize("T", [0.2, 1.0])
+@pytest.mark.parametrize("B", [1, 2, 5])
+def test_batch_nce__equals_a_double_loop(B: int, T: float) -> None:
+    q, k = unit(B, 0), unit(B, 1)
+    assert batch_nce(q, k, T).tolist() == pytest.approx(paper_ctr(q, k, T), abs=1e-9)
+
+
+def test_batch_nce__closed_forms() -> None:
+    one, eye = unit(1, 0).expand(5, 6), torch.eye(4, dtype=torch.float64)
+    assert batch_nce(one, one, 0.2).tolist() == pytest.approx([0.4 * math.log(5)] * 5)
+    want = math.log(1 + 3 * math.exp(-2))  # 2T = 1
+    assert batch_nce(eye, eye, 0.5).tolist() == pytest.approx([want] * 4)
+
+
+def test_losses__sum_of_both_directions_through_the_predictor() -> None:
+    method, a, b = make(), pixels(4, 0), pixels(4, 1)
+    apart(method)
+    T = method.spec.temperature
+    with torch.no_grad():
+        q1, q2 = (F.normalize(method.predictor(method.encoder(x)), dim=1) for x in (a, b))
+        k1, k2 = (F.normalize(method.key_encoder(x), dim=1) for x in (a, b))
+    pairs = zip(paper_ctr(q1, k2, T), paper_ctr(q2, k1, T), strict=True)
+    assert method.losses(a, b).tolist() == pytest.approx([x + y for x, y in pairs], abs=1e-5)
+
+
+def test_losses__gradient_reaches_encoder_and_predictor_not_the_keys() -> None:
+    method = make()
+    method.losses(pixels(4, 0), pixels(4, 1)).mean().backward()
+    assert all(w.grad is not None for w in method.trainable())
+    assert sum(bool(w.grad.any()) for w in method.predictor.parameters()) >= 4
+    assert all(w.grad is None for w in method.key_encoder.parameters())
+
+
+@pytest.mark.parametrize("head_norm", ["none", "layer", "batch"])
+def test_losses__one_image_has_no_negative_and_loss_0(head_norm: str) -> None:
+    assert make(head_norm=head_norm).losses(pixels(1, 0), pixels(1, 1)).tolist() == [0.0]
+
+
+def test_steps__equal_the_public_order_update_then_keys() -> None:
+    """Momentum update, keys, gradient step, as the public code does it, over several steps."""
+    method, twin = make(), make()
+    sgd = torch.optim.SGD(method.trainable(), lr=0.5)
+    key, twins = copy.deepcopy(twin.encoder), torch.optim.SGD(twin.trainable(), lr=0.5)
+    for step in range(4):
+        a, b = pixels(4, 2 * step), pixels(4, 2 * step + 1)
+        sgd.zero_grad()
+        losses = method.losses(a, b)
+        losses.mean().backward()
+        sgd.step()
+        method.after_step()
+        with torch.no_grad():
+            for slow, fast in zip(key.parameters(), twin.encoder.parameters(), strict=True):
+                slow.copy_(0.9 * slow + 0.1 * fast)
+            k1, k2 = (F.normalize(key(x), dim=1) for x in (a, b))
+        q1, q2 = (F.normalize(twin.predictor(twin.encoder(x)), dim=1) for x in (a, b))
+        index, T = torch.arange(4), twin.spec.temperature
+        loss = (
+            2 * T * (F.cross_entropy(q1 @ k2.T / T, index) + F.cross_entropy(q2 @ k1.T / T, index))
+        )
+        twins.zero_grad()
+        loss.backward()
+        twins.step()
+        assert losses.mean().item() == pytest.approx(loss.item(), abs=1e-4)
+
+
+def test_build__predictor_has_no_last_norm_and_no_momentum_copy() -> None:
+    method = make()
+    kinds = {
+        name: [type(layer).__name__ for layer in head.children()]
+        for name, head in (("head", method.encoder.head), ("predictor", method.predictor))
+    }
+    assert kinds["predictor"] == ["Linear", "LayerNorm", "ReLU", "Linear"]
+    assert kinds["head"] == [*kinds["predictor"], "LayerNorm"]
+    assert method.encoder.head[-1].weight is None  # no scale, no shift
+    keys, own = method.key_encoder.state_dict(), method.encoder.state_dict()
+    assert keys.keys() == own.keys() and all(torch.equal(keys[n], own[n]) for n in own)
+
+
+def test_augment__mean_of_byols_two_recipes() -> None:
+    recipe = MoCoV3().augment
+    assert recipe.blur_p == pytest.approx((1.0 + 0.1) / 2)
+    assert recipe.solarize_p == pytest.approx((0.0 + 0.2) / 2)
+    strengths = (recipe.brightness, recipe.contrast, recipe.saturation, recipe.hue)
+    assert strengths == (0.4, 0.4, 0.2, 0.1)
+    assert (recipe.crop_min, recipe.gray_p, recipe.jitter_p) == (0.2, 0.2, 0.8)
