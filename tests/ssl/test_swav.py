@@ -40,6 +40,7 @@ def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
 def by_loop(scores: Tensor, epsilon: float, iterations: int) -> list[list[float]]:
     """Codes (N, K) by the paper's pseudo-code: rows and columns of exp(scores / eps) in turn."""
     N, K = scores.shape
+    scores = scores.detach()
     Q = [[math.exp(float(scores[n, k]) / epsilon) for n in range(N)] for k in range(K)]  # KxN
     for _ in range(iterations):
         for k in range(K):
