@@ -15,7 +15,7 @@ class DeepSets(nn.Module):
         width: units of phi's two layers and of rho's hidden one.
     """
 
-    def __init__(self, width: int = 64) -> None:
+    def __init__(self, width: int = 32) -> None:
         super().__init__()
         self.phi = nn.Sequential(nn.Linear(1, width), nn.ELU(), nn.Linear(width, width), nn.ELU())
         self.rho = nn.Sequential(nn.Linear(width, width), nn.ELU(), nn.Linear(width, 1))

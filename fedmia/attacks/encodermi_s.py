@@ -19,7 +19,7 @@ class EncoderMIS(PairSimilarities, NetworkFitted):
 
     paper: ClassVar[str] = "Liu et al., EncoderMI, CCS 2021, Sec. 4.2 (EncoderMI-S)"
 
-    width: int = option(64, "units of each layer of DeepSets (the paper does not say)", ge=1)
+    width: int = option(32, "units of each layer of DeepSets (the paper does not say)", ge=1)
 
     def inputs(self, view: BlackBox, images: Tensor) -> Tensor:
         """float64 (N, n (n - 1) / 2); their order carries nothing."""

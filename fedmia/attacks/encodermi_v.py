@@ -16,8 +16,8 @@ from fedmia.threat import BlackBox
 class EncoderMIV(PairSimilarities, NetworkFitted):
     """EncoderMI with a vector-based classifier: a network on the sorted similarities of the views.
 
-    Fitted on shadow encoders, applied to the target. The batch size and whether the features are
-    scaled are not in the paper.
+    Two hidden layers of 256, ReLU. The paper gives neither the batch size nor a scaling of the
+    similarities: they go in as they are.
     """
 
     paper: ClassVar[str] = "Liu et al., EncoderMI, CCS 2021, Sec. 4.2 (EncoderMI-V)"

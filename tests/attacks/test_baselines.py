@@ -1,0 +1,264 @@
+"""EncoderMI's baselines: patches, downstream classifiers and raw features, by hand and planted."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.preprocessing import StandardScaler
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedmia import registry
+from fedmia.attacks._baselines import Patch, labelled_images
+from fedmia.attacks._encodermi import best_threshold
+from fedmia.attacks.base import Known
+from fedmia.data.base import Request
+from fedmia.data.digits import Digits
+from fedmia.data.synthetic import Synthetic
+from fedmia.errors import InputError
+from fedmia.nets.base import Backbone
+from fedmia.seeding import rng, torch_rng
+from fedmia.ssl.augment import Augment
+from fedmia.ssl.base import Encoder
+from fedmia.ssl.moco import MoCo, MomentumContrast
+from fedmia.threat import BlackBox, Shadow
+
+CPU = torch.device("cpu")
+NOBODY = Known(torch.empty(0), torch.empty(0))
+GRID = [Patch(row, column, 3, 3) for row in range(3) for column in range(3)]
+QUICK = {"epochs": 60, "rate": 1e-3, "batch_size": 32}
+
+
+class Remembers(Backbone):
+    """Says of stored pixels, found exactly, whatever `leak` is.
+
+    `patches`: all patches of a stored image give one vector. `loud`: a stored image's vector is
+    ten times as long. `sign`: its first entry is 3, another image's is as the rest.
+    """
+
+    layers = ("layer1",)
+
+    def __init__(self, stored: Tensor, leak: str, width: int) -> None:
+        super().__init__()
+        self.width, self.leak = width, leak
+        self.register_buffer("stored", stored.flatten(1), persistent=False)
+        inputs = stored[0].numel()
+        mix = torch.randn(width, inputs, generator=torch_rng(0, "mix")) / inputs**0.5
+        self.register_buffer("mix", mix, persistent=False)
+
+    def stages(self, x: Tensor) -> dict[str, Tensor]:
+        flat = x.flatten(1)
+        far, index = torch.cdist(
+            flat, self.stored, compute_mode="donot_use_mm_for_euclid_dist"
+        ).min(dim=1)
+        known = (far < 1e-3)[:, None]
+        out = (torch.sin(15 * flat) if self.leak == "patches" else flat) @ self.mix.T
+        if self.leak == "patches":
+            owner = F.one_hot(index // 9 % self.width, self.width).float()
+            out = torch.where(known, owner, out)
+        elif self.leak == "loud":
+            out = torch.where(known, 10 * out, out)
+        else:
+            out = torch.where(known, F.pad(out[:, 1:], (1, 0), value=3.0), out)
+        return {"layer1": out[:, :, None, None]}
+
+
+def black_box(members: Tensor, leak: str, shadows: Any = (), width: int = 12) -> BlackBox:
+    scaled = members.float() / 255
+    stored = scaled
+    if leak == "patches":
+        nothing = scaled.new_empty(len(scaled), 0)
+        stored = torch.stack([patch(scaled, nothing) for patch in GRID], dim=1).flatten(0, 1)
+    encoder = Encoder(Remembers(stored, leak, width), nn.Identity(), (0.0,) * 3, (1.0,) * 3)
+    method = MomentumContrast(encoder, MoCo(dim=width, queue=16), 16, torch_rng(0, "queue"))
+    return BlackBox(method, Augment(), seed=0, device=CPU, shadows=shadows)
+
+
+Planted = Callable[..., tuple[BlackBox, Tensor, Any]]
+
+
+@pytest.fixture
+def planted(textures: Callable[..., Tensor]) -> Planted:
+    """`planted(leak, width=12)`: a target, the images to score and their truth; the one shadow
+    stores images of its own and gives 12 features."""
+    pool = textures(240, seed=22)
+
+    def make(leak: str, width: int = 12) -> Any:
+        shadow = Shadow(black_box(pool[120:180], leak), pool[120:180], pool[180:])
+        return black_box(pool[:60], leak, [shadow], width), pool[:120], np.repeat([1, 0], 60)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("name", "leak", "options"),
+    [
+        ("baseline-a", "loud", QUICK),
+        ("baseline-d", "sign", QUICK),
+        ("baseline-d", "loud", {**QUICK, "rank": True}),
+        ("baseline-e", "patches", {}),
+    ],
+)
+def test_planted_leak__is_found_through_shadows(
+    name: str, leak: str, options: dict[str, Any], planted: Planted
+) -> None:
+    view, images, truth = planted(leak)
+    attack = registry.build("attack", name, options)
+    attack.fit(view, NOBODY, rng(0, "fit"))
+    scores = attack.score(view, images)
+    assert roc_auc_score(truth, scores) > 0.95
+    assert ((scores >= 0) == truth).mean() > 0.9
+    other = images[60:]  # nobody's images, said to be members
+    with view.unmetered():
+        posers = roc_auc_score(np.tile([1, 0], 30), attack.score(view, other))
+    assert abs(posers - 0.5) < 3 * np.sqrt(61 / (12 * 900))
+
+
+# -- Baseline-E
+
+
+def test_patch__three_by_three_of_nine_pixels() -> None:
+    image = torch.rand(2, 3, 9, 9, generator=torch_rng(0))
+    for at, patch in enumerate(GRID):
+        top, left = 3 * (at // 3), 3 * (at % 3)
+        cut = image[:, :, top : top + 3, left : left + 3]
+        want = F.interpolate(cut, size=(9, 9), mode="bilinear")
+        torch.testing.assert_close(patch(image, torch.empty(2, 0)), want)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(3, 3), (3, 1), (3, 5), (1, 7)])
+def test_patch__are_disjoint_and_cover_the_image(rows: int, columns: int) -> None:
+    """Each patch's borders show as the range of coordinates that it takes from a ramp."""
+    down = torch.arange(8.0)[None, None, :, None].expand(1, 1, 8, 8)
+    seen = np.zeros((8, 8), int)
+    for row in range(rows):
+        for column in range(columns):
+            patch = Patch(row, column, rows, columns)
+            spans = []
+            for ramp in (down, down.transpose(2, 3)):
+                taken = patch(ramp, torch.empty(1, 0))
+                spans.append(slice(int(taken.min()), int(taken.max()) + 1))
+            seen[spans[0], spans[1]] += 1
+    assert (seen == 1).all()
+
+
+def test_baseline_e__centre_against_each_other_patch_by_hand(planted: Planted) -> None:
+    view, images, truth = planted("sign")
+    shadow = view.shadows[0]
+
+    def by_hand(view: BlackBox, images: Tensor) -> list[float]:
+        found = []
+        for image in images.float() / 255:
+            words = [view.embed(p(image[None], torch.empty(1, 0)))[0].double() for p in GRID]
+            cosines = [F.cosine_similarity(words[4], w, dim=0) for w in words[:4] + words[5:]]
+            found.append(float(sum(cosines)) / 8)
+        return found
+
+    attack = registry.build("attack", "baseline-e", {})
+    attack.fit(view, NOBODY, rng(0, "fit"))
+    assert view.queries == 0
+    got = attack.score(view, images)
+    assert view.queries == 9 * len(images)
+    both, known = Known(shadow.members, shadow.nonmembers).both()
+    threshold = best_threshold(np.array(by_hand(shadow.view, both)), known)
+    np.testing.assert_allclose(got, np.array(by_hand(view, images)) - threshold, atol=1e-5)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (2, 3), (3, 4)])
+def test_baseline_e__needs_a_centre_and_others(rows: int, columns: int) -> None:
+    with pytest.raises(InputError, match=f"{rows}x{columns} has no centre"):
+        registry.build("attack", "baseline-e", {"rows": rows, "columns": columns})
+
+
+def test_baseline_e__more_patches_than_pixels_are_refused(planted: Planted) -> None:
+    view, images, _ = planted("sign")
+    attack = registry.build("attack", "baseline-e", {"columns": 9})
+    with pytest.raises(InputError, match="8 pixels cannot be divided into 9 patches"):
+        attack.fit(view, NOBODY, rng(0))
+
+
+# -- Baseline-A
+
+
+def test_baseline_a__confidences_by_hand(planted: Planted) -> None:
+    view, images, _ = planted("loud")
+    attack = registry.build("attack", "baseline-a", {"downstream_images": 200, "epochs": 1})
+    attack.fit(view, NOBODY, rng(0, "fit"))
+    assert view.queries == 200  # the task's images, once
+    attack.score(view, images)
+    assert view.queries == 200 + len(images)
+    task, labels = labelled_images("synthetic", None, 200, (3, 8, 8), view.seed)
+    scaler = StandardScaler()
+    features = scaler.fit_transform(view.embed_plain(task, "avgpool").double().numpy())
+    model = LogisticRegression(max_iter=1000).fit(features, labels)
+    plain = scaler.transform(view.embed_plain(images, "avgpool").double().numpy())
+    want = [sorted(row, reverse=True) for row in model.predict_proba(plain)]
+    np.testing.assert_allclose(attack.inputs(view, images), want, atol=1e-6)
+    assert model.score(features, labels) > 0.3  # ten classes: the task is learned at all
+
+
+def test_downstream__is_in_nobodys_data() -> None:
+    task, _ = labelled_images("synthetic", None, 50, (3, 8, 8), seed=0)
+    same_seed = Synthetic(images=2000, pixels=8).load(Request(None, None, None, 0)).images
+    assert not {x.tobytes() for x in task.numpy()} & {x.tobytes() for x in same_seed}
+    again, _ = labelled_images("synthetic", None, 50, (3, 8, 8), seed=0)
+    other, _ = labelled_images("synthetic", None, 50, (3, 8, 8), seed=1)
+    assert torch.equal(task, again) and not torch.equal(task, other)
+
+
+def test_downstream__digits_in_the_encoders_shape() -> None:
+    source = Digits().load(Request(None, None, None, 0))
+    images, labels = labelled_images("digits", None, 30, (1, 8, 8), seed=0)
+    where = {x.tobytes(): y for x, y in zip(source.images, source.labels, strict=True)}
+    assert [where[x.tobytes()] for x in images.numpy()] == labels.tolist()
+    grey, _ = labelled_images("digits", None, 30, (3, 8, 8), seed=0)
+    assert all(torch.equal(grey[:, c], images[:, 0]) for c in range(3))
+    assert labelled_images("digits", None, 9999, (1, 12, 12), 0)[0].shape == (1797, 1, 12, 12)
+
+
+def test_downstream__file_of_ones_own(tmp_path: Path) -> None:
+    pixels = rng(0).integers(0, 256, (20, 8, 8, 3), dtype=np.uint8)
+    path = tmp_path / "own.npz"
+    np.savez(path, x=pixels, y=np.arange(20) % 2)
+    images, labels = labelled_images("synthetic", str(path), 12, (3, 8, 8), seed=0)
+    assert images.shape == (12, 3, 8, 8) and set(labels) == {0, 1}
+    luma, _ = labelled_images("synthetic", str(path), 12, (1, 8, 8), seed=0)
+    weights = torch.tensor([0.2989, 0.587, 0.114])[:, None, None]
+    assert ((images * weights).sum(1) - luma[:, 0].float()).abs().max() <= 1
+    np.savez(path, x=pixels, y=np.zeros(20, int))
+    with pytest.raises(InputError, match=r"own.npz: 12 images of a single class"):
+        labelled_images("synthetic", str(path), 12, (3, 8, 8), seed=0)
+
+
+# -- Baseline-D
+
+
+def test_baseline_d__reads_the_plain_vector_as_it_is_or_sorted(planted: Planted) -> None:
+    view, images, _ = planted("sign")
+    plain = view.embed_plain(images[:5], "avgpool").double()
+    for rank, want in ((False, plain), (True, plain.sort(dim=1, descending=True).values)):
+        attack = registry.build("attack", "baseline-d", {"rank": rank})
+        torch.testing.assert_close(attack.inputs(view, images[:5]), want)
+
+
+def test_baseline_d__features_of_other_lengths_are_refused(planted: Planted) -> None:
+    view, images, _ = planted("sign", width=10)
+    attack = registry.build("attack", "baseline-d", {"epochs": 1})
+    attack.fit(view, NOBODY, rng(0))
+    with pytest.raises(
+        InputError, match="length 10 at 'avgpool', but the shadow encoders' have 12"
+    ):
+        attack.score(view, images)
+    wide, _, _ = planted("sign")
+    shadow = dataclasses.replace(view.shadows[0], view=view)
+    mixed = black_box(images, "sign", [*wide.shadows, shadow])
+    with pytest.raises(InputError, match=r"features of lengths \[10, 12\]"):
+        attack.fit(mixed, NOBODY, rng(0))

@@ -1,0 +1,331 @@
+"""EncoderMI against loops transcribed from the paper, and on leaks planted in shadow and target."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+from torch import Tensor, nn
+
+from fedmia import registry
+from fedmia.attacks import _encodermi
+from fedmia.attacks._deepsets import DeepSets
+from fedmia.attacks._encodermi import best_threshold, pairwise
+from fedmia.attacks._mlp import logits, mlp, train_logits
+from fedmia.attacks.base import Known
+from fedmia.errors import InputError
+from fedmia.nets.base import Backbone
+from fedmia.seeding import rng, torch_rng
+from fedmia.ssl.augment import Augment
+from fedmia.ssl.base import Encoder
+from fedmia.ssl.moco import MoCo, MomentumContrast
+from fedmia.threat import BlackBox, Shadow
+
+CPU = torch.device("cpu")
+NAMES = ("encodermi-v", "encodermi-s", "encodermi-t")
+MILD = Augment(  # a view stays nearer to its own image than to any other
+    crop_min=1, ratio_min=1, ratio_max=1, flip=0, brightness=0.1, contrast=0.1,
+    saturation=0, hue=0, jitter_p=1, gray_p=0,
+)  # fmt: skip
+QUICK = {"epochs": 40, "rate": 1e-3, "batch_size": 32}
+
+
+# -- a planted leak
+
+
+class Remembers(Backbone):
+    """Knows stored images by the nearest one in pixel space; other images' views all differ.
+
+    Its leak: `similarity`, all views of a stored image give one vector; `norm`, a stored image's
+    vectors are three times as long and as different as any image's.
+    """
+
+    layers = ("layer1",)
+    width = 24
+
+    def __init__(self, stored: Tensor, leak: str, seed: int) -> None:
+        super().__init__()
+        inputs = stored[0].numel()
+        self.register_buffer("stored", stored.flatten(1).float() / 255, persistent=False)
+        mix = torch.randn(self.width, inputs, generator=torch_rng(seed, "mix")) / inputs**0.5
+        self.register_buffer("mix", mix, persistent=False)
+        self.leak = leak
+
+    def stages(self, x: Tensor) -> dict[str, Tensor]:
+        flat = x.flatten(1)
+        far, index = torch.cdist(flat, self.stored).min(dim=1)
+        known = (far < 1.2)[:, None]
+        varied = torch.sin(15 * flat) @ self.mix.T
+        if self.leak == "norm":
+            out = torch.where(known, 3 * varied, varied)
+        else:
+            out = torch.where(known, torch.sin(15 * self.stored[index]) @ self.mix.T, varied)
+        return {"layer1": out[:, :, None, None]}
+
+
+def remembering(stored: Tensor, leak: str = "similarity", seed: int = 0) -> MomentumContrast:
+    encoder = Encoder(Remembers(stored, leak, seed), nn.Identity(), (0.0,) * 3, (1.0,) * 3)
+    return MomentumContrast(encoder, MoCo(dim=24, queue=16), 16, torch_rng(seed, "queue"))
+
+
+Planted = Callable[..., tuple[BlackBox, Tensor, Any]]
+
+
+@pytest.fixture
+def planted(textures: Callable[..., Tensor]) -> Planted:
+    """`planted(leak, shadows=1, swapped=False)`: the view of a target, the images to score and
+    their truth; each shadow encoder stores images of its own, none of them the target's."""
+    pool = textures(400, seed=21)
+
+    def make(leak: str = "similarity", shadows: int = 1, swapped: bool = False) -> Any:
+        own = []
+        for i in range(shadows):
+            part = pool[120 + 80 * i : 200 + 80 * i]
+            sides = (part[40:], part[:40]) if swapped else (part[:40], part[40:])
+            method = remembering(part[:40], leak, seed=i + 1)
+            own.append(Shadow(BlackBox(method, MILD, seed=0, device=CPU), *sides))
+        method = remembering(pool[:60], leak)
+        view = BlackBox(method, MILD, seed=0, device=CPU, shadows=own)
+        return view, pool[:120], np.repeat([1, 0], 60)
+
+    return make
+
+
+def nobody(images: Tensor) -> Known:
+    return Known(images[:0], images[:0])
+
+
+def fitted(name: str, view: BlackBox, images: Tensor, **options: Any) -> Any:
+    quick = {} if name == "encodermi-t" else QUICK
+    attack = registry.build("attack", name, {**quick, **options})
+    attack.fit(view, nobody(images), rng(0, "fit"))
+    return attack
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_planted_similarity__is_found_through_shadows(name: str, planted: Planted) -> None:
+    view, images, truth = planted()
+    scores = fitted(name, view, images).score(view, images)
+    assert roc_auc_score(truth, scores) > 0.95
+    assert ((scores >= 0) == truth).mean() > 0.9  # the sign decides, on a target never fitted on
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_planted_norm__is_not_seen_by_cosines(name: str, planted: Planted) -> None:
+    view, images, truth = planted("norm")
+    auc = roc_auc_score(truth, fitted(name, view, images).score(view, images))
+    assert abs(auc - 0.5) < 3 * math.sqrt(121 / (12 * 3600))
+    # .. but by Euclidean distances: the longer vectors lie further apart.
+    far = {"similarity": "euclidean"} | ({} if name == "encodermi-t" else {"scale": "standard"})
+    seen = roc_auc_score(truth, fitted(name, view, images, **far).score(view, images))
+    assert seen < 0.1 if name == "encodermi-t" else seen > 0.9
+
+
+@pytest.mark.parametrize("name", ["encodermi-v", "encodermi-s"])
+def test_fit__truth_is_the_shadows(name: str, planted: Planted) -> None:
+    """Shadows said to be trained on the other half teach the opposite."""
+    view, images, truth = planted(swapped=True)
+    assert roc_auc_score(truth, fitted(name, view, images).score(view, images)) < 0.05
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_fit__known_images_of_the_target_in_place_of_shadows(name: str, planted: Planted) -> None:
+    view, images, truth = planted()
+    alone = BlackBox(remembering(images[:60]), MILD, seed=0, device=CPU)  # it has no shadows
+    quick = {} if name == "encodermi-t" else QUICK
+    attack = registry.build("attack", name, {"fit_on": "known", **quick})
+    assert attack.learns and not registry.build("attack", name, {}).learns
+    attack.fit(alone, Known(images[:30], images[60:90]), rng(0, "fit"))
+    assert alone.queries == 60 * 10
+    rest = np.r_[30:60, 90:120]
+    assert roc_auc_score(truth[rest], attack.score(alone, images[rest])) > 0.95
+    with pytest.raises(InputError, match=f"{name}: 1 members and 60 non-members"):
+        attack.fit(alone, Known(images[:1], images[60:]), rng(0, "fit"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_fit__without_shadows_is_refused(name: str, planted: Planted) -> None:
+    view, images, _ = planted(shadows=0)
+    with pytest.raises(InputError, match="needs shadow encoders"):
+        fitted(name, view, images)
+
+
+def test_fit__costs_no_query_of_the_target(planted: Planted) -> None:
+    view, images, _ = planted(shadows=2)
+    attack = fitted("encodermi-t", view, images, views=6)
+    assert view.queries == 0
+    attack.score(view, images)
+    assert view.queries == 6 * len(images)
+
+
+def test_fit__pools_the_features_of_several_shadows(planted: Planted) -> None:
+    view, images, _ = planted(shadows=3)
+    attack = fitted("encodermi-v", view, images, views=4)
+    rows, truth = [], []
+    for shadow in view.shadows:
+        for side, label in ((shadow.members, 1), (shadow.nonmembers, 0)):
+            for one in shadow.view.embed_views(side, 4):
+                rows.append(sorted(naive_pairs(one, "cosine"), reverse=True))
+                truth.append(label)
+    model = train_logits(
+        mlp((6, 256, 256)), torch.tensor(rows), np.array(truth), rng(0, "fit"),
+        optimizer=lambda w: torch.optim.Adam(w, lr=1e-3), epochs=40, batch=32,
+    )  # fmt: skip
+    want = logits(model, attack.inputs(view, images).float())
+    np.testing.assert_allclose(attack.score(view, images), want, atol=1e-3)
+    mean = [np.mean(row) for row in rows]
+    threshold = fitted("encodermi-t", view, images, views=4)._fitted
+    assert threshold == pytest.approx(best_threshold(np.array(mean), np.array(truth)))
+
+
+# -- features
+
+
+def naive_pairs(vectors: Tensor, similarity: str) -> list[float]:
+    """Eq. 3, pair by pair."""
+    found = []
+    for i in range(len(vectors)):
+        for j in range(i + 1, len(vectors)):
+            a, b = vectors[i].double().tolist(), vectors[j].double().tolist()
+            if similarity == "euclidean":
+                found.append(-math.sqrt(sum((p - q) ** 2 for p, q in zip(a, b, strict=True))))
+                continue
+            if similarity == "correlation":
+                a = [p - sum(a) / len(a) for p in a]
+                b = [q - sum(b) / len(b) for q in b]
+            dot = sum(p * q for p, q in zip(a, b, strict=True))
+            lengths = math.sqrt(sum(p * p for p in a)) * math.sqrt(sum(q * q for q in b))
+            found.append(dot / lengths)
+    return found
+
+
+@pytest.mark.parametrize("similarity", _encodermi.SIMILARITIES)
+def test_pairwise__is_the_loop_over_pairs(similarity: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = torch.randn(7, 5, 9, generator=torch_rng(0, "pairs")) + 1
+    want = [naive_pairs(one, similarity) for one in vectors]
+    np.testing.assert_allclose(pairwise(vectors, similarity).numpy(), want, atol=1e-9)
+    monkeypatch.setattr(_encodermi, "CHUNK", 3)
+    np.testing.assert_allclose(pairwise(vectors, similarity).numpy(), want, atol=1e-9)
+
+
+@pytest.mark.parametrize("similarity", _encodermi.SIMILARITIES)
+def test_pairwise__closer_is_higher_and_zeros_are_finite(similarity: str) -> None:
+    a = torch.tensor([1.0, 2.0, 4.0])
+    found = pairwise(torch.stack([a, a + 0.01 * a.flip(0), -a])[None], similarity)[0]
+    assert found[0] > found[1] and found[0] > found[2]
+    assert torch.isfinite(pairwise(torch.zeros(1, 3, 4), similarity)).all()
+
+
+def test_inputs__vector_set_and_mean(planted: Planted) -> None:
+    view, images, _ = planted()
+    some = images[:4]
+    want = [naive_pairs(one, "cosine") for one in view.embed_views(some, 10)]
+    v, s, t = (registry.build("attack", name, {}) for name in NAMES)
+    assert v.inputs(view, some).shape == (4, 45)
+    np.testing.assert_allclose(v.inputs(view, some), -np.sort(-np.array(want)), atol=1e-6)
+    np.testing.assert_allclose(s.inputs(view, some), want, atol=1e-6)
+    np.testing.assert_allclose(t.inputs(view, some)[:, 0], np.mean(want, axis=1), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_layer__is_what_the_view_is_asked_for(name: str, planted: Planted) -> None:
+    view, images, _ = planted()
+    asked = []
+    embed = view.embed_views
+    view.embed_views = lambda x, n, layer: asked.append(layer) or embed(x, n, layer)  # type: ignore
+    for layer in ("encoder", "avgpool"):
+        registry.build("attack", name, {"layer": layer}).inputs(view, images[:2])
+    assert asked == ["encoder", "avgpool"]
+
+
+def test_defaults__are_the_papers() -> None:
+    v, s = (registry.build("attack", name, {}) for name in NAMES[:2])
+    assert (v.views, v.similarity, v.epochs, v.rate) == (10, "cosine", 300, 1e-4)
+    assert (s.views, s.similarity, s.epochs, s.rate) == (10, "cosine", 300, 1e-4)
+    widths = [layer.out_features for layer in v.network(45) if isinstance(layer, nn.Linear)]
+    assert widths == [256, 256, 1]
+
+
+# -- EncoderMI-T's threshold
+
+
+def errors(values: Sequence[float], truth: Sequence[int], threshold: float) -> int:
+    """alpha + beta: members below the threshold, non-members not below it."""
+    pairs = list(zip(values, truth, strict=True))
+    alpha = sum(v < threshold for v, member in pairs if member)
+    return alpha + sum(v >= threshold for v, member in pairs if not member)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_threshold__no_other_is_more_accurate(seed: int) -> None:
+    draw = rng(seed, "threshold")
+    truth = (draw.random(25) < draw.random()).astype(np.int64)
+    values = np.round(draw.normal(size=25) + draw.normal() * truth, 1)  # with ties
+    found = best_threshold(values, truth)
+    each = np.unique(values)
+    tried = [each[0] - 1, *each, *((each[1:] + each[:-1]) / 2), each[-1] + 1]
+    assert errors(values, truth, found) == min(errors(values, truth, t) for t in tried)
+
+
+def test_threshold__at_the_edges() -> None:
+    two = np.array([0.2, 0.4])
+    assert best_threshold(two, np.array([0, 1])) == pytest.approx(0.3)
+    assert best_threshold(two, np.array([1, 1])) == 0.2
+    assert 0.4 < best_threshold(two, np.array([0, 0])) < 0.4 + 1e-9
+    near = np.array([1.0, np.nextafter(1.0, 2)])
+    assert best_threshold(near, np.array([0, 1])) == near[1]
+
+
+# -- DeepSets
+
+
+def test_deepsets__does_not_see_the_order() -> None:
+    draw = torch_rng(0, "sets")
+    sets = torch.rand(50, 45, generator=draw)
+    mixed = torch.stack([row[torch.randperm(45, generator=draw)] for row in sets])
+    model = DeepSets()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.copy_(torch.randn(weight.shape, generator=draw) / 3)
+        np.testing.assert_allclose(model(sets), model(mixed), atol=1e-5, rtol=1e-6)
+        exact = model.double()
+        np.testing.assert_allclose(exact(sets.double()), exact(mixed.double()), atol=1e-12)
+        assert exact(sets.double()).std() > 0.01
+        assert (exact(sets.double()) - exact(sets.double() ** 2)).abs().max() > 0.1
+
+
+def test_deepsets__training_does_not_see_the_order() -> None:
+    """The same sets in other orders train the same classifier; a plain network is another."""
+    draw = rng(0, "sets")
+    truth = np.repeat([1, 0], 30)
+    sets = torch.from_numpy(draw.random((60, 10)) ** (1 + 3 * truth[:, None])).float()
+    mixed = torch.from_numpy(draw.permuted(sets.numpy(), axis=1))
+
+    def learned(model: nn.Module, inputs: Tensor) -> Any:
+        train_logits(
+            model, inputs.double(), truth, rng(1),
+            optimizer=lambda w: torch.optim.Adam(w, lr=1e-3), epochs=30, batch=20,
+        )  # fmt: skip
+        return logits(model, sets.double())
+
+    want = learned(DeepSets().double(), sets)
+    np.testing.assert_allclose(learned(DeepSets().double(), mixed), want, atol=1e-6)
+    assert roc_auc_score(truth, want) > 0.9
+    ordered, other = (learned(mlp((10, 16)).double(), x) for x in (sets, mixed))
+    assert np.abs(ordered - other).max() > 1e-3
+
+
+def test_scaling__of_a_set_is_one_for_all_its_elements() -> None:
+    inputs = torch.rand(20, 6, generator=torch_rng(0), dtype=torch.float64) * torch.arange(1, 7)
+    v, s = (registry.build("attack", name, {"scale": "standard"}) for name in NAMES[:2])
+    np.testing.assert_allclose(v.scaling(inputs)(inputs).std(dim=0), np.ones(6))
+    np.testing.assert_allclose(
+        s.scaling(inputs)(inputs), (inputs - inputs.mean()) / inputs.std(), atol=1e-12
+    )
+    flat = torch.full((4, 2), 3.0)
+    assert (v.scaling(flat)(flat) == 0).all()
