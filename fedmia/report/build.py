@@ -38,6 +38,8 @@ def build_report(run: RunScores) -> dict[str, Any]:
     report = numbers(run)
     report["verdict"], report["verdict_code"] = verdict(report, run.pretrain, run.interrupted)
     report |= {
+        "subject": run.subject,
+        "not_run": [{"attack": a, "reason": r} for a, r in run.not_run.items()],
         "interrupted": run.interrupted,
         "notes": notes(run, report),
         "split": dict(run.split),

@@ -76,7 +76,7 @@ def page(report: Row, figures: Mapping[str, bytes]) -> str:
         figures: name -> PNG, as `draw_all` returns them; a figure without a caption shows its name.
     """
     parts = [
-        "<h1>Membership leakage of a federated encoder</h1>",
+        f"<h1>Membership leakage of {escape(report['subject'])}</h1>",
         f'<p class="verdict {escape(report["verdict_code"])}">{escape(report["verdict"])}</p>',
         _attacks(report, figures),
         _section("Utility, beside privacy", _say(utility_sentence(report)) + utility_table(report)),
@@ -91,6 +91,7 @@ def page(report: Row, figures: Mapping[str, bytes]) -> str:
             "Under ascent", _pictures(figures, "ascent", "ascent-losses", "ascent-thresholds")
         ),
         _section("Other figures", _pictures(figures, *(n for n in figures if n not in CAPTIONS))),
+        _section("Not run", _not_run(report)),
         _section("Notes", _list(report["notes"])),
         _about(report),
     ]
@@ -121,6 +122,10 @@ def _attacks(report: Row, figures: Mapping[str, bytes]) -> str:
         + paired_table(report)
         + controls_table(report),
     )
+
+
+def _not_run(report: Row) -> str:
+    return definitions({row["attack"]: row["reason"] for row in report["not_run"]})
 
 
 def _about(report: Row) -> str:

@@ -149,6 +149,8 @@ class RunScores:
         batches: readings by batch of images, reported apart: no verdict rests on them.
         pixels: scores (members, non-members) of a classifier that never sees a model.
         utility, utility_untrained: `knn` and `linear` -> Probe.
+        subject: what was attacked, as the page's title says it.
+        not_run: attack -> why it could not run.
         pretrain: `none`, `federated`, `pooled` or `public`.
         interrupted: last finished round where the user ended the run, else None.
         split: sizes of the split; config, versions, hardware: passed through.
@@ -171,6 +173,8 @@ class RunScores:
     clients: Sequence[ClientInfo] = ()
     rounds: Sequence[RoundInfo] = ()
     ascent: AscentCurves | None = None
+    subject: str = "a federated encoder"
+    not_run: Mapping[str, str] = field(default_factory=dict)
     pretrain: str = "none"
     interrupted: int | None = None
     notes: Sequence[str] = ()

@@ -44,6 +44,9 @@ def render(report: Row) -> RenderableType:
         unit = " (by batch)" if pair["unit"] == "batch" else ""
         parts.append(Text(f"Paired{unit}: {pair['statement']}."))
     parts += [Text(line) for line in sentences(report)]
+    parts += [
+        Text(f"Not run: {r['attack']}: {r['reason']}", style="dim") for r in report["not_run"]
+    ]
     colour = COLOURS[report["verdict_code"]]
     parts.append(Panel(Text(report["verdict"], style="bold"), title="verdict", border_style=colour))
     return Group(*parts)

@@ -1,0 +1,204 @@
+"""The images of an audit and their roles: known and scored members and non-members, and a rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedmia import registry
+from fedmia.auditing.options import Audit
+from fedmia.config import dataset_and_path
+from fedmia.data.base import Views
+from fedmia.data.images import ImageSet, IntArray, digests
+from fedmia.errors import InputError
+from fedmia.seeding import rng
+
+MOST_KNOWN = 500  # a side, where `--known` leaves it open
+
+
+@dataclass(frozen=True)
+class Dealt:
+    """Who is known, who is scored; all images uint8 (N, C, H, W).
+
+    Attributes:
+        member_ids, nonmember_ids: places of the scored images in their data sources.
+        member_labels, nonmember_labels: class of each scored image, zeros where unlabelled.
+        spare: non-members that play no other part: the shadows may be trained on them.
+        names: of the two data sources. views: of the members' source.
+        notes: what was removed or resized.
+    """
+
+    known_members: Tensor
+    known_nonmembers: Tensor
+    scored_members: Tensor
+    scored_nonmembers: Tensor
+    member_ids: IntArray
+    nonmember_ids: IntArray
+    member_labels: IntArray
+    nonmember_labels: IntArray
+    spare: Tensor
+    names: tuple[str, str]
+    views: Views = field(default_factory=Views)
+    notes: tuple[str, ...] = ()
+
+    def counts(self) -> dict[str, Any]:
+        """How many images play each role, for the report."""
+        return {
+            "members": self.names[0],
+            "nonmembers": self.names[1],
+            "known_members": len(self.known_members),
+            "known_nonmembers": len(self.known_nonmembers),
+            "scored_members": len(self.scored_members),
+            "scored_nonmembers": len(self.scored_nonmembers),
+            "spare_nonmembers": len(self.spare),
+            "channels": int(self.scored_members.shape[1]),
+            "size": int(self.scored_members.shape[2]),
+        }
+
+
+def source_views(spec: str, options: dict[str, Any]) -> Views:
+    """View options that suit a data source."""
+    built = registry.build("dataset", dataset_and_path(spec)[0], options)
+    views: Views = built.views
+    return views
+
+
+def load_images(audit: Audit, flag: str, size: int | None) -> ImageSet:
+    """The data source of `--members`, `--nonmembers` or `--shadow-data`.
+
+    Raises:
+        InputError: missing, empty or corrupt, with the flag named.
+    """
+    spec = str(getattr(audit, flag))
+    name, path = dataset_and_path(spec)
+    from fedmia.data.base import Request
+
+    folder = None if audit.data_dir is None else Path(audit.data_dir)
+    source = registry.build("dataset", name, audit.group(f"{flag}_options"))
+    try:
+        found: ImageSet = source.load(Request(path, folder, size, audit.seed))
+    except InputError as error:
+        raise InputError(f"--{flag.replace('_', '-')}: {error}") from None
+    return found
+
+
+def deal(audit: Audit, size: int | None) -> Dealt:
+    """Load both sides, and give every image its role by seed.
+
+    Raises:
+        InputError: a source that cannot be read, sides of different shape, images on both sides,
+            or fewer images than the roles need.
+    """
+    members = load_images(audit, "members", size)
+    others = load_images(audit, "nonmembers", size)
+    if members.images.shape[1:] != others.images.shape[1:]:
+        shapes = ["x".join(map(str, s.images.shape[1:])) for s in (members, others)]
+        raise InputError(
+            f"--members are images of {shapes[0]}, --nonmembers of {shapes[1]}: both must have the "
+            "same channels and size (--size resizes both)"
+        )
+    sides, notes = [], []
+    for flag, source in (("members", members), ("nonmembers", others)):
+        names = digests(source.images)
+        first = np.unique(np.array([n.hex() for n in names]), return_index=True)[1]
+        if len(first) < len(names):
+            notes.append(f"{len(names) - len(first)} byte-equal copies among the {flag} left out.")
+        sides.append((source, np.sort(first), names))
+    _refuse_overlap(sides[0][2], sides[1][2])
+    known, parts = _sizes(audit, len(sides[0][1]), len(sides[1][1]))
+    dealt = []
+    for (source, indices, _), flag in zip(sides, ("members", "nonmembers"), strict=True):
+        order = rng(audit.seed, "audit", flag).permutation(indices)
+        scored = order[known : known + parts[flag]]
+        dealt.append((source, order[:known], np.sort(scored), order[known + parts[flag] :]))
+    (m, m_known, m_scored, _), (o, o_known, o_scored, spare) = dealt
+    return Dealt(
+        known_members=torch.from_numpy(m.images[m_known]),
+        known_nonmembers=torch.from_numpy(o.images[o_known]),
+        scored_members=torch.from_numpy(m.images[m_scored]),
+        scored_nonmembers=torch.from_numpy(o.images[o_scored]),
+        member_ids=m_scored,
+        nonmember_ids=o_scored,
+        member_labels=m.labels[m_scored],
+        nonmember_labels=o.labels[o_scored],
+        spare=torch.from_numpy(o.images[spare]),
+        names=(m.name, o.name),
+        views=source_views(str(audit.members), audit.group("members_options")),
+        notes=tuple(notes),
+    )
+
+
+def _refuse_overlap(members: list[bytes], others: list[bytes]) -> None:
+    both = set(members) & set(others)
+    if both:
+        at, beside = (
+            next(i for i, n in enumerate(side) if n in both) for side in (members, others)
+        )
+        raise InputError(
+            f"--members and --nonmembers share {len(both)} byte-equal images (the first: member "
+            f"{at}, non-member {beside}); an image cannot be both"
+        )
+
+
+def _sizes(audit: Audit, members: int, others: int) -> tuple[int, dict[str, int]]:
+    """Known images a side, and how many each side scores."""
+    least = min(members, others)
+    known = min(least // 4, MOST_KNOWN) if audit.known is None else audit.known
+    if known < 2 or least - known < 2:
+        raise InputError(
+            f"{members} members and {others} non-members: --known "
+            f"{'none' if audit.known is None else audit.known} must leave at least 2 of each known "
+            "and 2 of each to score"
+        )
+    left = {"members": members - known, "nonmembers": others - known}
+    scored = {k: min(v, audit.limit or v) for k, v in left.items()}
+    if audit.shadows and audit.shadow_data is None:
+        scored["nonmembers"] = min(scored["nonmembers"], left["nonmembers"] // 2)
+    return known, scored
+
+
+def from_run(audit: Audit, folder: Path) -> Dealt:
+    """The images that a fedmia run scored, known ones as there, from its own data source.
+
+    Raises:
+        InputError: the run's data cannot be read again.
+    """
+    from fedmia.configfile import from_dict, load  # needs what a simulation needs: Flower
+    from fedmia.run import prepare
+
+    prepared = prepare(from_dict(load(folder / "config.yaml")))
+    data, split = prepared.data, prepared.split
+
+    def take(indices: IntArray) -> Tensor:
+        return torch.from_numpy(data.images[indices])
+
+    limit = audit.limit or len(data.images)
+    known = len(split.known_members) if audit.known is None else audit.known
+    if known > min(len(split.known_members), len(split.known_nonmembers)):
+        raise InputError(
+            f"--known {known}: the run has {len(split.known_members)} known members; give "
+            "--members and --nonmembers to choose others"
+        )
+    members, others = split.scored_members[:limit], split.scored_nonmembers[:limit]
+    half = len(others) // 2 if audit.shadows and audit.shadow_data is None else len(others)
+    spare = np.concatenate([others[half:], *split.placebo_parts, split.public])
+    others = others[:half]
+    return Dealt(
+        known_members=take(split.known_members[:known]),
+        known_nonmembers=take(split.known_nonmembers[:known]),
+        scored_members=take(members),
+        scored_nonmembers=take(others),
+        member_ids=members,
+        nonmember_ids=others,
+        member_labels=data.labels[members],
+        nonmember_labels=data.labels[others],
+        spare=take(spare),
+        names=(data.name, data.name),
+        views=prepared.experiment.data.source().views,
+        notes=("Members and non-members are those of the run itself.",),
+    )

@@ -1,0 +1,55 @@
+"""`--help`, `--list` and `--version` of the audit, written from its options."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+
+from fedmia import catalogue
+from fedmia.auditing.options import SWITCHES, Audit
+from fedmia.environment import version
+from fedmia.options import option_fields, type_name
+from fedmia.values import shown
+
+USAGE = (
+    "usage: python -m fedmia.audit --encoder ENCODER --members DATASET --nonmembers DATASET "
+    "[--FLAG VALUE ..]"
+)
+INTRO = (
+    "Every membership attack that can run, on an encoder that you bring: a fedmia run (its own "
+    "images unless others are given), an exported program, or a model by name."
+)
+OUTRO = (
+    "Options of an attack: --attack.NAME.OPTION VALUE (--list shows them). Of a data source: "
+    "--members.OPTION, --nonmembers.OPTION, --shadow-data.OPTION. Of the shadows' training: "
+    "--shadow.knowledge data,architecture, --shadow.epochs 200, --shadow.model, --shadow.ssl, "
+    "--shadow.online true. Of the attacker's views: --augment.crop_min 0.2 and so on. --config "
+    "OUT/config.yaml repeats an audit; the same --out goes on with one that was cut short."
+)
+
+
+def page(name: str) -> str:
+    """The text of `--help`, `--list` or `--version`."""
+    if name == "list":
+        return catalogue.list_page("attack")
+    if name == "version":
+        return f"fedmia {version('fedmia') or '(not installed)'}"
+    width = min(100, shutil.get_terminal_size((80, 24)).columns)
+    lines = [*textwrap.wrap(USAGE, width), "", *textwrap.wrap(INTRO, width), "", "Options"]
+    for field, kind in option_fields(Audit):
+        default = "" if field.default in ("", None) else f" [{shown(field.default)}]"
+        flag = f"--{field.name.replace('_', '-')} <{type_name(kind).removesuffix(' or none')}>"
+        lines += _row(flag, f"{field.metadata['help']}{default}", width)
+    lines += _row("--out <folder>", "folder of the results", width)
+    lines += _row("--config <file>", "YAML file of an audit", width)
+    for flag, text in SWITCHES.items():
+        lines += _row(f"--{flag}", text, width)
+    return "\n".join([*lines, "", *textwrap.wrap(OUTRO, width)])
+
+
+def _row(left: str, text: str, width: int) -> list[str]:
+    body = textwrap.wrap(text, max(width - 30, 30))
+    if len(left) > 27:
+        return [f"  {left}", *(f"{'':30}{line}" for line in body)]
+    head = f"  {left:28}{body[0]}" if body else f"  {left}"
+    return [head, *(f"{'':30}{line}" for line in body[1:])]

@@ -1,0 +1,141 @@
+"""The attacker's own encoders of an audit: trained when first asked for, or given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from fedmia.auditing.harness import Harness
+from fedmia.auditing.images import Dealt, load_images
+from fedmia.auditing.options import Audit
+from fedmia.errors import InputError
+from fedmia.options import option_fields
+from fedmia.released.base import Released
+from fedmia.shadows.given import load_shadows
+from fedmia.shadows.plan import Target, attacker_augment
+from fedmia.shadows.train import Trained, train_shadows
+from fedmia.signals import Signals
+from fedmia.ssl.augment import Augment
+from fedmia.ssl.train import Train
+from fedmia.threat import Shadow, WhiteBox
+from fedmia.values import convert
+
+
+@dataclass
+class Own:
+    """Shadow encoders of one audit.
+
+    Args:
+        say: takes a line for the user. progress: takes epochs done and to do.
+        stop: asked before each step.
+    """
+
+    audit: Audit
+    released: Released
+    dealt: Dealt
+    cache: Path | None
+    device: torch.device
+    say: Callable[[str], None]
+    progress: Callable[[int, int], None]
+    stop: Callable[[], bool]
+
+    def augment(self) -> Augment:
+        """The attacker's views: the encoder's recipe, or less where its algorithm is unknown."""
+        plan = self.audit.plan()
+        if not self.audit.shadows or plan.knows("algorithm"):
+            return self.released.augment
+        return attacker_augment(plan, None, self.dealt.views)
+
+    def make(self, harness: Harness) -> Sequence[Shadow]:
+        """The shadows as an attack sees them.
+
+        Raises:
+            InputError: too few images, or knowledge that nobody has.
+        """
+        views = []
+        for trained in self._trained(harness):
+            view = WhiteBox(
+                trained.method,
+                harness.augment,
+                seed=self.audit.seed,
+                device=self.device,
+                held=harness.held,
+                signals=Signals(),
+                pixels=harness.pixels,
+            )
+            method = trained.method.to(self.device)
+            method.fill_bank(harness.held.to(self.device).float() / 255)
+            views.append(Shadow(view, trained.members, trained.nonmembers))
+        return tuple(views)
+
+    def _trained(self, harness: Harness) -> list[Trained]:
+        if self.audit.shadow_encoders is not None:
+            return load_shadows(Path(self.audit.shadow_encoders))
+        shape = self.dealt.scored_members.shape
+        if self.audit.shadow_data is None:
+            pool = self.dealt.spare
+        else:
+            found = load_images(self.audit, "shadow_data", int(shape[2]))
+            pool = torch.from_numpy(found.images)
+        if pool.shape[1:] != shape[1:]:
+            raise InputError(
+                f"--shadow-data: images of {tuple(pool.shape[1:])}, the audited ones are "
+                f"{tuple(shape[1:])}"
+            )
+        return train_shadows(
+            self.audit.plan(),
+            self._target(),
+            pool,
+            harness.scorer.candidates,
+            device=self.device,
+            cache=self.cache,
+            say=self.say,
+            progress=self.progress,
+            stop=self.stop,
+        )
+
+    def _target(self) -> Target:
+        """What is recorded of the encoder's training: all of it for a fedmia run."""
+        encoder: Any = self.released.method.encoder
+        shape = self.dealt.scored_members.shape
+        tree = run_tree(self.audit.encoder)
+        known: dict[str, Any] = {}
+        if tree is not None:
+            known = {k: _choice(tree[k]) for k in ("model", "ssl")}
+            kinds = {f.name: kind for f, kind in option_fields(Train)}
+            own = tree.get("train", {})
+            known["train"] = Train(**{k: convert(k, v, kinds[k]) for k, v in own.items()})
+        return Target(
+            channels=int(shape[1]),
+            size=int(shape[2]),
+            mean=tuple(encoder.mean.flatten().tolist()),
+            std=tuple(encoder.std.flatten().tolist()),
+            views=self.dealt.views,
+            **known,
+        )
+
+
+def run_folder(encoder: str) -> Path | None:
+    """Folder of `RUN` or `RUN@ROUND`, None for other encoders."""
+    for spec in (encoder, encoder.rpartition("@")[0]):
+        if spec and (Path(spec) / "config.yaml").is_file():
+            return Path(spec)
+    return None
+
+
+def run_tree(encoder: str) -> dict[str, Any] | None:
+    """The configuration of a fedmia run, None for other encoders."""
+    folder = run_folder(encoder)
+    if folder is None:
+        return None
+    tree = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+    return dict(tree)
+
+
+def _choice(section: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    return section["name"], {k: v for k, v in section.items() if k != "name"}
