@@ -1,0 +1,97 @@
+"""A federation of one client is SimCLR, MoCo v3 or VICReg trained alone, after every round."""
+
+from __future__ import annotations
+
+import copy
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedmia import registry
+from fedmia.nets.smallnet import SmallNet
+from fedmia.seeding import rng, torch_rng
+from fedmia.ssl._twoview import TwoView, TwoViewSSL
+from fedmia.ssl.base import Recipe, State
+
+from .conftest import federated, prepared, same, weights
+
+EPOCHS, BATCH, LR, MU, DECAY, ROUNDS, SEED = 1, 8, 0.02, 0.9, 5e-4, 3, 5
+
+
+def plain_loss(
+    spec: TwoViewSSL, net: TwoView, key: torch.nn.Module, a: Tensor, b: Tensor
+) -> Tensor:
+    """The paper's loss of a batch, written with cross entropies and torch's own covariance."""
+    z1, z2 = net.encoder(a), net.encoder(b)
+    index = torch.arange(len(a))
+    if type(spec).__name__ == "SimCLR":
+        z = F.normalize(torch.cat([z1, z2]), dim=1)
+        logits = (z @ z.T / spec.temperature).fill_diagonal_(-torch.inf)
+        return F.cross_entropy(logits, torch.cat([index + len(a), index]))
+    if type(spec).__name__ == "MoCoV3":
+        T, loss = spec.temperature, torch.zeros(())
+        for z, other in ((z1, b), (z2, a)):
+            with torch.no_grad():
+                k = F.normalize(key(other), dim=1)
+            q = F.normalize(net.predictor(z), dim=1)
+            loss = loss + 2 * T * F.cross_entropy(q @ k.T / T, index)
+        return loss
+    loss = spec.invariance * F.mse_loss(z1, z2)
+    for z in (z1, z2):
+        cov = torch.cov(z.T)
+        spread = F.relu(1 - (cov.diagonal() + 1e-4).sqrt()).mean()
+        rest = (cov - cov.diagonal().diag()).square().sum() / len(cov)
+        loss = loss + spec.variance * spread + spec.covariance * rest
+    return loss
+
+
+def plain(images: np.ndarray, spec: TwoViewSSL) -> list[State]:
+    """Training on `images`, nothing federated: what is shared, at the start and every round."""
+    recipe = Recipe((0.305,), (0.376,), len(images))
+    net = spec.build(SmallNet().build(1, 8), recipe, torch_rng(SEED, "client-method", -1))
+    key = copy.deepcopy(net.encoder)
+    sgd = torch.optim.SGD(net.trainable(), lr=LR, momentum=MU, weight_decay=DECAY)
+    step, steps = 0, ROUNDS * EPOCHS * math.ceil(len(images) / BATCH)
+    states = [net.shared_state()]
+    for round in range(1, ROUNDS + 1):
+        draw = rng(SEED, "train", round, 0)
+        for _ in range(EPOCHS):
+            pixels = torch.from_numpy(images[draw.permutation(len(images))]).float() / 255
+            u = torch.from_numpy(draw.random((2, len(pixels), spec.augment.draws), np.float32))
+            v1, v2 = (spec.augment(pixels, u[i]).split(BATCH) for i in (0, 1))
+            for a, b in zip(v1, v2, strict=True):
+                sgd.param_groups[0]["lr"] = LR * (1 + math.cos(math.pi * step / steps)) / 2
+                sgd.zero_grad()
+                plain_loss(spec, net, key, a, b).backward()
+                sgd.step()
+                step += 1
+                with torch.no_grad():
+                    for slow, fast in zip(key.parameters(), net.encoder.parameters(), strict=True):
+                        slow.lerp_(fast, 1 - getattr(spec, "momentum", 1.0))
+        states.append(net.shared_state())
+    return states
+
+
+@pytest.mark.parametrize("name", ["simclr", "mocov3", "vicreg"])
+def test_one_client__is_the_plain_loop(tmp_path: Path, name: str) -> None:
+    """27 images: the last batch of an epoch is short."""
+    setup = prepared(
+        f"--clients 1 --pretrain none --pretrain-rounds 0 --rounds {ROUNDS} --seed {SEED} "
+        f"--train.local_epochs {EPOCHS} --train.lr {LR} --split.members 27 "
+        f"--federation.snapshots {ROUNDS} --ssl {name} --ssl.dim 16 --model.width 16"
+    )
+    found = weights(federated(setup, tmp_path / "run"))
+    spec = registry.build("ssl", name, dict(setup.experiment.ssl.options))
+    expected = plain(setup.data.images[setup.split.parts[0]], spec)
+    assert sorted(found) == list(range(ROUNDS + 1)) and same(found[0], expected[0])
+    for round, state in enumerate(expected):
+        assert found[round].keys() == state.keys()
+        for tensor in state:
+            torch.testing.assert_close(found[round][tensor], state[tensor], atol=1e-5, rtol=0)
+    moved = [float((expected[-1][n] - expected[0][n]).abs().max()) for n in expected[0]]
+    assert max(moved) > 1e-3  # far beyond the tolerance
