@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -11,16 +12,22 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torchvision.transforms.v2.functional import rgb_to_grayscale
 
+from fedmia.attacks._encodermi import NetworkFitted
+from fedmia.attacks._mlp import mlp
+from fedmia.attacks.base import Known, NotFitted, Scores
 from fedmia.data.base import Request
 from fedmia.data.digits import Digits
 from fedmia.data.npz import Npz
 from fedmia.data.synthetic import Synthetic
 from fedmia.errors import InputError
-from fedmia.seeding import rng, seed_words
+from fedmia.options import option
+from fedmia.seeding import rng as stream
+from fedmia.seeding import seed_words
+from fedmia.threat import OUTPUTS, BlackBox
 
 TASKS = ("synthetic", "digits")
 
@@ -83,7 +90,7 @@ def labelled_images(
         found = Digits().load(request)
     else:
         found = Synthetic(images=count, pixels=max(size, 4)).load(request)
-    taken = found.take(rng(seed, "downstream").permutation(len(found))[:count])
+    taken = found.take(stream(seed, "downstream").permutation(len(found))[:count])
     if len(np.unique(taken.labels)) < 2:
         raise InputError(f"downstream task {file or task}: {len(taken)} images of a single class")
     return _with_channels(torch.from_numpy(taken.images), channels), taken.labels
@@ -105,6 +112,62 @@ def downstream_classifier(features: Tensor, labels: NDArray[np.int64]) -> Pipeli
 
 
 def confidences(model: Pipeline, features: Tensor) -> Tensor:
-    """float64 (N, k) confidence scores, each row in descending order."""
+    """float64 (N, k) confidence scores of features (N, D)."""
     found: Any = model.predict_proba(features.double().numpy())
-    return torch.from_numpy(np.sort(found, axis=1)[:, ::-1].copy())
+    return torch.from_numpy(found)
+
+
+@dataclass
+class DownstreamFitted(NetworkFitted):
+    """Reads a downstream classifier: one trained on each shadow's features, one on the target's.
+
+    The task's images have labels; those that are scored need none. The paper's task is 10,000
+    images of CIFAR-10, apart from what was trained on; the default here is textures drawn on the
+    spot. It does not say what the downstream classifier is (here multinomial logistic
+    regression), nor the size of the network on its scores (here that of EncoderMI-V).
+    """
+
+    looks_at: ClassVar[tuple[str, ...]] = ("features",)
+
+    downstream: str = option("synthetic", "labelled images of the downstream task", choices=TASKS)
+    downstream_file: str | None = option(
+        None, "NumPy archive of images x and labels y, as the downstream task (none: `downstream`)"
+    )
+    downstream_images: int = option(1000, "images of the downstream task, queried once each", ge=10)
+    layer: str = option(
+        "avgpool", "output that the downstream classifier is trained on", choices=OUTPUTS
+    )
+    _task: tuple[Tensor, NDArray[np.int64]] | None = field(default=None, init=False, repr=False)
+    _target: Any = field(default=None, init=False, repr=False)
+
+    @abstractmethod
+    def target_inputs(self, view: BlackBox, images: Tensor) -> Tensor:
+        """`inputs` of the target, by the downstream classifier `_target` trained in `fit`."""
+
+    def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
+        """Fit on the shadows' classifiers, then train the target's; one query an image of the task.
+
+        Raises:
+            InputError: as in `ShadowFitted.fit`, or a downstream task that cannot be read.
+        """
+        self._target = None
+        shape = tuple(view.shadows[0].members.shape[1:])
+        self._task = labelled_images(
+            self.downstream, self.downstream_file, self.downstream_images, shape, view.seed
+        )
+        super().fit(view, known, rng)
+        self._target = self.classifier(view)
+
+    def score(self, view: BlackBox, images: Tensor) -> Scores:
+        if self._target is None:
+            raise NotFitted(f"{self.name}: call fit before score")
+        return self.decide(self._fitted, self.target_inputs(view, images))
+
+    def classifier(self, view: BlackBox) -> Pipeline:
+        """The downstream classifier on the features of the view's encoder."""
+        assert self._task is not None
+        images, labels = self._task
+        return downstream_classifier(view.embed_plain(images, self.layer), labels)
+
+    def network(self, width: int) -> nn.Module:
+        return mlp((width, 256, 256))

@@ -17,7 +17,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedmia import registry
-from fedmia.attacks._baselines import Patch, labelled_images
+from fedmia.attacks._adversarial import Adversarial, Downstream
+from fedmia.attacks._baselines import (
+    Patch,
+    confidences,
+    downstream_classifier,
+    labelled_images,
+)
 from fedmia.attacks._encodermi import best_threshold
 from fedmia.attacks.base import Known
 from fedmia.data.base import Request
@@ -29,7 +35,7 @@ from fedmia.seeding import rng, torch_rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder
 from fedmia.ssl.moco import MoCo, MomentumContrast
-from fedmia.threat import BlackBox, Shadow
+from fedmia.threat import BlackBox, Shadow, WhiteBox
 
 CPU = torch.device("cpu")
 NOBODY = Known(torch.empty(0), torch.empty(0))
@@ -38,10 +44,11 @@ QUICK = {"epochs": 60, "rate": 1e-3, "batch_size": 32}
 
 
 class Remembers(Backbone):
-    """Says of stored pixels, found exactly, whatever `leak` is.
+    """Betrays stored pixels in the way that `leak` says.
 
     `patches`: all patches of a stored image give one vector. `loud`: a stored image's vector is
-    ten times as long. `sign`: its first entry is 3, another image's is as the rest.
+    ten times as long, an adversarial example's too. `sign`: its first entry is 3, of another
+    image it is as the rest.
     """
 
     layers = ("layer1",)
@@ -59,7 +66,7 @@ class Remembers(Backbone):
         far, index = torch.cdist(
             flat, self.stored, compute_mode="donot_use_mm_for_euclid_dist"
         ).min(dim=1)
-        known = (far < 1e-3)[:, None]
+        known = (far < (0.6 if self.leak == "loud" else 1e-3))[:, None]
         out = (torch.sin(15 * flat) if self.leak == "patches" else flat) @ self.mix.T
         if self.leak == "patches":
             owner = F.one_hot(index // 9 % self.width, self.width).float()
@@ -71,7 +78,7 @@ class Remembers(Backbone):
         return {"layer1": out[:, :, None, None]}
 
 
-def black_box(members: Tensor, leak: str, shadows: Any = (), width: int = 12) -> BlackBox:
+def holding(members: Tensor, leak: str, shadows: Any = (), width: int = 12) -> WhiteBox:
     scaled = members.float() / 255
     stored = scaled
     if leak == "patches":
@@ -79,7 +86,7 @@ def black_box(members: Tensor, leak: str, shadows: Any = (), width: int = 12) ->
         stored = torch.stack([patch(scaled, nothing) for patch in GRID], dim=1).flatten(0, 1)
     encoder = Encoder(Remembers(stored, leak, width), nn.Identity(), (0.0,) * 3, (1.0,) * 3)
     method = MomentumContrast(encoder, MoCo(dim=width, queue=16), 16, torch_rng(0, "queue"))
-    return BlackBox(method, Augment(), seed=0, device=CPU, shadows=shadows)
+    return WhiteBox(method, Augment(), seed=0, device=CPU, shadows=shadows)
 
 
 Planted = Callable[..., tuple[BlackBox, Tensor, Any]]
@@ -92,8 +99,8 @@ def planted(textures: Callable[..., Tensor]) -> Planted:
     pool = textures(240, seed=22)
 
     def make(leak: str, width: int = 12) -> Any:
-        shadow = Shadow(black_box(pool[120:180], leak), pool[120:180], pool[180:])
-        return black_box(pool[:60], leak, [shadow], width), pool[:120], np.repeat([1, 0], 60)
+        shadow = Shadow(holding(pool[120:180], leak), pool[120:180], pool[180:])
+        return holding(pool[:60], leak, [shadow], width), pool[:120], np.repeat([1, 0], 60)
 
     return make
 
@@ -102,6 +109,7 @@ def planted(textures: Callable[..., Tensor]) -> Planted:
     ("name", "leak", "options"),
     [
         ("baseline-a", "loud", QUICK),
+        ("baseline-c", "loud", {**QUICK, "downstream_images": 200}),
         ("baseline-d", "sign", QUICK),
         ("baseline-d", "loud", {**QUICK, "rank": True}),
         ("baseline-e", "patches", {}),
@@ -259,6 +267,83 @@ def test_baseline_d__features_of_other_lengths_are_refused(planted: Planted) -> 
         attack.score(view, images)
     wide, _, _ = planted("sign")
     shadow = dataclasses.replace(view.shadows[0], view=view)
-    mixed = black_box(images, "sign", [*wide.shadows, shadow])
+    mixed = holding(images, "sign", [*wide.shadows, shadow])
     with pytest.raises(InputError, match=r"features of lengths \[10, 12\]"):
         attack.fit(mixed, NOBODY, rng(0))
+
+
+# -- Baseline-C
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+@pytest.mark.parametrize("layer", ["avgpool", "encoder"])
+def test_adversarial__network_is_the_encoder_and_the_classifier(
+    classes: int, layer: str, make_moco: Any, textures: Callable[..., Tensor]
+) -> None:
+    images = textures(30)
+    view = WhiteBox(make_moco(), Augment(), seed=0, device=CPU)
+    rows = view.embed_plain(images, layer)
+    model = downstream_classifier(rows, np.arange(30) % classes)
+    network = Downstream(view.copy_method().encoder, model, layer)
+    assert network.classes == classes
+    got = network(images.float() / 255).softmax(dim=1)
+    np.testing.assert_allclose(got, confidences(model, rows), atol=1e-4)
+
+
+def test_adversarial__moves_towards_its_class_and_stays_near(
+    make_moco: Any, textures: Callable[..., Tensor]
+) -> None:
+    images = textures(140)  # more than one batch of gradients
+    view = WhiteBox(make_moco(), Augment(), seed=0, device=CPU)
+    model = downstream_classifier(view.embed_plain(images), np.arange(140) % 3)
+    network = Downstream(view.copy_method().encoder, model, "encoder")
+    pixels, nothing = images.float() / 255, torch.empty(140, 0)
+    before = network(pixels).log_softmax(dim=1)
+    for target in range(3):
+        craft = Adversarial(network.digest(), target, 8 / 255, 7, 2 / 255, network)
+        with torch.no_grad():  # as a view calls it
+            found = craft(pixels, nothing)
+        assert (found - pixels).abs().max() <= 8 / 255 + 1e-6
+        assert found.min() >= 0 and found.max() <= 1
+        after = network(found).log_softmax(dim=1)
+        assert (after[:, target] > before[:, target]).float().mean() > 0.95
+        one = pixels[:1].clone()
+        for _ in range(7):  # one image by itself
+            one = one.requires_grad_()
+            loss = -network(one).log_softmax(dim=1)[0, target]
+            one = one.detach() - 2 / 255 * torch.autograd.grad(loss, one)[0].sign()
+            one = torch.clamp(one, pixels[:1] - 8 / 255, pixels[:1] + 8 / 255).clamp(0, 1)
+        torch.testing.assert_close(found[:1], one, atol=1e-6, rtol=0)
+    again = Adversarial(network.digest(), 2, 8 / 255, 7, 2 / 255, network)
+    assert hash(again) == hash(craft) and again == craft
+    assert again != dataclasses.replace(craft, target=1)
+
+
+def test_baseline_c__answers_of_the_target_to_examples_of_the_shadow(
+    make_moco: Any, shadows: Any, textures: Callable[..., Tensor]
+) -> None:
+    images = textures(6)
+    view = BlackBox(make_moco(), Augment(), seed=0, device=CPU, shadows=shadows)
+    attack = registry.build("attack", "baseline-c", {"downstream_images": 40, "epochs": 1})
+    attack.fit(view, NOBODY, rng(0, "fit"))
+    assert view.queries == 40
+    got = attack.target_inputs(view, images)
+    assert view.queries == 40 + 10 * 6 and got.shape == (6, 100)
+    task, labels = labelled_images("synthetic", None, 40, (3, 8, 8), view.seed)
+    of_shadow = downstream_classifier(shadows[0].view.embed_plain(task, "avgpool"), labels)
+    of_target = downstream_classifier(view.embed_plain(task, "avgpool"), labels)
+    network = Downstream(shadows[0].view.copy_method().encoder, of_shadow, "avgpool")
+    for t in range(10):
+        craft = Adversarial(b"", t, 8 / 255, 7, 2 / 255, network)
+        crafted = craft(images.float() / 255, torch.empty(6, 0))
+        want = confidences(of_target, view.embed(crafted, "avgpool"))
+        np.testing.assert_allclose(got[:, 10 * t : 10 * t + 10], want, atol=1e-5)
+
+
+def test_baseline_c__needs_the_shadows_weights(textures: Any, make_moco: Any) -> None:
+    images = textures(8)
+    own = BlackBox(make_moco(), Augment(), seed=0, device=CPU)
+    shadow = Shadow(own, images[:4], images[4:])
+    view = BlackBox(make_moco(), Augment(), seed=0, device=CPU, shadows=[shadow])
+    with pytest.raises(InputError, match="baseline-c: needs shadow encoders whose weights"):
+        registry.build("attack", "baseline-c", {}).fit(view, NOBODY, rng(0))
