@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -53,11 +54,12 @@ class Scorer:
             InputError: the view does not grant what the attack needs, or lacks what it reads.
             BudgetError: its queries exceed the view's budget.
         """
+        began = time.perf_counter()
         attack, before = self.build(name), view.queries
         require(view.threat, attack.needs, name)
         attack.fit(view, self.known, rng(self.seed, "fit", name))
         scores = attack.score(view, self.candidates)
-        queries = view.queries - before
+        queries, seconds = view.queries - before, time.perf_counter() - began
         with view.unmetered():
             known_members, known_nonmembers = self._known_scores(name, attack, view)
             found = attack.features(view, self.candidates)
@@ -73,6 +75,7 @@ class Scorer:
             known_members=known_members,
             known_nonmembers=known_nonmembers,
             queries=queries,
+            seconds=seconds,
             features_members=columns[0],
             features_nonmembers=columns[1],
             feature_names=found[0] if found else (),

@@ -25,9 +25,9 @@ class Internal(Attack):
     main: ClassVar[bool] = True
     looks_at: ClassVar[tuple[str, ...]] = ("layers",)
 
-    layers: tuple[str, ...] = option(
-        ("layer4", "avgpool", "encoder"),
-        "layers whose outputs are read: layer1..layer4, avgpool, encoder",
+    layers: tuple[str, ...] | None = option(
+        None,
+        "layers whose outputs are read: layer1..layer4, avgpool, encoder (none: the last three)",
     )
     top: int = option(3, "K, largest confidences used of each layer", ge=1)
     classifier: str = option("lr", "classifier on the confidences", choices=CLASSIFIERS)
@@ -43,7 +43,7 @@ class Internal(Attack):
         return decide(self._model, self._inputs(view, images))
 
     def _inputs(self, view: WhiteBox, images: Tensor) -> NDArray[np.float64]:
-        found = view.features(images, self.layers)
+        found = view.features(images, view.layers[-3:] if self.layers is None else self.layers)
         return np.concatenate([top_confidences(f, self.top) for f in found.values()], axis=1)
 
 

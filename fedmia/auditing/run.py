@@ -219,7 +219,8 @@ def finish(
             from fedmia.report.figures.draw import draw_all  # matplotlib takes its time
 
             figures = draw_all(scores, report)
-    report["timing"] = strict(watch.timing())
+    by_attack = {a.name: a.seconds for a in scores.attacks}
+    report["timing"] = strict(watch.timing() | {"by_attack": by_attack})
     if out is not None:
         write_report(out, scores, report, figures)
     return report

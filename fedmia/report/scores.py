@@ -37,6 +37,7 @@ class ScoredAttack:
             fitted attack; they choose the threshold and nothing else. Empty: no threshold.
         under_attack: the scored model had already received a crafted update.
         queries: images that the attack had embedded.
+        seconds: that its fit and its scores took, less where rows were shared; a wall clock.
         unit: `image`, or `batch` where one score stands for a batch of images.
         features_members, features_nonmembers: (n, 3), (m, 3) for the scatter, or None.
         feature_names: names of the three features.
@@ -52,6 +53,7 @@ class ScoredAttack:
     known_nonmembers: FloatArray = field(default_factory=_none)
     under_attack: bool = False
     queries: int = 0
+    seconds: float = 0.0
     unit: str = "image"
     features_members: FloatArray | None = None
     features_nonmembers: FloatArray | None = None
