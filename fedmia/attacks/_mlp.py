@@ -50,6 +50,7 @@ def train_logits(
     batch: int | None,
     start: Start = start_uniform,
     rate: Callable[[int], float] | None = None,
+    balanced: bool = False,
 ) -> nn.Module:
     """Train `model` on binary cross-entropy, in place; nothing is read but these images.
 
@@ -61,6 +62,7 @@ def train_logits(
         batch: images a step, or None for all of them.
         start: sets every weight from a generator.
         rate: epoch -> factor on the learning rate.
+        balanced: every batch holds its share of each class, half where both are as many.
     """
     start(model, torch.Generator().manual_seed(int(rng.integers(2**63 - 1))))
     labels = torch.from_numpy(truth).float()
@@ -73,7 +75,7 @@ def train_logits(
     for epoch in range(epochs):
         for group, lr in zip(stepper.param_groups, first, strict=True):
             group["lr"] = lr * (1.0 if rate is None else rate(epoch))
-        order = torch.from_numpy(rng.permutation(len(inputs)))
+        order = torch.from_numpy(_dealt(truth, rng) if balanced else rng.permutation(len(inputs)))
         for rows in order.split(len(inputs) if batch is None else batch):
             logits = model(inputs[rows]).flatten()
             loss = F.binary_cross_entropy_with_logits(
@@ -83,6 +85,16 @@ def train_logits(
             loss.backward()
             stepper.step()
     return model.eval().requires_grad_(False)
+
+
+def _dealt(truth: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+    """A random order of the images in which the two classes alternate, in their proportion."""
+    order = rng.permutation(len(truth))
+    place = np.empty(len(truth))
+    for label in (0, 1):
+        own = truth[order] == label
+        place[own] = (np.arange(own.sum()) + 0.5) / max(1, own.sum())
+    return np.asarray(order[np.argsort(place, kind="stable")], dtype=np.int64)
 
 
 @torch.no_grad()

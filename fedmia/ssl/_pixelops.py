@@ -17,14 +17,21 @@ def per_image(v: Tensor) -> Tensor:
     return v[:, None, None, None]
 
 
-def resized_crop(x: Tensor, boxes: Tensor, flip: Tensor) -> Tensor:
-    """Each image's box (B, 4) resized bilinearly to the whole image, mirrored where `flip` (B,).
+def resized_crop(
+    x: Tensor, boxes: Tensor, flip: Tensor, size: tuple[int, int] | None = None
+) -> Tensor:
+    """Each image's box (B, 4) resized bilinearly, mirrored where `flip` (B,).
 
-    A box is never larger than the image, so antialiasing has nothing to do. Neighbours outside the
-    box are its border's pixels, as torchvision crops first.
+    To the whole image by default: a box is never larger than that, so antialiasing has nothing to
+    do. To `size` (height, width) with antialiasing. Neighbours outside the box are its border's
+    pixels, as torchvision crops first.
     """
     top, left, h, w = boxes.unbind(1)
-    return _separable(x, _bilinear(top, h, x.shape[2], None), _bilinear(left, w, x.shape[3], flip))
+    height, width = x.shape[2:]
+    if size is None or size == (height, width):
+        return _separable(x, _bilinear(top, h, height, None), _bilinear(left, w, width, flip))
+    rows = _antialiased(top, h, height, size[0], None)
+    return _separable(x, rows, _antialiased(left, w, width, size[1], flip))
 
 
 def _bilinear(start: Tensor, length: Tensor, size: int, flip: Tensor | None) -> Tensor:
@@ -36,10 +43,27 @@ def _bilinear(start: Tensor, length: Tensor, size: int, flip: Tensor | None) -> 
     return F.relu(1 - (at[:, :, None] - pixel).abs())
 
 
+def _antialiased(start: Tensor, length: Tensor, size: int, out: int, flip: Tensor | None) -> Tensor:
+    """(B, out, size) like `_bilinear`, to `out` pixels: a triangle as wide as an output pixel.
+
+    Where the box is stretched the triangle is one pixel wide, and this is `_bilinear`.
+    """
+    pixel = torch.arange(size, device=start.device, dtype=start.dtype)
+    o = torch.arange(out, device=start.device, dtype=start.dtype)
+    turned = o if flip is None else torch.where(flip[:, None], out - 1 - o, o)
+    step = (length / out)[:, None]
+    at = (turned + 0.5) * step - 0.5 + start[:, None]  # Bxo
+    taps = F.relu(1 - (at[:, :, None] - pixel).abs() / step.clamp(min=1)[:, :, None])
+    end = (start + length)[:, None]
+    inside = (pixel >= start[:, None]) & (pixel < end)
+    taps = taps * inside[:, None]
+    return taps / taps.sum(dim=2, keepdim=True)
+
+
 def _separable(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """rows @ x @ columns^T for each image and channel; weights (B, out, in)."""
     B, C, H, W = x.shape
-    x = torch.bmm(x.reshape(B, C * H, W), columns.transpose(1, 2)).view(B, C, H, W)
+    x = torch.bmm(x.reshape(B, C * H, W), columns.transpose(1, 2)).view(B, C, H, -1)
     return torch.matmul(rows[:, None], x)
 
 

@@ -1,0 +1,101 @@
+"""PartCrop: an image trained on answers more sharply to crops of its own parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedmia.attacks._cosine import pairwise_cosines
+from fedmia.attacks._crops import Crops
+from fedmia.attacks._partcrop import ENERGIES, NetworkAttack, sorted_energies
+from fedmia.errors import InputError
+from fedmia.options import option
+from fedmia.threat import OUTPUTS, BlackBox, BudgetError
+
+# What an encoder of somebody else's raises on pixels of a size that it does not take.
+FAILURES = (RuntimeError, AssertionError, ValueError, TypeError, IndexError)
+
+
+@dataclass
+class PartCrop(NetworkAttack):
+    """Energies of the responses of an image's parts to crops of it, in a small network.
+
+    An image's last map has L vectors, a crop of it one pooled vector: their L dot products, taken
+    through a softmax, are sharper where the image was trained on. Two energies say how far they
+    lie from a uniform and from a bell-shaped distribution (Eq. 1-5). The training recipe plays no
+    part. Needs a map of at least two parts. One plus `crops` queries an image.
+
+    An encoder that takes images of one size only needs `part` 1.0, crops as large as the image.
+    """
+
+    paper: ClassVar[str] = "Zhu et al., PartCrop, Sec. 4, Eq. 1-5, Table 1"
+    looks_at: ClassVar[tuple[str, ...]] = ("parts",)
+
+    crops: int = option(128, "m, crops an image", ge=1)
+    scale_min: float = option(0.08, "least area of a crop, as part of the image", gt=0, le=1)
+    scale_max: float = option(0.2, "largest area of a crop, as part of the image", gt=0, le=1)
+    part: float = option(
+        0.5,
+        "sides of a resized crop, as part of the image's (the paper's 16 of 32; 0.25 for its 16 "
+        "of 64; 1.0 for encoders that take one size only)",
+        gt=0,
+        le=1,
+    )
+    energies: str = option(
+        "both", "distance of the responses from which distribution", choices=ENERGIES
+    )
+    with_similarity: bool = option(
+        False, "append the sorted cosines of `views` views, EncoderMI's inputs (App. D)"
+    )
+    views: int = option(10, "views an image of with_similarity", ge=2)
+    layer: str = option("avgpool", "output of with_similarity", choices=OUTPUTS)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.recipe()  # refuses a least scale above the largest
+
+    def recipe(self) -> Crops:
+        """The recipe of the crops."""
+        if self.scale_min > self.scale_max:
+            raise InputError(
+                f"{type(self).__name__}.scale_min must be <= scale_max ({self.scale_max}), "
+                f"got {self.scale_min}"
+            )
+        return Crops(scale_min=self.scale_min, scale_max=self.scale_max, size=self.part)
+
+    def inputs(self, view: BlackBox, images: Tensor) -> list[Tensor]:
+        found = sorted_energies(self._responses(view, images), images, view.seed, self.energies)
+        if self.with_similarity:
+            cosines = pairwise_cosines(view.embed_views(images, self.views, self.layer))
+            found.append(torch.from_numpy(cosines).float())
+        return found
+
+    def _responses(self, view: BlackBox, images: Tensor) -> Tensor:
+        crops = self.recipe()
+        try:
+            return view.responses(images, crops, self.crops)
+        except (BudgetError, torch.OutOfMemoryError):
+            raise
+        except FAILURES as error:
+            if not self._takes_whole(view, images[:1], replace(crops, size=1.0)):
+                raise
+            height, width = crops.pixels(*images.shape[2:])
+            said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise InputError(
+                f"the encoder does not take crops of {height}x{width} pixels ({said}); "
+                "part 1.0 makes them as large as the image"
+            ) from None
+
+    def _takes_whole(self, view: BlackBox, image: Tensor, crops: Crops) -> bool:
+        """Whether the encoder takes crops of the image's own size, so that theirs was to blame."""
+        if self.part == 1:
+            return False
+        try:
+            with view.unmetered():
+                view.responses(image, crops, 1)
+        except FAILURES:
+            return False
+        return True
