@@ -17,6 +17,11 @@ class Signals:
     """Rows already computed on one model, by image: work shared by attacks, never their counts."""
 
     rows: dict[tuple[object, ...], dict[bytes, Tensor]] = field(default_factory=dict)
+    _rounds: dict[int, Signals] = field(default_factory=dict, repr=False)
+
+    def of_round(self, round: int) -> Signals:
+        """Rows of the model of another round of the same federation."""
+        return self._rounds.setdefault(round, type(self)())
 
     def get(
         self, key: tuple[object, ...], images: Tensor, compute: Callable[[Tensor], Tensor]

@@ -16,7 +16,7 @@ from fedmia.data.synthetic import Synthetic
 from fedmia.nets.smallnet import SmallNet
 from fedmia.seeding import rng, torch_rng
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import Recipe, SSLMethod
+from fedmia.ssl.base import Recipe, SSLMethod, State
 from fedmia.ssl.moco import MoCo, MomentumContrast
 from fedmia.threat import BlackBox, ClientView, Shadow, WhiteBox
 
@@ -110,13 +110,15 @@ def least_view(
     """The least view that `attack` says is enough, on a copy of `method`.
 
     A client's view holds two attack rounds: what the attack itself crafted, and the mean of that
-    and the weights received.
+    and the weights received. Of an attack that is not active it holds three models: two others,
+    then `method` itself.
     """
     cls = VIEWS[attack.needs]
     values: dict[str, Any] = {"seed": 0, "device": CPU, "held": held, **more}
     if cls is not ClientView:
         return cls(copy.deepcopy(method), augment, **values)
-    assert isinstance(attack, ActiveAttack)
+    if not isinstance(attack, ActiveAttack):
+        return cls(copy.deepcopy(method), augment, received=earlier(method), **values)
     received, sent = {0: method.shared_state()}, {}
     for turn in (0, 1):
         base = received[turn]
@@ -130,3 +132,13 @@ def least_view(
     released = copy.deepcopy(method)
     released.load_shared(received[2])
     return ClientView(released, augment, received=received, sent=sent, targets=targets, **values)
+
+
+def earlier(method: SSLMethod) -> dict[int, State]:
+    """Three rounds of a trajectory that ends with `method`: its weights, ever less disturbed."""
+    draw, last = torch_rng(0, "earlier"), method.shared_state()
+    return {
+        turn: {n: t + noise * t.std(correction=0) * torch.randn(t.shape, generator=draw)
+               for n, t in last.items()}
+        for turn, noise in enumerate((1.0, 0.5, 0.0))
+    }  # fmt: skip

@@ -22,7 +22,7 @@ class ClientView(WhiteBox):
     """A client's view of a federation.
 
     Args:
-        received: round -> aggregated weights after it.
+        received: round -> aggregated weights after it; may load them when asked.
         sent: attack round -> crafted upload.
         targets: uint8, the images it attacked, in its own order.
         rest: arguments of `BlackBox`.
@@ -44,7 +44,7 @@ class ClientView(WhiteBox):
         self._read: dict[int, State] = {}  # keeps the states: their ids must stay their own
         self._under = Signals()
         self._earlier: dict[int, WhiteBox] = {}
-        self.received = dict(received or {})
+        self.received: Mapping[int, State] = {} if received is None else received
         self.sent = dict(sent or {})
         self.targets = targets
 
@@ -63,6 +63,7 @@ class ClientView(WhiteBox):
                 seed=self.seed,
                 device=self.device,
                 held=self._held,
+                signals=self._signals.of_round(round),
                 pixels=self._pixels,
                 meter=self._meter,
             )

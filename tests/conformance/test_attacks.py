@@ -263,7 +263,8 @@ def test_declaration__names_paper_and_a_view_that_exists(name: str) -> None:
     cls = registry.load("attack", name)
     assert cls.paper and "\n" not in cls.paper
     assert cls.needs in THREATS
-    assert issubclass(cls, ActiveAttack) == (cls.needs.vantage == "client")
+    if issubclass(cls, ActiveAttack):
+        assert cls.needs.vantage == "client"
 
 
 @every_attack

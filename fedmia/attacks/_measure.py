@@ -1,0 +1,120 @@
+"""How sure an encoder seems of an image, without labels: a number between 0 and 1.
+
+LiRA and RMIA start from the probability of an image's true label. An encoder has no labels; here
+stand three quantities that its answers tell, each brought into (0, 1) so that their logit is what
+Carlini et al. (Sec. VI-A) take for Gaussian.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedmia.attacks._cosine import pairwise_cosines
+from fedmia.attacks.base import Scores
+from fedmia.data.images import digests
+from fedmia.errors import InputError
+from fedmia.threat import BlackBox
+
+SIGNALS = ("similarity", "loss", "norm")
+EDGE = 1e-6  # the least distance to 0 and to 1: float32 outputs tell no less
+CHUNK = 256  # images whose pairs meet all negatives at once
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One of SIGNALS as a number in (0, 1), from black-box answers alone.
+
+    - `similarity`: (1 + c) / 2 of the mean cosine c of the image's views. Its logit is 2 artanh c.
+    - `loss`: exp of minus the mean InfoNCE loss of view i against view V/2 + i and the images that
+      the attacker knows: the probability (a geometric mean) of picking the right one of them.
+    - `norm`: m / (m + |v|) for the plain image's features v, m the geometric mean of the norms of
+      the known images under the same encoder. Its logit is log m - log |v|: members are taken to
+      be shorter (LpLA, Fig. 4), which is a convention, not a finding.
+
+    Args:
+        views: an image. layer: one of OUTPUTS, or `auto`: the projection, but pooled features for
+            `norm`. temperature: of the loss.
+    """
+
+    signal: str
+    views: int
+    layer: str
+    temperature: float
+
+    def __call__(self, view: BlackBox, images: Tensor, others: Tensor) -> Scores:
+        """(N,) float64 from EDGE to 1 - EDGE, of uint8 `images`.
+
+        N x views queries (`norm`: N), and one for each of `others` except for `similarity`.
+
+        Args:
+            others: uint8 (K, C, H, W), images that the attacker knows.
+
+        Raises:
+            InputError: `others` are too few for the signal.
+        """
+        layer = self.layer
+        if layer == "auto":
+            layer = "avgpool" if self.signal == "norm" else "encoder"
+        if self.signal == "norm":
+            found = self._shortness(view, images, others, layer)
+        else:
+            rows = view.embed_views(images, self.views, layer)
+            if self.signal == "similarity":
+                found = (1 + pairwise_cosines(rows).mean(axis=1)) / 2
+            else:
+                found = self._picked(rows, images, view, others, layer)
+        return np.clip(found, EDGE, 1 - EDGE)
+
+    def _shortness(self, view: BlackBox, images: Tensor, others: Tensor, layer: str) -> Scores:
+        self._need(others, 1)
+        typical = _log_norms(view.embed_plain(others, layer)).mean()
+        logit = typical - _log_norms(view.embed_plain(images, layer))
+        return np.asarray(torch.sigmoid(logit).numpy(), dtype=np.float64)
+
+    def _picked(
+        self, rows: Tensor, images: Tensor, view: BlackBox, others: Tensor, layer: str
+    ) -> Scores:
+        self._need(others, 2)
+        keys = F.normalize(view.embed_plain(others, layer).double(), dim=1)
+        names = digests(others.numpy())
+        place = {name: i for i, name in enumerate(names)}
+        itself = [place.get(name, -1) for name in digests(images.numpy())]
+        # An image is no negative of its own: a known one would else look less of a member.
+        same = torch.tensor(itself)[:, None] == torch.arange(len(keys))
+        parts = zip(rows.split(CHUNK), same.split(CHUNK), strict=True)
+        logs = [log_picked(part, keys, mask, self.temperature) for part, mask in parts]
+        return np.asarray(torch.cat(logs).exp().numpy(), dtype=np.float64)
+
+    def _need(self, others: Tensor, least: int) -> None:
+        if len(others) < least:
+            raise InputError(
+                f"signal '{self.signal}' needs at least {least} known images, got {len(others)}"
+            )
+
+
+def log_picked(rows: Tensor, keys: Tensor, skip: Tensor, temperature: float) -> Tensor:
+    """Minus the mean InfoNCE loss (N,) of rows (N, V, P), view i with view V//2 + i.
+
+    Args:
+        keys: (K, P) of length 1, the negatives. skip: (N, K) which of them an image passes over.
+    """
+    unit, half = F.normalize(rows.double(), dim=2), rows.shape[1] // 2
+    first, second = unit[:, :half], unit[:, half : 2 * half]
+    right = (first * second).sum(dim=2, keepdim=True)  # N x V/2 x 1
+    wrong = (first @ keys.T).masked_fill(skip[:, None, :], -torch.inf)
+    logits = torch.cat([right, wrong], dim=2) / temperature
+    return torch.log_softmax(logits, dim=2)[:, :, 0].mean(dim=1)
+
+
+def logit(p: Scores) -> Scores:
+    """log(p / (1 - p))."""
+    return np.asarray(np.log(p) - np.log1p(-p))
+
+
+def _log_norms(vectors: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(vectors.double(), dim=1).clamp_min(1e-12).log()

@@ -1,0 +1,195 @@
+"""Attacks that compare an image's signal with what models without the image make of it."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedmia.attacks._measure import SIGNALS, Measure
+from fedmia.attacks.base import Attack, Known, NotFitted, Scores
+from fedmia.data.images import digests
+from fedmia.errors import InputError
+from fedmia.options import option
+from fedmia.threat import OUTPUTS, BlackBox, ClientView, Threat
+
+MODES = ("auto", "offline", "online")
+
+
+class Readings(NamedTuple):
+    """Signals in (0, 1) of N images: of the target (N,), of R reference models (R, N), and which
+    of these were trained on which image, bool (R, N)."""
+
+    target: Scores
+    references: Scores
+    inside: NDArray[np.bool_]
+
+    def of(self, which: NDArray[np.bool_]) -> Readings:
+        """Those of some of the images, `which` (N,)."""
+        return Readings(self.target[which], self.references[:, which], self.inside[:, which])
+
+
+@dataclass
+class Referenced(Attack):
+    """An attack that reads one signal of an image from the target and from reference models."""
+
+    looks_at: ClassVar[tuple[str, ...]] = ("similarity",)
+
+    signal: str = option(
+        "similarity",
+        "of an image: how close its views lie, how well one view picks the other among the known "
+        "images (loss), or how short its feature vector is (norm)",
+        choices=SIGNALS,
+    )
+    views: int = option(24, "augmented views an image (norm: none)", ge=2)
+    layer: str = option(
+        "auto",
+        "output that is read (auto: the projection; pooled features for norm)",
+        choices=("auto", *OUTPUTS),
+    )
+    temperature: float = option(0.2, "of the loss", gt=0)
+    _others: Tensor | None = field(default=None, init=False, repr=False)
+
+    @property
+    def name(self) -> str:
+        """As on the command line."""
+        return type(self).__module__.rsplit(".", 1)[-1].replace("_", "-")
+
+    def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
+        self._others = by_content(known.both()[0])
+
+    @abstractmethod
+    def models(self, view: BlackBox, images: Tensor) -> list[tuple[BlackBox, NDArray[np.bool_]]]:
+        """The reference models, each with which of `images` (N,) it was trained on."""
+
+    def measure(self, view: BlackBox, images: Tensor) -> Scores:
+        """The signal (N,) in (0, 1) under one model.
+
+        Raises:
+            NotFitted: before `fit`. InputError: too few known images for the signal.
+        """
+        if self._others is None:
+            raise NotFitted(f"{self.name}: call fit before score")
+        measure = Measure(self.signal, self.views, self.layer, self.temperature)
+        return measure(view, images, self._others)
+
+    def readings(self, view: BlackBox, images: Tensor) -> Readings:
+        """Raises what `measure` and `models` raise."""
+        target = self.measure(view, images)  # first: a budget too small costs no reference
+        models = self.models(view, images)
+        rows = np.stack([self.measure(model, images) for model, _ in models])
+        return Readings(target, rows, np.stack([inside for _, inside in models]))
+
+
+@dataclass
+class FromShadows(Referenced):
+    """The reference models are the attacker's shadow encoders."""
+
+    needs: ClassVar[Threat] = Threat("black_box", "outsider")
+    uses_shadows: ClassVar[bool] = True
+
+    mode: str = option(
+        "auto",
+        "offline: shadows that were not trained on the image; online: those that were as well "
+        "(auto: online where every known image has both kinds, which stand for those to score)",
+        choices=MODES,
+    )
+    _online: bool = field(default=False, init=False, repr=False)
+
+    def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
+        """Raises InputError: the view has no shadows."""
+        images = known.both()[0]
+        inside = np.stack([s.trained_on(images) for s in view.shadows])
+        both = inside.any(axis=0) & ~inside.all(axis=0)
+        self._online = self.mode == "online" or (
+            self.mode == "auto" and len(images) > 0 and bool(both.all())
+        )
+        super().fit(view, known, rng)
+
+    def models(self, view: BlackBox, images: Tensor) -> list[tuple[BlackBox, NDArray[np.bool_]]]:
+        return [(s.view, s.trained_on(images)) for s in view.shadows]
+
+    def enough(self, inside: NDArray[np.bool_], least: int = 1) -> None:
+        """Refuse images (R, N) that too few shadows tell about.
+
+        Raises:
+            InputError: naming how many.
+        """
+        kinds = {"not trained on it": ~inside} | ({"trained on it": inside} if self._online else {})
+        for kind, which in kinds.items():
+            short = int((which.sum(axis=0) < least).sum())
+            if short:
+                raise InputError(
+                    f"{self.name} ({'online' if self._online else 'offline'}) needs for each image "
+                    f"at least {least} shadow encoder{'s' * (least > 1)} {kind}; {short} of "
+                    f"{inside.shape[1]} images have fewer among the {len(inside)}"
+                )
+
+
+@dataclass
+class FromRounds(Referenced):
+    """The reference models are the global models of a federation's earlier rounds.
+
+    Every round trained on the members, the early ones for little time: what an image's signal has
+    gained since is what the attack reads. Where only the first model of all was received, it is
+    its own reference, and nothing stands out.
+    """
+
+    needs: ClassVar[Threat] = Threat("white_box", "client")
+    by_round: ClassVar[bool] = False
+
+    references: float = option(
+        0.5,
+        "share of the received models, from the first on, that count as not yet knowing an image "
+        "(never the last)",
+        gt=0,
+        le=1,
+    )
+
+    def models(self, view: BlackBox, images: Tensor) -> list[tuple[BlackBox, NDArray[np.bool_]]]:
+        assert isinstance(view, ClientView)
+        rounds = sorted(view.received)
+        if not rounds:
+            raise InputError(f"{self.name} needs the models of a federation's rounds, got none")
+        earlier = rounds[: max(1, min(len(rounds) - 1, math.ceil(self.references * len(rounds))))]
+        outside = np.zeros(len(images), dtype=bool)
+        return [(view.at(r), outside) for r in earlier]
+
+
+def by_content(images: Tensor) -> Tensor:
+    """The images in an order that their bytes alone decide, so that no sum depends on theirs."""
+    names = digests(images.numpy())
+    return images[sorted(range(len(names)), key=names.__getitem__)]
+
+
+def mean_and_sum(values: Scores, which: NDArray[np.bool_]) -> tuple[Scores, Scores]:
+    """Over the rows of (R, N) that `which` (R, N) picks: mean, and sum of squares about it, (N,).
+
+    Columns of which nothing is picked give 0 and 0.
+    """
+    count = np.maximum(which.sum(axis=0), 1)
+    mean = (values * which).sum(axis=0) / count
+    return mean, (((values - mean) ** 2) * which).sum(axis=0)
+
+
+def pooled_deviation(values: Scores, which: NDArray[np.bool_]) -> float | None:
+    """Deviation of a model's value about its image's mean, over all images; None where no image
+    has two models that `which` (R, N) picks."""
+    freedom = int(np.maximum(which.sum(axis=0) - 1, 0).sum())
+    if freedom == 0:
+        return None
+    return math.sqrt(float(mean_and_sum(values, which)[1].sum()) / freedom)
+
+
+def first_by_content(images: list[Tensor], count: int) -> Tensor:
+    """At most `count` distinct images of several sets, chosen and ordered by their bytes."""
+    both = by_content(torch.cat(images))
+    names = digests(both.numpy())
+    fresh = [i for i, name in enumerate(names) if i == 0 or name != names[i - 1]]
+    return both[fresh[:count]]

@@ -1,0 +1,79 @@
+"""RMIA's test: how many known non-members an image beats, whatever the reference models are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from sklearn.metrics import roc_auc_score
+from torch import Tensor
+
+from fedmia.attacks._reference import Readings, Referenced, mean_and_sum
+from fedmia.attacks.base import Known, Scores
+from fedmia.errors import InputError
+from fedmia.options import option
+from fedmia.threat import BlackBox
+
+LEAST = 2  # known images a side
+GRID = tuple(i / 10 for i in range(11))
+
+
+@dataclass
+class Relative(Referenced):
+    """The pairwise test of RMIA, whatever the reference models are."""
+
+    offline_a: float | None = option(
+        0.33,
+        "a in p(x) = ((1 + a) p_out(x) + 1 - a) / 2, offline (none: the value from 0 to 1 in "
+        "tenths that tells the known images apart best)",
+        ge=0,
+        le=1,
+    )
+    gamma: float = option(
+        1.0, "an image beats a non-member whose ratio is this many times smaller", gt=0
+    )
+    _a: float = field(default=0.0, init=False, repr=False)
+    _population: Scores | None = field(default=None, init=False, repr=False)
+
+    def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
+        """Raises InputError: fewer than 2 known images a side, or what the references lack."""
+        super().fit(view, known, rng)
+        self._population = None
+        if min(len(known.members), len(known.nonmembers)) < LEAST:
+            raise InputError(
+                f"{self.name} needs at least {LEAST} known members and non-members, got "
+                f"{len(known.members)} and {len(known.nonmembers)}"
+            )
+        if self.offline_a is None:
+            images, truth = known.both()
+            found = self.readings(view, images)
+            aucs = [roc_auc_score(truth, self.ratios(found, a)) for a in GRID]
+            self._a = GRID[int(np.argmax(aucs))]
+            others = found.of(truth == 0)
+        else:
+            self._a = self.offline_a
+            others = self.readings(view, known.nonmembers)
+        self._population = np.sort(self.ratios(others, self._a))
+
+    def score(self, view: BlackBox, images: Tensor) -> Scores:
+        found = self.readings(view, images)
+        assert self._population is not None
+        return beaten(self.ratios(found, self._a), self._population, self.gamma)
+
+    def ratios(self, found: Readings, a: float) -> Scores:
+        """p(x | target) / p(x), (N,)."""
+        outside = mean_and_sum(found.references, ~found.inside)[0]
+        return np.asarray(found.target / (((1 + a) * outside + 1 - a) / 2))
+
+
+def beaten(ratios: Scores, population: Scores, gamma: float) -> Scores:
+    """Share (N,) of the sorted `population` (Z,) that each ratio is at least gamma times.
+
+    Within a step, the share grows by less than 1 / Z with the ratio, so that no two images whose
+    ratios differ are tied.
+    """
+    # The comparison is made as the paper's quotient is, by multiplication: no division by 0.
+    counts = np.searchsorted(gamma * population, ratios, side="right")
+    within = np.log(ratios) - np.log(population).mean()
+    small = (1 + within / (1 + np.abs(within))) / 2  # from 0 to 1, far slower than a sigmoid
+    return np.asarray((counts + small) / (len(population) + 1), dtype=np.float64)

@@ -1,0 +1,108 @@
+"""LiRA without labels: an image's signal against those of shadow encoders, as Gaussians."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedmia.attacks._measure import logit
+from fedmia.attacks._reference import (
+    FromShadows,
+    by_content,
+    first_by_content,
+    mean_and_sum,
+    pooled_deviation,
+)
+from fedmia.attacks.base import Known, Scores
+from fedmia.options import option
+from fedmia.threat import BlackBox
+
+FEW = 32  # shadows, below which one image's own deviation is not to be trusted
+LEAST = 1e-6  # deviation; below it is rounding
+
+
+@dataclass
+class LiRA(FromShadows):
+    """Likelihood ratio attack: an image's signal under Gaussians of shadows with and without it.
+
+    Offline, the score is (x - mean_out) / deviation. Its normal cdf is the paper's
+    1 - Pr[Z > x] (Eq. 4), which rounds to 1 for whom it is surest of; the order is the same. Online
+    it is log N(x; in) - log N(x; out). One shadow offline gives x less the shadow's signal, which
+    is difficulty calibration (Watson et al., 2022): with a fixed deviation none is needed.
+    """
+
+    paper: ClassVar[str] = (
+        "Carlini et al., Membership Inference Attacks From First Principles, Alg. 1"
+    )
+
+    scale: str = option(
+        "logit",
+        "of the signal p in (0, 1): log(p / (1 - p)) as in the paper, or none",
+        choices=("logit", "none"),
+    )
+    variance: str = option(
+        "auto",
+        f"of an image's signal over shadows: its own (individual), or one pooled over images that "
+        f"are not scored (fixed); auto: fixed below {FEW} shadows",
+        choices=("auto", "individual", "fixed"),
+    )
+    pool: int = option(256, "images of the shadows that a fixed variance is pooled over", ge=2)
+    _deviations: tuple[float, float] | None = field(default=None, init=False, repr=False)
+
+    @property
+    def learns(self) -> bool:
+        return False
+
+    def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
+        """Raises InputError: the view has no shadows."""
+        super().fit(view, known, rng)
+        self._deviations = None
+        if self.variance == "fixed" or (self.variance == "auto" and len(view.shadows) < FEW):
+            self._deviations = self._pooled(view)
+
+    def score(self, view: BlackBox, images: Tensor) -> Scores:
+        """Raises InputError: too few shadows tell about an image."""
+        target, references, inside = self.readings(view, images)
+        self.enough(inside, 1 if self._deviations else 2)
+        x, rows = self._scaled(target), self._scaled(references)
+        out = self._gaussian(rows, ~inside, 1)
+        if not self._online:
+            return np.asarray((x - out[0]) / out[1])
+        return log_normal(x, *self._gaussian(rows, inside, 0)) - log_normal(x, *out)
+
+    def _scaled(self, p: Scores) -> Scores:
+        return logit(p) if self.scale == "logit" else p
+
+    def _gaussian(self, rows: Scores, which: NDArray[np.bool_], side: int) -> tuple[Scores, Scores]:
+        """Mean and deviation (N,) of the shadows that `which` (R, N) picks."""
+        mean, squares = mean_and_sum(rows, which)
+        if self._deviations:
+            return mean, np.full(len(mean), self._deviations[side])
+        return mean, np.maximum(np.sqrt(squares / which.sum(axis=0)), LEAST)
+
+    def _pooled(self, view: BlackBox) -> tuple[float, float]:
+        """Deviations with and without the image, over known images and some of the shadows' own.
+
+        Only shadows are read. Where no image has two shadows of a kind, the other kind's is taken;
+        where neither has, 1: it changes no order then.
+        """
+        assert self._others is not None
+        own = first_by_content(
+            [t for s in view.shadows for t in (s.members, s.nonmembers)], self.pool
+        )
+        images = by_content(torch.cat([own, self._others]))
+        rows = self._scaled(np.stack([self.measure(s.view, images) for s in view.shadows]))
+        inside = np.stack([s.trained_on(images) for s in view.shadows])
+        found = [pooled_deviation(rows, which) for which in (inside, ~inside)]
+        usable = [max(f, LEAST) if f is not None else None for f in found]
+        return usable[0] or usable[1] or 1.0, usable[1] or usable[0] or 1.0
+
+
+def log_normal(x: Scores, mean: Scores, deviation: Scores) -> Scores:
+    """log N(x; mean, deviation^2) without its constant."""
+    return np.asarray(-(((x - mean) / deviation) ** 2) / 2 - np.log(deviation))
