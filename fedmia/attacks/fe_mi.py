@@ -8,20 +8,22 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-from fedmia.attacks._selector import Scaled, by_adam, by_descent, relu_attacker, tanh_attacker
+from fedmia.attacks._selector import Scaled, in_batches, in_one_batch, relu_attacker, tanh_attacker
 from fedmia.attacks.base import Attack, Known, NotFitted, Scores
 from fedmia.errors import InputError
 from fedmia.options import option
 from fedmia.threat import OUTPUTS, BlackBox, Threat
 
-RECIPES = {"lpla": (relu_attacker, by_adam(500)), "sdmia": (tanh_attacker, by_descent(10_000))}
+RECIPES = {"lpla": (relu_attacker, in_batches(500)), "sdmia": (tanh_attacker, in_one_batch(10_000))}
 
 
 @dataclass
 class FeMI(Attack):
     """Feature-based attack: a network on the image's min-max scaled feature vector.
 
-    One query an image.
+    One query an image. Of all attacks it needs the most known images: each feature has a weight
+    of its own. The default `steps` leave all 500 epochs for 512 known images; 4,000 of 512 features
+    take 5 s on one core with them and 40 s without, and find a leak of norms equally well.
     """
 
     paper: ClassVar[str] = (
@@ -34,8 +36,8 @@ class FeMI(Attack):
 
     recipe: str = option(
         "lpla",
-        "network and training: lpla (3 linear layers, ReLU, batch 128, 500 epochs, Adam) or sdmia "
-        "(5 linear layers, Tanh, full batch, 10,000 epochs, plain gradient descent)",
+        "network and training: lpla (3 linear layers, ReLU, batch 128, 500 epochs) or sdmia "
+        "(5 linear layers, Tanh, full batch, 10,000 epochs)",
         choices=tuple(RECIPES),
     )
     steps: int = option(
@@ -54,9 +56,7 @@ class FeMI(Attack):
         images, truth = known.both()
         features = view.embed_plain(images, self.layer)
         network, recipe = RECIPES[self.recipe]
-        self._model = Scaled(
-            network(features.shape[1]), features, truth, rng, recipe, self.steps
-        )
+        self._model = Scaled(network(features.shape[1]), features, truth, rng, recipe, self.steps)
 
     def score(self, view: BlackBox, images: Tensor) -> Scores:
         if self._model is None:

@@ -14,8 +14,8 @@ from fedmia.attacks._selector import (
     AnchorSelector,
     Recipe,
     Scaled,
-    by_adam,
-    by_descent,
+    in_batches,
+    in_one_batch,
     tanh_attacker,
 )
 from fedmia.attacks.base import Attack, Known, NotFitted, Scores
@@ -36,7 +36,9 @@ class SDMI(Attack):
     images that it scores, so that some lie at distance 0 of themselves; here none does. With
     `selector` each image weighs the anchors by its own features (the paper's ASSD).
 
-    One query an image; anchors are known images and are asked for once, in the fit.
+    One query an image; anchors are known images and are asked for once, in the fit. The default
+    `steps` leave all epochs for 600 known images; 4,000 of 512 features would take 5,000 steps
+    (2 min on one core, 13 s with 1,000 steps), and 500 to 2,000 steps find a leak of norms alike.
     """
 
     paper: ClassVar[str] = (
@@ -61,12 +63,12 @@ class SDMI(Attack):
     selector: bool = option(False, "weigh the anchors by the image's own features (ASSD)")
     recipe: str = option(
         "lpla",
-        "training: lpla (batch 128, 200 epochs, Adam) or sdmia (full batch, 30,000 epochs or 5,000 "
-        "with the selector, plain gradient descent)",
+        "training: lpla (batch 128, 200 epochs) or sdmia (full batch, 30,000 epochs or 5,000 "
+        "with the selector)",
         choices=("lpla", "sdmia"),
     )
     steps: int = option(
-        2000, "most training steps; the recipe's epochs are cut to them (0: all of them)", ge=0
+        1000, "most training steps; the recipe's epochs are cut to them (0: all of them)", ge=0
     )
     layer: str = option("avgpool", "output between which distances are taken", choices=OUTPUTS)
     _anchors: Tensor | None = field(default=None, init=False, repr=False)
@@ -78,7 +80,7 @@ class SDMI(Attack):
         chosen = choose_anchors(truth, self.anchors, rng)
         vectors = view.embed_plain(images, self.layer)
         self._anchors = vectors[chosen]
-        inputs = torch.cat(list(self._inputs(vectors[~chosen]).split(CHUNK)))
+        inputs = self._inputs(vectors[~chosen])
         network: nn.Module = tanh_attacker(len(self._anchors))
         if self.selector:
             network = AnchorSelector(len(self._anchors), vectors.shape[1], network)
@@ -100,15 +102,13 @@ class SDMI(Attack):
 
     def _recipe(self) -> Recipe:
         if self.recipe == "lpla":
-            return by_adam(200)
-        return by_descent(5_000 if self.selector else 30_000)
+            return in_batches(200)
+        return in_one_batch(5_000 if self.selector else 30_000)
 
 
 def distances(vectors: Tensor, anchors: Tensor, kind: str) -> Tensor:
     """(N, A) Euclidean distances of (N, P) to (A, P) in double precision, or their squares."""
-    found = torch.cdist(
-        vectors.double(), anchors.double(), compute_mode="use_mm_for_euclid_dist"
-    )
+    found = torch.cdist(vectors.double(), anchors.double(), compute_mode="use_mm_for_euclid_dist")
     return found.square() if kind == "squared" else found
 
 

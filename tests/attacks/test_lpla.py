@@ -1,0 +1,220 @@
+"""LpLA against loops transcribed from the paper, known posteriors, and a leak of norms."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fedmia.attacks.base import Known
+from fedmia.attacks.lpla import LpLA, fit_gaussians, log_ratio, lp_norms, random_pixels
+from fedmia.attacks.similarity import Similarity
+from fedmia.errors import InputError
+from tests.attacks._norm_leak import Leak, norm_leak
+
+ORDERS = [0.0, 0.1, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0]
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+@pytest.fixture(scope="module")
+def leak() -> Leak:
+    return norm_leak(known=20)
+
+
+class Vectors:
+    """A view that answers image i, of pixels i, with row i of a table."""
+
+    def __init__(self, rows: Tensor) -> None:
+        self.rows = rows
+
+    def embed_plain(self, images: Tensor, layer: str) -> Tensor:
+        return self.rows[images.flatten(1)[:, 0].long()]
+
+
+def numbered(first: int, last: int) -> Tensor:
+    """Images first..last - 1 for `Vectors`."""
+    return torch.arange(first, last, dtype=torch.uint8)[:, None, None, None].expand(-1, 3, 2, 2)
+
+
+def naive_norm(row: list[float], p: float, tolerance: float = 0.0) -> float:
+    """Eq. 12 with absolute values."""
+    if p == 0:
+        return float(sum(1 for v in row if abs(v) > tolerance))
+    return float(sum(abs(v) ** p for v in row) ** (1 / p))
+
+
+def naive_scores(rows: Tensor, k: int, q: int, p: float) -> list[float]:
+    """Eq. 12-15 for every row after the k members and the q non-members."""
+    norms = [naive_norm(r, p, 1e-6) for r in rows.double().tolist()]
+    sides = []
+    for side in (norms[:k], norms[k : k + q]):
+        mean = sum(side) / len(side)
+        sides.append((mean, sum((x - mean) ** 2 for x in side) / (len(side) - 1)))
+
+    def density(x: float, mean: float, variance: float) -> float:
+        return math.exp(-((x - mean) ** 2) / (2 * variance)) / math.sqrt(2 * math.pi * variance)
+
+    return [math.log(density(x, *sides[0]) / density(x, *sides[1])) for x in norms[k + q :]]
+
+
+@pytest.mark.parametrize("p", ORDERS)
+def test_lp_norms__naive_twin_on_signed_vectors_with_zeros(p: float) -> None:
+    rows = torch.randn(20, 7, generator=torch.Generator().manual_seed(0))
+    rows[rows.abs() < 0.3] = 0
+    got = lp_norms(rows, p)
+    assert got.dtype == np.float64
+    np.testing.assert_allclose(got, [naive_norm(r, p) for r in rows.double().tolist()], rtol=1e-12)
+
+
+def test_lp_norms__known_answers() -> None:
+    row = torch.tensor([[3.0, -4.0, 0.0, 1e-7]])
+    assert lp_norms(row, 2)[0] == pytest.approx(5)
+    assert lp_norms(row, 1)[0] == pytest.approx(7)
+    assert lp_norms(row, 3)[0] == pytest.approx(91 ** (1 / 3))  # -4 counts as 4, not against 3
+    assert lp_norms(row, 0)[0] == 3
+    assert lp_norms(row, 0, tolerance=1e-6)[0] == 2
+
+
+@pytest.mark.parametrize("p", ORDERS)
+def test_score__naive_twin(p: float) -> None:
+    rows = torch.randn(60, 9, generator=torch.Generator().manual_seed(1))
+    rows[rows < 0.1] = 0
+    rows[:12] *= 0.8
+    attack = LpLA(p=p)
+    attack.fit(Vectors(rows), Known(numbered(0, 12), numbered(12, 22)), rng())  # type: ignore[arg-type]
+    got = attack.score(Vectors(rows), numbered(22, 60))  # type: ignore[arg-type]
+    np.testing.assert_allclose(got, naive_scores(rows, 12, 10, p), rtol=1e-6, atol=1e-6)
+
+
+def test_log_ratio__is_the_logit_of_the_known_posterior() -> None:
+    """N(3, 1) against N(5, 2^2): the posterior is known, and recovered from draws."""
+    draw = rng()
+    fitted = fit_gaussians(draw.normal(3, 1, 200_000), draw.normal(5, 2, 200_000))
+    x = np.linspace(0, 9, 19)
+    likely = [np.exp(-(((x - m) / s) ** 2) / 2) / s for m, s in ((3, 1), (5, 2))]
+    posterior = likely[0] / (likely[0] + likely[1])
+    got = 1 / (1 + np.exp(-log_ratio(x, fitted)))
+    np.testing.assert_allclose(got, posterior, atol=0.01)
+
+
+def test_log_ratio__has_two_thresholds_where_the_spreads_differ() -> None:
+    fitted = fit_gaussians(np.array([2.0, 3.0, 4.0]), np.array([3.0, 5.0, 7.0]))
+    # (x-5)^2/8 - (x-3)^2/2 + ln 2 = 0
+    a, b, c = 1 / 8 - 1 / 2, -10 / 8 + 3, 25 / 8 - 9 / 2 + math.log(2)
+    roots = [(-b + s * math.sqrt(b * b - 4 * a * c)) / (2 * a) for s in (1, -1)]
+    np.testing.assert_allclose(log_ratio(np.array(roots), fitted), 0, atol=1e-12)
+    low, high = sorted(roots)
+    signs = np.sign(log_ratio(np.array([low - 1, (low + high) / 2, high + 1]), fitted))
+    assert signs.tolist() == [-1, 1, -1]  # a very small norm is no member's either
+
+
+@pytest.mark.parametrize("reading", ["likelihood", "threshold"])
+def test_score__norms_that_do_not_differ_give_one_score(reading: str) -> None:
+    """p = 0 counts every entry of dense signed vectors; p = 2 is 1 on normalised ones."""
+    rows = torch.randn(40, 8, generator=torch.Generator().manual_seed(0))
+    known = Known(numbered(0, 10), numbered(10, 20))
+    for p, table in ((0.0, rows), (2.0, torch.nn.functional.normalize(rows)), (2.0, 0 * rows)):
+        attack = LpLA(p=p, reading=reading)
+        attack.fit(Vectors(table), known, rng())  # type: ignore[arg-type]
+        got = attack.score(Vectors(table), numbered(20, 40))  # type: ignore[arg-type]
+        np.testing.assert_array_equal(got, np.zeros(20))
+
+
+@pytest.mark.parametrize("spread", [(False, False), (True, False), (False, True)])
+def test_score__one_norm_on_a_side_is_no_division_by_zero(spread: tuple[bool, bool]) -> None:
+    rows = torch.ones(40, 4)
+    rows[10:20] = 2
+    for side, varied in zip((slice(0, 10), slice(10, 20)), spread, strict=True):
+        if varied:
+            rows[side] += torch.linspace(-0.2, 0.2, 10)[:, None]
+    rows[30:] = 2
+    attack = LpLA()
+    attack.fit(Vectors(rows), Known(numbered(0, 10), numbered(10, 20)), rng())  # type: ignore[arg-type]
+    got = attack.score(Vectors(rows), numbered(20, 40))  # type: ignore[arg-type]
+    assert np.isfinite(got).all()
+    assert got[:10].min() > 0 > got[10:].max()
+
+
+@pytest.mark.parametrize("shorter", [True, False])
+def test_threshold__is_the_norm_in_the_direction_of_the_known_images(shorter: bool) -> None:
+    rows = torch.linspace(1, 2, 60)[:, None] * torch.ones(60, 3)
+    low, high = numbered(0, 10), numbered(50, 60)
+    attack = LpLA(reading="threshold")
+    attack.fit(Vectors(rows), Known(low, high) if shorter else Known(high, low), rng())  # type: ignore[arg-type]
+    got = attack.score(Vectors(rows), numbered(0, 60))  # type: ignore[arg-type]
+    assert (np.diff(got) < 0).all() if shorter else (np.diff(got) > 0).all()
+    assert got[:30].min() * got[30:].max() < 0  # 0 lies in the middle of the two means
+    np.testing.assert_allclose(got[:30], -got[30:][::-1], atol=1e-6)
+
+
+def test_random_pixels__need_known_members_only(leak: Leak) -> None:
+    members = leak.known.members
+    found = []
+    for others in (leak.known.nonmembers, members[:0]):
+        attack, before = LpLA(nonmembers="random-pixels"), leak.view.queries
+        attack.fit(leak.view, Known(members, others), rng())
+        found.append(attack.score(leak.view, leak.images))
+        assert leak.view.queries - before == 2 * len(members) + len(leak.images)
+    np.testing.assert_array_equal(found[0], found[1])
+    assert np.isfinite(found[0]).all() and len(np.unique(found[0])) > 10
+
+
+def test_random_pixels__are_uniform_and_seeded() -> None:
+    like = torch.zeros(200, 3, 4, 5, dtype=torch.uint8)
+    got = random_pixels(like, rng())
+    assert got.shape == like.shape and got.dtype == torch.uint8
+    assert torch.equal(got, random_pixels(like, rng()))
+    assert abs(float(got.float().mean()) - 127.5) < 3 and int(got.max()) == 255
+
+
+def test_queries__one_an_image(leak: Leak) -> None:
+    attack, before = LpLA(), leak.view.queries
+    attack.fit(leak.view, leak.known, rng())
+    assert leak.view.queries - before == 40
+    attack.score(leak.view, leak.images)
+    assert leak.view.queries - before == 40 + 120
+
+
+@pytest.mark.parametrize("reading", ["likelihood", "threshold"])
+@pytest.mark.parametrize("p", [1.0, 2.0, 5.0])
+def test_planted_norm_leak__is_found(leak: Leak, p: float, reading: str) -> None:
+    assert leak.auc(LpLA(p=p, reading=reading)) > 0.95
+
+
+def test_planted_norm_leak__is_found_with_eight_known_a_side() -> None:
+    assert norm_leak(known=8).auc(LpLA()) > 0.95
+
+
+def test_planted_norm_leak__is_none_of_cosines(leak: Leak) -> None:
+    assert abs(leak.auc(Similarity(views=8)) - 0.5) < 3 * np.sqrt(121 / (12 * 60 * 60))
+
+
+def test_planted_norm_leak__is_gone_where_no_norm_changes() -> None:
+    assert abs(norm_leak(known=20, factor=1.0).auc(LpLA()) - 0.5) < 3 * np.sqrt(121 / 43200)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"p": 5.1}, {"p": -1.0}, {"p": 0.01}, {"reading": "x"}, {"nonmembers": "x"}, {"layer": "x"},
+     {"tolerance": -1.0}],
+)  # fmt: skip
+def test_options__out_of_range_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=r"LpLA\.\w+"):
+        LpLA(**options)
+
+
+def test_fit__one_image_a_side_is_refused(leak: Leak) -> None:
+    members, others = leak.known.members, leak.known.nonmembers
+    with pytest.raises(InputError, match="lpla needs at least 2 .*got 1 and 20"):
+        LpLA().fit(leak.view, Known(members[:1], others), rng())
+    with pytest.raises(InputError, match="lpla needs at least 2 .*got 20 and 1"):
+        LpLA().fit(leak.view, Known(members, others[:1]), rng())
+    with pytest.raises(InputError, match="2 known members, got 1"):
+        LpLA(nonmembers="random-pixels").fit(leak.view, Known(members[:1], others), rng())
