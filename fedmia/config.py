@@ -15,7 +15,7 @@ from fedmia.data.base import Dataset, Request
 from fedmia.data.split import SplitOptions
 from fedmia.errors import InputError, unknown
 from fedmia.options import Options, option, option_fields
-from fedmia.roles import ROLES, refusal
+from fedmia.roles import ROLES, client_role, refusal
 from fedmia.ssl.train import Train
 
 Values = Mapping[str, Any]
@@ -54,6 +54,12 @@ class Federation(Options):
         choices=("average", "local"),
     )
     snapshots: int = option(6, "evenly spread rounds whose model is evaluated", ge=1)
+    keep_updates: int | None = option(
+        None,
+        "evenly spread rounds of which every client's update is kept, in files as large as the "
+        "model (none: the evaluated rounds with --attacker server, else 0)",
+        ge=0,
+    )
 
 
 @dataclass(frozen=True)
@@ -128,7 +134,11 @@ class Experiment(Options):
     """
 
     seed: int = option(0, "root of all randomness", ge=0)
-    attacker: str = option("none", "role of the last client(s)", choices=ROLES)
+    attacker: str = option(
+        "none",
+        "role of the last client(s), or the honest but curious server, and then no client's",
+        choices=ROLES,
+    )
     malicious: int = option(1, "clients that take the attacker's role", ge=1)
     attacker_trains: bool = option(True, "malicious clients also train on their own images")
     attacks: tuple[str, ...] = option(
@@ -181,8 +191,8 @@ class Experiment(Options):
 
     @property
     def malicious_clients(self) -> tuple[int, ...]:
-        """Ids of the clients in the attacker's role: the last ones."""
-        count = 0 if self.attacker == "none" else min(self.malicious, self.federation.clients)
+        """Ids of the clients in the attacker's role: the last ones. None with `none` or `server`."""
+        count = min(self.malicious, self.federation.clients) if client_role(self.attacker) else 0
         return tuple(range(self.federation.clients - count, self.federation.clients))
 
     @property

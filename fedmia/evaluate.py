@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +24,26 @@ from fedmia.seeding import rng
 from fedmia.signals import PixelCache, Signals
 from fedmia.snapshot import Snapshot, SnapshotStore
 from fedmia.ssl.base import State
-from fedmia.threat import ClientView, WhiteBox
+from fedmia.threat import ClientView, ServerView, WhiteBox
+
+
+class Received(Mapping[int, State]):
+    """Global weights of the kept rounds of `branch` up to `last`, each read when asked for."""
+
+    def __init__(self, snapshots: SnapshotStore, branch: str, last: int) -> None:
+        self._snapshots, self._branch = snapshots, branch
+        self._rounds = [r for r in snapshots.rounds(branch) if r <= last]
+
+    def __getitem__(self, round: int) -> State:
+        if round not in self._rounds:
+            raise KeyError(round)
+        return self._snapshots.load(self._branch, round).state
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._rounds)
+
+    def __len__(self) -> int:
+        return len(self._rounds)
 
 
 @dataclass
@@ -77,10 +97,13 @@ class Evaluation:
         self,
         snapshot: Snapshot,
         signals: Signals,
-        received: dict[int, State] | None = None,
+        received: Mapping[int, State] | None = None,
         sent: dict[int, State] | None = None,
+        branch: str = "main",
     ) -> WhiteBox:
         """What the attacker holds of a snapshot: the weights, and negatives of its own.
+
+        A server also holds the updates of `branch` up to the snapshot's round.
 
         A client's negatives are its queue as it was then, or keys of its own images where it has
         none (round 0, or a client that does not train). An outsider has no images but the known
@@ -103,19 +126,31 @@ class Evaluation:
             "signals": signals,
             "pixels": self._pixels,
         }
-        if held(self.attacker).vantage == "outsider":
+        vantage = held(self.attacker).vantage
+        if vantage == "outsider":
             return WhiteBox(method, self.augment, **shared)
+        if vantage == "server":
+            shared |= self.uploads(branch, snapshot.round)
+            return ServerView(method, self.augment, received=received, **shared)
         targets = self.take(self.site.targets)
         return ClientView(
             method, self.augment, received=received, sent=sent, targets=targets, **shared
         )
 
+    def uploads(self, branch: str, last: int) -> dict[str, Any]:
+        """Updates of `branch` by round, to round `last`, and what their clients had received."""
+        before = self.snapshots.before(branch)
+        updates = {r: self.snapshots.updates(branch, r) for r in before if r <= last}
+        return {"before": before, "updates": updates}
+
     # -- scores --------------------------------------------------------------------------------
 
-    def on(self, snapshot: Snapshot, names: list[str]) -> list[ScoredAttack]:
-        """The named attacks on one snapshot, sharing what they compute."""
+    def on(self, snapshot: Snapshot, names: list[str], branch: str = "main") -> list[ScoredAttack]:
+        """The named attacks on one snapshot of `branch`, sharing what they compute."""
         signals = Signals()
-        return [self.scorer.scored(n, self.view(snapshot, signals)) for n in names]
+        seen = Received(self.snapshots, branch, snapshot.round)
+        views = ((n, self.view(snapshot, signals, seen, branch=branch)) for n in names)
+        return [self.scorer.scored(n, view) for n, view in views]
 
     def trajectory(self, branch: str, clean: int, label: str | None = None) -> ScoredAttack:
         """The active attack on what its client saw of `branch` since round `clean`."""

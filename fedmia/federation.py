@@ -1,8 +1,9 @@
 """The rounds of a run: pre-training, the attacked rounds, and the control branches beside them.
 
 Branches: `main` is the federation of the experiment. With an active attack, `zero` repeats its
-attacked rounds from the same state with the attacker disarmed, and `placebo` repeats the whole
-run with honest clients that hold images outside every evaluated set.
+attacked rounds from the same state with the attacker disarmed. With an active attack or a server
+that attacks, `placebo` repeats the whole run with honest clients that hold images outside every
+evaluated set.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class Federation:
 
     Attributes:
         holder: partition id of the client that the attacker reads through, or None.
-        active: the run has an active attack, so `zero` and `placebo` run too.
+        active: the run has an active attack, so `zero` runs too.
+        placebo: `placebo` runs too.
         probe: kNN accuracy of a global state.
         stop: set when the user interrupts.
         rounds: filled in: one row a finished round of `main`.
@@ -55,6 +57,7 @@ class Federation:
     snapshots: SnapshotStore
     holder: int | None
     active: bool
+    placebo: bool
     probe: Callable[[State], float | None]
     watch: Stopwatch
     stop: Event
@@ -62,6 +65,7 @@ class Federation:
     rounds: list[RoundInfo] = field(default_factory=list)
     complete: bool = False
     _unsaved: Snapshot | None = field(default=None, init=False, repr=False)
+    _received: State = field(default_factory=dict, init=False, repr=False)
 
     @property
     def clean(self) -> int:
@@ -80,7 +84,18 @@ class Federation:
     def total_rounds(self) -> int:
         """Rounds over all branches, for the display."""
         attacked = self.last - self.clean
-        return self.last * (2 if self.active else 1) + (attacked if self.active else 0)
+        return self.last * (2 if self.placebo else 1) + (attacked if self.active else 0)
+
+    def updates_kept(self) -> set[int]:
+        """Rounds whose updates by client stay on disk: `federation.keep_updates`, evenly spread,
+        or the evaluated ones where the server attacks; never those of a server's own training."""
+        asked, pretrain = self.experiment.federation.keep_updates, self.experiment.pretrain
+        first = self.clean if pretrain.mode in ("pooled", "public") else 0
+        if asked is None:
+            server = self.experiment.attacker == "server"
+            return {r for r in self.evaluated() if r > first} if server else set()
+        spread = np.linspace(first, self.last, asked + 1)[1:]
+        return {int(r) for r in spread.round()} - {first}
 
     def run(self, grid: Grid) -> None:
         """All branches; returns early, with what is finished, when interrupted."""
@@ -94,16 +109,16 @@ class Federation:
     def _main(self, grid: Grid) -> None:
         first = self.site.method(-1, None).shared_state()
         state, strategy = self.pretrain(grid, "main", "members", first)
-        if not self.active:
-            self.stretch(grid, strategy, "main", "members", state, craft=False)
-            return
-        self.store.fork("main", "zero", len(self.site.roles))
+        if self.active:
+            self.store.fork("main", "zero", len(self.site.roles))
         disarmed = copy.deepcopy(strategy)
-        self.stretch(grid, strategy, "main", "members", state, craft=True)
-        self.keep("zero", self.clean, state, self.holder)
-        self.stretch(grid, disarmed, "zero", "members", state, craft=True)
-        state, strategy = self.pretrain(grid, "placebo", "placebo", first)
-        self.stretch(grid, strategy, "placebo", "placebo", state, craft=True)
+        self.stretch(grid, strategy, "main", "members", state, craft=self.active)
+        if self.active:
+            self.keep("zero", self.clean, state, self.holder)
+            self.stretch(grid, disarmed, "zero", "members", state, craft=True)
+        if self.placebo:
+            state, strategy = self.pretrain(grid, "placebo", "placebo", first)
+            self.stretch(grid, strategy, "placebo", "placebo", state, craft=self.active)
 
     def _strategy(self) -> FederatedStrategy:
         chosen = self.experiment.strategy
@@ -145,7 +160,7 @@ class Federation:
 
     def _run(self, grid: Grid, strategy: FederatedStrategy, course: Course, state: State) -> State:
         strategy.follow(course, len(self.site.roles), self._on_round, grid)
-        start = ArrayRecord(torch_state_dict=state)
+        start, self._received = ArrayRecord(torch_state_dict=state), state
         result = strategy.start(grid, start, num_rounds=course.last - course.first)
         strategy.on_round = None  # it holds this object; a fork of the strategy must not
         return dict(result.arrays.to_torch_state_dict())
@@ -164,6 +179,11 @@ class Federation:
             sent = [u.state for u in updates if u.client == self.holder]
             if sent:
                 self.snapshots.save_sent(course.branch, round, sent[0])
+        if course.branch != "zero" and round in self.updates_kept():
+            self.snapshots.save_before(course.branch, round, self._received)
+            for update in updates:
+                self.snapshots.save_update(course.branch, round, update.client, update.state)
+        self._received = state
         self._finish(course.branch, round, state, self.holder, attacked=course.craft)
         self._note(course.branch, round, course.craft, loss, state)
 
@@ -184,7 +204,7 @@ class Federation:
     ) -> None:
         """Keep the round where it is to be scored; hold the last of `main` for an interruption."""
         wanted = attacked or (branch == "main" and round in self.evaluated())
-        if wanted or round == self.clean:
+        if wanted or round in (self.clean, self.last):
             self.keep(branch, round, state, holder)
             self._unsaved = None
         elif branch == "main":

@@ -7,12 +7,21 @@ from typing import Any
 from fedmia.attacks.base import ActiveAttack
 from fedmia.threat import Threat
 
-ROLES = ("none", "passive", "active")
+ROLES = ("none", "passive", "active", "server")
 
 
 def held(attacker: str) -> Threat:
-    """The threat that a run with this attacker grants: an outsider's, or a client's view."""
-    return Threat("white_box", "outsider" if attacker == "none" else "client")
+    """The threat that a run with this attacker grants: an outsider's, a client's or the server's
+    view. The server is honest but curious: it aggregates as it should, and keeps what it is sent.
+    """
+    vantage = {"none": "outsider", "server": "server"}.get(attacker, "client")
+    return Threat("white_box", vantage)
+
+
+def client_role(attacker: str) -> bool:
+    """Whether the last clients take the attacker's role: neither an outsider nor the server is
+    one of them."""
+    return attacker in ("passive", "active")
 
 
 def refusal(attack: type[Any], attacker: str) -> str | None:
@@ -25,5 +34,5 @@ def refusal(attack: type[Any], attacker: str) -> str | None:
     if held(attacker).covers(needs):
         return None
     if needs.vantage == "client":
-        return "needs --attacker passive or active: it uses what a client sees"
-    return f"needs {needs.access} access as {needs.vantage}, which no --attacker grants"
+        return "needs --attacker passive, active or server: it uses what a client sees"
+    return "needs --attacker server: it uses each client's own update"

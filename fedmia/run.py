@@ -60,7 +60,7 @@ def prepare(experiment: Experiment) -> Prepared:
         experiment.partition.build("partition"),
         experiment.federation.clients,
         malicious,
-        bool(active),
+        bool(active) or experiment.attacker == "server",
         experiment.seed,
     )
     experiment.model.build("model").build(data.channels, data.size)  # refuses a size early
@@ -168,6 +168,7 @@ def execute(
             snapshots=SnapshotStore((out or folder) / "snapshots"),
             holder=experiment.malicious_clients[0] if experiment.malicious_clients else None,
             active=prepared.active is not None,
+            placebo=bool(prepared.split.placebo_parts),
             probe=probes.knn,
             watch=watch,
             stop=stop,

@@ -137,13 +137,18 @@ def attacked(evaluation: Evaluation, federation: Federation) -> dict[str, Any]:
     snapshots, names, clean = federation.snapshots, evaluation.passive(), federation.clean
     kept, placebo = snapshots.rounds("main"), snapshots.rounds("placebo")
     scored_at = max(r for r in kept if r <= clean) if federation.active else kept[-1]
+    # No update was sent before the first round: attacks on updates have the placebo alone.
+    kinds = {n: registry.load("attack", n) for n in names}
+    on_models = [n for n in names if kinds[n].needs.vantage != "server"]
     work: dict[str, Callable[[], Any]] = {
         "attacks": lambda: evaluation.on(snapshots.load("main", scored_at), names),
-        "untrained": lambda: evaluation.on(snapshots.load("main", 0), names),
+        "untrained": lambda: evaluation.on(snapshots.load("main", 0), on_models),
         "pixels": evaluation.pixels,
     }
     if scored_at in placebo:
-        work["placebo"] = lambda: evaluation.on(snapshots.load("placebo", scored_at), names)
+        work["placebo"] = lambda: evaluation.on(
+            snapshots.load("placebo", scored_at), names, "placebo"
+        )
     work |= active_work(evaluation, federation)
     for info in federation.rounds:
         if info.round in federation.evaluated() and info.round in kept:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -156,3 +157,50 @@ class SnapshotStore:
         """Crafted uploads by round."""
         files = sorted((self.root / branch / "sent").glob("round-*.safetensors"))
         return {int(f.stem.removeprefix("round-")): load_file(f) for f in files}
+
+    def save_before(self, branch: str, round: int, state: State) -> None:
+        """Keep the global weights that the clients of `round` received."""
+        write_tensors(state, self._updates(branch, round) / "before.safetensors")
+
+    def save_update(self, branch: str, round: int, client: int, state: State) -> None:
+        """Keep what `client` sent in `round`: one file of the size of the shared weights."""
+        write_tensors(state, self._updates(branch, round) / f"client-{client:04d}.safetensors")
+
+    def before(self, branch: str) -> StateFiles:
+        """Round -> global weights that its clients received, for rounds whose updates are kept."""
+        folders = sorted((self.root / branch / "updates").glob("round-*"))
+        files = ((f, f / "before.safetensors") for f in folders)
+        return StateFiles({_number(f): file for f, file in files if file.exists()})
+
+    def updates(self, branch: str, round: int) -> StateFiles:
+        """Client -> weights that it sent in `round`; empty where they were not kept."""
+        files = sorted(
+            (self.root / branch / "updates" / f"round-{round:04d}").glob("client-*.safetensors")
+        )
+        return StateFiles({_number(f): f for f in files})
+
+    def _updates(self, branch: str, round: int) -> Path:
+        folder = self.root / branch / "updates" / f"round-{round:04d}"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+
+class StateFiles(Mapping[int, State]):
+    """States on disk by number: each is read when it is asked for, and none is held."""
+
+    def __init__(self, files: Mapping[int, Path]) -> None:
+        self._files = dict(sorted(files.items()))
+
+    def __getitem__(self, number: int) -> State:
+        return load_file(self._files[number])
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
+def _number(path: Path) -> int:
+    """3 of `round-0003` or `client-0003.safetensors`."""
+    return int(path.name.partition(".")[0].rpartition("-")[2])

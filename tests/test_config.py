@@ -144,6 +144,15 @@ def test_roles__malicious_is_ignored_without_an_attacker() -> None:
     assert experiment.malicious_clients == () and len(experiment.honest_clients) == 10
 
 
+def test_roles__the_server_is_no_client(wall: str) -> None:
+    experiment = Experiment(attacker="server", malicious=99, defense=Chosen(wall))
+    check(experiment)
+    assert experiment.malicious_clients == () and experiment.defended == tuple(range(10))
+    assert "ascent" not in expand_attacks(("all",), "server")
+    with pytest.raises(InputError, match="'ascent' needs --attacker active"):
+        check(Experiment(attacker="server", attacks=("ascent",)))
+
+
 def test_attacks__main_and_all_are_what_the_role_permits() -> None:
     everything = registry.names("attack")
     active = {n for n in everything if issubclass(registry.load("attack", n), ActiveAttack)}
@@ -161,10 +170,12 @@ def test_attacks__main_and_all_are_what_the_role_permits() -> None:
 @pytest.mark.parametrize(
     ("vantage", "role", "words"),
     [
-        ("client", "none", "passive or active"),
+        ("client", "none", "passive, active or server"),
         ("client", "passive", None),
         ("outsider", "none", None),
-        ("server", "active", "as server, which no --attacker grants"),
+        ("client", "server", None),
+        ("server", "active", "needs --attacker server"),
+        ("server", "server", None),
     ],
 )
 def test_refusal__by_declared_needs(vantage: str, role: str, words: str | None) -> None:

@@ -1,15 +1,16 @@
 """What an attacker may do, as objects: an attack holds a view, which grants what its threat does.
 
 `BlackBox` embeds images and counts queries. `WhiteBox` adds layers and a copy of the model.
-`ClientView` adds the global models of the rounds in which the attacker took part. A `Shadow` is an
-encoder that the attacker trained itself. The views guard against mistakes, not against malicious
-Python: an attack that reaches into private attributes leaves the threat model, as any code in one
-process can.
+`ClientView` adds the global models of the rounds in which the attacker took part, `ServerView` the
+update that each client sent. A `Shadow` is an encoder that the attacker trained itself. The views
+guard against mistakes, not against malicious Python: an attack that reaches into private attributes
+leaves the threat model, as any code in one process can.
 """
 
 from fedmia.threat.blackbox import CHUNK, OUTPUTS, BlackBox, Shadow, Views
 from fedmia.threat.client import ClientView, OutputLoss
 from fedmia.threat.needs import ACCESS, NEGATIVES, VANTAGE, BudgetError, Meter, Threat, require
+from fedmia.threat.server import ServerView
 from fedmia.threat.whitebox import WhiteBox
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "ClientView",
     "Meter",
     "OutputLoss",
+    "ServerView",
     "Shadow",
     "Threat",
     "Views",

@@ -47,6 +47,7 @@ def federated(setup: Prepared, folder: Path, **site: Any) -> Federation:
         snapshots=SnapshotStore(folder / "snapshots"),
         holder=experiment.malicious_clients[0] if experiment.malicious_clients else None,
         active=setup.active is not None, probe=lambda state: None,
+        placebo=bool(setup.split.placebo_parts),
         watch=Stopwatch(time.perf_counter()), stop=Event(),
     )  # fmt: skip
     federate(federation)

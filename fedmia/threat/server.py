@@ -1,0 +1,162 @@
+"""Also what the server is sent: each client's own update, before it is averaged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedmia.ssl.augment import Augment
+from fedmia.ssl.base import SSLMethod, State
+from fedmia.threat.client import ClientView
+from fedmia.threat.needs import Meter, Threat
+from fedmia.threat.whitebox import WhiteBox
+
+Measure = Callable[[WhiteBox, Tensor], Tensor]
+
+
+class ServerView(ClientView):
+    """The view of an honest but curious server, which aggregates as it should.
+
+    Args:
+        updates: round -> client -> the weights that it sent, from which the update is their
+            difference to `before`. States may be read from disk at every access.
+        before: round -> the global weights that the clients received, for the same rounds.
+        rest: arguments of `ClientView`.
+    """
+
+    threat = Threat("white_box", "server")
+
+    def __init__(
+        self,
+        method: SSLMethod,
+        augment: Augment,
+        *,
+        updates: Mapping[int, Mapping[int, State]] | None = None,
+        before: Mapping[int, State] | None = None,
+        **rest: Any,
+    ) -> None:
+        super().__init__(method, augment, **rest)
+        self.updates = {} if updates is None else updates
+        self.before = {} if before is None else before
+
+    def clients(self, round: int) -> tuple[int, ...]:
+        """Ids of the clients that sent an update in `round`, ascending.
+
+        Raises:
+            KeyError: a round whose updates were not kept.
+        """
+        return tuple(sorted(self.updates[round]))
+
+    def at_update(self, round: int, client: int) -> WhiteBox:
+        """The model that `client` sent in `round`; its queries are counted here.
+
+        A new one at every call: as many models as updates would not fit in memory.
+
+        Raises:
+            KeyError: an update that was not kept.
+        """
+        return self._model(self.updates[round][client], self._meter)
+
+    def on_updates(
+        self, images: Tensor, round: int, name: tuple[object, ...], measure: Measure, queries: int
+    ) -> Tensor:
+        """A measurement of each image on the model that each client sent, (clients, N).
+
+        Args:
+            images: uint8 (N, C, H, W).
+            round: one of `updates`.
+            name: of the measurement; what has one name is computed once.
+            measure: of (the client's model, images) -> (N,).
+            queries: what it costs on one model.
+
+        Raises:
+            KeyError: a round whose updates were not kept.
+        """
+        clients = self.clients(round)
+        self.charge(queries * len(clients))
+        rows = [torch.zeros(0, len(images), dtype=torch.float64)]
+        for client in clients:
+
+            def compute(x: Tensor, client: int = client) -> Tensor:
+                # Charged above. A meter of its own: the attacker's may be paused meanwhile.
+                model = self._model(self.updates[round][client], Meter())
+                return measure(model, x).double().cpu()
+
+            key = ("update", round, client, *name)
+            rows.append(self._signals.get(key, images, compute)[None])
+        return torch.cat(rows)
+
+    def gradient_cosines(
+        self, images: Tensor, round: int, pairs: int, negatives: str
+    ) -> tuple[Tensor, Tensor]:
+        """How each client's update of `round` follows each image, (clients, N), in [-1, 1].
+
+        The cosine between the update, over the encoder's weights, and minus the gradient
+        of the image's own loss at the weights that the client received. That gradient's length
+        comes with it. 2 N pairs queries, forward and backward, and those of `holder(negatives)`.
+
+        Args:
+            images: uint8 (N, C, H, W).
+            round: one of `updates` and `before`.
+            pairs: pairs of the image's fixed views over which its loss is averaged.
+            negatives: `queue` or `held`, the latter keyed by the weights received.
+
+        Returns:
+            Cosines float64 (clients, N), 0 where an update or a gradient is zero, and the
+            gradients' L2 norms (N,).
+
+        Raises:
+            KeyError: a round whose updates were not kept.
+        """
+        clients = self.clients(round)
+        self.charge(2 * pairs * len(images) + self.bank_queries(negatives))
+
+        def compute(x: Tensor) -> Tensor:
+            method = self.copy_method()
+            received = self.before[round]
+            method.load_shared(received)
+            if negatives == "held":
+                self._fill(method)
+            weights = [(n, w) for n, w in method.encoder.named_parameters() if w.requires_grad]
+            sent = (self.updates[round][client] for client in clients)
+            steps = [_flat(state[n] - received[n] for n, _ in weights) for state in sent]
+            unit = F.normalize(torch.stack(steps).to(self.device), dim=1)
+            held = [w for _, w in weights]
+            return torch.stack([self._along(method, held, one, pairs, unit) for one in x])
+
+        found = self._signals.get(("gradient", round, pairs, negatives), images, compute).T
+        return found[:-1], found[-1]
+
+    def _along(
+        self, method: SSLMethod, weights: list[Tensor], image: Tensor, pairs: int, unit: Tensor
+    ) -> Tensor:
+        """Cosines (K,) of one image's descent with `unit` (K, P), then its gradient's length."""
+        view = self.view_pixels(image[None], 2 * pairs)[:, 0]
+        loss = method.probe_losses(view[:pairs], view[pairs:]).mean()
+        found = torch.autograd.grad(loss, weights, materialize_grads=True)
+        gradient = _flat(found)
+        length = gradient.norm()
+        cosines = unit @ -gradient / length.clamp_min(torch.finfo(gradient.dtype).tiny)
+        return torch.cat([cosines, length[None]]).double().cpu()
+
+    def _model(self, state: State, meter: Meter) -> WhiteBox:
+        method = self.copy_method()
+        method.load_shared(state)
+        return WhiteBox(
+            method,
+            self.augment,
+            seed=self.seed,
+            device=self.device,
+            held=self._held,
+            pixels=self._pixels,
+            meter=meter,
+        )
+
+
+def _flat(tensors: Iterable[Tensor]) -> Tensor:
+    """One vector (P,) of them all."""
+    return torch.cat([t.flatten() for t in tensors])
