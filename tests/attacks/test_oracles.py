@@ -1,0 +1,193 @@
+"""Oracles with one leak each, planted in the encoder and nowhere else: who looks there finds it.
+
+Members and non-members are drawn from one distribution; the encoder holds the members' colours and
+recognises them. Whatever an attack finds is in the model, and an attack that looks elsewhere must
+find nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedmia import registry
+from fedmia.attacks.base import LEAKS, Attack, Known
+from fedmia.nets.base import Backbone
+from fedmia.probes.pixels import pixel_scores
+from fedmia.seeding import rng, torch_rng
+from fedmia.ssl.augment import Augment
+from fedmia.ssl.base import Encoder
+from fedmia.ssl.moco import MoCo, MomentumContrast
+from fedmia.threat import Shadow, WhiteBox
+
+CPU = torch.device("cpu")
+SIDE, WIDTH, N, KNOWN = 8, 24, 60, 30
+AUGMENT = Augment(
+    crop_min=0.9, ratio_min=1, ratio_max=1, flip=0.5, brightness=0.02, contrast=0.02,
+    saturation=0, hue=0, jitter_p=1, gray_p=0,
+)  # fmt: skip
+# Leak -> what else of LEAKS can see it: a longer vector is a feature, views that agree a low loss.
+SEEN_BY = {
+    "norm": {"norm", "features", "layers"},
+    "similarity": {"similarity", "loss", "ascent"},
+    "parts": {"parts", "layers"},
+}
+ATTACKS = registry.names("attack")
+
+
+def coloured(count: int, seed: int) -> Tensor:
+    """uint8 (count, 3, 8, 8): each of its own colour, far from all others, with a fine texture."""
+    draw, colours = rng(seed, "colours"), np.zeros((0, 3))
+    while len(colours) < count:
+        one = draw.uniform(0.15, 0.85, 3)
+        if len(colours) == 0 or np.abs(colours - one).max(axis=1).min() > 0.075:
+            colours = np.vstack([colours, one])
+    texture = draw.normal(0, 0.05, (count, 3, SIDE, SIDE))
+    pixels = np.clip(colours[:, :, None, None] + texture, 0, 1)
+    return torch.from_numpy((pixels * 255).round().astype(np.uint8))
+
+
+def colour(x: Tensor) -> Tensor:
+    """(B, 3): mean of the middle of the image, which views and crops of any size hardly change."""
+    quarter = x.shape[-1] // 4
+    middle = x[..., quarter : x.shape[-1] - quarter, quarter : x.shape[-1] - quarter]
+    return middle.mean(dim=(2, 3))
+
+
+class Planted(Backbone):
+    """A trunk of random features that recognises stored images by their colour and leaks `leak`."""
+
+    layers = ("layer1", "layer2", "layer3", "layer4")
+    width = WIDTH + 1
+    stored: Tensor
+
+    def __init__(self, leak: str, stored: Tensor, seed: int) -> None:
+        super().__init__()
+        self.leak = leak
+        self.mix = nn.Linear(3 * SIDE * SIDE, WIDTH)
+        weight = torch.randn(WIDTH, 3 * SIDE * SIDE, generator=torch_rng(seed, "mix"))
+        with torch.no_grad():
+            self.mix.weight.copy_(weight)
+            self.mix.bias.copy_(torch.rand(WIDTH, generator=torch_rng(seed, "bias")) * 6)
+        self.register_buffer("stored", stored.float() / 255, persistent=False)
+
+    def unit(self, x: Tensor) -> Tensor:
+        """(B, WIDTH) of length 1, all of it depending on every pixel's texture."""
+        resized = x if x.shape[-1] == SIDE else F.interpolate(x, (SIDE, SIDE))
+        return F.normalize(torch.sin(1.5 * self.mix(resized.flatten(1))), dim=1)
+
+    def trunk(self, x: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        gap, index = torch.cdist(colour(x.detach()), colour(self.stored)).min(dim=1)
+        member = (gap < 0.05) & (x.shape[-1] == SIDE)  # crops are nobody's
+        parts = torch.full((len(x), 4), 1.0)
+        own = self.unit(x)
+        if self.leak == "parts":
+            sharp = torch.tensor([4.0, 0.0, 0.0, 0.0])
+            parts = torch.where(member[:, None], sharp, parts)
+        if self.leak == "similarity":
+            own = torch.where(member[:, None], self.unit(self.stored)[index], own)
+        length = torch.where(member, 0.6, 1.0) if self.leak == "norm" else torch.ones(len(x))
+        flat = torch.cat([self.unit(x)[:, :, None].expand(-1, -1, 4), 3 * parts[:, None]], dim=1)
+        pooled = torch.cat([own, torch.full((len(x), 1), 3.0)], dim=1) * length[:, None]
+        return dict.fromkeys(self.layers, flat.view(len(x), self.width, 2, 2)), pooled
+
+    def stages(self, x: Tensor) -> dict[str, Tensor]:
+        return self.trunk(x)[0]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A planted encoder, the images under attack and the known ones, and shadows with that leak."""
+
+    method: MomentumContrast
+    members: Tensor
+    others: Tensor
+    known: Known
+    shadows: tuple[Shadow, ...]
+
+
+def method(leak: str, stored: Tensor, seed: int) -> MomentumContrast:
+    backbone = Planted(leak, stored, seed)
+    encoder = Encoder(backbone, nn.Identity(), (0.0,) * 3, (1.0,) * 3)
+    spec = MoCo(dim=backbone.width, queue=16, temperature=0.2)
+    return MomentumContrast(encoder, spec, 16, torch_rng(seed, "queue"))
+
+
+@pytest.fixture(scope="module")
+def scene() -> Callable[[str], Scene]:
+    pool = coloured(2 * N + 2 * KNOWN, seed=5)
+    members, others, known_in, known_out = pool.split([N, N, KNOWN, KNOWN])
+    made: dict[str, Scene] = {}
+
+    def make(leak: str) -> Scene:
+        if leak not in made:
+            shadows = []
+            for i in range(4):
+                extra = coloured(80, seed=20 + i)
+                view = WhiteBox(
+                    method(leak, extra[:40], i + 1), AUGMENT, seed=0, device=CPU, held=extra[:16]
+                )
+                shadows.append(Shadow(view, extra[:40], extra[40:]))
+            released = method(leak, torch.cat([members, known_in]), 0)
+            known = Known(known_in, known_out)
+            made[leak] = Scene(released, members, others, known, tuple(shadows))
+        return made[leak]
+
+    return make
+
+
+def auc(name: str, scene: Scene, make_view: Callable[..., Any]) -> float:
+    attack: Attack = registry.build("attack", name, {})
+    order = rng(0, "order").permutation(2 * N)
+    truth = np.repeat([1, 0], N)[order]
+    images = torch.cat([scene.members, scene.others])[torch.from_numpy(order)]
+    more = {"shadows": scene.shadows} if attack.uses_shadows else {}
+    view = make_view(attack, copy.deepcopy(scene.method), images, AUGMENT, **more)
+    attack.fit(view, scene.known, rng(0, "fit"))
+    return float(roc_auc_score(truth, attack.score(view, images)))
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_looks_at__names_known_leaks(name: str) -> None:
+    looks = registry.load("attack", name).looks_at
+    assert looks and set(looks) <= set(LEAKS)
+
+
+def test_pixels__tell_nothing(scene: Callable[[str], Scene]) -> None:
+    here = scene("norm")
+    both = torch.cat([here.members, here.others])
+    scores = pixel_scores(here.known.members, here.known.nonmembers, both)
+    value = roc_auc_score(np.repeat([1, 0], N), scores)
+    assert abs(value - 0.5) < 3 * np.sqrt((2 * N + 1) / (12 * N * N))
+
+
+@pytest.mark.parametrize("leak", sorted(SEEN_BY))
+def test_planted__is_recognised_in_every_view(leak: str, scene: Callable[[str], Scene]) -> None:
+    here = scene(leak)
+    view = WhiteBox(copy.deepcopy(here.method), AUGMENT, seed=0, device=CPU)
+    stored = colour(here.method.encoder.backbone.stored)  # type: ignore[arg-type]
+    for images, want in ((here.members, True), (here.others, False)):
+        seen = colour(view.view_pixels(images, 8).flatten(0, 1))
+        assert bool(((torch.cdist(seen, stored).min(dim=1).values < 0.05) == want).all())
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize("leak", sorted(SEEN_BY))
+def test_oracle__is_found_by_who_looks_there_and_by_no_one_else(
+    leak: str, name: str, scene: Callable[[str], Scene], make_view: Callable[..., Any]
+) -> None:
+    looks = registry.load("attack", name).looks_at
+    value = auc(name, scene(leak), make_view)
+    if looks[0] == leak:
+        assert value > 0.95
+    elif not set(looks) & SEEN_BY[leak]:
+        assert abs(value - 0.5) < 3 * np.sqrt((2 * N + 1) / (12 * N * N))
