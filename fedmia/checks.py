@@ -40,6 +40,22 @@ def _attacks(experiment: Experiment) -> None:
         reason = refusal(registry.load("attack", name), experiment.attacker)
         if reason:
             raise InputError(f"attack '{name}' {reason}; got --attacker {experiment.attacker}")
+        _updates(experiment, name)
+
+
+def _updates(experiment: Experiment, name: str) -> None:
+    """What an attack on clients' updates has to compare."""
+    cls, federation = registry.load("attack", name), experiment.federation
+    if cls.needs.vantage != "server":
+        return
+    least, cohort = cls.least_clients, int(federation.participation * federation.clients + 0.5)
+    if cohort < least:
+        raise InputError(
+            f"attack '{name}' compares the updates of at least {least} clients a round, got "
+            f"--clients {federation.clients} --participation {federation.participation:g}"
+        )
+    if federation.keep_updates == 0:
+        raise InputError(f"attack '{name}' reads updates: --federation.keep_updates 0 keeps none")
 
 
 def _defended(experiment: Experiment) -> None:

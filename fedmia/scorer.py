@@ -63,6 +63,7 @@ class Scorer:
         with view.unmetered():
             known_members, known_nonmembers = self._known_scores(name, attack, view)
             found = attack.features(view, self.candidates)
+            named = attack.named(view, self.candidates)
         members, nonmembers = self.apart(scores)
         columns = self.apart(found[1]) if found else (None, None)
         return ScoredAttack(
@@ -79,6 +80,7 @@ class Scorer:
             features_members=columns[0],
             features_nonmembers=columns[1],
             feature_names=found[0] if found else (),
+            named_members=None if named is None else self.apart(named)[0],
             **more,
         )
 

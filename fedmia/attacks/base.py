@@ -54,6 +54,8 @@ class Attack(Options, ABC):
     main: ClassVar[bool] = False
     # Where it looks for the leak: LEAKS. A leak elsewhere must leave it at chance.
     looks_at: ClassVar[tuple[str, ...]]
+    # Fewest clients in a round, for attacks that compare their updates.
+    least_clients: ClassVar[int] = 1
     # Whether it reads `view.shadows`, encoders that the attacker trains itself.
     uses_shadows: ClassVar[bool] = False
 
@@ -73,6 +75,11 @@ class Attack(Options, ABC):
         Raises:
             NotFitted: before `fit`.
         """
+
+    def named(self, view: Any, images: Tensor) -> NDArray[np.int64] | None:
+        """(N,) id of the client that each image, if a member, was trained on by, for attacks that
+        tell clients apart; called after `fit`."""
+        return None
 
     def features(self, view: Any, images: Tensor) -> tuple[tuple[str, str, str], Scores] | None:
         """Three named features (N, 3) for the scatter plot, for attacks that have them."""

@@ -11,6 +11,7 @@ import numpy as np
 from fedmia.report.clients import client_rows, declared_attack, ranking
 from fedmia.report.intervals import LEVEL, wilson
 from fedmia.report.metrics import attack_row, auc_numbers
+from fedmia.report.named import named_rows
 from fedmia.report.paired import paired_row
 from fedmia.report.scores import Probe, RoundInfo, RunScores, ScoredAttack, check
 from fedmia.report.verdict import verdict
@@ -73,6 +74,7 @@ def numbers(run: RunScores) -> dict[str, Any]:
         "utility": utility(run.utility) | {"untrained": utility(run.utility_untrained)},
         "clients": clients,
         "client_ranking": ranking(clients),
+        "named_clients": named_rows(run),
         "rounds": [round_row(r) for r in run.rounds],
         "family": {
             "level": LEVEL,

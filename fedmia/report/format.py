@@ -65,6 +65,22 @@ def clients_sentence(report: Row) -> str | None:
     )
 
 
+def named_sentence(report: Row) -> str | None:
+    """How often an attack names the client whose image it was, beside chance and the placebo."""
+    said = []
+    for row in report["named_clients"]:
+        text = (
+            f"{row['attack']} names the client of {row['correct']} of {row['n']} scored members: "
+            f"{estimate(row['accuracy'], row['ci'])}, where always naming the largest would give "
+            f"{number(row['chance'])}"
+        )
+        if row["placebo"]:
+            placebo = estimate(row["placebo"]["accuracy"], row["placebo"]["ci"])
+            text += f" and clients that never saw them give {placebo}"
+        said.append(f"{text}.")
+    return " ".join(said) or None
+
+
 def utility_sentence(report: Row) -> str | None:
     """kNN and linear probe beside those of the untrained encoder."""
     utility, untrained = report["utility"], report["utility"]["untrained"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from fedmia.report.format import clients_sentence, utility_sentence
+from fedmia.report.format import clients_sentence, named_sentence, utility_sentence
 from fedmia.report.tables import (
     attacks_table,
     clients_table,
@@ -83,6 +83,7 @@ def page(report: Row, figures: Mapping[str, bytes]) -> str:
         _section(
             "Clients",
             _say(clients_sentence(report))
+            + _say(named_sentence(report))
             + clients_table(report)
             + _pictures(figures, "clients", "holdings"),
         ),

@@ -41,6 +41,7 @@ class ScoredAttack:
         unit: `image`, or `batch` where one score stands for a batch of images.
         features_members, features_nonmembers: (n, 3), (m, 3) for the scatter, or None.
         feature_names: names of the three features.
+        named_members: (n,) id of the client that the attack says holds each member, or None.
     """
 
     name: str
@@ -58,6 +59,7 @@ class ScoredAttack:
     features_members: FloatArray | None = None
     features_nonmembers: FloatArray | None = None
     feature_names: tuple[str, ...] = ()
+    named_members: IntArray | None = None
 
 
 @dataclass(frozen=True)
@@ -230,6 +232,13 @@ def _check_attack(attack: ScoredAttack, where: str, n: int | None, m: int | None
     _check_array(
         attack.scores_nonmembers, f"{where}: scores of non-members", m if by_image else None
     )
+    if attack.named_members is not None and attack.named_members.shape != (
+        len(attack.scores_members),
+    ):
+        raise ValueError(
+            f"{where}: {attack.named_members.shape} clients named for "
+            f"{len(attack.scores_members)} members"
+        )
     _check_array(attack.known_members, f"{where}: scores of known members", None)
     _check_array(attack.known_nonmembers, f"{where}: scores of known non-members", None)
 

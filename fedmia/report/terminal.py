@@ -17,6 +17,7 @@ from fedmia.report.format import (
     estimate,
     interval,
     most_leaking_first,
+    named_sentence,
     number,
     utility_sentence,
 )
@@ -101,7 +102,8 @@ def sentences(report: Row) -> list[str]:
     if pixels is not None and pixels["auc"] is not None:
         ci = interval(pixels["auc_ci_simultaneous"])
         found.append(f"Pixels only, without the model: AUC {number(pixels['auc'])} {ci}.")
-    found += [s for s in (utility_sentence(report), clients_sentence(report)) if s]
+    said = (utility_sentence(report), clients_sentence(report), named_sentence(report))
+    found += [s for s in said if s]
     # Clients of one defence and one epsilon share a line.
     held: dict[str, list[int]] = {}
     for client in report["clients"]:

@@ -53,8 +53,11 @@ def _core(report: Mapping[str, Any]) -> tuple[str, str]:
         return _nothing(attacks) + _reversed(attacks), "not-established"
     where = ", on the model under attack" if strongest["under_attack"] else ""
     batch = " (batches, not images)" if strongest["unit"] == "batch" else ""
+    what = "The encoder leaks"
+    if strongest["threat"]["vantage"] == "server":
+        what = "The clients' updates leak"
     return (
-        f"The encoder leaks membership: {strongest['name']} tells members from non-members{batch} "
+        f"{what} membership: {strongest['name']} tells members from non-members{batch} "
         f"with {numbers(strongest)}{where}" + _ascent(report["paired"]) + _reversed(attacks),
         "leaks",
     )
