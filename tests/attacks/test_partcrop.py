@@ -1,0 +1,445 @@
+"""PartCrop: crops, energies and network against transcriptions, and a leak planted in the parts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+from torch import Tensor, nn
+from torchvision.transforms.v2 import functional as tv
+
+from fedmia import registry
+from fedmia.attacks._cosine import pairwise_cosines
+from fedmia.attacks._crops import Crops
+from fedmia.attacks._mlp import RMSNorm, _dealt, logits, train_logits
+from fedmia.attacks._partcrop import (
+    WIDTHS,
+    energies,
+    gaussian_benchmark,
+    sorted_energies,
+    spread,
+    start_normal,
+)
+from fedmia.attacks.base import Attack, Known
+from fedmia.attacks.partcrop import PartCrop
+from fedmia.attacks.partcrop_v2 import NormTanh, PartCropV2
+from fedmia.errors import InputError
+from fedmia.nets.base import Backbone, initialise
+from fedmia.nets.resnet18 import ResNet18
+from fedmia.nets.vit_tiny import ViTTiny
+from fedmia.seeding import rng, torch_rng
+from fedmia.ssl.augment import Augment, content_uniforms
+from fedmia.ssl.base import Encoder
+from fedmia.ssl.moco import MoCo, MomentumContrast
+from fedmia.threat import BlackBox, Shadow
+
+Textures = Callable[..., Tensor]
+CPU = torch.device("cpu")
+few = {"crops": 4, "epochs": 2}
+
+
+def method_of(backbone: Backbone) -> MomentumContrast:
+    """A method that answers with the backbone's own features."""
+    encoder = Encoder(backbone, nn.Identity(), (0.5,) * 3, (0.25,) * 3)
+    spec = MoCo(dim=backbone.width, queue=16, temperature=0.2)
+    return MomentumContrast(encoder, spec, 16, torch_rng(0, "queue"))
+
+
+def view_of(backbone: Backbone, **more: Any) -> BlackBox:
+    return BlackBox(method_of(backbone), Augment(hue=0.1), seed=0, device=CPU, **more)
+
+
+def auc(attack: Attack, view: BlackBox, known: Known, members: Tensor, others: Tensor) -> float:
+    attack.fit(view, known, rng(0, "fit"))
+    truth = np.repeat([1, 0], [len(members), len(others)])
+    return float(roc_auc_score(truth, attack.score(view, torch.cat([members, others]))))
+
+
+def pixels(count: int, side: int = 32, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, 256, (count, 3, side, side), dtype=torch.uint8, generator=generator)
+
+
+# -- crops
+
+
+def naive_crop(image: Tensor, u: list[float], crops: Crops) -> Tensor:
+    """RandomResizedCrop of one image, as torchvision draws it, and a flip."""
+    _, H, W = image.shape
+    for k in range(10):
+        area = H * W * (crops.scale_min + u[k] * (crops.scale_max - crops.scale_min))
+        low, high = math.log(crops.ratio_min), math.log(crops.ratio_max)
+        ratio = math.exp(low + u[10 + k] * (high - low))
+        w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < w <= W and 0 < h <= H:
+            break
+    top, left = int(u[20] * (H - h + 1)), int(u[21] * (W - w + 1))
+    assert min(top, left) >= 0 and top + h <= H and left + w <= W
+    size = [max(2, round(crops.size * H)), max(2, round(crops.size * W))]
+    cut = tv.resized_crop(image, top, left, h, w, size=size, antialias=True)
+    return cut.flip(2) if u[22] < crops.flip else cut
+
+
+@pytest.mark.parametrize(("side", "size"), [(32, 0.5), (64, 0.25), (8, 1.0), (9, 0.5)])
+def test_crops__naive_twin(side: int, size: int) -> None:
+    """The paper's 16 of 32 and 16 of 64, a crop as large as its image, and an odd side."""
+    crops = Crops(size=size)
+    x = pixels(40, side).float() / 255
+    u = torch.rand(40, crops.draws, generator=torch.Generator().manual_seed(1))
+    got = crops(x, u)
+    want = torch.stack([naive_crop(i, r.tolist(), crops) for i, r in zip(x, u, strict=True)])
+    torch.testing.assert_close(got, want, atol=1e-5, rtol=0)
+
+
+def test_crops__sizes_are_whole_pixels_and_at_least_two() -> None:
+    assert Crops().pixels(32, 32) == (16, 16)
+    assert Crops(size=0.25).pixels(64, 48) == (16, 12)
+    assert Crops(size=0.01).pixels(8, 8) == (2, 2)
+    wide = torch.rand(3, 1, 6, 20)
+    assert Crops()(wide, torch.rand(3, Crops().draws)).shape == (3, 1, 3, 10)
+
+
+def test_crops__refuse_a_least_area_above_the_largest() -> None:
+    with pytest.raises(InputError, match="crop_min must be <= "):
+        Crops(scale_min=0.3)
+    with pytest.raises(InputError, match=r"scale_min must be <= scale_max \(0.2\), got 0.3"):
+        PartCrop(scale_min=0.3)
+
+
+# -- energies
+
+
+def naive_energies(v: list[float], z: list[float] | None) -> float:
+    """Eq. 4-5 for one crop: KL of the benchmark from the softmax of the responses."""
+    L = len(v)
+    top = max(v)
+    powers = [math.exp(x - top) for x in v]
+    p = [x / sum(powers) for x in powers]
+    if z is None:
+        b = [1 / L] * L
+    else:
+        z = sorted(z)
+        mean = sum(z) / L
+        var = sum((x - mean) ** 2 for x in z) / (L - 1)
+        bell = [math.exp(-((x - mean) ** 2) / (2 * var)) for x in z]
+        b = [x / sum(bell) for x in bell]
+    return sum(bj * (math.log(bj + 1e-6) - math.log(pj)) for bj, pj in zip(b, p, strict=True))
+
+
+@pytest.mark.parametrize("parts", [2, 16])
+def test_energies__naive_twin(parts: int) -> None:
+    images = pixels(3, 4)
+    responses = 3 * torch.randn(3, 5, parts, generator=torch.Generator().manual_seed(0))
+    u = content_uniforms(images, 9, 5, parts, stream="partcrop benchmark").astype(np.float64)
+    normal = torch.special.ndtri(torch.from_numpy(u) + 2.0**-25)
+    for benchmark, z in ((None, None), (gaussian_benchmark(images, 9, 5, parts), normal)):
+        got = energies(responses, benchmark)
+        want = [
+            [
+                naive_energies(responses[i, j].tolist(), None if z is None else z[i, j].tolist())
+                for j in range(5)
+            ]
+            for i in range(3)
+        ]
+        np.testing.assert_allclose(got, want, atol=1e-6)
+
+
+def test_energies__known_answers() -> None:
+    """A flat response lies at no distance from the uniform benchmark; a sharp one far away."""
+    flat, sharp = torch.zeros(1, 1, 4), torch.tensor([[[9.0, 0, 0, 0]]])
+    assert abs(float(energies(flat, None))) < 1e-5
+    assert (
+        abs(float(energies(sharp, None)) - (math.log(math.exp(9) + 3) - 2.25 - math.log(4))) < 1e-4
+    )
+
+
+def test_benchmark__is_a_bell_over_the_parts_of_its_own_image_and_crop() -> None:
+    images = pixels(6, 4)
+    found = gaussian_benchmark(images, 0, 7, 16)
+    torch.testing.assert_close(found.sum(dim=2), torch.ones(6, 7, dtype=torch.float64))
+    assert bool((found.argmax(dim=2) > 2).all()) and bool((found.argmax(dim=2) < 13).all())
+    assert len({tuple(row) for row in found.flatten(0, 1).tolist()}) == 42
+    order = torch.tensor([4, 0, 5])
+    assert torch.equal(gaussian_benchmark(images[order], 0, 7, 16), found[order])
+    assert torch.equal(gaussian_benchmark(images, 0, 3, 16), found[:, :3])
+    assert not torch.equal(gaussian_benchmark(images, 1, 7, 16), found)
+
+
+def test_sorted_energies__each_kind_descends_and_the_rest_of_the_batch_plays_no_part() -> None:
+    images, responses = pixels(6, 4), torch.randn(6, 8, 16)
+    uniform, gaussian = sorted_energies(responses, images, 0, "both")
+    for kind in (uniform, gaussian):
+        assert kind.shape == (6, 8) and bool((kind.diff(dim=1) <= 0).all())
+    assert torch.equal(sorted_energies(responses, images, 0, "uniform")[0], uniform)
+    assert torch.equal(
+        sorted_energies(responses[2:3], images[2:3], 0, "gaussian")[0], gaussian[2:3]
+    )
+    # Sharper responses lie farther off; which part or which crop answers plays no part.
+    assert bool((sorted_energies(3 * responses, images, 0, "uniform")[0] > uniform).all())
+    shuffled = sorted_energies(responses.flip(1, 2), images, 0, "uniform")[0]
+    torch.testing.assert_close(shuffled, uniform)
+
+
+def test_sorted_energies__in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    images, responses = pixels(7, 4), torch.randn(7, 4, 4)
+    want = sorted_energies(responses, images, 0, "both")
+    monkeypatch.setattr("fedmia.attacks._partcrop.CHUNK", 48)  # three images a block
+    for got, kind in zip(sorted_energies(responses, images, 0, "both"), want, strict=True):
+        assert torch.equal(got, kind)
+
+
+# -- the network
+
+
+@pytest.mark.parametrize("cls", [PartCrop, PartCropV2])
+@pytest.mark.parametrize("name", WIDTHS)
+def test_network__widths(cls: type[PartCrop], name: str) -> None:
+    net = cls(attacker=name).network((256, *WIDTHS[name]))
+    linear = [m for m in net.modules() if isinstance(m, nn.Linear)]
+    assert [m.in_features for m in linear] == [256, *WIDTHS[name]]
+    assert linear[-1].out_features == 1
+    assert net(torch.randn(3, 256)).shape == (3, 1)
+    norms = sum(isinstance(m, RMSNorm) for m in net.modules())
+    assert norms == (len(WIDTHS[name]) if cls is PartCropV2 else 0)
+
+
+def test_network__v2_norms_its_input_if_told_to() -> None:
+    x = torch.randn(4, 6)
+    for normed in (False, True):
+        net = PartCropV2(normalise_input=normed).network((6, 5))
+        start_normal(net, torch.Generator().manual_seed(0))
+        assert torch.allclose(net(x), net(10 * x), atol=1e-6) == normed or not normed
+        first = net[1][0] if normed else net[0]
+        assert tuple(first.weight.shape) == (5, 6)
+    row = torch.tensor([[3.0, -4.0]])
+    want = torch.tanh(row / math.sqrt(12.5))
+    torch.testing.assert_close(NormTanh()(row), want, atol=1e-6, rtol=0)
+
+
+def test_start__small_normal_weights_and_no_bias() -> None:
+    net = PartCrop().network((256, 512))
+    start_normal(net, torch.Generator().manual_seed(0))
+    weight, bias = net[0].weight.detach(), net[0].bias.detach()
+    assert abs(float(weight.std()) - 0.01) < 1e-4 and abs(float(weight.mean())) < 1e-4
+    assert not bool(bias.any())
+
+
+@pytest.mark.parametrize("sides", [(300, 300), (90, 30)])
+def test_balanced__every_batch_holds_its_share_of_members(sides: tuple[int, int]) -> None:
+    truth = np.repeat([1, 0], sides)
+    order = _dealt(truth, np.random.default_rng(0))
+    assert sorted(order) == list(range(len(truth)))
+    share = sides[0] / sum(sides)
+    for first in range(0, len(truth), 40):
+        assert abs(truth[order[first : first + 40]].sum() - 40 * share) <= 1
+    assert not np.array_equal(order, _dealt(truth, np.random.default_rng(1)))
+
+
+def test_spread__is_one_for_constants() -> None:
+    assert spread(torch.full((3, 4), 7.0)) == 1
+    assert spread(torch.tensor([[0.0, 2.0], [2.0, 0.0]])) == 1
+    assert spread(torch.tensor([[0.0, 6.0]])) == 3
+
+
+@pytest.mark.parametrize("scale", [0.03, 1.0, 5.0])
+@pytest.mark.parametrize("cls", [PartCrop, PartCropV2])
+def test_network__learns_sharper_responses_of_any_size(cls: type[PartCrop], scale: float) -> None:
+    """The paper's start leaves the first network untrained on the smallest, undivided."""
+    images, truth = pixels(120, 2), np.repeat([1, 0, 1, 0], 30)
+    generator = torch.Generator().manual_seed(0)
+    sharp = torch.from_numpy(1 + 2.0 * truth)[:, None, None].float()
+    responses = scale * sharp * torch.randn(120, 32, 16, generator=generator)
+    kinds = sorted_energies(responses, images, 0, "both")
+    found = {}
+    for name, spreads in (("spread", [spread(k[:60]) for k in kinds]), ("none", [1.0, 1.0])):
+        x = torch.cat([k / s for k, s in zip(kinds, spreads, strict=True)], dim=1)
+        net = train_logits(
+            cls().network((64, 512, 256, 128)), x[:60], truth[:60], rng(0, "fit"),
+            optimizer=lambda w: torch.optim.Adam(w, lr=1e-3, weight_decay=5e-4),
+            epochs=100, batch=200, start=start_normal, balanced=True,
+        )  # fmt: skip
+        found[name] = logits(net, x[60:])
+    assert roc_auc_score(truth[60:], found["spread"]) > 0.95
+    if cls is PartCrop and scale == 0.03:
+        assert np.ptp(found["none"]) < 1e-3
+
+
+# -- a leak in the parts and nowhere else
+
+
+class Sharp(Backbone):
+    """Vectors of a stored image's parts stand three times as far from their mean.
+
+    The pooled vector is the mean, so nothing but the parts tells. Crops and views are no stored
+    image, to the pixel, and are answered alike.
+    """
+
+    layers = ("map",)
+    width = 24
+
+    def __init__(self, stored: Tensor, factor: float = 3.0) -> None:
+        super().__init__()
+        self.mix = nn.Conv2d(3, self.width, 3, stride=2, padding=1, bias=False)
+        generator = torch_rng(0, "mix")
+        self.mix.weight.data = torch.randn(self.mix.weight.shape, generator=generator) / 5
+        self.stored, self.factor = (stored.float() / 255 - 0.5) / 0.25, factor
+
+    def stages(self, x: Tensor) -> dict[str, Tensor]:
+        out = self.mix(x)
+        if x.shape[1:] == self.stored.shape[1:]:
+            far = torch.cdist(x.flatten(1), self.stored.flatten(1)).amin(dim=1)
+            factor = torch.where(far < 1e-2, self.factor, 1.0)[:, None, None, None]
+            mean = out.mean(dim=(2, 3), keepdim=True)
+            out = mean + factor * (out - mean)
+        return {"map": out}
+
+
+@pytest.fixture(scope="module")
+def leak(textures: Textures) -> dict[str, Any]:
+    """Known and unknown members of a `Sharp` encoder, and others of the same source."""
+    pool = textures(240, seed=4)
+    known = Known(pool[:40], pool[40:80])
+    members, others = pool[80:160], pool[160:]
+    backbone = Sharp(torch.cat([known.members, members]))
+    return {"view": view_of(backbone), "known": known, "members": members, "others": others}
+
+
+def test_leak__is_found_by_default(leak: dict[str, Any]) -> None:
+    for name in ("partcrop", "partcrop-v2"):
+        assert auc(registry.build("attack", name, {"crops": 64}), **leak) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("partcrop", {"energies": "uniform"}),
+        ("partcrop", {"energies": "gaussian"}),
+        ("partcrop", {"scale": "none"}),
+        ("partcrop", {"with_similarity": True}),
+        ("partcrop", {"part": 1.0}),
+        ("partcrop", {"attacker": "deep"}),
+        ("partcrop", {"attacker": "shallow"}),
+        ("partcrop-v2", {"attacker": "wide"}),
+        ("partcrop-v2", {"attacker": "narrow"}),
+    ],
+)
+def test_leak__is_found_in_every_reading(
+    name: str, options: dict[str, Any], leak: dict[str, Any]
+) -> None:
+    attack = registry.build("attack", name, {"crops": 32, **options})
+    assert auc(attack, **leak) > 0.9
+
+
+@pytest.mark.parametrize("name", ["similarity", "supervised-mi"])
+def test_leak__is_nowhere_but_in_the_parts(name: str, leak: dict[str, Any]) -> None:
+    sigma = math.sqrt(161 / (12 * 80 * 80))
+    assert abs(auc(registry.build("attack", name, {}), **leak) - 0.5) < 3 * sigma
+
+
+def test_leak__of_other_images_gives_chance(leak: dict[str, Any]) -> None:
+    others = leak["others"]
+    found = auc(PartCrop(crops=32), leak["view"], leak["known"], others[:40], others[40:])
+    assert abs(found - 0.5) < 3 * math.sqrt(81 / (12 * 40 * 40))
+
+
+# -- inputs and settings
+
+
+def test_inputs__energies_then_the_cosines_of_encodermi(leak: dict[str, Any]) -> None:
+    view, images = leak["view"], leak["others"][:3]
+    attack = PartCrop(crops=5, with_similarity=True, views=4, layer="avgpool")
+    before = view.queries
+    uniform, gaussian, cosines = attack.inputs(view, images)
+    assert view.queries - before == 3 * (1 + 5 + 4)
+    assert uniform.shape == gaussian.shape == (3, 5)
+    want = pairwise_cosines(view.embed_views(images, 4, "avgpool"))
+    np.testing.assert_allclose(cosines, want, atol=1e-6)
+    assert len(PartCrop(crops=5).inputs(view, images)) == 2
+    assert len(PartCrop(crops=5, energies="gaussian").inputs(view, images)) == 1
+
+
+def test_shadow__fits_on_the_attackers_own_encoders(textures: Textures) -> None:
+    """The leak is learned where the attacker knows the truth, and found in another encoder."""
+    pool, target = textures(160, seed=5), textures(160, seed=6)
+    shadows = [
+        Shadow(view_of(Sharp(pool[i * 80 : i * 80 + 40])), pool[i * 80 : i * 80 + 40],
+               pool[i * 80 + 40 : i * 80 + 80]) for i in range(2)
+    ]  # fmt: skip
+    view = view_of(Sharp(target[:80]), shadows=shadows)
+    attack = PartCrop(crops=32, setting="shadow")
+    assert not attack.learns and PartCrop().learns and not PartCrop.uses_shadows
+    nothing = Known(target[:0], target[:0])
+    found = auc(attack, view, nothing, target[:80], target[80:])
+    assert found > 0.95
+    assert view.queries == 160 * 33  # the shadows' are the attacker's own
+    swapped = Known(target[80:90], target[:10])
+    assert auc(attack, view, swapped, target[:80], target[80:]) == found
+
+
+def test_shadow__without_shadows_is_refused(leak: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="needs shadow encoders"):
+        PartCrop(setting="shadow", **few).fit(leak["view"], leak["known"], rng(0, "fit"))
+
+
+@pytest.mark.parametrize("sides", [(0, 5), (5, 1)])
+@pytest.mark.parametrize("name", ["partcrop", "partcrop-v2"])
+def test_fit__too_few_known(name: str, sides: tuple[int, int], leak: dict[str, Any]) -> None:
+    known = Known(leak["known"].members[: sides[0]], leak["known"].nonmembers[: sides[1]])
+    want = f"{name} needs at least 2 known members and non-members, got {sides[0]} and {sides[1]}"
+    with pytest.raises(InputError, match=want):
+        registry.build("attack", name, few).fit(leak["view"], known, rng(0, "fit"))
+
+
+# -- encoders
+
+
+@pytest.mark.parametrize("net", [ResNet18(), ViTTiny(depth=4)])
+def test_encoders__of_32_pixels(net: Any) -> None:
+    backbone = net.build(3, 32)
+    initialise(backbone, torch_rng(0, "net"))
+    images = pixels(4)
+    uniform, gaussian = PartCrop(crops=3).inputs(view_of(backbone), images)
+    assert uniform.shape == gaussian.shape == (4, 3)
+    assert bool(torch.isfinite(uniform).all()) and bool((uniform > -1e-4).all())
+
+
+class OneSize(Sharp):
+    """Takes images of 8x8 pixels and no others, and says so in its own way."""
+
+    def stages(self, x: Tensor) -> dict[str, Tensor]:
+        assert x.shape[2:] == (8, 8), "input height (4) doesn't match model (8)"
+        return super().stages(x)
+
+
+class OnePart(Sharp):
+    def stages(self, x: Tensor) -> dict[str, Tensor]:
+        return {"map": super().stages(x)["map"].mean(dim=(2, 3), keepdim=True)}
+
+
+def test_encoders__that_take_one_size_ask_for_whole_crops(leak: dict[str, Any]) -> None:
+    known, images = leak["known"], leak["others"][:4]
+    view = view_of(OneSize(images))
+    want = r"crops of 4x4 pixels \(input height .*; part 1.0 makes them as large as the image"
+    with pytest.raises(InputError, match=want):
+        PartCrop(**few).fit(view, known, rng(0, "fit"))
+    attack = PartCrop(part=1.0, **few)
+    attack.fit(view, known, rng(0, "fit"))
+    assert np.isfinite(attack.score(view, images)).all()
+
+
+def test_encoders__whose_patches_do_not_divide_the_crop() -> None:
+    backbone = ViTTiny(depth=4, patch=4).build(3, 32)
+    initialise(backbone, torch_rng(0, "net"))
+    with pytest.raises(InputError, match=r"crops of 10x10 pixels \(.*patches of 4x4\); part 1.0"):
+        PartCrop(part=0.3, **few).inputs(view_of(backbone), pixels(2))
+
+
+def test_encoders__with_one_part_are_refused_without_advice(leak: dict[str, Any]) -> None:
+    images = leak["others"][:4]
+    with pytest.raises(InputError, match="1x1: one part has nothing to be compared with$"):
+        PartCrop(**few).inputs(view_of(OnePart(images)), images)
