@@ -199,7 +199,7 @@ def test_merge__another_file_of_one_source_keeps_its_options() -> None:
     [
         ("sead: 3", "unknown option sead in {file}; did you mean 'seed'?"),
         ("train: {lrr: 3}", "unknown option train.lrr in {file}; did you mean 'lr'?"),
-        ("train: {lr: fast}", "train.lr in {file} must be float, got 'fast'"),
+        ("train: {lr: fast}", "train.lr in {file} must be float or none, got 'fast'"),
         ("out: RUN", "unknown option out in {file}"),
         ("seed: 1\nseed: 1", "{file} is not valid YAML: key 'seed' is written twice (line 2)"),
     ],
@@ -221,8 +221,8 @@ def test_help__grouped_within_80_columns_and_whole() -> None:
         assert re.search(rf"^  --{re.escape(name)} ", page, re.M), name
     for heading in ("Run", *catalogue.GROUPS):
         assert f"\n{heading}\n" in page
-    lr = Experiment().train.lr
-    assert f"(default {lr}, > 0)" in page and "{none,passive,active}" in page
+    batch = Experiment().train.batch_size
+    assert f"(default {batch}, >= 1)" in page and "{none,passive,active}" in page
 
 
 @pytest.mark.parametrize("kind", sorted(registry.KINDS))

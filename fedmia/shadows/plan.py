@@ -39,7 +39,7 @@ class Plan(Options):
         None, "images a step (none: the target's where its algorithm is known, else 8)", ge=1
     )
     lr: float | None = option(
-        None, "learning rate (none: the target's where its algorithm is known, else 0.06)", gt=0
+        None, "learning rate (none: the target's where its algorithm is known, else its own)", gt=0
     )
     images: int | None = option(
         None, "members of each shadow; as many non-members (none: half of the images)", ge=2
@@ -146,11 +146,12 @@ def blueprint(plan: Plan, target: Target) -> Blueprint:
     ssl = target.ssl if known else (plan.ssl, stand_in_views(plan.ssl, target.views))
     assert model is not None and ssl is not None
     train = target.train if known and target.train is not None else Train()
+    rate = plan.lr or train.lr or registry.load("ssl", ssl[0]).lr
     train = replace(
         train,
         local_epochs=1,
         batch_size=train.batch_size if plan.batch_size is None else plan.batch_size,
-        lr=train.lr if plan.lr is None else plan.lr,
+        lr=rate,
         optimizer_state="keep",
         precision=plan.precision,
         channels_last=plan.channels_last,

@@ -15,6 +15,7 @@ from fedmia.options import Options
 from fedmia.ssl.augment import Augment
 
 State = dict[str, Tensor]
+LR = 0.06  # learning rate of SGD where neither the user nor the method names one
 
 
 class Encoder(nn.Module):
@@ -176,6 +177,7 @@ class SSL(Options, ABC):
     # Whether one image's loss depends on the other images of its batch: then no gradient belongs
     # to one image alone, and DP-SGD cannot bound it.
     coupled: ClassVar[bool] = False
+    lr: ClassVar[float] = LR  # at which it learns on batches of 8
 
     @property
     @abstractmethod

@@ -61,13 +61,14 @@ class SimCLR(BankedSSL):
     """SimCLR: NT-Xent with the batch's other images as negatives, two-layer head.
 
     Both views are trained, as anchors and as negatives, so it takes smaller steps than MoCo: on
-    small batches --train.lr 0.02 learns where 0.06 can collapse to one output for all images.
+    small batches a learning rate of 0.02 learns where 0.06 collapses to one output for all images.
     """
 
     paper: ClassVar[str] = "Chen et al., ICML 2020, arXiv 2002.05709"
     coupled: ClassVar[bool] = True
+    lr: ClassVar[float] = 0.02
 
-    temperature: float = option(0.5, "T of NT-Xent; use --train.lr 0.02 or less", gt=0)
+    temperature: float = option(0.5, "T of NT-Xent", gt=0)
     head_norm: str = option(
         "none",
         "normalisation in the head; batch mixes the images of a batch",

@@ -15,7 +15,7 @@ from torch import Tensor
 from fedmia.data.images import ByteArray
 from fedmia.options import Options, option
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import SSLMethod
+from fedmia.ssl.base import LR, SSLMethod
 
 AUGMENTED = 2048  # views augmented in one call, more where an epoch has more
 
@@ -26,7 +26,7 @@ class Train(Options):
 
     local_epochs: int = option(10, "epochs over the client's images in a round", ge=1)
     batch_size: int = option(8, "images a step", ge=1)
-    lr: float = option(0.06, "learning rate of SGD", gt=0)
+    lr: float | None = option(None, "learning rate of SGD (none: the method's own)", gt=0)
     momentum: float = option(0.9, "momentum of SGD", ge=0, lt=1)
     weight_decay: float = option(5e-4, "L2 weight decay", ge=0)
     schedule: str = option(
@@ -40,18 +40,23 @@ class Train(Options):
     )
     channels_last: bool = option(False, "memory layout of convolutions in training")
 
+    @property
+    def first_rate(self) -> float:
+        """Learning rate at the first step."""
+        return LR if self.lr is None else self.lr
+
     def rate(self, step: int, total: int) -> float:
         """Learning rate at global step `step` of `total` (a function of the step alone)."""
         if self.schedule == "constant":
-            return self.lr
-        return self.lr * 0.5 * (1 + math.cos(math.pi * min(step / max(total, 1), 1.0)))
+            return self.first_rate
+        return self.first_rate * 0.5 * (1 + math.cos(math.pi * min(step / max(total, 1), 1.0)))
 
 
 def make_optimizer(method: SSLMethod, train: Train) -> torch.optim.SGD:
     """SGD over the parameters that the method trains."""
     return torch.optim.SGD(
         method.trainable(),
-        lr=train.lr,
+        lr=train.first_rate,
         momentum=train.momentum,
         weight_decay=train.weight_decay,
         foreach=True,
