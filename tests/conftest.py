@@ -18,13 +18,13 @@ from fedmia.seeding import rng, torch_rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Recipe, SSLMethod, State
 from fedmia.ssl.moco import MoCo, MomentumContrast
-from fedmia.threat import BlackBox, ClientView, Shadow, WhiteBox
+from fedmia.threat import BlackBox, ClientView, ServerView, Shadow, WhiteBox
 
 torch.set_num_threads(1)
 PIXELS = 8
 CPU = torch.device("cpu")
 AUGMENT = Augment(hue=0.1)
-VIEWS = {view.threat: view for view in (BlackBox, WhiteBox, ClientView)}
+VIEWS = {view.threat: view for view in (BlackBox, WhiteBox, ClientView, ServerView)}
 
 Textures = Callable[..., Tensor]
 MakeMoCo = Callable[..., MomentumContrast]
@@ -111,10 +111,12 @@ def least_view(
 
     A client's view holds two attack rounds: what the attack itself crafted, and the mean of that
     and the weights received. Of an attack that is not active it holds three models: two others,
-    then `method` itself.
+    then `method` itself. A server's view holds the updates of four clients in two rounds.
     """
     cls = VIEWS[attack.needs]
     values: dict[str, Any] = {"seed": 0, "device": CPU, "held": held, **more}
+    if cls is ServerView:
+        return cls(copy.deepcopy(method), augment, **uploads(method), **values)
     if cls is not ClientView:
         return cls(copy.deepcopy(method), augment, **values)
     if not isinstance(attack, ActiveAttack):
@@ -142,3 +144,16 @@ def earlier(method: SSLMethod) -> dict[int, State]:
                for n, t in last.items()}
         for turn, noise in enumerate((1.0, 0.5, 0.0))
     }  # fmt: skip
+
+
+def uploads(method: SSLMethod, clients: int = 4, rounds: int = 2) -> dict[str, Any]:
+    """A server's `before` and `updates`: the weights of `method`, disturbed by each client."""
+    draw, state = torch_rng(0, "uploads"), method.shared_state()
+    updates = {
+        r: {
+            c: {n: t + 0.05 * torch.randn(t.shape, generator=draw) for n, t in state.items()}
+            for c in range(clients)
+        }
+        for r in range(1, rounds + 1)
+    }
+    return {"before": dict.fromkeys(updates, state), "updates": updates}
