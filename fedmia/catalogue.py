@@ -42,7 +42,7 @@ def help_page(columns: int | None = None) -> str:
     """The text of `--help`, at most `columns` wide (default: the terminal's, to 100)."""
     width = columns or min(100, shutil.get_terminal_size((80, 24)).columns)
     paths = {path: (one, kind) for path, one, kind in option_paths()}
-    lines = [USAGE, "", *textwrap.wrap(INTRO, width), "", "Run"]
+    lines = [USAGE, "", *textwrap.wrap(INTRO, width, break_on_hyphens=False), "", "Run"]
     for name, (hole, text) in COMMAND.items():
         lines += _row(f"--{name} {hole}", text, width)
     lines += _option_row("seed", *paths.pop("seed"), width)
@@ -53,7 +53,7 @@ def help_page(columns: int | None = None) -> str:
         for path in [p for p in paths if _within(p, wanted)]:
             lines += _option_row(path, *paths.pop(path), width)
     assert not paths, f"options without a group: {', '.join(paths)}"
-    return "\n".join([*lines, "", *textwrap.wrap(OUTRO, width)])
+    return "\n".join([*lines, "", *textwrap.wrap(OUTRO, width, break_on_hyphens=False)])
 
 
 def list_page(kind: str = "", columns: int | None = None) -> str:
@@ -125,7 +125,7 @@ def _about(one: dataclasses.Field[Any], default: Any) -> str:
 
 def _row(left: str, text: str, width: int) -> Iterator[str]:
     """`left` and `text` in two columns; a long `left` has its own line."""
-    wrapped = textwrap.wrap(text, max(20, width - _LEFT)) or [""]
+    wrapped = textwrap.wrap(text, max(20, width - _LEFT), break_on_hyphens=False) or [""]
     if len(left) + 4 > _LEFT:
         yield f"  {left}"
         left = ""

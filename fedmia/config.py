@@ -180,6 +180,9 @@ class Experiment(Options):
         unset = {k: v for k, v in vars(own).items() if k in self.ssl.options}
         options = {**self.ssl.options, **unset, **given}
         object.__setattr__(self, "ssl", Chosen(self.ssl.name, options))
+        if self.train.lr is None:
+            own_rate = registry.load("ssl", self.ssl.name).lr
+            object.__setattr__(self, "train", dataclasses.replace(self.train, lr=own_rate))
         names = expand_attacks(self.attacks, self.attacker)
         for name in self.attack:
             if name not in names:
@@ -191,7 +194,7 @@ class Experiment(Options):
 
     @property
     def malicious_clients(self) -> tuple[int, ...]:
-        """Ids of the clients in the attacker's role: the last ones. None with `none` or `server`."""
+        """Ids of the clients in the attacker's role: the last ones; none of them is the server."""
         count = min(self.malicious, self.federation.clients) if client_role(self.attacker) else 0
         return tuple(range(self.federation.clients - count, self.federation.clients))
 

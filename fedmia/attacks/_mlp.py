@@ -102,14 +102,3 @@ def logits(model: nn.Module, inputs: Tensor) -> Scores:
     """(N,) logits, higher = member; a row does not depend on the others beyond rounding."""
     rows = [model(part).flatten() for part in inputs.split(4096)]
     return np.asarray(torch.cat(rows).double().numpy(), dtype=np.float64)
-
-
-class MinMax:
-    """Each feature brought to [0, 1] on the images that it was fitted on."""
-
-    def __init__(self, inputs: Tensor) -> None:
-        self.low = inputs.amin(dim=0)
-        self.span = (inputs.amax(dim=0) - self.low).clamp(min=1e-12)
-
-    def __call__(self, inputs: Tensor) -> Tensor:
-        return (inputs - self.low) / self.span
