@@ -22,7 +22,7 @@ class VarianceOnly(NetworkAttack):
     """
 
     paper: ClassVar[str] = "Zhu et al., PartCrop, Sec. 5.3 and App. C (Variance-onlyMI)"
-    looks_at: ClassVar[tuple[str, ...]] = ("similarity",)
+    looks_at: ClassVar[tuple[str, ...]] = ("similarity", "norm")  # longer vectors vary more
 
     views: int = option(16, "turned and shifted views an image", ge=2)
     degrees: float = option(15.0, "largest angle, to either side", ge=0, le=180)
