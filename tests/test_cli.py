@@ -222,7 +222,7 @@ def test_help__grouped_within_80_columns_and_whole() -> None:
     for heading in ("Run", *catalogue.GROUPS):
         assert f"\n{heading}\n" in page
     batch = Experiment().train.batch_size
-    assert f"(default {batch}, >= 1)" in page and "{none,passive,active}" in page
+    assert f"(default {batch}, >= 1)" in page and "{none,passive,active,server}" in page
 
 
 @pytest.mark.parametrize("kind", sorted(registry.KINDS))
