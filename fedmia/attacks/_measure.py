@@ -1,8 +1,8 @@
 """How sure an encoder seems of an image, without labels: a number between 0 and 1.
 
 LiRA and RMIA start from the probability of an image's true label. An encoder has no labels; here
-stand three quantities that its answers tell, each brought into (0, 1) so that their logit is what
-Carlini et al. (Sec. VI-A) take for Gaussian.
+stand three quantities that its answers tell, each brought into (0, 1), so that its logit may be
+taken for Gaussian as Carlini et al. take that of the label's probability.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fedmia.errors import InputError
 from fedmia.threat import BlackBox
 
 SIGNALS = ("similarity", "loss", "norm")
-EDGE = 1e-6  # the least distance to 0 and to 1: float32 outputs tell no less
+EDGE = 1e-9  # the least distance to 0 and to 1, so that every logit is finite
 CHUNK = 256  # images whose pairs meet all negatives at once
 
 

@@ -23,9 +23,9 @@ class Relative(Referenced):
     """The pairwise test of RMIA, whatever the reference models are."""
 
     offline_a: float | None = option(
-        0.33,
-        "a in p(x) = ((1 + a) p_out(x) + 1 - a) / 2, offline (none: the value from 0 to 1 in "
-        "tenths that tells the known images apart best)",
+        None,
+        "a in p(x) = ((1 + a) p_out(x) + 1 - a) / 2, offline: how little membership lifts p (none: "
+        "the value from 0 to 1 in tenths that tells the known images apart best)",
         ge=0,
         le=1,
     )
@@ -47,8 +47,7 @@ class Relative(Referenced):
         if self.offline_a is None:
             images, truth = known.both()
             found = self.readings(view, images)
-            aucs = [roc_auc_score(truth, self.ratios(found, a)) for a in GRID]
-            self._a = GRID[int(np.argmax(aucs))]
+            self._a = best_a([roc_auc_score(truth, self.ratios(found, a)) for a in GRID])
             others = found.of(truth == 0)
         else:
             self._a = self.offline_a
@@ -64,6 +63,12 @@ class Relative(Referenced):
         """p(x | target) / p(x), (N,)."""
         outside = mean_and_sum(found.references, ~found.inside)[0]
         return np.asarray(found.target / (((1 + a) * outside + 1 - a) / 2))
+
+
+def best_a(aucs: list[float]) -> float:
+    """The value of GRID of the highest AUC; of several the middle one."""
+    best = np.flatnonzero(np.array(aucs) == max(aucs))
+    return GRID[int(best[len(best) // 2])]
 
 
 def beaten(ratios: Scores, population: Scores, gamma: float) -> Scores:

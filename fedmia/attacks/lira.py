@@ -30,10 +30,10 @@ LEAST = 1e-6  # deviation; below it is rounding
 class LiRA(FromShadows):
     """Likelihood ratio attack: an image's signal under Gaussians of shadows with and without it.
 
-    Offline, the score is (x - mean_out) / deviation. Its normal cdf is the paper's
-    1 - Pr[Z > x] (Eq. 4), which rounds to 1 for whom it is surest of; the order is the same. Online
-    it is log N(x; in) - log N(x; out). One shadow offline gives x less the shadow's signal, which
-    is difficulty calibration (Watson et al., 2022): with a fixed deviation none is needed.
+    Offline, the score is (x - mean_out) / deviation. Its normal cdf is the paper's 1 - Pr[Z > x],
+    which rounds to 1 where the attack is surest; the order is the same. Online it is
+    log N(x; in) - log N(x; out). Of one shadow offline, x less the shadow's signal remains: the
+    difficulty calibration of Watson et al. (2022), which needs no deviation.
     """
 
     paper: ClassVar[str] = (

@@ -18,10 +18,12 @@ class RMIA(FromShadows, Relative):
 
     An image's ratio is p(x | target) / p(x), where p is its signal in (0, 1) and p(x) the mean over
     shadows: half of them trained on x (online), or what the shadows without x would make of it
-    (offline, Eq. 10 ff.). The score is the share of known non-members z with ratio(x) / ratio(z)
+    (offline). The score is the share of known non-members z with ratio(x) / ratio(z)
     >= gamma. It is a step function of ratio(x) alone, so ties are broken by ratio(x): within a
     step the order is that of the ratio. The paper's gamma is 2; the cosines of views leave p near
-    1, where no ratio doubles, so it is 1 here.
+    1, where no ratio doubles, so it is 1 here. Its a (0.33 is common) fits labels, whose
+    probability membership lifts to almost 1; it lifts an encoder's signal less, and a is chosen by
+    the known images.
     """
 
     paper: ClassVar[str] = "Zarifzadeh et al., Low-Cost High-Power Membership Inference Attacks"

@@ -1,0 +1,122 @@
+"""The signals of LiRA and RMIA against loops over an encoder's outputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fedmia.attacks._measure import EDGE, SIGNALS, Measure, log_picked, logit
+from fedmia.attacks.base import Known
+from fedmia.errors import InputError
+from fedmia.ssl.augment import Augment
+from fedmia.threat import BlackBox
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def view(make_moco: Callable[..., Any]) -> BlackBox:
+    return BlackBox(make_moco(), Augment(hue=0.1), seed=0, device=CPU)
+
+
+def cosine(a: Tensor, b: Tensor) -> float:
+    return float(a.double() @ b.double() / (a.double().norm() * b.double().norm()))
+
+
+def test_similarity__is_the_mean_cosine_from_0_to_1(view: BlackBox, images: Tensor) -> None:
+    got = Measure("similarity", 4, "auto", 0.2)(view, images, images[:0])
+    for row, p in zip(view.embed_views(images, 4), got, strict=True):
+        mean = np.mean([cosine(row[i], row[j]) for i, j in combinations(range(4), 2)])
+        assert p == pytest.approx((1 + mean) / 2)
+        assert logit(np.array([p]))[0] == pytest.approx(2 * math.atanh(mean), rel=1e-4)
+
+
+def test_loss__is_the_chance_of_picking_the_other_view(
+    view: BlackBox, images: Tensor, known: Known
+) -> None:
+    """Of the image itself no negative is made, though it may be among the known."""
+    others = torch.cat([known.nonmembers, images[3:5]])
+    got = Measure("loss", 5, "auto", 0.3)(view, images, others)
+    keys = view.embed_plain(others)
+    for i, row in enumerate(view.embed_views(images, 5)):
+        picked = []
+        for j in range(2):
+            right = math.exp(cosine(row[j], row[2 + j]) / 0.3)
+            wrong = [
+                math.exp(cosine(row[j], key) / 0.3)
+                for key, image in zip(keys, others, strict=True)
+                if not torch.equal(image, images[i])
+            ]
+            picked.append(right / (right + sum(wrong)))
+        assert got[i] == pytest.approx(math.prod(picked) ** 0.5, rel=1e-6)
+
+
+def test_norm__is_relative_to_the_known_images(
+    view: BlackBox, images: Tensor, known: Known
+) -> None:
+    got = Measure("norm", 2, "auto", 0.2)(view, images, known.members)
+    typical = math.prod(float(v.norm()) for v in view.embed_plain(known.members, "avgpool"))
+    typical **= 1 / len(known.members)
+    norms = view.embed_plain(images, "avgpool").norm(dim=1).tolist()
+    np.testing.assert_allclose(got, [typical / (typical + n) for n in norms], rtol=1e-5)
+    assert np.argmax(got) == np.argmin(norms)
+
+
+def test_norm__of_a_longer_encoder_is_the_same(
+    make_moco: Callable[..., Any], images: Tensor, known: Known
+) -> None:
+    measured = []
+    for factor in (1, 7):
+        method = make_moco()
+        view = BlackBox(method, Augment(), seed=0, device=CPU)
+        plain = view.embed_plain
+
+        def longer(
+            x: Tensor, layer: str = "encoder", plain: Any = plain, k: int = factor
+        ) -> Tensor:
+            return k * plain(x, layer)  # type: ignore[no-any-return]
+
+        view.embed_plain = longer  # type: ignore[method-assign]
+        measured.append(Measure("norm", 2, "auto", 0.2)(view, images, known.members))
+    np.testing.assert_allclose(*measured, rtol=1e-6)
+
+
+def test_measure__stays_off_the_edges(images: Tensor) -> None:
+    class Flat(BlackBox):
+        def embed_views(self, images: Tensor, views: int, *rest: Any) -> Tensor:
+            return torch.ones(len(images), views, 3)
+
+    view = Flat.__new__(Flat)
+    got = Measure("similarity", 4, "auto", 0.2)(view, images, images)
+    assert (got == 1 - EDGE).all() and np.isfinite(logit(got)).all()
+
+
+@pytest.mark.parametrize("signal", SIGNALS)
+def test_measure__costs_what_it_says(
+    signal: str, make_moco: Callable[..., Any], images: Tensor, known: Known
+) -> None:
+    view = BlackBox(make_moco(), Augment(), seed=0, device=CPU)
+    Measure(signal, 6, "auto", 0.2)(view, images, known.members)
+    want = {"similarity": 6 * 20, "loss": 6 * 20 + 12, "norm": 20 + 12}
+    assert view.queries == want[signal]
+
+
+@pytest.mark.parametrize(("signal", "count"), [("loss", 1), ("norm", 0)])
+def test_measure__needs_known_images(
+    signal: str, count: int, view: BlackBox, images: Tensor
+) -> None:
+    with pytest.raises(InputError, match=f"'{signal}' needs at least"):
+        Measure(signal, 4, "auto", 0.2)(view, images[5:], images[:count])
+
+
+def test_log_picked__of_equal_vectors_is_chance() -> None:
+    keys = torch.nn.functional.normalize(torch.ones(9, 4, dtype=torch.float64), dim=1)
+    got = log_picked(torch.ones(3, 6, 4), keys, torch.zeros(3, 9, dtype=torch.bool), 0.2)
+    np.testing.assert_allclose(got, math.log(1 / 10))
