@@ -138,10 +138,11 @@ class FromRounds(Referenced):
 
     Every round trained on the members, the early ones for little time: what an image's signal has
     gained since is what the attack reads. Where only the first model of all was received, it is
-    its own reference, and nothing stands out.
+    its own reference: there is no gain to read, and LiRA's scores are all 0.
     """
 
     needs: ClassVar[Threat] = Threat("white_box", "client")
+    looks_at: ClassVar[tuple[str, ...]] = ("trajectory", "similarity")
     by_round: ClassVar[bool] = False
 
     references: float = option(

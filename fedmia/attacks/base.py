@@ -19,8 +19,10 @@ Scores = NDArray[np.float64]
 
 # What of an encoder may tell a member: how close an image's views lie, how long its vector is,
 # how its parts respond to its crops, the vector itself, the contrastive loss, inner layers,
-# the loss under ascent, the update that a client sent.
-LEAKS = ("similarity", "norm", "parts", "features", "loss", "layers", "ascent", "update")
+# the loss under ascent, the update that a client sent, what has changed since earlier rounds.
+LEAKS = (
+    "similarity", "norm", "parts", "features", "loss", "layers", "ascent", "update", "trajectory"
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
