@@ -13,7 +13,7 @@ from threading import Event  # noqa: E402
 from types import FrameType  # noqa: E402
 
 from fedmia.auditing import pages  # noqa: E402
-from fedmia.auditing.options import parse  # noqa: E402
+from fedmia.auditing.flags import parse  # noqa: E402
 from fedmia.auditing.run import INTERRUPTED, conduct  # noqa: E402
 from fedmia.errors import InputError  # noqa: E402
 from fedmia.shadows.train import Stopped  # noqa: E402

@@ -18,6 +18,7 @@ class Display:
 
     def __init__(self, attacks: int, quiet: bool) -> None:
         console = Console(stderr=True)
+        self._quiet = quiet
         self._plain = not quiet and not console.is_terminal
         self._total = attacks
         self._bar = Progress(
@@ -66,5 +67,5 @@ class Display:
         """A line for the user."""
         if self._plain:
             print(f"fedmia: {line}", file=sys.stderr)
-        else:
+        elif not self._quiet:
             self._bar.console.print(line, highlight=False)

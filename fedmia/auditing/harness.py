@@ -19,12 +19,15 @@ from fedmia.released.base import Released
 from fedmia.report.scores import ScoredAttack
 from fedmia.scorer import Scorer
 from fedmia.seeding import rng
+from fedmia.shadows.train import Stopped
 from fedmia.signals import PixelCache, Signals
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
 from fedmia.threat import BlackBox, BudgetError, Meter, Shadow, Threat, WhiteBox, require
 
 LEAST_KNOWN = 8  # a side, below which a budget buys no attack
+UNTRAINED = "untrained"  # the control; any other name is one of the encoder itself
+CUT = "the audit was interrupted before it was done"
 VIEWS = {"black_box": BlackBox, "white_box": WhiteBox}
 
 Shadows = Callable[[], Sequence[Shadow]]
@@ -89,11 +92,15 @@ class Harness:
 
     def method(self, model: str) -> SSLMethod:
         """The encoder under audit, or its `untrained` control; its bank is the attacker's."""
-        if model not in self._methods:
-            made = self.released.method if model == "released" else self.released.untrained()
+        which = _which(model)
+        if which not in self._methods:
+            made = self.released.untrained() if which == UNTRAINED else self.released.method
             made.to(self.device).eval().fill_bank(self.held.to(self.device).float() / 255)
-            self._methods[model] = made
-        return self._methods[model]
+            self._methods[which] = made
+        return self._methods[which]
+
+    def _rows(self, model: str) -> Signals:
+        return self._signals.setdefault(_which(model), Signals())
 
     def view(self, model: str, name: str, known: Known, budget: int | None) -> BlackBox:
         """What the attacker holds of `model`; rows are shared between attacks, counts are not."""
@@ -105,7 +112,7 @@ class Harness:
             seed=self.audit.seed,
             device=self.device,
             held=known.both()[0],
-            signals=self._signals.setdefault(model, Signals()),
+            signals=self._rows(model),
             pixels=self.pixels,
             shadows=shadows,
             meter=Meter(budget),
@@ -118,40 +125,56 @@ class Harness:
             self.augment,
             seed=self.audit.seed,
             device=self.device,
-            signals=self._signals.setdefault(model, Signals()),
+            signals=self._rows(model),
         )
 
     # -- attacks -------------------------------------------------------------------------------
 
     def run(self, tell: Tell, stopped: Callable[[], bool], ran: Callable[[int], None]) -> Audited:
         """Every attack that can run, on the encoder and then on its untrained control."""
-        found = Audited(controls={"untrained": [], "posers": []})
+        found = Audited(controls={UNTRAINED: [], "posers": []})
         known: dict[str, Known] = {}
         for name in self.audit.attacks:
             if stopped():
-                return found
+                found.not_run[name] = CUT
+                continue
             tell("released", name, False)
             reason = self._once(found, name, known)
             if reason is not None:
                 found.not_run[name] = reason
             tell("released", name, True)
         ran(len(found.attacks))
-        for scored in list(found.attacks):
-            if stopped():
+        found.controls["posers"] = [self.posers(scored) for scored in found.attacks]
+        missing = self.uncontrolled() if found.attacks else None
+        if missing is not None:
+            found.notes.append(missing)
+        for scored in found.attacks:
+            if missing is not None or stopped():
                 break
-            tell("untrained", scored.name, False)
-            found.controls["posers"].append(self.posers(scored))
+            tell(UNTRAINED, scored.name, False)
             self._control(found, scored.name, known[scored.name])
-            tell("untrained", scored.name, True)
+            tell(UNTRAINED, scored.name, True)
         return found
+
+    def uncontrolled(self) -> str | None:
+        """Why there is no untrained control, or None where there is one."""
+        try:
+            self.method(UNTRAINED)
+        except InputError as error:
+            return said(error)
+        return None
 
     def _control(self, found: Audited, name: str, known: Known) -> None:
         """The attack on the untrained encoder; one that breaks there is said, and costs nothing."""
         try:
-            found.controls["untrained"].append(self._kept("untrained", name, known))
+            found.controls[UNTRAINED].append(
+                self.kept(UNTRAINED, name, known, self.audit.query_budget)
+            )
+        except (InputError, BudgetError) as error:
+            found.notes.append(f"{name} has no untrained control: {said(error)}")
         except Exception as error:
             found.failed.append(name)
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            reason = f"{type(error).__name__}: {said(error)}"
             found.notes.append(f"{name} has no untrained control, it failed there: {reason}")
 
     def _once(self, found: Audited, name: str, known: dict[str, Known]) -> str | None:
@@ -162,12 +185,15 @@ class Harness:
         try:
             self.permit(name)
             known[name] = self.afford(name, found.notes)
-            found.attacks.append(self._kept("released", name, known[name]))
+            scored = self.kept("released", name, known[name], self.audit.query_budget)
+            found.attacks.append(scored)
+        except Stopped:
+            return CUT
         except (InputError, BudgetError) as error:
-            return " ".join(str(error).split())
+            return said(error)
         except Exception as error:  # one broken attack costs none of the others
             found.failed.append(name)
-            return " ".join(f"failed: {type(error).__name__}: {error}".split())
+            return f"failed: {type(error).__name__}: {said(error)}"
         return None
 
     def permit(self, name: str) -> None:
@@ -181,18 +207,33 @@ class Harness:
         if cls.uses_shadows and self.shadows is None:
             raise InputError("needs shadow encoders (--shadows N, or --shadow-encoders FOLDER)")
 
-    def _kept(self, model: str, name: str, known: Known) -> ScoredAttack:
+    def kept(self, model: str, name: str, known: Known, budget: int | None) -> ScoredAttack:
+        """`score`, or what was kept of it.
+
+        Args:
+            model: UNTRAINED, or the encoder under whatever name the scores are kept by.
+        """
         options = repr(self.build(name))
         kept = self.finished.load(model, name, options)
         if kept is None:
-            kept = self.score(model, name, known, self.audit.query_budget)
+            kept = self.score(model, name, known, budget)
             self.finished.save(model, name, options, kept)
         return kept
 
     def score(self, model: str, name: str, known: Known, budget: int | None) -> ScoredAttack:
-        """One attack on one model, by an attacker that knows `known`."""
+        """One attack on one model, by an attacker that knows `known`.
+
+        Raises:
+            ValueError: scores that are not finite.
+        """
         scorer = self.scorer if known is self.known else self._scorer(known)
-        return scorer.scored(name, self.view(model, name, known, budget))
+        scored = scorer.scored(name, self.view(model, name, known, budget))
+        for which in ("scores_members", "scores_nonmembers", "known_members", "known_nonmembers"):
+            values = getattr(scored, which)
+            bad = int(np.count_nonzero(~np.isfinite(values)))
+            if bad:
+                raise ValueError(f"{bad} of {len(values)} {which} are not finite")
+        return scored
 
     def afford(
         self, name: str, notes: list[str], budget: int | None = None, known: Known | None = None
@@ -254,6 +295,15 @@ class Harness:
         return self.scorer.apart(
             pixel_scores(known.members, known.nonmembers, self.scorer.candidates)
         )
+
+
+def _which(model: str) -> str:
+    return UNTRAINED if model == UNTRAINED else "released"
+
+
+def said(error: BaseException) -> str:
+    """An exception's message on one line."""
+    return " ".join(str(error).split())
 
 
 def first(known: Known, count: int) -> Known:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,10 @@ from torch import Tensor
 from fedmia import registry
 from fedmia.auditing.options import Audit
 from fedmia.config import dataset_and_path
-from fedmia.data.base import Views
+from fedmia.data._resize import square
+from fedmia.data.base import Request, Views
 from fedmia.data.images import ImageSet, IntArray, digests
 from fedmia.errors import InputError
-from fedmia.seeding import rng
 
 MOST_KNOWN = 500  # a side, where `--known` leaves it open
 
@@ -76,8 +77,6 @@ def load_images(audit: Audit, flag: str, size: int | None) -> ImageSet:
     """
     spec = str(getattr(audit, flag))
     name, path = dataset_and_path(spec)
-    from fedmia.data.base import Request
-
     folder = None if audit.data_dir is None else Path(audit.data_dir)
     source = registry.build("dataset", name, audit.group(f"{flag}_options"))
     try:
@@ -88,7 +87,10 @@ def load_images(audit: Audit, flag: str, size: int | None) -> ImageSet:
 
 
 def deal(audit: Audit, size: int | None) -> Dealt:
-    """Load both sides, and give every image its role by seed.
+    """Load both sides, and give every image its role.
+
+    The role depends on the seed, on the image's bytes and on how many images there are: neither
+    on the order of the files nor on the side.
 
     Raises:
         InputError: a source that cannot be read, sides of different shape, images on both sides,
@@ -102,21 +104,17 @@ def deal(audit: Audit, size: int | None) -> Dealt:
             f"--members are images of {shapes[0]}, --nonmembers of {shapes[1]}: both must have the "
             "same channels and size (--size resizes both)"
         )
-    sides, notes = [], []
-    for flag, source in (("members", members), ("nonmembers", others)):
-        names = digests(source.images)
-        first = np.unique(np.array([n.hex() for n in names]), return_index=True)[1]
-        if len(first) < len(names):
-            notes.append(f"{len(names) - len(first)} byte-equal copies among the {flag} left out.")
-        sides.append((source, np.sort(first), names))
-    _refuse_overlap(sides[0][2], sides[1][2])
-    known, parts = _sizes(audit, len(sides[0][1]), len(sides[1][1]))
-    dealt = []
-    for (source, indices, _), flag in zip(sides, ("members", "nonmembers"), strict=True):
-        order = rng(audit.seed, "audit", flag).permutation(indices)
-        scored = order[known : known + parts[flag]]
-        dealt.append((source, order[:known], np.sort(scored), order[known + parts[flag] :]))
-    (m, m_known, m_scored, _), (o, o_known, o_scored, spare) = dealt
+    m, o = members, others
+    names = digests(m.images), digests(o.images)
+    _refuse_overlap(*names)
+    orders, notes = [_order(audit.seed, n) for n in names], []
+    for flag, order, listed in zip(("members", "nonmembers"), orders, names, strict=True):
+        if len(order) < len(listed):
+            notes.append(f"{len(listed) - len(order)} byte-equal copies among the {flag} left out.")
+    known, parts = _sizes(audit, *map(len, orders))
+    (m_known, m_scored, _), (o_known, o_scored, spare) = (
+        np.split(order, [known, known + part]) for order, part in zip(orders, parts, strict=True)
+    )
     return Dealt(
         known_members=torch.from_numpy(m.images[m_known]),
         known_nonmembers=torch.from_numpy(o.images[o_known]),
@@ -133,49 +131,60 @@ def deal(audit: Audit, size: int | None) -> Dealt:
     )
 
 
+def _order(seed: int, names: list[bytes]) -> IntArray:
+    """Places of the distinct images (the first of equal ones), in an order of seed and bytes."""
+    places = {name: i for i, name in reversed(list(enumerate(names)))}
+    root = f"audit {seed} ".encode()
+    ranked = sorted(places, key=lambda name: hashlib.sha256(root + name).digest())
+    return np.array([places[name] for name in ranked], dtype=np.int64)
+
+
 def _refuse_overlap(members: list[bytes], others: list[bytes]) -> None:
     both = set(members) & set(others)
     if both:
-        at, beside = (
-            next(i for i, n in enumerate(side) if n in both) for side in (members, others)
-        )
+        at = next(i for i, name in enumerate(members) if name in both)
+        beside = others.index(members[at])
         raise InputError(
             f"--members and --nonmembers share {len(both)} byte-equal images (the first: member "
             f"{at}, non-member {beside}); an image cannot be both"
         )
 
 
-def _sizes(audit: Audit, members: int, others: int) -> tuple[int, dict[str, int]]:
-    """Known images a side, and how many each side scores."""
+def _sizes(audit: Audit, members: int, others: int) -> tuple[int, tuple[int, int]]:
+    """Known images a side, and how many members and non-members are scored."""
     least = min(members, others)
     known = min(least // 4, MOST_KNOWN) if audit.known is None else audit.known
     if known < 2 or least - known < 2:
         raise InputError(
-            f"{members} members and {others} non-members: --known "
-            f"{'none' if audit.known is None else audit.known} must leave at least 2 of each known "
-            "and 2 of each to score"
+            f"{members} members and {others} non-members are too few for --known {known}: at least "
+            "2 of each must be known, and 2 of each must remain to be scored"
         )
-    left = {"members": members - known, "nonmembers": others - known}
-    scored = {k: min(v, audit.limit or v) for k, v in left.items()}
+    left = [members - known, others - known]
+    scored = [min(n, audit.limit or n) for n in left]
     if audit.shadows and audit.shadow_data is None:
-        scored["nonmembers"] = min(scored["nonmembers"], left["nonmembers"] // 2)
-    return known, scored
+        scored[1] = min(scored[1], left[1] // 2)
+    return known, (scored[0], scored[1])
 
 
 def from_run(audit: Audit, folder: Path) -> Dealt:
     """The images that a fedmia run scored, known ones as there, from its own data source.
 
     Raises:
-        InputError: the run's data cannot be read again.
+        InputError: the run's data cannot be read again, or what runs need is not installed.
     """
-    from fedmia.configfile import from_dict, load  # needs what a simulation needs: Flower
-    from fedmia.run import prepare
-
+    try:
+        from fedmia.configfile import from_dict, load  # needs what a simulation needs: Flower
+        from fedmia.run import prepare
+    except ImportError as error:
+        raise InputError(
+            f"the images of run '{folder}' cannot be dealt again without {error.name}: install it, "
+            "or give --members and --nonmembers"
+        ) from None
     prepared = prepare(from_dict(load(folder / "config.yaml")))
     data, split = prepared.data, prepared.split
 
     def take(indices: IntArray) -> Tensor:
-        return torch.from_numpy(data.images[indices])
+        return torch.from_numpy(square(data.images[indices], audit.size, data.name))
 
     limit = audit.limit or len(data.images)
     known = len(split.known_members) if audit.known is None else audit.known

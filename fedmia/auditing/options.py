@@ -1,48 +1,27 @@
-"""What an audit is asked: options, as flags and as the YAML of a finished audit."""
+"""What an audit is asked: its options, checked together."""
 
 from __future__ import annotations
 
-import dataclasses
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
-
-import yaml
 
 from fedmia import registry
 from fedmia.attacks.base import ActiveAttack
-from fedmia.config import dataset_and_path
-from fedmia.errors import InputError, nearest, unknown
+from fedmia.errors import InputError
 from fedmia.options import Options, option, option_fields
 from fedmia.shadows.plan import Plan
 from fedmia.ssl.augment import Augment
-from fedmia.values import Text, convert, plain
+from fedmia.values import from_text, plain
 
-Values = Mapping[str, Any]
-# Open-ended groups of options: prefix of the flag -> key of the tree.
-GROUPS: Mapping[str, str] = {
-    "attack": "attack",
-    "members": "members_options",
-    "nonmembers": "nonmembers_options",
-    "shadow_data": "shadow_data_options",
-    "shadow": "shadow",
-    "augment": "augment",
-}
-SWITCHES = {
-    "quiet": "print no progress",
-    "json": "print report.json in place of the table",
-    "list": "show the attacks with their options",
-    "help": "show this page",
-    "version": "show the version",
-}
+SWEEPS = ("known", "query_budget")  # what --sweep varies
 
 
 @dataclass(frozen=True)
 class Audit(Options):
-    """One audit. `options` holds the open-ended groups, by the values of GROUPS: name -> value
-    (for `attack`: attack -> name -> value).
+    """One audit. `options` holds the open-ended groups, by their key in the
+    tree (`fedmia.auditing.flags.GROUPS`): name -> value (for `attack`: attack -> name -> value).
 
     Raises:
         InputError: on construction, for an unknown attack or option or a value out of range.
@@ -98,8 +77,7 @@ class Audit(Options):
         if (self.members is None) != (self.nonmembers is None):
             given, other = ("members", "nonmembers")[:: 1 if self.members else -1]
             raise InputError(f"--{given} is given without --{other}; an audit needs both")
-        if self.shadows and self.shadow_encoders:
-            raise InputError("--shadows trains encoders, --shadow-encoders reads them: give one")
+        self._check_shadows()
         names = expand(self.attacks)
         for name in self.options.get("attack", {}):
             if name not in names:
@@ -108,6 +86,21 @@ class Audit(Options):
         for name in names:
             registry.build("attack", name, self.options.get("attack", {}).get(name, {}))
         self.plan()
+        Augment(**self.group("augment"))
+        if self.sweep is not None:
+            points(self.sweep)
+
+    def _check_shadows(self) -> None:
+        """Refuse what says how shadows are trained where none are, or says it twice."""
+        if self.shadows and self.shadow_encoders is not None:
+            raise InputError("--shadows trains encoders, --shadow-encoders reads them: give one")
+        own = [f"--shadow.{name}" for name in self.group("shadow")]
+        if self.shadow_data is not None:
+            own.insert(0, "--shadow-data")
+        if own and not self.shadows:
+            raise InputError(f"{own[0]} is given without --shadows N: no shadow is trained")
+        if "--shadow.count" in own:
+            raise InputError("--shadow.count: --shadows N says how many")
 
     def _help(self, name: str) -> str:
         return next(f.metadata["help"] for f, _ in option_fields(type(self)) if f.name == name)
@@ -127,17 +120,6 @@ class Audit(Options):
         return own | {k: plain(dict(v)) for k, v in self.options.items() if v}
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What the command line asked for: an audit, or only a page."""
-
-    audit: Audit | None
-    out: Path | None = None
-    quiet: bool = False
-    json: bool = False
-    page: str | None = None
-
-
 def expand(names: tuple[str, ...]) -> tuple[str, ...]:
     """Names of attacks: `("all",)` is every one of the registry, those that cannot run included,
     so that the report says why they did not.
@@ -147,6 +129,8 @@ def expand(names: tuple[str, ...]) -> tuple[str, ...]:
     """
     if names == ("all",):
         return tuple(registry.names("attack"))
+    if not names:
+        raise InputError("--attacks names no attack")
     for name in names:
         registry.load("attack", name)
         if names.count(name) > 1:
@@ -164,138 +148,19 @@ def outside_reason(name: str) -> str | None:
     return None
 
 
-def parse(argv: Sequence[str]) -> Asked:
-    """What the arguments (without the program's name) ask for.
+def points(text: str) -> tuple[str, tuple[int, ...]]:
+    """`known=25,50` -> ("known", (25, 50)).
 
     Raises:
-        InputError: anything wrong in them, or in the file of `--config`.
+        InputError: another kind, or values that are no positive integers.
     """
-    tree: dict[str, Any] = {}
-    command: dict[str, str] = {}
-    for path, text in _tokens(list(argv)):
-        if path[0] in SWITCHES or path[0] in ("out", "config"):
-            command[path[0]] = text
-            continue
-        where = tree
-        for part in path[:-1]:
-            where = where.setdefault(part, {})
-        if path[-1] in where:
-            raise InputError(f"--{'.'.join(path)} is given twice")
-        where[path[-1]] = Text(text)
-    for page in ("help", "list", "version"):
-        if page in command:
-            return Asked(None, page=page)
-    if "config" in command:
-        tree = _over(_read(command["config"]), tree)
-    out = command.get("out")
-    if out == "":
-        raise InputError("--out needs a folder, got ''")
-    return Asked(
-        from_tree(tree), None if out is None else Path(out), "quiet" in command, "json" in command
-    )
-
-
-def from_tree(tree: Mapping[str, Any]) -> Audit:
-    """The audit that a tree of flags or YAML tells.
-
-    Raises:
-        InputError: an unknown key (with the nearest), a wrong type, a value out of range.
-    """
-    kinds = {f.name: kind for f, kind in option_fields(Audit)}
-    values: dict[str, Any] = {}
-    groups: dict[str, Any] = {}
-    for key, value in tree.items():
-        if key in GROUPS.values() and isinstance(value, Mapping):
-            groups[key] = _group(key, value, tree)
-        elif key in kinds:
-            values[key] = convert(f"--{key.replace('_', '-')}", value, kinds[key])
-        else:
-            raise unknown("option of an audit", key, kinds)
-    return Audit(**values, options=groups)
-
-
-def _group(key: str, values: Mapping[str, Any], tree: Mapping[str, Any]) -> dict[str, Any]:
-    if key == "attack":
-        return {
-            name: _typed(f"attack.{name}", registry.load("attack", name), own)
-            for name, own in values.items()
-        }
-    if key == "shadow":
-        return _typed("shadow", Plan, values)
-    if key == "augment":
-        return _typed("augment", Augment, values)
-    flag = key.removesuffix("_options")
-    spec = tree.get(flag)
-    if spec is None:
-        raise InputError(f"--{flag}.OPTION needs --{flag} DATASET")
-    return _typed(flag, registry.load("dataset", dataset_and_path(str(spec))[0]), values)
-
-
-def _typed(where: str, cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    kinds = {f.name: kind for f, kind in option_fields(cls)}
-    for name in values:
-        if name not in kinds:
-            raise unknown(f"option --{where}.{name}", name, kinds)
-    return {n: convert(f"--{where}.{n}", v, kinds[n]) for n, v in values.items()}
-
-
-def _tokens(waiting: list[str]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """(path, text) of every flag."""
-    fixed = {f.name for f, _ in option_fields(Audit)} | {"out", "config"}
-    while waiting:
-        token = waiting.pop(0)
-        token = "--help" if token == "-h" else token
-        if not token.startswith("--") or token == "--":
-            raise InputError(f"unexpected argument '{token}' (options begin with --; see --help)")
-        name, equals, text = token[2:].partition("=")
-        key = name.replace("-", "_")
-        head, dot, rest = name.partition(".")
-        head = head.replace("-", "_")
-        if key in SWITCHES:
-            if equals:
-                raise InputError(f"--{name} takes no value, got '{text}'")
-            yield (key,), ""
-            continue
-        if key in fixed:
-            path: tuple[str, ...] = (key,)
-        elif dot and head == "attack" and "." in rest:
-            plugin, _, last = rest.rpartition(".")
-            path = ("attack", plugin, last.replace("-", "_"))
-        elif dot and rest and head in GROUPS and head != "attack":
-            path = (GROUPS[head], rest.replace("-", "_"))
-        else:
-            known = [f"--{k.replace('_', '-')}" for k in (*fixed, *SWITCHES)]
-            hint = nearest(f"--{name}", known)
-            raise InputError(f"unknown flag '--{name}'{hint} (--help shows them all)")
-        if not equals:
-            if not waiting or waiting[0].startswith("--"):
-                raise InputError(f"--{name} needs a value")
-            text = waiting.pop(0)
-        yield path, text
-
-
-def _read(name: str) -> dict[str, Any]:
-    try:
-        tree = yaml.safe_load(Path(name).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"--config '{name}' cannot be read: {error.strerror}") from None
-    except yaml.YAMLError as error:
-        first = " ".join(str(error).split())
-        raise InputError(f"--config '{name}' is no YAML: {first}") from None
-    if not isinstance(tree, dict):
-        raise InputError(f"--config '{name}' holds no mapping of options")
-    return {k: v for k, v in tree.items() if k != "_run"}
-
-
-def _over(lower: dict[str, Any], upper: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(lower)
-    for key, value in upper.items():
-        below = merged.get(key)
-        both = isinstance(value, dict) and isinstance(below, dict)
-        merged[key] = _over(below, value) if both else value  # type: ignore[arg-type]
-    return merged
-
-
-def fields() -> list[tuple[dataclasses.Field[Any], Any]]:
-    """Every fixed option of an audit with its type, for the help page."""
-    return option_fields(Audit)
+    kind, equals, rest = text.partition("=")
+    kind = kind.strip().replace("-", "_")
+    if kind not in SWEEPS or not equals:
+        raise InputError(f"--sweep must be known=N,N,.. or query_budget=N,N,.., got '{text}'")
+    values: tuple[int, ...] = from_text(f"--sweep {kind}", rest, tuple[int, ...])
+    if not values or min(values) < (2 if kind == "known" else 1):
+        raise InputError(f"--sweep {kind} needs positive values (known: 2 or more), got '{rest}'")
+    if len(set(values)) < len(values):
+        raise InputError(f"--sweep {kind}: a value is given twice in '{rest}'")
+    return kind, values

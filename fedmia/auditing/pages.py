@@ -6,7 +6,8 @@ import shutil
 import textwrap
 
 from fedmia import catalogue
-from fedmia.auditing.options import SWITCHES, Audit
+from fedmia.auditing.flags import SWITCHES
+from fedmia.auditing.options import Audit
 from fedmia.environment import version
 from fedmia.options import option_fields, type_name
 from fedmia.values import shown

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,13 +15,15 @@ from typing import Any
 
 import numpy as np
 import torch
-import yaml
 from rich.console import Console
 
+from fedmia import __version__
 from fedmia.auditing.display import Display
-from fedmia.auditing.harness import Audited, Harness
+from fedmia.auditing.flags import Asked
+from fedmia.auditing.harness import UNTRAINED, Audited, Harness
 from fedmia.auditing.images import Dealt, deal, from_run
-from fedmia.auditing.options import Asked, Audit
+from fedmia.auditing.options import Audit
+from fedmia.auditing.place import Place
 from fedmia.auditing.shadow import Own, run_folder
 from fedmia.auditing.store import Finished
 from fedmia.auditing.sweep import sweep
@@ -35,6 +38,7 @@ from fedmia.report.scores import RunScores
 from fedmia.report.terminal import render
 from fedmia.ssl.augment import Augment
 from fedmia.stopwatch import Stopwatch
+from fedmia.threat import Shadow
 
 INTERRUPTED, FAILED = 130, 1  # exit codes
 LOOK = 16  # images of a side that are embedded first, to refuse an encoder early
@@ -49,14 +53,13 @@ def conduct(asked: Asked, watch: Stopwatch, stop: Event) -> int:
     audit, out = asked.audit, asked.out
     assert audit is not None
     quiet = asked.quiet or asked.json
-    tree = audit.tree()
-    refuse_occupied(out, tree)
+    place = Place(out, audit.tree())
     torch.set_num_threads(audit.threads or os.cpu_count() or 1)
     device = torch.device(resolve_device(audit.device))
     with watch.part("data"):
         released, dealt = prepare(audit, device)
     display = Display(len(audit.attacks), quiet)
-    cache = Path(audit.cache) if audit.cache else None if out is None else out / "shadows"
+    cache = Path(audit.cache) if audit.cache else place.under("shadows")
     own = Own(
         audit, released, dealt, cache, device, display.say, display.epochs, stop.is_set
     )  # fmt: skip
@@ -71,19 +74,18 @@ def conduct(asked: Asked, watch: Stopwatch, stop: Event) -> int:
     )
     if audit.shadows or audit.shadow_encoders:
         harness.shadows = once(partial(own.make, harness))
-    harness.finished = Finished(None if out is None else out / "attacks", key(harness))
-    if out is not None:
-        make(out)
-        kept = yaml.safe_dump(tree | {"_run": describe()}, sort_keys=False, allow_unicode=True)
-        (out / "config.yaml").write_text(kept, encoding="utf-8")
+    harness.finished = Finished(place.under("attacks"), key(harness))
+    place.begin()
     with display, watch.part("attacks"):
         found = harness.run(display.tell, stop.is_set, display.ran)
         swept = sweep(harness, found, display.say, stop.is_set) if audit.sweep else []
-        pixels = harness.pixel_control()
     if not found.attacks:
-        raise InputError(nothing_ran(found))
+        place.give_up()
+        return nothing_ran(found, stop.is_set())
     with watch.part("probes"):
-        useful = [probes(harness, dealt, model) for model in ("released", "untrained")]
+        pixels = harness.pixel_control()
+        models = ("released", UNTRAINED) if harness.uncontrolled() is None else ("released",)
+        useful = [probes(harness, dealt, model) for model in models]
     scores = gather(audit, released, dealt, harness, found, pixels, useful, stop.is_set())
     report = finish(scores, swept, out, watch)
     show(report, out, asked)
@@ -109,7 +111,15 @@ def prepare(audit: Audit, device: torch.device) -> tuple[Released, Dealt]:
     if audit.members is None and folder is None:
         raise InputError("--members DATASET and --nonmembers DATASET are missing")
     dealt = from_run(audit, folder) if audit.members is None and folder else None
-    dealt = deal(audit, audit.size or released.size) if dealt is None else dealt
+    if dealt is None:
+        size = audit.size or released.size
+        dealt = deal(audit, size)
+        if audit.size is None and size is not None:
+            released.notes.append(
+                f"Every image was brought to {size}x{size} pixels, the size of {released.name}."
+            )
+    if audit.shadow_encoders is not None and not Path(audit.shadow_encoders).is_dir():
+        raise InputError(f"--shadow-encoders '{audit.shadow_encoders}': no such folder")
     for images in (dealt.scored_members, dealt.scored_nonmembers):
         released.notes += [n for n in probe(released, images[:LOOK]) if n not in released.notes]
     return released, dealt
@@ -131,13 +141,18 @@ def recipe(audit: Audit, augment: Augment, dealt: Dealt, of_run: bool) -> Augmen
     return replace(augment, **audit.group("augment"))
 
 
-def once(make_all: Any) -> Any:
-    """A call whose result is kept."""
-    held: list[Any] = []
+def once(make_all: Callable[[], Sequence[Shadow]]) -> Callable[[], Sequence[Shadow]]:
+    """A call whose result is kept, and so is its failure: shadows that diverge do so once."""
+    held: list[Sequence[Shadow] | Exception] = []
 
-    def call() -> Any:
+    def call() -> Sequence[Shadow]:
         if not held:
-            held.append(make_all())
+            try:
+                held.append(make_all())
+            except Exception as error:
+                held.append(error)
+        if isinstance(held[0], Exception):
+            raise held[0]
         return held[0]
 
     return call
@@ -154,11 +169,14 @@ def key(harness: Harness) -> str:
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
     for images in (
-        dealt.known_members, dealt.known_nonmembers, dealt.scored_members, dealt.scored_nonmembers
+        dealt.known_members, dealt.known_nonmembers, dealt.scored_members,
+        dealt.scored_nonmembers, dealt.spare,
     ):  # fmt: skip
         digest.update(b"".join(digests(images.numpy())))
-    kept = {k: v for k, v in audit.tree().items() if k not in ("attacks", "attack", "cache")}
-    digest.update(json.dumps([kept, repr(harness.augment)], sort_keys=True).encode())
+    skipped = ("attacks", "attack", "cache", "sweep")
+    kept = {k: v for k, v in audit.tree().items() if k not in skipped}
+    about = [__version__, kept, repr(harness.augment)]
+    digest.update(json.dumps(about, sort_keys=True).encode())
     return digest.hexdigest()
 
 
@@ -175,14 +193,17 @@ def gather(
     """All that the report is made of."""
     environment = describe()
     notes = [*released.notes, *dealt.notes, *found.notes]
-    if released.untrained_how:
+    if len(useful) > 1:
         notes.append(f"The untrained control is {released.untrained_how}.")
     notes.append(
         "Posers are half of the scored non-members, scored as if they were members: an attack "
         "that tells them from the other half reads something else than membership."
     )
     if interrupted:
-        notes.append("The audit was interrupted: the attacks that are missing did not run.")
+        notes.append(
+            "The audit was interrupted: the attacks, controls and probes that are missing did not "
+            "run."
+        )
     return RunScores(
         seed=audit.seed,
         subject=f"the encoder {released.name}",
@@ -195,7 +216,7 @@ def gather(
         controls=found.controls,
         pixels=pixels,
         utility=useful[0],
-        utility_untrained=useful[1],
+        utility_untrained=useful[1] if len(useful) > 1 else {},
         not_run=found.not_run,
         notes=notes,
         split={"encoder": released.name, "access": released.access} | dealt.counts(),
@@ -240,47 +261,22 @@ def show(report: dict[str, Any], out: Path | None, asked: Asked) -> None:
         console.print(f"Report: {out / 'report.html'}", highlight=False, soft_wrap=True)
 
 
-def nothing_ran(found: Audited) -> str:
-    """One line that says why no attack could run."""
-    reasons = [f"{name}: {reason}" for name, reason in found.not_run.items()]
-    if not reasons:
-        return "--attacks none leaves nothing to do"
-    more = f" (and {len(reasons) - 1} others could not run)" if len(reasons) > 1 else ""
-    return f"no attack could run; {reasons[0]}{more}"
-
-
-def refuse_occupied(out: Path | None, tree: dict[str, Any]) -> None:
-    """Refuse a folder that holds anything but an audit of the same options, which goes on.
+def nothing_ran(found: Audited, interrupted: bool) -> int:
+    """Say in one line why there is nothing to report; the exit code.
 
     Raises:
-        InputError: naming the folder and what is in it.
+        InputError: no attack could run.
     """
-    if out is None or not out.exists():
-        return
-    if not out.is_dir():
-        raise InputError(f"--out '{out}' is a file")
-    held = sorted(p.name for p in out.iterdir())
-    if not held:
-        return
-    if "config.yaml" in held:
-        before = yaml.safe_load((out / "config.yaml").read_text(encoding="utf-8"))
-        if isinstance(before, dict):
-            before.pop("_run", None)
-            more = {"attacks", "attack"}  # another list of attacks adds to those finished
-            if {k: v for k, v in before.items() if k not in more} == {
-                k: v for k, v in tree.items() if k not in more
-            }:
-                return
-    what = "another run or audit" if "config.yaml" in held else f"'{held[0]}'"
-    raise InputError(f"--out '{out}' already holds {what}; name a new folder")
-
-
-def make(out: Path) -> None:
-    """Make the folder of the results."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"--out '{out}' cannot be made: {error.strerror}") from None
+    reasons = [f"{name}: {reason}" for name, reason in found.not_run.items()]
+    if interrupted:
+        print("fedmia: interrupted before the first attack was done", file=sys.stderr)
+        return INTERRUPTED
+    more = f" (and {len(reasons) - 1} others could not run)" if len(reasons) > 1 else ""
+    line = f"no attack could run; {reasons[0]}{more}"
+    if not found.failed:
+        raise InputError(line)
+    print(f"fedmia: error: {line}", file=sys.stderr)
+    return FAILED
 
 
 def resolve_device(device: str) -> str:

@@ -74,9 +74,16 @@ class Own:
         return tuple(views)
 
     def _trained(self, harness: Harness) -> list[Trained]:
-        if self.audit.shadow_encoders is not None:
-            return load_shadows(Path(self.audit.shadow_encoders))
         shape = self.dealt.scored_members.shape
+        if self.audit.shadow_encoders is not None:
+            given = load_shadows(Path(self.audit.shadow_encoders))
+            theirs = given[0].members.shape
+            if theirs[1:] != shape[1:]:
+                raise InputError(
+                    f"--shadow-encoders: trained on images of {tuple(theirs[1:])}, the audited "
+                    f"ones are {tuple(shape[1:])}"
+                )
+            return given
         if self.audit.shadow_data is None:
             pool = self.dealt.spare
         else:

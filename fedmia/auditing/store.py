@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from dataclasses import fields
 from pathlib import Path
 
@@ -41,12 +42,19 @@ class Finished:
         if path is None or not path.exists():
             return None
         try:
-            with np.load(path, allow_pickle=False) as kept:
+            # np.load would leave a broken archive's file open.
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
                 about = json.loads(str(kept["about"]))
                 if (about.pop("key"), about.pop("options")) != (self.key, options):
                     return None
                 arrays = {n: kept[n] for n in ARRAYS if n in kept}
-        except (OSError, ValueError, KeyError):  # half a file: the attack runs again
+        except (
+            OSError,
+            EOFError,
+            ValueError,
+            KeyError,
+            zipfile.BadZipFile,
+        ):  # half a file: the attack runs again
             return None
         about["feature_names"] = tuple(about["feature_names"])
         return ScoredAttack(**about, **arrays)

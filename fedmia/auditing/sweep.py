@@ -5,29 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fedmia.auditing.harness import Audited, Harness, first
+from fedmia.auditing.harness import Audited, Harness, first, said
+from fedmia.auditing.options import points
 from fedmia.errors import InputError
 from fedmia.report.metrics import attack_row
 from fedmia.threat import BudgetError
-from fedmia.values import from_text
-
-KINDS = ("known", "query_budget")
-
-
-def points(text: str) -> tuple[str, tuple[int, ...]]:
-    """`known=25,50` -> ("known", (25, 50)).
-
-    Raises:
-        InputError: another kind, or values that are no positive integers.
-    """
-    kind, equals, rest = text.partition("=")
-    kind = kind.strip().replace("-", "_")
-    if kind not in KINDS or not equals:
-        raise InputError(f"--sweep must be known=N,N,.. or query_budget=N,N,.., got '{text}'")
-    values: tuple[int, ...] = from_text("--sweep", rest, tuple[int, ...])
-    if not values or min(values) < (2 if kind == "known" else 1):
-        raise InputError(f"--sweep {kind} needs positive values (known: 2 or more), got '{rest}'")
-    return kind, values
 
 
 def sweep(
@@ -47,18 +29,31 @@ def sweep(
                 return rows
             row: dict[str, Any] = {"attack": scored.name, "sweep": kind, "value": value}
             try:
-                if kind == "known":
-                    known, budget = first(harness.known, value), harness.audit.query_budget
-                    if value > len(harness.known.members):
-                        raise InputError(f"only {len(harness.known.members)} images a side known")
-                else:
-                    budget = value
-                    known = harness.afford(scored.name, [], budget)
-                row["known"] = len(known.members)
-                at = harness.score("released", scored.name, known, budget)
-                row |= attack_row(at, family) | {"not_run": None}
+                row |= _row(harness, scored.name, kind, value, family)
             except (InputError, BudgetError) as error:
-                row |= {"known": None, "not_run": " ".join(str(error).split())}
+                row |= {"known": None, "not_run": said(error)}
+            except Exception as error:  # as among the attacks: the other rows stand
+                found.failed.append(scored.name)
+                row |= {"known": None, "not_run": f"failed: {type(error).__name__}: {said(error)}"}
             rows.append(row)
         say(f"sweep: {kind} {value} done")
     return rows
+
+
+def _row(harness: Harness, name: str, kind: str, value: int, family: int) -> dict[str, Any]:
+    """One attack at one value.
+
+    Raises:
+        InputError, BudgetError: the value does not suffice for the attack, or there are fewer
+            known images.
+    """
+    known, budget = harness.known, harness.audit.query_budget
+    if kind == "query_budget":
+        budget = value
+    elif value > min(len(known.members), len(known.nonmembers)):
+        raise InputError(f"only {len(known.members)} images a side are known")
+    else:
+        known = first(known, value)
+    known = harness.afford(name, [], budget, known)
+    at = harness.kept(f"{kind}-{value}", name, known, budget)
+    return {"known": len(known.members)} | attack_row(at, family) | {"not_run": None}

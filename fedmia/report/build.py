@@ -18,8 +18,9 @@ from fedmia.report.verdict import verdict
 
 ONE_MODEL = (
     "Intervals condition on the one model that was trained: they tell how the scores would vary "
-    "with other images, not with another training; --seeds 3 shows the spread between models."
+    "with other images, not with another training"
 )
+SEEDS = "; --seeds 3 shows the spread between models."
 ORACLE = (
     "oracle_accuracy takes the best threshold on the scored images themselves, as in the paper: "
     "an upper bound; accuracy takes it on the attacker's known images only."
@@ -135,7 +136,7 @@ def round_row(info: RoundInfo) -> dict[str, Any]:
 
 def notes(run: RunScores, report: Mapping[str, Any]) -> list[str]:
     """The notes of every report, then those that this run calls for, then the evaluation's own."""
-    found = [ONE_MODEL]
+    found = [ONE_MODEL + (SEEDS if run.rounds else ".")]  # an audit trains no model
     if run.attacks:
         found.append(ORACLE)
     listed: list[tuple[str, Sequence[ScoredAttack]]] = [("", run.attacks), *run.controls.items()]

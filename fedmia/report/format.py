@@ -41,6 +41,14 @@ def control_of(report: Row, label: str, name: str) -> Row | None:
     return next((r for r in report["controls"].get(label) or [] if r["name"] == name), None)
 
 
+def by_reason(report: Row) -> dict[str, str]:
+    """Attacks that could not run, those of one reason together: `a, b` -> why."""
+    held: dict[str, list[str]] = {}
+    for row in report["not_run"]:
+        held.setdefault(row["reason"], []).append(row["attack"])
+    return {", ".join(names): reason for reason, names in held.items()}
+
+
 def most_leaking_first(rows: Sequence[Row]) -> list[Row]:
     """Attacks by falling AUC, those without an AUC last."""
     return sorted(rows, key=lambda r: -1.0 if r["auc"] is None else r["auc"], reverse=True)

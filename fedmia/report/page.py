@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from fedmia.report.format import clients_sentence, named_sentence, utility_sentence
+from fedmia.report.format import by_reason, clients_sentence, named_sentence, utility_sentence
 from fedmia.report.tables import (
     attacks_table,
     clients_table,
@@ -97,10 +97,11 @@ def page(report: Row, figures: Mapping[str, bytes]) -> str:
         _about(report),
     ]
     body = "\n".join(p for p in parts if p)
+    title = escape(f"Membership leakage of {report['subject']}: {report['verdict_code']}")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>fedmia: {escape(report['verdict_code'])}</title>\n"
+        f"<title>{title}</title>\n"
         f"<style>{STYLE}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
     )
 
@@ -126,7 +127,8 @@ def _attacks(report: Row, figures: Mapping[str, bytes]) -> str:
 
 
 def _not_run(report: Row) -> str:
-    return definitions({row["attack"]: row["reason"] for row in report["not_run"]})
+    held = by_reason(report)
+    return definitions(held) if held else ""
 
 
 def _about(report: Row) -> str:

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedmia.report.format import (
+    by_reason,
     clients_sentence,
     control_of,
     epsilon,
@@ -45,9 +46,8 @@ def render(report: Row) -> RenderableType:
         unit = " (by batch)" if pair["unit"] == "batch" else ""
         parts.append(Text(f"Paired{unit}: {pair['statement']}."))
     parts += [Text(line) for line in sentences(report)]
-    parts += [
-        Text(f"Not run: {r['attack']}: {r['reason']}", style="dim") for r in report["not_run"]
-    ]
+    for names, reason in by_reason(report).items():
+        parts.append(Text(f"Not run: {names}: {reason}", style="dim"))
     colour = COLOURS[report["verdict_code"]]
     parts.append(Panel(Text(report["verdict"], style="bold"), title="verdict", border_style=colour))
     return Group(*parts)

@@ -1,0 +1,266 @@
+"""An audit cut short, broken in part, repeated; and what it prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fedmia.attacks.internal import Internal
+from fedmia.attacks.lpla import LpLA
+from fedmia.attacks.similarity import Similarity
+from fedmia.scorer import Scorer
+from tests.auditing.conftest import Audit, numbers
+
+THREE = "--attacks similarity,internal,lpla "
+Patch = pytest.MonkeyPatch
+
+
+def counted(monkeypatch: Patch) -> list[str]:
+    """Names of the attacks that are computed from now on, not read back."""
+    plain, names = Scorer.scored, list[str]()
+
+    def scored(self: Scorer, name: str, *rest: Any, **more: Any) -> Any:
+        names.append(name)
+        return plain(self, name, *rest, **more)
+
+    monkeypatch.setattr(Scorer, "scored", scored)
+    return names
+
+
+def breaks(cls: type, error: Callable[[], None], monkeypatch: Patch) -> None:
+    """`error` is called when an attack of `cls` scores."""
+    plain = cls.score
+
+    def score(self: Any, *rest: Any) -> Any:
+        error()
+        return plain(self, *rest)
+
+    monkeypatch.setattr(cls, "score", score)
+
+
+def fail() -> None:
+    raise ZeroDivisionError("a slip\nof two lines")
+
+
+def interrupts(times: int = 1) -> Callable[[], None]:
+    """Ctrl-C, so many times at all."""
+    left = [times]
+
+    def interrupt() -> None:
+        while left[0]:
+            left[0] -= 1
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.01)  # two that arrive together are one
+
+    return interrupt
+
+
+def test_broken_attack__costs_the_others_nothing_and_is_tried_again(
+    audit: Audit, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    out = tmp_path / "AUDIT"
+    with monkeypatch.context() as patch:
+        breaks(Internal, fail, patch)
+        done = audit(THREE, out)
+    assert done.code == 1 and done.names() == ["similarity", "lpla"]
+    assert done.not_run == {"internal": "failed: ZeroDivisionError: a slip of two lines"}
+    assert "Not run: internal: failed: ZeroDivisionError" in done.out
+    computed = counted(monkeypatch)
+    again = audit(THREE, out)
+    assert again.code == 0 and again.names() == ["similarity", "internal", "lpla"]
+    assert computed == ["internal", "internal"]  # on the encoder, and on the control
+    first = {row["name"]: row["auc"] for row in done.report["attacks"]}
+    assert first.items() <= {row["name"]: row["auc"] for row in again.report["attacks"]}.items()
+
+
+def test_broken_attack__alone_is_exit_code_1_and_no_folder(
+    audit: Audit, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    breaks(LpLA, fail, monkeypatch)
+    done = audit("--attacks lpla", tmp_path / "new" / "AUDIT")
+    assert done.code == 1 and not (tmp_path / "new").exists()
+    assert done.err.endswith("no attack could run; lpla: failed: ZeroDivisionError: a slip of two "
+                             "lines\n")  # fmt: skip
+
+
+def test_broken_attack__on_the_control_only(
+    audit: Audit, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    calls = []
+
+    def second() -> None:
+        calls.append(1)
+        if len(calls) > 2:  # the first two score the images and choose the threshold
+            fail()
+
+    breaks(Similarity, second, monkeypatch)
+    done = audit("", tmp_path / "AUDIT")
+    assert done.code == 1 and done.names() == ["similarity", "lpla"]
+    assert [row["name"] for row in done.report["controls"]["untrained"]] == ["lpla"]
+    assert any("similarity has no untrained control, it failed" in n for n in done.report["notes"])
+
+
+def test_broken_attack__scores_that_are_not_finite(
+    audit: Audit, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    plain = LpLA.score
+    monkeypatch.setattr(LpLA, "score", lambda *a: plain(*a) * float("nan"))
+    done = audit("", tmp_path / "AUDIT")
+    assert done.code == 1 and done.names() == ["similarity"]
+    assert "20 of 20 scores_members are not finite" in done.not_run["lpla"]
+
+
+def test_control__an_encoder_without_one_is_audited_and_said(audit: Audit, tmp_path: Path) -> None:
+    done = audit("--encoder tests.auditing.brought:Overflows", tmp_path / "AUDIT")
+    assert done.code == 0 and done.names() == ["similarity", "lpla"]
+    assert done.report["controls"]["untrained"] == []
+    assert len(done.report["controls"]["posers"]) == 2
+    said = [n for n in done.report["notes"] if "no untrained control" in n]
+    assert len(said) == 1 and "not finite with permuted weights" in said[0]
+    assert not any("The untrained control is" in n for n in done.report["notes"])
+    assert done.report["utility"]["knn"] is not None
+    assert done.report["utility"]["untrained"]["knn"] is None
+
+
+def test_interrupt__finished_attacks_are_reported_and_the_rest_go_on_later(
+    audit: Audit, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    out, before = tmp_path / "AUDIT", signal.getsignal(signal.SIGINT)
+    with monkeypatch.context() as patch:
+        breaks(Similarity, interrupts(), patch)
+        done = audit(THREE, out)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert done.code == 130 and done.names() == ["similarity"]
+    assert set(done.not_run) == {"internal", "lpla"}
+    assert "interrupted" in done.not_run["lpla"] and "fedmia: interrupted" in done.err
+    assert any("The audit was interrupted" in n for n in done.report["notes"])
+    computed = counted(monkeypatch)
+    again = audit(THREE, out)
+    assert again.code == 0 and len(again.report["attacks"]) == 3
+    assert computed == ["internal", "lpla", "similarity", "internal", "lpla"]
+    assert numbers(again.report) == numbers(audit(THREE, tmp_path / "OTHER").report)
+
+
+def test_interrupt__before_the_first_attack_is_done(
+    audit: Audit, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    from fedmia.auditing import run
+
+    plain = run.prepare
+
+    def prepare(*rest: Any) -> Any:
+        interrupts()()
+        return plain(*rest)
+
+    monkeypatch.setattr(run, "prepare", prepare)
+    done = audit("", tmp_path / "new" / "AUDIT")
+    assert done.code == 130 and "before the first attack" in done.err
+    assert not (tmp_path / "new").exists()
+
+
+def test_interrupt__twice_stops_at_once(audit: Audit, tmp_path: Path, monkeypatch: Patch) -> None:
+    breaks(LpLA, interrupts(2), monkeypatch)
+    done = audit("--attacks similarity,lpla", tmp_path / "AUDIT")
+    assert done.code == 130 and done.report == {} and "Traceback" not in done.err
+
+
+def test_config__repeats_the_numbers(audit: Audit, tmp_path: Path) -> None:
+    flags = THREE + "--known 6 --limit 12 --seed 3 --augment.crop_min 0.5 --mean 0.4 --std 0.2 "
+    first = audit(flags + "--attack.lpla.p 1.5", tmp_path / "AUDIT")
+    again = audit(f"--config {tmp_path}/AUDIT/config.yaml", tmp_path / "AGAIN")
+    assert (first.code, again.code) == (0, 0)
+    assert first.report["timing"].keys() == again.report["timing"].keys()
+    assert numbers(first.report) == numbers(again.report)
+    scores = [(tmp_path / name / "scores.csv").read_bytes() for name in ("AUDIT", "AGAIN")]
+    assert scores[0] == scores[1]
+    other = audit(f"--config {tmp_path}/AUDIT/config.yaml --seed 4", tmp_path / "OTHER")
+    assert numbers(other.report)["attacks"] != numbers(first.report)["attacks"]
+
+
+def test_out__other_options_are_refused_and_other_attacks_added(
+    audit: Audit, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    out = tmp_path / "AUDIT"
+    audit("--attacks lpla", out)
+    kept = (out / "report.json").read_bytes()
+    refused = audit("--attacks lpla --seed 1", out)
+    assert refused.code == 2 and "already holds another run or audit" in refused.err
+    assert (out / "report.json").read_bytes() == kept
+    computed = counted(monkeypatch)
+    done = audit("--attacks similarity,lpla --attack.lpla.p 1", out)  # its scores are of p = 2
+    assert done.code == 0 and computed == ["similarity", "lpla"] * 2
+    tree = yaml.safe_load((out / "config.yaml").read_text())
+    assert tree["attack"] == {"lpla": {"p": 1.0}, "similarity": {"views": 3}}
+
+
+def test_out__half_a_file_of_scores_is_computed_again(
+    audit: Audit, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    first = audit("", tmp_path / "AUDIT")
+    file = tmp_path / "AUDIT" / "attacks" / "released-lpla.npz"
+    file.write_bytes(file.read_bytes()[:200])
+    computed = counted(monkeypatch)
+    again = audit("", tmp_path / "AUDIT")
+    assert again.code == 0 and computed == ["lpla"]
+    assert numbers(again.report) == numbers(first.report)
+
+
+def test_out__other_images_under_the_same_name_are_scored_anew(
+    audit: Audit, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    from tests.auditing.conftest import sides, textures, write
+
+    here = sides(tmp_path)
+    audit(here.flags, tmp_path / "AUDIT")
+    changed = textures(26, seed=9)
+    write(here.members, changed.images, changed.labels)
+    computed = counted(monkeypatch)
+    assert audit(here.flags, tmp_path / "AUDIT").code == 0
+    assert computed == ["similarity", "lpla"] * 2
+
+
+def test_json__is_the_report_and_nothing_else(audit: Audit, tmp_path: Path) -> None:
+    done = audit("--json", tmp_path / "AUDIT")
+    assert done.code == 0 and done.err == "" and json.loads(done.out) == done.report
+
+
+def test_quiet__is_the_verdict_alone(audit: Audit) -> None:
+    done = audit("--quiet")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.count("\n") == 1 and "eakage" in done.out
+
+
+def test_pages(audit: Audit) -> None:
+    for flag, wanted in (
+        ("--help", ("--encoder", "--query-budget", "--shadow.epochs", "--config OUT/config.yaml")),
+        ("--list", ("similarity", "--attack.lpla.p", "encodermi-t")),
+        ("--version", ("fedmia 0.",)),
+    ):
+        done = audit(flag)
+        assert (done.code, done.err) == (0, "")
+        assert all(word in done.out for word in wanted)
+        assert max(map(len, done.out.splitlines())) <= 100
+
+
+def test_report__of_an_audit(audit: Audit, tmp_path: Path) -> None:
+    flags = "--attacks similarity,internal,encodermi-t,encodermi-v,ascent,baseline-a "
+    done = audit(flags, tmp_path / "AUDIT", figures=True)
+    assert done.code == 0
+    page = (tmp_path / "AUDIT" / "report.html").read_text()
+    assert "<h1>Membership leakage of the encoder tests.auditing.brought:tiny</h1>" in page
+    for absent in ("<h2>Clients", "<h2>Rounds", "<h2>Under ascent", "<h2>Sweep", "--seeds"):
+        assert absent not in page
+    assert "<dt>encodermi-t, encodermi-v, baseline-a</dt><dd>needs shadow encoders" in page
+    said = " ".join(done.out.split())
+    assert said.count("needs shadow encoders") == 1
+    assert "Not run: encodermi-t, encodermi-v, baseline-a: needs shadow encoders" in said
+    assert done.not_run["encodermi-v"] == done.not_run["baseline-a"]
+    assert done.report["timing"]["by_attack"].keys() == {"similarity", "internal"}
