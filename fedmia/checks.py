@@ -48,11 +48,11 @@ def _updates(experiment: Experiment, name: str) -> None:
     cls, federation = registry.load("attack", name), experiment.federation
     if cls.needs.vantage != "server":
         return
-    least, cohort = cls.least_clients, int(federation.participation * federation.clients + 0.5)
-    if cohort < least:
+    clients, share = federation.clients, federation.participation
+    if int(share * clients + 0.5) < cls.least_clients:
         raise InputError(
-            f"attack '{name}' compares the updates of at least {least} clients a round, got "
-            f"--clients {federation.clients} --participation {federation.participation:g}"
+            f"attack '{name}' compares the updates of at least {cls.least_clients} clients a "
+            f"round, got --clients {clients} --federation.participation {share:g}"
         )
     if federation.keep_updates == 0:
         raise InputError(f"attack '{name}' reads updates: --federation.keep_updates 0 keeps none")

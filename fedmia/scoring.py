@@ -140,6 +140,11 @@ def attacked(evaluation: Evaluation, federation: Federation) -> dict[str, Any]:
     # No update was sent before the first round: attacks on updates have the placebo alone.
     kinds = {n: registry.load("attack", n) for n in names}
     on_models = [n for n in names if kinds[n].needs.vantage != "server"]
+    not_run = {}
+    if not evaluation.uploads("main", scored_at)["updates"]:
+        reason = "no round whose updates are kept was finished"
+        not_run = {n: reason for n in names if n not in on_models}
+        names = on_models
     work: dict[str, Callable[[], Any]] = {
         "attacks": lambda: evaluation.on(snapshots.load("main", scored_at), names),
         "untrained": lambda: evaluation.on(snapshots.load("main", 0), on_models),
@@ -169,6 +174,7 @@ def attacked(evaluation: Evaluation, federation: Federation) -> dict[str, Any]:
         "attacks": attacks,
         "controls": controls,
         "pairs": pairs,
+        "not_run": not_run,
         "batches": batches,
         "pixels": found["pixels"],
         "ascent": evaluation.curves(clean) if pairs else None,  # from what the scores computed

@@ -140,3 +140,26 @@ def test_drop__forgets_one_branch(tmp_path: Path) -> None:
     store.drop("never")
     assert store.rounds("zero") == [] and store.sent("zero") == {}
     assert store.rounds("main") == [1] and list(store.sent("main")) == [1]
+
+
+def test_updates__by_round_and_client_and_what_they_started_from(tmp_path: Path) -> None:
+    store = SnapshotStore(tmp_path)
+    assert dict(store.before("main")) == {} and dict(store.updates("main", 3)) == {}
+    for round in (12, 3):
+        store.save_before("main", round, some_state(round))
+        for client in (11, 2):
+            store.save_update("main", round, client, some_state(100 * round + client))
+    store.save_update("placebo", 3, 0, some_state(5))
+    before = store.before("main")
+    assert list(before) == [3, 12] and len(before) == 2
+    assert same(before[12], some_state(12))
+    kept = store.updates("main", 3)
+    assert list(kept) == [2, 11]
+    assert all(same(kept[c], some_state(300 + c)) for c in kept)
+    assert list(store.updates("placebo", 3)) == [0]
+    assert list(store.before("placebo")) == []  # half a round: an interruption came between
+    with pytest.raises(KeyError):
+        kept[0]
+    assert store.rounds("main") == []  # updates are no snapshots
+    store.drop("placebo")
+    assert list(store.updates("placebo", 3)) == [] and list(store.updates("main", 12)) == [2, 11]

@@ -1,0 +1,168 @@
+"""`--attacker server`: updates on disk, the placebo beside, and whose image it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedmia.checks import check
+from fedmia.cli import parse
+from fedmia.errors import InputError
+from fedmia.federation import Federation
+from fedmia.report.figures import draw
+from fedmia.simulate import main
+from fedmia.snapshot import SnapshotStore
+
+Report = dict[str, Any]
+TINY = (
+    "--clients 4 --rounds 2 --pretrain-rounds 2 --train.local_epochs 1 --model.width 4 "
+    "--split.members 32 --split.nonmembers 60 --split.known 8 --split.test 20 --device cpu "
+    "--federation.snapshots 2 --attacker server "
+)
+ATTACKED = TINY + "--attacks similarity,all-for-one --attack.similarity.views 4 "
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run."""
+    out = tmp_path_factory.mktemp("runs") / "RUN"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(draw, "draw_all", lambda scores, report: {})
+        assert main(shlex.split(f"{ATTACKED} --quiet --out {out}")) == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def report(folder: Path) -> Report:
+    found: Report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    return found
+
+
+def test_report__names_clients_beside_chance_and_the_placebo(report: Report) -> None:
+    (row,) = report["named_clients"]
+    assert row["attack"] == "all-for-one" and row["n"] == 24
+    assert row["chance"] == 0.25 and 0 <= row["correct"] <= 24
+    assert row["ci"][0] <= row["accuracy"] <= row["ci"][1]
+    assert row["placebo"]["n"] == 24
+    assert row["placebo"]["ci"][0] <= row["chance"] <= row["placebo"]["ci"][1]
+
+
+def test_report__attacks_controls_and_roles(report: Report) -> None:
+    threats = {a["name"]: a["threat"] for a in report["attacks"]}
+    assert threats["all-for-one"] == {"access": "white_box", "vantage": "server"}
+    names = {k: [r["name"] for r in v] for k, v in report["controls"].items() if k != "pixels"}
+    # Before the first round there are no updates, so nothing to attack: the placebo stands in.
+    assert names == {"untrained": ["similarity"], "placebo": ["similarity", "all-for-one"]}
+    assert [c["role"] for c in report["clients"]] == ["honest"] * 4
+    assert not any(a["under_attack"] for a in report["attacks"]) and report["paired"] == []
+    attack = next(a for a in report["attacks"] if a["name"] == "all-for-one")
+    images = attack["n_members"] + attack["n_nonmembers"]
+    models, held = 2 * 4, 16  # clients' models of the rounds kept, known images
+    assert attack["queries"] == models * (4 * images + held)
+
+
+def test_folder__updates_of_the_evaluated_rounds_and_nothing_of_the_placebo(folder: Path) -> None:
+    store = SnapshotStore(folder / "snapshots")
+    assert store.rounds("main") == [0, 2, 4]
+    before = store.before("main")
+    assert list(before) == [2, 4]
+    for round in before:
+        updates = store.updates("main", round)
+        assert list(updates) == [0, 1, 2, 3]
+        merged = store.load("main", round).state
+        for name, tensor in merged.items():
+            mean = sum(u[name].double() for u in updates.values()) / 4
+            torch.testing.assert_close(tensor.double(), mean, atol=1e-6, rtol=1e-5)
+            assert not torch.equal(before[round][name], updates[0][name])
+    assert not (folder / "snapshots" / "placebo").exists()
+
+
+def test_keep_updates__any_rounds_and_what_was_received_is_the_round_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
+    flags = TINY.replace("server", "none").replace("snapshots 2", "snapshots 4")
+    out = tmp_path / "RUN"
+    asked = (
+        f"{flags} --federation.participation 0.5 --attacks none --federation.keep_updates 4 --quiet"
+    )
+    assert main(shlex.split(f"{asked} --out {out}")) == 0
+    store = SnapshotStore(out / "snapshots")
+    before = store.before("main")
+    assert list(before) == [1, 2, 3, 4]
+    for round, state in before.items():
+        received = store.load("main", round - 1).state
+        assert all(torch.equal(t, received[n]) for n, t in state.items())
+        assert len(store.updates("main", round)) == 2  # the cohort's
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ("--clients 2", "compares the updates of at least 3 clients a round, got --clients 2"),
+        ("--federation.participation 0.2", "--clients 10 --federation.participation 0.2"),
+        ("--federation.keep_updates 0", "--federation.keep_updates 0 keeps none"),
+        ("--attacks ascent", "'ascent' needs --attacker active"),
+    ],
+)
+def test_check__what_leaves_the_server_nothing_to_compare_is_refused(
+    flags: str, words: str
+) -> None:
+    with pytest.raises(InputError, match=words):
+        parse(shlex.split(f"--attacker server {flags}"))
+
+
+def test_check__fewer_clients_suffice_for_other_attacks() -> None:
+    asked = parse(shlex.split("--attacker server --clients 2 --attacks similarity")).experiment
+    assert asked is not None
+    check(asked)
+
+
+def test_attacks__main_of_a_server_holds_all_for_one() -> None:
+    asked = parse(["--attacker", "server"]).experiment
+    assert asked is not None and "all-for-one" in asked.attacks
+    with pytest.raises(InputError, match="'all-for-one' needs --attacker server"):
+        parse(shlex.split("--attacker passive --attacks all-for-one"))
+
+
+@pytest.mark.parametrize("round", [1, 3])
+def test_interrupted__scored_on_the_updates_that_were_kept(
+    round: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Updates are kept of rounds 2 and 4: after round 1 there is none to attack."""
+    noted = Federation._note
+
+    def note(self: Federation, branch: str, number: int, *rest: Any) -> None:
+        noted(self, branch, number, *rest)
+        if (branch, number) == ("main", round):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Federation, "_note", note)
+    monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
+    assert main(shlex.split(f"{ATTACKED} --quiet --out {tmp_path / 'RUN'}")) == 130
+    report = json.loads((tmp_path / "RUN" / "report.json").read_text())
+    names, left = [a["name"] for a in report["attacks"]], report["not_run"]
+    if round == 1:
+        assert names == ["similarity"] and report["named_clients"] == []
+        assert [r["attack"] for r in left] == ["all-for-one"] and "updates" in left[0]["reason"]
+    else:
+        assert names == ["similarity", "all-for-one"] and left == []
+        assert report["named_clients"][0]["placebo"] is None
+    assert "placebo" not in report["controls"]
+
+
+@pytest.mark.slow
+def test_ray__same_report_as_inline(capsys: pytest.CaptureFixture[str]) -> None:
+    found = []
+    for backend in ("inline", "ray"):
+        assert main(shlex.split(f"{ATTACKED} --json --backend {backend}")) == 0
+        report = json.loads(capsys.readouterr().out)
+        found.append({k: v for k, v in report.items() if k not in ("timing", "config")})
+    assert found[0] == found[1] and found[0]["named_clients"]
