@@ -89,15 +89,25 @@ def load_images(audit: Audit, flag: str, size: int | None) -> ImageSet:
 def deal(audit: Audit, size: int | None) -> Dealt:
     """Load both sides, and give every image its role.
 
+    Raises:
+        InputError: a source that cannot be read, or images that `deal_sets` refuses.
+    """
+    members = load_images(audit, "members", size)
+    others = load_images(audit, "nonmembers", size)
+    views = source_views(str(audit.members), audit.group("members_options"))
+    return deal_sets(audit, members, others, views)
+
+
+def deal_sets(audit: Audit, members: ImageSet, others: ImageSet, views: Views) -> Dealt:
+    """Give every image its role.
+
     The role depends on the seed, on the image's bytes and on how many images there are: neither
     on the order of the files nor on the side.
 
     Raises:
-        InputError: a source that cannot be read, sides of different shape, images on both sides,
-            or fewer images than the roles need.
+        InputError: sides of different shape, images on both sides, or fewer images than the
+            roles need.
     """
-    members = load_images(audit, "members", size)
-    others = load_images(audit, "nonmembers", size)
     if members.images.shape[1:] != others.images.shape[1:]:
         shapes = ["x".join(map(str, s.images.shape[1:])) for s in (members, others)]
         raise InputError(
@@ -126,7 +136,7 @@ def deal(audit: Audit, size: int | None) -> Dealt:
         nonmember_labels=o.labels[o_scored],
         spare=torch.from_numpy(o.images[spare]),
         names=(m.name, o.name),
-        views=source_views(str(audit.members), audit.group("members_options")),
+        views=views,
         notes=tuple(notes),
     )
 

@@ -59,10 +59,30 @@ def conduct(asked: Asked, watch: Stopwatch, stop: Event) -> int:
     with watch.part("data"):
         released, dealt = prepare(audit, device)
     display = Display(len(audit.attacks), quiet)
+    found, report = examine(audit, released, dealt, device, place, display, watch, stop.is_set)
+    if report is None:
+        return nothing_ran(found, stop.is_set())
+    show(report, out, asked)
+    return INTERRUPTED if stop.is_set() else FAILED if found.failed else 0
+
+
+def examine(
+    audit: Audit,
+    released: Released,
+    dealt: Dealt,
+    device: torch.device,
+    place: Place,
+    display: Display,
+    watch: Stopwatch,
+    stopped: Callable[[], bool],
+) -> tuple[Audited, dict[str, Any] | None]:
+    """Attacks, controls and probes; what was found, and the report (None: no attack could run).
+
+    Raises:
+        InputError: the folder of the results cannot be made.
+    """
     cache = Path(audit.cache) if audit.cache else place.under("shadows")
-    own = Own(
-        audit, released, dealt, cache, device, display.say, display.epochs, stop.is_set
-    )  # fmt: skip
+    own = Own(audit, released, dealt, cache, device, display.say, display.epochs, stopped)
     harness = Harness(
         audit,
         released,
@@ -77,19 +97,17 @@ def conduct(asked: Asked, watch: Stopwatch, stop: Event) -> int:
     harness.finished = Finished(place.under("attacks"), key(harness))
     place.begin()
     with display, watch.part("attacks"):
-        found = harness.run(display.tell, stop.is_set, display.ran)
-        swept = sweep(harness, found, display.say, stop.is_set) if audit.sweep else []
+        found = harness.run(display.tell, stopped, display.ran)
+        swept = sweep(harness, found, display.say, stopped) if audit.sweep else []
     if not found.attacks:
         place.give_up()
-        return nothing_ran(found, stop.is_set())
+        return found, None
     with watch.part("probes"):
         pixels = harness.pixel_control()
         models = ("released", UNTRAINED) if harness.uncontrolled() is None else ("released",)
         useful = [probes(harness, dealt, model) for model in models]
-    scores = gather(audit, released, dealt, harness, found, pixels, useful, stop.is_set())
-    report = finish(scores, swept, out, watch)
-    show(report, out, asked)
-    return INTERRUPTED if stop.is_set() else FAILED if found.failed else 0
+    scores = gather(audit, released, dealt, harness, found, pixels, useful, stopped())
+    return found, finish(scores, swept, place.folder, watch)
 
 
 def prepare(audit: Audit, device: torch.device) -> tuple[Released, Dealt]:
@@ -120,9 +138,18 @@ def prepare(audit: Audit, device: torch.device) -> tuple[Released, Dealt]:
             )
     if audit.shadow_encoders is not None and not Path(audit.shadow_encoders).is_dir():
         raise InputError(f"--shadow-encoders '{audit.shadow_encoders}': no such folder")
+    look(released, dealt)
+    return released, dealt
+
+
+def look(released: Released, dealt: Dealt) -> None:
+    """Embed a few images of each side, and note on the encoder what is odd.
+
+    Raises:
+        InputError: the encoder does not take them, or gives features that are not finite.
+    """
     for images in (dealt.scored_members, dealt.scored_nonmembers):
         released.notes += [n for n in probe(released, images[:LOOK]) if n not in released.notes]
-    return released, dealt
 
 
 def recipe(audit: Audit, augment: Augment, dealt: Dealt, of_run: bool) -> Augment:
