@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -132,7 +132,7 @@ class ServerView(ClientView):
         return found[:-1], found[-1]
 
     def _along(
-        self, method: SSLMethod, weights: list[Tensor], image: Tensor, pairs: int, unit: Tensor
+        self, method: SSLMethod, weights: Sequence[Tensor], image: Tensor, pairs: int, unit: Tensor
     ) -> Tensor:
         """Cosines (K,) of one image's descent with `unit` (K, P), then its gradient's length."""
         view = self.view_pixels(image[None], 2 * pairs)[:, 0]
