@@ -61,6 +61,14 @@ class ImageSet:
 
 
 def digests(images: ByteArray) -> list[bytes]:
-    """SHA-256 of each image's bytes and shape: equal bytes, equal digest."""
+    """SHA-256 of each image's bytes and shape: equal bytes, equal digest.
+
+    Raises:
+        InputError: anything but uint8 (N, C, H, W). Floats in [0, 1] would be scaled once more.
+    """
+    if images.dtype != np.uint8 or images.ndim != 4:
+        raise InputError(
+            f"images must be uint8 (N, C, H, W), 0 to 255; got {images.dtype} {images.shape}"
+        )
     shape = repr(images.shape[1:]).encode()
     return [hashlib.sha256(shape + np.ascontiguousarray(x).tobytes()).digest() for x in images]

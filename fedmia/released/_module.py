@@ -14,7 +14,7 @@ from fedmia.released import untrained
 from fedmia.released._hooked import Trial
 from fedmia.released._method import ReleasedMethod
 from fedmia.released.base import Released, Wanted
-from fedmia.ssl.base import Encoder
+from fedmia.ssl.base import Encoder, SSLMethod
 from fedmia.ssl.mocov2 import MoCoV2
 
 RANDOM = "random weights: nothing was trained. Without --checkpoint there is nothing to leak."
@@ -57,12 +57,27 @@ def white_box(
         size: that the encoder asks for where the user gives none and other sizes work too.
     """
     encoder.requires_grad_(True)  # attacks train copies; whoever made it may have frozen it
-    method = ReleasedMethod(encoder.eval(), width(encoder, tried), wanted.seed).to(wanted.device)
+    method = ReleasedMethod(encoder.eval(), width(encoder, tried), wanted.seed)
+    return of_method(name, method, tried, wanted, notes, size)
+
+
+def of_method(
+    name: str,
+    method: SSLMethod,
+    tried: Trial,
+    wanted: Wanted,
+    notes: list[str],
+    size: int | None = None,
+) -> Released:
+    """`white_box` of a method that computes its own loss."""
+    method.to(wanted.device)
     shape = (tried.channels, tried.size, tried.size)
 
-    def permuted(least: int) -> ReleasedMethod:
+    def permuted(least: int) -> SSLMethod:
         made = copy.deepcopy(method)
-        untrained.permute(made.encoder.state_dict(), wanted.seed, least)
+        for prefix, module in made.shared_modules().items():
+            own = {prefix + key: tensor for key, tensor in module.state_dict().items()}
+            untrained.permute(own, wanted.seed, least)
         return made
 
     return Released(

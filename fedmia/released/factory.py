@@ -28,19 +28,39 @@ def load(spec: str, wanted: Wanted) -> Released:
     module, notes = seeded(lambda: _made(spec), wanted.seed), list[str]()
     if wanted.checkpoint is not None:
         notes.append(checkpoint.fit(module, wanted.checkpoint, spec))
+    return wrap(module, spec, wanted, notes)
+
+
+def wrap(
+    module: nn.Module,
+    where: str,
+    wanted: Wanted,
+    notes: list[str],
+    channels: int | None = None,
+) -> Released:
+    """Any torch module as a released encoder. The module itself is taken: moved, its weights made
+    float32 and trainable, set to evaluation.
+
+    Args:
+        where: what messages and the report call it.
+        channels: of the images; None: what its first convolution takes.
+
+    Raises:
+        InputError: it takes no images, or returns something else than vectors, maps or tokens.
+    """
     module.to("cpu", torch.float32).eval()  # blank pixels are tried there
     convs = [m.in_channels for m in module.modules() if isinstance(m, nn.Conv2d)]
-    channels = (convs[0],) if convs else CHANNELS
+    counts = (channels,) if channels else (convs[0],) if convs else CHANNELS
     if isinstance(module, Encoder):
         if wanted.mean is not None or wanted.std is not None:
-            raise InputError(f"--mean and --std: the encoder of {spec} holds its own")
-        return white_box(spec, module, trial(module, spec, channels, wanted.size), wanted, notes)
+            raise InputError(f"--mean and --std: the encoder of {where} holds its own")
+        return white_box(where, module, trial(module, where, counts, wanted.size), wanted, notes)
     if isinstance(module, Backbone):
-        backbone, tried = module, trial(module, spec, channels, wanted.size)
+        backbone, tried = module, trial(module, where, counts, wanted.size)
     else:
-        backbone, tried = hooked(module, spec, channels, wanted.size)
+        backbone, tried = hooked(module, where, counts, wanted.size)
     encoder = around(backbone, wanted, tried, None, notes)
-    return white_box(spec, encoder, tried, wanted, notes)
+    return white_box(where, encoder, tried, wanted, notes)
 
 
 def _made(spec: str) -> nn.Module:
