@@ -37,7 +37,8 @@ def _at_most(clients: int) -> str:
 
 def _attacks(experiment: Experiment) -> None:
     for name in experiment.attacks:
-        reason = refusal(registry.load("attack", name), experiment.attacker)
+        built = registry.build("attack", name, experiment.attack[name])
+        reason = refusal(type(built), experiment.attacker, built.asks_shadows())
         if reason:
             raise InputError(f"attack '{name}' {reason}; got --attacker {experiment.attacker}")
         _updates(experiment, name)

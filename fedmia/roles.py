@@ -24,11 +24,15 @@ def client_role(attacker: str) -> bool:
     return attacker in ("passive", "active")
 
 
-def refusal(attack: type[Any], attacker: str) -> str | None:
-    """Why a run with this attacker cannot hold the attack class, or None if it can."""
+def refusal(attack: type[Any], attacker: str, shadows: bool | None = None) -> str | None:
+    """Why a run with this attacker cannot hold the attack class, or None if it can.
+
+    Args:
+        shadows: whether it asks for shadows with its options; None: with its default ones.
+    """
     if issubclass(attack, ActiveAttack) and attacker != "active":
         return "needs --attacker active: it uploads crafted updates"
-    if attack.uses_shadows:
+    if attack.uses_shadows if shadows is None else shadows:
         return "needs shadow encoders: python -m fedmia.audit --encoder RUN trains them"
     needs = attack.needs
     if held(attacker).covers(needs):

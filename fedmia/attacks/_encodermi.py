@@ -236,6 +236,9 @@ class PairSimilarities(ShadowFitted):
     def learns(self) -> bool:
         return self.fit_on == "known"
 
+    def asks_shadows(self) -> bool:
+        return self.fit_on == "shadow"
+
     def pools(self, view: BlackBox, known: Known) -> list[tuple[BlackBox, Known]]:
         return [(view, known)] if self.learns else super().pools(view, known)
 

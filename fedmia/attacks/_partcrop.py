@@ -130,6 +130,9 @@ class NetworkAttack(Attack):
     def learns(self) -> bool:
         return self.setting == "partial"
 
+    def asks_shadows(self) -> bool:
+        return self.setting == "shadow"
+
     @abstractmethod
     def inputs(self, view: BlackBox, images: Tensor) -> list[Tensor]:
         """Inputs of the network for uint8 (N, C, H, W), kind by kind, each (N, F) float32."""

@@ -18,10 +18,12 @@ from fedmia.threat import Threat
 Scores = NDArray[np.float64]
 
 # What of an encoder may tell a member: how close an image's views lie, how long its vector is,
-# how its parts respond to its crops, the vector itself, the contrastive loss, inner layers,
-# the loss under ascent, the update that a client sent, what has changed since earlier rounds.
+# how its parts respond to its crops, how alike its patches are, the vector itself, the contrastive
+# loss, inner layers, the loss under ascent, the update that a client sent, what has changed since
+# earlier rounds.
 LEAKS = (
-    "similarity", "norm", "parts", "features", "loss", "layers", "ascent", "update", "trajectory"
+    "similarity", "norm", "parts", "patches", "features", "loss", "layers", "ascent", "update",
+    "trajectory",
 )  # fmt: skip
 
 
@@ -65,6 +67,10 @@ class Attack(Options, ABC):
     def learns(self) -> bool:
         """Whether `fit` learns from the known images (else it only notes that it was called)."""
         return True
+
+    def asks_shadows(self) -> bool:
+        """Whether it reads `view.shadows` as it is set up."""
+        return self.uses_shadows
 
     @abstractmethod
     def fit(self, view: Any, known: Known, rng: np.random.Generator) -> None:

@@ -25,7 +25,7 @@ class BaselineE(ThresholdFitted):
     """
 
     paper: ClassVar[str] = "Liu et al., EncoderMI, CCS 2021, Sec. 5.1 (Baseline-E)"
-    looks_at: ClassVar[tuple[str, ...]] = ("similarity",)
+    looks_at: ClassVar[tuple[str, ...]] = ("patches",)
 
     rows: int = option(3, "patches from top to bottom, odd", ge=1)
     columns: int = option(3, "patches from left to right, odd", ge=1)

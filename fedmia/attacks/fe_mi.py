@@ -27,8 +27,7 @@ class FeMI(Attack):
     """
 
     paper: ClassVar[str] = (
-        "Gao et al., Similarity Distribution Based Membership Inference Attack on Person "
-        "Re-Identification (Fe-MI); Sun et al., When Better Features Mean Greater Risks, Table 1"
+        "Gao et al., AAAI 2023 (person re-identification); as in Sun et al., LpLA, Table 1"
     )
     needs: ClassVar[Threat] = Threat("black_box", "outsider")
     looks_at: ClassVar[tuple[str, ...]] = ("features", "norm")

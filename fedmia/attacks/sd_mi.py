@@ -42,8 +42,7 @@ class SDMI(Attack):
     """
 
     paper: ClassVar[str] = (
-        "Gao et al., Similarity Distribution Based Membership Inference Attack on Person "
-        "Re-Identification; Sun et al., When Better Features Mean Greater Risks, Eq. 10-11"
+        "Gao et al., AAAI 2023 (person re-identification); as in Sun et al., LpLA, Eq. 10-11"
     )
     needs: ClassVar[Threat] = Threat("black_box", "outsider")
     looks_at: ClassVar[tuple[str, ...]] = ("features", "norm")

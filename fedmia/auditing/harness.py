@@ -104,7 +104,7 @@ class Harness:
 
     def view(self, model: str, name: str, known: Known, budget: int | None) -> BlackBox:
         """What the attacker holds of `model`; rows are shared between attacks, counts are not."""
-        uses = registry.load("attack", name).uses_shadows
+        uses = self.build(name).asks_shadows()
         shadows = self.shadows() if uses and self.shadows is not None else ()
         return VIEWS[self.released.access](
             self.method(model),
@@ -202,9 +202,9 @@ class Harness:
         Raises:
             InputError: naming what is needed.
         """
-        cls = registry.load("attack", name)
-        require(Threat(self.released.access, "outsider"), cls.needs, name)
-        if cls.uses_shadows and self.shadows is None:
+        attack = self.build(name)
+        require(Threat(self.released.access, "outsider"), attack.needs, name)
+        if attack.asks_shadows() and self.shadows is None:
             raise InputError("needs shadow encoders (--shadows N, or --shadow-encoders FOLDER)")
 
     def kept(self, model: str, name: str, known: Known, budget: int | None) -> ScoredAttack:

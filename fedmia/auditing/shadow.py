@@ -98,7 +98,7 @@ class Own:
             self.audit.plan(),
             self._target(),
             pool,
-            harness.scorer.candidates,
+            torch.cat([harness.scorer.candidates, harness.held]),
             device=self.device,
             cache=self.cache,
             say=self.say,

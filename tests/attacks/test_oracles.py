@@ -35,10 +35,11 @@ AUGMENT = Augment(
     crop_min=0.9, ratio_min=1, ratio_max=1, flip=0.5, brightness=0.02, contrast=0.02,
     saturation=0, hue=0, jitter_p=1, gray_p=0,
 )  # fmt: skip
-# Leak -> what else of LEAKS can see it: a longer vector is a feature, views that agree a low loss.
+# Leak -> what else of LEAKS can see it: a longer vector is a feature, views that agree a low loss,
+# patches that are recognised agree.
 SEEN_BY = {
     "norm": {"norm", "features", "layers"},
-    "similarity": {"similarity", "loss", "ascent"},
+    "similarity": {"similarity", "loss", "ascent", "patches"},
     "parts": {"parts", "layers"},
 }
 ATTACKS = registry.names("attack")
