@@ -14,9 +14,15 @@ from fedmia.data.images import digests
 
 @dataclass
 class Signals:
-    """Rows already computed on one model, by image: work shared by attacks, never their counts."""
+    """Rows already computed on one model, by image: work shared by attacks, never their counts.
+
+    Attributes:
+        rows: by what was computed, then by the image's digest.
+        widths: lengths of the outputs that stand side by side in a row, by what they are.
+    """
 
     rows: dict[tuple[object, ...], dict[bytes, Tensor]] = field(default_factory=dict)
+    widths: dict[tuple[object, ...], tuple[int, ...]] = field(default_factory=dict)
     _rounds: dict[int, Signals] = field(default_factory=dict, repr=False)
 
     def of_round(self, round: int) -> Signals:
@@ -32,7 +38,9 @@ class Signals:
         missing = [i for i, name in enumerate(names) if name not in known]
         if missing:
             fresh = compute(images[missing])
-            known.update((names[i], fresh[j]) for j, i in enumerate(missing))
+            known.update((names[i], row) for i, row in zip(missing, fresh.unbind(), strict=True))
+            if len(missing) == len(names):
+                return fresh.clone()
         return torch.stack([known[name] for name in names])
 
     def grow(

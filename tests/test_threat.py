@@ -31,7 +31,6 @@ from fedmia.threat import (
     blackbox,
     client,
     require,
-    whitebox,
 )
 
 CPU = torch.device("cpu")
@@ -192,7 +191,7 @@ def test_losses__mean_over_pairs_of_fixed_views(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """In chunks smaller than the images; what a client keeps between rounds plays no part."""
-    for module in (blackbox, whitebox, client):
+    for module in (blackbox, client):
         monkeypatch.setattr(module, "CHUNK", 48)
     method = make_moco(queue_policy=policy)
     view = ClientView(copy.deepcopy(method), AUGMENT, seed=0, device=CPU, held=held)

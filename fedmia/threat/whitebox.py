@@ -8,8 +8,9 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from fedmia.errors import unknown
 from fedmia.ssl.base import SSLMethod, State
-from fedmia.threat.blackbox import CHUNK, BlackBox
+from fedmia.threat.blackbox import BlackBox
 from fedmia.threat.needs import Threat
 
 
@@ -30,21 +31,27 @@ class WhiteBox(BlackBox):
         Raises:
             InputError: a layer that the encoder lacks.
         """
-        wanted = list(layers)
-        one = torch.zeros(1, *images.shape[1:], device=self.device)
-        widths = [v[0].numel() for v in self._method.encoder.features(one, wanted).values()]
+        wanted = tuple(layers)
+        for name in wanted:
+            if name not in self.layers:
+                raise unknown("layer", name, self.layers)
         self.charge(len(images))
+        key = ("features", *wanted)
+        shape = (*key, *images.shape[1:])
 
         def compute(x: Tensor) -> Tensor:
-            scaled = x.to(self.device).float() / 255
-            found = self._method.encoder.features(scaled, wanted)
-            return torch.cat([found[name].flatten(1).float().cpu() for name in wanted], dim=1)
+            rows = []
+            for part in self.passes(x):
+                scaled = part.to(self.device).float() / 255
+                outputs = self._method.encoder.features(scaled, wanted)
+                found = [outputs[name].flatten(1) for name in wanted]
+                self._signals.widths[shape] = tuple(f.shape[1] for f in found)
+                rows.append(torch.cat([f.float().cpu() for f in found], dim=1))
+            return torch.cat(rows)
 
-        def chunked(x: Tensor) -> Tensor:
-            return torch.cat([compute(part) for part in x.split(CHUNK)])
-
-        rows = self._signals.get(("features", *wanted), images, chunked)
-        return dict(zip(wanted, rows.split(widths, dim=1), strict=True))
+        rows = self._signals.get(key, images, compute)
+        parts = rows.split(self._signals.widths[shape], dim=1)
+        return dict(zip(wanted, parts, strict=True))
 
     @torch.no_grad()
     def losses(self, images: Tensor, pairs: int, negatives: str) -> Tensor:
@@ -62,7 +69,7 @@ class WhiteBox(BlackBox):
         return rows, self._paired(rows, negatives)
 
     def _encoded(self, images: Tensor, views: int) -> Tensor:
-        return self._rows(images, views)[:, :, self._columns(images.shape[1:], "encoder")]
+        return self._rows(images, views)[:, :, self._columns("encoder")]
 
     def _paired(self, rows: Tensor, negatives: str) -> Tensor:
         """Mean loss (N,) of rows (N, V, P), view i with view V//2 + i."""
