@@ -1,0 +1,339 @@
+"""Attacks without the command line: the same scores and the same report as with it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fedmia.attacks
+from fedmia import registry
+from fedmia.attacks import Attack, Combined, EncoderMIV, Known, LpLA, Similarity
+from fedmia.audit import main
+from fedmia.errors import InputError
+from fedmia.library import audit, view
+from fedmia.options import option
+from fedmia.released.base import load
+from fedmia.seeding import rng
+from fedmia.ssl.augment import Augment
+from fedmia.threat import BlackBox, BudgetError, Shadow, Threat, WhiteBox
+
+ENCODER = "tests.test_library:made"
+MEMBERS, NONMEMBERS, SEED = 24, 30, 3
+LABELS = np.arange(MEMBERS) % 3, np.arange(NONMEMBERS) % 3
+
+
+def made(channels: int = 3) -> nn.Module:
+    """Two convolutions, pooled, the same at every call."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return nn.Sequential(
+            nn.Conv2d(channels, 6, 3, 2, 1),
+            nn.ReLU(),
+            nn.Conv2d(6, 8, 3, 2, 1),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+        )
+
+
+@dataclass
+class Brightness(Attack):
+    """The mean output: an attack of the user's own."""
+
+    paper: ClassVar[str] = "none"
+    needs: ClassVar[Threat] = Threat("black_box", "outsider")
+    looks_at: ClassVar[tuple[str, ...]] = ("features",)
+    power: float = option(1.0, "of the mean", gt=0)
+
+    def fit(self, view: Any, known: Known, rng: np.random.Generator) -> None:
+        """Nothing to learn."""
+
+    def score(self, view: Any, images: Tensor) -> np.ndarray:
+        mean = view.embed_plain(images, "avgpool").double().mean(dim=1).abs()
+        return (mean**self.power).numpy()
+
+
+@pytest.fixture(scope="module")
+def sides(textures: Any) -> tuple[Tensor, Tensor]:
+    both = textures(MEMBERS + NONMEMBERS, seed=4)
+    return both[:MEMBERS], both[MEMBERS:]
+
+
+@pytest.fixture(scope="module")
+def told(sides: tuple[Tensor, Tensor], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """report.json of the command line on the same images."""
+    folder = tmp_path_factory.mktemp("library")
+    flags = ["--encoder", ENCODER, "--attacks", "similarity,lpla", "--attack.similarity.views", "3"]
+    for name, images, labels in zip(("members", "nonmembers"), sides, LABELS, strict=True):
+        x = images.numpy().transpose(0, 2, 3, 1)
+        np.savez(folder / f"{name}.npz", x=x, y=labels)
+        flags += [f"--{name}", f"npz:{folder / name}.npz"]
+    flags += ["--seed", str(SEED), "--size", "8", "--device", "cpu", "--threads", "1", "--quiet"]
+    assert main([*flags, "--out", str(folder / "OUT")]) == 0
+    return json.loads((folder / "OUT" / "report.json").read_text())
+
+
+# -- imports -----------------------------------------------------------------------------------
+
+
+def test_import__finds_every_attack_by_its_class() -> None:
+    classes = [registry.load("attack", name) for name in registry.names("attack")]
+    for cls in classes:
+        assert getattr(fedmia.attacks, cls.__name__) is cls
+    listed = {cls.__name__ for cls in classes} | {"Attack", "ActiveAttack", "Known", "NotFitted"}
+    assert set(fedmia.attacks.__all__) == listed <= set(dir(fedmia.attacks))
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("LpLa", "'LpLA'"), ("Similarty", "'Similarity'"), ("Knwon", "'Known'"), ("lpl", None)],
+)
+def test_import__names_the_nearest(name: str, hint: str | None) -> None:
+    with pytest.raises(AttributeError, match=f"no attack '{name}'") as caught:
+        getattr(fedmia.attacks, name)
+    assert hint is None or f"did you mean {hint}?" in str(caught.value)
+
+
+def test_import__loads_what_is_asked_for() -> None:
+    program = (
+        "import sys\nimport fedmia.attacks.base\n"
+        "loaded = {m for m in sys.modules if m.startswith('fedmia.attacks.')}\n"
+        "assert loaded == {'fedmia.attacks.base'}, loaded\n"
+        "from fedmia.attacks import lpla, Known\nfrom fedmia.attacks import LpLA\n"
+        "assert LpLA is lpla.LpLA\nimport fedmia.library\n"
+        "others = {'fedmia.attacks.similarity', 'fedmia.registry', 'sklearn', 'flwr', 'rich'}\n"
+        "assert not others & set(sys.modules), others & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+# -- one attack --------------------------------------------------------------------------------
+
+
+def test_view__scores_as_the_harness(
+    sides: tuple[Tensor, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fedmia.auditing import run
+
+    seen: dict[str, Any] = {}
+
+    def keep(audit: Any, released: Any, dealt: Any, harness: Any, found: Any, *rest: Any) -> Any:
+        seen.update(dealt=dealt, found=found, augment=harness.augment)
+        return gather(audit, released, dealt, harness, found, *rest)
+
+    gather = run.gather
+    monkeypatch.setattr(run, "gather", keep)
+    attacks = [
+        LpLA(),
+        Similarity(views=3),
+        EncoderMIV(views=3, epochs=2, fit_on="known"),
+        Combined(views=4),
+    ]
+    audit(made(), *sides, attacks=attacks, seed=SEED)
+    dealt = seen["dealt"]
+    known = Known(dealt.known_members, dealt.known_nonmembers)
+    attacker = view(made(), size=8, seed=SEED, augment=seen["augment"], held=known.both()[0])
+    assert [s.name for s in seen["found"].attacks] == [
+        "lpla",
+        "similarity",
+        "encodermi-v",
+        "combined",
+    ]
+    for attack, scored in zip(attacks, seen["found"].attacks, strict=True):
+        before = attacker.queries
+        attack.fit(attacker, known, rng(SEED, "fit", scored.name))
+        for images, expected in (
+            (dealt.scored_members, scored.scores_members),
+            (dealt.scored_nonmembers, scored.scores_nonmembers),
+        ):
+            np.testing.assert_allclose(attack.score(attacker, images), expected, rtol=1e-5)
+        assert scored.queries <= attacker.queries - before
+
+
+def test_view__leaves_the_encoder_as_it_was(images: Tensor) -> None:
+    encoder = made().train().requires_grad_(False).double()
+    before = copy.deepcopy(encoder.state_dict())
+    attacker = view(encoder, held=images)
+    assert attacker.embed_plain(images[:3]).shape == (3, 8)
+    assert encoder.training and not any(p.requires_grad for p in encoder.parameters())
+    assert all(torch.equal(t, before[n]) and t.dtype == before[n].dtype
+               for n, t in encoder.state_dict().items())  # fmt: skip
+
+
+def test_view__normalises_as_told(images: Tensor) -> None:
+    plain = view(made(), mean=[0], std=[1])
+    other = view(made(), mean=[0.2, 0.3, 0.4], std=[0.5])
+    scaled = images.float() / 255
+    with torch.no_grad():
+        assert torch.allclose(plain.embed_plain(images), made()(scaled), atol=1e-6)
+        shifted = (scaled - torch.tensor([0.2, 0.3, 0.4]).view(1, 3, 1, 1)) / 0.5
+        assert torch.allclose(other.embed_plain(images), made()(shifted), atol=1e-6)
+
+
+def test_view__grants_what_is_asked_for(images: Tensor) -> None:
+    white, black = view(made()), view(made(), access="black_box", budget=7)
+    assert type(white) is WhiteBox and type(black) is BlackBox
+    assert len(white.layers) == 4 and not hasattr(black, "layers")
+    black.embed_plain(images[:7])
+    with pytest.raises(BudgetError):
+        black.embed_plain(images[:1])
+
+
+def test_view__takes_a_method_and_keeps_its_loss(make_moco: Any, images: Tensor) -> None:
+    method = make_moco(seed=2)
+    attacker = view(method, held=images[:6], augment=Augment(hue=0.1), size=8)
+    expected = WhiteBox(
+        method, Augment(hue=0.1), seed=0, device=torch.device("cpu"), held=images[:6]
+    )
+    assert torch.equal(attacker.embed_plain(images), expected.embed_plain(images))
+    assert torch.equal(attacker.losses(images, 2, "held"), expected.losses(images, 2, "held"))
+    assert attacker.copy_method().queue.shape[0] == 6  # filled with what is held
+    assert method.queue.shape[0] != 6
+
+
+def test_view__takes_what_load_returned(images: Tensor) -> None:
+    released = load(ENCODER, size=8)
+    assert torch.equal(view(released).embed_plain(images), view(made()).embed_plain(images))
+    with pytest.raises(InputError, match="mean and std: .* holds its own"):
+        view(released, mean=[0.5], std=[0.25])
+
+
+def test_view__holds_shadows(images: Tensor, known: Known) -> None:
+    shadow = Shadow(view(made(), size=8), images[:8], images[8:16])
+    attacker = view(made(), size=8, shadows=[shadow])
+    assert attacker.shadows == (shadow,)
+    attack = EncoderMIV(views=2, epochs=1)
+    attack.fit(attacker, known, np.random.default_rng(0))
+    assert attack.score(attacker, images).shape == (20,)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (dict(encoder=5), "encoder must be a torch module, .* got int"),
+        (dict(access="all"), "access to Sequential must be black_box or white_box, got 'all'"),
+        (dict(mean=[0.1, 0.2]), "^mean: 2 values for images of 3 channels"),
+        (dict(std=[0.0]), "^std must be > 0"),
+        (dict(channels=1), "Sequential fails on blank images of 1x"),
+        (dict(held=torch.rand(4, 3, 8, 8)), r"held must be uint8 \(N, C, H, W\), .* got float32"),
+        (dict(held=np.zeros((4, 8, 8), np.uint8)), r"held must be uint8 .* got uint8 \(4, 8, 8\)"),
+        (dict(held=np.zeros((4, 2, 8, 8), np.uint8)), "1 or 3 channels"),
+        (dict(held=[[1]]), "a tensor or an array; got list"),
+    ],
+)
+def test_view__refuses(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        view(**{"encoder": made(), **given})
+
+
+def test_attack__refuses_floats(images: Tensor, known: Known) -> None:
+    attacker, floats = view(made()), images.float() / 255
+    expected = r"images must be uint8 \(N, C, H, W\), 0 to 255; got float32 \(20, 3, 8, 8\)"
+    with pytest.raises(InputError, match=expected.replace("20", "40")):
+        LpLA().fit(attacker, Known(floats, floats), np.random.default_rng(0))
+    for attack in (LpLA(), Similarity(views=2)):
+        attack.fit(attacker, known, np.random.default_rng(0))
+        with pytest.raises(InputError, match=expected):
+            attack.score(attacker, floats)
+
+
+# -- an audit ----------------------------------------------------------------------------------
+
+
+def test_audit__is_the_command_lines(sides: tuple[Tensor, Tensor], told: dict[str, Any]) -> None:
+    report = audit(
+        made(),
+        *(images.numpy() for images in sides),
+        attacks=[Similarity(views=3), "lpla"],
+        labels=LABELS,
+        seed=SEED,
+        name=ENCODER,
+    )
+    assert report["attacks"][0]["n_members"] > 2 and report["utility"]
+    differ = {key for key in told if report[key] != told[key]} | set(told) ^ set(report)
+    assert differ == {"config", "timing"}
+    same = set(told["config"]) & set(report["config"])
+    differ = {key for key in same if told["config"][key] != report["config"][key]}
+    assert differ == {"encoder", "members", "nonmembers", "attack", "threads"}
+
+
+def test_audit__writes_what_the_command_line_writes(
+    sides: tuple[Tensor, Tensor], tmp_path: Path
+) -> None:
+    report = audit(made(), *sides, attacks="lpla", out=tmp_path / "OUT")
+    written = json.loads((tmp_path / "OUT" / "report.json").read_text())
+    assert {k: v for k, v in written.items() if k != "timing"} == {
+        k: v for k, v in json.loads(json.dumps(report)).items() if k != "timing"
+    }
+    assert (tmp_path / "OUT" / "figures" / "attacks.png").exists()
+    assert report == report | audit(made(), *sides, attacks="lpla") | {"timing": report["timing"]}
+
+
+def test_audit__runs_an_attack_of_the_users_own(sides: tuple[Tensor, Tensor]) -> None:
+    report, own = audit(made(), *sides, attacks=[Brightness(power=2.0)]), f"{__name__}:Brightness"
+    assert report["config"]["attack"] == {own: {"power": 2.0}}
+    assert [row["name"] for row in report["attacks"]] == [own]
+
+
+def test_audit__takes_options_and_the_views(sides: tuple[Tensor, Tensor]) -> None:
+    report = audit(
+        made(),
+        *sides,
+        attacks="similarity,lpla",
+        options={"similarity": {"views": 2}},
+        augment=Augment(crop_min=0.9, flip=0.0),
+        known=5,
+        limit=4,
+        sweep="known=2,4",
+        query_budget=200,
+    )
+    assert report["split"]["known_members"] == 5 and report["split"]["scored_members"] == 4
+    assert report["config"]["views"]["crop_min"] == 0.9 and len(report["sweep"]) == 4
+    queries = {row["name"]: row["queries"] for row in report["attacks"]}
+    assert queries["similarity"] == 2 * 8
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (dict(members=torch.rand(9, 3, 8, 8)), "members must be uint8 .* got float32"),
+        (dict(nonmembers=np.zeros((9, 3, 8, 7), np.uint8)), "nonmembers must be square"),
+        (dict(known=23), "24 members and 30 non-members are too few for known 23"),
+        (dict(known=1), "Audit.known must be >= 2, got 1"),
+        (dict(attacks="lpl"), "unknown attack 'lpl'; did you mean 'lpla'"),
+        (dict(attacks=["lpla", 7]), "attacks must be names or attacks, got 7"),
+        (dict(attacks="lira"), "no attack could run; lira: needs shadow encoders"),
+        (dict(options={"lpla": {"q": 2}}), "'q'"),
+        (dict(labels=([1, 2], None)), r"labels of members must be integers \(24,\)"),
+        (dict(device="cuda:99"), "device cuda:99: torch finds"),
+    ],
+)
+def test_audit__refuses(
+    sides: tuple[Tensor, Tensor], given: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    values = {"encoder": made(), "members": sides[0], "nonmembers": sides[1], "attacks": "lpla"}
+    with pytest.raises(InputError, match=said):
+        audit(**{**values, **given}, out=tmp_path / "OUT")
+    assert not (tmp_path / "OUT").exists()
+
+
+def test_audit__refuses_images_on_both_sides(sides: tuple[Tensor, Tensor]) -> None:
+    both = torch.cat([sides[1], sides[0][5:7]])
+    with pytest.raises(InputError, match="members and nonmembers share 2 byte-equal images"):
+        audit(made(), sides[0], both, attacks="lpla")
+    grey = sides[1][:, :1]
+    with pytest.raises(InputError, match="members are images of 3x8x8, nonmembers of 1x8x8"):
+        audit(made(), sides[0], grey, attacks="lpla")
+    with pytest.raises(InputError, match="the images have 3 channels, Sequential takes 1"):
+        audit(made(1), *sides, attacks="lpla")
