@@ -93,7 +93,7 @@ def test_readme__commands_are_the_scripts() -> None:
     run, tests = (block("bash", f"scripts/{name}.sh").split() for name in ("run", "test"))
     assert tests == ["bash", "scripts/test.sh"]
     assert run[:2] == ["bash", "scripts/run.sh"]
-    for script in ("scripts/run.sh", "scripts/test.sh", "scripts/env.sh", ".ci/run"):
+    for script in ("scripts/run.sh", "scripts/audit.sh", "scripts/test.sh", "scripts/env.sh", ".ci/run"):
         done = subprocess.run(["bash", "-n", ROOT / script], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
 
@@ -122,13 +122,19 @@ def test_readme__tells_what_an_attack_needs(
         before = view.queries
         attack.score(view, some)
         counted.append(view.queries - before)
-    first, _, a_round = queries.removesuffix(" a round").partition(" + ")
-    rounds = len(view.sent) if a_round else 0
-    an_image = int(first) + rounds * int(a_round or 0)
+    count = re.fullmatch(r"(\d+)(?: \+ (\d+) a round| a model| an update)?", queries)
+    assert count is not None
+    updates = sum(map(len, getattr(view, "updates", {}).values()))
+    models = {
+        "round": 1 + len(getattr(view, "sent", {})),
+        "model": len(getattr(view, "received", {})),
+        "update": updates,
+    }.get(queries.rpartition(" ")[2], 1)
+    an_image = int(count[1]) + int(count[2]) * (models - 1) if count[2] else int(count[1]) * models
     assert counted[1] - counted[0] == (len(images) - 7) * an_image
     # Keys of held images are asked of each model once a call, however many images are scored.
-    models = 1 + rounds if hasattr(attack, "negatives") else 0
-    assert counted[1] - len(images) * an_image == len(held) * models
+    banks = models if hasattr(attack, "negatives") else 0
+    assert counted[1] - len(images) * an_image == len(held) * banks
 
 
 def test_readme__example_of_an_attack_works(
