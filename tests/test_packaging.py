@@ -93,14 +93,14 @@ def test_readme__commands_are_the_scripts() -> None:
     run, tests = (block("bash", f"scripts/{name}.sh").split() for name in ("run", "test"))
     assert tests == ["bash", "scripts/test.sh"]
     assert run[:2] == ["bash", "scripts/run.sh"]
-    for script in ("scripts/run.sh", "scripts/audit.sh", "scripts/test.sh", "scripts/env.sh", ".ci/run"):
+    for script in ("scripts/run.sh", "scripts/test.sh", "scripts/env.sh", ".ci/run"):
         done = subprocess.run(["bash", "-n", ROOT / script], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
 
 
 def table() -> dict[str, tuple[str, str, str]]:
     """README's rows of attacks: name -> access, vantage, queries."""
-    rows = re.findall(r"^\| `([a-z-]+)` \| (\w+) \| (\w+) \| ([^|]+) \|", README, re.MULTILINE)
+    rows = re.findall(r"^\| `([a-z0-9-]+)` \| (\w+) \| (\w+) \| ([^|]+) \|", README, re.MULTILINE)
     return {name: (access, vantage, queries.strip()) for name, access, vantage, queries in rows}
 
 
@@ -209,4 +209,5 @@ def test_notebooks__run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
             notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}
         ).execute()
         shown = [o for c in notebook.cells for o in c.get("outputs", []) if "data" in o]
-        assert sum("image/png" in o["data"] for o in shown) >= 5
+        least = {"first_run": 5}.get(path.stem, 1)
+        assert sum("image/png" in o["data"] for o in shown) >= least, path.name
