@@ -1,4 +1,4 @@
-# Sourced by run.sh and test.sh: an environment with this clone and what it needs installed.
+# Sourced by run.sh, audit.sh and test.sh: an environment with this clone and what it needs installed.
 # FEDMIA_VENV says where it lives (default: .venv in the clone), PYTHON which interpreter makes it.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)

@@ -18,12 +18,16 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("fedmia.ssl",),
     ("fedmia.snapshot", "fedmia.threat", "fedmia.shadows"),
     ("fedmia.attacks", "fedmia.defenses", "fedmia.released", "fedmia.report"),
+    ("fedmia.scorer",),
+    ("fedmia.auditing",),
+    ("fedmia.audit",),
     ("clients", "strategies"),
 )
 PURE = (
     "fedmia.data", "fedmia.nets", "fedmia.partitions", "fedmia.ssl", "fedmia.attacks",
     "fedmia.probes", "fedmia.released", "fedmia.report", "fedmia.threat", "fedmia.snapshot",
-    "fedmia.seeding", "fedmia.options", "fedmia.errors", "fedmia.shadows",
+    "fedmia.seeding", "fedmia.options", "fedmia.errors", "fedmia.shadows", "fedmia.auditing",
+    "fedmia.audit", "fedmia.scorer", "fedmia.signals", "fedmia.config", "fedmia.catalogue",
 )  # fmt: skip
 FEDERATED = ("flwr", "ray", "opacus", "clients", "strategies")
 
@@ -101,6 +105,8 @@ def test_layers__import_downwards_only() -> None:
                             "fedmia.report", "fedmia.probes")),
         ("fedmia.nets", ("fedmia.data", "fedmia.ssl")),
         ("fedmia.report", ("fedmia.attacks", "fedmia.defenses.dpsgd")),
+        ("fedmia.scorer", ("fedmia.data.split", "fedmia.defenses", "fedmia.run")),
+        ("fedmia.auditing", ("fedmia.data.split", "fedmia.simulate", "fedmia.federation")),
         ("fedmia.defenses", ("fedmia.attacks", "fedmia.data.split", "clients", "strategies")),
         ("clients", ("strategies", "fedmia.data.split", "fedmia.report", "fedmia.probes")),
         ("strategies", ("clients", "fedmia.attacks", "fedmia.data.split", "fedmia.report")),

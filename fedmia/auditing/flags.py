@@ -139,12 +139,12 @@ def _built(flags: str, cls: type, values: Mapping[str, Any]) -> Any:
     try:
         return cls(**values)
     except InputError as error:
-        name, dot, rest = str(error).partition(f"{cls.__name__}.")
-        if name or not dot:
+        before, dot, rest = str(error).partition(f"{cls.__name__}.")
+        if not dot:
             raise
-        option, _, said = rest.partition(" ")
+        option, space, after = rest.partition(" ")
         flag = option.replace("_", "-") if cls is Audit else option
-        raise InputError(f"{flags}{flag} {said}") from None
+        raise InputError(f"{before}{flags}{flag}{space}{after}") from None
 
 
 def _tokens(waiting: list[str]) -> Iterator[tuple[tuple[str, ...], str]]:

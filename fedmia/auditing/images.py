@@ -18,6 +18,7 @@ from fedmia.data._resize import square
 from fedmia.data.base import Request, Views
 from fedmia.data.images import ImageSet, IntArray, digests
 from fedmia.errors import InputError
+from fedmia.seeding import rng
 
 MOST_KNOWN = 500  # a side, where `--known` leaves it open
 
@@ -187,7 +188,8 @@ def from_run(audit: Audit, folder: Path) -> Dealt:
         from fedmia.run import prepare
     except ImportError as error:
         raise InputError(
-            f"the images of run '{folder}' cannot be dealt again without {error.name}: install it, "
+            f"the images of run '{folder}' cannot be dealt again without "
+            f"{str(error.name).partition('.')[0]}: install it, "
             "or give --members and --nonmembers"
         ) from None
     prepared = prepare(from_dict(load(folder / "config.yaml")))
@@ -196,20 +198,23 @@ def from_run(audit: Audit, folder: Path) -> Dealt:
     def take(indices: IntArray) -> Tensor:
         return torch.from_numpy(square(data.images[indices], audit.size, data.name))
 
-    limit = audit.limit or len(data.images)
     known = len(split.known_members) if audit.known is None else audit.known
     if known > min(len(split.known_members), len(split.known_nonmembers)):
         raise InputError(
             f"--known {known}: the run has {len(split.known_members)} known members; give "
             "--members and --nonmembers to choose others"
         )
-    members, others = split.scored_members[:limit], split.scored_nonmembers[:limit]
+    # The split's indices are sorted, and neighbours in a data source may be alike.
+    known_members, known_others, members, others = (
+        rng(audit.seed, "audit", role).permutation(getattr(split, role))
+        for role in ("known_members", "known_nonmembers", "scored_members", "scored_nonmembers")
+    )
     half = len(others) // 2 if audit.shadows and audit.shadow_data is None else len(others)
     spare = np.concatenate([others[half:], *split.placebo_parts, split.public])
-    others = others[:half]
+    members, others = np.sort(members[: audit.limit]), np.sort(others[:half][: audit.limit])
     return Dealt(
-        known_members=take(split.known_members[:known]),
-        known_nonmembers=take(split.known_nonmembers[:known]),
+        known_members=take(known_members[:known]),
+        known_nonmembers=take(known_others[:known]),
         scored_members=take(members),
         scored_nonmembers=take(others),
         member_ids=members,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +59,17 @@ class Exported(Program):
         return self.module(pixels.to(self.device, self.dtype))
 
 
+@contextmanager
+def silent(name: str) -> Iterator[None]:
+    """A context in which the logger `name` says nothing."""
+    logger = logging.getLogger(name)
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
+
+
 def load(spec: str, wanted: Wanted) -> Released:
     """The program in `spec`: images (B, C, H, W) to vectors, maps, tokens, or several of them.
 
@@ -67,7 +81,8 @@ def load(spec: str, wanted: Wanted) -> Released:
 
     def program(least: int | None) -> Exported:
         try:
-            read = torch.export.load(spec)
+            with silent("torch.export"):  # it logs a traceback before it raises
+                read = torch.export.load(spec)
         except Exception as error:  # whatever a file that is no archive makes torch raise
             raise InputError(
                 f"cannot read '{spec}' as an exported program: {first(error)}"

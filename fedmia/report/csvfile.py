@@ -1,9 +1,11 @@
-"""The scores of every image as a table: `scores.csv`."""
+"""Tables to read elsewhere: the scores of every image (`scores.csv`), a sweep (`sweep.csv`)."""
 
 from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -29,4 +31,20 @@ def scores_csv(run: RunScores) -> str:
     for i, image in enumerate(run.nonmember_ids):
         start_other = [int(image), 0, "", int(run.nonmember_labels[i])]
         table.writerow([*start_other, *(f"{s:.9g}" for s in others[:, i])])
+    return text.getvalue()
+
+
+def sweep_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """CSV text of `report["sweep"]`: one line an attack and value, empty where it could not run."""
+    plain = ("attack", "sweep", "value", "known", "n_members", "n_nonmembers", "queries", "auc")
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    ends = ("auc_low", "auc_high", "auc_low_simultaneous", "auc_high_simultaneous")
+    table.writerow([*plain, *ends, "accuracy", "tpr_at_1_percent_fpr", "not_run"])
+    for row in rows:
+        cells = [row.get(name) for name in plain]
+        for interval in ("auc_ci", "auc_ci_simultaneous"):
+            cells += row.get(interval) or (None, None)
+        rates = row.get("tpr_at_fpr") or {}
+        table.writerow([*cells, row.get("accuracy"), rates.get("0.01"), row["not_run"]])
     return text.getvalue()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedmia.report.csvfile import scores_csv
+from fedmia.report.csvfile import scores_csv, sweep_csv
 from fedmia.report.page import page
 from fedmia.report.scores import RunScores
 
@@ -24,7 +24,8 @@ def json_text(report: Mapping[str, Any]) -> str:
 def write_report(
     folder: Path, run: RunScores, report: Mapping[str, Any], figures: Mapping[str, bytes]
 ) -> list[Path]:
-    """Write report.json, report.html, scores.csv and figures/NAME.png; returns their paths.
+    """Write report.json, report.html, scores.csv, sweep.csv where there was a sweep, and
+    figures/NAME.png; returns their paths.
 
     `report` is what `build_report(run)` returned, with `timing` filled in by the caller if it was
     not known before; `figures` is what `draw_all` returned.
@@ -35,6 +36,8 @@ def write_report(
         folder / "report.html": page(report, figures),
         folder / "scores.csv": scores_csv(run),
     }
+    if report.get("sweep"):
+        texts[folder / "sweep.csv"] = sweep_csv(report["sweep"])
     folder.mkdir(parents=True, exist_ok=True)
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8")

@@ -15,6 +15,7 @@ from fedmia.report.tables import (
     definitions,
     paired_table,
     rounds_table,
+    sweep_table,
     utility_table,
 )
 
@@ -59,6 +60,7 @@ CAPTIONS: Mapping[str, str] = {
     "non-members score when they pose as its members.",
     "rounds": "Leakage by round with 95 % bands, and utility and loss of the same rounds.",
     "layers": "Leakage of each layer of the encoder by round.",
+    "sweep": "AUC of each attack with its 95 % interval, at each value of the sweep.",
     "features": "The three features that the combined attack separates.",
     "ascent": "Loss of the images under test on the aggregated model, with ascent and without.",
     "ascent-losses": "Loss before the first crafted update and right after the local ascent.",
@@ -79,6 +81,7 @@ def page(report: Row, figures: Mapping[str, bytes]) -> str:
         f"<h1>Membership leakage of {escape(report['subject'])}</h1>",
         f'<p class="verdict {escape(report["verdict_code"])}">{escape(report["verdict"])}</p>',
         _attacks(report, figures),
+        _sweep(report, figures),
         _section("Utility, beside privacy", _say(utility_sentence(report)) + utility_table(report)),
         _section(
             "Clients",
@@ -123,6 +126,19 @@ def _attacks(report: Row, figures: Mapping[str, bytes]) -> str:
         + _pictures(figures, "attacks", "roc", "features")
         + paired_table(report)
         + controls_table(report),
+    )
+
+
+def _sweep(report: Row, figures: Mapping[str, bytes]) -> str:
+    if not report.get("sweep"):
+        return ""
+    said = (
+        "All values score the same images. The simultaneous intervals here hold together for the "
+        "rows of this table; no verdict rests on them."
+    )
+    return _section(
+        "Sweep",
+        _pictures(figures, "sweep") + sweep_table(report) + f'<p class="dim">{escape(said)}</p>',
     )
 
 

@@ -189,6 +189,27 @@ def rounds_table(report: Row) -> str:
     )
 
 
+def sweep_table(report: Row) -> str:
+    """Every attack at every value of a sweep, by attack."""
+    rows = []
+    swept = report.get("sweep", ())
+    kind = swept[0]["sweep"] if swept else ""
+    heads = ["known a side"] if kind == "known" else ["query budget", "known a side"]
+    names = list(dict.fromkeys(r["attack"] for r in swept))
+    for row in sorted(swept, key=lambda r: (names.index(r["attack"]), r["value"])):
+        cells = [row["attack"], f"{row['value']:,}"]
+        if row["not_run"] is None:
+            cells += [f"{row['known']:,}"] * (kind != "known") + [f"{row['queries']:,}"]
+            cells += [estimate(row["auc"], row["auc_ci"])]
+            cells += [interval(row["auc_ci_simultaneous"]) or DASH, number(row["accuracy"])]
+        else:
+            cells += [DASH] * (kind != "known")
+            cells += [DASH, f"not run: {row['not_run']}", DASH, DASH]
+        rows.append(("", cells))
+    head = ["attack", *heads, "queries", "AUC, 95 %", "simultaneous", "accuracy"]
+    return table(head, rows)
+
+
 def definitions(values: Mapping[str, Any], before: str = "") -> str:
     """A definition list of a nested mapping, its keys dotted."""
     found = "".join(

@@ -86,15 +86,17 @@ Audit = Callable[..., Audited]
 def audit(
     archives: Sides, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Audit:
-    """`audit(flags, out=None, figures=False)`: run it on the archives and the tiny encoder,
-    where the flags name no others."""
+    """`audit(flags, out=None, figures=False, own_images=False)`: run it on the archives and the
+    tiny encoder, where the flags name no others."""
 
-    def run(flags: str, out: Path | None = None, *, figures: bool = False) -> Audited:
+    def run(
+        flags: str, out: Path | None = None, *, figures: bool = False, own_images: bool = False
+    ) -> Audited:
         if not figures:
             monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
         line = flags + " "
         if "--config " not in line:
-            line += "" if "members " in line else archives.flags
+            line += "" if own_images or "members " in line else archives.flags
             line += "" if "--encoder " in line else "--encoder tests.auditing.brought:tiny "
             line += "" if "--attacks " in line else "--attacks similarity,lpla "
             line += "" if "--device " in line else "--device cpu "

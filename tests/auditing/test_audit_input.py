@@ -41,6 +41,7 @@ def refused(audit: Audit, flags: str, out: Path) -> str:
         ("--query-budget 0", "--query-budget must be >= 1, got 0"),
         ("--attack.similarity.vews 3", "did you mean 'views'?"),
         ("--attack.lpla.p 9", "--attack.lpla.p must be <= 5, got 9"),
+        ("--attack.lpla.reading guess", "unknown --attack.lpla.reading value 'guess'"),
         ("--attack.fe-mi.p 9", "--attack.fe-mi.p"),
         ("--attack.similarity.views 4 --attacks lpla", "options for attack 'similarity', which"),
         ("--members.pixels 8", "option --members.pixels"),

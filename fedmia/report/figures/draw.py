@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedmia.report.figures import ascent, attacks, clients, rounds
+from fedmia.report.figures import ascent, attacks, clients, rounds, sweep
 from fedmia.report.scores import RunScores
 
 
@@ -23,6 +23,7 @@ def draw_all(run: RunScores, report: Mapping[str, Any]) -> dict[str, bytes]:
         "rounds": rounds.leakage(report),
         "layers": rounds.layers(report),
         "features": attacks.scatter(run),
+        "sweep": sweep.by_value(report),
         "ascent": ascent.by_round(run),
         "ascent-losses": ascent.distributions(run),
         "ascent-thresholds": ascent.thresholds(run, report),

@@ -1,0 +1,179 @@
+"""Shadow encoders of an audit: trained once, kept, brought, and what cannot be known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedmia.errors import InputError
+from fedmia.shadows import train
+from fedmia.simulate import main as simulate
+from tests.auditing.conftest import Audit, numbers, textures, write
+from tests.auditing.test_audit_runs import counted, interrupts
+
+RUN = (
+    "--dataset synthetic --data.pixels 8 --data.images 90 --data.classes 2 --clients 1 --rounds 1 "
+    "--pretrain none --split.members 16 --split.known 4 --attacks none --train.local_epochs 1 "
+    "--model.width 4 --ssl.dim 8 --quiet"
+)
+SHADOWS = "--shadows 2 --shadow.epochs 2 --attacks similarity,encodermi-t "
+Patch = pytest.MonkeyPatch
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of one client and one round."""
+    folder = tmp_path_factory.mktemp("runs") / "tiny"
+    assert simulate([*RUN.split(), "--out", str(folder)]) == 0
+    return folder
+
+
+def trainings(monkeypatch: Patch) -> list[int]:
+    """Numbers of the shadows that are trained from now on."""
+    plain, numbers = train.train_one, list[int]()
+
+    def train_one(shadow: Any, *rest: Any) -> Any:
+        numbers.append(shadow.index)
+        return plain(shadow, *rest)
+
+    monkeypatch.setattr(train, "train_one", train_one)
+    return numbers
+
+
+def test_shadows__of_a_run_are_trained_once(
+    audit: Audit, run: Path, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    out, trained = tmp_path / "AUDIT", trainings(monkeypatch)
+    flags = f"--encoder {run} {SHADOWS}"
+    done = audit(flags, out, own_images=True)
+    assert done.code == 0 and done.names() == ["similarity", "encodermi-t"]
+    assert sorted(trained) == [0, 1] and len(list((out / "shadows").iterdir())) == 2
+    split = done.report["split"]
+    assert split["scored_members"] == 12 and split["scored_nonmembers"] == 26
+    computed = counted(monkeypatch)
+    again = audit(flags + "--attack.encodermi-t.similarity correlation ", out, own_images=True)
+    assert again.code == 0 and computed == ["encodermi-t"] * 2
+    assert len(trained) == 2  # the cache holds both
+    third = audit(flags, tmp_path / "THIRD", own_images=True)
+    assert sorted(trained[2:]) == [0, 1]  # another folder, another cache
+    assert numbers(third.report) == numbers(done.report)
+    given = f"--encoder {run} --attacks similarity,encodermi-t --shadow-encoders {out}/shadows "
+    brought = audit(given, tmp_path / "GIVEN", own_images=True)
+    assert brought.code == 0 and len(trained) == 4
+    assert brought.names() == ["similarity", "encodermi-t"]
+
+
+def test_shadows__of_another_encoder_need_to_know_less(
+    audit: Audit, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    trained = trainings(monkeypatch)
+    done = audit(SHADOWS, tmp_path / "A")
+    assert done.code == 0 and done.names() == ["similarity"] and trained == []
+    assert "the target's architecture is not recorded" in done.not_run["encodermi-t"]
+    flags = (
+        "--shadow.knowledge data --shadow.model smallnet --shadow.batch_size 8 "
+        "--attack.encodermi-t.layer avgpool "
+    )
+    done = audit(SHADOWS + flags, tmp_path / "B")
+    assert done.code == 0 and done.names() == ["similarity", "encodermi-t"] and len(trained) == 2
+    other = tmp_path / "other.npz"
+    own = textures(20, seed=8)
+    write(other, own.images, own.labels)
+    done = audit(SHADOWS + flags + f"--shadow-data npz:{other} ", tmp_path / "C")
+    assert done.code == 0 and done.names() == ["similarity", "encodermi-t"]
+    assert done.report["split"]["scored_nonmembers"] == 34  # none were set apart for shadows
+    assert done.report["config"]["shadow_data"] == f"npz:{other}"
+
+
+def test_shadows__that_cannot_be_trained_fail_once(
+    audit: Audit, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    calls: list[int] = []
+
+    def diverge(*_: object) -> None:
+        calls.append(1)
+        raise InputError("shadow-0 diverged in epoch 1")
+
+    monkeypatch.setattr(train, "train_one", diverge)
+    flags = "--shadows 1 --shadow.knowledge data --shadow.model smallnet "
+    done = audit(flags + "--attacks encodermi-t,encodermi-v,lpla", tmp_path / "AUDIT")
+    assert done.code == 0 and done.names() == ["lpla"] and len(calls) == 1
+    assert done.not_run == dict.fromkeys(
+        ("encodermi-t", "encodermi-v"), "shadow-0 diverged in epoch 1"
+    )
+
+
+def test_shadows__interrupted_go_on_where_they_stopped(
+    audit: Audit, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    plain = train.train_one
+
+    def second_is_cut(shadow: Any, *rest: Any) -> Any:
+        if shadow.index == 1:
+            interrupts()()
+        return plain(shadow, *rest)
+
+    flags = "--shadows 2 --shadow.epochs 2 --shadow.knowledge data --shadow.model smallnet "
+    flags += "--attacks lpla,encodermi-t,similarity"
+    out = tmp_path / "AUDIT"
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "train_one", second_is_cut)
+        patch.setattr(train.os, "cpu_count", lambda: 1)  # one after the other
+        done = audit(flags, out)
+    assert done.code == 130 and done.names() == ["lpla"]
+    assert "interrupted" in done.not_run["encodermi-t"] and "interrupted" in done.not_run[
+        "similarity"]  # fmt: skip
+    trained = trainings(monkeypatch)
+    again = audit(flags, out)
+    assert again.code == 0 and len(again.report["attacks"]) == 3 and trained == [1]
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        ("--shadows 1 --shadow.images 400", "need 800 distinct images that are not under attack"),
+        ("--shadows 1 --shadow-data digits", "the audited ones are (3, 8, 8)"),
+        ("--shadow-encoders {empty}", "holds no about.json"),
+    ],
+)
+def test_shadows__bad_input_is_one_line(
+    flags: str, reason: str, audit: Audit, tmp_path: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    known = "--shadow.knowledge data " if "--shadows" in flags else ""
+    line = flags.format(empty=tmp_path / "empty") + f" {known}--attacks encodermi-t"
+    done = audit(line, tmp_path / "new" / "AUDIT")
+    assert done.code == 2 and reason in done.err.splitlines()[-1]
+    assert "Traceback" not in done.err and not (tmp_path / "new").exists()
+
+
+def test_encodermi__fitted_on_known_images_needs_no_shadow(audit: Audit, tmp_path: Path) -> None:
+    done = audit("--attacks encodermi-t --attack.encodermi-t.fit_on known", tmp_path / "AUDIT")
+    assert done.code == 0 and done.names() == ["encodermi-t"]
+
+
+def test_run__its_own_images(audit: Audit, run: Path, tmp_path: Path) -> None:
+    whole = audit(f"--encoder {run}", tmp_path / "WHOLE", own_images=True)
+    assert whole.code == 0 and whole.report["split"]["scored_nonmembers"] == 52
+    assert "Members and non-members are those of the run itself." in whole.report["notes"]
+    part = audit(f"--encoder {run}@1 --limit 10 --known 3", tmp_path / "PART", own_images=True)
+    split = part.report["split"]
+    assert [split[f"scored_{s}"] for s in ("members", "nonmembers")] == [10, 10]
+    assert split["known_members"] == 3
+    # Neighbours in a data source may be alike: the limit must not take the first ones.
+    ids = [int(line.split(",")[0]) for line in
+           (tmp_path / "PART" / "scores.csv").read_text().splitlines()[11:]]  # fmt: skip
+    rest = [int(line.split(",")[0]) for line in
+            (tmp_path / "WHOLE" / "scores.csv").read_text().splitlines()[13:]]  # fmt: skip
+    assert set(ids) < set(rest) and ids != sorted(rest)[:10]
+    large = audit(f"--encoder {run} --size 16", tmp_path / "LARGE", own_images=True)
+    assert large.code == 0 and large.report["split"]["size"] == 16
+    done = audit(f"--encoder {run} --known 30", tmp_path / "NEW", own_images=True)
+    assert done.code == 2 and "--known 30: the run has 4 known members" in done.err
+
+
+def test_run__a_folder_that_is_none(audit: Audit, tmp_path: Path) -> None:
+    done = audit(f"--encoder {tmp_path}", own_images=True)
+    assert done.code == 2 and "is no run: no config.yaml and snapshots/ in it" in done.err

@@ -1,0 +1,117 @@
+"""What an attacker gets for more known images, and for more queries."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedmia import registry
+from fedmia.attacks.lpla import LpLA
+from tests.auditing.conftest import Audit
+from tests.auditing.test_audit_runs import breaks, counted, fail
+
+Rows = list[dict[str, Any]]
+
+
+def test_known__rows_table_and_figure(audit: Audit, tmp_path: Path) -> None:
+    out = tmp_path / "AUDIT"
+    done = audit("--known 6 --sweep known=3,6,9", out, figures=True)
+    assert done.code == 0
+    rows: Rows = done.report["sweep"]
+    assert [(r["value"], r["attack"]) for r in rows] == [
+        (value, name) for value in (3, 6, 9) for name in ("similarity", "lpla")
+    ]
+    whole = {row["name"]: row for row in done.report["attacks"]}
+    for row in rows:
+        if row["value"] == 9:
+            assert row["not_run"] == "only 6 images a side are known" and row["known"] is None
+            continue
+        same = row["auc"] == whole[row["attack"]]["auc"]
+        assert row["known"] == row["value"] and row["not_run"] is None
+        # Similarity learns nothing; LpLA with all that is known is the attack itself.
+        assert same == (row["attack"] == "similarity" or row["value"] == 6)
+        assert row["auc_ci_simultaneous"][0] <= row["auc_ci"][0] <= row["auc"] <= row["auc_ci"][1]
+    lines = list(csv.DictReader((out / "sweep.csv").read_text().splitlines()))
+    assert [(r["attack"], r["value"], r["known"]) for r in lines] == [
+        (r["attack"], str(r["value"]), str(r["known"] or "")) for r in rows
+    ]
+    assert float(lines[1]["auc"]) == rows[1]["auc"] and lines[4]["auc"] == ""
+    assert (out / "figures" / "sweep.png").read_bytes().startswith(b"\x89PNG")
+    page = (out / "report.html").read_text()
+    section = page[page.index("<h2>Sweep</h2>") :]
+    assert "not run: only 6 images a side are known" in section[: section.index("</section>")]
+    assert "<img" in section[: section.index("</section>")]
+
+
+def test_resume__a_sweep_is_added_and_its_rows_are_kept(
+    audit: Audit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "AUDIT"
+    audit("--known 6", out)
+    with monkeypatch.context() as patch:
+        computed = counted(patch)
+        done = audit("--known 6 --sweep known=3,4", out)
+        assert done.code == 0 and computed == ["similarity", "lpla"] * 2
+        again = audit("--known 6 --sweep known=3,4", out)
+        assert len(computed) == 4 and again.report["sweep"] == done.report["sweep"]
+    assert "already holds" in audit("--known 6 --sweep known=3", out).err
+
+
+def test_broken_attack__in_a_sweep_costs_its_own_row(
+    audit: Audit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audit("--known 6", tmp_path / "AUDIT")
+    breaks(LpLA, fail, monkeypatch)
+    done = audit("--known 6 --sweep known=4", tmp_path / "AUDIT")
+    assert done.code == 1 and len(done.report["attacks"]) == 2
+    assert [r["not_run"] is None for r in done.report["sweep"]] == [True, False]
+    assert "failed: ZeroDivisionError" in done.report["sweep"][1]["not_run"]
+
+
+def test_query_budget__rows_keep_to_it(audit: Audit, tmp_path: Path) -> None:
+    flags = "--attacks similarity,lpla,internal --limit 10 --known 14 "
+    done = audit(f"{flags} --sweep query_budget=30,70,150", tmp_path / "AUDIT")
+    assert done.code == 0
+    found = {(r["attack"], r["value"]): r for r in done.report["sweep"]}
+    assert found["lpla", 30]["not_run"] and found["lpla", 70]["known"] == 14
+    assert found["similarity", 70]["known"] == 14  # 3 views of 20 images, whatever it knows
+    assert "needs at least" in found["similarity", 30]["not_run"]
+    for (_, budget), row in found.items():
+        assert row["not_run"] or row["queries"] <= budget
+
+
+def test_query_budget__the_attack_knows_fewer_images_and_says_how_many(
+    audit: Audit, tmp_path: Path
+) -> None:
+    flags = "--attacks similarity,lpla --limit 10 --known 14 --query-budget "
+    free = audit(flags + "1000", tmp_path / "FREE")
+    assert [r["queries"] for r in free.report["attacks"]] == [60, 48]
+    assert not any("query budget" in n for n in free.report["notes"])
+    done = audit(flags + "40", tmp_path / "AUDIT")
+    assert done.names() == ["lpla"] and done.report["attacks"][0]["queries"] == 40
+    assert "lpla: the query budget of 40 leaves 10 known images a side." in done.report["notes"]
+    assert done.report["controls"]["untrained"][0]["queries"] == 40
+    assert done.not_run == {
+        "similarity": "--query-budget 40: needs at least 60 queries for 20 images and 8 known a "
+        "side"
+    }
+
+
+@pytest.mark.slow
+def test_query_budget__every_attack_keeps_to_it(audit: Audit, tmp_path: Path) -> None:
+    """Half of what each needs without one; where that does not suffice it is said."""
+    every = [
+        name for name in registry.names("attack") if not registry.load("attack", name).uses_shadows
+    ]
+    flags = f"--attacks {','.join(every)} --limit 10 --known 14 "
+    free = audit(flags, tmp_path / "FREE").report
+    assert len(free["attacks"]) >= 5
+    for row in free["attacks"]:
+        budget = row["queries"] * 4 // 5
+        one = audit(f"--attacks {row['name']} --limit 10 --known 14 --query-budget {budget}")
+        assert one.code in (0, 2)
+        if one.code == 2:
+            assert "needs at least" in one.err
