@@ -58,14 +58,15 @@ imports_clone() {
         grep -qxF "$root/fedmia/__init__.py"
 }
 
-# ready PURPOSE: the environment holds this clone with what `run`, `test` or `dev` needs.
+# ready PURPOSE: the environment holds this clone with what `run`, `test`, `docs` or `dev` needs.
 # The clone is installed editable, so its code is never stale. An install leaves a stamp; the stamp
 # of another clone, or of another pyproject.toml, does not match.
 ready() {
     local purpose=$1 stamp serves extra=""
     case $purpose in
-        run) serves="run test dev" ;;
+        run) serves="run test docs dev" ;;
         test) serves="test dev" extra="[test]" ;;
+        docs) serves="docs dev" extra="[docs]" ;;
         dev) serves="dev" extra="[dev]" ;;
     esac
     "$venv/bin/python" -m pip --version >/dev/null 2>&1 || make_venv

@@ -16,6 +16,9 @@ _CONTRACT = ("ActiveAttack", "Attack", "Known", "NotFitted")  # of base.py
 
 def __getattr__(name: str) -> Any:
     if name == "__all__":
+        # Kept, for tools that look a listed name up in the module's dictionary.
+        base = importlib.import_module(f"{__name__}.base")
+        globals().update({n: getattr(base, n) for n in _CONTRACT} | _classes())
         return sorted([*_CONTRACT, *_classes()])
     files = _files()
     # Modules and what Python itself asks for; importing every attack would not help either.

@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Install what is missing, then write the pages of every public module to docs/api/ (or to $1).
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/env.sh"
+ready docs
+out=${1:-$root/docs/api}
+(cd "$root" && "$venv/bin/python" -m pdoc --docformat google --output-directory "$out" \
+    fedmia strategies clients)
+echo "$out/index.html"
