@@ -197,7 +197,7 @@ class Desk:
         if tau is None or self.kept is None:
             return self.received
         own = {n[4:]: t for n, t in self.kept.tensors.items() if n.startswith("own.")}
-        names = [n for n, _ in method.encoder.named_parameters() if n in own]
+        names = [n for n in method.shared_parameters() if n in own]
         gap = torch.stack([(own[n] - self.received[n]).double().norm() for n in names]).norm()
         scale = self.memory.setdefault("ema_scale", tau / max(float(gap), 1e-12))
         mu = min(1.0, scale * float(gap))
@@ -213,9 +213,8 @@ class Desk:
         method.begin_round()
         buffers = {n[4:]: t for n, t in tensors.items() if n.startswith("own.")}
         if self.site.batch_norm == "local":
-            method.encoder.load_state_dict(
-                {n: t for n, t in buffers.items() if ".running_" in n}, strict=False
-            )
+            running = {n: t for n, t in buffers.items() if ".running_" in n}
+            method.load_shared(method.shared_state() | running)
         if self.site.train.optimizer_state == "keep":
             for i, weight in enumerate(method.trainable()):
                 if f"momentum.{i}" in tensors:

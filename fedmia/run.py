@@ -23,8 +23,9 @@ from fedmia.federation import Federation
 from fedmia.progress import Display
 from fedmia.report.scores import RunScores
 from fedmia.scoring import Probes, score
-from fedmia.seeding import rng
+from fedmia.seeding import rng, torch_rng
 from fedmia.snapshot import DiskStore, MemoryStore, SnapshotStore
+from fedmia.ssl.base import Recipe
 from fedmia.stopwatch import Stopwatch
 
 
@@ -63,9 +64,11 @@ def prepare(experiment: Experiment) -> Prepared:
         bool(active) or experiment.attacker == "server",
         experiment.seed,
     )
-    experiment.model.build("model").build(data.channels, data.size)  # refuses a size early
-    pixel_constants(experiment, data.channels)  # and these, before anything is written
+    # Sizes, constants and pairs that do not suit are refused before anything is written.
+    backbone = experiment.model.build("model").build(data.channels, data.size)
+    recipe = Recipe(*pixel_constants(experiment, data.channels))
     spec = experiment.ssl.build("ssl")
+    spec.build(backbone, recipe, torch_rng(experiment.seed, "trial"))
     notes = sorted({n for part in split.parts for n in spec.notes(len(part))})[:3]
     if split.duplicates_removed:
         notes.append(

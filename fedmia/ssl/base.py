@@ -123,6 +123,11 @@ class SSLMethod(nn.Module, ABC):
         """Parameters that the optimizer steps and the federation averages."""
         return [w for module in self.shared_modules().values() for w in module.parameters()]
 
+    def shared_parameters(self) -> list[str]:
+        """Names of `trainable` in `shared_state`."""
+        modules = self.shared_modules().items()
+        return [prefix + n for prefix, module in modules for n, _ in module.named_parameters()]
+
     def shared_state(self) -> State:
         """Copies of the float tensors that the federation averages, by name."""
         return {
