@@ -48,6 +48,7 @@ class ImageSet:
 
     @property
     def channels(self) -> int:
+        """C: 1 or 3."""
         return int(self.images.shape[1])
 
     @property

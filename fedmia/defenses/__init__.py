@@ -1,0 +1,1 @@
+"""What a client does against leakage: one defence a file."""

@@ -1,0 +1,1 @@
+"""Encoders: one family a file, each a backbone with named stages and explicit weights."""

@@ -1,0 +1,1 @@
+"""How images are spread over clients: one rule a file."""

@@ -1,0 +1,1 @@
+"""What features are good for, and what pixels alone give away."""

@@ -89,6 +89,7 @@ class Folder:
         return self._read(PROGRESS)
 
     def keep_progress(self, tensors: State) -> None:
+        """Write a training that is not finished."""
         self._write(PROGRESS, tensors)
 
     def finish(self, tensors: State, members: ByteArray, nonmembers: ByteArray) -> None:

@@ -1,0 +1,1 @@
+"""Self-supervised methods: one a file, with their augmentation and local training."""

@@ -49,6 +49,7 @@ class Encoder(nn.Module):
         return self.backbone.layers[-1] if self.backbone.layers else None
 
     def normalise(self, pixels: Tensor) -> Tensor:
+        """Pixels (B, C, H, W) in [0, 1] with the data's mean and deviation taken out."""
         return (pixels - self.mean) / self.std
 
     def forward(self, pixels: Tensor) -> Tensor:

@@ -50,6 +50,7 @@ class MomentumContrast(SSLMethod):
 
     @property
     def K(self) -> int:
+        """Length of the queue."""
         return len(self.queue)
 
     def losses(self, view1: Tensor, view2: Tensor) -> Tensor:
