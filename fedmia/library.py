@@ -156,33 +156,33 @@ def audit(
     with watch.part("import"):  # what makes reports takes its time, and `view` has no use for it
         from fedmia.auditing import memory
         from fedmia.auditing.display import Display
-        from fedmia.auditing.options import Audit
+        from fedmia.auditing.flags import from_tree
     with _in_python():
         sides = zip((members, nonmembers), labels, ("members", "nonmembers"), strict=True)
         sets = [memory.image_set(pixels(x, side), y, side) for x, y, side in sides]
         names, given = memory.chosen(attacks)
         called = name or name_of(encoder)
-        groups: dict[str, Mapping[str, Any]] = {
-            "attack": {**(options or {}), **given},
-            "shadow": shadow or {},
-            "augment": {} if augment is None else vars(augment),
-        }
-        asked = Audit(
-            encoder=f"in memory: {called}",
-            members="in memory",
-            nonmembers="in memory",
-            known=known,
-            limit=limit,
-            size=sets[0].size,
-            mean=constants(mean),
-            std=constants(std),
-            attacks=names,
-            query_budget=query_budget,
-            sweep=sweep,
-            shadows=shadows,
-            seed=seed,
-            device=device,
-            options={key: dict(values) for key, values in groups.items() if values},
+        # As a YAML file would say it, so that names, types and ranges are checked as there.
+        asked = from_tree(
+            {
+                "encoder": f"in memory: {called}",
+                "members": "in memory",
+                "nonmembers": "in memory",
+                "known": known,
+                "limit": limit,
+                "size": sets[0].size,
+                "mean": constants(mean),
+                "std": constants(std),
+                "attacks": names,
+                "query_budget": query_budget,
+                "sweep": sweep,
+                "shadows": shadows,
+                "seed": seed,
+                "device": device,
+                "attack": {**(options or {}), **given},
+                "shadow": shadow or {},
+                "augment": {} if augment is None else vars(augment),
+            }
         )
         display = Display(len(asked.attacks), quiet)
         folder = None if out is None else Path(out)
@@ -195,5 +195,5 @@ def _in_python() -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        said = re.sub(r"--([a-z][\w-]*)", lambda m: m[1].replace("-", "_"), str(error))
+        said = re.sub(r"--([a-z][\w.-]*)", lambda m: m[1].replace("-", "_"), str(error))
         raise InputError(said) from None

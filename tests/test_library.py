@@ -304,17 +304,25 @@ def test_audit__takes_options_and_the_views(sides: tuple[Tensor, Tensor]) -> Non
     assert queries["similarity"] == 2 * 8
 
 
+def test_audit__trains_shadows(sides: tuple[Tensor, Tensor]) -> None:
+    plan = {"epochs": 1, "model": "smallnet", "knowledge": ("data",)}
+    report = audit(made(), *sides, attacks="encodermi-t", shadows=1, shadow=plan)
+    assert not report["not_run"] and report["split"]["spare_nonmembers"] == 12
+    with pytest.raises(InputError, match="did you mean 'epochs'"):
+        audit(made(), *sides, attacks="encodermi-t", shadows=1, shadow={"epoch": 1})
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
         (dict(members=torch.rand(9, 3, 8, 8)), "members must be uint8 .* got float32"),
         (dict(nonmembers=np.zeros((9, 3, 8, 7), np.uint8)), "nonmembers must be square"),
         (dict(known=23), "24 members and 30 non-members are too few for known 23"),
-        (dict(known=1), "Audit.known must be >= 2, got 1"),
+        (dict(known=1), "^known must be >= 2, got 1"),
         (dict(attacks="lpl"), "unknown attack 'lpl'; did you mean 'lpla'"),
         (dict(attacks=["lpla", 7]), "attacks must be names or attacks, got 7"),
         (dict(attacks="lira"), "no attack could run; lira: needs shadow encoders"),
-        (dict(options={"lpla": {"q": 2}}), "'q'"),
+        (dict(options={"lpla": {"q": 2}}), "option attack.lpla.q"),
         (dict(labels=([1, 2], None)), r"labels of members must be integers \(24,\)"),
         (dict(device="cuda:99"), "device cuda:99: torch finds"),
     ],
