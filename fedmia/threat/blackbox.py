@@ -21,9 +21,10 @@ from fedmia.ssl.base import SSLMethod
 from fedmia.threat.needs import Meter, Threat
 
 CHUNK = 1024  # images a forward pass
-# Pixels of a forward pass on a CPU: more of them leave its caches, and a ResNet-18 takes 1.2 to
-# 1.6 times as long for each.
-PIXELS = 1 << 16
+# Pixels of a forward pass on a CPU. More of them leave its caches: at 16 times as many a SmallNet
+# takes twice as long for each, at 4 times a ResNet-18 1.3 times.
+PIXELS = 1 << 15
+LEAST = 8  # images of a pass, however large
 # What a released encoder answers with: the projection that it was trained on where it has one,
 # and the pooled feature vector that users take (the same where there is no projection).
 OUTPUTS = ("encoder", "avgpool")
@@ -291,7 +292,8 @@ class BlackBox:
         """(B, C, H, W) in the parts that pass through the encoder, of about one size."""
         most = CHUNK
         if self.device.type == "cpu":
-            most = max(1, min(2 * CHUNK, PIXELS // pixels[0, 0].numel())) if len(pixels) else 1
+            height, width = pixels.shape[2:]
+            most = min(2 * CHUNK, max(LEAST, PIXELS // (height * width)))
         return pixels.chunk(max(1, -(-len(pixels) // most)))
 
     def _columns(self, layer: str) -> slice:
@@ -337,6 +339,12 @@ class BlackBox:
             for some, parts in zip(part.split(few), maps.split(few), strict=True):
                 cut = self._draw(some, crops, first, last).flatten(0, 1)
                 queries = self._layer(cut, "avgpool").view(len(some), count, -1)  # BxVxD
+                if queries.shape[2] != parts.shape[1]:
+                    raise InputError(
+                        f"the encoder's pooled vectors have length {queries.shape[2]}, the parts "
+                        f"of its map {encoder.map_layer} {parts.shape[1]}: they cannot be "
+                        "compared (larger images may have a last map of more than one part)"
+                    )
                 rows.append((queries @ parts).cpu())  # BxVxL
         return torch.cat(rows)
 

@@ -110,7 +110,8 @@ class ClientView(WhiteBox):
         columns = []
         for part in images.split(max(1, CHUNK // (2 * pairs))):
             pixels = self.view_pixels(part, 2 * pairs).flatten(0, 1)
-            z = method.encoder(pixels).view(2 * pairs, len(part), -1)
+            z = torch.cat([method.encoder(x) for x in self.passes(pixels)])
+            z = z.view(2 * pairs, len(part), -1)
             each = [loss(method, z[i], z[pairs + i]) for i in range(pairs)]
             columns.append(torch.stack(each).mean(dim=0).float().cpu())
         return torch.cat(columns)

@@ -1,0 +1,156 @@
+"""What the benchmark of signals runs on: an untrained encoder, images, and a view with a clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+
+from fedmia import registry
+from fedmia.attacks.base import Attack, Known
+from fedmia.data.base import Request
+from fedmia.data.synthetic import Synthetic
+from fedmia.seeding import rng, torch_rng
+from fedmia.signals import PixelCache, Signals
+from fedmia.ssl.augment import Augment
+from fedmia.ssl.base import Encoder, Recipe, SSLMethod
+from fedmia.ssl.mocov2 import MoCoV2
+from fedmia.threat import Threat, WhiteBox
+
+KNOWN = 3  # images a side: the least that every attack fits on
+CALLS = ("embed_plain", "embed_views", "responses", "features", "losses", "views_and_losses")
+HOLDS = Threat("white_box", "outsider")
+# It trains copies of the model and reads their losses: its passes are no signal of the model.
+TRAINS = ("ascent-static",)
+# An attack's own network is trained outside of what is timed, so hardly at all.
+BRIEF = {"epochs": 1, "steps": 1}
+
+
+def _timed(name: str) -> Callable[..., Any]:
+    def call(self: Timed, *args: Any, **options: Any) -> Any:
+        began = _now(self.device)
+        found = getattr(WhiteBox, name)(self, *args, **options)
+        self.seconds += _now(self.device) - began
+        return found
+
+    return call
+
+
+class Timed(WhiteBox):
+    """A view that sums up the seconds spent in its answers."""
+
+    seconds: float = 0.0
+
+
+for _name in CALLS:
+    setattr(Timed, _name, _timed(_name))
+
+
+def _now(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        return time.perf_counter()
+    return time.process_time()
+
+
+def seconds(call: Callable[[], object], device: torch.device) -> float:
+    """Seconds of one call."""
+    began = _now(device)
+    call()
+    return _now(device) - began
+
+
+def attacks() -> dict[str, dict[str, object]]:
+    """Attacks that can do without shadows, and the option that makes them; the others first."""
+    plain, told = {}, {}
+    for name in registry.names("attack"):
+        cls = registry.load("attack", name)
+        if not HOLDS.covers(cls.needs) or name in TRAINS:
+            continue
+        if not cls.uses_shadows:
+            plain[name] = {}
+        elif any(f.name == "fit_on" for f in fields(cls)):
+            told[name] = {"fit_on": "known"}
+    return plain | told
+
+
+@dataclass
+class Bench:
+    """One encoder, untrained, and the images that attacks are timed on."""
+
+    method: SSLMethod
+    augment: Augment
+    images: Tensor
+    known: Known
+    device: torch.device
+
+    @classmethod
+    def of(cls, net: str, size: int, images: int, device: torch.device) -> Bench:
+        spec = MoCoV2()
+        backbone = registry.build("model", net, {}).build(3, size)
+        method = spec.build(backbone, Recipe((0.5,) * 3, (0.25,) * 3), torch_rng(0, "signals"))
+        source = Synthetic(images=max(10, images + 2 * KNOWN), pixels=size)
+        drawn = torch.from_numpy(source.load(Request(None, None, None, 0)).images)
+        known = Known(drawn[:KNOWN], drawn[KNOWN : 2 * KNOWN])
+        chosen = drawn[2 * KNOWN : 2 * KNOWN + images]
+        return cls(method.to(device).eval(), spec.augment, chosen, known, device)
+
+    def view(self, signals: Signals, pixels: PixelCache) -> Timed:
+        """A view as the audit gives it, which shares its rows and pixels with others."""
+        return Timed(
+            self.method,
+            self.augment,
+            seed=0,
+            device=self.device,
+            held=self.known.both()[0],
+            signals=signals,
+            pixels=pixels,
+        )
+
+    def build(self, name: str, options: dict[str, object]) -> Attack:
+        known = {f.name for f in fields(registry.load("attack", name))}
+        brief = {k: v for k, v in BRIEF.items() if k in known}
+        built: Attack = registry.build("attack", name, brief | options)
+        return built
+
+    def passes(self, name: str, options: dict[str, object]) -> list[tuple[int, int]]:
+        """(images, side) of what one `score` sends through the encoder."""
+        sent: dict[int, int] = {}
+        normalise = Encoder.normalise
+
+        def counted(encoder: Encoder, x: Tensor) -> Tensor:
+            if bool(x.any()):  # a black image tells a width
+                sent[x.shape[-1]] = sent.get(x.shape[-1], 0) + len(x)
+            return normalise(encoder, x)
+
+        attack = self.build(name, options)
+        attack.fit(self.view(Signals(), PixelCache()), self.known, rng(0, "fit"))
+        with patch.object(Encoder, "normalise", counted):
+            attack.score(self.view(Signals(), PixelCache()), self.images)
+        return [(count, side) for side, count in sorted(sent.items())]
+
+    @torch.no_grad()
+    def bare(self, passes: Sequence[tuple[int, int]]) -> float:
+        """Seconds of the encoder on as many pixels of the same sizes, in the views' batches."""
+        view, total = self.view(Signals(), PixelCache()), 0.0
+        for count, side in passes:
+            pixels = torch.rand(count, 3, side, side, device=self.device)
+            parts = view.passes(pixels)
+            total += seconds(lambda p=parts: [self.method.encoder(x) for x in p], self.device)  # type: ignore[misc]
+        return total
+
+    def run(self, name: str, options: dict[str, object], view: Timed) -> tuple[float, float]:
+        """Seconds of the view's answers for all images, known and scored, and for the latter."""
+        attack, before = self.build(name, options), view.seconds
+        attack.fit(view, self.known, rng(0, "fit"))
+        fitted = view.seconds
+        attack.score(view, self.images)
+        scored = view.seconds
+        with view.unmetered():  # an audit's threshold is set on the known images' scores
+            attack.score(view, self.known.both()[0])
+        return view.seconds - before, scored - fitted
