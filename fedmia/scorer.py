@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fedmia.attacks.base import Attack, Known
+from fedmia.errors import InputError
 from fedmia.report.scores import ScoredAttack
 from fedmia.seeding import rng
 from fedmia.threat import BlackBox, require
@@ -99,6 +100,12 @@ class Scorer:
             rest = fold != k
             attack = self.build(name)
             part = Known(images[rest & (truth == 1)], images[rest & (truth == 0)])
-            attack.fit(view, part, rng(self.seed, "fit", name, k))
+            try:
+                attack.fit(view, part, rng(self.seed, "fit", name, k))
+            except InputError as error:
+                raise InputError(
+                    f"{error}, with a part of {int(truth.sum())} and "
+                    f"{int((truth == 0).sum())} left out to choose the threshold"
+                ) from None
             scores[~rest] = attack.score(view, images[~rest])
         return scores[truth == 1], scores[truth == 0]

@@ -189,9 +189,10 @@ def key(harness: Harness) -> str:
     """Digest of all that decides the scores: weights, images, views, options; not the attacks."""
     digest = hashlib.sha256()
     audit, dealt = harness.audit, harness.dealt
-    file = Path(audit.encoder)
-    if file.is_file():
-        digest.update(file.read_bytes())
+    # A large .onnx keeps its weights in a second file beside it.
+    for file in (Path(audit.encoder), Path(f"{audit.encoder}.data")):
+        if file.is_file():
+            digest.update(file.read_bytes())
     for name, tensor in sorted(harness.released.method.encoder.state_dict().items()):
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())

@@ -102,6 +102,8 @@ def test_names__every_attack_that_trains_no_shadow(audit: Audit, tmp_path: Path)
     assert done.code == 0, done.not_run
     for name in done.names():
         assert name in done.report["timing"]["by_attack"]
+    too_small = {name: done.not_run.pop(name) for name in ("partcrop", "partcrop-v2")}
+    assert all("have length 512, the parts of its map" in r for r in too_small.values())
     for reason in done.not_run.values():
         assert "shadow encoders" in reason or "python -m fedmia.simulate" in reason
 

@@ -169,9 +169,13 @@ def test_config__broken(text: str, named: str, audit: Audit, tmp_path: Path) -> 
 
 
 def test_known__too_few_for_an_attack_is_said_of_it_alone(audit: Audit, tmp_path: Path) -> None:
-    done = audit("--known 2 --attacks similarity,lpla", tmp_path / "AUDIT")
+    done = audit("--known 2 --attacks similarity,lpla,combined", tmp_path / "AUDIT")
     assert done.code == 0 and done.names() == ["similarity"]
-    assert "needs at least 2 known members" in done.not_run["lpla"]
+    for name, who in (("lpla", "lpla"), ("combined", "a classifier")):
+        assert done.not_run[name] == (
+            f"{who} needs at least 2 known members and non-members, got 1 and 1, with a part of 2 "
+            "and 2 left out to choose the threshold"
+        )
     assert "Not run: lpla: lpla needs at least 2 known" in " ".join(done.out.split())
 
 
