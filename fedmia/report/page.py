@@ -46,7 +46,8 @@ figure { margin: 1rem 0; } figcaption { color: var(--dim); font-size: .9rem; mar
 img { max-width: 100%; height: auto; background: #fff; padding: .5rem; border-radius: .25rem;
   border: 1px solid var(--line); }
 details { margin: .75rem 0; } summary { cursor: pointer; }
-dl { display: grid; grid-template-columns: fit-content(22rem) 1fr; gap: .15rem 1.25rem; font-size: .9rem; }
+dl { display: grid; grid-template-columns: fit-content(22rem) 1fr; gap: .15rem 1.25rem;
+  font-size: .9rem; }
 dt { color: var(--dim); } dd { margin: 0; overflow-wrap: anywhere; }
 @media print { img { border: 0; } body { max-width: none; } }
 """
