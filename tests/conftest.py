@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedmia.attacks.base import ActiveAttack, Attack, Known
 from fedmia.data.base import Request
+from fedmia.data.images import digests
 from fedmia.data.synthetic import Synthetic
 from fedmia.nets.smallnet import SmallNet
 from fedmia.seeding import rng, torch_rng
@@ -72,6 +73,13 @@ def make_moco() -> MakeMoCo:
 def held(textures: Textures) -> Tensor:
     """Fourteen images that the attacker holds, none of them among `images` or `known`."""
     return textures(14, seed=2)
+
+
+@pytest.fixture(scope="session")
+def serving(held: Tensor) -> Tensor:
+    """The half of `held` that is the bank of every image that is not in it."""
+    names = digests(held.numpy())
+    return held[sorted(range(len(held)), key=names.__getitem__)[::2]]
 
 
 @pytest.fixture(scope="session")

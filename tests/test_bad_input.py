@@ -94,7 +94,10 @@ def _existing(out: Path) -> Path:
         ("--defense logistic --defended-clients abc", "--defended-clients"),
         ("--defended-clients 1", "--defended-clients 1 needs --defense NAME"),
         ("--defense dpsgd --model.norm batch", "batch norm mixes the images of a batch"),
-        ("--defense dpsgd --ssl simclr", "--defense dpsgd with --ssl simclr: the loss of one image"),
+        (
+            "--defense dpsgd --ssl simclr",
+            "--defense dpsgd with --ssl simclr: the loss of one image",
+        ),
         ("--defense gaussian --ssl simclr --ssl.head_norm batch", "running statistics of batch"),
         ("--defense dpsgd --pretrain pooled", "--pretrain pooled with --defense dpsgd"),
         ("--defense gaussian --pretrain pooled", "--pretrain pooled with --defense gaussian"),

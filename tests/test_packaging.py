@@ -93,7 +93,8 @@ def test_readme__commands_are_the_scripts() -> None:
     run, tests = (block("bash", f"scripts/{name}.sh").split() for name in ("run", "test"))
     assert tests == ["bash", "scripts/test.sh"]
     assert run[:2] == ["bash", "scripts/run.sh"]
-    for script in ("scripts/run.sh", "scripts/test.sh", "scripts/env.sh", ".ci/run"):
+    names = ("run", "audit", "test", "env")
+    for script in (*(f"scripts/{name}.sh" for name in names), ".ci/run"):
         done = subprocess.run(["bash", "-n", ROOT / script], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
 

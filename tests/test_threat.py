@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedmia.data.images import digests
 from fedmia.errors import InputError
 from fedmia.signals import PixelCache, Signals
 from fedmia.ssl.augment import Augment, content_uniforms
@@ -27,7 +28,6 @@ from fedmia.threat import (
     ClientView,
     Threat,
     WhiteBox,
-    blackbox,
     blackbox,
     client,
     require,
@@ -187,7 +187,7 @@ def naive_losses(
 @pytest.mark.parametrize("policy", ["keep", "reset"])
 @pytest.mark.parametrize("negatives", ["held", "queue"])
 def test_losses__mean_over_pairs_of_fixed_views(
-    make_moco: Any, images: Tensor, held: Tensor, negatives: str, policy: str,
+    make_moco: Any, images: Tensor, held: Tensor, serving: Tensor, negatives: str, policy: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """In chunks smaller than the images; what a client keeps between rounds plays no part."""
@@ -195,7 +195,7 @@ def test_losses__mean_over_pairs_of_fixed_views(
         monkeypatch.setattr(module, "CHUNK", 48)
     method = make_moco(queue_policy=policy)
     view = ClientView(copy.deepcopy(method), AUGMENT, seed=0, device=CPU, held=held)
-    pixels, bank = view.view_pixels(images, 6), held if negatives == "held" else None
+    pixels, bank = view.view_pixels(images, 6), serving if negatives == "held" else None
     start = method.shared_state()
     want = naive_losses(method, start, bank, pixels)
     torch.testing.assert_close(view.losses(images, 3, negatives), want, atol=1e-5, rtol=1e-5)
@@ -507,3 +507,37 @@ def test_pixels__may_be_shared_between_threads(make_moco: Any, images: Tensor) -
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(read, range(120)))
     assert shared.held == sum(r.nbytes for rows in shared.rows.values() for r in rows.values())
+
+
+def test_negatives__an_image_is_never_its_own(make_moco: Any, images: Tensor, held: Tensor) -> None:
+    """Each meets the half of the images held that it is not in, so all meet as many."""
+    view, banks = BlackBox(make_moco(), AUGMENT, seed=0, device=CPU, held=held), []
+    method = copy.deepcopy(view._method)
+    fill = method.fill_bank
+
+    def seen(pixels: Tensor) -> None:
+        banks.append(digests((pixels * 255).round().byte().numpy()))
+        fill(pixels)
+
+    method.fill_bank = seen
+    asked = torch.cat([images[:5], held])
+    names, met = digests(asked.numpy()), {}
+
+    def read(rows: Tensor) -> Tensor:
+        met.update({int(r): set(banks[-1]) for r in rows})
+        return rows
+
+    rows = view.by_negatives(method, "held", asked, read)
+    assert torch.equal(rows, torch.arange(len(asked)))
+    assert all(len(met[i]) == len(held) // 2 and names[i] not in met[i] for i in range(len(asked)))
+    assert set(banks[0]) | set(banks[1]) == set(digests(held.numpy()))
+    assert torch.equal(view.by_negatives(method, "queue", asked, lambda r: r), rows)
+
+
+def test_negatives__known_images_score_as_others_do(make_moco: Any, textures: Any) -> None:
+    """On a model that never saw either, the losses of images held are those of any others."""
+    pool = textures(240, seed=4)
+    view = WhiteBox(make_moco(), AUGMENT, seed=0, device=CPU, held=pool[:120])
+    losses = view.losses(pool, 2, "held").numpy()
+    higher = (losses[:120, None] > losses[None, 120:]).mean()
+    assert abs(higher - 0.5) < 3 * np.sqrt(241 / (12 * 120 * 120))

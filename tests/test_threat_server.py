@@ -118,7 +118,7 @@ def test_on_updates__keeps_the_budget_before_it_computes(
 
 @pytest.mark.parametrize("negatives", ["held", "queue"])
 def test_gradient_cosines__are_autograds(
-    negatives: str, moco: MomentumContrast, held: Tensor, images: Tensor
+    negatives: str, moco: MomentumContrast, held: Tensor, serving: Tensor, images: Tensor
 ) -> None:
     """One image, one pair, one client at a time."""
     view, updates = make(moco, held)
@@ -131,7 +131,7 @@ def test_gradient_cosines__are_autograds(
     received = view.before[3]
     method.load_shared(received)
     if negatives == "held":
-        method.fill_bank(held.float() / 255)
+        method.fill_bank(serving.float() / 255)
     pixels = view.view_pixels(some, 2 * pairs)
     for i in range(4):
         method.zero_grad()
@@ -149,12 +149,12 @@ def test_gradient_cosines__are_autograds(
 
 
 def test_gradient_cosines__of_a_descent_are_near_1_and_of_no_update_0(
-    moco: MomentumContrast, held: Tensor, images: Tensor
+    moco: MomentumContrast, held: Tensor, serving: Tensor, images: Tensor
 ) -> None:
     view, updates = make(moco, held)
     method = view.copy_method()
     method.load_shared(view.before[3])
-    method.fill_bank(held.float() / 255)
+    method.fill_bank(serving.float() / 255)
     pixels = view.view_pixels(images[:1], 2)
     names, weights = zip(*method.encoder.named_parameters(), strict=True)
     gradient = torch.autograd.grad(method.probe_losses(pixels[0], pixels[1]).sum(), weights)

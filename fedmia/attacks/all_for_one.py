@@ -44,7 +44,7 @@ class AllForOne(Attack):
     views: int = option(8, "views an image for similarity", ge=2)
     negatives: str = option(
         "held",
-        "negatives of the loss: keys of all images that the attacker holds, or its queue",
+        "negatives of the loss: keys of half the images that the attacker holds, or its queue",
         choices=NEGATIVES,
     )
     _fitted: bool = field(default=False, init=False, repr=False)

@@ -59,7 +59,7 @@ class Ascent(ActiveAttack):
     )
     negatives: str = option(
         "held",
-        "negatives of the loss: keys of all images that the attacker holds, or its queue",
+        "negatives of the loss: keys of half the images that the attacker holds, or its queue",
         choices=NEGATIVES,
     )
     loss: str = option("training", "the loss that is climbed and read", choices=LOSSES)

@@ -40,7 +40,7 @@ class AscentStatic(Attack):
     )
     negatives: str = option(
         "held",
-        "negatives of the loss: keys of all images that the attacker holds, or its queue",
+        "negatives of the loss: keys of half the images that the attacker holds, or its queue",
         choices=NEGATIVES,
     )
     loss: str = option("training", "the loss that is climbed and read", choices=LOSSES)
@@ -63,18 +63,23 @@ class AscentStatic(Attack):
     def rise(self, view: WhiteBox, images: Tensor) -> tuple[Scores, Scores]:
         """Loss of each image before and after the ascent of its batch, (N,) each."""
         names = digests(images.numpy())
-        order = sorted(range(len(names)), key=names.__getitem__)
-        before, after = np.empty(len(order)), np.empty(len(order))
-        start = view.state()
-        method = view.holder(self.negatives)
-        for at in range(0, len(order), self.batch):
-            chosen = order[at : at + self.batch]
-            method.load_shared(start)
-            pixels = view.view_pixels(images[chosen], 2 * self.pairs)
-            view.charge(2 * self.pairs * len(chosen) * (self.steps + 2))
-            first, last = self._climb(method, pixels)
-            before[chosen], after[chosen] = first.cpu().numpy(), last.cpu().numpy()
-        return before, after
+        start, method = view.state(), view.copy_method()
+        view.charge(view.bank_queries(self.negatives))
+
+        def read(rows: Tensor) -> Tensor:
+            order = sorted(rows.tolist(), key=names.__getitem__)
+            found = torch.empty(len(images), 2)
+            for at in range(0, len(order), self.batch):
+                chosen = order[at : at + self.batch]
+                method.load_shared(start)
+                pixels = view.view_pixels(images[chosen], 2 * self.pairs)
+                view.charge(2 * self.pairs * len(chosen) * (self.steps + 2))
+                found[chosen] = torch.stack(self._climb(method, pixels), dim=1).float().cpu()
+            method.load_shared(start)  # the next bank's keys are the released model's
+            return found[rows]
+
+        found = view.by_negatives(method, self.negatives, images, read).double().numpy()
+        return found[:, 0], found[:, 1]
 
     def _climb(self, method: SSLMethod, pixels: Tensor) -> tuple[Tensor, Tensor]:
         """Losses (B,) of pixels (2 pairs, B, C, H, W) before and after G steps."""

@@ -28,7 +28,7 @@ class Combined(Attack):
     views: int = option(24, "augmented views an image; the loss pairs their halves", ge=2)
     negatives: str = option(
         "held",
-        "negatives of the loss: keys of all images that the attacker holds, or its queue",
+        "negatives of the loss: keys of half the images that the attacker holds, or its queue",
         choices=NEGATIVES,
     )
     classifier: str = option("lda", "classifier on the three features", choices=CLASSIFIERS)

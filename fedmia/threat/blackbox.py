@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -280,6 +280,44 @@ class BlackBox:
         """Fill the bank of `method` with its keys of the images held; as many queries."""
         self.charge(self.bank_queries("held"))
         self._fill(method)
+
+    def by_negatives(
+        self,
+        method: SSLMethod,
+        negatives: str,
+        images: Tensor,
+        read: Callable[[Tensor], Tensor],
+    ) -> Tensor:
+        """`read(rows)` of all images, (N, ...), while the bank of `method` holds their negatives.
+
+        `held` images are keys in two halves, told apart by content. An image meets the half that
+        it is not in, so a known image is never its own negative and has as many negatives as any
+        other: what is fitted on known images holds for those under test. Both halves are filled,
+        whoever meets them: keys of all images held, uncounted here.
+
+        Args:
+            read: rows of `images`, (n,) -> (n, ...).
+        """
+        if negatives != "held":
+            return read(torch.arange(len(images)))
+        assert self._held is not None
+        order = sorted(range(len(self._held)), key=digests(self._held.numpy()).__getitem__)
+        halves = [order[1::2], order[::2]]
+        if not halves[0]:  # one image alone serves everybody
+            halves[0] = halves[1]
+        inside = set(digests(self._held[halves[1]].numpy()))
+        # The second half serves all but its own images.
+        first = torch.tensor([name in inside for name in digests(images.numpy())], dtype=torch.bool)
+        found: list[tuple[Tensor, Tensor]] = []
+        for half, rows in zip(
+            halves, (first.nonzero()[:, 0], (~first).nonzero()[:, 0]), strict=True
+        ):
+            with torch.no_grad():
+                method.fill_bank(self._held[half].to(self.device).float() / 255)
+            if len(rows):
+                found.append((rows, read(rows)))
+        whole = torch.cat([rows for rows, _ in found])
+        return torch.cat([values for _, values in found])[whole.argsort()]
 
     @torch.no_grad()
     def _fill(self, method: SSLMethod) -> None:

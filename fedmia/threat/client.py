@@ -96,9 +96,9 @@ class ClientView(WhiteBox):
         method, rows = self.copy_method(), [torch.zeros(0, len(images))]
 
         def compute(x: Tensor) -> Tensor:
-            if negatives == "held":
-                self._fill(method)
-            return self._losses(method, x, pairs, loss)
+            return self.by_negatives(
+                method, negatives, x, lambda rows: self._losses(method, x[rows], pairs, loss)
+            )
 
         for state in states:
             self._read[id(state)] = state

@@ -119,14 +119,16 @@ class ServerView(ClientView):
             method = self.copy_method()
             received = self.before[round]
             method.load_shared(received)
-            if negatives == "held":
-                self._fill(method)
             weights = [(n, w) for n, w in method.encoder.named_parameters() if w.requires_grad]
             sent = (self.updates[round][client] for client in clients)
             steps = [_flat(state[n] - received[n] for n, _ in weights) for state in sent]
             unit = F.normalize(torch.stack(steps).to(self.device), dim=1)
             held = [w for _, w in weights]
-            return torch.stack([self._along(method, held, one, pairs, unit) for one in x])
+
+            def read(rows: Tensor) -> Tensor:
+                return torch.stack([self._along(method, held, one, pairs, unit) for one in x[rows]])
+
+            return self.by_negatives(method, negatives, x, read)
 
         found = self._signals.get(("gradient", round, pairs, negatives), images, compute).T
         return found[:-1], found[-1]

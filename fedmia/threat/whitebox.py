@@ -58,7 +58,7 @@ class WhiteBox(BlackBox):
         """Contrastive loss (N,) of uint8 (N, C, H, W), mean over `pairs` pairs of the image's
         fixed views; 2 N pairs queries, and those of `holder(negatives)`."""
         self.charge(2 * pairs * len(images) + self.bank_queries(negatives))
-        return self._paired(self._encoded(images, 2 * pairs), negatives)
+        return self._paired(images, self._encoded(images, 2 * pairs), negatives)
 
     @torch.no_grad()
     def views_and_losses(self, images: Tensor, views: int, negatives: str) -> tuple[Tensor, Tensor]:
@@ -66,19 +66,21 @@ class WhiteBox(BlackBox):
         second; N x views queries, and those of `holder(negatives)`."""
         self.charge(views * len(images) + self.bank_queries(negatives))
         rows = self._encoded(images, views)
-        return rows, self._paired(rows, negatives)
+        return rows, self._paired(images, rows, negatives)
 
     def _encoded(self, images: Tensor, views: int) -> Tensor:
         return self._rows(images, views)[:, :, self._columns("encoder")]
 
-    def _paired(self, rows: Tensor, negatives: str) -> Tensor:
-        """Mean loss (N,) of rows (N, V, P), view i with view V//2 + i."""
+    def _paired(self, images: Tensor, rows: Tensor, negatives: str) -> Tensor:
+        """Mean loss (N,) of the images' rows (N, V, P), view i with view V//2 + i."""
         method, pairs = self.copy_method(), rows.shape[1] // 2
-        if negatives == "held":
-            self._fill(method)
-        z = rows.to(self.device)
-        each = [method.output_losses(z[:, i], z[:, pairs + i]) for i in range(pairs)]
-        return torch.stack(each).mean(dim=0).cpu()
+
+        def read(some: Tensor) -> Tensor:
+            z = rows[some].to(self.device)
+            each = [method.output_losses(z[:, i], z[:, pairs + i]) for i in range(pairs)]
+            return torch.stack(each).mean(dim=0).cpu()
+
+        return self.by_negatives(method, negatives, images, read)
 
     def copy_method(self) -> SSLMethod:
         """A copy of the model that the attacker may train; the released one stays as it is."""

@@ -145,12 +145,12 @@ def memorise(method: MomentumContrast, pixels: Tensor, held: Tensor, by: str) ->
 @pytest.mark.parametrize("measure", MEASURES)
 def test_planted__the_client_that_memorised_an_image_is_named(
     measure: str, make_moco: Callable[..., Any], textures: Callable[..., Tensor], held: Tensor,
-    known: Known,
+    serving: Tensor, known: Known,
 ) -> None:  # fmt: skip
     """Each client holds one image; 48 others of the same source are no one's."""
     moco, pool = make_moco(dim=32), textures(60, seed=9)
     pixels = server(moco, held, {}).view_pixels(pool[:12], 8)
-    updates = {1: {c: memorise(moco, pixels[:, c : c + 1], held, measure) for c in range(12)}}
+    updates = {1: {c: memorise(moco, pixels[:, c : c + 1], serving, measure) for c in range(12)}}
     view, attack = server(moco, held, updates), fitted(known, measure=measure, pairs=4, views=8)
     right = int((attack.named(view, pool[:12]) == np.arange(12)).sum())
     assert right >= 11  # by chance, 1

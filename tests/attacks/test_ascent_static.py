@@ -111,7 +111,13 @@ def fitted(known: Known, view: WhiteBox, **options: Any) -> AscentStatic:
 @pytest.mark.parametrize("negatives", ["held", "queue"])
 @pytest.mark.parametrize("reading", ["training", "algorithm1"])
 def test_rise__parameters_equals_a_loop_over_batches(
-    make_moco: Any, images: Tensor, known: Known, held: Tensor, reading: str, negatives: str
+    make_moco: Any,
+    images: Tensor,
+    known: Known,
+    held: Tensor,
+    serving: Tensor,
+    reading: str,
+    negatives: str,
 ) -> None:
     method = make_moco()
     view = WhiteBox(copy.deepcopy(method), AUGMENT, seed=0, device=CPU, held=held)
@@ -122,7 +128,7 @@ def test_rise__parameters_equals_a_loop_over_batches(
     )
     before, after = attack.rise(view, images)
     if negatives == "held":  # keys of the released model: the bank stays while weights climb
-        method.fill_bank(held.float() / 255)
+        method.fill_bank(serving.float() / 255)
 
     names = digests(images.numpy())
     order = sorted(range(20), key=lambda i: names[i])
@@ -149,11 +155,11 @@ def test_rise__parameters_equals_a_loop_over_batches(
 
 
 def test_rise__pixels_is_equation_8(
-    make_moco: Any, images: Tensor, known: Known, held: Tensor
+    make_moco: Any, images: Tensor, known: Known, held: Tensor, serving: Tensor
 ) -> None:
     method = make_moco()
     view = WhiteBox(copy.deepcopy(method), AUGMENT, seed=0, device=CPU, held=held)
-    method.fill_bank(held.float() / 255)
+    method.fill_bank(serving.float() / 255)
     attack = fitted(known, view, steps=3, pairs=1, ascend="pixels", lr=0.2)
     before, after = attack.rise(view, images)
     views = view.view_pixels(images, 2)

@@ -161,6 +161,7 @@ def test_combined__equation_7_features_by_hand(
     images: Tensor,
     known: Known,
     held: Tensor,
+    serving: Tensor,
     negatives: str,
 ) -> None:
     attack = Combined(views=4, negatives=negatives)
@@ -171,7 +172,7 @@ def test_combined__equation_7_features_by_hand(
     vectors = naive_views(method, view, images, 4)
     observer = copy.deepcopy(method)
     if negatives == "held":
-        observer.fill_bank(held.float() / 255)
+        observer.fill_bank(serving.float() / 255)
     pixels = view.view_pixels(images, 4)
     for i, row in enumerate(table):
         assert row[0] == pytest.approx(np.mean(naive_cosines(vectors[i])), abs=1e-6)
