@@ -4,7 +4,7 @@ how much faster they are than a loop over images.
 Everything is timed in turn in one run, so the ratios hold though the seconds do not travel. On a
 CPU they are the process's own seconds: what else runs there counts for less.
 
-    python benchmarks/signals.py [--net resnet18 --size 32] [--images 8] [--repeats 5]
+    python benchmarks/signals.py [--net resnet18 --size 32] [--images 6] [--repeats 3]
         [--device cpu] [--threads 1] [--out benchmarks/results/signals.json]
 
 Without --net a ResNet-18 at 32 pixels and a SmallNet at 8 are measured, one after the other.
