@@ -20,10 +20,18 @@ from fedmia.signals import PixelCache, Signals
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder, Recipe, SSLMethod
 from fedmia.ssl.mocov2 import MoCoV2
-from fedmia.threat import Threat, WhiteBox
+from fedmia.threat import Shadow, Threat, WhiteBox
 
 KNOWN = 3  # images a side: the least that every attack fits on
-CALLS = ("embed_plain", "embed_views", "responses", "features", "losses", "views_and_losses")
+CALLS = (
+    "embed",
+    "embed_plain",
+    "embed_views",
+    "responses",
+    "features",
+    "losses",
+    "views_and_losses",
+)
 HOLDS = Threat("white_box", "outsider")
 # It trains copies of the model and reads their losses: its passes are no signal of the model.
 TRAINS = ("ascent-static",)
@@ -65,18 +73,11 @@ def seconds(call: Callable[[], object], device: torch.device) -> float:
     return _now(device) - began
 
 
-def attacks() -> dict[str, dict[str, object]]:
-    """Attacks that can do without shadows, and the option that makes them; the others first."""
-    plain, told = {}, {}
-    for name in registry.names("attack"):
-        cls = registry.load("attack", name)
-        if not HOLDS.covers(cls.needs) or name in TRAINS:
-            continue
-        if not cls.uses_shadows:
-            plain[name] = {}
-        elif any(f.name == "fit_on" for f in fields(cls)):
-            told[name] = {"fit_on": "known"}
-    return plain | told
+def attacks() -> list[str]:
+    """Attacks on a released encoder: those that can do without shadows first."""
+    classes = {n: registry.load("attack", n) for n in registry.names("attack")}
+    chosen = [n for n, c in classes.items() if HOLDS.covers(c.needs) and n not in TRAINS]
+    return sorted(chosen, key=lambda n: classes[n].uses_shadows)
 
 
 @dataclass
@@ -88,17 +89,25 @@ class Bench:
     images: Tensor
     known: Known
     device: torch.device
+    shadow: Shadow  # its own passes are no part of what is timed
 
     @classmethod
     def of(cls, net: str, size: int, images: int, device: torch.device) -> Bench:
         spec = MoCoV2()
-        backbone = registry.build("model", net, {}).build(3, size)
-        method = spec.build(backbone, Recipe((0.5,) * 3, (0.25,) * 3), torch_rng(0, "signals"))
-        source = Synthetic(images=max(10, images + 2 * KNOWN), pixels=size)
+        source = Synthetic(images=max(10, images + 4 * KNOWN), pixels=size)
         drawn = torch.from_numpy(source.load(Request(None, None, None, 0)).images)
-        known = Known(drawn[:KNOWN], drawn[KNOWN : 2 * KNOWN])
-        chosen = drawn[2 * KNOWN : 2 * KNOWN + images]
-        return cls(method.to(device).eval(), spec.augment, chosen, known, device)
+        a, b, c, d, chosen = drawn[: 4 * KNOWN + images].split([KNOWN] * 4 + [images])
+        made = []
+        for seed in (0, 1):
+            backbone = registry.build("model", net, {}).build(3, size)
+            recipe = Recipe((0.5,) * 3, (0.25,) * 3)
+            method = spec.build(backbone, recipe, torch_rng(seed, "signals"))
+            made.append(method.to(device).eval())
+        view = WhiteBox(
+            made[1], spec.augment, seed=0, device=device, held=torch.cat([a, b]), signals=Signals()
+        )
+        shadow = Shadow(view, c, d)
+        return cls(made[0], spec.augment, chosen, Known(a, b), device, shadow)
 
     def view(self, signals: Signals, pixels: PixelCache) -> Timed:
         """A view as the audit gives it, which shares its rows and pixels with others."""
@@ -110,25 +119,28 @@ class Bench:
             held=self.known.both()[0],
             signals=signals,
             pixels=pixels,
+            shadows=(self.shadow,),
         )
 
-    def build(self, name: str, options: dict[str, object]) -> Attack:
+    def build(self, name: str) -> Attack:
+        """The attack with its defaults, its network hardly trained."""
         known = {f.name for f in fields(registry.load("attack", name))}
         brief = {k: v for k, v in BRIEF.items() if k in known}
-        built: Attack = registry.build("attack", name, brief | options)
+        built: Attack = registry.build("attack", name, brief)
         return built
 
-    def passes(self, name: str, options: dict[str, object]) -> list[tuple[int, int]]:
+    def passes(self, name: str) -> list[tuple[int, int]]:
         """(images, side) of what one `score` sends through the encoder."""
         sent: dict[int, int] = {}
         normalise = Encoder.normalise
 
         def counted(encoder: Encoder, x: Tensor) -> Tensor:
-            if bool(x.any()):  # a black image tells a width
+            # A black image tells a width; the shadow's passes cost no query.
+            if encoder is self.method.encoder and bool(x.any()):
                 sent[x.shape[-1]] = sent.get(x.shape[-1], 0) + len(x)
             return normalise(encoder, x)
 
-        attack = self.build(name, options)
+        attack = self.build(name)
         attack.fit(self.view(Signals(), PixelCache()), self.known, rng(0, "fit"))
         with patch.object(Encoder, "normalise", counted):
             attack.score(self.view(Signals(), PixelCache()), self.images)
@@ -144,9 +156,9 @@ class Bench:
             total += seconds(lambda p=parts: [self.method.encoder(x) for x in p], self.device)  # type: ignore[misc]
         return total
 
-    def run(self, name: str, options: dict[str, object], view: Timed) -> tuple[float, float]:
+    def run(self, name: str, view: Timed) -> tuple[float, float]:
         """Seconds of the view's answers for all images, known and scored, and for the latter."""
-        attack, before = self.build(name, options), view.seconds
+        attack, before = self.build(name), view.seconds
         attack.fit(view, self.known, rng(0, "fit"))
         fitted = view.seconds
         attack.score(view, self.images)

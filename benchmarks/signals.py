@@ -26,6 +26,7 @@ from augment import torchvision_recipe
 from torch import Tensor
 from torchvision.transforms import v2
 
+from fedmia import registry
 from fedmia.attacks._crops import Crops
 from fedmia.environment import describe
 from fedmia.signals import PixelCache, Signals
@@ -39,23 +40,22 @@ NAIVE = 4  # images that the loop is timed on
 def measure_attacks(bench: Bench, repeats: int) -> dict[str, Any]:
     """Each attack's signal beside its bare passes; all of them alone, and sharing their rows."""
     chosen = attacks()
-    passes = {name: bench.passes(name, options) for name, options in chosen.items()}
+    passes = {name: bench.passes(name) for name in chosen}
     rows: dict[str, list[tuple[float, ...]]] = {name: [] for name in chosen}
     queries: dict[str, tuple[int, int]] = {}
     for _ in range(repeats):
         signals, pixels = Signals(), PixelCache()
-        for name, options in chosen.items():
+        for name in chosen:
             alone, beside = bench.view(Signals(), PixelCache()), bench.view(signals, pixels)
-            whole, own = bench.run(name, options, alone)
+            whole, own = bench.run(name, alone)
             bare = bench.bare(passes[name])
-            shared, _ = bench.run(name, options, beside)
+            shared, _ = bench.run(name, beside)
             queries[name] = alone.queries, beside.queries
             rows[name].append((whole, shared, own, bare, own / bare))
     found = {}
-    for name, options in chosen.items():
+    for name in chosen:
         whole, shared, own, bare, ratio = (median(c) for c in zip(*rows[name], strict=True))
         found[name] = {
-            "options": options,
             "passes": [{"images": count, "side": side} for count, side in passes[name]],
             "queries": queries[name][0],
             "queries_sharing": queries[name][1],
@@ -65,15 +65,15 @@ def measure_attacks(bench: Bench, repeats: int) -> dict[str, Any]:
             "bare_s": bare,
             "ratio": ratio,
         }
-    plain = [name for name, options in chosen.items() if not options]
-    sharing = {"defaults": _sharing(found, plain), "all": _sharing(found, list(chosen))}
+    plain = [name for name in chosen if not registry.load("attack", name).uses_shadows]
+    sharing = {"without_shadows": _sharing(found, plain), "all": _sharing(found, chosen)}
     same = all(one == other for one, other in queries.values())
     return {"attacks": found, "sharing": sharing | {"same_queries": same}}
 
 
 def _sharing(found: dict[str, dict[str, Any]], names: list[str]) -> dict[str, Any]:
-    """Seconds of `names` alone and sharing. Those with an option of their own come last, so the
-    defaults' rows are shared among themselves only."""
+    """Seconds of `names` alone and sharing. Those that train shadows come last, so the others' rows
+    are shared among themselves only; the shadows' training and their own passes are left out."""
     alone, shared = (sum(found[n][k] for n in names) for k in ("alone_s", "shared_s"))
     return {"attacks": names, "alone_s": alone, "shared_s": shared, "ratio": shared / alone}
 
@@ -124,7 +124,7 @@ def table(name: str, case: dict[str, Any]) -> str:
     for attack, row in case["attacks"].items():
         times = f"{row['extraction_s']:9.4f}{row['bare_s']:9.4f}"
         lines.append(f"  {attack:15}{times}{row['ratio']:7.3f}")
-    for which in ("defaults", "all"):
+    for which in ("without_shadows", "all"):
         row = case["sharing"][which]
         lines.append(f"  shared / alone, {which}: {row['ratio']:.3f} of {row['alone_s']:.2f} s")
     lines.append(f"  the same queries: {case['sharing']['same_queries']}")

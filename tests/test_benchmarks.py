@@ -40,7 +40,7 @@ def test_signals__every_ratio_is_there(results: dict[str, Any]) -> None:
     for row in case["attacks"].values():
         assert row["ratio"] == pytest.approx(row["extraction_s"] / row["bare_s"])
         assert min(row["alone_s"], row["shared_s"]) > 0
-    for which in ("defaults", "all"):
+    for which in ("without_shadows", "all"):
         row = case["sharing"][which]
         assert 0 < row["ratio"] < 1 and row["alone_s"] > row["shared_s"]
     for kind in ("views", "crops"):
