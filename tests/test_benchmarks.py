@@ -61,5 +61,5 @@ def test_signals__counts_what_each_attack_asks_for(results: dict[str, Any]) -> N
     assert rows["partcrop"]["queries"] == (4 + 6) * (1 + CROPS)
     passed = [{"images": 4 * CROPS, "side": 4}, {"images": 4, "side": 8}]
     assert rows["partcrop"]["passes"] == passed
-    assert rows["encodermi-v"]["options"] == {"fit_on": "known"}
-    assert "ascent-static" not in rows and "baseline-a" not in rows
+    assert rows["encodermi-v"]["queries"] == 4 * 10  # its shadow's passes cost nothing
+    assert "ascent-static" not in rows and "all-for-one" not in rows
