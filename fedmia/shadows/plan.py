@@ -134,8 +134,8 @@ def blueprint(plan: Plan, target: Target) -> Blueprint:
     """
     known = plan.knows("algorithm")
     for dimension, choice, flag in (
-        ("architecture", target.model, "--shadow-model"),
-        ("algorithm", target.ssl, "--shadow-ssl"),
+        ("architecture", target.model, "--shadow.model"),
+        ("algorithm", target.ssl, "--shadow.ssl"),
     ):
         if plan.knows(dimension) and choice is None:
             raise InputError(
