@@ -5,7 +5,7 @@ synthetic images that it never saw. Nothing was trained, so nothing leaks: every
 interval must hold 0.5. The exit code is 1 where one does not, or where an attack breaks.
 
     python benchmarks/audit_exports.py [--model resnet50] [--size 224] [--images 64] [--threads 2]
-        [--attacks NAME,..] [--work FOLDER] [--out FILE.json]
+        [--forms torchvision,pt2,onnx] [--attacks NAME,..] [--work FOLDER] [--out FILE.json]
 
 With --work the finished attacks are kept, and the same command goes on where it was cut short.
 """
@@ -143,12 +143,14 @@ def main() -> int:
     parser.add_argument("--size", type=int, default=224, help="pixels a side")
     parser.add_argument("--images", type=int, default=64, help="members, and as many non-members")
     parser.add_argument("--attacks", help="names (default: all that train no shadow)")
+    parser.add_argument("--forms", default=",".join(FORMS), help="which of them")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--work", type=Path, help="folder of the networks and audits (default: "
                         "one that is removed)")  # fmt: skip
     parser.add_argument("--out", type=Path, default=RESULTS)
     asked = parser.parse_args()
     torch.set_num_threads(asked.threads)
+    wanted = [form for form in FORMS if form in asked.forms.split(",")]
     chosen = asked.attacks or ",".join(attacks())
     with contextlib.ExitStack() as stack:
         work = asked.work or Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -157,7 +159,7 @@ def main() -> int:
             f"--attacks {chosen} --size {asked.size} --threads {asked.threads} --device cpu"
         )
         network = write_network(asked.model, asked.size, work)
-        forms = {f: audited(network[f] + common, work / f"audit-{f}") for f in FORMS}
+        forms = {f: audited(network[f] + common, work / f"audit-{f}") for f in wanted}
         sizes = {
             form: sum(file.stat().st_size for file in work.glob(f"{asked.model}.{form}*"))
             for form in ("pt2", "onnx")
