@@ -5,7 +5,7 @@ synthetic images that it never saw. Nothing was trained, so nothing leaks: every
 interval must hold 0.5. The exit code is 1 where one does not, or where an attack breaks.
 
     python benchmarks/audit_exports.py [--model resnet50] [--size 224] [--images 64] [--threads 2]
-        [--forms torchvision,pt2,onnx] [--attacks NAME,..] [--work FOLDER] [--out FILE.json]
+        [--forms torchvision,pt2,onnx] [--attacks NAME,..] [--flags TEXT] [--work FOLDER] [--out FILE.json]
 
 With --work the finished attacks are kept, and the same command goes on where it was cut short.
 """
@@ -143,6 +143,7 @@ def main() -> int:
     parser.add_argument("--size", type=int, default=224, help="pixels a side")
     parser.add_argument("--images", type=int, default=64, help="members, and as many non-members")
     parser.add_argument("--attacks", help="names (default: all that train no shadow)")
+    parser.add_argument("--flags", default="", help="more flags of the audit, as one text")
     parser.add_argument("--forms", default=",".join(FORMS), help="which of them")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--work", type=Path, help="folder of the networks and audits (default: "
@@ -156,7 +157,7 @@ def main() -> int:
         work = asked.work or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         work.mkdir(parents=True, exist_ok=True)
         common = write_images(work, asked.size, asked.images) + (
-            f"--attacks {chosen} --size {asked.size} --threads {asked.threads} --device cpu"
+            f"--attacks {chosen} --size {asked.size} --threads {asked.threads} --device cpu {asked.flags}"
         )
         network = write_network(asked.model, asked.size, work)
         forms = {f: audited(network[f] + common, work / f"audit-{f}") for f in wanted}
@@ -171,6 +172,7 @@ def main() -> int:
         "pixels": asked.size,
         "images_a_side": asked.images,
         "threads": asked.threads,
+        "flags": asked.flags,
         "holds_half": all(f["holds_half"] for f in forms.values()),
         "bytes": sizes,
         "forms": forms,
