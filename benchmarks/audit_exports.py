@@ -5,7 +5,8 @@ synthetic images that it never saw. Nothing was trained, so nothing leaks: every
 interval must hold 0.5. The exit code is 1 where one does not, or where an attack breaks.
 
     python benchmarks/audit_exports.py [--model resnet50] [--size 224] [--images 64] [--threads 2]
-        [--forms torchvision,pt2,onnx] [--attacks NAME,..] [--flags TEXT] [--work FOLDER] [--out FILE.json]
+        [--forms torchvision,pt2,onnx] [--attacks NAME,..] [--flags TEXT] [--work FOLDER]
+        [--out FILE.json]
 
 With --work the finished attacks are kept, and the same command goes on where it was cut short.
 """
@@ -157,7 +158,8 @@ def main() -> int:
         work = asked.work or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         work.mkdir(parents=True, exist_ok=True)
         common = write_images(work, asked.size, asked.images) + (
-            f"--attacks {chosen} --size {asked.size} --threads {asked.threads} --device cpu {asked.flags}"
+            f"--attacks {chosen} --size {asked.size} --threads {asked.threads} --device cpu "
+            f"{asked.flags}"
         )
         network = write_network(asked.model, asked.size, work)
         forms = {f: audited(network[f] + common, work / f"audit-{f}") for f in wanted}
