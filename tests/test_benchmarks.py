@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+pytestmark = pytest.mark.slow
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "signals.py"
 CROPS, VIEWS = 128, 24
 

@@ -104,6 +104,7 @@ def test_import__names_the_nearest(name: str, hint: str | None) -> None:
     assert hint is None or f"did you mean {hint}?" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_import__loads_what_is_asked_for() -> None:
     program = (
         "import sys\nimport fedmia.attacks.base\n"

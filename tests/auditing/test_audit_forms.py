@@ -120,6 +120,7 @@ for line in sys.argv[1].split(";"):
 """
 
 
+@pytest.mark.slow
 def test_no_federation_installed(archives: Sides, tmp_path: Path) -> None:
     """An export and a run with explicit images; a run's own images need Flower, and say so."""
     path, run = export("pt2", tmp_path), tmp_path / "RUN"
@@ -146,6 +147,7 @@ def test_no_federation_installed(archives: Sides, tmp_path: Path) -> None:
     assert done.stdout.count("eakage") == 2 and not (tmp_path / "new").exists()
 
 
+@pytest.mark.slow
 def test_process__of_its_own(archives: Sides, tmp_path: Path) -> None:
     """As it is typed: `python -m fedmia.audit`."""
     line = f"{archives.flags} --encoder tests.auditing.brought:tiny --attacks lpla --threads 1"

@@ -114,6 +114,7 @@ def test_run__broken_folders(run: Path, tmp_path: Path) -> None:
         load(str(run), checkpoint=Path("w.pt"))
 
 
+@pytest.mark.slow
 def test_run__where_no_federation_is_installed(run: Path) -> None:
     program = (
         "import sys\n"

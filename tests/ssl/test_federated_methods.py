@@ -67,6 +67,7 @@ def test_training__loss_falls_and_the_outputs_stay_apart(name: str) -> None:
     assert spread > 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", METHODS)
 def test_training__in_either_precision_keeps_float32_state(name: str, precision: str) -> None:
@@ -85,6 +86,7 @@ def test_training__in_either_precision_keeps_float32_state(name: str, precision:
     assert all(bool(torch.isfinite(t).all()) for t in state.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_rounds__repeat_bit_by_bit_and_average_what_is_shared(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -349,6 +349,7 @@ def federated(out: Path, more: str = "") -> tuple[dict[str, Tensor], dict[str, A
     return state, json.loads((out / "report.json").read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 def test_federation__averages_the_decoder_and_repeats_to_the_bit(tmp_path: Path) -> None:
     one, report = federated(tmp_path / "one")
     two, again = federated(tmp_path / "two")

@@ -212,6 +212,7 @@ def test_bank__is_capped_at_half_the_images_and_says_so(
         assert len(notes) == (K < 6) and all(f"from 6 to {K}" in n for n in notes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALL)
 def test_simulate__two_clients_repeat_bit_for_bit(name: str, capsys: Any) -> None:
     """Ten images a client: the last batch of an epoch is short."""
