@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -265,17 +266,6 @@ class BlackBox:
             raise InputError("negatives 'held': this attacker holds no images of its own")
         return len(self._held)
 
-    @torch.no_grad()
-    def held_outputs(self, layer: str = "encoder") -> Tensor:
-        """Outputs (H, P) of the images that the attacker holds; as many queries.
-
-        Raises:
-            InputError: it holds none.
-        """
-        self.bank_queries("held")
-        assert self._held is not None
-        return self.embed_plain(self._held, layer)
-
     def arm(self, method: SSLMethod) -> None:
         """Fill the bank of `method` with its keys of the images held; as many queries."""
         self.charge(self.bank_queries("held"))
@@ -300,12 +290,7 @@ class BlackBox:
         """
         if negatives != "held":
             return read(torch.arange(len(images)))
-        assert self._held is not None
-        order = sorted(range(len(self._held)), key=digests(self._held.numpy()).__getitem__)
-        halves = [order[1::2], order[::2]]
-        if not halves[0]:  # one image alone serves everybody
-            halves[0] = halves[1]
-        inside = set(digests(self._held[halves[1]].numpy()))
+        halves, inside = self._halves
         # The second half serves all but its own images.
         first = torch.tensor([name in inside for name in digests(images.numpy())], dtype=torch.bool)
         found: list[tuple[Tensor, Tensor]] = []
@@ -313,11 +298,21 @@ class BlackBox:
             halves, (first.nonzero()[:, 0], (~first).nonzero()[:, 0]), strict=True
         ):
             with torch.no_grad():
-                method.fill_bank(self._held[half].to(self.device).float() / 255)
+                method.fill_bank(half.to(self.device).float() / 255)
             if len(rows):
                 found.append((rows, read(rows)))
         whole = torch.cat([rows for rows, _ in found])
         return torch.cat([values for _, values in found])[whole.argsort()]
+
+    @cached_property
+    def _halves(self) -> tuple[tuple[Tensor, Tensor], set[bytes]]:
+        """The images held in two halves, and the names of those in the second."""
+        assert self._held is not None
+        names = digests(self._held.numpy())
+        order = sorted(range(len(names)), key=names.__getitem__)
+        second = order[::2]
+        first = order[1::2] or second  # one image alone serves everybody
+        return (self._held[first], self._held[second]), {names[i] for i in second}
 
     @torch.no_grad()
     def _fill(self, method: SSLMethod) -> None:
