@@ -3,12 +3,31 @@
 from __future__ import annotations
 
 from types import TracebackType
+from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 
-class Display:
+class Shown:
+    """A progress bar that is on the terminal while its context is open."""
+
+    _bar: Progress
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bar.stop()
+
+
+class Display(Shown):
     """A progress bar on standard error; silent when `quiet` or not on a terminal."""
 
     def __init__(self, rounds: int, quiet: bool) -> None:
@@ -25,18 +44,6 @@ class Display:
             disable=quiet or not console.is_terminal,
         )
         self._task = self._bar.add_task("rounds", total=rounds, seen="")
-
-    def __enter__(self) -> Display:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._bar.stop()
 
     def round(self, branch: str, loss: float | None, knn: float | None) -> None:
         """One more round is done, of `branch`."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from fedmia.progress import Shown
 
-class Display:
+
+class Display(Shown):
     """Bars on standard error; on no terminal a line for each finished attack; silent if quiet.
 
     Args:
@@ -33,18 +34,6 @@ class Display:
         )
         self._attacks = self._bar.add_task("attacks", total=max(2 * attacks, 1))
         self._epochs = self._bar.add_task("shadow epochs", total=1, visible=False)
-
-    def __enter__(self) -> Display:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._bar.stop()
 
     def tell(self, model: str, attack: str, finished: bool) -> None:
         """An attack on `model` begins, or is done with."""
