@@ -26,7 +26,7 @@ from fedmia.released.memory import Encoder, Images, bring, constants, name_of, p
 from fedmia.signals import PixelCache
 from fedmia.ssl.augment import Augment
 from fedmia.stopwatch import Stopwatch
-from fedmia.threat import ACCESS, BlackBox, Shadow, WhiteBox
+from fedmia.threat import ACCESS, BlackBox, Labels, Shadow, WhiteBox
 
 __all__ = ["audit", "view"]
 
@@ -43,6 +43,7 @@ def view(
     seed: int = 0,
     held: Images | None = None,
     shadows: Sequence[Shadow] = (),
+    labels: Labels | None = None,
     budget: int | None = None,
     access: str | None = None,
 ) -> BlackBox:
@@ -65,6 +66,7 @@ def view(
             which use them as negatives; the known images will do.
         shadows: encoders that the attacker trained itself, each a `Shadow(view(..), members,
             nonmembers)`, for attacks that use them.
+        labels: true classes of images, for the attack that needs them (`baseline-b`).
         budget: most images that may be embedded.
         access: `black_box` or `white_box`; None: all that the encoder grants.
 
@@ -95,6 +97,7 @@ def view(
             held=own,
             pixels=PixelCache(),
             shadows=shadows,
+            labels=labels,
         )
 
 
@@ -133,7 +136,8 @@ def audit(
         attacks: `all`, or names, or attacks with their options: `["lpla", Similarity(views=8)]`.
         known: images of each side that the attacker knows; None: a quarter, to 500.
         limit: most images scored a side.
-        labels: integers (N,) of members and of non-members, for the probes; None: no probe.
+        labels: integers (N,) of members and of non-members, for the probes and for `baseline-b`;
+            None: neither runs.
         mean, std, augment: as for `view`.
         query_budget: most images that one attack may embed.
         sweep: `known=25,50` or `query_budget=1000,2000`: every attack at each value.

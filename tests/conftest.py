@@ -12,14 +12,14 @@ from torch import Tensor
 
 from fedmia.attacks.base import ActiveAttack, Attack, Known
 from fedmia.data.base import Request
-from fedmia.data.images import digests
+from fedmia.data.images import IntArray, digests
 from fedmia.data.synthetic import Synthetic
 from fedmia.nets.smallnet import SmallNet
 from fedmia.seeding import rng, torch_rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Recipe, SSLMethod, State
 from fedmia.ssl.moco import MoCo, MomentumContrast
-from fedmia.threat import BlackBox, ClientView, ServerView, Shadow, WhiteBox
+from fedmia.threat import BlackBox, ClientView, Labels, ServerView, Shadow, WhiteBox
 
 torch.set_num_threads(1)
 PIXELS = 8
@@ -82,6 +82,13 @@ def serving(held: Tensor) -> Tensor:
     return held[sorted(range(len(held)), key=names.__getitem__)[::2]]
 
 
+class ByBytes(Labels):
+    """Any image has a class: the sum of its bytes modulo 3."""
+
+    def of(self, images: Tensor) -> IntArray:
+        return images.flatten(1).sum(dim=1).remainder(3).numpy()
+
+
 @pytest.fixture(scope="session")
 def shadows(make_moco: MakeMoCo, textures: Textures) -> tuple[Shadow, ...]:
     """Three encoders of the attacker's own, said to be trained on half of twenty images each."""
@@ -89,7 +96,8 @@ def shadows(make_moco: MakeMoCo, textures: Textures) -> tuple[Shadow, ...]:
     found = []
     for i in range(3):
         order = torch.from_numpy(rng(i, "shadow").permutation(20))
-        view = WhiteBox(make_moco(seed=i + 5), AUGMENT, seed=0, device=CPU, held=pool[order[10:]])
+        own = {"held": pool[order[10:]], "labels": ByBytes()}
+        view = WhiteBox(make_moco(seed=i + 5), AUGMENT, seed=0, device=CPU, **own)
         found.append(Shadow(view, pool[order[:10]], pool[order[10:]]))
     return tuple(found)
 
@@ -100,7 +108,9 @@ def make_view(held: Tensor, shadows: tuple[Shadow, ...]) -> MakeView:
     shadows=...)`; an attack that uses no shadows is given none."""
 
     def make(attack: Attack, *rest: Any, **more: Any) -> BlackBox:
-        own = {"held": held} | ({"shadows": shadows} if attack.uses_shadows else {})
+        own = {"held": held} | (
+            {"shadows": shadows, "labels": ByBytes()} if attack.uses_shadows else {}
+        )
         return least_view(attack, *rest, **(own | more))
 
     return make

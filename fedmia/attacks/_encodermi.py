@@ -132,13 +132,19 @@ class ShadowFitted(Attack):
     def _examples(self, view: BlackBox, known: Known) -> Iterator[tuple[Tensor, NDArray[np.int64]]]:
         """Features and truth of each encoder's images."""
         for encoder, pool in self.pools(view, known):
-            if min(len(pool.members), len(pool.nonmembers)) < LEAST:
-                raise InputError(
-                    f"{self.name}: {len(pool.members)} members and {len(pool.nonmembers)} "
-                    f"non-members to fit on, needs at least {LEAST} of each"
-                )
+            self.refuse_few(pool)
             images, truth = pool.both()
             yield self.inputs(encoder, images), truth
+
+    def refuse_few(self, pool: Known) -> None:
+        """Raises:
+        InputError: too few images on one side to fit on.
+        """
+        if min(len(pool.members), len(pool.nonmembers)) < LEAST:
+            raise InputError(
+                f"{self.name}: {len(pool.members)} members and {len(pool.nonmembers)} "
+                f"non-members to fit on, needs at least {LEAST} of each"
+            )
 
 
 @dataclass

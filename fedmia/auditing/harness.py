@@ -115,6 +115,7 @@ class Harness:
             signals=self._rows(model),
             pixels=self.pixels,
             shadows=shadows,
+            labels=self.dealt.labels,
             meter=Meter(budget),
         )
 

@@ -19,6 +19,7 @@ from fedmia.data.base import Request, Views
 from fedmia.data.images import ImageSet, IntArray, digests
 from fedmia.errors import InputError
 from fedmia.seeding import rng
+from fedmia.threat import Labels
 
 MOST_KNOWN = 500  # a side, where `--known` leaves it open
 
@@ -31,6 +32,7 @@ class Dealt:
         member_ids, nonmember_ids: places of the scored images in their data sources.
         member_labels, nonmember_labels: class of each scored image, zeros where unlabelled.
         spare: non-members that play no other part: the shadows may be trained on them.
+        labels: classes of all these images, for attacks that need them.
         names: of the two data sources. views: of the members' source.
         notes: what was removed or resized.
     """
@@ -44,6 +46,7 @@ class Dealt:
     member_labels: IntArray
     nonmember_labels: IntArray
     spare: Tensor
+    labels: Labels
     names: tuple[str, str]
     views: Views = field(default_factory=Views)
     notes: tuple[str, ...] = ()
@@ -136,6 +139,7 @@ def deal_sets(audit: Audit, members: ImageSet, others: ImageSet, views: Views) -
         member_labels=m.labels[m_scored],
         nonmember_labels=o.labels[o_scored],
         spare=torch.from_numpy(o.images[spare]),
+        labels=Labels((torch.from_numpy(s.images), s.labels) for s in (m, o)),
         names=(m.name, o.name),
         views=views,
         notes=tuple(notes),
@@ -212,6 +216,7 @@ def from_run(audit: Audit, folder: Path) -> Dealt:
     half = len(others) // 2 if audit.shadows and audit.shadow_data is None else len(others)
     spare = np.concatenate([others[half:], *split.placebo_parts, split.public])
     members, others = np.sort(members[: audit.limit]), np.sort(others[:half][: audit.limit])
+    every = np.concatenate([known_members, known_others, members, others, spare])
     return Dealt(
         known_members=take(known_members[:known]),
         known_nonmembers=take(known_others[:known]),
@@ -222,6 +227,7 @@ def from_run(audit: Audit, folder: Path) -> Dealt:
         member_labels=data.labels[members],
         nonmember_labels=data.labels[others],
         spare=take(spare),
+        labels=Labels([(take(every), data.labels[every])]),
         names=(data.name, data.name),
         views=prepared.experiment.data.source().views,
         notes=("Members and non-members are those of the run itself.",),

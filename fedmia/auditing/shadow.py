@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from fedmia.shadows.train import Trained, train_shadows
 from fedmia.signals import Signals
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.train import Train
-from fedmia.threat import Shadow, WhiteBox
+from fedmia.threat import Labels, Shadow, WhiteBox
 from fedmia.values import convert
 
 
@@ -43,6 +43,7 @@ class Own:
     say: Callable[[str], None]
     progress: Callable[[int, int], None]
     stop: Callable[[], bool]
+    _labels: Labels = field(default_factory=Labels, init=False)  # of --shadow-data
 
     def augment(self) -> Augment:
         """The attacker's views: the encoder's recipe, or less where its algorithm is unknown."""
@@ -67,6 +68,7 @@ class Own:
                 held=harness.held,
                 signals=Signals(),
                 pixels=harness.pixels,
+                labels=self.dealt.labels | self._labels,
             )
             method = trained.method.to(self.device)
             method.fill_bank(harness.held.to(self.device).float() / 255)
@@ -89,6 +91,7 @@ class Own:
         else:
             found = load_images(self.audit, "shadow_data", int(shape[2]))
             pool = torch.from_numpy(found.images)
+            self._labels = Labels([(pool, found.labels)])
         if pool.shape[1:] != shape[1:]:
             raise InputError(
                 f"--shadow-data: images of {tuple(pool.shape[1:])}, the audited ones are "

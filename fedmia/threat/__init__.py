@@ -9,6 +9,7 @@ leaves the threat model, as any code in one process can.
 
 from fedmia.threat.blackbox import CHUNK, OUTPUTS, BlackBox, Shadow, Views
 from fedmia.threat.client import ClientView, OutputLoss
+from fedmia.threat.labels import Labels
 from fedmia.threat.needs import ACCESS, NEGATIVES, VANTAGE, BudgetError, Meter, Threat, require
 from fedmia.threat.server import ServerView
 from fedmia.threat.whitebox import WhiteBox
@@ -22,6 +23,7 @@ __all__ = [
     "BlackBox",
     "BudgetError",
     "ClientView",
+    "Labels",
     "Meter",
     "OutputLoss",
     "ServerView",

@@ -14,11 +14,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedmia.data.images import digests
+from fedmia.data.images import IntArray, digests
 from fedmia.errors import InputError, unknown
 from fedmia.signals import PixelCache, Signals
 from fedmia.ssl.augment import Augment, content_uniforms
 from fedmia.ssl.base import SSLMethod
+from fedmia.threat.labels import Labels
 from fedmia.threat.needs import Meter, Threat
 
 CHUNK = 1024  # images a forward pass
@@ -79,6 +80,7 @@ class BlackBox:
         signals: rows shared with other views of the same model.
         pixels: augmented views shared with all other views.
         shadows: encoders that the attacker trained itself.
+        labels: true classes of images, where the attacker is granted them.
         meter: counts the queries, in place of an own one with `budget`.
     """
 
@@ -96,6 +98,7 @@ class BlackBox:
         signals: Signals | None = None,
         pixels: PixelCache | None = None,
         shadows: Sequence[Shadow] = (),
+        labels: Labels | None = None,
         meter: Meter | None = None,
     ) -> None:
         self._method = method.to(device).eval()
@@ -103,6 +106,7 @@ class BlackBox:
         self._signals = Signals() if signals is None else signals
         self._pixels = PixelCache(limit=0) if pixels is None else pixels
         self._shadows = tuple(shadows)
+        self._labels = Labels() if labels is None else labels
         self._meter = Meter(budget) if meter is None else meter
         self.augment = augment
         self.seed = seed
@@ -240,6 +244,14 @@ class BlackBox:
         if not self._shadows:
             raise InputError("needs shadow encoders (--shadows N, or --shadow-encoders FOLDER)")
         return self._shadows
+
+    def labels(self, images: Tensor) -> IntArray:
+        """True classes int64 (N,) of uint8 (N, C, H, W); no query.
+
+        Raises:
+            InputError: an image has none.
+        """
+        return self._labels.of(images)
 
     def holder(self, negatives: str) -> SSLMethod:
         """A copy of the model whose bank is the holder's `queue`, or keys of the images it `held`.

@@ -21,13 +21,14 @@ from torch.nn import functional as F
 
 from fedmia import registry
 from fedmia.attacks.base import LEAKS, Attack, Known
+from fedmia.data.images import IntArray
 from fedmia.nets.base import Backbone
 from fedmia.probes.pixels import pixel_scores
 from fedmia.seeding import rng, torch_rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder
 from fedmia.ssl.moco import MoCo, MomentumContrast
-from fedmia.threat import Shadow, WhiteBox
+from fedmia.threat import Labels, Shadow, WhiteBox
 
 CPU = torch.device("cpu")
 SIDE, WIDTH, N, KNOWN = 8, 24, 60, 30
@@ -62,6 +63,13 @@ def colour(x: Tensor) -> Tensor:
     quarter = x.shape[-1] // 4
     middle = x[..., quarter : x.shape[-1] - quarter, quarter : x.shape[-1] - quarter]
     return middle.mean(dim=(2, 3))
+
+
+class Hues(Labels):
+    """An image's true class is its strongest colour."""
+
+    def of(self, images: Tensor) -> IntArray:
+        return colour(images.float()).argmax(dim=1).numpy()
 
 
 class Planted(Backbone):
@@ -134,9 +142,8 @@ def scene() -> Callable[[str], Scene]:
             shadows = []
             for i in range(4):
                 extra = coloured(80, seed=20 + i)
-                view = WhiteBox(
-                    method(leak, extra[:40], i + 1), AUGMENT, seed=0, device=CPU, held=extra[:16]
-                )
+                own = {"seed": 0, "device": CPU, "held": extra[:16], "labels": Hues()}
+                view = WhiteBox(method(leak, extra[:40], i + 1), AUGMENT, **own)
                 shadows.append(Shadow(view, extra[:40], extra[40:]))
             released = method(leak, torch.cat([members, known_in]), 0)
             known = Known(known_in, known_out)
@@ -151,7 +158,7 @@ def auc(name: str, scene: Scene, make_view: Callable[..., Any]) -> float:
     order = rng(0, "order").permutation(2 * N)
     truth = np.repeat([1, 0], N)[order]
     images = torch.cat([scene.members, scene.others])[torch.from_numpy(order)]
-    more = {"shadows": scene.shadows} if attack.uses_shadows else {}
+    more = {"shadows": scene.shadows, "labels": Hues()} if attack.uses_shadows else {}
     view = make_view(attack, copy.deepcopy(scene.method), images, AUGMENT, **more)
     attack.fit(view, scene.known, rng(0, "fit"))
     return float(roc_auc_score(truth, attack.score(view, images)))

@@ -1,0 +1,132 @@
+"""Baseline-B of EncoderMI: which views of an image a downstream classifier gets right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.pipeline import Pipeline
+from torch import Tensor, nn
+
+from fedmia.attacks._baselines import downstream_classifier, labelled_images
+from fedmia.attacks._encodermi import NetworkFitted
+from fedmia.attacks._mlp import mlp
+from fedmia.attacks.base import Known, NotFitted, Scores
+from fedmia.data.images import IntArray, digests
+from fedmia.errors import InputError
+from fedmia.options import option
+from fedmia.threat import OUTPUTS, BlackBox, Shadow
+
+FILE_IMAGES = 10_000  # of the downstream task, the paper's number
+
+
+@dataclass
+class BaselineB(NetworkFitted):
+    """Whether a downstream classifier is right on the image and on each view, in a network.
+
+    The label-only attack of Choquette-Choo et al. (ICML 2021). It needs the true classes of all
+    images, those under attack too, and a downstream task of the same classes: part of the first
+    shadow's non-members, or a file. The shadows' own classifiers learn from part of their
+    non-members, which is then not fitted on. What the classifier is and the size of the network
+    are not in the paper: as in Baseline-A.
+    """
+
+    paper: ClassVar[str] = "Liu et al., EncoderMI, CCS 2021, Sec. 5.1 (Baseline-B)"
+    looks_at: ClassVar[tuple[str, ...]] = ("features", "similarity")  # views that agree
+
+    views: int = option(10, "e, augmented views an image", ge=1)
+    share: float = option(
+        0.5, "of a shadow's non-members, what the downstream classifier learns from", gt=0, lt=1
+    )
+    downstream_file: str | None = option(
+        None, "NumPy archive of images x and labels y of the same classes, as the downstream task"
+    )
+    layer: str = option(
+        "avgpool", "output that the downstream classifier is trained on", choices=OUTPUTS
+    )
+    _target: Any = field(default=None, init=False, repr=False)
+
+    def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
+        """Fit on what the shadows' classifiers get right, then train the target's; one query an
+        image of the task.
+
+        Raises:
+            InputError: as in `ShadowFitted.fit`, images without labels, a task of one class, or a
+                file that cannot be read.
+        """
+        self._target = None
+        super().fit(view, known, rng)
+        self._target = self._classifier(view, *self._task(view, view.shadows[0]))
+
+    def score(self, view: BlackBox, images: Tensor) -> Scores:
+        if self._target is None:
+            raise NotFitted(f"{self.name}: call fit before score")
+        return self.decide(self._fitted, self._right(self._target, view, images))
+
+    def inputs(self, view: BlackBox, images: Tensor) -> Tensor:
+        """(N, 1 + e) of ones and zeros under the target's classifier; 1 + e queries an image."""
+        return self._right(self._target, view, images)
+
+    def network(self, width: int) -> nn.Module:
+        return mlp((width, 256, 256))
+
+    def _examples(self, view: BlackBox, known: Known) -> Iterator[tuple[Tensor, NDArray[np.int64]]]:
+        """Of each shadow as many members as non-members, none of them in its classifier's task."""
+        for shadow in view.shadows:
+            model = self._classifier(shadow.view, *self._task(view, shadow))
+            others = self._divided(shadow)[1]
+            members = shadow.members[_ranked(shadow.members)[: len(others)]]
+            pool = Known(members, others[: len(members)])
+            self.refuse_few(pool)
+            images, truth = pool.both()
+            yield self._right(model, shadow.view, images), truth
+
+    def _divided(self, shadow: Shadow) -> tuple[Tensor, Tensor]:
+        """The non-members that the classifier learns from, and the rest; by content."""
+        if self.downstream_file is not None:
+            return shadow.nonmembers[:0], shadow.nonmembers
+        order = _ranked(shadow.nonmembers)
+        cut = round(self.share * len(order))
+        return shadow.nonmembers[order[:cut]], shadow.nonmembers[order[cut:]]
+
+    def _task(self, view: BlackBox, shadow: Shadow) -> tuple[Tensor, IntArray]:
+        """Images and classes that the shadow's classifier, or the target's, learns from."""
+        if self.downstream_file is None:
+            images = self._divided(shadow)[0]
+            classes = shadow.view.labels(images)
+        else:
+            shape = tuple(shadow.members.shape[1:])
+            images, classes = labelled_images(
+                "file", self.downstream_file, FILE_IMAGES, shape, view.seed
+            )
+            pools = [x for s in view.shadows for x in (s.members, s.nonmembers)]
+            met = {name for pool in pools for name in digests(pool.numpy())}
+            apart = np.array([name not in met for name in digests(images.numpy())])
+            images, classes = images[torch.from_numpy(apart)], classes[apart]
+        if len(np.unique(classes)) < 2:
+            raise InputError(
+                f"{self.name}: a downstream task of {len(images)} images and "
+                f"{len(np.unique(classes))} classes, needs at least 2 classes"
+            )
+        return images, classes
+
+    def _classifier(self, view: BlackBox, images: Tensor, classes: IntArray) -> Pipeline:
+        return downstream_classifier(view.embed_plain(images, self.layer), classes)
+
+    def _right(self, model: Pipeline, view: BlackBox, images: Tensor) -> Tensor:
+        """float64 (N, 1 + e): whether the model is right on the image, then on each view."""
+        truth = view.labels(images)
+        plain = view.embed_plain(images, self.layer)[:, None]
+        rows = torch.cat([plain, view.embed_views(images, self.views, self.layer)], dim=1)
+        said = model.predict(rows.flatten(0, 1).double().numpy()).reshape(rows.shape[:2])
+        return torch.from_numpy((said == truth[:, None]).astype(np.float64))
+
+
+def _ranked(images: Tensor) -> list[int]:
+    """Places of the images in the order of their digests."""
+    names = digests(images.numpy())
+    return sorted(range(len(names)), key=names.__getitem__)

@@ -1,0 +1,47 @@
+"""True classes of images, for the attacks that cannot do without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from torch import Tensor
+
+from fedmia.data.images import IntArray, digests
+from fedmia.errors import InputError
+
+
+class Labels:
+    """Classes of images, looked up by the images' bytes: they tell nothing of membership.
+
+    Args:
+        given: pairs of uint8 images (N, C, H, W) and their classes (N,). A source whose images
+            are all of one class has no labels.
+    """
+
+    def __init__(self, given: Iterable[tuple[Tensor, IntArray]] = ()) -> None:
+        self._classes: dict[bytes, int] = {}
+        for images, classes in given:
+            if len(np.unique(classes)) > 1:
+                names = digests(images.numpy())
+                self._classes.update(zip(names, classes.tolist(), strict=True))
+
+    def __or__(self, other: Labels) -> Labels:
+        """Both together; where they differ on an image, `other`'s."""
+        found = Labels()
+        found._classes = self._classes | other._classes
+        return found
+
+    def of(self, images: Tensor) -> IntArray:
+        """int64 (N,) of uint8 (N, C, H, W).
+
+        Raises:
+            InputError: an image without a label.
+        """
+        found = [self._classes.get(name) for name in digests(images.numpy())]
+        missing = found.count(None)
+        if missing:
+            raise InputError(
+                f"needs the images' true classes, and {missing} of {len(images)} images have none"
+            )
+        return np.array(found, dtype=np.int64)
