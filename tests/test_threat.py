@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedmia.attacks._crops import Crops
 from fedmia.data.images import digests
 from fedmia.errors import InputError
 from fedmia.signals import PixelCache, Signals
@@ -28,6 +29,7 @@ from fedmia.threat import (
     ClientView,
     Threat,
     WhiteBox,
+    _rows,
     blackbox,
     client,
     require,
@@ -191,7 +193,7 @@ def test_losses__mean_over_pairs_of_fixed_views(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """In chunks smaller than the images; what a client keeps between rounds plays no part."""
-    for module in (blackbox, client):
+    for module in (_rows, blackbox, client):
         monkeypatch.setattr(module, "CHUNK", 48)
     method = make_moco(queue_policy=policy)
     view = ClientView(copy.deepcopy(method), AUGMENT, seed=0, device=CPU, held=held)
@@ -401,7 +403,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         counts.append(len(images))
         return content_uniforms(images, *rest)
 
-    monkeypatch.setattr(blackbox, "content_uniforms", counted)
+    monkeypatch.setattr(_rows, "content_uniforms", counted)
     return counts
 
 
@@ -541,3 +543,34 @@ def test_negatives__known_images_score_as_others_do(make_moco: Any, textures: An
     losses = view.losses(pool, 2, "held").numpy()
     higher = (losses[:120, None] > losses[None, 120:]).mean()
     assert abs(higher - 0.5) < 3 * np.sqrt(241 / (12 * 120 * 120))
+
+
+# -- precision -------------------------------------------------------------------------------
+
+
+def test_precision__bfloat16_is_near_and_a_row_knows_no_batch(
+    make_moco: Any, images: Tensor
+) -> None:
+    method = make_moco()
+    exact = WhiteBox(method, AUGMENT, seed=0, device=CPU)
+    low = WhiteBox(method, AUGMENT, seed=0, device=CPU, precision="bfloat16")
+    for ask in (
+        lambda v, x: v.embed_plain(x),
+        lambda v, x: v.embed_views(x, 3, "avgpool").flatten(0, 1),
+        lambda v, x: v.features(x, ["layer2"])["layer2"],
+        lambda v, x: v.responses(x, Crops(), 4).flatten(1),
+    ):
+        want, got = ask(exact, images), ask(low, images)
+        assert got.dtype == torch.float32 and not torch.equal(got, want)
+        assert F.cosine_similarity(got, want).min() > 0.999
+        alone = WhiteBox(method, AUGMENT, seed=0, device=CPU, precision="bfloat16")
+        some = ask(alone, images[5:8])
+        rows = len(some) // 3
+        torch.testing.assert_close(some, got[5 * rows : 8 * rows], atol=0.02, rtol=0.02)
+    torch.testing.assert_close(low.losses(images, 2, "queue"), exact.losses(images, 2, "queue"),
+                               atol=0.05, rtol=0.05)  # fmt: skip
+
+
+def test_precision__of_another_name_is_refused(make_moco: Any) -> None:
+    with pytest.raises(ValueError, match="precision must be one of .*'float16'"):
+        BlackBox(make_moco(), AUGMENT, seed=0, device=CPU, precision="float16")

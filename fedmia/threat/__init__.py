@@ -7,11 +7,13 @@ guard against mistakes, not against malicious Python: an attack that reaches int
 leaves the threat model, as any code in one process can.
 """
 
-from fedmia.threat.blackbox import CHUNK, OUTPUTS, BlackBox, Shadow, Views
+from fedmia.threat._rows import CHUNK, OUTPUTS, PRECISIONS, Views
+from fedmia.threat.blackbox import BlackBox
 from fedmia.threat.client import ClientView, OutputLoss
 from fedmia.threat.labels import Labels
 from fedmia.threat.needs import ACCESS, NEGATIVES, VANTAGE, BudgetError, Meter, Threat, require
 from fedmia.threat.server import ServerView
+from fedmia.threat.shadow import Shadow
 from fedmia.threat.whitebox import WhiteBox
 
 __all__ = [
@@ -19,6 +21,7 @@ __all__ = [
     "CHUNK",
     "NEGATIVES",
     "OUTPUTS",
+    "PRECISIONS",
     "VANTAGE",
     "BlackBox",
     "BudgetError",

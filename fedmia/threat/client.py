@@ -11,7 +11,7 @@ from torch import Tensor
 from fedmia.signals import Signals
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod, State
-from fedmia.threat.blackbox import CHUNK
+from fedmia.threat._rows import CHUNK
 from fedmia.threat.needs import Threat
 from fedmia.threat.whitebox import WhiteBox
 

@@ -43,7 +43,7 @@ class WhiteBox(BlackBox):
             rows = []
             for part in self.passes(x):
                 scaled = part.to(self.device).float() / 255
-                outputs = self._method.encoder.features(scaled, wanted)
+                outputs = self.forward(scaled, wanted)
                 found = [outputs[name].flatten(1) for name in wanted]
                 self._signals.widths[shape] = tuple(f.shape[1] for f in found)
                 rows.append(torch.cat([f.float().cpu() for f in found], dim=1))

@@ -1,0 +1,158 @@
+"""Rows of an encoder's outputs: pixels drawn, sent through in batches, remembered; not counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedmia.errors import InputError
+from fedmia.signals import PixelCache, Signals
+from fedmia.ssl.augment import Augment, content_uniforms
+from fedmia.ssl.base import SSLMethod
+
+CHUNK = 1024  # images a forward pass
+# Pixels of a forward pass on a CPU. More of them leave its caches: at 16 times as many a SmallNet
+# takes twice as long for each, at 4 times a ResNet-18 1.3 times.
+PIXELS = 1 << 15
+LEAST = 8  # images of a pass, however large
+# What a released encoder answers with: the projection that it was trained on where it has one,
+# and the pooled feature vector that users take (the same where there is no projection).
+OUTPUTS = ("encoder", "avgpool")
+PRECISIONS = ("float32", "bfloat16")
+
+
+class Views(Protocol):
+    """A recipe of random views, hashable: `Augment`, or another of the same call."""
+
+    @property
+    def draws(self) -> int:
+        """Uniforms that one view of one image consumes."""
+
+    def __call__(self, images: Tensor, uniforms: Tensor) -> Tensor:
+        """(B, C, h, w) from (B, C, H, W) in [0, 1] and (B, draws); rows are independent."""
+
+    def __hash__(self) -> int: ...
+
+
+class Rows:
+    """What one attacker reads of one model, before queries are counted.
+
+    Args:
+        precision: of the forward passes: `bfloat16` runs them under autocast, about twice as fast
+            for a ResNet on a CPU that has it; outputs are float32 either way.
+    """
+
+    def __init__(
+        self,
+        method: SSLMethod,
+        augment: Augment,
+        *,
+        seed: int,
+        device: torch.device,
+        signals: Signals | None = None,
+        pixels: PixelCache | None = None,
+        precision: str = "float32",
+    ) -> None:
+        if precision not in PRECISIONS:
+            raise ValueError(f"precision must be one of {PRECISIONS}, got {precision!r}")
+        self._method = method.to(device).eval()
+        self._signals = Signals() if signals is None else signals
+        self._pixels = PixelCache(limit=0) if pixels is None else pixels
+        self.augment = augment
+        self.seed = seed
+        self.device = device
+        self.precision = precision
+
+    # -- views ---------------------------------------------------------------------------------
+
+    def view_pixels(self, images: Tensor, views: int, recipe: Views | None = None) -> Tensor:
+        """Augmented pixels (views, N, C, H, W) in [0, 1] on the view's device; no query."""
+        augment = self.augment if recipe is None else recipe
+        key = (self.seed, augment, self.device)
+        return self._pixels.get(
+            key, images, views, lambda x: self._draw(x, augment, 0, views).transpose(0, 1)
+        )
+
+    def _draw(self, images: Tensor, recipe: Views, first: int, last: int) -> Tensor:
+        """(N, last - first, C, h, w): views `first` to `last` of each image."""
+        uniforms = content_uniforms(images, self.seed, last, recipe.draws)[:, first:]
+        draws = torch.from_numpy(np.ascontiguousarray(uniforms)).to(self.device).flatten(0, 1)
+        scaled = images.to(self.device).float() / 255
+        drawn = recipe(scaled.repeat_interleave(last - first, dim=0), draws)
+        return drawn.view(len(images), last - first, *drawn.shape[1:])
+
+    # -- forward passes ------------------------------------------------------------------------
+
+    def passes(self, pixels: Tensor) -> tuple[Tensor, ...]:
+        """(B, C, H, W) in the parts that pass through the encoder, of about one size."""
+        most = CHUNK
+        if self.device.type == "cpu":
+            height, width = pixels.shape[2:]
+            most = min(2 * CHUNK, max(LEAST, PIXELS // (height * width)))
+        return pixels.chunk(max(1, -(-len(pixels) // most)))
+
+    def forward(self, part: Tensor, layers: Sequence[str]) -> dict[str, Tensor]:
+        """Outputs of the named layers for one part (B, C, H, W) of `passes`."""
+        low = self.precision == "bfloat16"
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=low):
+            return self._method.encoder.features(part.to(self.device), layers)
+
+    def _columns(self, layer: str) -> slice:
+        """Where `layer` stands in the rows of `_embed`."""
+        encoder, avgpool = self._signals.widths[OUTPUTS]
+        return slice(0, encoder) if layer == "encoder" else slice(-avgpool, None)
+
+    def _embed(self, pixels: Tensor) -> Tensor:
+        """Both outputs side by side, from one forward pass; once where they are the same."""
+        rows = []
+        for part in self.passes(pixels):
+            found = self.forward(part, OUTPUTS)
+            one = found["encoder"] is found["avgpool"]
+            both = found["encoder"] if one else torch.cat([found[o] for o in OUTPUTS], dim=1)
+            self._signals.widths[OUTPUTS] = tuple(found[o].shape[1] for o in OUTPUTS)
+            rows.append(both.float().cpu())
+        return torch.cat(rows)
+
+    def _rows(self, images: Tensor, views: int, recipe: Views | None = None) -> Tensor:
+        key = ("views", self.seed, self.augment if recipe is None else recipe)
+
+        def compute(x: Tensor, first: int, last: int) -> Tensor:
+            count, rows = last - first, []
+            for part in x.split(max(1, CHUNK // count)):
+                pixels = self.view_pixels(part, last, recipe)[first:].transpose(0, 1)
+                rows.append(self._embed(pixels.flatten(0, 1)).view(len(part), count, -1))
+            return torch.cat(rows)
+
+        return self._signals.grow(key, images, views, compute)
+
+    def _respond(self, images: Tensor, crops: Views, first: int, last: int) -> Tensor:
+        encoder, count, rows = self._method.encoder, last - first, []
+        if encoder.map_layer is None:
+            raise InputError("needs a map of the image's parts, and this encoder returns none")
+        for part in images.split(CHUNK // 4):
+            maps = self._layer(part.to(self.device).float() / 255, encoder.map_layer).flatten(2)
+            if maps.shape[2] < 2:
+                raise InputError(
+                    f"the encoder's last map of {images.shape[2]}x{images.shape[3]} images is "
+                    "1x1: one part has nothing to be compared with"
+                )
+            few = max(1, 2 * CHUNK // count)  # crops are small, and many of them are drawn together
+            for some, parts in zip(part.split(few), maps.split(few), strict=True):
+                cut = self._draw(some, crops, first, last).flatten(0, 1)
+                queries = self._layer(cut, "avgpool").view(len(some), count, -1)  # BxVxD
+                if queries.shape[2] != parts.shape[1]:
+                    raise InputError(
+                        f"the encoder's pooled vectors have length {queries.shape[2]}, the parts "
+                        f"of its map {encoder.map_layer} {parts.shape[1]}: they cannot be "
+                        "compared (larger images may have a last map of more than one part)"
+                    )
+                rows.append((queries @ parts).cpu())  # BxVxL
+        return torch.cat(rows)
+
+    def _layer(self, pixels: Tensor, name: str) -> Tensor:
+        """Output (B, ...) of one layer."""
+        return torch.cat([self.forward(x, [name])[name].float() for x in self.passes(pixels)])
