@@ -129,9 +129,9 @@ def test_view__scores_as_the_harness(
 
     seen: dict[str, Any] = {}
 
-    def keep(audit: Any, released: Any, dealt: Any, harness: Any, found: Any, *rest: Any) -> Any:
-        seen.update(dealt=dealt, found=found, augment=harness.augment)
-        return gather(audit, released, dealt, harness, found, *rest)
+    def keep(views: Any, found: Any, *rest: Any) -> Any:
+        seen.update(dealt=views.dealt, found=found, augment=views.augment)
+        return gather(views, found, *rest)
 
     gather = run.gather
     monkeypatch.setattr(run, "gather", keep)

@@ -2,43 +2,32 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
 
-import numpy as np
 import torch
-from rich.console import Console
 
-from fedmia import __version__
 from fedmia.auditing.display import Display
 from fedmia.auditing.flags import Asked
-from fedmia.auditing.harness import UNTRAINED, Audited, Harness
+from fedmia.auditing.harness import Audited, Harness
 from fedmia.auditing.images import Dealt, deal, from_run
 from fedmia.auditing.options import Audit
+from fedmia.auditing.outcome import finish, gather, show
 from fedmia.auditing.place import Place
-from fedmia.auditing.shadow import Own, run_folder
+from fedmia.auditing.reuse import key
+from fedmia.auditing.shadow import Own, once, run_folder
 from fedmia.auditing.store import Finished
 from fedmia.auditing.sweep import sweep
 from fedmia.auditing.utility import probes
-from fedmia.data.images import digests
-from fedmia.environment import describe
+from fedmia.auditing.views import UNTRAINED, ModelViews, recipe
 from fedmia.errors import InputError
 from fedmia.released.base import Released, load, probe
-from fedmia.report.build import build_report, strict
-from fedmia.report.files import json_text, write_report
-from fedmia.report.scores import RunScores
-from fedmia.report.terminal import render
-from fedmia.ssl.augment import Augment
 from fedmia.stopwatch import Stopwatch
-from fedmia.threat import Shadow
 
 INTERRUPTED, FAILED = 130, 1  # exit codes
 LOOK = 16  # images of a side that are embedded first, to refuse an encoder early
@@ -83,18 +72,11 @@ def examine(
     """
     cache = Path(audit.cache) if audit.cache else place.under("shadows")
     own = Own(audit, released, dealt, cache, device, display.say, display.epochs, stopped)
-    harness = Harness(
-        audit,
-        released,
-        dealt,
-        recipe(audit, own.augment(), dealt, run_folder(audit.encoder) is not None),
-        device,
-        None,
-        Finished(None, ""),
-    )
+    augment = recipe(audit, own.augment(), dealt, run_folder(audit.encoder) is not None)
+    views = ModelViews(audit, released, dealt, augment, device)
     if audit.shadows or audit.shadow_encoders:
-        harness.shadows = once(partial(own.make, harness))
-    harness.finished = Finished(place.under("attacks"), key(harness))
+        views.shadows = once(partial(own.make, views))
+    harness = Harness(views, Finished(place.under("attacks"), key(views)))
     place.begin()
     with display, watch.part("attacks"):
         found = harness.run(display.tell, stopped, display.ran)
@@ -105,8 +87,8 @@ def examine(
     with watch.part("probes"):
         pixels = harness.pixel_control()
         models = ("released", UNTRAINED) if harness.uncontrolled() is None else ("released",)
-        useful = [probes(harness, dealt, model) for model in models]
-    scores = gather(audit, released, dealt, harness, found, pixels, useful, stopped())
+        useful = [probes(views, model) for model in models]
+    scores = gather(views, found, pixels, useful, stopped())
     return found, finish(scores, swept, place.folder, watch)
 
 
@@ -150,143 +132,6 @@ def look(released: Released, dealt: Dealt) -> None:
     """
     for images in (dealt.scored_members, dealt.scored_nonmembers):
         released.notes += [n for n in probe(released, images[:LOOK]) if n not in released.notes]
-
-
-def recipe(audit: Audit, augment: Augment, dealt: Dealt, of_run: bool) -> Augment:
-    """The attacker's views: the encoder's recipe, as far as the images bear it, then --augment."""
-    if not of_run:
-        v = dealt.views
-        augment = replace(
-            augment,
-            crop_min=max(v.crop_min, augment.crop_min),
-            flip=min(v.flip, augment.flip),
-            brightness=augment.brightness * v.jitter,
-            contrast=augment.contrast * v.jitter,
-            saturation=augment.saturation * v.jitter,
-            hue=min(augment.hue * v.jitter, 0.5),
-        )
-    return replace(augment, **audit.group("augment"))
-
-
-def once(make_all: Callable[[], Sequence[Shadow]]) -> Callable[[], Sequence[Shadow]]:
-    """A call whose result is kept, and so is its failure: shadows that diverge do so once."""
-    held: list[Sequence[Shadow] | Exception] = []
-
-    def call() -> Sequence[Shadow]:
-        if not held:
-            try:
-                held.append(make_all())
-            except Exception as error:
-                held.append(error)
-        if isinstance(held[0], Exception):
-            raise held[0]
-        return held[0]
-
-    return call
-
-
-def key(harness: Harness) -> str:
-    """Digest of all that decides the scores: weights, images, views, options; not the attacks."""
-    digest = hashlib.sha256()
-    audit, dealt = harness.audit, harness.dealt
-    # A large .onnx keeps its weights in a second file beside it.
-    for file in (Path(audit.encoder), Path(f"{audit.encoder}.data")):
-        if file.is_file():
-            digest.update(file.read_bytes())
-    for name, tensor in sorted(harness.released.method.encoder.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
-    for images in (
-        dealt.known_members, dealt.known_nonmembers, dealt.scored_members,
-        dealt.scored_nonmembers, dealt.spare,
-    ):  # fmt: skip
-        digest.update(b"".join(digests(images.numpy())))
-    skipped = ("attacks", "attack", "cache", "sweep")
-    kept = {k: v for k, v in audit.tree().items() if k not in skipped}
-    about = [__version__, kept, repr(harness.augment)]
-    digest.update(json.dumps(about, sort_keys=True).encode())
-    return digest.hexdigest()
-
-
-def gather(
-    audit: Audit,
-    released: Released,
-    dealt: Dealt,
-    harness: Harness,
-    found: Audited,
-    pixels: tuple[np.ndarray, np.ndarray],
-    useful: list[Any],
-    interrupted: bool,
-) -> RunScores:
-    """All that the report is made of."""
-    environment = describe()
-    notes = [*released.notes, *dealt.notes, *found.notes]
-    if len(useful) > 1:
-        notes.append(f"The untrained control is {released.untrained_how}.")
-    notes.append(
-        "Posers are half of the scored non-members, scored as if they were members: an attack "
-        "that tells them from the other half reads something else than membership."
-    )
-    if interrupted:
-        notes.append(
-            "The audit was interrupted: the attacks, controls and probes that are missing did not "
-            "run."
-        )
-    return RunScores(
-        seed=audit.seed,
-        subject=f"the encoder {released.name}",
-        member_ids=dealt.member_ids,
-        nonmember_ids=dealt.nonmember_ids,
-        member_client=np.zeros(len(dealt.member_ids), dtype=np.int64),
-        member_labels=dealt.member_labels,
-        nonmember_labels=dealt.nonmember_labels,
-        attacks=found.attacks,
-        controls=found.controls,
-        pixels=pixels,
-        utility=useful[0],
-        utility_untrained=useful[1] if len(useful) > 1 else {},
-        not_run=found.not_run,
-        notes=notes,
-        split={"encoder": released.name, "access": released.access} | dealt.counts(),
-        config=audit.tree() | {"views": vars(harness.augment)},
-        versions=environment["versions"] | {"commit": environment["commit"]},
-        hardware=environment["hardware"],
-    )
-
-
-def finish(
-    scores: RunScores, swept: list[dict[str, Any]], out: Path | None, watch: Stopwatch
-) -> dict[str, Any]:
-    """The report, written where a folder is given."""
-    with watch.part("report"):
-        report = build_report(scores)
-        if swept:
-            timing = report.pop("timing")
-            report |= {"sweep": strict(swept), "timing": timing}
-        figures: dict[str, bytes] = {}
-        if out is not None:
-            from fedmia.report.figures.draw import draw_all  # matplotlib takes its time
-
-            figures = draw_all(scores, report)
-    by_attack = {a.name: a.seconds for a in scores.attacks}
-    report["timing"] = strict(watch.timing() | {"by_attack": by_attack})
-    if out is not None:
-        write_report(out, scores, report, figures)
-    return report
-
-
-def show(report: dict[str, Any], out: Path | None, asked: Asked) -> None:
-    """Print what was asked for."""
-    if asked.json:
-        sys.stdout.write(json_text(report))
-        return
-    console = Console()
-    if asked.quiet:
-        console.print(report["verdict"], highlight=False, soft_wrap=True)
-        return
-    console.print(render(report))
-    if out is not None:
-        console.print(f"Report: {out / 'report.html'}", highlight=False, soft_wrap=True)
 
 
 def nothing_ran(found: Audited, interrupted: bool) -> int:

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 import yaml
 
-from fedmia.auditing.harness import Harness
 from fedmia.auditing.images import Dealt, load_images
 from fedmia.auditing.options import Audit
+from fedmia.auditing.views import ModelViews
 from fedmia.errors import InputError
 from fedmia.options import option_fields
 from fedmia.released.base import Released
@@ -52,30 +52,30 @@ class Own:
             return self.released.augment
         return attacker_augment(plan, None, self.dealt.views)
 
-    def make(self, harness: Harness) -> Sequence[Shadow]:
+    def make(self, views: ModelViews) -> Sequence[Shadow]:
         """The shadows as an attack sees them.
 
         Raises:
             InputError: too few images, or knowledge that nobody has.
         """
-        views = []
-        for trained in self._trained(harness):
+        made = []
+        for trained in self._trained(views):
             view = WhiteBox(
                 trained.method,
-                harness.augment,
+                views.augment,
                 seed=self.audit.seed,
                 device=self.device,
-                held=harness.held,
+                held=views.held,
                 signals=Signals(),
-                pixels=harness.pixels,
+                pixels=views.pixels,
                 labels=self.dealt.labels | self._labels,
             )
             method = trained.method.to(self.device)
-            method.fill_bank(harness.held.to(self.device).float() / 255)
-            views.append(Shadow(view, trained.members, trained.nonmembers))
-        return tuple(views)
+            method.fill_bank(views.held.to(self.device).float() / 255)
+            made.append(Shadow(view, trained.members, trained.nonmembers))
+        return tuple(made)
 
-    def _trained(self, harness: Harness) -> list[Trained]:
+    def _trained(self, views: ModelViews) -> list[Trained]:
         shape = self.dealt.scored_members.shape
         if self.audit.shadow_encoders is not None:
             given = load_shadows(Path(self.audit.shadow_encoders))
@@ -101,7 +101,7 @@ class Own:
             self.audit.plan(),
             self._target(),
             pool,
-            torch.cat([harness.scorer.candidates, harness.held]),
+            torch.cat([self.dealt.scored_members, self.dealt.scored_nonmembers, views.held]),
             device=self.device,
             cache=self.cache,
             say=self.say,
@@ -128,6 +128,23 @@ class Own:
             views=self.dealt.views,
             **known,
         )
+
+
+def once(make_all: Callable[[], Sequence[Shadow]]) -> Callable[[], Sequence[Shadow]]:
+    """A call whose result is kept, and so is its failure: shadows that diverge do so once."""
+    held: list[Sequence[Shadow] | Exception] = []
+
+    def call() -> Sequence[Shadow]:
+        if not held:
+            try:
+                held.append(make_all())
+            except Exception as error:
+                held.append(error)
+        if isinstance(held[0], Exception):
+            raise held[0]
+        return held[0]
+
+    return call
 
 
 def run_folder(encoder: str) -> Path | None:

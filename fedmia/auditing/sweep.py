@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fedmia.auditing.harness import Audited, Harness, first, said
+from fedmia.auditing.budget import afford, first
+from fedmia.auditing.harness import Audited, Harness, said
 from fedmia.auditing.options import points
 from fedmia.errors import InputError
 from fedmia.report.metrics import attack_row
@@ -20,7 +21,7 @@ def sweep(
     All values score the same images, with views and rows shared. An attack that a value does not
     suffice for has a row that says so. (Figs. 6 and 7 of LpLA.)
     """
-    kind, values = points(str(harness.audit.sweep))
+    kind, values = points(str(harness.views.audit.sweep))
     family = len(values) * max(len(found.attacks), 1)
     rows: list[dict[str, Any]] = []
     for value in values:
@@ -47,13 +48,13 @@ def _row(harness: Harness, name: str, kind: str, value: int, family: int) -> dic
         InputError, BudgetError: the value does not suffice for the attack, or there are fewer
             known images.
     """
-    known, budget = harness.known, harness.audit.query_budget
+    known, budget = harness.known, harness.views.audit.query_budget
     if kind == "query_budget":
         budget = value
     elif value > min(len(known.members), len(known.nonmembers)):
         raise InputError(f"only {len(known.members)} images a side are known")
     else:
         known = first(known, value)
-    known = harness.afford(name, [], budget, known)
+    known = afford(harness.views, name, known, harness.scorer.candidates, budget, [])
     at = harness.kept(f"{kind}-{value}", name, known, budget)
     return {"known": len(known.members)} | attack_row(at, family) | {"not_run": None}

@@ -1,0 +1,36 @@
+"""What must be the same for a score of an earlier audit to be used again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import torch
+
+from fedmia import __version__
+from fedmia.auditing.views import ModelViews
+from fedmia.data.images import digests
+
+
+def key(views: ModelViews) -> str:
+    """Digest of all that decides the scores: weights, images, views, options; not the attacks."""
+    digest = hashlib.sha256()
+    audit, dealt = views.audit, views.dealt
+    # A large .onnx keeps its weights in a second file beside it.
+    for file in (Path(audit.encoder), Path(f"{audit.encoder}.data")):
+        if file.is_file():
+            digest.update(file.read_bytes())
+    for name, tensor in sorted(views.released.method.encoder.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    for images in (
+        dealt.known_members, dealt.known_nonmembers, dealt.scored_members,
+        dealt.scored_nonmembers, dealt.spare,
+    ):  # fmt: skip
+        digest.update(b"".join(digests(images.numpy())))
+    skipped = ("attacks", "attack", "cache", "sweep")
+    kept = {k: v for k, v in audit.tree().items() if k not in skipped}
+    about = [__version__, kept, repr(views.augment)]
+    digest.update(json.dumps(about, sort_keys=True).encode())
+    return digest.hexdigest()

@@ -1,0 +1,112 @@
+"""Views of one released encoder, and of its untrained control, as an attacker holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from fedmia import registry
+from fedmia.attacks.base import Attack, Known
+from fedmia.auditing.images import Dealt
+from fedmia.auditing.options import Audit
+from fedmia.released.base import Released
+from fedmia.signals import PixelCache, Signals
+from fedmia.ssl.augment import Augment
+from fedmia.ssl.base import SSLMethod
+from fedmia.threat import BlackBox, Meter, Shadow, WhiteBox
+
+UNTRAINED = "untrained"  # the control; any other name is one of the encoder itself
+VIEWS = {"black_box": BlackBox, "white_box": WhiteBox}
+
+Shadows = Callable[[], Sequence[Shadow]]
+
+
+@dataclass
+class ModelViews:
+    """Makes the views: rows and drawn images are shared between them, counts are not.
+
+    Args:
+        augment: recipe of the attacker's views.
+        shadows: the attacker's own encoders, trained when first asked for; None: it has none.
+        pixels: views drawn once for the encoder, the controls and the shadows.
+    """
+
+    audit: Audit
+    released: Released
+    dealt: Dealt
+    augment: Augment
+    device: torch.device
+    shadows: Shadows | None = None
+    pixels: PixelCache = field(default_factory=PixelCache)
+
+    def __post_init__(self) -> None:
+        self.known = Known(self.dealt.known_members, self.dealt.known_nonmembers)
+        self.held = self.known.both()[0]
+        self._signals: dict[str, Signals] = {}
+        self._methods: dict[str, SSLMethod] = {}
+
+    def build(self, name: str) -> Attack:
+        """A fresh attack with the audit's options."""
+        built: Attack = registry.build("attack", name, self.audit.group("attack").get(name, {}))
+        return built
+
+    def method(self, model: str) -> SSLMethod:
+        """The encoder under audit, or its `untrained` control; its bank is the attacker's."""
+        which = _which(model)
+        if which not in self._methods:
+            made = self.released.untrained() if which == UNTRAINED else self.released.method
+            made.to(self.device).eval().fill_bank(self.held.to(self.device).float() / 255)
+            self._methods[which] = made
+        return self._methods[which]
+
+    def _rows(self, model: str) -> Signals:
+        return self._signals.setdefault(_which(model), Signals())
+
+    def view(self, model: str, name: str, known: Known, budget: int | None) -> BlackBox:
+        """What the attacker that knows `known` holds of `model` while attack `name` runs."""
+        uses = self.build(name).asks_shadows()
+        shadows = self.shadows() if uses and self.shadows is not None else ()
+        return VIEWS[self.released.access](
+            self.method(model),
+            self.augment,
+            seed=self.audit.seed,
+            device=self.device,
+            held=known.both()[0],
+            signals=self._rows(model),
+            pixels=self.pixels,
+            shadows=shadows,
+            labels=self.dealt.labels,
+            meter=Meter(budget),
+        )
+
+    def plain(self, model: str) -> BlackBox:
+        """A view of `model` that belongs to no attack."""
+        return BlackBox(
+            self.method(model),
+            self.augment,
+            seed=self.audit.seed,
+            device=self.device,
+            signals=self._rows(model),
+        )
+
+
+def _which(model: str) -> str:
+    return UNTRAINED if model == UNTRAINED else "released"
+
+
+def recipe(audit: Audit, augment: Augment, dealt: Dealt, of_run: bool) -> Augment:
+    """The attacker's views: the encoder's recipe, as far as the images bear it, then --augment."""
+    if not of_run:
+        v = dealt.views
+        augment = replace(
+            augment,
+            crop_min=max(v.crop_min, augment.crop_min),
+            flip=min(v.flip, augment.flip),
+            brightness=augment.brightness * v.jitter,
+            contrast=augment.contrast * v.jitter,
+            saturation=augment.saturation * v.jitter,
+            hue=min(augment.hue * v.jitter, 0.5),
+        )
+    return replace(augment, **audit.group("augment"))
