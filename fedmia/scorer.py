@@ -64,9 +64,11 @@ class Scorer:
         with view.unmetered():
             known_members, known_nonmembers = self._known_scores(name, attack, view)
             found = attack.features(view, self.candidates)
-            named = attack.named(view, self.candidates)
+            told = attack.by_client(view, self.candidates)
         members, nonmembers = self.apart(scores)
         columns = self.apart(found[1]) if found else (None, None)
+        if told is not None:
+            more |= self._by_client(*told)
         return ScoredAttack(
             name=more.pop("label", name),
             paper=attack.paper,
@@ -81,9 +83,18 @@ class Scorer:
             features_members=columns[0],
             features_nonmembers=columns[1],
             feature_names=found[0] if found else (),
-            named_members=None if named is None else self.apart(named)[0],
             **more,
         )
+
+    def _by_client(self, ids: np.ndarray, scores: np.ndarray) -> dict[str, np.ndarray]:
+        """Fields of `ScoredAttack` from ids of clients (K,) and scores by client (K, N)."""
+        members, nonmembers = self.apart(scores.T)
+        return {
+            "named_members": ids[members.argmax(axis=1)],
+            "client_ids": ids,
+            "by_client_members": members,
+            "by_client_nonmembers": nonmembers,
+        }
 
     def _known_scores(
         self, name: str, fitted: Attack, view: BlackBox

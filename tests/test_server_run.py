@@ -54,6 +54,19 @@ def test_report__names_clients_beside_chance_and_the_placebo(report: Report) -> 
     assert row["placebo"]["ci"][0] <= row["chance"] <= row["placebo"]["ci"][1]
 
 
+def test_report__asks_about_one_client(report: Report) -> None:
+    (row,) = report["named_clients"]
+    found, placebo = row["per_client"], row["placebo"]["per_client"]
+    assert found["auc_ci"][0] <= found["auc"] <= found["auc_ci"][1]
+    assert placebo["auc_ci"][0] <= 0.5 <= placebo["auc_ci"][1]
+    attack = next(a for a in report["attacks"] if a["name"] == "all-for-one")
+    for one in (found, placebo):
+        assert one["clients"] == 4 and one["n_members"] == one["positive_pairs"] <= 24
+        assert one["n_nonmembers"] == attack["n_nonmembers"]
+        assert one["negative_pairs"] == 4 * one["n_nonmembers"]
+    assert found != placebo
+
+
 def test_report__attacks_controls_and_roles(report: Report) -> None:
     threats = {a["name"]: a["threat"] for a in report["attacks"]}
     assert threats["all-for-one"] == {"access": "white_box", "vantage": "server"}

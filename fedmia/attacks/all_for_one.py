@@ -58,15 +58,10 @@ class AllForOne(Attack):
 
     def score(self, view: ServerView, images: Tensor) -> Scores:
         """How far the image stands out on the client where it does most: the greatest deviate."""
-        found: Scores = self.deviates(view, images)[1].max(axis=0)
+        found: Scores = self.by_client(view, images)[1].max(axis=0)
         return found
 
-    def named(self, view: ServerView, images: Tensor) -> NDArray[np.int64]:
-        """The client where the image stands out most, (N,)."""
-        clients, deviates = self.deviates(view, images)
-        return np.array(clients, dtype=np.int64)[deviates.argmax(axis=0)]
-
-    def deviates(self, view: ServerView, images: Tensor) -> tuple[list[int], Scores]:
+    def by_client(self, view: ServerView, images: Tensor) -> tuple[NDArray[np.int64], Scores]:
         """Ids of the clients (K,) and how far each image stands out on each, (K, N).
 
         Deviates of the rounds that a client took part in are summed and divided by the root of
@@ -93,7 +88,7 @@ class AllForOne(Attack):
             here = [clients.index(c) for c in view.clients(round)]
             total[here] += stand_out(self._measured(view, images, round))
             count[here] += 1
-        return clients, total / np.sqrt(count)
+        return np.array(clients, dtype=np.int64), total / np.sqrt(count)
 
     def _measured(self, view: ServerView, images: Tensor, round: int) -> Scores:
         """(clients, N), higher where the client is likelier to have trained on the image."""

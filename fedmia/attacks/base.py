@@ -84,9 +84,10 @@ class Attack(Options, ABC):
             NotFitted: before `fit`.
         """
 
-    def named(self, view: Any, images: Tensor) -> NDArray[np.int64] | None:
-        """(N,) id of the client that each image, if a member, was trained on by, for attacks that
-        tell clients apart; called after `fit`."""
+    def by_client(self, view: Any, images: Tensor) -> tuple[NDArray[np.int64], Scores] | None:
+        """Ids of the clients (K,) and one finite score of each image for each, (K, N): higher,
+        likelier that this client trained on it. For attacks that tell clients apart; called
+        after `fit`. The client of an image's highest score is the one that the attack names."""
         return None
 
     def features(self, view: Any, images: Tensor) -> tuple[tuple[str, str, str], Scores] | None:

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from fedmia.report.checks import check
 from fedmia.report.clients import client_rows, declared_attack, ranking
 from fedmia.report.intervals import LEVEL, wilson
 from fedmia.report.metrics import attack_row, auc_numbers
 from fedmia.report.named import named_rows
 from fedmia.report.paired import paired_row
-from fedmia.report.scores import Probe, RoundInfo, RunScores, ScoredAttack, check
+from fedmia.report.scores import Probe, RoundInfo, RunScores, ScoredAttack
 from fedmia.report.verdict import verdict
 
 ONE_MODEL = (

@@ -89,6 +89,27 @@ def named_sentence(report: Row) -> str | None:
     return " ".join(said) or None
 
 
+def per_client_sentence(report: Row) -> str | None:
+    """How well an attack tells whether one given client trained on an image, and the placebo."""
+    said = []
+    for row in report["named_clients"]:
+        found = row["per_client"]
+        if found is None:
+            continue
+        text = (
+            f"Asked whether one given client trained on an image, {row['attack']} has AUC "
+            f"{estimate(found['auc'], found['auc_ci'])} (TPR "
+            f"{number(found['tpr_at_fpr']['0.01'])} at 1 % FPR; {found['n_members']} members, "
+            f"{found['n_nonmembers']} non-members asked about {found['clients']} clients)"
+        )
+        placebo = row["placebo"] and row["placebo"]["per_client"]
+        if placebo:
+            control = estimate(placebo["auc"], placebo["auc_ci"])
+            text += f", and of clients that never saw them {control}"
+        said.append(f"{text}. Each interval is of 95 % by itself; no verdict rests on it.")
+    return " ".join(said) or None
+
+
 def utility_sentence(report: Row) -> str | None:
     """kNN and linear probe beside those of the untrained encoder."""
     utility, untrained = report["utility"], report["utility"]["untrained"]

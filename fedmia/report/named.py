@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedmia.report.intervals import wilson
+from fedmia.report.per_client import per_client
 from fedmia.report.scores import IntArray, RunScores
 
 
@@ -14,26 +15,29 @@ def named_rows(run: RunScores) -> list[dict[str, Any]]:
     """The report's `named_clients`: one row for each attack that names clients.
 
     `chance` is what the client with most scored members would be right with, named for each.
-    `placebo` holds the same counts where the clients never saw the images: there nothing but
-    chance can be right.
+    `per_client` is the test for one client (see `per_client`), null where the attack has no
+    scores by client. `placebo` holds the same counts and the same test where the clients never
+    saw the images: there nothing but chance can be right.
     """
     rows = []
     for attack in run.attacks:
         if attack.named_members is None or not len(attack.named_members):
             continue
         counts = np.unique(run.member_client, return_counts=True)[1]
-        placebo = next(
-            (a.named_members for a in run.controls.get("placebo", ()) if a.name == attack.name),
-            None,
-        )
-        rows.append(
-            {
-                "attack": attack.name,
-                **_counts(attack.named_members, run.member_client),
-                "chance": float(counts.max() / counts.sum()),
-                "placebo": None if placebo is None else _counts(placebo, run.member_client),
-            }
-        )
+        row: dict[str, Any] = {
+            "attack": attack.name,
+            **_counts(attack.named_members, run.member_client),
+            "chance": float(counts.max() / counts.sum()),
+            "per_client": per_client(run, attack),
+            "placebo": None,
+        }
+        for control in run.controls.get("placebo", ()):
+            if control.name == attack.name and control.named_members is not None:
+                row["placebo"] = {
+                    **_counts(control.named_members, run.member_client),
+                    "per_client": per_client(run, control, "placebo"),
+                }
+        rows.append(row)
     return rows
 
 

@@ -7,7 +7,13 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from fedmia.report.format import by_reason, clients_sentence, named_sentence, utility_sentence
+from fedmia.report.format import (
+    by_reason,
+    clients_sentence,
+    named_sentence,
+    per_client_sentence,
+    utility_sentence,
+)
 from fedmia.report.tables import (
     attacks_table,
     clients_table,
@@ -88,6 +94,7 @@ def page(report: Row, figures: Mapping[str, bytes]) -> str:
             "Clients",
             _say(clients_sentence(report))
             + _say(named_sentence(report))
+            + _say(per_client_sentence(report))
             + clients_table(report)
             + _pictures(figures, "clients", "holdings"),
         ),

@@ -42,6 +42,9 @@ class ScoredAttack:
         features_members, features_nonmembers: (n, 3), (m, 3) for the scatter, or None.
         feature_names: names of the three features.
         named_members: (n,) id of the client that the attack says holds each member, or None.
+        client_ids: (K,) ids of the clients that the attack scores apart, or None.
+        by_client_members, by_client_nonmembers: (n, K), (m, K) score of each image for each of
+            `client_ids`, whether that client trained on it; None without them.
     """
 
     name: str
@@ -60,6 +63,9 @@ class ScoredAttack:
     features_nonmembers: FloatArray | None = None
     feature_names: tuple[str, ...] = ()
     named_members: IntArray | None = None
+    client_ids: IntArray | None = None
+    by_client_members: FloatArray | None = None
+    by_client_nonmembers: FloatArray | None = None
 
 
 @dataclass(frozen=True)
@@ -187,66 +193,3 @@ class RunScores:
     versions: Mapping[str, Any] = field(default_factory=dict)
     hardware: Mapping[str, Any] = field(default_factory=dict)
     timing: Mapping[str, float] = field(default_factory=dict)
-
-
-def check(run: RunScores) -> None:
-    """Refuse scores that no number may be made of, so that a broken attack cannot pass in silence.
-
-    Raises:
-        ValueError: naming the attack: a score that is not finite, a wrong shape, two listed
-            attacks of one name, or scores that do not align with the images.
-    """
-    names = [a.name for a in run.attacks]
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"attack '{name}' is listed {names.count(name)} times")
-    n, m = len(run.member_ids), len(run.nonmember_ids)
-    for what, held, size in (
-        ("member_client", len(run.member_client), n),
-        ("member_labels", len(run.member_labels), n),
-        ("nonmember_labels", len(run.nonmember_labels), m),
-    ):
-        if held != size:
-            raise ValueError(f"{what} holds {held} entries for {size} images")
-    for attack in run.attacks:
-        _check_attack(attack, f"attack '{attack.name}'", n, m)
-    for attack in run.batches:
-        _check_attack(attack, f"batches of '{attack.name}'", None, None)
-    for label, listed in run.controls.items():
-        for attack in listed:
-            # A placebo federation is scored on the same images, but need not score every one.
-            _check_attack(attack, f"{label} control of attack '{attack.name}'", None, None)
-    for attack, control in run.pairs:
-        _check_attack(attack, f"attack '{attack.name}'", n, m)
-        _check_attack(control, f"control '{control.name}' of attack '{attack.name}'", n, m)
-    if run.pixels is not None:
-        for side, array in zip(("members", "non-members"), run.pixels, strict=True):
-            _check_array(np.asarray(array), f"pixels: scores of {side}", None)
-
-
-def _check_attack(attack: ScoredAttack, where: str, n: int | None, m: int | None) -> None:
-    if attack.unit not in ("image", "batch"):
-        raise ValueError(f"{where}: unit must be image or batch, got '{attack.unit}'")
-    by_image = attack.unit == "image"
-    _check_array(attack.scores_members, f"{where}: scores of members", n if by_image else None)
-    _check_array(
-        attack.scores_nonmembers, f"{where}: scores of non-members", m if by_image else None
-    )
-    if attack.named_members is not None and attack.named_members.shape != (
-        len(attack.scores_members),
-    ):
-        raise ValueError(
-            f"{where}: {attack.named_members.shape} clients named for "
-            f"{len(attack.scores_members)} members"
-        )
-    _check_array(attack.known_members, f"{where}: scores of known members", None)
-    _check_array(attack.known_nonmembers, f"{where}: scores of known non-members", None)
-
-
-def _check_array(array: FloatArray, where: str, size: int | None) -> None:
-    if array.ndim != 1 or (size is not None and len(array) != size):
-        expected = "(n,)" if size is None else f"({size},)"
-        raise ValueError(f"{where}: shape {array.shape}, expected {expected}")
-    bad = int(np.count_nonzero(~np.isfinite(array)))
-    if bad:
-        raise ValueError(f"{where}: {bad} of {len(array)} are not finite")

@@ -20,6 +20,7 @@ from fedmia.report.format import (
     most_leaking_first,
     named_sentence,
     number,
+    per_client_sentence,
     utility_sentence,
 )
 
@@ -102,7 +103,12 @@ def sentences(report: Row) -> list[str]:
     if pixels is not None and pixels["auc"] is not None:
         ci = interval(pixels["auc_ci_simultaneous"])
         found.append(f"Pixels only, without the model: AUC {number(pixels['auc'])} {ci}.")
-    said = (utility_sentence(report), clients_sentence(report), named_sentence(report))
+    said = (
+        utility_sentence(report),
+        clients_sentence(report),
+        named_sentence(report),
+        per_client_sentence(report),
+    )
     found += [s for s in said if s]
     # Clients of one defence and one epsilon share a line.
     held: dict[str, list[int]] = {}

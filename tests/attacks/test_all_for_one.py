@@ -96,16 +96,16 @@ def test_stand_out__equal_models_say_nothing_and_extremes_stay_apart() -> None:
 
 
 @pytest.mark.parametrize("measure", MEASURES)
-def test_deviates__are_the_loop_over_rounds_and_clients(
+def test_by_client__are_the_loop_over_rounds_and_clients(
     measure: str, make_moco: Callable[..., Any], images: Tensor, held: Tensor, known: Known
 ) -> None:
     """Cohorts differ by round; round 3 has too few to compare."""
     moco, some = make_moco(), images[:6]
     updates = noise(moco, {1: (0, 1, 2), 2: (0, 1, 3, 4), 3: (0, 4), 4: (1, 3, 4)})
     view = server(moco, held, updates)
-    clients, got = fitted(known, measure=measure, rounds=2).deviates(view, some)
-    assert clients == [0, 1, 3, 4]
-    parts: dict[int, list[np.ndarray]] = {c: [] for c in clients}
+    clients, got = fitted(known, measure=measure, rounds=2).by_client(view, some)
+    assert clients.tolist() == [0, 1, 3, 4]
+    parts: dict[int, list[np.ndarray]] = {c: [] for c in clients.tolist()}
     for r in (2, 4):
         rows = []
         for c in sorted(updates[r]):
@@ -120,7 +120,7 @@ def test_deviates__are_the_loop_over_rounds_and_clients(
             rows = list(view.gradient_cosines(some, r, 2, "held")[0].numpy())
         for c, row in zip(sorted(updates[r]), naive(np.stack(rows)), strict=True):
             parts[c].append(row)
-    want = np.stack([np.sum(parts[c], axis=0) / np.sqrt(len(parts[c])) for c in clients])
+    want = np.stack([np.sum(parts[c], axis=0) / np.sqrt(len(parts[c])) for c in parts])
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
@@ -152,19 +152,25 @@ def test_planted__the_client_that_memorised_an_image_is_named(
     pixels = server(moco, held, {}).view_pixels(pool[:12], 8)
     updates = {1: {c: memorise(moco, pixels[:, c : c + 1], serving, measure) for c in range(12)}}
     view, attack = server(moco, held, updates), fitted(known, measure=measure, pairs=4, views=8)
-    right = int((attack.named(view, pool[:12]) == np.arange(12)).sum())
+    ids, found = attack.by_client(view, pool)
+    right = int((ids[found[:, :12].argmax(axis=0)] == np.arange(12)).sum())
     assert right >= 11  # by chance, 1
-    auc = roc_auc_score([1] * 12 + [0] * 48, attack.score(view, pool))
-    assert auc > 0.85
+    truth = [1] * 12 + [0] * 48
+    assert roc_auc_score(truth, attack.score(view, pool)) > 0.85
+    np.testing.assert_array_equal(attack.score(view, pool), found.max(axis=0))
+    # Of one client: its image lies over nearly all of no one's.
+    over = [(found[c, c] > found[c, 12:]).mean() for c in range(12)]
+    assert np.mean(over) > 0.95
 
 
-def test_named__are_ids_of_clients_that_sent(
+def test_by_client__a_row_for_each_client_that_sent(
     make_moco: Callable[..., Any], images: Tensor, held: Tensor, known: Known
 ) -> None:
     moco = make_moco()
     view = server(moco, held, noise(moco, {1: (2, 5, 9)}))
-    named = fitted(known, measure="similarity").named(view, images)
-    assert named.dtype == np.int64 and named.shape == (20,) and set(named) <= {2, 5, 9}
+    ids, found = fitted(known, measure="similarity").by_client(view, images)
+    assert ids.dtype == np.int64 and ids.tolist() == [2, 5, 9]
+    assert found.shape == (3, 20) and found.dtype == np.float64
 
 
 def test_rounds__too_few_clients_or_none_is_refused(

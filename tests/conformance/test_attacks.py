@@ -266,6 +266,30 @@ def test_features__are_three_named_finite_columns(
 
 
 @every_attack
+def test_by_client__one_finite_score_of_each_image_for_each_client(
+    name: str, make_view: MakeView, moco: MomentumContrast, images: Tensor, known: Known
+) -> None:
+    """Where an attack tells clients apart; its order of candidates is theirs."""
+    attack = build(name)
+    if type(attack).by_client is Attack.by_client:
+        return
+    view = make_view(attack, moco, images)
+    attack.fit(view, known, rng(0, "fit"))
+    told = attack.by_client(view, images)
+    assert told is not None
+    ids, found = told
+    assert ids.dtype == np.int64 and set(ids.tolist()) <= {
+        c for r in view.updates.values() for c in r
+    }
+    assert len(set(ids.tolist())) == len(ids) >= attack.least_clients
+    assert found.shape == (len(ids), len(images)) and found.dtype == np.float64
+    assert np.isfinite(found).all()
+    again = attack.by_client(view, images.flip(0))
+    assert again is not None
+    np.testing.assert_allclose(again[1], found[:, ::-1], atol=1e-6)
+
+
+@every_attack
 def test_declaration__names_paper_and_a_view_that_exists(name: str) -> None:
     cls = registry.load("attack", name)
     assert cls.paper and "\n" not in cls.paper

@@ -1,0 +1,250 @@
+"""One client asked about: the AUC and its bootstrap against loops, planted and null pairs."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from fedmia.report import per_client as module
+from fedmia.report.build import build_report
+from fedmia.report.intervals import auc_interval, clopper_pearson
+from fedmia.report.metrics import auc, tpr_at_fpr
+from fedmia.report.page import page
+from fedmia.report.per_client import interval_over_images, per_client
+from fedmia.report.scores import RunScores, ScoredAttack
+from fedmia.report.terminal import render
+from fedmia.seeding import rng
+
+CLIENTS = 9  # that hold the members of `make_run`; a tenth holds none
+MakeRun = Callable[..., RunScores]
+
+
+def asking(
+    run: RunScores, shift: float, seed: int = 0, client_offset: float = 0, class_offset: float = 0
+) -> ScoredAttack:
+    """Scores of pairs that are noise, but `shift` higher where the client holds the member."""
+    draw = rng(seed, "pairs")
+    ids = np.array([9, *range(CLIENTS)])  # in no order
+    members = draw.normal(0, 1, (len(run.member_ids), 10))
+    nonmembers = draw.normal(0, 1, (len(run.nonmember_ids), 10))
+    for scores, labels in ((members, run.member_labels), (nonmembers, run.nonmember_labels)):
+        scores += client_offset * ids
+        scores += class_offset * (labels[:, None] == ids)
+    members += shift * (run.member_client[:, None] == ids)
+    return replace(
+        run.attacks[0],
+        scores_members=members.max(axis=1),
+        scores_nonmembers=nonmembers.max(axis=1),
+        named_members=ids[members.argmax(axis=1)],
+        client_ids=ids,
+        by_client_members=members,
+        by_client_nonmembers=nonmembers,
+    )
+
+
+def naive(run: RunScores, attack: ScoredAttack) -> tuple[float, np.ndarray, np.ndarray]:
+    """AUC, and the won and the whole weight of each (member, non-member), by loops."""
+    assert attack.client_ids is not None
+    assert attack.by_client_members is not None and attack.by_client_nonmembers is not None
+    kept = [
+        i
+        for i in range(len(run.member_ids))
+        if run.member_client[i] in attack.client_ids
+        and run.member_labels[i] in run.nonmember_labels
+    ]
+    wins, weights = [], []
+    for i in kept:
+        client = run.member_client[i]
+        column = attack.client_ids.tolist().index(client)
+        mix = [run.member_labels[j] for j in kept if run.member_client[j] == client]
+        row, won = [], []
+        for x, label in enumerate(run.nonmember_labels):
+            weight = mix.count(label) / len(mix) / np.sum(run.nonmember_labels == label)
+            a, b = attack.by_client_members[i, column], attack.by_client_nonmembers[x, column]
+            row.append(weight)
+            won.append(weight * (1.0 if a > b else 0.5 if a == b else 0.0))
+        wins.append(won)
+        weights.append(row)
+    return float(np.mean(np.sum(wins, axis=1))), np.array(wins), np.array(weights)
+
+
+@pytest.mark.parametrize("digits", [1, 8])
+def test_per_client__is_the_loop(make_run: MakeRun, digits: int) -> None:
+    """With ties, clients that sent nothing, and a class that no non-member has."""
+    run = make_run(n=40, m=50)
+    run = replace(
+        run, nonmember_labels=np.where(run.nonmember_labels == 3, 4, run.nonmember_labels)
+    )
+    whole = asking(run, 0.7)
+    assert whole.by_client_members is not None and whole.by_client_nonmembers is not None
+    kept = np.flatnonzero(whole.client_ids != 5)
+    assert whole.client_ids is not None
+    attack = replace(
+        whole,
+        client_ids=whole.client_ids[kept],
+        by_client_members=whole.by_client_members[:, kept].round(digits),
+        by_client_nonmembers=whole.by_client_nonmembers[:, kept].round(digits),
+    )
+    found = per_client(run, attack)
+    assert found is not None
+    value, wins, weights = naive(run, attack)
+    assert found["auc"] == pytest.approx(value)
+    n = int(np.sum((run.member_client != 5) & (run.member_labels != 3)))
+    assert found["n_members"] == found["positive_pairs"] == n == len(wins)
+    assert found["n_nonmembers"] == 50
+    assert found["negative_pairs"] == 50 * found["clients"] == 50 * 8
+    np.testing.assert_allclose(weights.sum(axis=1), 1)
+
+
+def test_per_client__of_one_client_and_one_class_is_the_plain_auc(make_run: MakeRun) -> None:
+    run = make_run()
+    same = {"member_labels": np.zeros(112, int), "nonmember_labels": np.zeros(500, int)}
+    run = replace(run, member_client=np.full(112, 4), **same)
+    attack = asking(run, 1.0)
+    found = per_client(run, attack)
+    assert found is not None and attack.by_client_members is not None
+    assert attack.by_client_nonmembers is not None
+    pairs = attack.by_client_members[:, 5], attack.by_client_nonmembers[:, 5]
+    assert found["auc"] == pytest.approx(auc(*pairs))
+    rate = tpr_at_fpr(*pairs, 0.01)
+    assert rate is not None and found["tpr_at_fpr"]["0.01"] == rate[0] > 0
+    assert found["tpr_at_fpr_ci"]["0.01"] == rate[1] == clopper_pearson(round(rate[0] * 112), 112)
+    # Independent pairs, one an image: the bootstrap is close to the interval by formula.
+    np.testing.assert_allclose(found["auc_ci"], auc_interval(found["auc"], 112, 500), atol=0.015)
+
+
+def test_interval__is_the_loop_over_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resampled image comes with all its pairs."""
+    monkeypatch.setattr(module, "DRAWS", 20)
+    weights = rng(0, "weights").random((6, 9))
+    wins = weights * (rng(0, "wins").random((6, 9)) < 0.6)
+    got = interval_over_images(wins, weights, rng(3, "bootstrap"))
+    draw = rng(3, "bootstrap")
+    members = draw.multinomial(6, [1 / 6] * 6, 20)
+    others = draw.multinomial(9, [1 / 9] * 9, 20)
+    values = []
+    for b in range(20):
+        rows, columns = np.repeat(range(6), members[b]), np.repeat(range(9), others[b])
+        won = sum(wins[i, x] for i in rows for x in columns)
+        values.append(won / sum(weights[i, x] for i in rows for x in columns))
+    np.testing.assert_allclose(got, np.quantile(values, [0.025, 0.975]))
+
+
+def test_interval__holds_the_truth_as_often_as_it_says_where_pairs_of_an_image_agree() -> None:
+    """Every client gives a non-member nearly one score, so its pairs are one observation; taken
+    as independent, m K of them would give an interval too narrow."""
+    held, alone, n, m, K = 0, 0, 60, 30, 6
+    for seed in range(150):
+        draw = rng(seed, "coverage")
+        members = draw.normal(0, 1, n)
+        others = draw.normal(0, 1, (m, 1)) + draw.normal(0, 0.1, (m, K))
+        client = np.arange(n) % K
+        wins = (members[:, None] > others[:, client].T) / m
+        interval = interval_over_images(wins, np.full((n, m), 1 / m), draw)
+        assert interval is not None
+        held += interval[0] <= 0.5 <= interval[1]
+        low, high = auc_interval(float(wins.sum(axis=1).mean()), n, m * K)
+        alone += low <= 0.5 <= high
+    assert held >= 0.89 * 150 and alone < 0.85 * 150
+
+
+def test_interval__where_every_draw_is_the_same_is_newcombes(make_run: MakeRun) -> None:
+    run = make_run()
+    found = per_client(run, asking(run, 100.0))
+    assert found is not None and found["auc"] == pytest.approx(1)
+    assert 0.85 < found["auc_ci"][0] < 0.99 and found["auc_ci"][1] == pytest.approx(1)
+    assert interval_over_images(np.ones((1, 9)), np.ones((1, 9)), rng(0)) is None
+
+
+def test_planted__one_client_tells_more_than_the_highest_of_all(make_run: MakeRun) -> None:
+    run = make_run()
+    attack = asking(run, 1.2)
+    found = per_client(run, attack)
+    assert found is not None
+    highest = auc(attack.scores_members, attack.scores_nonmembers)
+    assert found["auc"] == pytest.approx(0.80, abs=0.06)  # Phi(1.2 / sqrt 2)
+    assert found["auc"] > highest + 0.1
+    assert found["auc_ci"][0] > 0.5 and found["auc_ci"][0] < found["auc"] < found["auc_ci"][1]
+    assert found == per_client(run, attack)  # seeded
+    other = per_client(run, attack, "placebo")
+    assert other is not None and other["auc_ci"] != found["auc_ci"]
+
+
+@pytest.mark.parametrize("offsets", [{}, {"client_offset": 3}, {"class_offset": 3}])
+def test_null__is_a_half_whatever_a_client_fits_well(
+    make_run: MakeRun, offsets: dict[str, float]
+) -> None:
+    """Clients hold classes of their own and unequally many images; each fits all images of its
+    class, or the clients all images, to degrees of their own."""
+    found = []
+    for seed in range(12):
+        run = make_run(seed=seed)
+        draw = rng(seed, "clients")
+        client = np.minimum(draw.integers(0, CLIENTS, 112), draw.integers(0, CLIENTS, 112))
+        own = np.where(draw.random(112) < 0.7, client, run.member_labels)
+        run = replace(run, member_client=client, member_labels=own)
+        row = per_client(run, asking(run, 0.0, seed, **offsets))
+        assert row is not None
+        found.append((row["auc"], row["auc_ci"][0] <= 0.5 <= row["auc_ci"][1]))
+    assert np.mean([a for a, _ in found]) == pytest.approx(0.5, abs=0.03)
+    assert sum(h for _, h in found) >= 9
+
+
+def test_none__without_scores_by_client_or_anything_to_compare(make_run: MakeRun) -> None:
+    run = make_run()
+    assert per_client(run, run.attacks[0]) is None
+    attack = asking(run, 1.0)
+    assert per_client(replace(run, member_client=np.full(112, 77)), attack) is None
+    assert per_client(replace(run, member_labels=np.full(112, 77)), attack) is None
+    few = replace(make_run(m=60))
+    found = per_client(few, asking(few, 1.0))
+    assert (
+        found is not None and found["tpr_at_fpr"]["0.01"] is None is found["tpr_at_fpr_ci"]["0.01"]
+    )
+
+
+def test_outputs__beside_the_placebo_and_outside_the_family(make_run: MakeRun) -> None:
+    plain = make_run()
+    run = replace(
+        plain,
+        attacks=(asking(plain, 1.2), *plain.attacks[1:]),
+        controls={**plain.controls, "placebo": [asking(plain, 0.0, seed=4)]},
+    )
+    report = build_report(run)
+    (row,) = report["named_clients"]
+    placebo = row["placebo"]["per_client"]
+    assert placebo["auc_ci"][0] <= 0.5 <= placebo["auc_ci"][1] < row["per_client"]["auc_ci"][0]
+    assert report["family"]["intervals"] == build_report(plain)["family"]["intervals"]
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(render(report))
+    for text in (" ".join(console.export_text().split()), page(report, {})):
+        assert f"similarity has AUC {row['per_client']['auc']:.2f} [" in text
+        assert "112 members, 500 non-members asked about 9 clients)" in text
+        assert f"of clients that never saw them {placebo['auc']:.2f} [" in text
+        assert "Each interval is of 95 % by itself; no verdict rests on it." in text
+    silent = build_report(replace(run, attacks=plain.attacks))
+    assert "Asked whether one given client" not in page(silent, {})
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        ({"client_ids": np.arange(10) // 2}, "no list of distinct clients"),
+        ({"client_ids": None}, "scores of members by client go together"),
+        ({"by_client_nonmembers": None}, "scores of non-members by client go together"),
+        ({"by_client_members": np.zeros((112, 9))}, r"shape \(112, 9\), expected \(112, 10\)"),
+        ({"by_client_nonmembers": np.full((500, 10), np.nan)}, "5000 of 5000 are not finite"),
+    ],
+)
+def test_check__scores_by_client_align(
+    make_run: MakeRun, bad: dict[str, np.ndarray], words: str
+) -> None:
+    run = make_run()
+    attack = replace(asking(run, 1.0), **bad)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=words):
+        build_report(replace(run, attacks=(attack,), pairs=()))
