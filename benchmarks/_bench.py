@@ -8,10 +8,12 @@ from dataclasses import dataclass, fields
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedmia import registry
+from fedmia.attacks._adversarial import Downstream
 from fedmia.attacks.base import Attack, Known
 from fedmia.data.base import Request
 from fedmia.data.synthetic import Synthetic
@@ -20,9 +22,10 @@ from fedmia.signals import PixelCache, Signals
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder, Recipe, SSLMethod
 from fedmia.ssl.mocov2 import MoCoV2
-from fedmia.threat import Shadow, Threat, WhiteBox
+from fedmia.threat import Labels, Shadow, Threat, WhiteBox
 
 KNOWN = 3  # images a side: the least that every attack fits on
+OWN = 4  # of the shadow, likewise
 CALLS = (
     "embed",
     "embed_plain",
@@ -90,24 +93,27 @@ class Bench:
     known: Known
     device: torch.device
     shadow: Shadow  # its own passes are no part of what is timed
+    labels: Labels
+    precision: str = "float32"
 
     @classmethod
-    def of(cls, net: str, size: int, images: int, device: torch.device) -> Bench:
+    def of(cls, net: str, size: int, images: int, device: torch.device, precision: str) -> Bench:
         spec = MoCoV2()
-        source = Synthetic(images=max(10, images + 4 * KNOWN), pixels=size)
+        sizes = [KNOWN, KNOWN, OWN, OWN, images]
+        source = Synthetic(images=max(10, sum(sizes)), pixels=size)
         drawn = torch.from_numpy(source.load(Request(None, None, None, 0)).images)
-        a, b, c, d, chosen = drawn[: 4 * KNOWN + images].split([KNOWN] * 4 + [images])
+        labels = Labels([(drawn, np.arange(len(drawn)))])
+        a, b, c, d, chosen = drawn[: sum(sizes)].split(sizes)
         made = []
         for seed in (0, 1):
             backbone = registry.build("model", net, {}).build(3, size)
             recipe = Recipe((0.5,) * 3, (0.25,) * 3)
             method = spec.build(backbone, recipe, torch_rng(seed, "signals"))
             made.append(method.to(device).eval())
-        view = WhiteBox(
-            made[1], spec.augment, seed=0, device=device, held=torch.cat([a, b]), signals=Signals()
-        )
+        own: dict[str, Any] = {"held": torch.cat([a, b]), "signals": Signals(), "labels": labels}
+        view = WhiteBox(made[1], spec.augment, seed=0, device=device, **own)
         shadow = Shadow(view, c, d)
-        return cls(made[0], spec.augment, chosen, Known(a, b), device, shadow)
+        return cls(made[0], spec.augment, chosen, Known(a, b), device, shadow, labels, precision)
 
     def view(self, signals: Signals, pixels: PixelCache) -> Timed:
         """A view as the audit gives it, which shares its rows and pixels with others."""
@@ -120,6 +126,8 @@ class Bench:
             signals=signals,
             pixels=pixels,
             shadows=(self.shadow,),
+            labels=self.labels,
+            precision=self.precision,
         )
 
     def build(self, name: str) -> Attack:
@@ -129,10 +137,12 @@ class Bench:
         built: Attack = registry.build("attack", name, brief)
         return built
 
-    def passes(self, name: str) -> list[tuple[int, int]]:
-        """(images, side) of what one `score` sends through the encoder."""
+    def passes(self, name: str) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        """What one `score` sends through the encoder, (images, side), and the batches that it
+        takes gradients of on the attacker's own one."""
         sent: dict[int, int] = {}
-        normalise = Encoder.normalise
+        gradients: list[tuple[int, int]] = []
+        normalise, classify = Encoder.normalise, Downstream.forward
 
         def counted(encoder: Encoder, x: Tensor) -> Tensor:
             # A black image tells a width; the shadow's passes cost no query.
@@ -140,20 +150,35 @@ class Bench:
                 sent[x.shape[-1]] = sent.get(x.shape[-1], 0) + len(x)
             return normalise(encoder, x)
 
+        def climbed(network: Downstream, x: Tensor) -> Tensor:
+            gradients.append((len(x), x.shape[-1]))
+            return classify(network, x)
+
         attack = self.build(name)
         attack.fit(self.view(Signals(), PixelCache()), self.known, rng(0, "fit"))
-        with patch.object(Encoder, "normalise", counted):
+        with (
+            patch.object(Encoder, "normalise", counted),
+            patch.object(Downstream, "forward", climbed),
+        ):
             attack.score(self.view(Signals(), PixelCache()), self.images)
-        return [(count, side) for side, count in sorted(sent.items())]
+        return [(count, side) for side, count in sorted(sent.items())], gradients
 
-    @torch.no_grad()
-    def bare(self, passes: Sequence[tuple[int, int]]) -> float:
-        """Seconds of the encoder on as many pixels of the same sizes, in the views' batches."""
-        view, total = self.view(Signals(), PixelCache()), 0.0
+    def bare(
+        self, passes: Sequence[tuple[int, int]], gradients: Sequence[tuple[int, int]]
+    ) -> float:
+        """Seconds of the encoder on as many pixels of the same sizes, in the views' batches, and of
+        gradients of as many with respect to their pixels, in the same batches."""
+        view, encoder, total = self.view(Signals(), PixelCache()), self.method.encoder, 0.0
+        low = torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bfloat16")
         for count, side in passes:
             pixels = torch.rand(count, 3, side, side, device=self.device)
             parts = view.passes(pixels)
-            total += seconds(lambda p=parts: [self.method.encoder(x) for x in p], self.device)  # type: ignore[misc]
+            with torch.no_grad(), low:
+                total += seconds(lambda p=parts: [encoder(x) for x in p], self.device)  # type: ignore[misc]
+        own = view.copy_method().encoder.requires_grad_(False)
+        for count, side in gradients:
+            pixels = torch.rand(count, 3, side, side, device=self.device).requires_grad_()
+            total += seconds(lambda x=pixels: torch.autograd.grad(own(x).sum(), x), self.device)  # type: ignore[misc]
         return total
 
     def run(self, name: str, view: Timed) -> tuple[float, float]:
