@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import torch
-
 from fedmia import registry
 from fedmia.config import Experiment
+from fedmia.device import gpus_without
 from fedmia.errors import InputError
 from fedmia.roles import refusal
 
@@ -124,12 +123,8 @@ def _pixels(experiment: Experiment) -> None:
 
 
 def _device(experiment: Experiment) -> None:
-    device = experiment.device
-    if not device.startswith("cuda"):
-        return
-    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if not found:
+    device, found = experiment.device, gpus_without(experiment.device)
+    if found == 0:
         raise InputError(f"--device {device}: torch finds no CUDA GPU on this machine")
-    index = int(device.partition(":")[2] or 0)
-    if index >= found:
+    if found is not None:
         raise InputError(f"--device {device}: the GPUs here are cuda:0 to cuda:{found - 1}")

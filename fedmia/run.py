@@ -18,6 +18,7 @@ from fedmia.backends import run_inline, run_ray
 from fedmia.config import Experiment
 from fedmia.data.images import ImageSet
 from fedmia.data.split import Split, make_split
+from fedmia.device import resolve_device
 from fedmia.errors import InputError
 from fedmia.federation import Federation
 from fedmia.progress import Display
@@ -88,13 +89,6 @@ def prepare(experiment: Experiment) -> Prepared:
             "untrained one: passive attacks have nothing to find on it."
         )
     return Prepared(experiment, data, split, active[0] if active else None, notes)
-
-
-def resolve_device(device: str) -> str:
-    """`auto` is the GPU where torch finds one, else the CPU."""
-    if device != "auto":
-        return device
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def make_site(prepared: Prepared, workdir: Path, stop: Event) -> Site:

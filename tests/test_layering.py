@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 # A module may import from its own group and from those on lines above it.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("fedmia.errors", "fedmia.options", "fedmia.seeding"),
+    ("fedmia.errors", "fedmia.options", "fedmia.seeding", "fedmia.device"),
     ("fedmia.data", "fedmia.nets", "fedmia.partitions", "fedmia.probes"),
     ("fedmia.ssl",),
     ("fedmia.snapshot", "fedmia.threat", "fedmia.shadows"),
@@ -28,6 +28,7 @@ PURE = (
     "fedmia.probes", "fedmia.released", "fedmia.report", "fedmia.threat", "fedmia.snapshot",
     "fedmia.seeding", "fedmia.options", "fedmia.errors", "fedmia.shadows", "fedmia.auditing",
     "fedmia.audit", "fedmia.scorer", "fedmia.signals", "fedmia.config", "fedmia.catalogue",
+    "fedmia.device",
 )  # fmt: skip
 FEDERATED = ("flwr", "ray", "opacus", "clients", "strategies")
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from fedmia.attacks.base import Attack
@@ -15,7 +14,7 @@ from fedmia.auditing.display import Display
 from fedmia.auditing.images import deal_sets
 from fedmia.auditing.options import Audit
 from fedmia.auditing.place import Place
-from fedmia.auditing.run import examine, look, resolve_device
+from fedmia.auditing.run import device_of, examine, look
 from fedmia.data.base import Views
 from fedmia.data.images import ImageSet
 from fedmia.errors import InputError
@@ -45,7 +44,7 @@ def conduct(
         InputError: they do not fit each other, or no attack could run.
     """
     place = Place(out, audit.tree())
-    device = torch.device(resolve_device(audit.device))
+    device = device_of(audit)
     with watch.part("data"):
         wanted = Wanted(None, audit.size, audit.mean, audit.std, device, audit.seed)
         released = bring(encoder, wanted, name=name)

@@ -25,6 +25,7 @@ from fedmia.auditing.store import Finished
 from fedmia.auditing.sweep import sweep
 from fedmia.auditing.utility import probes
 from fedmia.auditing.views import UNTRAINED, ModelViews, recipe
+from fedmia.device import gpus_without, resolve_device
 from fedmia.errors import InputError
 from fedmia.released.base import Released, load, probe
 from fedmia.stopwatch import Stopwatch
@@ -44,7 +45,7 @@ def conduct(asked: Asked, watch: Stopwatch, stop: Event) -> int:
     quiet = asked.quiet or asked.json
     place = Place(out, audit.tree())
     torch.set_num_threads(audit.threads or os.cpu_count() or 1)
-    device = torch.device(resolve_device(audit.device))
+    device = device_of(audit)
     with watch.part("data"):
         released, dealt = prepare(audit, device)
     display = Display(len(audit.attacks), quiet)
@@ -90,6 +91,18 @@ def examine(
         useful = [probes(views, model) for model in models]
     scores = gather(views, found, pixels, useful, stopped())
     return found, finish(scores, swept, place.folder, watch)
+
+
+def device_of(audit: Audit) -> torch.device:
+    """The processor of `--device`.
+
+    Raises:
+        InputError: a GPU that is not there.
+    """
+    found = gpus_without(audit.device)
+    if found is not None:
+        raise InputError(f"--device {audit.device}: torch finds {found} CUDA GPUs on this machine")
+    return torch.device(resolve_device(audit.device))
 
 
 def prepare(audit: Audit, device: torch.device) -> tuple[Released, Dealt]:
@@ -150,17 +163,3 @@ def nothing_ran(found: Audited, interrupted: bool) -> int:
         raise InputError(line)
     print(f"fedmia: error: {line}", file=sys.stderr)
     return FAILED
-
-
-def resolve_device(device: str) -> str:
-    """`auto` is the GPU where torch finds one, else the CPU.
-
-    Raises:
-        InputError: a GPU that is not there.
-    """
-    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if device == "auto":
-        return "cuda" if found else "cpu"
-    if device.startswith("cuda") and int(device.partition(":")[2] or 0) >= found:
-        raise InputError(f"--device {device}: torch finds {found} CUDA GPUs on this machine")
-    return device
