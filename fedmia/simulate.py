@@ -25,6 +25,7 @@ from fedmia.config import Experiment  # noqa: E402
 from fedmia.configfile import dump  # noqa: E402
 from fedmia.environment import describe  # noqa: E402
 from fedmia.errors import InputError  # noqa: E402
+from fedmia.outfolder import make, refuse_occupied  # noqa: E402
 from fedmia.report.build import build_report, strict  # noqa: E402
 from fedmia.report.files import json_text, write_report  # noqa: E402
 from fedmia.report.seeds import seeds_summary  # noqa: E402
@@ -47,7 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if asked.page is not None:
             sys.stdout.write(asked.page.rstrip("\n") + "\n")
             return 0
-        refuse_occupied(asked.out)
+        if asked.out is not None:
+            refuse_occupied(asked.out, "another run")
         with _Interrupts(stop):
             return simulate(asked, watch, stop)
     except InputError as error:
@@ -92,8 +94,7 @@ def one(
         prepared = prepare(experiment)
     created = out is not None and not out.exists()
     if out is not None:
-        _make(out)
-        (out / "config.yaml").write_text(dump(experiment, describe()), encoding="utf-8")
+        make(out, dump(experiment, describe()))
     try:
         scores = execute(prepared, out, watch, stop, asked.quiet or asked.json)
     except BaseException:
@@ -112,29 +113,6 @@ def one(
     if not asked.json and not (asked.quiet and asked.seeds > 1):
         _show(report, out, asked.quiet)
     return report
-
-
-def refuse_occupied(out: Path | None) -> None:
-    """Refuse an output folder that holds anything: no run is ever overwritten.
-
-    Raises:
-        InputError: naming the folder and what is in it.
-    """
-    if out is None or not out.exists():
-        return
-    if not out.is_dir():
-        raise InputError(f"--out '{out}' is a file")
-    held = sorted(p.name for p in out.iterdir())
-    if held:
-        what = "another run" if "config.yaml" in held else f"'{held[0]}'"
-        raise InputError(f"--out '{out}' already holds {what}; name a new folder")
-
-
-def _make(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"--out '{out}' cannot be made: {error.strerror}") from None
 
 
 def _show(report: dict[str, Any], out: Path | None, quiet: bool) -> None:

@@ -28,7 +28,7 @@ PURE = (
     "fedmia.probes", "fedmia.released", "fedmia.report", "fedmia.threat", "fedmia.snapshot",
     "fedmia.seeding", "fedmia.options", "fedmia.errors", "fedmia.shadows", "fedmia.auditing",
     "fedmia.audit", "fedmia.scorer", "fedmia.signals", "fedmia.config", "fedmia.catalogue",
-    "fedmia.device",
+    "fedmia.device", "fedmia.outfolder",
 )  # fmt: skip
 FEDERATED = ("flwr", "ray", "opacus", "clients", "strategies")
 

@@ -12,8 +12,8 @@ import yaml
 
 from fedmia.environment import describe
 from fedmia.errors import InputError
+from fedmia.outfolder import CONFIG, make, refuse_occupied
 
-CONFIG = "config.yaml"
 # Another list of attacks adds to those finished, and so does a sweep.
 MORE = ("attacks", "attack")
 
@@ -42,17 +42,7 @@ class Place:
             if not above.is_dir() or not os.access(above, os.W_OK):
                 what = "is no folder" if not above.is_dir() else "cannot be written to"
                 raise InputError(f"--out '{self.folder}' cannot be made: '{above}' {what}")
-        elif not self.folder.is_dir():
-            raise InputError(f"--out '{self.folder}' is a file")
-        else:
-            self._refuse_occupied(sorted(p.name for p in self.folder.iterdir()))
-
-    def _refuse_occupied(self, held: list[str]) -> None:
-        assert self.folder is not None
-        if not held or (CONFIG in held and self._same(self.folder / CONFIG)):
-            return
-        what = "another run or audit" if CONFIG in held else f"'{held[0]}'"
-        raise InputError(f"--out '{self.folder}' already holds {what}; name a new folder")
+        refuse_occupied(self.folder, "another run or audit", self._same)
 
     def _same(self, file: Path) -> bool:
         """Whether a config.yaml is of this audit."""
@@ -86,13 +76,8 @@ class Place:
         config = folder / CONFIG
         if not config.exists():
             self._made.insert(0, config)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            tree = dict(self.tree) | {"_run": describe()}
-            text = yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
-            config.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"--out '{self.folder}' cannot be made: {error.strerror}") from None
+        tree = dict(self.tree) | {"_run": describe()}
+        make(self.folder, yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))
 
     def give_up(self) -> None:
         """Remove what `begin` made, unless something worth keeping lies there by now."""
