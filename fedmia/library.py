@@ -46,6 +46,7 @@ def view(
     labels: Labels | None = None,
     budget: int | None = None,
     access: str | None = None,
+    precision: str = "float32",
 ) -> BlackBox:
     """What an attacker holds of an encoder: pass it to an attack's `fit` and `score`.
 
@@ -69,6 +70,7 @@ def view(
         labels: true classes of images, for the attack that needs them (`baseline-b`).
         budget: most images that may be embedded.
         access: `black_box` or `white_box`; None: all that the encoder grants.
+        precision: of the forward passes, `float32` or `bfloat16`.
 
     Returns:
         A `WhiteBox`, or a `BlackBox` where only outputs are at hand.
@@ -98,6 +100,7 @@ def view(
             pixels=PixelCache(),
             shadows=shadows,
             labels=labels,
+            precision=precision,
         )
 
 
@@ -121,6 +124,7 @@ def audit(
     name: str | None = None,
     seed: int = 0,
     device: str = "cpu",
+    precision: str = "float32",
     out: str | Path | None = None,
     quiet: bool = True,
 ) -> dict[str, Any]:
@@ -146,6 +150,7 @@ def audit(
         options: of attacks given by name: attack -> option -> value.
         name: what the report calls the encoder; None: its class.
         device: auto, cpu, cuda or cuda:N.
+        precision: of the encoder's forward passes, `float32` or `bfloat16`.
         out: folder of the results, as the command line writes them; None: nothing is written.
         quiet: print no progress.
 
@@ -183,6 +188,7 @@ def audit(
                 "shadows": shadows,
                 "seed": seed,
                 "device": device,
+                "precision": precision,
                 "attack": {**(options or {}), **given},
                 "shadow": shadow or {},
                 "augment": {} if augment is None else vars(augment),

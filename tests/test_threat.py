@@ -572,5 +572,5 @@ def test_precision__bfloat16_is_near_and_a_row_knows_no_batch(
 
 
 def test_precision__of_another_name_is_refused(make_moco: Any) -> None:
-    with pytest.raises(ValueError, match="precision must be one of .*'float16'"):
+    with pytest.raises(InputError, match="unknown precision 'float16'"):
         BlackBox(make_moco(), AUGMENT, seed=0, device=CPU, precision="float16")

@@ -69,6 +69,7 @@ class Own:
                 signals=Signals(),
                 pixels=views.pixels,
                 labels=self.dealt.labels | self._labels,
+                precision=self.audit.precision,
             )
             method = trained.method.to(self.device)
             method.fill_bank(views.held.to(self.device).float() / 255)

@@ -78,6 +78,7 @@ class ModelViews:
             pixels=self.pixels,
             shadows=shadows,
             labels=self.dealt.labels,
+            precision=self.audit.precision,
             meter=Meter(budget),
         )
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedmia.errors import InputError
+from fedmia.errors import InputError, unknown
 from fedmia.signals import PixelCache, Signals
 from fedmia.ssl.augment import Augment, content_uniforms
 from fedmia.ssl.base import SSLMethod
@@ -58,7 +58,7 @@ class Rows:
         precision: str = "float32",
     ) -> None:
         if precision not in PRECISIONS:
-            raise ValueError(f"precision must be one of {PRECISIONS}, got {precision!r}")
+            raise unknown("precision", precision, PRECISIONS)
         self._method = method.to(device).eval()
         self._signals = Signals() if signals is None else signals
         self._pixels = PixelCache(limit=0) if pixels is None else pixels

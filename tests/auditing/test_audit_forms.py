@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -48,6 +50,21 @@ def test_export__is_a_black_box(kind: str, audit: Audit, tmp_path: Path) -> None
     path = export(kind, tmp_path)
     done = audit(f"--encoder {path} --attacks similarity,lpla,internal,combined", tmp_path / "A")
     check_black_box(done, path)
+
+
+@pytest.mark.parametrize("encoder", ["tests.auditing.brought:tiny", "tiny.pt2"])
+def test_precision__reaches_every_form_of_torch(encoder: str, audit: Audit, tmp_path: Path) -> None:
+    if encoder.endswith("pt2"):
+        encoder = str(export("pt2", tmp_path))
+    found = {}
+    for precision in ("float32", "bfloat16"):
+        flags = f"--encoder {encoder} --precision {precision}"
+        done = audit(flags, tmp_path / precision)
+        with open(tmp_path / precision / "scores.csv", newline="") as file:
+            found[precision] = np.array([float(row["similarity"]) for row in csv.DictReader(file)])
+        assert done.report["config"]["precision"] == precision
+    assert not np.array_equal(found["float32"], found["bfloat16"])
+    assert np.abs(found["float32"] - found["bfloat16"]).max() < 0.02
 
 
 def test_export__of_one_size(audit: Audit, tmp_path: Path) -> None:

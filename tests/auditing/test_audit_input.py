@@ -38,6 +38,8 @@ def refused(audit: Audit, flags: str, out: Path) -> str:
         ("--std 0", "--std must be > 0, got 0.0"),
         ("--mean 0.1,0.2", "--mean: 2 values for images of 3 channels"),
         ("--device tpu", "--device must be auto, cpu, cuda or cuda:N, got 'tpu'"),
+        ("--precision half", "unknown --precision value 'half'"),
+        ("--precision bfloat16 --encoder x.onnx", "--precision bfloat16: an ONNX program computes"),
         ("--query-budget 0", "--query-budget must be >= 1, got 0"),
         ("--attack.similarity.vews 3", "did you mean 'views'?"),
         ("--attack.lpla.p 9", "--attack.lpla.p must be <= 5, got 9"),
