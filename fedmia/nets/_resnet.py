@@ -104,12 +104,7 @@ class ResNet(Backbone):
         self.width = inputs
 
     def stages(self, x: Tensor) -> dict[str, Tensor]:
-        x = self.maxpool(F.relu(self.bn1(self.conv1(x))))
-        found = {}
-        for name in self.layers:
-            x = self.get_submodule(name)(x)
-            found[name] = x
-        return found
+        return super().stages(self.maxpool(F.relu(self.bn1(self.conv1(x)))))
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torch import Tensor, nn
+from torch import nn
 
 from fedmia.errors import InputError
 from fedmia.nets._norm import make_norm
@@ -40,13 +40,6 @@ class VGG(Backbone):
                 parts.append(nn.MaxPool2d(2))
             self.add_module(name, nn.Sequential(*parts))
         self.width = inputs
-
-    def stages(self, x: Tensor) -> dict[str, Tensor]:
-        found = {}
-        for name in self.layers:
-            x = self.get_submodule(name)(x)
-            found[name] = x
-        return found
 
 
 def pool_count(name: str, size: int) -> int:

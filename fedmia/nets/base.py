@@ -12,7 +12,7 @@ from fedmia.errors import unknown
 from fedmia.options import Options
 
 
-class Backbone(nn.Module, ABC):
+class Backbone(nn.Module):
     """A convolutional or transformer trunk without a head.
 
     Attributes:
@@ -23,9 +23,14 @@ class Backbone(nn.Module, ABC):
     width: int
     layers: tuple[str, ...]
 
-    @abstractmethod
     def stages(self, x: Tensor) -> dict[str, Tensor]:
-        """Outputs of every stage for (B, C, H, W) normalised pixels, keyed by `layers`."""
+        """Outputs of every stage for (B, C, H, W) normalised pixels, keyed by `layers`: here of
+        the submodules of those names, one after the other."""
+        found = {}
+        for name in self.layers:
+            x = self.get_submodule(name)(x)
+            found[name] = x
+        return found
 
     def pool(self, last: Tensor) -> Tensor:
         """(B, D) from the last stage's (B, D, h, w): global average."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor, nn
+from torch import nn
 
 from fedmia.errors import InputError
 from fedmia.nets._norm import NORMS, make_norm
@@ -34,13 +34,6 @@ class SmallConvNet(Backbone):
             conv = nn.Conv2d(before, after, 3, stride, padding=1, bias=False)
             self.add_module(f"layer{i}", nn.Sequential(conv, make_norm(norm, after), nn.ReLU()))
         self.width = widths[-1]
-
-    def stages(self, x: Tensor) -> dict[str, Tensor]:
-        found = {}
-        for name in self.layers:
-            x = self.get_submodule(name)(x)
-            found[name] = x
-        return found
 
 
 @dataclass(frozen=True)
