@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 HEAD_NORMS = ("layer", "batch", "none")
+
+
+class BatchNorm(nn.BatchNorm1d):
+    """Batch norm that reads its running statistics where a batch is one image.
+
+    The last batch of an epoch may be: it has no statistics of its own, and torch refuses it.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        if self.training and len(input) == 1:
+            mean, var = self.running_mean, self.running_var
+            return F.batch_norm(input, mean, var, self.weight, self.bias, False, 0.0, self.eps)
+        return super().forward(input)
 
 
 def mlp(
@@ -46,5 +60,5 @@ def mlp(
 
 def _norm(norm: str, width: int, affine: bool) -> nn.Module:
     if norm == "batch":
-        return nn.BatchNorm1d(width, affine=affine)
+        return BatchNorm(width, affine=affine)
     return nn.LayerNorm(width, elementwise_affine=affine)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedmia.options import option
-from fedmia.ssl._heads import HEAD_NORMS
+from fedmia.ssl._options import MIXES, crop_option, flip_option, head_norm_option, jitter_option
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSL, Encoder, SSLMethod, State
 from fedmia.ssl.moco import info_nce
@@ -146,20 +146,10 @@ class TwoViewSSL(SSL):
     hidden: int | None = option(
         None, "width of the heads' hidden layers (none: twice the backbone's features)", ge=1
     )
-    head_norm: str = option(
-        "layer",
-        "normalisation in the heads; batch mixes the images of a batch",
-        choices=HEAD_NORMS,
-    )
-    crop_min: float | None = option(
-        None, "least share of the area that a view shows (none: the data source's)", gt=0, le=1
-    )
-    flip: float | None = option(
-        None, "probability of a horizontal flip (none: the data source's, else 0.5)", ge=0, le=1
-    )
-    jitter: float | None = option(
-        None, "factor on the colour jitter, 0 = no jitter (none: the data source's, else 1)", ge=0
-    )
+    head_norm: str = head_norm_option("layer", "heads", MIXES)
+    crop_min: float | None = crop_option("the data source's")
+    flip: float | None = flip_option()
+    jitter: float | None = jitter_option()
 
     def hidden_width(self, width: int) -> int:
         """Width of the hidden layers for features of length `width`."""

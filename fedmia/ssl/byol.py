@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 from fedmia.nets.base import Backbone, initialise
 from fedmia.options import option
-from fedmia.ssl._batchnorm import head
-from fedmia.ssl._heads import HEAD_NORMS
+from fedmia.ssl._heads import mlp
+from fedmia.ssl._options import COLLAPSES, head_norm_option
 from fedmia.ssl._twoview import KeyedTwoView, TwoViewSSL
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder, Recipe
@@ -60,11 +60,7 @@ class BYOL(TwoViewSSL):
         "target network when a round begins: the client's own, or a copy of the global encoder",
         choices=("keep", "reset"),
     )
-    head_norm: str = option(
-        "batch",
-        "normalisation in the heads; without batch norm the outputs collapse",
-        choices=HEAD_NORMS,
-    )
+    head_norm: str = head_norm_option("batch", "heads", COLLAPSES)
 
     @property
     def augment(self) -> Augment:
@@ -74,9 +70,9 @@ class BYOL(TwoViewSSL):
 
     def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> BYOLMethod:
         hidden = self.hidden_width(backbone.width)
-        projector = head(backbone.width, hidden, self.dim, 2, self.head_norm)
+        projector = mlp(backbone.width, hidden, self.dim, 2, self.head_norm)
         encoder = Encoder(backbone, projector, recipe.mean, recipe.std)
-        predictor = head(self.dim, hidden, self.dim, 2, self.head_norm)
+        predictor = mlp(self.dim, hidden, self.dim, 2, self.head_norm)
         initialise(encoder, generator)
         initialise(predictor, generator)
         return BYOLMethod(encoder, momentum=self.momentum, key=self.key, predictor=predictor)

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from fedmia.nets.base import Backbone, initialise
 from fedmia.options import option
-from fedmia.ssl._batchnorm import head
-from fedmia.ssl._heads import HEAD_NORMS
+from fedmia.ssl._heads import mlp
+from fedmia.ssl._options import COLLAPSES, head_norm_option
 from fedmia.ssl._prototypes import SEEN, Prototypes, cross_entropy, freeze_for
 from fedmia.ssl._twoview import KeyedTwoView, TwoViewSSL
 from fedmia.ssl.augment import Augment
@@ -135,11 +135,7 @@ class DINO(TwoViewSSL):
         "teacher when a round begins: the client's own, or a copy of the global student",
         choices=("keep", "reset"),
     )
-    head_norm: str = option(
-        "batch",
-        "normalisation in the head; without batch norm the outputs collapse",
-        choices=HEAD_NORMS,
-    )
+    head_norm: str = head_norm_option("batch", "head", COLLAPSES)
 
     @property
     def augment(self) -> Augment:
@@ -149,7 +145,7 @@ class DINO(TwoViewSSL):
 
     def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> DINOMethod:
         hidden = self.hidden_width(backbone.width)
-        projector = head(backbone.width, hidden, self.dim, 3, self.head_norm)
+        projector = mlp(backbone.width, hidden, self.dim, 3, self.head_norm)
         encoder = Encoder(backbone, projector, recipe.mean, recipe.std)
         initialise(encoder, generator)
         freeze = freeze_for(self.freeze_epochs, recipe.images)

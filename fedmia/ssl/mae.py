@@ -15,6 +15,7 @@ from fedmia.nets._vit import VisionTransformer, patchify
 from fedmia.nets.base import Backbone, initialise
 from fedmia.options import option
 from fedmia.ssl._mae import Decoder, normalised_patches, patch_order, take, visible_count
+from fedmia.ssl._options import crop_option, flip_option
 from fedmia.ssl._twoview import TwoView
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSL, Encoder, Recipe, State
@@ -129,15 +130,8 @@ class MAE(SSL):
         4096, "K, negatives that observers read a loss against; at most half the images", ge=1
     )
     temperature: float = option(0.2, "T of the InfoNCE that observers read", gt=0)
-    crop_min: float | None = option(
-        None,
-        "least share of the area that a view shows (none: the data source's, else 0.2)",
-        gt=0,
-        le=1,
-    )
-    flip: float | None = option(
-        None, "probability of a horizontal flip (none: the data source's, else 0.5)", ge=0, le=1
-    )
+    crop_min: float | None = crop_option()
+    flip: float | None = flip_option()
     jitter: float | None = option(
         None, "factor on the colour jitter; MAE has none, so it changes nothing", ge=0
     )

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from fedmia.nets.base import Backbone, initialise
 from fedmia.options import option
+from fedmia.ssl._options import crop_option, flip_option, jitter_option
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSL, Encoder, Recipe, SSLMethod, State
 
@@ -137,18 +138,9 @@ class MoCo(SSL):
     temperature: float = option(
         0.1, "T of InfoNCE (0.1 as in the public CIFAR recipe; 0.07 on ImageNet)", gt=0
     )
-    crop_min: float | None = option(
-        None,
-        "least share of the area that a view shows (none: the data source's, else 0.2)",
-        gt=0,
-        le=1,
-    )
-    flip: float | None = option(
-        None, "probability of a horizontal flip (none: the data source's, else 0.5)", ge=0, le=1
-    )
-    jitter: float | None = option(
-        None, "factor on the colour jitter, 0 = no jitter (none: the data source's, else 1)", ge=0
-    )
+    crop_min: float | None = crop_option()
+    flip: float | None = flip_option()
+    jitter: float | None = jitter_option()
     symmetric: bool = option(False, "average the loss over both directions")
     key: str = option(
         "keep",

@@ -11,7 +11,8 @@ from torch.nn import functional as F
 
 from fedmia.nets.base import Backbone, initialise
 from fedmia.options import option
-from fedmia.ssl._heads import HEAD_NORMS, mlp
+from fedmia.ssl._heads import mlp
+from fedmia.ssl._options import MIXES, head_norm_option
 from fedmia.ssl._twoview import BankedSSL, TwoView
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder, Recipe
@@ -69,11 +70,7 @@ class SimCLR(BankedSSL):
     lr: ClassVar[float] = 0.02
 
     temperature: float = option(0.5, "T of NT-Xent", gt=0)
-    head_norm: str = option(
-        "none",
-        "normalisation in the head; batch mixes the images of a batch",
-        choices=HEAD_NORMS,
-    )
+    head_norm: str = head_norm_option("none", "head", MIXES)
     blur: float = option(
         0.0, "probability of a blur (0 as in the paper's CIFAR recipe; 0.5 on ImageNet)", ge=0, le=1
     )

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 from fedmia.nets.base import Backbone, initialise
 from fedmia.options import option
-from fedmia.ssl._batchnorm import head
-from fedmia.ssl._heads import HEAD_NORMS
+from fedmia.ssl._heads import mlp
+from fedmia.ssl._options import COLLAPSES, head_norm_option
 from fedmia.ssl._prototypes import SEEN, Prototypes, cross_entropy, freeze_for
 from fedmia.ssl._sinkhorn import codes, potentials
 from fedmia.ssl._twoview import TwoView, TwoViewSSL
@@ -115,11 +115,7 @@ class SwAV(TwoViewSSL):
     freeze_epochs: float = option(
         1.0, "epochs of a client's first round in which the prototypes stay as they are", ge=0
     )
-    head_norm: str = option(
-        "batch",
-        "normalisation in the head; without batch norm the outputs collapse",
-        choices=HEAD_NORMS,
-    )
+    head_norm: str = head_norm_option("batch", "head", COLLAPSES)
 
     @property
     def augment(self) -> Augment:
@@ -127,7 +123,7 @@ class SwAV(TwoViewSSL):
         return self.views(crop_min=0.08, jitter=(0.8, 0.8, 0.8, 0.2), blur=0.5)
 
     def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> SwAVMethod:
-        projector = head(
+        projector = mlp(
             backbone.width, self.hidden_width(backbone.width), self.dim, 2, self.head_norm
         )
         encoder = Encoder(backbone, projector, recipe.mean, recipe.std)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fedmia.nets.smallnet import SmallNet
 from fedmia.seeding import torch_rng
-from fedmia.ssl._batchnorm import BatchNorm
+from fedmia.ssl._heads import BatchNorm
 from fedmia.ssl.base import Recipe
 from fedmia.ssl.byol import BYOL, BYOLMethod, distance
 
