@@ -69,16 +69,16 @@ def prepare(experiment: Experiment) -> Prepared:
     backbone = experiment.model.build("model").build(data.channels, data.size)
     recipe = Recipe(*pixel_constants(experiment, data.channels))
     spec = experiment.ssl.build("ssl")
-    spec.build(backbone, recipe, torch_rng(experiment.seed, "trial"))
+    method = spec.build(backbone, recipe, torch_rng(experiment.seed, "trial"))
     notes = sorted({n for part in split.parts for n in spec.notes(len(part))})[:3]
     if split.duplicates_removed:
         notes.append(
             f"{split.duplicates_removed} byte-equal duplicates were removed before the "
             "images were given roles."
         )
-    if experiment.model.options.get("norm") == "batch" and (
-        experiment.federation.batch_norm == "local"
-    ):
+    # A head may hold batch norm as well as the backbone, and of a plugin only the layers tell.
+    running = any(".running_" in name for name in method.shared_state())
+    if running and experiment.federation.batch_norm == "local":
         notes.append(
             "Batch norm is local: the global model that is scored has the running "
             "statistics of the first model, which no client ever used."

@@ -1,0 +1,34 @@
+"""What a run notes before its first round."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedmia.cli import parse
+from fedmia.run import prepare
+
+TINY = (
+    "--dataset synthetic --data.pixels 8 --data.images 90 --data.classes 2 --clients 1 --rounds 1 "
+    "--pretrain none --split.members 16 --split.known 4 --attacks none --model.width 4 "
+)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("--model.norm batch", True),
+        ("--ssl byol --ssl.head_norm none --model.norm batch", True),
+        ("--ssl byol", True),  # batch norm in both heads, as in the paper
+        ("--ssl simclr --ssl.head_norm batch", True),
+        ("--ssl byol --ssl.head_norm layer", False),
+        ("--ssl simclr", False),
+        ("", False),
+    ],
+)
+def test_notes__local_batch_norm_wherever_the_model_holds_one(flags: str, said: bool) -> None:
+    for policy in ("local", "average"):
+        line = TINY + flags + f" --federation.batch_norm {policy}"
+        experiment = parse(line.split()).experiment
+        assert experiment is not None
+        found = [n for n in prepare(experiment).notes if n.startswith("Batch norm is local: ")]
+        assert len(found) == (said and policy == "local")
