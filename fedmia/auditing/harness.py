@@ -10,6 +10,7 @@ import numpy as np
 from fedmia.attacks.base import Known
 from fedmia.auditing.budget import afford
 from fedmia.auditing.options import outside_reason
+from fedmia.auditing.reuse import decides
 from fedmia.auditing.store import Finished
 from fedmia.auditing.views import UNTRAINED, ModelViews
 from fedmia.errors import InputError
@@ -147,7 +148,7 @@ class Harness:
         Args:
             model: UNTRAINED, or the encoder under whatever name the scores are kept by.
         """
-        options = repr(self.views.build(name))
+        options = decides(self.views, name)
         kept = self.finished.load(model, name, options)
         if kept is None:
             kept = self.score(model, name, known, budget)

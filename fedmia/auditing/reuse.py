@@ -7,14 +7,28 @@ import json
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from fedmia import __version__
 from fedmia.auditing.views import ModelViews
 from fedmia.data.images import digests
+from fedmia.errors import InputError
+from fedmia.threat import Labels
+
+
+def decides(views: ModelViews, name: str) -> str:
+    """What decides the scores of attack `name` beside `key`: its options, and its shadows' files.
+
+    Raises:
+        InputError: the files cannot be read.
+    """
+    attack = views.build(name)
+    return repr(attack) + (views.shadow_contents() if attack.asks_shadows() else "")
 
 
 def key(views: ModelViews) -> str:
-    """Digest of all that decides the scores: weights, images, views, options; not the attacks."""
+    """Digest of all that decides the scores: weights, images and their classes, views, options;
+    neither the attacks nor their shadows (`decides`)."""
     digest = hashlib.sha256()
     audit, dealt = views.audit, views.dealt
     # A large .onnx keeps its weights in a second file beside it.
@@ -28,9 +42,16 @@ def key(views: ModelViews) -> str:
         dealt.known_members, dealt.known_nonmembers, dealt.scored_members,
         dealt.scored_nonmembers, dealt.spare,
     ):  # fmt: skip
-        digest.update(b"".join(digests(images.numpy())))
+        digest.update(b"".join(digests(images.numpy())) + _classes(dealt.labels, images))
     skipped = ("attacks", "attack", "cache", "sweep")
     kept = {k: v for k, v in audit.tree().items() if k not in skipped}
     about = [__version__, kept, repr(views.augment)]
     digest.update(json.dumps(about, sort_keys=True).encode())
     return digest.hexdigest()
+
+
+def _classes(labels: Labels, images: Tensor) -> bytes:
+    try:
+        return labels.of(images).tobytes()
+    except InputError:  # their source has none
+        return b""

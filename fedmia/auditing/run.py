@@ -77,6 +77,7 @@ def examine(
     views = ModelViews(audit, released, dealt, augment, device)
     if audit.shadows or audit.shadow_encoders:
         views.shadows = once(partial(own.make, views))
+        views.shadow_contents = own.contents
     harness = Harness(views, Finished(place.under("attacks"), key(views)))
     place.begin()
     with display, watch.part("attacks"):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,11 @@ import yaml
 from fedmia.auditing.images import Dealt, load_images
 from fedmia.auditing.options import Audit
 from fedmia.auditing.views import ModelViews
+from fedmia.data.images import ImageSet, digests
 from fedmia.errors import InputError
 from fedmia.options import option_fields
 from fedmia.released.base import Released
-from fedmia.shadows.given import load_shadows
+from fedmia.shadows.given import content, load_shadows
 from fedmia.shadows.plan import Target, attacker_augment
 from fedmia.shadows.train import Trained, train_shadows
 from fedmia.signals import Signals
@@ -76,6 +79,23 @@ class Own:
             made.append(Shadow(view, trained.members, trained.nonmembers))
         return tuple(made)
 
+    def contents(self) -> str:
+        """Digest of what the user gave to make them of, "" where that is nothing.
+
+        Raises:
+            InputError: --shadow-data cannot be read.
+        """
+        if self.audit.shadow_encoders is not None:
+            return content(Path(self.audit.shadow_encoders))
+        if self.audit.shadow_data is None:
+            return ""
+        found = self._data
+        return hashlib.sha256(b"".join(digests(found.images)) + found.labels.tobytes()).hexdigest()
+
+    @cached_property
+    def _data(self) -> ImageSet:
+        return load_images(self.audit, "shadow_data", int(self.dealt.scored_members.shape[2]))
+
     def _trained(self, views: ModelViews) -> list[Trained]:
         shape = self.dealt.scored_members.shape
         if self.audit.shadow_encoders is not None:
@@ -90,9 +110,8 @@ class Own:
         if self.audit.shadow_data is None:
             pool = self.dealt.spare
         else:
-            found = load_images(self.audit, "shadow_data", int(shape[2]))
-            pool = torch.from_numpy(found.images)
-            self._labels = Labels([(pool, found.labels)])
+            pool = torch.from_numpy(self._data.images)
+            self._labels = Labels([(pool, self._data.labels)])
         if pool.shape[1:] != shape[1:]:
             raise InputError(
                 f"--shadow-data: images of {tuple(pool.shape[1:])}, the audited ones are "

@@ -30,6 +30,7 @@ class ModelViews:
     Args:
         augment: recipe of the attacker's views.
         shadows: the attacker's own encoders, trained when first asked for; None: it has none.
+        shadow_contents: digest of the files that they are made of, for `reuse`.
         pixels: views drawn once for the encoder, the controls and the shadows.
     """
 
@@ -39,6 +40,7 @@ class ModelViews:
     augment: Augment
     device: torch.device
     shadows: Shadows | None = None
+    shadow_contents: Callable[[], str] = lambda: ""
     pixels: PixelCache = field(default_factory=PixelCache)
 
     def __post_init__(self) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError, safe_open
 
 from fedmia.data.images import digests
 from fedmia.errors import InputError
@@ -31,10 +34,7 @@ def load_shadows(path: Path) -> list[Trained]:
     """
     if not path.is_dir():
         raise InputError(f"shadow encoders: {path} is not a folder")
-    if (path / ABOUT).exists():
-        folders = [path]
-    else:
-        folders = sorted(f for f in path.iterdir() if f.is_dir() and not f.name.startswith("."))
+    folders = _folders(path)
     if not folders:
         raise InputError(f"shadow encoders: {path} holds no {ABOUT}, nor folders that do")
     loaded = sorted((_load(f) for f in folders), key=lambda one: one[0])
@@ -43,6 +43,28 @@ def load_shadows(path: Path) -> list[Trained]:
     if len(shapes) > 1:
         raise InputError(f"shadow encoders: {path} mixes images of shapes {shapes}")
     return found
+
+
+def content(path: Path) -> str:
+    """Digest (hex) of the shadow encoders in `path`, without loading them: of their seals.
+
+    A seal is of the blueprint, the images and every weight; one that cannot be read counts as none.
+    """
+    found = []
+    for folder in _folders(path):
+        try:
+            with safe_open(folder / ENCODER, framework="np") as file:
+                found.append(file.get_tensor("seal").tobytes())
+        except (SafetensorError, OSError):
+            continue
+    return hashlib.sha256(b"".join(sorted(found))).hexdigest()
+
+
+def _folders(path: Path) -> list[Path]:
+    """The folders of the shadows in `path`."""
+    if (path / ABOUT).exists():
+        return [path]
+    return sorted(f for f in path.iterdir() if f.is_dir() and not f.name.startswith("."))
 
 
 def _load(path: Path) -> tuple[int, Trained]:

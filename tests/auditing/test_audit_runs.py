@@ -221,10 +221,13 @@ def test_out__other_images_under_the_same_name_are_scored_anew(
     here = sides(tmp_path)
     audit(here.flags, tmp_path / "AUDIT")
     changed = textures(26, seed=9)
-    write(here.members, changed.images, changed.labels)
     computed = counted(monkeypatch)
-    assert audit(here.flags, tmp_path / "AUDIT").code == 0
-    assert computed == ["similarity", "lpla"] * 2
+    for labels in (changed.labels, changed.labels[::-1]):
+        write(here.members, changed.images, labels)
+        for _ in range(2):
+            assert audit(here.flags, tmp_path / "AUDIT").code == 0
+        assert computed == ["similarity", "lpla"] * 2
+        computed.clear()
 
 
 def test_json__is_the_report_and_nothing_else(audit: Audit, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shutil import copytree, rmtree
 from typing import Any
 
 import pytest
@@ -85,6 +86,54 @@ def test_shadows__of_another_encoder_need_to_know_less(
     assert done.code == 0 and done.names() == ["similarity", "encodermi-t"]
     assert done.report["split"]["scored_nonmembers"] == 34  # none were set apart for shadows
     assert done.report["config"]["shadow_data"] == f"npz:{other}"
+
+
+DATA = "--shadows 1 --shadow.epochs 1 --shadow.knowledge data --shadow.model smallnet "
+BOTH = "--attacks lpla,encodermi-t --attack.encodermi-t.layer avgpool "
+
+
+def test_shadow_data__other_content_under_the_same_name_is_scored_anew(
+    audit: Audit, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    file, own, out = tmp_path / "own.npz", textures(20, seed=8), tmp_path / "AUDIT"
+    other = textures(20, seed=9)
+    flags = f"{DATA}{BOTH}--shadow-data npz:{file} "
+    write(file, own.images, own.labels)
+    assert audit(flags, out).names() == ["lpla", "encodermi-t"]
+    computed = counted(monkeypatch)
+    for images, labels, again in (
+        (own.images, own.labels, 0),
+        (other.images, own.labels, 1),
+        (other.images, other.labels[::-1], 2),
+    ):
+        write(file, images, labels)
+        assert audit(flags, out).names() == ["lpla", "encodermi-t"]
+        assert computed == ["encodermi-t"] * 2 * again  # lpla asks for no shadow
+    file.unlink()
+    done = audit(flags, out)
+    assert done.names() == ["lpla"] and "--shadow-data: " in done.not_run["encodermi-t"]
+
+
+def test_shadow_encoders__others_under_the_same_name_are_scored_anew(
+    audit: Audit, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    for seed in (0, 1):
+        audit(f"{DATA}{BOTH}--shadow.seed {seed} ", tmp_path / f"SEED{seed}")
+    brought, out = tmp_path / "brought", tmp_path / "AUDIT"
+    flags = f"--shadow-encoders {brought} {BOTH}"
+    copytree(tmp_path / "SEED0" / "shadows", brought)
+    first = audit(flags, out)
+    assert first.names() == ["lpla", "encodermi-t"]
+    computed = counted(monkeypatch)
+    assert numbers(audit(flags, out).report) == numbers(first.report) and computed == []
+    rmtree(brought)
+    copytree(tmp_path / "SEED1" / "shadows", brought)
+    again = audit(flags, out)
+    assert again.names() == ["lpla", "encodermi-t"] and computed == ["encodermi-t"] * 2
+    assert numbers(again.report) == numbers(audit(flags, tmp_path / "OTHER").report)
+    next(brought.glob("*/encoder.safetensors")).write_bytes(b"cut")
+    broken = audit(flags, out)
+    assert broken.names() == ["lpla"] and "is damaged" in broken.not_run["encodermi-t"]
 
 
 def test_shadows__that_cannot_be_trained_fail_once(
