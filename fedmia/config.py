@@ -143,7 +143,7 @@ class Experiment(Options):
     attacker_trains: bool = option(True, "malicious clients also train on their own images")
     attacks: tuple[str, ...] = option(
         ("main",),
-        "attacks to run; main: those of federated contrastive learning; all: every one; of "
+        "attacks to run, named or by the lists main (federated contrastive learning) and all; of "
         "either, what the attacker's role permits; none",
     )
     attack: Mapping[str, Values] = field(default_factory=dict)
@@ -213,22 +213,29 @@ class Experiment(Options):
 
 
 def expand_attacks(names: tuple[str, ...], attacker: str) -> tuple[str, ...]:
-    """The attacks that `names` stands for: `("main",)`, `("all",)`, `("none",)`, or themselves.
+    """The attacks that `names` stands for: those named, with `main` and `all` written out as far as
+    the attacker permits, or none (`("none",)`).
 
     Raises:
         InputError: an unknown attack, or one named twice.
     """
     if names == ("none",):
         return ()
-    if names in (("all",), ("main",)):
-        known = [(n, registry.load("attack", n)) for n in registry.names("attack")]
-        wanted = [(n, cls) for n, cls in known if names == ("all",) or cls.main]
-        return tuple(n for n, cls in wanted if refusal(cls, attacker) is None)
+    found: list[str] = []
     for name in names:
-        registry.load("attack", name)
         if names.count(name) > 1:
             raise InputError(f"attack '{name}' is named twice")
-    return names
+        found += [n for n in _stands_for(name, attacker) if n not in found]
+    return tuple(found)
+
+
+def _stands_for(name: str, attacker: str) -> list[str]:
+    if name not in ("all", "main"):
+        registry.load("attack", name)
+        return [name]
+    known = [(n, registry.load("attack", n)) for n in registry.names("attack")]
+    wanted = [(n, cls) for n, cls in known if name == "all" or cls.main]
+    return [n for n, cls in wanted if refusal(cls, attacker) is None]
 
 
 def dataset_and_path(spec: str) -> tuple[str, str | None]:

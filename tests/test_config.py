@@ -165,6 +165,9 @@ def test_attacks__main_and_all_are_what_the_role_permits() -> None:
     assert set(expand_attacks(("all",), "none")) == alone
     assert set(Experiment().attacks) == {n for n in alone if kinds[n].main}
     assert expand_attacks(("none",), "active") == ()
+    more = expand_attacks(("lpla", "main", "similarity"), "none")
+    assert more[0] == "lpla" and set(more) == {"lpla", *Experiment().attacks}
+    assert more.count("similarity") == 1
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from fedmia.ssl.base import Encoder
 
-BATCH = 128  # images a gradient is taken of at once
+BATCH = 64  # images a gradient is taken of at once
 
 
 class Downstream(nn.Module):
