@@ -13,17 +13,23 @@ from fedmia import __version__
 from fedmia.auditing.views import ModelViews
 from fedmia.data.images import digests
 from fedmia.errors import InputError
+from fedmia.options import option_fields
 from fedmia.threat import Labels
 
 
 def decides(views: ModelViews, name: str) -> str:
-    """What decides the scores of attack `name` beside `key`: its options, and its shadows' files.
+    """What decides the scores of attack `name` beside `key`: its options and the files that they
+    name, and its shadows' files.
 
     Raises:
-        InputError: the files cannot be read.
+        InputError: the shadows' files cannot be read.
     """
     attack = views.build(name)
-    return repr(attack) + (views.shadow_contents() if attack.asks_shadows() else "")
+    given = [getattr(attack, f.name) for f, _ in option_fields(type(attack))]
+    files = [Path(v) for v in given if isinstance(v, str) and Path(v).is_file()]
+    contents = [hashlib.sha256(f.read_bytes()).hexdigest() for f in files]
+    own = views.shadow_contents() if attack.asks_shadows() else ""
+    return " ".join([repr(attack), *contents]) + own
 
 
 def key(views: ModelViews) -> str:
@@ -45,6 +51,7 @@ def key(views: ModelViews) -> str:
         digest.update(b"".join(digests(images.numpy())) + _classes(dealt.labels, images))
     skipped = ("attacks", "attack", "cache", "sweep")
     kept = {k: v for k, v in audit.tree().items() if k not in skipped}
+    kept["device"] = views.device.type  # `auto` is another one on another machine
     about = [__version__, kept, repr(views.augment)]
     digest.update(json.dumps(about, sort_keys=True).encode())
     return digest.hexdigest()

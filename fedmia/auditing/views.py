@@ -92,6 +92,7 @@ class ModelViews:
             seed=self.audit.seed,
             device=self.device,
             signals=self._rows(model),
+            precision=self.audit.precision,
         )
 
 

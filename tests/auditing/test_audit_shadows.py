@@ -114,6 +114,20 @@ def test_shadow_data__other_content_under_the_same_name_is_scored_anew(
     assert done.names() == ["lpla"] and "--shadow-data: " in done.not_run["encodermi-t"]
 
 
+def test_downstream_file__other_content_under_the_same_name_is_scored_anew(
+    audit: Audit, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    file, out = tmp_path / "task.npz", tmp_path / "AUDIT"
+    flags = f"{DATA}--attacks baseline-a,encodermi-t --attack.baseline-a.downstream_file {file} "
+    flags += "--attack.baseline-a.epochs 1 --attack.encodermi-t.layer avgpool "
+    for seed, again in ((8, 0), (8, 0), (9, 1)):
+        task = textures(20, seed=seed)
+        write(file, task.images, task.labels)
+        computed = [] if not out.exists() else counted(monkeypatch)
+        assert audit(flags, out).names() == ["baseline-a", "encodermi-t"]
+        assert computed == ["baseline-a"] * 2 * again
+
+
 def test_shadow_encoders__others_under_the_same_name_are_scored_anew(
     audit: Audit, tmp_path: Path, monkeypatch: Patch
 ) -> None:
