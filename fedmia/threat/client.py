@@ -55,18 +55,8 @@ class ClientView(WhiteBox):
             KeyError: a round that this client did not see.
         """
         if round not in self._earlier:
-            method = self.copy_method()
-            method.load_shared(self.received[round])
-            self._earlier[round] = WhiteBox(
-                method,
-                self.augment,
-                seed=self.seed,
-                device=self.device,
-                held=self._held,
-                signals=self._signals.of_round(round),
-                pixels=self._pixels,
-                meter=self._meter,
-            )
+            rows = self._signals.of_round(round)
+            self._earlier[round] = self.of_weights(self.received[round], signals=rows)
         return self._earlier[round]
 
     @torch.no_grad()

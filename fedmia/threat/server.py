@@ -59,7 +59,7 @@ class ServerView(ClientView):
         Raises:
             KeyError: an update that was not kept.
         """
-        return self._model(self.updates[round][client], self._meter)
+        return self.of_weights(self.updates[round][client])
 
     def on_updates(
         self, images: Tensor, round: int, name: tuple[object, ...], measure: Measure, queries: int
@@ -83,7 +83,7 @@ class ServerView(ClientView):
 
             def compute(x: Tensor, client: int = client) -> Tensor:
                 # Charged above. A meter of its own: the attacker's may be paused meanwhile.
-                model = self._model(self.updates[round][client], Meter())
+                model = self.of_weights(self.updates[round][client], meter=Meter())
                 return measure(model, x).double().cpu()
 
             key = ("update", round, client, *name)
@@ -144,19 +144,6 @@ class ServerView(ClientView):
         length = gradient.norm()
         cosines = unit @ -gradient / length.clamp_min(torch.finfo(gradient.dtype).tiny)
         return torch.cat([cosines, length[None]]).double().cpu()
-
-    def _model(self, state: State, meter: Meter) -> WhiteBox:
-        method = self.copy_method()
-        method.load_shared(state)
-        return WhiteBox(
-            method,
-            self.augment,
-            seed=self.seed,
-            device=self.device,
-            held=self._held,
-            pixels=self._pixels,
-            meter=meter,
-        )
 
 
 def _flat(tensors: Iterable[Tensor]) -> Tensor:

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from fedmia.errors import unknown
+from fedmia.signals import Signals
 from fedmia.ssl.base import SSLMethod, State
 from fedmia.threat.blackbox import BlackBox
-from fedmia.threat.needs import Threat
+from fedmia.threat.needs import Meter, Threat
 
 
 class WhiteBox(BlackBox):
@@ -85,6 +86,28 @@ class WhiteBox(BlackBox):
     def copy_method(self) -> SSLMethod:
         """A copy of the model that the attacker may train; the released one stays as it is."""
         return copy.deepcopy(self._method)
+
+    def of_weights(
+        self, state: State, *, signals: Signals | None = None, meter: Meter | None = None
+    ) -> WhiteBox:
+        """A view of the same network with other shared weights, through the same pixels.
+
+        Args:
+            signals: rows known of it. meter: counts its queries; None: this view's own.
+        """
+        method = self.copy_method()
+        method.load_shared(state)
+        return WhiteBox(
+            method,
+            self.augment,
+            seed=self.seed,
+            device=self.device,
+            held=self._held,
+            signals=signals,
+            pixels=self._pixels,
+            meter=self._meter if meter is None else meter,
+            precision=self.precision,
+        )
 
     def state(self) -> State:
         """Copies of the released weights."""
