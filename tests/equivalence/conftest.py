@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import Any
 
+import pytest
 import torch
 
 from clients.base import Site
@@ -63,3 +65,20 @@ def weights(federation: Federation, branch: str = "main") -> dict[int, State]:
 def same(one: State, other: State) -> bool:
     """Whether two states hold the same names and bits."""
     return set(one) == set(other) and all(torch.equal(one[n], other[n]) for n in one)
+
+
+Finished = Callable[[str], Federation]
+
+
+@pytest.fixture(scope="package")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """`finished(flags)`: a federation run once for all who only read it."""
+    made: dict[str, Federation] = {}
+
+    def run(flags: str) -> Federation:
+        flags = " ".join(flags.split())
+        if flags not in made:
+            made[flags] = federated(prepared(flags), tmp_path_factory.mktemp("finished") / "run")
+        return made[flags]
+
+    return run

@@ -10,19 +10,19 @@ import torch
 
 from fedmia.federation import Federation
 
-from .conftest import federated, prepared, same, weights
+from .conftest import Finished, federated, prepared, same, weights
 
 ACTIVE = "--attacker active --attacks ascent "
+IDLE = ACTIVE + "--attack.ascent.steps 0"
 CLEAN = 2  # rounds of pre-training in the tiny experiment
 
 
 @pytest.mark.parametrize("strategy", ["fedavg", "fedavgm", "fedema"])
 def test_disarmed_attack__main_and_zero_are_the_same_federation(
-    strategy: str, tmp_path: Path
+    strategy: str, finished: Finished
 ) -> None:
     """Zero starts from all that is kept (queues, key encoders, momenta), not from weights alone."""
-    flags = f"{ACTIVE}--attack.ascent.steps 0 --strategy {strategy}"
-    run = federated(prepared(flags), tmp_path / "run")
+    run = finished(f"{IDLE} --strategy {strategy}")
     main, zero = weights(run), weights(run, "zero")
     assert list(zero) == [CLEAN, 3, 4]
     assert all(same(main[r], zero[r]) for r in zero)
@@ -35,9 +35,8 @@ def test_disarmed_attack__main_and_zero_are_the_same_federation(
         assert kept[0] is not kept[1] and same(kept[0].tensors, kept[1].tensors)
 
 
-def test_zero_branch__is_the_run_without_ascent(tmp_path: Path) -> None:
-    armed = federated(prepared(ACTIVE), tmp_path / "armed")
-    without = federated(prepared(ACTIVE + "--attack.ascent.steps 0"), tmp_path / "without")
+def test_zero_branch__is_the_run_without_ascent(finished: Finished) -> None:
+    armed, without = finished(ACTIVE), finished(IDLE)
     main, zero, plain = weights(armed), weights(armed, "zero"), weights(without)
     assert all(same(zero[r], plain[r]) for r in zero)
     assert same(main[CLEAN], zero[CLEAN])  # the state before the attack is shared
@@ -46,26 +45,28 @@ def test_zero_branch__is_the_run_without_ascent(tmp_path: Path) -> None:
     assert not same(main[3], zero[3])  # and the ascent does something
 
 
-def test_no_ascent_from_its_own_training__is_an_honest_client(tmp_path: Path) -> None:
-    setup = prepared(ACTIVE + "--attack.ascent.steps 0 --attack.ascent.base trained")
+def test_no_ascent_from_its_own_training__is_an_honest_client(
+    tmp_path: Path, finished: Finished
+) -> None:
+    setup = prepared(IDLE + " --attack.ascent.base trained")
     attacked = federated(setup, tmp_path / "attacked")
     honest = federated(setup, tmp_path / "honest", roles=("honest",) * 4, attack=None)
     passive = federated(setup, tmp_path / "passive", roles=("honest",) * 3 + ("passive",))
     for other in (honest, passive):
         assert all(same(weights(attacked)[r], weights(other)[r]) for r in (CLEAN, 3, 4))
-    trained = federated(prepared(ACTIVE + "--attack.ascent.steps 0"), tmp_path / "received")
-    assert not same(weights(attacked)[3], weights(trained)[3])  # the default base is another
+    assert not same(weights(attacked)[3], weights(finished(IDLE))[3])  # the default base is another
 
 
-def test_no_ascent_from_the_received_model__sends_it_back(tmp_path: Path) -> None:
-    run = federated(prepared(ACTIVE + "--attack.ascent.steps 0"), tmp_path / "run")
+def test_no_ascent_from_the_received_model__sends_it_back(finished: Finished) -> None:
+    run = finished(IDLE)
     for round, sent in run.snapshots.sent("main").items():
         assert same(sent, weights(run)[round - 1])
 
 
-def test_placebo__trains_the_same_way_on_images_that_nobody_is_scored_on(tmp_path: Path) -> None:
-    setup = prepared(ACTIVE)
-    run = federated(setup, tmp_path / "run")
+def test_placebo__trains_the_same_way_on_images_that_nobody_is_scored_on(
+    tmp_path: Path, finished: Finished
+) -> None:
+    setup, run = prepared(ACTIVE), finished(ACTIVE)
     main, placebo = weights(run), weights(run, "placebo")
     assert same(main[0], placebo[0]) and not same(main[CLEAN], placebo[CLEAN])
     parts, split = run.site.parts, setup.split

@@ -11,7 +11,7 @@ from flwr.app import Message
 from fedmia.backends import InlineGrid
 from fedmia.federation import Federation
 
-from .conftest import federated, prepared, same, weights
+from .conftest import Finished, federated, prepared, same, weights
 
 FLAGS = "--attacker active --attacks ascent --strategy fedavg --strategy.weighting examples"
 
@@ -31,21 +31,26 @@ def equal(one: Federation, other: Federation) -> bool:
     return all(same(sent[0][r], sent[1][r]) for r in sent[0])
 
 
+@pytest.fixture(scope="module")
+def serial(tmp_path_factory: pytest.TempPathFactory) -> Federation:
+    """The clients one after the other, in the order of the draw."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedmia.backends.os.cpu_count", lambda: 1)
+        return federated(prepared(FLAGS), tmp_path_factory.mktemp("serial") / "run")
+
+
 def test_pool__one_thread_and_four_give_the_same_bits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    serial: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs = []
-    for cores in (1, 4):
-        monkeypatch.setattr("fedmia.backends.os.cpu_count", lambda n=cores: n)
-        runs.append(federated(prepared(FLAGS), tmp_path / str(cores)))
-    assert equal(*runs)
-    assert [r.loss for r in runs[0].rounds] == [r.loss for r in runs[1].rounds]
+    monkeypatch.setattr("fedmia.backends.os.cpu_count", lambda: 4)
+    four = federated(prepared(FLAGS), tmp_path / "four")
+    assert equal(serial, four)
+    assert [r.loss for r in serial.rounds] == [r.loss for r in four.rounds]
 
 
 def test_replies__their_order_does_not_matter(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    serial: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usual = federated(prepared(FLAGS), tmp_path / "usual")
     plain = InlineGrid.send_and_receive
 
     def turned(
@@ -55,12 +60,11 @@ def test_replies__their_order_does_not_matter(
         return list(plain(self, held[1::2] + held[::2], timeout=timeout))[::-1]
 
     monkeypatch.setattr(InlineGrid, "send_and_receive", turned)
-    assert equal(usual, federated(prepared(FLAGS), tmp_path / "turned"))
+    assert equal(serial, federated(prepared(FLAGS), tmp_path / "turned"))
 
 
-def test_seed__another_gives_other_weights(tmp_path: Path) -> None:
-    one = federated(prepared("--attacks none"), tmp_path / "one")
-    other = federated(prepared("--attacks none --seed 1"), tmp_path / "other")
+def test_seed__another_gives_other_weights(finished: Finished) -> None:
+    one, other = finished("--attacks none"), finished("--attacks none --seed 1")
     assert not same(weights(one)[0], weights(other)[0])
     assert not same(weights(one)[4], weights(other)[4])
 
