@@ -139,7 +139,7 @@ def deal_sets(audit: Audit, members: ImageSet, others: ImageSet, views: Views) -
         member_labels=m.labels[m_scored],
         nonmember_labels=o.labels[o_scored],
         spare=torch.from_numpy(o.images[spare]),
-        labels=Labels((torch.from_numpy(s.images), s.labels) for s in (m, o)),
+        labels=Labels.by_digest(zip(names, (m.labels, o.labels), strict=True)),
         names=(m.name, o.name),
         views=views,
         notes=tuple(notes),

@@ -22,9 +22,19 @@ class Labels:
     def __init__(self, given: Iterable[tuple[Tensor, IntArray]] = ()) -> None:
         self._classes: dict[bytes, int] = {}
         for images, classes in given:
-            if len(np.unique(classes)) > 1:
-                names = digests(images.numpy())
-                self._classes.update(zip(names, classes.tolist(), strict=True))
+            self._add(digests(images.numpy()), classes)
+
+    @classmethod
+    def by_digest(cls, given: Iterable[tuple[list[bytes], IntArray]]) -> Labels:
+        """Of images whose digests (`fedmia.data.images.digests`) are known already."""
+        found = cls()
+        for names, classes in given:
+            found._add(names, classes)
+        return found
+
+    def _add(self, names: list[bytes], classes: IntArray) -> None:
+        if len(np.unique(classes)) > 1:
+            self._classes.update(zip(names, classes.tolist(), strict=True))
 
     def __or__(self, other: Labels) -> Labels:
         """Both together; where they differ on an image, `other`'s."""
