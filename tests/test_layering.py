@@ -119,15 +119,34 @@ def test_neighbours__are_left_alone(package: str, forbidden: tuple[str, ...]) ->
         assert not wrong, f"{name} imports {wrong}"
 
 
-def test_pure_packages__import_where_no_federation_is_installed() -> None:
+@pytest.fixture(scope="module")
+def bare() -> subprocess.CompletedProcess[str]:
+    """An interpreter in which no federation is installed and every pure module was imported; it
+    prints what a report has loaded before its first figure, and then what all have."""
     names = [name for name, _ in modules(*PURE)]
+    reporting = ["build", "files", "figures.draw", "terminal"]
     program = (
         "import sys, importlib\n"
         f"for name in {FEDERATED[:3]!r}: sys.modules[name] = None\n"
+        f"for name in {reporting!r}: importlib.import_module('fedmia.report.' + name)\n"
+        "print(*sys.modules)\n"
         f"for name in {names!r}: importlib.import_module(name)\n"
-        f"assert not {{'clients', 'strategies'}} & set(sys.modules)\n"
+        "print(*sys.modules)\n"
     )
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120
     )
-    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_pure_packages__import_where_no_federation_is_installed(
+    bare: subprocess.CompletedProcess[str],
+) -> None:
+    assert bare.returncode == 0, bare.stderr[-2000:]
+    assert not {"clients", "strategies"} & set(bare.stdout.splitlines()[-1].split())
+
+
+def test_report__loads_matplotlib_for_a_figure_only(
+    bare: subprocess.CompletedProcess[str],
+) -> None:
+    reporting = bare.stdout.splitlines()[0].split()
+    assert "fedmia.report.terminal" in reporting and "matplotlib" not in reporting

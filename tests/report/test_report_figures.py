@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -60,17 +58,12 @@ def test_draw_all__nothing_to_draw_draws_nothing(run: RunScores) -> None:
     assert draw_all(empty, build_report(empty)) == {}
 
 
-def test_draw_all__leaves_matplotlibs_settings_and_pyplot_alone(run: RunScores) -> None:
+def test_draw_all__leaves_matplotlibs_settings_alone(run: RunScores) -> None:
     import matplotlib
 
     before = dict(matplotlib.rcParams)
     rounds.layers(build_report(run))
     assert dict(matplotlib.rcParams) == before
-    code = (
-        "import sys, fedmia.report.build, fedmia.report.files, fedmia.report.figures.draw;"
-        "import fedmia.report.terminal; sys.exit('matplotlib' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_beside__finds_controls_and_the_paired_one(run: RunScores) -> None:
