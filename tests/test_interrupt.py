@@ -72,7 +72,10 @@ def test_in_pretraining__the_last_finished_round_is_scored(
     assert report["attacks"][0]["auc"] != untrained["auc"]
 
 
-ACTIVE = "--attacker active --attacks similarity,ascent --pretrain-rounds 2 --rounds 3 "
+ACTIVE = (
+    "--attacker active --attacks similarity,ascent --pretrain-rounds 2 --rounds 3 "
+    "--federation.snapshots 2 --attack.similarity.views 4 --attack.ascent.pairs 1 "
+)
 
 
 def test_under_attack__the_attack_is_reported_without_its_control(
