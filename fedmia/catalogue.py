@@ -44,14 +44,14 @@ def help_page(columns: int | None = None) -> str:
     paths = {path: (one, kind) for path, one, kind in option_paths()}
     lines = [USAGE, "", *textwrap.wrap(INTRO, width, break_on_hyphens=False), "", "Run"]
     for name, (hole, text) in COMMAND.items():
-        lines += _row(f"--{name} {hole}", text, width)
-    lines += _option_row("seed", *paths.pop("seed"), width)
-    lines += [line for n, text in SWITCHES.items() for line in _row(f"--{n}", text, width)]
-    lines += _row("--list [KIND]", "show every plugin, or one kind of them with its options", width)
+        lines += row(f"--{name} {hole}", text, width)
+    lines += option_row("seed", *paths.pop("seed"), width)
+    lines += [line for n, text in SWITCHES.items() for line in row(f"--{n}", text, width)]
+    lines += row("--list [KIND]", "show every plugin, or one kind of them with its options", width)
     for title, wanted in GROUPS.items():
         lines += ["", title]
         for path in [p for p in paths if _within(p, wanted)]:
-            lines += _option_row(path, *paths.pop(path), width)
+            lines += option_row(path, *paths.pop(path), width)
     assert not paths, f"options without a group: {', '.join(paths)}"
     return "\n".join([*lines, "", *textwrap.wrap(OUTRO, width, break_on_hyphens=False)])
 
@@ -75,9 +75,9 @@ def _kind(kind: str, width: int, detail: bool) -> list[str]:
     for name in registry.names(kind):
         cls = registry.load(kind, name)
         label = f"{name}:PATH" if getattr(cls, "takes_path", False) else name
-        lines += _row(label, registry.summary(cls), width)
+        lines += row(label, registry.summary(cls), width)
         if registry.paper(cls):
-            lines += _row("", registry.paper(cls), width)
+            lines += row("", registry.paper(cls), width)
         for one, type_ in option_fields(cls) if detail else []:
             lines += _plugin_row(kind, name, one, type_, width)
     return lines
@@ -88,19 +88,20 @@ def _plugin_row(
 ) -> Iterator[str]:
     prefix = {"attack": f"attack.{name}", "dataset": "data"}.get(kind, kind)
     flag = f"  --{prefix}.{one.name} {_hole(type_, one.metadata)}"
-    return _row(flag, _about(one, one.default), width)
+    return row(flag, _about(one, one.default), width)
 
 
 def _within(path: str, wanted: tuple[str, ...]) -> bool:
     return any(path == w or (w.endswith(".") and path.startswith(w)) for w in wanted)
 
 
-def _option_row(path: str, one: dataclasses.Field[Any], kind: Any, width: int) -> Iterator[str]:
+def option_row(path: str, one: dataclasses.Field[Any], kind: Any, width: int) -> Iterator[str]:
+    """An option on a page: its flag, its values, what it is, its default and range."""
     if "plugin" in one.metadata:
         text = f"{one.metadata['about']} (default {shown(one.metadata['name'])})"
-        return _row(f"{flag_of(path)} NAME", text, width)
+        return row(f"{flag_of(path)} NAME", text, width)
     hole = HOLES.get(path) or _hole(kind, one.metadata)
-    return _row(f"{flag_of(path)} {hole}", _about(one, one.default), width)
+    return row(f"{flag_of(path)} {hole}", _about(one, one.default), width)
 
 
 def _hole(kind: Any, metadata: Mapping[str, Any]) -> str:
@@ -119,11 +120,11 @@ def _about(one: dataclasses.Field[Any], default: Any) -> str:
     """Help, default and range of an option."""
     words = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
     limits = [f"{w} {one.metadata[k]}" for k, w in words.items() if one.metadata[k] is not None]
-    notes = ", ".join([f"default {shown(default)}", *limits])
-    return f"{one.metadata['help']} ({notes})"
+    notes = ", ".join([*([f"default {shown(default)}"] if default != "" else []), *limits])
+    return f"{one.metadata['help']} ({notes})" if notes else str(one.metadata["help"])
 
 
-def _row(left: str, text: str, width: int) -> Iterator[str]:
+def row(left: str, text: str, width: int) -> Iterator[str]:
     """`left` and `text` in two columns; a long `left` has its own line."""
     wrapped = textwrap.wrap(text, max(20, width - _LEFT), break_on_hyphens=False) or [""]
     if len(left) + 4 > _LEFT:

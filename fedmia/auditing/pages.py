@@ -9,8 +9,7 @@ from fedmia import catalogue
 from fedmia.auditing.flags import SWITCHES
 from fedmia.auditing.options import Audit
 from fedmia.environment import version
-from fedmia.options import option_fields, type_name
-from fedmia.values import shown
+from fedmia.options import option_fields
 
 USAGE = (
     "usage: python -m fedmia.audit --encoder ENCODER --members DATASET --nonmembers DATASET "
@@ -37,20 +36,10 @@ def page(name: str) -> str:
         return f"fedmia {version('fedmia') or '(not installed)'}"
     width = min(100, shutil.get_terminal_size((80, 24)).columns)
     lines = [*textwrap.wrap(USAGE, width), "", *textwrap.wrap(INTRO, width), "", "Options"]
-    for field, kind in option_fields(Audit):
-        default = "" if field.default in ("", None) else f" [{shown(field.default)}]"
-        flag = f"--{field.name.replace('_', '-')} <{type_name(kind).removesuffix(' or none')}>"
-        lines += _row(flag, f"{field.metadata['help']}{default}", width)
-    lines += _row("--out <folder>", "folder of the results", width)
-    lines += _row("--config <file>", "YAML file of an audit", width)
+    for one, kind in option_fields(Audit):
+        lines += catalogue.option_row(one.name, one, kind, width)
+    lines += catalogue.row("--out FOLDER", "folder of the results", width)
+    lines += catalogue.row("--config FILE", "YAML file of an audit", width)
     for flag, text in SWITCHES.items():
-        lines += _row(f"--{flag}", text, width)
+        lines += catalogue.row(f"--{flag}", text, width)
     return "\n".join([*lines, "", *textwrap.wrap(OUTRO, width)])
-
-
-def _row(left: str, text: str, width: int) -> list[str]:
-    body = textwrap.wrap(text, max(width - 30, 30))
-    if len(left) > 27:
-        return [f"  {left}", *(f"{'':30}{line}" for line in body)]
-    head = f"  {left:28}{body[0]}" if body else f"  {left}"
-    return [head, *(f"{'':30}{line}" for line in body[1:])]
