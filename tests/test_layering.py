@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -30,6 +30,8 @@ PURE = (
     "fedmia.audit", "fedmia.scorer", "fedmia.signals", "fedmia.config", "fedmia.catalogue",
     "fedmia.device", "fedmia.outfolder",
 )  # fmt: skip
+REPORTING = ("fedmia.report.build", "fedmia.report.files", "fedmia.report.figures.draw",
+             "fedmia.report.terminal")  # fmt: skip
 FEDERATED = ("flwr", "ray", "opacus", "clients", "strategies")
 
 
@@ -43,11 +45,23 @@ def modules(*packages: str) -> Iterator[tuple[str, Path]]:
             yield name.removesuffix(".__init__"), file
 
 
-def imports(source: str) -> set[str]:
+def at_load(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes that run when a module is loaded: no function's, none for the type checker."""
+    yield node
+    if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+        inside: list[ast.AST] = list(node.orelse)
+    else:
+        inside = list(ast.iter_child_nodes(node))
+    for child in inside:
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield from at_load(child)
+
+
+def imports(source: str, walk: Callable[[ast.AST], Iterable[ast.AST]] = ast.walk) -> set[str]:
     """Dotted names that a module imports anywhere in it, `importlib.import_module` of constants
     and imports for the type checker included; `from a import b` gives `a` and `a.b`."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -57,6 +71,23 @@ def imports(source: str) -> set[str]:
             called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
             if called == "import_module" and isinstance(node.args[0], ast.Constant):
                 found.add(str(node.args[0].value))
+    return found
+
+
+def loaded(*names: str) -> set[str]:
+    """Every name, ours or not, that importing `names` imports, as far as our own modules tell."""
+    found: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        found.add(name)
+        waiting += [name.rpartition(".")[0]] if "." in name else []  # a package, before its module
+        path = ROOT.joinpath(*name.split("."))
+        for file in (path.with_suffix(".py"), path / "__init__.py"):
+            if file.exists():
+                waiting += imports(file.read_text(), at_load)
     return found
 
 
@@ -71,6 +102,7 @@ def test_imports__sees_every_form() -> None:
         "if TYPE_CHECKING:\n    import k\n"
     )
     found = imports(source)
+    assert imports(source, at_load) == {"a.b", "c", "c.d", "importlib", "i.j"}
     assert found == {"a.b", "c", "c.d", "e.f", "e.f.g", "importlib", "i.j", "k"}
     assert within("flwr.app", FEDERATED) and not within("flwrx", FEDERATED)
 
@@ -124,11 +156,10 @@ def bare() -> subprocess.CompletedProcess[str]:
     """An interpreter in which no federation is installed and every pure module was imported; it
     prints what a report has loaded before its first figure, and then what all have."""
     names = [name for name, _ in modules(*PURE)]
-    reporting = ["build", "files", "figures.draw", "terminal"]
     program = (
         "import sys, importlib\n"
         f"for name in {FEDERATED[:3]!r}: sys.modules[name] = None\n"
-        f"for name in {reporting!r}: importlib.import_module('fedmia.report.' + name)\n"
+        f"for name in {REPORTING!r}: importlib.import_module(name)\n"
         "print(*sys.modules)\n"
         f"for name in {names!r}: importlib.import_module(name)\n"
         "print(*sys.modules)\n"
@@ -138,6 +169,14 @@ def bare() -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_pure_packages__load_no_federation_through_others() -> None:
+    names = loaded(*(name for name, _ in modules(*PURE)))
+    assert not sorted(n for n in names if within(n, FEDERATED))
+    assert {"torch", "fedmia.threat.client"} <= names
+    assert any(within(n, ("flwr",)) for n in loaded("fedmia.simulate"))
+
+
+@pytest.mark.slow
 def test_pure_packages__import_where_no_federation_is_installed(
     bare: subprocess.CompletedProcess[str],
 ) -> None:
@@ -145,7 +184,12 @@ def test_pure_packages__import_where_no_federation_is_installed(
     assert not {"clients", "strategies"} & set(bare.stdout.splitlines()[-1].split())
 
 
-def test_report__loads_matplotlib_for_a_figure_only(
+def test_report__loads_matplotlib_for_a_figure_only() -> None:
+    assert not {n for n in loaded(*REPORTING) if within(n, ("matplotlib",))}
+
+
+@pytest.mark.slow
+def test_report__loads_no_matplotlib_by_way_of_others(
     bare: subprocess.CompletedProcess[str],
 ) -> None:
     reporting = bare.stdout.splitlines()[0].split()
