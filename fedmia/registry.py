@@ -38,10 +38,7 @@ def base(kind: str) -> type:
 
 def names(kind: str) -> list[str]:
     """Sorted names of the built-in plugins of `kind`."""
-    package = importlib.import_module(KINDS[kind][0])
-    files = [m.name for m in pkgutil.iter_modules(package.__path__)]
-    found = [f for f in files if not f.startswith("_") and f != "base" and _plugin(kind, f)]
-    return sorted(f.replace("_", "-") for f in found)
+    return sorted(f.replace("_", "-") for f in _files(kind) if _plugin(kind, f))
 
 
 def load(kind: str, name: str) -> type[Any]:
@@ -53,11 +50,10 @@ def load(kind: str, name: str) -> type[Any]:
     """
     if ":" in name:
         return _outside(kind, name)
-    known = names(kind)
-    if name not in known:
-        raise unknown(kind, name, known)
-    found = _plugin(kind, name.replace("-", "_"))
-    assert found is not None
+    file = name.replace("-", "_")
+    found = _plugin(kind, file) if "_" not in name and file in _files(kind) else None
+    if found is None:
+        raise unknown(kind, name, names(kind))
     return found
 
 
@@ -86,6 +82,13 @@ def summary(cls: type) -> str:
 def paper(cls: type) -> str:
     """Where the plugin's method was published, or the empty string."""
     return str(getattr(cls, "paper", ""))
+
+
+def _files(kind: str) -> list[str]:
+    """Files that may hold a plugin of `kind`."""
+    package = importlib.import_module(KINDS[kind][0])
+    files = [m.name for m in pkgutil.iter_modules(package.__path__)]
+    return [f for f in files if not f.startswith("_") and f != "base"]
 
 
 def _plugin(kind: str, file: str) -> type[Any] | None:
