@@ -5,6 +5,7 @@ Nothing here varies between two runs on one machine: no date, no load, no free m
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import subprocess
@@ -26,6 +27,7 @@ def describe() -> dict[str, Any]:
     return {"versions": versions(), "hardware": hardware(), "commit": commit()}
 
 
+@functools.cache  # read off files, which do not change while the process runs
 def version(package: str) -> str | None:
     """Installed version of a package, None where it is not installed."""
     try:

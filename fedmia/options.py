@@ -7,6 +7,7 @@ line, the YAML schema and the tables of `--list` are read off them, so an option
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import types
 import typing
@@ -48,9 +49,14 @@ class Options:
 
 def option_fields(cls: type) -> list[tuple[dataclasses.Field[Any], Any]]:
     """The `option` fields of a dataclass with their resolved types, in order."""
-    hints = typing.get_type_hints(cls)
+    hints = _hints(cls)
     fields = dataclasses.fields(cls)
     return [(f, hints[f.name]) for f in fields if f.init and "help" in f.metadata]
+
+
+@functools.cache  # they are strings to be evaluated, the same for every instance
+def _hints(cls: type) -> Mapping[str, Any]:
+    return typing.get_type_hints(cls)
 
 
 def check_type(where: str, value: Any, kind: Any) -> None:
