@@ -137,8 +137,10 @@ class ShadowFitted(Attack):
             yield self.inputs(encoder, images), truth
 
     def refuse_few(self, pool: Known) -> None:
-        """Raises:
-        InputError: too few images on one side to fit on.
+        """Refuse images of which there are too few to fit on, of either kind.
+
+        Raises:
+            InputError: naming how many there are.
         """
         if min(len(pool.members), len(pool.nonmembers)) < LEAST:
             raise InputError(

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedmia.attacks._measure import SIGNALS, Measure
 from fedmia.attacks.base import Attack, Known, NotFitted, Scores
-from fedmia.data.images import digests
+from fedmia.data.images import digests, ranked
 from fedmia.errors import InputError
 from fedmia.options import option
 from fedmia.threat import OUTPUTS, BlackBox, ClientView, Threat
@@ -166,7 +166,7 @@ class FromRounds(Referenced):
 def by_content(images: Tensor) -> Tensor:
     """The images in an order that their bytes alone decide, so that no sum depends on theirs."""
     names = digests(images.numpy())
-    return images[sorted(range(len(names)), key=names.__getitem__)]
+    return images[ranked(names)]
 
 
 def mean_and_sum(values: Scores, which: NDArray[np.bool_]) -> tuple[Scores, Scores]:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from fedmia.attacks._baselines import downstream_classifier, labelled_images
 from fedmia.attacks._encodermi import NetworkFitted
 from fedmia.attacks._mlp import mlp
+from fedmia.attacks._reference import by_content
 from fedmia.attacks.base import Known, NotFitted, Scores
 from fedmia.data.images import IntArray, digests
 from fedmia.errors import InputError
@@ -48,6 +49,7 @@ class BaselineB(NetworkFitted):
     layer: str = option(
         "avgpool", "output that the downstream classifier is trained on", choices=OUTPUTS
     )
+    _filed: tuple[Tensor, IntArray] | None = field(default=None, init=False, repr=False)
     _target: Any = field(default=None, init=False, repr=False)
 
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
@@ -59,6 +61,7 @@ class BaselineB(NetworkFitted):
                 file that cannot be read.
         """
         self._target = None
+        self._filed = None if self.downstream_file is None else self._file_task(view)
         super().fit(view, known, rng)
         self._target = self._classifier(view, *self._task(view, view.shadows[0]))
 
@@ -79,7 +82,7 @@ class BaselineB(NetworkFitted):
         for shadow in view.shadows:
             model = self._classifier(shadow.view, *self._task(view, shadow))
             others = self._divided(shadow)[1]
-            members = shadow.members[_ranked(shadow.members)[: len(others)]]
+            members = by_content(shadow.members)[: len(others)]
             pool = Known(members, others[: len(members)])
             self.refuse_few(pool)
             images, truth = pool.both()
@@ -89,30 +92,34 @@ class BaselineB(NetworkFitted):
         """The non-members that the classifier learns from, and the rest; by content."""
         if self.downstream_file is not None:
             return shadow.nonmembers[:0], shadow.nonmembers
-        order = _ranked(shadow.nonmembers)
-        cut = round(self.share * len(order))
-        return shadow.nonmembers[order[:cut]], shadow.nonmembers[order[cut:]]
+        ordered = by_content(shadow.nonmembers)
+        cut = round(self.share * len(ordered))
+        return ordered[:cut], ordered[cut:]
 
     def _task(self, view: BlackBox, shadow: Shadow) -> tuple[Tensor, IntArray]:
         """Images and classes that the shadow's classifier, or the target's, learns from."""
-        if self.downstream_file is None:
+        if self._filed is None:
             images = self._divided(shadow)[0]
             classes = shadow.view.labels(images)
         else:
-            shape = tuple(shadow.members.shape[1:])
-            images, classes = labelled_images(
-                "file", self.downstream_file, FILE_IMAGES, shape, view.seed
-            )
-            pools = [x for s in view.shadows for x in (s.members, s.nonmembers)]
-            met = {name for pool in pools for name in digests(pool.numpy())}
-            apart = np.array([name not in met for name in digests(images.numpy())])
-            images, classes = images[torch.from_numpy(apart)], classes[apart]
+            images, classes = self._filed
         if len(np.unique(classes)) < 2:
             raise InputError(
                 f"{self.name}: a downstream task of {len(images)} images and "
                 f"{len(np.unique(classes))} classes, needs at least 2 classes"
             )
         return images, classes
+
+    def _file_task(self, view: BlackBox) -> tuple[Tensor, IntArray]:
+        """The file's images and classes, without those that a shadow was or was not trained on."""
+        shape = tuple(view.shadows[0].members.shape[1:])
+        images, classes = labelled_images(
+            "file", self.downstream_file, FILE_IMAGES, shape, view.seed
+        )
+        pools = [x for s in view.shadows for x in (s.members, s.nonmembers)]
+        met = {name for pool in pools for name in digests(pool.numpy())}
+        apart = np.array([name not in met for name in digests(images.numpy())])
+        return images[torch.from_numpy(apart)], classes[apart]
 
     def _classifier(self, view: BlackBox, images: Tensor, classes: IntArray) -> Pipeline:
         return downstream_classifier(view.embed_plain(images, self.layer), classes)
@@ -124,9 +131,3 @@ class BaselineB(NetworkFitted):
         rows = torch.cat([plain, view.embed_views(images, self.views, self.layer)], dim=1)
         said = model.predict(rows.flatten(0, 1).double().numpy()).reshape(rows.shape[:2])
         return torch.from_numpy((said == truth[:, None]).astype(np.float64))
-
-
-def _ranked(images: Tensor) -> list[int]:
-    """Places of the images in the order of their digests."""
-    names = digests(images.numpy())
-    return sorted(range(len(names)), key=names.__getitem__)

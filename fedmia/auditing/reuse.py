@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from fedmia import __version__
 from fedmia.auditing.views import ModelViews
@@ -48,7 +47,8 @@ def key(views: ModelViews) -> str:
         dealt.known_members, dealt.known_nonmembers, dealt.scored_members,
         dealt.scored_nonmembers, dealt.spare,
     ):  # fmt: skip
-        digest.update(b"".join(digests(images.numpy())) + _classes(dealt.labels, images))
+        names = digests(images.numpy())
+        digest.update(b"".join(names) + _classes(dealt.labels, names))
     skipped = ("attacks", "attack", "cache", "sweep")
     kept = {k: v for k, v in audit.tree().items() if k not in skipped}
     kept["device"] = views.device.type  # `auto` is another one on another machine
@@ -57,8 +57,8 @@ def key(views: ModelViews) -> str:
     return digest.hexdigest()
 
 
-def _classes(labels: Labels, images: Tensor) -> bytes:
+def _classes(labels: Labels, names: list[bytes]) -> bytes:
     try:
-        return labels.of(images).tobytes()
+        return labels.named(names).tobytes()
     except InputError:  # their source has none
         return b""

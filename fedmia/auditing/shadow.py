@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,6 @@ class Own:
     say: Callable[[str], None]
     progress: Callable[[int, int], None]
     stop: Callable[[], bool]
-    _labels: Labels = field(default_factory=Labels, init=False)  # of --shadow-data
 
     def augment(self) -> Augment:
         """The attacker's views: the encoder's recipe, or less where its algorithm is unknown."""
@@ -71,7 +70,7 @@ class Own:
                 held=views.held,
                 signals=Signals(),
                 pixels=views.pixels,
-                labels=self.dealt.labels | self._labels,
+                labels=self._labels,
                 precision=self.audit.precision,
             )
             method = trained.method.to(self.device)
@@ -96,6 +95,14 @@ class Own:
     def _data(self) -> ImageSet:
         return load_images(self.audit, "shadow_data", int(self.dealt.scored_members.shape[2]))
 
+    @cached_property
+    def _labels(self) -> Labels:
+        """Classes of the audit's images, and of --shadow-data."""
+        if self.audit.shadow_data is None:
+            return self.dealt.labels
+        own = torch.from_numpy(self._data.images), self._data.labels
+        return self.dealt.labels | Labels([own])
+
     def _trained(self, views: ModelViews) -> list[Trained]:
         shape = self.dealt.scored_members.shape
         if self.audit.shadow_encoders is not None:
@@ -111,7 +118,6 @@ class Own:
             pool = self.dealt.spare
         else:
             pool = torch.from_numpy(self._data.images)
-            self._labels = Labels([(pool, self._data.labels)])
         if pool.shape[1:] != shape[1:]:
             raise InputError(
                 f"--shadow-data: images of {tuple(pool.shape[1:])}, the audited ones are "

@@ -10,7 +10,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from fedmia.data.images import digests
+from fedmia.data.images import digests, ranked
 from fedmia.errors import InputError
 from fedmia.ssl.base import SSLMethod
 
@@ -94,7 +94,7 @@ class Negatives(ABC):
         """The images held in two halves, and the names of those in the second."""
         assert self._held is not None
         names = digests(self._held.numpy())
-        order = sorted(range(len(names)), key=names.__getitem__)
+        order = ranked(names)
         second = order[::2]
         first = order[1::2] or second  # one image alone serves everybody
         return (self._held[first], self._held[second]), {names[i] for i in second}

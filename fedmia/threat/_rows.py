@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedmia.errors import InputError, unknown
+from fedmia.errors import InputError
 from fedmia.signals import PixelCache, Signals
 from fedmia.ssl.augment import Augment, content_uniforms
 from fedmia.ssl.base import SSLMethod
@@ -39,33 +39,15 @@ class Views(Protocol):
 
 
 class Rows:
-    """What one attacker reads of one model, before queries are counted.
+    """What one attacker reads of one model, before queries are counted."""
 
-    Args:
-        precision: of the forward passes: `bfloat16` runs them under autocast, about twice as fast
-            for a ResNet on a CPU that has it; outputs are float32 either way.
-    """
-
-    def __init__(
-        self,
-        method: SSLMethod,
-        augment: Augment,
-        *,
-        seed: int,
-        device: torch.device,
-        signals: Signals | None = None,
-        pixels: PixelCache | None = None,
-        precision: str = "float32",
-    ) -> None:
-        if precision not in PRECISIONS:
-            raise unknown("precision", precision, PRECISIONS)
-        self._method = method.to(device).eval()
-        self._signals = Signals() if signals is None else signals
-        self._pixels = PixelCache(limit=0) if pixels is None else pixels
-        self.augment = augment
-        self.seed = seed
-        self.device = device
-        self.precision = precision
+    _method: SSLMethod
+    _signals: Signals
+    _pixels: PixelCache
+    augment: Augment
+    seed: int
+    device: torch.device
+    precision: str
 
     # -- views ---------------------------------------------------------------------------------
 

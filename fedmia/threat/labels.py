@@ -48,10 +48,14 @@ class Labels:
         Raises:
             InputError: an image without a label.
         """
-        found = [self._classes.get(name) for name in digests(images.numpy())]
+        return self.named(digests(images.numpy()))
+
+    def named(self, names: list[bytes]) -> IntArray:
+        """`of` images whose digests are known already."""
+        found = [self._classes.get(name) for name in names]
         missing = found.count(None)
         if missing:
             raise InputError(
-                f"needs the images' true classes, and {missing} of {len(images)} images have none"
+                f"needs the images' true classes, and {missing} of {len(names)} images have none"
             )
         return np.array(found, dtype=np.int64)
