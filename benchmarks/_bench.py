@@ -18,11 +18,11 @@ from fedmia.attacks.base import Attack, Known
 from fedmia.data.base import Request
 from fedmia.data.synthetic import Synthetic
 from fedmia.seeding import rng, torch_rng
-from fedmia.signals import PixelCache, Signals
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder, Recipe, SSLMethod
 from fedmia.ssl.mocov2 import MoCoV2
 from fedmia.threat import Labels, Shadow, Threat, WhiteBox
+from fedmia.threat.signals import PixelCache, Signals
 
 KNOWN = 3  # images a side: the least that every attack fits on
 OWN = 4  # of the shadow, likewise

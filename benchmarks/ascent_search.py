@@ -25,17 +25,17 @@ from flwr.serverapp import Grid
 
 from clients.base import client_app
 from fedmia.attacks.ascent import Ascent
-from fedmia.backends import run_inline
-from fedmia.cli import parse
-from fedmia.configfile import to_dict
-from fedmia.environment import describe
-from fedmia.evaluate import Evaluation
-from fedmia.federation import Federation
+from fedmia.federation.backends import run_inline
+from fedmia.federation.rounds import Federation
+from fedmia.federation.run import make_site, prepare
+from fedmia.federation.snapshot import MemoryStore, SnapshotStore
 from fedmia.report.metrics import auc
 from fedmia.report.paired import paired_row
-from fedmia.run import make_site, prepare
-from fedmia.snapshot import MemoryStore, SnapshotStore
-from fedmia.stopwatch import Stopwatch
+from fedmia.runtime.environment import describe
+from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.scoring.snapshots import Evaluation
+from fedmia.settings.command import parse
+from fedmia.settings.tree import to_dict
 
 READINGS = ("level", "rise", "recovery", "line23")
 RATES = (0.003, 0.01, 0.03, 0.1)

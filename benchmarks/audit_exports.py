@@ -33,10 +33,10 @@ from torchvision import models
 
 from fedmia import registry
 from fedmia.audit import main as audit
-from fedmia.auditing.options import outside_reason
 from fedmia.data.base import Request
 from fedmia.data.synthetic import Synthetic
-from fedmia.environment import describe, version
+from fedmia.runtime.environment import describe, version
+from fedmia.settings.audit import outside_reason
 
 RESULTS = Path(__file__).parent / "results" / "audit_exports.json"
 HEADS = ("fc", "classifier")

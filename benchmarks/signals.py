@@ -28,9 +28,9 @@ from torchvision.transforms import v2
 
 from fedmia import registry
 from fedmia.attacks._crops import Crops
-from fedmia.environment import describe
-from fedmia.signals import PixelCache, Signals
+from fedmia.runtime.environment import describe
 from fedmia.threat import PRECISIONS, Views
+from fedmia.threat.signals import PixelCache, Signals
 
 RESULTS = Path(__file__).parent / "results" / "signals.json"
 CASES = (("resnet18", 32, 6, 3), ("smallnet", 8, 64, 9))  # net, side, images scored, repeats

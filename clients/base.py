@@ -19,8 +19,8 @@ from fedmia import registry
 from fedmia.attacks.base import ActiveAttack
 from fedmia.data.images import ByteArray, IntArray
 from fedmia.defenses.base import Defense, Outlook
+from fedmia.federation.snapshot import LocalState, StateStore, Update
 from fedmia.seeding import rng, torch_rng
-from fedmia.snapshot import LocalState, StateStore, Update
 from fedmia.ssl.base import Recipe, SSLMethod, State
 from fedmia.ssl.train import Job, Train, make_optimizer
 

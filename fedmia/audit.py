@@ -16,8 +16,8 @@ from fedmia.auditing import pages  # noqa: E402
 from fedmia.auditing.flags import parse  # noqa: E402
 from fedmia.auditing.run import INTERRUPTED, conduct  # noqa: E402
 from fedmia.errors import InputError  # noqa: E402
+from fedmia.runtime.stopwatch import Stopwatch  # noqa: E402
 from fedmia.shadows.train import Stopped  # noqa: E402
-from fedmia.stopwatch import Stopwatch  # noqa: E402
 
 BAD_INPUT = 2  # exit code
 

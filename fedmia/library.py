@@ -23,10 +23,10 @@ from fedmia.attacks.base import Attack
 from fedmia.errors import InputError
 from fedmia.released.base import Wanted
 from fedmia.released.memory import Encoder, Images, bring, constants, name_of, pixels
-from fedmia.signals import PixelCache
+from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.augment import Augment
-from fedmia.stopwatch import Stopwatch
 from fedmia.threat import ACCESS, BlackBox, Labels, Shadow, WhiteBox
+from fedmia.threat.signals import PixelCache
 
 __all__ = ["audit", "view"]
 

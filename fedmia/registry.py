@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedmia.errors import InputError, unknown
-from fedmia.options import option_fields
+from fedmia.settings.option import option_fields
 
 # kind -> (package, module of the base class, name of the base class)
 KINDS: Mapping[str, tuple[str, str, str]] = {

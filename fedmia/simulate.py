@@ -20,18 +20,18 @@ from typing import Any  # noqa: E402
 
 from rich.console import Console  # noqa: E402
 
-from fedmia.cli import Invocation, bad_input, parse  # noqa: E402
-from fedmia.config import Experiment  # noqa: E402
-from fedmia.configfile import dump  # noqa: E402
-from fedmia.environment import describe  # noqa: E402
 from fedmia.errors import InputError  # noqa: E402
-from fedmia.outfolder import make, refuse_occupied  # noqa: E402
+from fedmia.federation.run import execute, prepare  # noqa: E402
 from fedmia.report.build import build_report, strict  # noqa: E402
 from fedmia.report.files import json_text, write_report  # noqa: E402
 from fedmia.report.seeds import seeds_summary  # noqa: E402
 from fedmia.report.terminal import render, seeds_table  # noqa: E402
-from fedmia.run import execute, prepare  # noqa: E402
-from fedmia.stopwatch import Stopwatch  # noqa: E402
+from fedmia.runtime.environment import describe  # noqa: E402
+from fedmia.runtime.outfolder import make, refuse_occupied  # noqa: E402
+from fedmia.runtime.stopwatch import Stopwatch  # noqa: E402
+from fedmia.settings.command import Invocation, bad_input, parse  # noqa: E402
+from fedmia.settings.experiment import Experiment  # noqa: E402
+from fedmia.settings.tree import dump  # noqa: E402
 from strategies.base import FederationError  # noqa: E402
 
 INTERRUPTED = 130  # exit code

@@ -13,9 +13,9 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from fedmia.options import Options, option
+from fedmia.federation.snapshot import Update
 from fedmia.seeding import rng
-from fedmia.snapshot import Update
+from fedmia.settings.option import Options, option
 from fedmia.ssl.base import State
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from fedmia.options import option
-from fedmia.snapshot import Update
+from fedmia.federation.snapshot import Update
+from fedmia.settings.option import option
 from fedmia.ssl.base import State
 from strategies.base import FederatedStrategy
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedmia.options import option
+from fedmia.settings.option import option
 from strategies.fedavg import FedAvg as _FedAvg
 
 

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from fedmia import catalogue, registry
-from fedmia._flags import SHORT, flag_of, option_paths
-from fedmia.cli import PRESETS, bad_input, merge, parse
-from fedmia.config import Experiment
-from fedmia.configfile import dump, load, to_dict
+from fedmia import registry
 from fedmia.errors import InputError
-from fedmia.options import option_fields
+from fedmia.settings import help as catalogue
+from fedmia.settings.command import PRESETS, bad_input, merge, parse
+from fedmia.settings.experiment import Experiment
+from fedmia.settings.flags import SHORT, flag_of, option_paths
+from fedmia.settings.option import option_fields
+from fedmia.settings.tree import dump, load, to_dict
 
 KEPT = """
     clients attacker malicious attacks rounds seed seeds backend threads-per-client device

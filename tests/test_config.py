@@ -14,23 +14,31 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fedmia import environment, registry
+from fedmia import registry
 from fedmia.attacks.base import ActiveAttack
-from fedmia.checks import check
-from fedmia.cli import parse
-from fedmia.config import Chosen, Data, Experiment, Federation, Pretrain, expand_attacks
-from fedmia.configfile import dump, from_dict, load, to_dict
 from fedmia.data.split import SplitOptions
 from fedmia.errors import InputError
-from fedmia.options import option_fields
-from fedmia.roles import refusal
+from fedmia.runtime import environment
+from fedmia.settings.command import parse
+from fedmia.settings.experiment import (
+    Chosen,
+    Data,
+    Experiment,
+    Federation,
+    Pretrain,
+    expand_attacks,
+)
+from fedmia.settings.option import option_fields
+from fedmia.settings.roles import refusal
+from fedmia.settings.suits import check
+from fedmia.settings.tree import dump, from_dict, load, to_dict
 from fedmia.threat import Threat
 
 DEFENSE = '''
 from dataclasses import dataclass
 from fedmia.defenses.base import Defense
 from fedmia.errors import InputError
-from fedmia.options import option
+from fedmia.settings.option import option
 
 @dataclass(frozen=True)
 class Wall(Defense):
@@ -402,8 +410,8 @@ def test_commit__is_that_of_fedmias_own_checkout_only(tmp_path: Path) -> None:
             check=True, capture_output=True, text=True, env=clean,
         ).stdout.strip()  # fmt: skip
 
-    file = tmp_path / "fedmia" / "environment.py"
-    file.parent.mkdir()
+    file = tmp_path / "fedmia" / "runtime" / "environment.py"
+    file.parent.mkdir(parents=True)
     file.write_text("")
     assert environment.commit(tmp_path) is None  # no repository
     git("init", "-q")
@@ -414,7 +422,7 @@ def test_commit__is_that_of_fedmias_own_checkout_only(tmp_path: Path) -> None:
     git("add", "fedmia")
     git("commit", "-q", "-m", "fedmia")
     assert environment.commit(tmp_path) == git("rev-parse", "HEAD")
-    copy = tmp_path / "vendor" / "fedmia" / "environment.py"
+    copy = tmp_path / "vendor" / "fedmia" / "runtime" / "environment.py"
     copy.parent.mkdir(parents=True)
     copy.write_text("")
     git("add", "vendor")

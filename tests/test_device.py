@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedmia import checks
-from fedmia.auditing.options import Audit
 from fedmia.auditing.run import device_of
-from fedmia.config import Experiment
-from fedmia.device import gpus_without, resolve_device
 from fedmia.errors import InputError
+from fedmia.runtime.device import gpus_without, resolve_device
+from fedmia.settings import suits as checks
+from fedmia.settings.audit import Audit
+from fedmia.settings.experiment import Experiment
 
 
 @pytest.fixture(params=[0, 1, 2])

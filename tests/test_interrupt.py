@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from fedmia.evaluate import Evaluation
-from fedmia.federation import Federation
+from fedmia.federation.rounds import Federation
+from fedmia.federation.snapshot import SnapshotStore
 from fedmia.report.figures import draw
+from fedmia.scoring.snapshots import Evaluation
 from fedmia.simulate import main
-from fedmia.snapshot import SnapshotStore
 
 ROOT = Path(__file__).resolve().parents[1]
 TINY = (

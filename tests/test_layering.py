@@ -13,22 +13,21 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 # A module may import from its own group and from those on lines above it.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("fedmia.errors", "fedmia.options", "fedmia.seeding", "fedmia.device"),
+    ("fedmia.errors", "fedmia.settings.option", "fedmia.seeding", "fedmia.runtime.device"),
     ("fedmia.data", "fedmia.nets", "fedmia.partitions", "fedmia.probes"),
     ("fedmia.ssl",),
-    ("fedmia.snapshot", "fedmia.threat", "fedmia.shadows"),
+    ("fedmia.federation.snapshot", "fedmia.threat", "fedmia.shadows"),
     ("fedmia.attacks", "fedmia.defenses", "fedmia.released", "fedmia.report"),
-    ("fedmia.scorer",),
+    ("fedmia.scoring.scorer",),
     ("fedmia.auditing",),
     ("fedmia.audit",),
     ("clients", "strategies"),
 )
 PURE = (
     "fedmia.data", "fedmia.nets", "fedmia.partitions", "fedmia.ssl", "fedmia.attacks",
-    "fedmia.probes", "fedmia.released", "fedmia.report", "fedmia.threat", "fedmia.snapshot",
-    "fedmia.seeding", "fedmia.options", "fedmia.errors", "fedmia.shadows", "fedmia.auditing",
-    "fedmia.audit", "fedmia.scorer", "fedmia.signals", "fedmia.config", "fedmia.catalogue",
-    "fedmia.device", "fedmia.outfolder",
+    "fedmia.probes", "fedmia.released", "fedmia.report", "fedmia.threat", "fedmia.results",
+    "fedmia.federation.snapshot", "fedmia.seeding", "fedmia.settings", "fedmia.errors",
+    "fedmia.shadows", "fedmia.auditing", "fedmia.audit", "fedmia.scoring.scorer", "fedmia.runtime",
 )  # fmt: skip
 REPORTING = ("fedmia.report.build", "fedmia.report.files", "fedmia.report.figures.draw",
              "fedmia.report.terminal")  # fmt: skip
@@ -133,13 +132,14 @@ def test_layers__import_downwards_only() -> None:
                             "fedmia.registry", "fedmia.probes")),
         ("fedmia.ssl", ("fedmia.data.split", "fedmia.partitions", "fedmia.probes")),
         ("fedmia.threat", ("fedmia.data.split", "fedmia.report")),
-        ("fedmia.snapshot", ("fedmia.data.split", "fedmia.report")),
+        ("fedmia.federation.snapshot", ("fedmia.data.split", "fedmia.report")),
         ("fedmia.shadows", ("fedmia.data.split", "fedmia.attacks", "fedmia.defenses",
                             "fedmia.report", "fedmia.probes")),
         ("fedmia.nets", ("fedmia.data", "fedmia.ssl")),
         ("fedmia.report", ("fedmia.attacks", "fedmia.defenses.dpsgd")),
-        ("fedmia.scorer", ("fedmia.data.split", "fedmia.defenses", "fedmia.run")),
-        ("fedmia.auditing", ("fedmia.data.split", "fedmia.simulate", "fedmia.federation")),
+        ("fedmia.scoring.scorer", ("fedmia.data.split", "fedmia.defenses",
+                                   "fedmia.federation.run")),
+        ("fedmia.auditing", ("fedmia.data.split", "fedmia.simulate", "fedmia.federation.rounds")),
         ("fedmia.defenses", ("fedmia.attacks", "fedmia.data.split", "clients", "strategies")),
         ("clients", ("strategies", "fedmia.data.split", "fedmia.report", "fedmia.probes")),
         ("strategies", ("clients", "fedmia.attacks", "fedmia.data.split", "fedmia.report")),

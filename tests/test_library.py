@@ -21,9 +21,9 @@ from fedmia.attacks import Attack, Combined, EncoderMIV, Known, LpLA, Similarity
 from fedmia.audit import main
 from fedmia.errors import InputError
 from fedmia.library import audit, view
-from fedmia.options import option
 from fedmia.released.base import load
 from fedmia.seeding import rng
+from fedmia.settings.option import option
 from fedmia.ssl.augment import Augment
 from fedmia.threat import BlackBox, BudgetError, Shadow, Threat, WhiteBox
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedmia.errors import InputError
-from fedmia.options import Options, check_type, option, option_fields, type_name
-from fedmia.values import Text, convert, from_text, plain, shown
+from fedmia.settings.option import Options, check_type, option, option_fields, type_name
+from fedmia.settings.values import Text, convert, from_text, plain, shown
 
 
 @dataclass(frozen=True)

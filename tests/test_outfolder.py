@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedmia.errors import InputError
-from fedmia.outfolder import make, refuse_occupied
+from fedmia.runtime.outfolder import make, refuse_occupied
 
 
 def test_refuse_occupied__what_is_new_or_empty_or_ours_passes(tmp_path: Path) -> None:

@@ -9,15 +9,15 @@ import pytest
 
 from fedmia import registry
 from fedmia.errors import InputError
-from fedmia.options import option_fields
 from fedmia.partitions.base import Partition
+from fedmia.settings.option import option_fields
 
 FILES = {
     "__init__.py": "",
     "base.py": "from fedmia.partitions.base import Partition\n",
     "by_halves.py": '''
 from dataclasses import dataclass
-from fedmia.options import option
+from fedmia.settings.option import option
 from fedmia.partitions.base import Partition
 from fedmia.partitions.iid import IID as Other  # imported, so no plugin of this file
 

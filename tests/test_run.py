@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fedmia.cli import parse
-from fedmia.run import prepare
+from fedmia.federation.run import prepare
+from fedmia.settings.command import parse
 
 TINY = (
     "--dataset synthetic --data.pixels 8 --data.images 90 --data.classes 2 --clients 1 --rounds 1 "

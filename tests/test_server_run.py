@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import torch
 
-from fedmia.checks import check
-from fedmia.cli import parse
 from fedmia.errors import InputError
-from fedmia.federation import Federation
+from fedmia.federation.rounds import Federation
+from fedmia.federation.snapshot import SnapshotStore
 from fedmia.report.figures import draw
+from fedmia.settings.command import parse
+from fedmia.settings.suits import check
 from fedmia.simulate import main
-from fedmia.snapshot import SnapshotStore
 
 Report = dict[str, Any]
 TINY = (

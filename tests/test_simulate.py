@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from fedmia.cli import parse
+from fedmia.federation.run import prepare
 from fedmia.report.figures import draw
-from fedmia.run import prepare
+from fedmia.settings.command import parse
 from fedmia.simulate import main
 
 Report = dict[str, Any]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedmia.snapshot import (
+from fedmia.federation.snapshot import (
     DiskStore,
     LocalState,
     MemoryStore,
@@ -88,7 +88,7 @@ def test_save__that_dies_midway_leaves_the_old_snapshot(
         path.write_bytes(b"half")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fedmia.snapshot.save_file", dies)
+    monkeypatch.setattr("fedmia.federation.snapshot.save_file", dies)
     for round in (1, 2):
         with pytest.raises(KeyboardInterrupt):
             store.save("main", Snapshot(round, some_state(9), {}))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedmia import stopwatch
-from fedmia.stopwatch import PARTS, Stopwatch, covered
+from fedmia.runtime import stopwatch
+from fedmia.runtime.stopwatch import PARTS, Stopwatch, covered
 
 
 class Clock:

@@ -17,7 +17,6 @@ from torch.nn import functional as F
 from fedmia.attacks._crops import Crops
 from fedmia.data.images import digests
 from fedmia.errors import InputError
-from fedmia.signals import PixelCache, Signals
 from fedmia.ssl.augment import Augment, content_uniforms
 from fedmia.ssl.base import Encoder, SSLMethod, State
 from fedmia.ssl.moco import MomentumContrast
@@ -34,6 +33,7 @@ from fedmia.threat import (
     client,
     require,
 )
+from fedmia.threat.signals import PixelCache, Signals
 
 CPU = torch.device("cpu")
 AUGMENT = Augment(hue=0.1)

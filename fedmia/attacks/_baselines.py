@@ -24,9 +24,9 @@ from fedmia.data.digits import Digits
 from fedmia.data.npz import Npz
 from fedmia.data.synthetic import Synthetic
 from fedmia.errors import InputError
-from fedmia.options import option
 from fedmia.seeding import rng as stream
 from fedmia.seeding import seed_words
+from fedmia.settings.option import option
 from fedmia.threat import OUTPUTS, BlackBox
 
 TASKS = ("synthetic", "digits")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedmia.options import Options, option
+from fedmia.settings.option import Options, option
 from fedmia.ssl._pixelops import resized_crop
 from fedmia.ssl.augment import ATTEMPTS, Augment
 

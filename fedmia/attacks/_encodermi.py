@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from fedmia.attacks._mlp import logits, train_logits
 from fedmia.attacks.base import Attack, Known, NotFitted, Scores
 from fedmia.errors import InputError
-from fedmia.options import option
+from fedmia.settings.option import option
 from fedmia.threat import OUTPUTS, BlackBox, Threat
 
 SIMILARITIES = ("cosine", "correlation", "euclidean")

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from fedmia.attacks._mlp import logits, mlp, train_logits
 from fedmia.attacks.base import Attack, Known, NotFitted, Scores
 from fedmia.errors import InputError
-from fedmia.options import option
+from fedmia.settings.option import option
 from fedmia.ssl.augment import content_uniforms
 from fedmia.threat import BlackBox, Threat
 

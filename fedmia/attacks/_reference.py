@@ -16,7 +16,7 @@ from fedmia.attacks._measure import SIGNALS, Measure
 from fedmia.attacks.base import Attack, Known, NotFitted, Scores
 from fedmia.data.images import digests, ranked
 from fedmia.errors import InputError
-from fedmia.options import option
+from fedmia.settings.option import option
 from fedmia.threat import OUTPUTS, BlackBox, ClientView, Threat
 
 MODES = ("auto", "offline", "online")

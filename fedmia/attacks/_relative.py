@@ -11,7 +11,7 @@ from torch import Tensor
 from fedmia.attacks._reference import Readings, Referenced, mean_and_sum
 from fedmia.attacks.base import Known, Scores
 from fedmia.errors import InputError
-from fedmia.options import option
+from fedmia.settings.option import option
 from fedmia.threat import BlackBox
 
 LEAST = 2  # known images a side

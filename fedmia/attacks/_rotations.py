@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmia.options import Options, option
+from fedmia.settings.option import Options, option
 
 
 @dataclass(frozen=True)

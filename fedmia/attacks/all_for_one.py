@@ -14,7 +14,7 @@ from torch import Tensor
 from fedmia.attacks._cosine import pairwise_cosines
 from fedmia.attacks.base import Attack, Known, NotFitted, Scores
 from fedmia.errors import InputError
-from fedmia.options import option
+from fedmia.settings.option import option
 from fedmia.threat import NEGATIVES, ServerView, Threat, WhiteBox
 
 FEWEST = 3  # clients: of two, each would be judged by one other, which has no deviation

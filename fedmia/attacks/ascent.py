@@ -15,7 +15,7 @@ from torch import Tensor
 from fedmia.attacks._ascent import LOSSES, attack_losses, climb, read_losses
 from fedmia.attacks.base import ActiveAttack, Known, NotFitted, Scores
 from fedmia.data.images import digests
-from fedmia.options import option
+from fedmia.settings.option import option
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod, State
 from fedmia.ssl.train import two_views

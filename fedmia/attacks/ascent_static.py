@@ -12,7 +12,7 @@ from torch import Tensor
 from fedmia.attacks._ascent import LOSSES, climb, read_losses
 from fedmia.attacks.base import Attack, Known, NotFitted, Scores
 from fedmia.data.images import digests
-from fedmia.options import option
+from fedmia.settings.option import option
 from fedmia.ssl.base import SSLMethod
 from fedmia.threat import NEGATIVES, Threat, WhiteBox
 

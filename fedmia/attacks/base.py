@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedmia.options import Options
+from fedmia.settings.option import Options
 from fedmia.ssl.base import SSLMethod, State
 from fedmia.threat import Threat
 

@@ -19,7 +19,7 @@ from fedmia.attacks._reference import by_content
 from fedmia.attacks.base import Known, NotFitted, Scores
 from fedmia.data.images import IntArray, digests
 from fedmia.errors import InputError
-from fedmia.options import option
+from fedmia.settings.option import option
 from fedmia.threat import OUTPUTS, BlackBox, Shadow
 
 FILE_IMAGES = 10_000  # of the downstream task, the paper's number

@@ -14,7 +14,7 @@ from fedmia.attacks._adversarial import Adversarial, Downstream
 from fedmia.attacks._baselines import DownstreamFitted, confidences
 from fedmia.attacks.base import Known
 from fedmia.errors import InputError
-from fedmia.options import option
+from fedmia.settings.option import option
 from fedmia.threat import BlackBox, WhiteBox
 
 

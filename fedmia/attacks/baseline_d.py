@@ -11,7 +11,7 @@ from fedmia.attacks._encodermi import NetworkFitted
 from fedmia.attacks._mlp import mlp
 from fedmia.attacks.base import Scores
 from fedmia.errors import InputError
-from fedmia.options import option
+from fedmia.settings.option import option
 from fedmia.threat import OUTPUTS, BlackBox
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from fedmia.attacks._baselines import Patch
 from fedmia.attacks._encodermi import ThresholdFitted
 from fedmia.errors import InputError
-from fedmia.options import option
+from fedmia.settings.option import option
 from fedmia.threat import OUTPUTS, BlackBox
 
 

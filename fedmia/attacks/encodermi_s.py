@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fedmia.attacks._deepsets import DeepSets
 from fedmia.attacks._encodermi import NetworkFitted, PairSimilarities, Scaling
-from fedmia.options import option
+from fedmia.settings.option import option
 from fedmia.threat import BlackBox
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedmia.attacks._classifier import CLASSIFIERS, decide, fit_classifier
 from fedmia.attacks.base import Attack, Known, NotFitted, Scores
-from fedmia.options import option
+from fedmia.settings.option import option
 from fedmia.threat import Threat, WhiteBox
 
 

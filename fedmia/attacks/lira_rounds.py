@@ -12,7 +12,7 @@ from fedmia.attacks._measure import logit
 from fedmia.attacks._reference import FromRounds, mean_and_sum, pooled_deviation
 from fedmia.attacks.base import Known, Scores
 from fedmia.errors import InputError
-from fedmia.options import option
+from fedmia.settings.option import option
 from fedmia.threat import BlackBox
 
 

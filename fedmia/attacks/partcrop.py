@@ -12,7 +12,7 @@ from fedmia.attacks._cosine import pairwise_cosines
 from fedmia.attacks._crops import Crops
 from fedmia.attacks._partcrop import ENERGIES, NetworkAttack, sorted_energies
 from fedmia.errors import InputError
-from fedmia.options import option
+from fedmia.settings.option import option
 from fedmia.threat import OUTPUTS, BlackBox, BudgetError
 
 # What an encoder of somebody else's raises on pixels of a size that it does not take.

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fedmia.attacks._mlp import RMSNorm, mlp
 from fedmia.attacks.partcrop import PartCrop
-from fedmia.options import option
+from fedmia.settings.option import option
 
 
 class NormTanh(nn.Module):

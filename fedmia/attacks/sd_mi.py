@@ -20,7 +20,7 @@ from fedmia.attacks._selector import (
 )
 from fedmia.attacks.base import Attack, Known, NotFitted, Scores
 from fedmia.errors import InputError
-from fedmia.options import option
+from fedmia.settings.option import option
 from fedmia.threat import OUTPUTS, BlackBox, Threat
 
 MOST_ANCHORS = 2000  # of both papers

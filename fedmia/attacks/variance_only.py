@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedmia.attacks._partcrop import NetworkAttack
 from fedmia.attacks._rotations import Rotations
-from fedmia.options import option
+from fedmia.settings.option import option
 from fedmia.threat import OUTPUTS, BlackBox
 
 

@@ -7,7 +7,7 @@ import sys
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from fedmia.progress import Shown
+from fedmia.runtime.progress import Shown
 
 
 class Display(Shown):

@@ -10,13 +10,13 @@ from typing import Any
 import yaml
 
 from fedmia import registry
-from fedmia.auditing.options import Audit
-from fedmia.config import dataset_and_path
 from fedmia.errors import InputError, nearest, unknown
-from fedmia.options import option_fields
+from fedmia.settings.audit import Audit
+from fedmia.settings.experiment import dataset_and_path
+from fedmia.settings.option import option_fields
+from fedmia.settings.values import Text, convert
 from fedmia.shadows.plan import Plan
 from fedmia.ssl.augment import Augment
-from fedmia.values import Text, convert
 
 # Open-ended groups of options: prefix of the flag -> key of the tree.
 GROUPS: Mapping[str, str] = {

@@ -9,15 +9,15 @@ import numpy as np
 
 from fedmia.attacks.base import Known
 from fedmia.auditing.budget import afford
-from fedmia.auditing.options import outside_reason
 from fedmia.auditing.reuse import decides
 from fedmia.auditing.store import Finished
 from fedmia.auditing.views import UNTRAINED, ModelViews
 from fedmia.errors import InputError
 from fedmia.probes.pixels import pixel_scores
-from fedmia.report.scores import ScoredAttack
-from fedmia.scorer import Scorer
+from fedmia.results import ScoredAttack
+from fedmia.scoring.scorer import Scorer
 from fedmia.seeding import rng
+from fedmia.settings.audit import outside_reason
 from fedmia.shadows.train import Stopped
 from fedmia.threat import BudgetError, Threat, require
 

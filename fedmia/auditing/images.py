@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from fedmia import registry
-from fedmia.auditing.options import Audit
-from fedmia.config import dataset_and_path
 from fedmia.data._resize import square
 from fedmia.data.base import Request, Views
 from fedmia.data.images import ImageSet, IntArray, digests
 from fedmia.errors import InputError
 from fedmia.seeding import rng
+from fedmia.settings.audit import Audit
+from fedmia.settings.experiment import dataset_and_path
 from fedmia.threat import Labels
 
 MOST_KNOWN = 500  # a side, where `--known` leaves it open
@@ -188,8 +188,8 @@ def from_run(audit: Audit, folder: Path) -> Dealt:
         InputError: the run's data cannot be read again, or what runs need is not installed.
     """
     try:
-        from fedmia.configfile import from_dict, load  # needs what a simulation needs: Flower
-        from fedmia.run import prepare
+        from fedmia.federation.run import prepare
+        from fedmia.settings.tree import from_dict, load  # needs what a simulation needs: Flower
     except ImportError as error:
         raise InputError(
             f"the images of run '{folder}' cannot be dealt again without "

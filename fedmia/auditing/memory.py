@@ -12,16 +12,16 @@ from torch import Tensor
 from fedmia.attacks.base import Attack
 from fedmia.auditing.display import Display
 from fedmia.auditing.images import deal_sets
-from fedmia.auditing.options import Audit
 from fedmia.auditing.place import Place
 from fedmia.auditing.run import device_of, examine, look
 from fedmia.data.base import Views
 from fedmia.data.images import ImageSet
 from fedmia.errors import InputError
-from fedmia.options import option_fields
 from fedmia.released.base import Wanted
 from fedmia.released.memory import Encoder, bring
-from fedmia.stopwatch import Stopwatch
+from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.settings.audit import Audit
+from fedmia.settings.option import option_fields
 
 
 def conduct(

@@ -12,12 +12,12 @@ from rich.console import Console
 from fedmia.auditing.flags import Asked
 from fedmia.auditing.harness import Audited
 from fedmia.auditing.views import ModelViews
-from fedmia.environment import describe
 from fedmia.report.build import build_report, strict
 from fedmia.report.files import json_text, write_report
-from fedmia.report.scores import RunScores
 from fedmia.report.terminal import render
-from fedmia.stopwatch import Stopwatch
+from fedmia.results import RunScores
+from fedmia.runtime.environment import describe
+from fedmia.runtime.stopwatch import Stopwatch
 
 
 def gather(

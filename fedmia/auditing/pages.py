@@ -5,11 +5,11 @@ from __future__ import annotations
 import shutil
 import textwrap
 
-from fedmia import catalogue
 from fedmia.auditing.flags import SWITCHES
-from fedmia.auditing.options import Audit
-from fedmia.environment import version
-from fedmia.options import option_fields
+from fedmia.runtime.environment import version
+from fedmia.settings import help as catalogue
+from fedmia.settings.audit import Audit
+from fedmia.settings.option import option_fields
 
 USAGE = (
     "usage: python -m fedmia.audit --encoder ENCODER --members DATASET --nonmembers DATASET "

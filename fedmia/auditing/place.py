@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
-from fedmia.environment import describe
 from fedmia.errors import InputError
-from fedmia.outfolder import CONFIG, make, refuse_occupied
+from fedmia.runtime.environment import describe
+from fedmia.runtime.outfolder import CONFIG, make, refuse_occupied
 
 # Another list of attacks adds to those finished, and so does a sweep.
 MORE = ("attacks", "attack")

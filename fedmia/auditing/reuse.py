@@ -12,7 +12,7 @@ from fedmia import __version__
 from fedmia.auditing.views import ModelViews
 from fedmia.data.images import digests
 from fedmia.errors import InputError
-from fedmia.options import option_fields
+from fedmia.settings.option import option_fields
 from fedmia.threat import Labels
 
 

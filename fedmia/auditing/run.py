@@ -16,7 +16,6 @@ from fedmia.auditing.display import Display
 from fedmia.auditing.flags import Asked
 from fedmia.auditing.harness import Audited, Harness
 from fedmia.auditing.images import Dealt, deal, from_run
-from fedmia.auditing.options import Audit
 from fedmia.auditing.outcome import finish, gather, show
 from fedmia.auditing.place import Place
 from fedmia.auditing.reuse import key
@@ -25,10 +24,11 @@ from fedmia.auditing.store import Finished
 from fedmia.auditing.sweep import sweep
 from fedmia.auditing.utility import probes
 from fedmia.auditing.views import UNTRAINED, ModelViews, recipe
-from fedmia.device import gpus_without, resolve_device
 from fedmia.errors import InputError
 from fedmia.released.base import Released, load, probe
-from fedmia.stopwatch import Stopwatch
+from fedmia.runtime.device import gpus_without, resolve_device
+from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.settings.audit import Audit
 
 INTERRUPTED, FAILED = 130, 1  # exit codes
 LOOK = 16  # images of a side that are embedded first, to refuse an encoder early

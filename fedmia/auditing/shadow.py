@@ -13,20 +13,20 @@ import torch
 import yaml
 
 from fedmia.auditing.images import Dealt, load_images
-from fedmia.auditing.options import Audit
 from fedmia.auditing.views import ModelViews
 from fedmia.data.images import ImageSet, digests
 from fedmia.errors import InputError
-from fedmia.options import option_fields
 from fedmia.released.base import Released
+from fedmia.settings.audit import Audit
+from fedmia.settings.option import option_fields
+from fedmia.settings.values import convert
 from fedmia.shadows.given import content, load_shadows
 from fedmia.shadows.plan import Target, attacker_augment
 from fedmia.shadows.train import Trained, train_shadows
-from fedmia.signals import Signals
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.train import Train
 from fedmia.threat import Labels, Shadow, WhiteBox
-from fedmia.values import convert
+from fedmia.threat.signals import Signals
 
 
 @dataclass

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedmia.report.scores import ScoredAttack
+from fedmia.results import ScoredAttack
 
 ARRAYS = (
     "scores_members",

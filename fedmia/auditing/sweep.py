@@ -7,9 +7,9 @@ from typing import Any
 
 from fedmia.auditing.budget import afford, first
 from fedmia.auditing.harness import Audited, Harness, said
-from fedmia.auditing.options import points
 from fedmia.errors import InputError
 from fedmia.report.metrics import attack_row
+from fedmia.settings.audit import points
 from fedmia.threat import BudgetError
 
 

@@ -8,7 +8,7 @@ import torch
 from fedmia.auditing.views import ModelViews
 from fedmia.probes.knn import knn_accuracy
 from fedmia.probes.linear import linear_accuracy
-from fedmia.report.scores import Probe
+from fedmia.results import Probe
 from fedmia.seeding import rng
 
 

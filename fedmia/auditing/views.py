@@ -10,12 +10,12 @@ import torch
 from fedmia import registry
 from fedmia.attacks.base import Attack, Known
 from fedmia.auditing.images import Dealt
-from fedmia.auditing.options import Audit
 from fedmia.released.base import Released
-from fedmia.signals import PixelCache, Signals
+from fedmia.settings.audit import Audit
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
 from fedmia.threat import BlackBox, Meter, Shadow, WhiteBox
+from fedmia.threat.signals import PixelCache, Signals
 
 UNTRAINED = "untrained"  # the control; any other name is one of the encoder itself
 VIEWS = {"black_box": BlackBox, "white_box": WhiteBox}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from fedmia.data.images import ImageSet
-from fedmia.options import Options
+from fedmia.settings.option import Options
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from fedmia.data._source import file_path, renumbered
 from fedmia.data.base import Dataset, Request
 from fedmia.data.images import ImageSet
 from fedmia.errors import InputError
-from fedmia.options import option
+from fedmia.settings.option import option
 
 if TYPE_CHECKING:
     import pyarrow as pa

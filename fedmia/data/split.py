@@ -10,9 +10,9 @@ import numpy as np
 from fedmia.data._sizes import MOST_NONMEMBERS, MOST_TEST, check_clients, role_sizes
 from fedmia.data.images import ImageSet, IntArray, digests
 from fedmia.errors import InputError
-from fedmia.options import Options, option
 from fedmia.partitions.base import Partition
 from fedmia.seeding import rng
+from fedmia.settings.option import Options, option
 
 
 @dataclass(frozen=True)

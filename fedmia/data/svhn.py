@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from fedmia.data._torchvision import SUBSETS, read
 from fedmia.data.base import Dataset, Request
 from fedmia.data.images import ImageSet
-from fedmia.options import option
+from fedmia.settings.option import option
 
 
 @dataclass(frozen=True)

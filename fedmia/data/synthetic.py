@@ -12,8 +12,8 @@ from fedmia.data._resize import square
 from fedmia.data.base import Dataset, Request
 from fedmia.data.images import ByteArray, ImageSet
 from fedmia.errors import InputError
-from fedmia.options import option
 from fedmia.seeding import rng
+from fedmia.settings.option import option
 
 CHUNK = 256
 Floats = NDArray[np.float32]

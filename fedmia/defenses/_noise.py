@@ -15,7 +15,7 @@ from fedmia.defenses._clip import difference, norm, protected, size
 from fedmia.defenses._sampler import sampled_sensitivity
 from fedmia.defenses.base import Defense, Epsilon, Metrics, Outlook
 from fedmia.errors import InputError
-from fedmia.options import option
+from fedmia.settings.option import option
 from fedmia.ssl.base import State
 
 CLIPPED = (

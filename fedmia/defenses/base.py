@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedmia.data.images import IntArray
-from fedmia.options import Options
+from fedmia.settings.option import Options
 from fedmia.ssl.base import State
 
 if TYPE_CHECKING:

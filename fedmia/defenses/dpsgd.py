@@ -20,7 +20,7 @@ from fedmia.defenses._persample import (
 )
 from fedmia.defenses.base import Defense, Epsilon, Metrics
 from fedmia.errors import InputError
-from fedmia.options import option
+from fedmia.settings.option import option
 from fedmia.ssl.train import Job
 
 STANDING = (

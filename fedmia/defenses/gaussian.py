@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedmia.defenses._gdp import epsilon_at, mu_at
 from fedmia.defenses._noise import ReleaseNoise
-from fedmia.options import option
+from fedmia.settings.option import option
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from fedmia.errors import InputError
 from fedmia.nets._norm import NORMS, make_norm
 from fedmia.nets.base import Backbone, Net
-from fedmia.options import option
+from fedmia.settings.option import option
 
 STEMS = ("auto", "cifar", "imagenet")
 # Below this side, `auto` keeps the resolution in the stem.

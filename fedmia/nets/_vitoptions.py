@@ -8,7 +8,7 @@ from typing import ClassVar
 from fedmia.errors import InputError
 from fedmia.nets._vit import STAGES, VisionTransformer
 from fedmia.nets.base import Net
-from fedmia.options import option
+from fedmia.settings.option import option
 
 POSITIONS = ("sincos", "learned")
 POOLS = ("cls", "mean")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.errors import unknown
-from fedmia.options import Options
+from fedmia.settings.option import Options
 
 
 class Backbone(nn.Module):

@@ -9,7 +9,7 @@ from torch import nn
 from fedmia.errors import InputError
 from fedmia.nets._norm import NORMS, make_norm
 from fedmia.nets.base import Backbone, Net
-from fedmia.options import option
+from fedmia.settings.option import option
 
 STAGES = 4
 

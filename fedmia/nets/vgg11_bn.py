@@ -8,7 +8,7 @@ from typing import ClassVar
 from fedmia.nets._norm import NORMS
 from fedmia.nets._vgg import VGG, pool_count
 from fedmia.nets.base import Net
-from fedmia.options import option
+from fedmia.settings.option import option
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedmia.nets._vitoptions import ViTOptions
-from fedmia.options import option
+from fedmia.settings.option import option
 
 
 @dataclass(frozen=True)

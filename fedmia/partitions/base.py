@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from fedmia.data.images import IntArray
-from fedmia.options import Options
+from fedmia.settings.option import Options
 
 
 class Partition(Options, ABC):

@@ -9,9 +9,9 @@ import numpy as np
 
 from fedmia.data.images import IntArray
 from fedmia.errors import InputError
-from fedmia.options import option
 from fedmia.partitions._deal import by_class, require
 from fedmia.partitions.base import Partition
+from fedmia.settings.option import option
 
 TRIES = 1000
 

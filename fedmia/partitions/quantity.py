@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from fedmia.data.images import IntArray
-from fedmia.options import option
 from fedmia.partitions._deal import require
 from fedmia.partitions.base import Partition
+from fedmia.settings.option import option
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,13 @@ import yaml
 from fedmia import registry
 from fedmia.data.base import Dataset, Request
 from fedmia.errors import InputError, unknown
+from fedmia.federation.snapshot import SnapshotStore
 from fedmia.nets.base import Net
-from fedmia.options import option_fields
 from fedmia.released.base import Released, Wanted, first
 from fedmia.seeding import torch_rng
-from fedmia.snapshot import SnapshotStore
+from fedmia.settings.option import option_fields
+from fedmia.settings.values import convert
 from fedmia.ssl.base import SSL, Recipe, SSLMethod, State
-from fedmia.values import convert
 
 BRANCH = "main"
 

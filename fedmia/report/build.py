@@ -14,8 +14,8 @@ from fedmia.report.intervals import LEVEL, wilson
 from fedmia.report.metrics import attack_row, auc_numbers
 from fedmia.report.named import named_rows
 from fedmia.report.paired import paired_row
-from fedmia.report.scores import Probe, RoundInfo, RunScores, ScoredAttack
 from fedmia.report.verdict import verdict
+from fedmia.results import Probe, RoundInfo, RunScores, ScoredAttack
 
 ONE_MODEL = (
     "Intervals condition on the one model that was trained: they tell how the scores would vary "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedmia.report.scores import FloatArray, RunScores, ScoredAttack
+from fedmia.results import FloatArray, RunScores, ScoredAttack
 
 
 def check(run: RunScores) -> None:

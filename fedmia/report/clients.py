@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedmia.report.intervals import LEVEL, Interval, auc_interval
-from fedmia.report.scores import FloatArray, IntArray, RunScores, ScoredAttack
+from fedmia.results import FloatArray, IntArray, RunScores, ScoredAttack
 from fedmia.seeding import rng
 
 DECLARED = ("combined", "similarity")

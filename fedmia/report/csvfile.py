@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedmia.report.scores import RunScores
+from fedmia.results import RunScores
 
 
 def scores_csv(run: RunScores) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedmia.report.csvfile import scores_csv, sweep_csv
 from fedmia.report.page import page
-from fedmia.report.scores import RunScores
+from fedmia.results import RunScores
 
 
 def json_text(report: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from fedmia.report.intervals import (
     precision_interval,
     wilson,
 )
-from fedmia.report.scores import FloatArray, ScoredAttack
+from fedmia.results import FloatArray, ScoredAttack
 
 FPR_TARGETS = ("0.001", "0.01", "0.1")
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedmia.report.intervals import wilson
 from fedmia.report.per_client import per_client
-from fedmia.report.scores import IntArray, RunScores
+from fedmia.results import IntArray, RunScores
 
 
 def named_rows(run: RunScores) -> list[dict[str, Any]]:

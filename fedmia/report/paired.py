@@ -9,7 +9,7 @@ from scipy.stats import rankdata
 
 from fedmia.report.intervals import LEVEL, Interval, auc_interval, mover_difference
 from fedmia.report.metrics import auc
-from fedmia.report.scores import FloatArray, ScoredAttack
+from fedmia.results import FloatArray, ScoredAttack
 
 
 def placements(members: FloatArray, nonmembers: FloatArray) -> tuple[FloatArray, FloatArray]:

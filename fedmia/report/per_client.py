@@ -14,7 +14,7 @@ import numpy as np
 
 from fedmia.report.clients import effective_size, mix_weights
 from fedmia.report.intervals import Interval, auc_interval, clopper_pearson
-from fedmia.report.scores import FloatArray, RunScores, ScoredAttack
+from fedmia.results import FloatArray, RunScores, ScoredAttack
 from fedmia.seeding import rng
 
 DRAWS = 1000

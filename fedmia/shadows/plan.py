@@ -9,8 +9,8 @@ from typing import Any
 from fedmia import registry
 from fedmia.data.base import Views
 from fedmia.errors import InputError
-from fedmia.options import Options, option, option_fields
 from fedmia.seeding import torch_rng
+from fedmia.settings.option import Options, option, option_fields
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSL, Recipe, SSLMethod
 from fedmia.ssl.train import Train

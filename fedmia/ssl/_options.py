@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedmia.options import option
+from fedmia.settings.option import option
 from fedmia.ssl._heads import HEAD_NORMS
 
 MIXES = "batch mixes the images of a batch"

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedmia.options import option
+from fedmia.settings.option import option
 from fedmia.ssl._options import MIXES, crop_option, flip_option, head_norm_option, jitter_option
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSL, Encoder, SSLMethod, State

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fedmia.data.images import ByteArray, digests
 from fedmia.errors import InputError
-from fedmia.options import Options, option
+from fedmia.settings.option import Options, option
 from fedmia.ssl._pixelops import color_jitter, gaussian_blur, luma, per_image, resized_crop
 
 ATTEMPTS = 10  # at a box that fits, as torchvision

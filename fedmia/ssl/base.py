@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.nets.base import Backbone
-from fedmia.options import Options
+from fedmia.settings.option import Options
 from fedmia.ssl.augment import Augment
 
 State = dict[str, Tensor]

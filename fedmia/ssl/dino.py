@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.nets.base import Backbone, initialise
-from fedmia.options import option
+from fedmia.settings.option import option
 from fedmia.ssl._heads import mlp
 from fedmia.ssl._options import COLLAPSES, head_norm_option
 from fedmia.ssl._prototypes import SEEN, Prototypes, cross_entropy, freeze_for

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from fedmia.errors import InputError
 from fedmia.nets._vit import VisionTransformer, patchify
 from fedmia.nets.base import Backbone, initialise
-from fedmia.options import option
+from fedmia.settings.option import option
 from fedmia.ssl._mae import Decoder, normalised_patches, patch_order, take, visible_count
 from fedmia.ssl._options import crop_option, flip_option
 from fedmia.ssl._twoview import TwoView

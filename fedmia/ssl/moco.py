@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedmia.nets.base import Backbone, initialise
-from fedmia.options import option
+from fedmia.settings.option import option
 from fedmia.ssl._options import crop_option, flip_option, jitter_option
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSL, Encoder, Recipe, SSLMethod, State

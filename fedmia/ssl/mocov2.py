@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch import nn
 
-from fedmia.options import option
+from fedmia.settings.option import option
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.moco import MoCo
 

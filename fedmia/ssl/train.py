@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedmia.data.images import ByteArray
-from fedmia.options import Options, option
+from fedmia.settings.option import Options, option
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import LR, SSLMethod
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedmia.nets.base import Backbone, initialise
-from fedmia.options import option
+from fedmia.settings.option import option
 from fedmia.ssl._heads import mlp
 from fedmia.ssl._twoview import TwoView, TwoViewSSL
 from fedmia.ssl.augment import Augment

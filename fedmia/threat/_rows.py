@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from fedmia.errors import InputError
-from fedmia.signals import PixelCache, Signals
 from fedmia.ssl.augment import Augment, content_uniforms
 from fedmia.ssl.base import SSLMethod
+from fedmia.threat.signals import PixelCache, Signals
 
 CHUNK = 1024  # images a forward pass
 # Pixels of a forward pass on a CPU. More of them leave its caches: at 16 times as many a SmallNet

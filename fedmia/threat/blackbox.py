@@ -10,7 +10,6 @@ from torch import Tensor
 
 from fedmia.data.images import IntArray
 from fedmia.errors import InputError, unknown
-from fedmia.signals import PixelCache, Signals
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
 from fedmia.threat._negatives import Negatives
@@ -18,6 +17,7 @@ from fedmia.threat._rows import CHUNK, OUTPUTS, PRECISIONS, Rows, Views
 from fedmia.threat.labels import Labels
 from fedmia.threat.needs import Meter, Threat
 from fedmia.threat.shadow import Shadow
+from fedmia.threat.signals import PixelCache, Signals
 
 
 class BlackBox(Rows, Negatives):

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedmia.signals import Signals
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod, State
 from fedmia.threat._rows import CHUNK
 from fedmia.threat.needs import Threat
+from fedmia.threat.signals import Signals
 from fedmia.threat.whitebox import WhiteBox
 
 OutputLoss = Callable[[SSLMethod, Tensor, Tensor], Tensor]

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from fedmia.errors import unknown
-from fedmia.signals import Signals
 from fedmia.ssl.base import SSLMethod, State
 from fedmia.threat.blackbox import BlackBox
 from fedmia.threat.needs import Meter, Threat
+from fedmia.threat.signals import Signals
 
 
 class WhiteBox(BlackBox):

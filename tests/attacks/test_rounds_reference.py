@@ -19,11 +19,11 @@ from fedmia.attacks.lira_rounds import LiRARounds
 from fedmia.attacks.rmia_rounds import RMIARounds
 from fedmia.attacks.similarity import Similarity
 from fedmia.errors import InputError
-from fedmia.evaluate import Received
+from fedmia.federation.snapshot import Snapshot, SnapshotStore
+from fedmia.scoring.snapshots import Received
 from fedmia.seeding import rng
-from fedmia.signals import Signals
-from fedmia.snapshot import Snapshot, SnapshotStore
 from fedmia.threat import ClientView, WhiteBox
+from fedmia.threat.signals import Signals
 
 CPU = torch.device("cpu")
 both = pytest.mark.parametrize("kind", [LiRARounds, RMIARounds])

@@ -16,7 +16,7 @@ import yaml
 from fedmia.attacks.internal import Internal
 from fedmia.attacks.lpla import LpLA
 from fedmia.attacks.similarity import Similarity
-from fedmia.scorer import Scorer
+from fedmia.scoring.scorer import Scorer
 from tests.auditing.conftest import Audit, numbers
 
 THREE = "--attacks similarity,internal,lpla "

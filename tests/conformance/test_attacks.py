@@ -17,11 +17,11 @@ from torch import Tensor
 from fedmia import registry
 from fedmia.attacks.base import ActiveAttack, Attack, Known, NotFitted, Scores
 from fedmia.seeding import rng
-from fedmia.signals import Signals
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder, SSLMethod
 from fedmia.ssl.moco import MomentumContrast
 from fedmia.threat import BlackBox, BudgetError, ClientView, ServerView, WhiteBox
+from fedmia.threat.signals import Signals
 
 MakeView = Callable[..., Any]
 ATTACKS = registry.names("attack")

@@ -13,7 +13,7 @@ import pytest
 
 from fedmia import registry
 from fedmia.errors import InputError
-from fedmia.options import option_fields
+from fedmia.settings.option import option_fields
 
 PLUGINS = [(kind, name) for kind in registry.KINDS for name in registry.names(kind)]
 every_plugin = pytest.mark.parametrize(("kind", "name"), PLUGINS)

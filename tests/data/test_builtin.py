@@ -20,7 +20,7 @@ from fedmia.data.stl10 import Stl10
 from fedmia.data.svhn import Svhn
 from fedmia.data.synthetic import Synthetic
 from fedmia.errors import InputError
-from fedmia.options import option_fields
+from fedmia.settings.option import option_fields
 
 RNG = np.random.default_rng(0)
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from clients.base import Desk, Site, Task
+from fedmia.federation.snapshot import MemoryStore
 from fedmia.seeding import rng
-from fedmia.snapshot import MemoryStore
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod, State
 from fedmia.ssl.train import Job, Train, make_optimizer

@@ -24,8 +24,8 @@ from fedmia.defenses._persample import (
 )
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.errors import InputError
+from fedmia.federation.snapshot import MemoryStore
 from fedmia.seeding import rng
-from fedmia.snapshot import MemoryStore
 from fedmia.ssl.base import SSLMethod
 from fedmia.ssl.train import Job
 

@@ -20,8 +20,8 @@ from fedmia.defenses.gaussian import Gaussian
 from fedmia.defenses.laplace import Laplace
 from fedmia.defenses.logistic import Logistic
 from fedmia.errors import InputError
+from fedmia.federation.snapshot import MemoryStore
 from fedmia.seeding import rng
-from fedmia.snapshot import MemoryStore
 from fedmia.ssl.base import State
 
 LAWS: list[tuple[type[ReleaseNoise], Any]] = [

@@ -12,8 +12,8 @@ from clients.honest import Honest
 from fedmia.defenses._sampler import sampled_sensitivity
 from fedmia.defenses.base import Outlook
 from fedmia.errors import InputError
+from fedmia.federation.snapshot import MemoryStore
 from fedmia.seeding import rng
-from fedmia.snapshot import MemoryStore
 from fedmia.ssl.base import State
 from fedmia.ssl.moco import MoCo
 from fedmia.ssl.train import Job, make_optimizer

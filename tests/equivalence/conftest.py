@@ -14,12 +14,12 @@ import pytest
 import torch
 
 from clients.base import Site
-from fedmia.cli import parse
-from fedmia.federation import Federation
-from fedmia.run import Prepared, federate, make_site, prepare
-from fedmia.snapshot import MemoryStore, SnapshotStore
+from fedmia.federation.rounds import Federation
+from fedmia.federation.run import Prepared, federate, make_site, prepare
+from fedmia.federation.snapshot import MemoryStore, SnapshotStore
+from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.settings.command import parse
 from fedmia.ssl.base import State
-from fedmia.stopwatch import Stopwatch
 
 TINY = (
     "--clients 4 --rounds 2 --pretrain-rounds 2 --train.local_epochs 1 --model.width 4 "

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedmia.federation import Federation
+from fedmia.federation.rounds import Federation
 
 from .conftest import Finished, federated, prepared, same, weights
 

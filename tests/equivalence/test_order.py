@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from flwr.app import Message
 
-from fedmia.backends import InlineGrid
-from fedmia.federation import Federation
+from fedmia.federation.backends import InlineGrid
+from fedmia.federation.rounds import Federation
 
 from .conftest import Finished, federated, prepared, same, weights
 
@@ -35,14 +35,14 @@ def equal(one: Federation, other: Federation) -> bool:
 def serial(tmp_path_factory: pytest.TempPathFactory) -> Federation:
     """The clients one after the other, in the order of the draw."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedmia.backends.os.cpu_count", lambda: 1)
+        patch.setattr("fedmia.federation.backends.os.cpu_count", lambda: 1)
         return federated(prepared(FLAGS), tmp_path_factory.mktemp("serial") / "run")
 
 
 def test_pool__one_thread_and_four_give_the_same_bits(
     serial: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedmia.backends.os.cpu_count", lambda: 4)
+    monkeypatch.setattr("fedmia.federation.backends.os.cpu_count", lambda: 4)
     four = federated(prepared(FLAGS), tmp_path / "four")
     assert equal(serial, four)
     assert [r.loss for r in serial.rounds] == [r.loss for r in four.rounds]

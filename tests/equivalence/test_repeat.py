@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from fedmia.federation.snapshot import SnapshotStore
 from fedmia.report.figures import draw
 from fedmia.simulate import main
-from fedmia.snapshot import SnapshotStore
 
 from .conftest import TINY, same
 
@@ -50,7 +50,7 @@ def test_same_seed__same_report_but_for_timing(
 ) -> None:
     """Also if one thread scores where four did, or the other way round."""
     cores = 1 if (os.cpu_count() or 1) > 1 else 4
-    monkeypatch.setattr("fedmia.scoring.os.cpu_count", lambda: cores)
+    monkeypatch.setattr("fedmia.scoring.score.os.cpu_count", lambda: cores)
     assert without(first, "timing") == without(reported(ACTIVE, capsys), "timing")
     assert len(first["attacks"]) >= 5
 

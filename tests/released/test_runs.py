@@ -12,9 +12,9 @@ import torch
 import yaml
 
 from fedmia.errors import InputError
+from fedmia.federation.snapshot import SnapshotStore
 from fedmia.released.base import load, probe
 from fedmia.simulate import main
-from fedmia.snapshot import SnapshotStore
 
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = (

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import norm
 
 from fedmia.defenses.base import Epsilon
-from fedmia.report.scores import (
+from fedmia.results import (
     AscentCurves,
     ClientDefence,
     ClientInfo,

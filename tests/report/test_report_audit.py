@@ -20,8 +20,8 @@ from fedmia.report.figures import sweep
 from fedmia.report.files import write_report
 from fedmia.report.metrics import attack_row
 from fedmia.report.page import page
-from fedmia.report.scores import RunScores, ScoredAttack
 from fedmia.report.terminal import render
+from fedmia.results import RunScores, ScoredAttack
 
 Scored = Callable[..., ScoredAttack]
 NOT_RUN = {"lira": "needs shadows", "ascent": "takes part", "rmia": "needs shadows"}

@@ -11,8 +11,8 @@ import pytest
 
 from fedmia.report.build import build_report, family_size
 from fedmia.report.csvfile import scores_csv
-from fedmia.report.scores import Probe, RoundInfo, RunScores, ScoredAttack
 from fedmia.report.seeds import seeds_summary
+from fedmia.results import Probe, RoundInfo, RunScores, ScoredAttack
 
 Make = Callable[..., RunScores]
 

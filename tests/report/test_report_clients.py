@@ -18,7 +18,7 @@ from fedmia.report.clients import (
     weighted_auc,
 )
 from fedmia.report.metrics import auc
-from fedmia.report.scores import ClientInfo, RunScores, ScoredAttack
+from fedmia.results import ClientInfo, RunScores, ScoredAttack
 
 
 def test_mix_weights__give_the_clients_class_shares() -> None:

@@ -11,7 +11,7 @@ import pytest
 from fedmia.report.build import build_report
 from fedmia.report.figures import ascent, attacks, clients, rounds
 from fedmia.report.figures.draw import draw_all
-from fedmia.report.scores import ClientInfo, RoundInfo, RunScores, ScoredAttack
+from fedmia.results import ClientInfo, RoundInfo, RunScores, ScoredAttack
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

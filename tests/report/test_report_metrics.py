@@ -20,7 +20,7 @@ from fedmia.report.metrics import (
     roc,
     tpr_at_fpr,
 )
-from fedmia.report.scores import ScoredAttack
+from fedmia.results import ScoredAttack
 
 # Few distinct values, so that ties are the rule.
 SCORES = st.lists(st.integers(0, 6), min_size=1, max_size=14).map(

@@ -14,8 +14,8 @@ from fedmia.report.build import build_report
 from fedmia.report.intervals import wilson
 from fedmia.report.named import named_rows
 from fedmia.report.page import page
-from fedmia.report.scores import RunScores
 from fedmia.report.terminal import render
+from fedmia.results import RunScores
 
 
 def naming(run: RunScores, right: int, placebo_right: int | None) -> RunScores:

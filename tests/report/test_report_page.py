@@ -16,9 +16,9 @@ from rich.console import Console
 from fedmia.report.build import build_report
 from fedmia.report.files import json_text, write_report
 from fedmia.report.page import page
-from fedmia.report.scores import RunScores, ScoredAttack
 from fedmia.report.seeds import seeds_summary
 from fedmia.report.terminal import render, seeds_table
+from fedmia.results import RunScores, ScoredAttack
 
 VOID = {"meta", "img", "br"}
 

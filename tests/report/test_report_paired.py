@@ -10,7 +10,7 @@ import pytest
 
 from fedmia.report.metrics import auc
 from fedmia.report.paired import auc_correlation, difference_interval, paired_row, placements
-from fedmia.report.scores import ScoredAttack
+from fedmia.results import ScoredAttack
 
 Make = Callable[..., ScoredAttack]
 

@@ -16,8 +16,8 @@ from fedmia.report.intervals import auc_interval, clopper_pearson
 from fedmia.report.metrics import auc, tpr_at_fpr
 from fedmia.report.page import page
 from fedmia.report.per_client import interval_over_images, per_client
-from fedmia.report.scores import RunScores, ScoredAttack
 from fedmia.report.terminal import render
+from fedmia.results import RunScores, ScoredAttack
 from fedmia.seeding import rng
 
 CLIENTS = 9  # that hold the members of `make_run`; a tenth holds none

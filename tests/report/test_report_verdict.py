@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from fedmia.report.build import build_report
-from fedmia.report.scores import RunScores, ScoredAttack
+from fedmia.results import RunScores, ScoredAttack
 
 Scored = Callable[..., ScoredAttack]
 

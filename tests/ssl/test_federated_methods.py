@@ -15,11 +15,11 @@ import clients.base
 from fedmia import registry
 from fedmia.data.base import Request
 from fedmia.data.digits import Digits
+from fedmia.federation.snapshot import SnapshotStore, Update
 from fedmia.nets.smallnet import SmallNet
 from fedmia.report.figures import draw
 from fedmia.seeding import rng, torch_rng
 from fedmia.simulate import main
-from fedmia.snapshot import SnapshotStore, Update
 from fedmia.ssl.base import Recipe
 from fedmia.ssl.train import Job, Train, make_optimizer
 

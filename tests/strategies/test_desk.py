@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from clients.base import Desk, Site, Task
-from fedmia.snapshot import LocalState, MemoryStore
+from fedmia.federation.snapshot import LocalState, MemoryStore
 from fedmia.ssl.base import State
 from fedmia.ssl.train import Train
 from strategies.fedema import FedEMA

@@ -14,9 +14,9 @@ from flwr.app import ArrayRecord, Context, Error, Message, MetricRecord, RecordD
 from flwr.clientapp import ClientApp
 
 from fedmia import registry
-from fedmia.backends import InlineGrid
+from fedmia.federation.backends import InlineGrid
+from fedmia.federation.snapshot import Update
 from fedmia.seeding import rng
-from fedmia.snapshot import Update
 from fedmia.ssl.base import State
 from strategies.base import (
     Course,

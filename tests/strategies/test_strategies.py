@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedmia import registry
-from fedmia.snapshot import Update
+from fedmia.federation.snapshot import Update
 from fedmia.ssl.base import State
 from strategies.base import (
     Course,

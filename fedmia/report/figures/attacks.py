@@ -9,7 +9,7 @@ import numpy as np
 
 from fedmia.report.figures import canvas
 from fedmia.report.metrics import roc
-from fedmia.report.scores import FloatArray, RunScores, ScoredAttack
+from fedmia.results import FloatArray, RunScores, ScoredAttack
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedmia.report.figures import ascent, attacks, clients, rounds, sweep
-from fedmia.report.scores import RunScores
+from fedmia.results import RunScores
 
 
 def draw_all(run: RunScores, report: Mapping[str, Any]) -> dict[str, bytes]:

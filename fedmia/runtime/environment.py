@@ -62,11 +62,11 @@ def commit(source: Path | None = None) -> str | None:
     Args:
         source: folder that holds the `fedmia` package; default that of this file.
     """
-    root = (source or Path(__file__).resolve().parents[1]).resolve()
+    root = (source or Path(__file__).resolve().parents[2]).resolve()
     top = _git(root, "rev-parse", "--show-toplevel")
     if top is None or Path(top).resolve() != root:
         return None
-    if _git(root, "ls-files", "--error-unmatch", "fedmia/environment.py") is None:
+    if _git(root, "ls-files", "--error-unmatch", "fedmia/runtime/environment.py") is None:
         return None
     return _git(root, "rev-parse", "--verify", "HEAD")
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedmia.config import Experiment
 from fedmia.errors import InputError, nearest
-from fedmia.options import option_fields
-from fedmia.values import Text
+from fedmia.settings.experiment import Experiment
+from fedmia.settings.option import option_fields
+from fedmia.settings.values import Text
 
 # Names that users' scripts hold -> path of the option. All other flags are the path itself.
 SHORT: Mapping[str, str] = {

@@ -14,20 +14,20 @@ import torch
 from clients.base import Site, client_app
 from fedmia import registry
 from fedmia.attacks.base import ActiveAttack
-from fedmia.backends import run_inline, run_ray
-from fedmia.config import Experiment
 from fedmia.data.images import ImageSet
 from fedmia.data.split import Split, make_split
-from fedmia.device import resolve_device
 from fedmia.errors import InputError
-from fedmia.federation import Federation
-from fedmia.progress import Display
-from fedmia.report.scores import RunScores
-from fedmia.scoring import Probes, score
+from fedmia.federation.backends import run_inline, run_ray
+from fedmia.federation.rounds import Federation
+from fedmia.federation.snapshot import DiskStore, MemoryStore, SnapshotStore
+from fedmia.results import RunScores
+from fedmia.runtime.device import resolve_device
+from fedmia.runtime.progress import Display
+from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.scoring.score import Probes, score
 from fedmia.seeding import rng, torch_rng
-from fedmia.snapshot import DiskStore, MemoryStore, SnapshotStore
+from fedmia.settings.experiment import Experiment
 from fedmia.ssl.base import Recipe
-from fedmia.stopwatch import Stopwatch
 
 
 @dataclass

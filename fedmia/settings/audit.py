@@ -10,11 +10,11 @@ from typing import Any
 from fedmia import registry
 from fedmia.attacks.base import ActiveAttack
 from fedmia.errors import InputError
-from fedmia.options import Options, option, option_fields
+from fedmia.settings.option import Options, option, option_fields
+from fedmia.settings.values import from_text, plain
 from fedmia.shadows.plan import Plan
 from fedmia.ssl.augment import Augment
 from fedmia.threat import PRECISIONS
-from fedmia.values import from_text, plain
 
 SWEEPS = ("known", "query_budget")  # what --sweep varies
 

@@ -20,15 +20,15 @@ from flwr.serverapp import Grid
 
 from clients.base import Site
 from fedmia import registry
-from fedmia.config import Experiment
 from fedmia.data.split import Split
-from fedmia.progress import Display
-from fedmia.report.scores import RoundInfo
+from fedmia.federation.snapshot import Snapshot, SnapshotStore, StateStore, Update
+from fedmia.results import RoundInfo
+from fedmia.runtime.progress import Display
+from fedmia.runtime.stopwatch import Stopwatch, covered
 from fedmia.seeding import rng
-from fedmia.snapshot import Snapshot, SnapshotStore, StateStore, Update
+from fedmia.settings.experiment import Experiment
 from fedmia.ssl.base import State
 from fedmia.ssl.train import Job, make_optimizer
-from fedmia.stopwatch import Stopwatch, covered
 from strategies.base import Course, FederatedStrategy
 
 

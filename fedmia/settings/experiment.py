@@ -14,8 +14,8 @@ from fedmia import registry
 from fedmia.data.base import Dataset, Request
 from fedmia.data.split import SplitOptions
 from fedmia.errors import InputError, unknown
-from fedmia.options import Options, option, option_fields
-from fedmia.roles import ROLES, client_role, refusal
+from fedmia.settings.option import Options, option, option_fields
+from fedmia.settings.roles import ROLES, client_role, refusal
 from fedmia.ssl.train import Train
 
 Values = Mapping[str, Any]
@@ -130,7 +130,7 @@ class Experiment(Options):
 
     Raises:
         InputError: on construction, for an unknown plugin or option or a value out of range.
-            Whether the values suit one another is asked by `fedmia.checks.check`.
+            Whether the values suit one another is asked by `fedmia.settings.suits.check`.
     """
 
     seed: int = option(0, "root of all randomness", ge=0)

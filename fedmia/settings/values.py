@@ -8,7 +8,7 @@ import typing
 from typing import Any
 
 from fedmia.errors import InputError
-from fedmia.options import type_name
+from fedmia.settings.option import type_name
 
 _INT = re.compile(r"[+-]?[0-9]+")
 _SPAN = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")

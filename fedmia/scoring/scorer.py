@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedmia.attacks.base import Attack, Known
 from fedmia.errors import InputError
-from fedmia.report.scores import ScoredAttack
+from fedmia.results import ScoredAttack
 from fedmia.seeding import rng
 from fedmia.threat import BlackBox, require
 

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedmia import catalogue
-from fedmia._flags import Flags, read
-from fedmia.checks import check
-from fedmia.config import Experiment, expand_attacks
-from fedmia.configfile import Tree, from_dict, load, normal
-from fedmia.environment import version
 from fedmia.errors import InputError, nearest
-from fedmia.values import Text, convert
+from fedmia.runtime.environment import version
+from fedmia.settings import help as catalogue
+from fedmia.settings.experiment import Experiment, expand_attacks
+from fedmia.settings.flags import Flags, read
+from fedmia.settings.suits import check
+from fedmia.settings.tree import Tree, from_dict, load, normal
+from fedmia.settings.values import Text, convert
 
-BESIDE = Path(__file__).resolve().parents[1] / "configs"
+BESIDE = Path(__file__).resolve().parents[2] / "configs"
 # A clone has the presets beside the source, an installed copy where its data files go.
 PRESETS = (
     BESIDE

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fedmia import registry
-from fedmia._flags import COMMAND, SWITCHES, flag_of, option_paths
 from fedmia.errors import unknown
-from fedmia.options import option_fields, type_name
-from fedmia.values import shown
+from fedmia.settings.flags import COMMAND, SWITCHES, flag_of, option_paths
+from fedmia.settings.option import option_fields, type_name
+from fedmia.settings.values import shown
 
 USAGE = "usage: python -m fedmia.simulate [--config FILE] [--FLAG VALUE ..]"
 INTRO = (

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from fedmia import registry
-from fedmia.config import Experiment
-from fedmia.device import gpus_without
 from fedmia.errors import InputError
-from fedmia.roles import refusal
+from fedmia.runtime.device import gpus_without
+from fedmia.settings.experiment import Experiment
+from fedmia.settings.roles import refusal
 
 
 def check(experiment: Experiment) -> None:

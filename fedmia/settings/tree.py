@@ -15,10 +15,10 @@ from typing import Any
 import yaml
 
 from fedmia import registry
-from fedmia.config import Chosen, Data, Experiment, dataset_and_path
 from fedmia.errors import InputError, nearest, unknown
-from fedmia.options import check_limits, check_type, option_fields, type_name
-from fedmia.values import convert, plain
+from fedmia.settings.experiment import Chosen, Data, Experiment, dataset_and_path
+from fedmia.settings.option import check_limits, check_type, option_fields, type_name
+from fedmia.settings.values import convert, plain
 
 Tree = dict[str, Any]
 # A path such as `federation.clients` -> how the user wrote it: a flag, or the key of a file.

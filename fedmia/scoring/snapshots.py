@@ -16,15 +16,15 @@ from fedmia.attacks.ascent import Ascent
 from fedmia.attacks.base import ActiveAttack, Attack, Known
 from fedmia.data.images import IntArray
 from fedmia.data.split import Split
+from fedmia.federation.snapshot import Snapshot, SnapshotStore
 from fedmia.probes.pixels import pixel_scores
-from fedmia.report.scores import AscentCurves, ScoredAttack
-from fedmia.roles import held
-from fedmia.scorer import Scorer
+from fedmia.results import AscentCurves, ScoredAttack
+from fedmia.scoring.scorer import Scorer
 from fedmia.seeding import rng
-from fedmia.signals import PixelCache, Signals
-from fedmia.snapshot import Snapshot, SnapshotStore
+from fedmia.settings.roles import held
 from fedmia.ssl.base import State
 from fedmia.threat import ClientView, ServerView, WhiteBox
+from fedmia.threat.signals import PixelCache, Signals
 
 
 class Received(Mapping[int, State]):

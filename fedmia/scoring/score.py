@@ -14,21 +14,21 @@ import torch
 
 from clients.base import Site
 from fedmia import registry
-from fedmia.configfile import to_dict
 from fedmia.data.images import ImageSet, IntArray
 from fedmia.data.split import Split
-from fedmia.environment import describe
-from fedmia.evaluate import Evaluation
-from fedmia.federation import Federation
+from fedmia.federation.rounds import Federation
 from fedmia.probes.knn import knn_accuracy
 from fedmia.probes.linear import linear_accuracy
 from fedmia.report.metrics import auc
-from fedmia.report.scores import ClientDefence, ClientInfo, Probe, RoundInfo, RunScores
+from fedmia.results import ClientDefence, ClientInfo, Probe, RoundInfo, RunScores
+from fedmia.runtime.environment import describe
+from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.scoring.snapshots import Evaluation
+from fedmia.settings.tree import to_dict
 from fedmia.ssl.base import State
-from fedmia.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
-    from fedmia.run import Prepared
+    from fedmia.federation.run import Prepared
 
 BATCH = 8  # images in a batch of the by-batch reading
 

@@ -1,0 +1,1 @@
+"""The rounds of a federation over Flower, and what they leave behind."""

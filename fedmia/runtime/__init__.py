@@ -1,0 +1,1 @@
+"""What a command needs beside the science: machine, clock, display, folder, Ctrl-C."""

@@ -1,0 +1,1 @@
+"""From finished rounds, or a released encoder, to scores."""

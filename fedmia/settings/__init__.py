@@ -1,0 +1,1 @@
+"""Options, values, YAML, flags and help of every command; what suits what."""
