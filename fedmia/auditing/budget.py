@@ -6,7 +6,7 @@ from torch import Tensor
 
 from fedmia.attacks.base import Known
 from fedmia.auditing.views import ModelViews
-from fedmia.errors import InputError
+from fedmia.errors import InputError, opt
 from fedmia.seeding import rng
 
 LEAST_KNOWN = 8  # a side, below which a budget buys no attack
@@ -41,8 +41,8 @@ def afford(
     spent = low + score * len(candidates)
     if spent > budget:
         raise InputError(
-            f"--query-budget {budget}: needs at least {spent:.0f} queries for {len(candidates)} "
-            f"images and {least} known a side"
+            f"{opt('query_budget', budget)}: needs at least {spent:.0f} queries for "
+            f"{len(candidates)} images and {least} known a side"
         )
     count = most if slope <= 0 else min(most, least + int((budget - spent) / slope))
     if count == most:

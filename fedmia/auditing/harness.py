@@ -9,10 +9,9 @@ import numpy as np
 
 from fedmia.attacks.base import Known
 from fedmia.auditing.budget import afford
-from fedmia.auditing.reuse import decides
-from fedmia.auditing.store import Finished
+from fedmia.auditing.resume import Finished, decides
 from fedmia.auditing.views import UNTRAINED, ModelViews
-from fedmia.errors import InputError
+from fedmia.errors import InputError, opt, said
 from fedmia.probes.pixels import pixel_scores
 from fedmia.results import ScoredAttack
 from fedmia.scoring.scorer import Scorer
@@ -96,7 +95,7 @@ class Harness:
         try:
             self.views.method(UNTRAINED)
         except InputError as error:
-            return said(error)
+            return self.said(error)
         return None
 
     def _control(self, found: Audited, name: str, known: Known) -> None:
@@ -105,10 +104,10 @@ class Harness:
             budget = self.views.audit.query_budget
             found.controls[UNTRAINED].append(self.kept(UNTRAINED, name, known, budget))
         except (InputError, BudgetError) as error:
-            found.notes.append(f"{name} has no untrained control: {said(error)}")
+            found.notes.append(f"{name} has no untrained control: {self.said(error)}")
         except Exception as error:
             found.failed.append(name)
-            reason = f"{type(error).__name__}: {said(error)}"
+            reason = f"{type(error).__name__}: {self.said(error)}"
             found.notes.append(f"{name} has no untrained control, it failed there: {reason}")
 
     def _once(self, found: Audited, name: str, known: dict[str, Known]) -> str | None:
@@ -125,10 +124,10 @@ class Harness:
         except Stopped:
             return CUT
         except (InputError, BudgetError) as error:
-            return said(error)
+            return self.said(error)
         except Exception as error:  # one broken attack costs none of the others
             found.failed.append(name)
-            return f"failed: {type(error).__name__}: {said(error)}"
+            return f"failed: {type(error).__name__}: {self.said(error)}"
         return None
 
     def permit(self, name: str) -> None:
@@ -140,7 +139,8 @@ class Harness:
         attack = self.views.build(name)
         require(Threat(self.views.released.access, "outsider"), attack.needs, name)
         if attack.asks_shadows() and self.views.shadows is None:
-            raise InputError("needs shadow encoders (--shadows N, or --shadow-encoders FOLDER)")
+            shadows, given = opt("shadows", "N"), opt("shadow_encoders", "FOLDER")
+            raise InputError(f"needs shadow encoders ({shadows}, or {given})")
 
     def kept(self, model: str, name: str, known: Known, budget: int | None) -> ScoredAttack:
         """`score`, or what was kept of it.
@@ -191,7 +191,7 @@ class Harness:
             pixel_scores(known.members, known.nonmembers, self.scorer.candidates)
         )
 
-
-def said(error: BaseException) -> str:
-    """An exception's message on one line."""
-    return " ".join(str(error).split())
+    def said(self, error: BaseException) -> str:
+        """An exception's message on one line, its options as the user gave them."""
+        text = error.text if isinstance(error, InputError) else str(error)
+        return said(text, self.views.audit.tongue)

@@ -9,15 +9,17 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from fedmia.auditing.flags import Asked
 from fedmia.auditing.harness import Audited
 from fedmia.auditing.views import ModelViews
+from fedmia.errors import said
 from fedmia.report.build import build_report, strict
 from fedmia.report.files import json_text, write_report
 from fedmia.report.terminal import render
 from fedmia.results import RunScores
 from fedmia.runtime.environment import describe
 from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.settings.command import Invocation
+from fedmia.settings.tree import to_tree
 
 
 def gather(
@@ -30,7 +32,7 @@ def gather(
     """All that the report is made of."""
     audit, released, dealt = views.audit, views.released, views.dealt
     environment = describe()
-    notes = [*released.notes, *dealt.notes, *found.notes]
+    notes = [said(n, audit.tongue) for n in (*released.notes, *dealt.notes, *found.notes)]
     if len(useful) > 1:
         notes.append(f"The untrained control is {released.untrained_how}.")
     notes.append(
@@ -58,7 +60,7 @@ def gather(
         not_run=found.not_run,
         notes=notes,
         split={"encoder": released.name, "access": released.access} | dealt.counts(),
-        config=audit.tree() | {"views": vars(views.augment)},
+        config=to_tree(audit) | {"views": vars(views.augment)},
         versions=environment["versions"] | {"commit": environment["commit"]},
         hardware=environment["hardware"],
     )
@@ -85,7 +87,7 @@ def finish(
     return report
 
 
-def show(report: dict[str, Any], out: Path | None, asked: Asked) -> None:
+def show(report: dict[str, Any], out: Path | None, asked: Invocation) -> None:
     """Print what was asked for."""
     if asked.json:
         sys.stdout.write(json_text(report))

@@ -12,47 +12,45 @@ from typing import Any
 
 import torch
 
-from fedmia.auditing.display import Display
-from fedmia.auditing.flags import Asked
 from fedmia.auditing.harness import Audited, Harness
 from fedmia.auditing.images import Dealt, deal, from_run
 from fedmia.auditing.outcome import finish, gather, show
-from fedmia.auditing.place import Place
-from fedmia.auditing.reuse import key
-from fedmia.auditing.shadow import Own, once, run_folder
-from fedmia.auditing.store import Finished
+from fedmia.auditing.resume import Finished, key, same_audit
+from fedmia.auditing.shadows import Own, once, run_folder
 from fedmia.auditing.sweep import sweep
 from fedmia.auditing.utility import probes
 from fedmia.auditing.views import UNTRAINED, ModelViews, recipe
-from fedmia.errors import InputError
+from fedmia.errors import InputError, opt
 from fedmia.released.base import Released, load, probe
-from fedmia.runtime.device import gpus_without, resolve_device
+from fedmia.runtime.device import resolve_device
+from fedmia.runtime.outfolder import OutFolder
+from fedmia.runtime.progress import AuditDisplay
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.settings.audit import Audit
+from fedmia.settings.command import FAILED, INTERRUPTED, Invocation
+from fedmia.settings.suits import gpu
+from fedmia.settings.tree import to_tree
 
-INTERRUPTED, FAILED = 130, 1  # exit codes
 LOOK = 16  # images of a side that are embedded first, to refuse an encoder early
 
 
-def conduct(asked: Asked, watch: Stopwatch, stop: Event) -> int:
+def conduct(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
     """Load, attack, report; the exit code.
 
     Raises:
         InputError: bad input, or no attack could run.
     """
-    audit, out = asked.audit, asked.out
-    assert audit is not None
-    quiet = asked.quiet or asked.json
-    place = Place(out, audit.tree())
+    audit, quiet = asked.settings, asked.quiet or asked.json
+    place = folder(audit, asked.out)
     torch.set_num_threads(audit.threads or os.cpu_count() or 1)
     device = device_of(audit)
     with watch.part("data"):
         released, dealt = prepare(audit, device)
-    display = Display(len(audit.attacks), quiet)
+    display = AuditDisplay(len(audit.attacks), quiet)
     found, report = examine(audit, released, dealt, device, place, display, watch, stop.is_set)
     if report is None:
         return nothing_ran(found, stop.is_set())
-    show(report, out, asked)
+    show(report, asked.out, asked)
     return INTERRUPTED if stop.is_set() else FAILED if found.failed else 0
 
 
@@ -61,8 +59,8 @@ def examine(
     released: Released,
     dealt: Dealt,
     device: torch.device,
-    place: Place,
-    display: Display,
+    place: OutFolder,
+    display: AuditDisplay,
     watch: Stopwatch,
     stopped: Callable[[], bool],
 ) -> tuple[Audited, dict[str, Any] | None]:
@@ -79,7 +77,7 @@ def examine(
         views.shadows = once(partial(own.make, views))
         views.shadow_contents = own.contents
     harness = Harness(views, Finished(place.under("attacks"), key(views)))
-    place.begin()
+    place.begin(to_tree(audit))
     with display, watch.part("attacks"):
         found = harness.run(display.tell, stopped, display.ran)
         swept = sweep(harness, found, display.say, stopped) if audit.sweep else []
@@ -94,15 +92,18 @@ def examine(
     return found, finish(scores, swept, place.folder, watch)
 
 
+def folder(audit: Audit, out: Path | None) -> OutFolder:
+    """Where the results go; an audit of the same settings may be gone on with."""
+    return OutFolder(out, "another run or audit", same_audit(audit))
+
+
 def device_of(audit: Audit) -> torch.device:
     """The processor of `--device`.
 
     Raises:
         InputError: a GPU that is not there.
     """
-    found = gpus_without(audit.device)
-    if found is not None:
-        raise InputError(f"--device {audit.device}: torch finds {found} CUDA GPUs on this machine")
+    gpu(audit.device)
     return torch.device(resolve_device(audit.device))
 
 
@@ -121,10 +122,11 @@ def prepare(audit: Audit, device: torch.device) -> tuple[Released, Dealt]:
         device=device,
         seed=audit.seed,
     )
-    folder = run_folder(audit.encoder)
-    if audit.members is None and folder is None:
-        raise InputError("--members DATASET and --nonmembers DATASET are missing")
-    dealt = from_run(audit, folder) if audit.members is None and folder else None
+    run = run_folder(audit.encoder)
+    if audit.members is None and run is None:
+        sides = [opt(side, "DATASET") for side in ("members", "nonmembers")]
+        raise InputError(f"{sides[0]} and {sides[1]} are missing")
+    dealt = from_run(audit, run) if audit.members is None and run else None
     if dealt is None:
         size = audit.size or released.size
         dealt = deal(audit, size)
@@ -133,7 +135,7 @@ def prepare(audit: Audit, device: torch.device) -> tuple[Released, Dealt]:
                 f"Every image was brought to {size}x{size} pixels, the size of {released.name}."
             )
     if audit.shadow_encoders is not None and not Path(audit.shadow_encoders).is_dir():
-        raise InputError(f"--shadow-encoders '{audit.shadow_encoders}': no such folder")
+        raise InputError(f"{opt('shadow_encoders')} '{audit.shadow_encoders}': no such folder")
     look(released, dealt)
     return released, dealt
 

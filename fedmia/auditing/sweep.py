@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fedmia.auditing.budget import afford, first
-from fedmia.auditing.harness import Audited, Harness, said
+from fedmia.auditing.harness import Audited, Harness
 from fedmia.errors import InputError
 from fedmia.report.metrics import attack_row
 from fedmia.settings.audit import points
@@ -32,10 +32,13 @@ def sweep(
             try:
                 row |= _row(harness, scored.name, kind, value, family)
             except (InputError, BudgetError) as error:
-                row |= {"known": None, "not_run": said(error)}
+                row |= {"known": None, "not_run": harness.said(error)}
             except Exception as error:  # as among the attacks: the other rows stand
                 found.failed.append(scored.name)
-                row |= {"known": None, "not_run": f"failed: {type(error).__name__}: {said(error)}"}
+                row |= {
+                    "known": None,
+                    "not_run": f"failed: {type(error).__name__}: {harness.said(error)}",
+                }
             rows.append(row)
         say(f"sweep: {kind} {value} done")
     return rows

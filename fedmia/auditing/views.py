@@ -51,7 +51,7 @@ class ModelViews:
 
     def build(self, name: str) -> Attack:
         """A fresh attack with the audit's options."""
-        built: Attack = registry.build("attack", name, self.audit.group("attack").get(name, {}))
+        built: Attack = registry.build("attack", name, self.audit.attack.get(name, {}))
         return built
 
     def method(self, model: str) -> SSLMethod:
@@ -113,4 +113,4 @@ def recipe(audit: Audit, augment: Augment, dealt: Dealt, of_run: bool) -> Augmen
             saturation=augment.saturation * v.jitter,
             hue=min(augment.hue * v.jitter, 0.5),
         )
-    return replace(augment, **audit.group("augment"))
+    return replace(augment, **audit.augment)

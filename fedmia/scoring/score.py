@@ -24,7 +24,7 @@ from fedmia.results import ClientDefence, ClientInfo, Probe, RoundInfo, RunScore
 from fedmia.runtime.environment import describe
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.scoring.snapshots import Evaluation
-from fedmia.settings.tree import to_dict
+from fedmia.settings.tree import to_tree
 from fedmia.ssl.base import State
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def score(
             "classes": classes,
             **split.counts(),
         },
-        config=to_dict(experiment),
+        config=to_tree(experiment),
         versions=environment["versions"] | {"commit": environment["commit"]},
         hardware=environment["hardware"],
         **found,

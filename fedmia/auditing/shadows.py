@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
 from fedmia.auditing.images import Dealt, load_images
 from fedmia.auditing.views import ModelViews
 from fedmia.data.images import ImageSet, digests
-from fedmia.errors import InputError
+from fedmia.errors import InputError, opt
 from fedmia.released.base import Released
 from fedmia.settings.audit import Audit
 from fedmia.settings.option import option_fields
 from fedmia.settings.values import convert
+from fedmia.settings.yamlfile import load
 from fedmia.shadows.given import content, load_shadows
 from fedmia.shadows.plan import Target, attacker_augment
 from fedmia.shadows.train import Trained, train_shadows
@@ -110,8 +110,8 @@ class Own:
             theirs = given[0].members.shape
             if theirs[1:] != shape[1:]:
                 raise InputError(
-                    f"--shadow-encoders: trained on images of {tuple(theirs[1:])}, the audited "
-                    f"ones are {tuple(shape[1:])}"
+                    f"{opt('shadow_encoders')}: trained on images of {tuple(theirs[1:])}, the "
+                    f"audited ones are {tuple(shape[1:])}"
                 )
             return given
         if self.audit.shadow_data is None:
@@ -120,7 +120,7 @@ class Own:
             pool = torch.from_numpy(self._data.images)
         if pool.shape[1:] != shape[1:]:
             raise InputError(
-                f"--shadow-data: images of {tuple(pool.shape[1:])}, the audited ones are "
+                f"{opt('shadow_data')}: images of {tuple(pool.shape[1:])}, the audited ones are "
                 f"{tuple(shape[1:])}"
             )
         return train_shadows(
@@ -184,10 +184,7 @@ def run_folder(encoder: str) -> Path | None:
 def run_tree(encoder: str) -> dict[str, Any] | None:
     """The configuration of a fedmia run, None for other encoders."""
     folder = run_folder(encoder)
-    if folder is None:
-        return None
-    tree = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-    return dict(tree)
+    return None if folder is None else load(folder / "config.yaml")
 
 
 def _choice(section: dict[str, Any]) -> tuple[str, dict[str, Any]]:
