@@ -35,7 +35,8 @@ from fedmia.runtime.environment import describe
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.scoring.snapshots import Evaluation
 from fedmia.settings.command import parse
-from fedmia.settings.tree import to_dict
+from fedmia.settings.commands import SIMULATE
+from fedmia.settings.tree import to_tree
 
 READINGS = ("level", "rise", "recovery", "line23")
 RATES = (0.003, 0.01, 0.03, 0.1)
@@ -50,10 +51,10 @@ def main() -> None:
     ask.add_argument("extra", nargs="*", help="flags of fedmia.simulate, after --")
     given = ask.parse_args()
     flags = ["--attacker", "active", "--seed", given.seed, "--rounds", given.rounds, *given.extra]
-    experiment = parse(flags).experiment
+    experiment = parse(SIMULATE, flags).settings
     assert experiment is not None
     with tempfile.TemporaryDirectory() as folder:
-        head = {"flags": flags, **describe(), "config": to_dict(experiment)}
+        head = {"flags": flags, **describe(), "config": to_tree(experiment)}
         search(experiment, Path(folder), lambda rows: write(given.out, head, rows))
 
 

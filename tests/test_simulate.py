@@ -14,6 +14,7 @@ import pytest
 from fedmia.federation.run import prepare
 from fedmia.report.figures import draw
 from fedmia.settings.command import parse
+from fedmia.settings.commands import SIMULATE
 from fedmia.simulate import main
 
 Report = dict[str, Any]
@@ -99,7 +100,7 @@ def test_scores_csv__a_row_an_image_that_was_scored(folder: Path, report: Report
 
 
 def test_scores_csv__neither_known_nor_the_attackers_images(folder: Path) -> None:
-    experiment = parse(["--config", str(folder / "config.yaml")]).experiment
+    experiment = parse(SIMULATE, ["--config", str(folder / "config.yaml")]).settings
     assert experiment is not None
     split = prepare(experiment).split
     rows = list(csv.DictReader((folder / "scores.csv").open(encoding="utf-8")))

@@ -27,8 +27,8 @@ def _attacker(experiment: Experiment) -> None:
     clients = experiment.federation.clients
     raise InputError(
         f"{opt('federation.clients', clients)} {opt('attacker', experiment.attacker)} "
-        f"{opt('malicious', experiment.malicious)} leaves no honest client, so no images to attack; "
-        f"{_at_most(clients)}"
+        f"{opt('malicious', experiment.malicious)} leaves no honest client, so no images to "
+        f"attack; {_at_most(clients)}"
     )
 
 

@@ -19,6 +19,7 @@ from fedmia.federation.run import Prepared, federate, make_site, prepare
 from fedmia.federation.snapshot import MemoryStore, SnapshotStore
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.settings.command import parse
+from fedmia.settings.commands import SIMULATE
 from fedmia.ssl.base import State
 
 TINY = (
@@ -34,7 +35,7 @@ def prepared(flags: str) -> Prepared:
         if flag in words:
             at = words.index(flag)
             del words[at : at + 2]
-    experiment = parse([*words, *shlex.split(flags)]).experiment
+    experiment = parse(SIMULATE, [*words, *shlex.split(flags)]).settings
     assert experiment is not None
     return prepare(experiment)
 
@@ -43,7 +44,7 @@ def federated(setup: Prepared, folder: Path, **site: Any) -> Federation:
     """The rounds of every branch on the inline backend; `site` replaces fields of the clients'."""
     folder.mkdir()
     built: Site = replace(make_site(setup, folder, Event()), **site)
-    experiment = setup.experiment
+    experiment = setup.settings
     federation = Federation(
         experiment=experiment, site=built, split=setup.split, store=MemoryStore(),
         snapshots=SnapshotStore(folder / "snapshots"),

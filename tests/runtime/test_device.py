@@ -8,9 +8,9 @@ import torch
 from fedmia.auditing.run import device_of
 from fedmia.errors import InputError
 from fedmia.runtime.device import gpus_without, resolve_device
-from fedmia.settings import suits as checks
 from fedmia.settings.audit import Audit
 from fedmia.settings.experiment import Experiment
+from fedmia.settings.suits import check
 
 
 @pytest.fixture(params=[0, 1, 2])
@@ -33,12 +33,11 @@ def test_gpus_without(gpus: int) -> None:
 
 
 def test_both_commands__refuse_a_gpu_that_is_not_there(gpus: int) -> None:
+    here = f"the GPUs here are cuda:0 to cuda:{gpus - 1}"
+    want = "device=cuda:2: " + (here if gpus else "torch finds no CUDA GPU on this machine")
     with pytest.raises(InputError) as audited:
         device_of(Audit(encoder="x", device="cuda:2"))
-    assert str(audited.value) == (f"--device cuda:2: torch finds {gpus} CUDA GPUs on this machine")
     with pytest.raises(InputError) as simulated:
-        checks.check(Experiment(device="cuda:2"))
-    here = f"the GPUs here are cuda:0 to cuda:{gpus - 1}"
-    assert str(simulated.value) == "--device cuda:2: " + (
-        here if gpus else "torch finds no CUDA GPU on this machine"
-    )
+        check(Experiment(device="cuda:2"))
+    assert str(audited.value) == str(simulated.value) == want
+    assert simulated.value.paths == ("device",)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedmia.errors import InputError
+from fedmia.errors import InputError, shown
 from fedmia.settings.option import Options, check_type, option, option_fields, type_name
-from fedmia.settings.values import Text, convert, from_text, plain, shown
+from fedmia.settings.values import Text, convert, from_text, plain
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,14 @@ import pytest
 from fedmia import registry
 from fedmia.errors import InputError
 from fedmia.settings import help as catalogue
-from fedmia.settings.command import PRESETS, bad_input, merge, parse
+from fedmia.settings.command import PRESETS, Invocation, bad_input, parse
+from fedmia.settings.commands import AUDIT, SIMULATE
 from fedmia.settings.experiment import Experiment
-from fedmia.settings.flags import SHORT, flag_of, option_paths
+from fedmia.settings.flags import Command
+from fedmia.settings.forms import option_paths
 from fedmia.settings.option import option_fields
-from fedmia.settings.tree import dump, load, to_dict
+from fedmia.settings.tree import merge, to_tree
+from fedmia.settings.yamlfile import dump, load
 
 KEPT = """
     clients attacker malicious attacks rounds seed seeds backend threads-per-client device
@@ -25,24 +28,29 @@ KEPT = """
 """
 
 
+def asked(line: str) -> Invocation:
+    """What a command line of `fedmia.simulate` asks for."""
+    return parse(SIMULATE, shlex.split(line))
+
+
 def built(line: str) -> Experiment:
     """The experiment of a command line."""
-    experiment = parse(shlex.split(line)).experiment
-    assert experiment is not None
+    experiment = asked(line).settings
+    assert isinstance(experiment, Experiment)
     return experiment
 
 
-def refused(line: str) -> str:
+def refused(line: str, command: Command = SIMULATE) -> str:
     """The one-line message with which a command line is refused."""
     with pytest.raises(InputError) as caught:
-        parse(shlex.split(line))
+        parse(command, shlex.split(line))
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
 def test_parse__nothing_is_the_defaults() -> None:
-    found = parse([])
-    assert found.experiment == Experiment()
+    found = asked("")
+    assert found.settings == Experiment()
     assert (found.out, found.seeds, found.quiet, found.json, found.page) == (
         None, 1, False, False, None,
     )  # fmt: skip
@@ -58,8 +66,8 @@ def test_parse__names_that_users_scripts_hold() -> None:
         "--train.local_epochs 5 --train.batch_size 4 --train.lr 0.2 --pretrain none "
         "--defended-clients none --defense none --quiet --json"
     )
-    found = parse(argv.split())
-    tree = to_dict(built(argv))
+    found = asked(argv)
+    tree = to_tree(built(argv))
     assert (found.out, found.seeds, found.quiet, found.json) == (Path("RUN"), 2, True, True)
     assert tree["federation"]["clients"] == 4 and tree["federation"]["rounds"] == 3
     assert (tree["attacker"], tree["malicious"], tree["seed"]) == ("passive", 2, 9)
@@ -76,11 +84,11 @@ def test_parse__names_that_users_scripts_hold() -> None:
     assert tree["pretrain"] == {"mode": "none", "rounds": 0} and tree["defense"] is None
 
 
-@pytest.mark.parametrize("path", [path for path, _, _ in option_paths()])
+@pytest.mark.parametrize("path", [path for path, _, _ in option_paths(Experiment)])
 def test_parse__every_option_is_reachable_by_its_short_and_its_dotted_flag(path: str) -> None:
-    page = catalogue.help_page(80)
-    assert re.search(rf"^  {re.escape(flag_of(path))} ", page, re.M)
-    for flag in {flag_of(path), f"--{path}", f"--{path.replace('_', '-')}"}:
+    page = catalogue.help_page(SIMULATE, 80)
+    assert re.search(rf"^  {re.escape(SIMULATE.flag_of(path))} ", page, re.M)
+    for flag in {SIMULATE.flag_of(path), f"--{path}", f"--{path.replace('_', '-')}"}:
         assert f"{flag} needs a value" in refused(flag)  # known, or it would say so
 
 
@@ -99,7 +107,7 @@ def test_parse__every_option_is_reachable_by_its_short_and_its_dotted_flag(path:
     ],
 )  # fmt: skip
 def test_parse__spellings_of_the_same(same: tuple[str, ...]) -> None:
-    assert len({dump(built(line)) for line in same}) == 1
+    assert len({dump(to_tree(built(line))) for line in same}) == 1
 
 
 def test_parse__plugin_options_take_the_types_of_the_plugin() -> None:
@@ -173,13 +181,13 @@ def test_config__file_over_defaults_and_flags_over_file(tmp_path: Path) -> None:
 def test_config__a_runs_own_file_repeats_it(tmp_path: Path) -> None:
     first = built("--attacker active --partition dirichlet --ssl.dim 32 --seed 3")
     file = tmp_path / "config.yaml"
-    file.write_text(dump(first, {"versions": {}, "commit": None}))
+    file.write_text(dump(to_tree(first), {"versions": {}, "commit": None}))
     assert built(f"--config {file}") == first
 
 
 def test_config__another_plugin_by_flag_drops_the_files_options(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
-    file.write_text(dump(built("--attacker active --partition dirichlet")))
+    file.write_text(dump(to_tree(built("--attacker active --partition dirichlet"))))
     experiment = built(f"--partition iid --attacks similarity --pretrain none --config {file}")
     assert experiment.partition.options == {} and experiment.pretrain.rounds == 0
     assert set(experiment.attack) == {"similarity"}
@@ -189,9 +197,9 @@ def test_config__another_plugin_by_flag_drops_the_files_options(tmp_path: Path) 
 
 def test_merge__another_file_of_one_source_keeps_its_options() -> None:
     lower = {"data": {"name": "parquet:a", "image_column": "x", "size": 8}}
-    same = merge(lower, {"data": {"name": "parquet:b"}})
+    same = merge(Experiment, lower, {"data": {"name": "parquet:b"}}, lambda tree: ())
     assert same == {"data": {"name": "parquet:b", "image_column": "x", "size": 8}}
-    other = merge(lower, {"data": {"name": "digits"}})
+    other = merge(Experiment, lower, {"data": {"name": "digits"}}, lambda tree: ())
     assert other == {"data": {"name": "digits", "size": 8}}
 
 
@@ -214,13 +222,13 @@ def test_config__mistakes_name_the_file(tmp_path: Path, text: str, message: str)
 
 
 def test_help__grouped_within_80_columns_and_whole() -> None:
-    page = parse(["--help"]).page
-    assert page is not None and page == parse(["-h"]).page
-    page = catalogue.help_page(80)
+    page = asked("--help").page
+    assert page is not None and page == asked("-h").page
+    page = catalogue.help_page(SIMULATE, 80)
     assert max(map(len, page.splitlines())) <= 80
     for name in KEPT.split():
         assert re.search(rf"^  --{re.escape(name)} ", page, re.M), name
-    for heading in ("Run", *catalogue.GROUPS):
+    for heading in ("Run", *SIMULATE.groups):
         assert f"\n{heading}\n" in page
     batch = Experiment().train.batch_size
     assert f"(default {batch}, >= 1)" in page and "{none,passive,active,server}" in page
@@ -243,16 +251,22 @@ def test_list__every_plugin_with_summary_paper_and_options(kind: str) -> None:
 def test_list__within_80_columns() -> None:
     for kind in ("", *registry.KINDS):
         assert max(map(len, catalogue.list_page(kind, 80).splitlines())) <= 80, kind
-    assert parse(["--list", "ssl"]).page == catalogue.list_page("ssl")
-    assert parse(["--list"]).page == catalogue.list_page()
+    assert asked("--list ssl").page == catalogue.list_page("ssl")
+    assert asked("--list").page == catalogue.list_page()
+    assert parse(AUDIT, ["--list"]).page == catalogue.list_page("attack")
+    assert parse(AUDIT, ["--list", "dataset", "--quiet"]).page == catalogue.list_page("dataset")
 
 
 def test_version__is_a_page() -> None:
-    assert (parse(["--version"]).page or "").startswith("fedmia ")
+    assert (asked("--version").page or "").startswith("fedmia ")
 
 
 def test_short_flags__stand_for_options_that_exist() -> None:
-    assert set(SHORT.values()) <= {path for path, _, _ in option_paths()}
+    for command in (SIMULATE, AUDIT):
+        paths = {path for path, _, _ in option_paths(command.root)}
+        assert set(command.short.values()) <= paths
+        grouped = [w for wanted in command.groups.values() for w in wanted]
+        assert all(any(p == w or p.startswith(w) for p in paths) for w in grouped)
 
 
 def test_data_sources__none_has_an_option_named_like_one_of_the_section() -> None:
@@ -274,4 +288,4 @@ def test_plugins__none_has_an_option_called_name() -> None:
 def test_presets__are_valid_and_differ_from_the_defaults(name: str) -> None:
     experiment = built(f"--config {name}")
     assert experiment != Experiment()
-    assert set(load(PRESETS / f"{name}.yaml")) <= set(to_dict(experiment))
+    assert set(load(PRESETS / f"{name}.yaml")) <= set(to_tree(experiment))
