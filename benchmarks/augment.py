@@ -21,7 +21,7 @@ from torch import Tensor
 from torchvision.transforms import v2
 
 from fedmia.nets.base import initialise
-from fedmia.nets.resnet18 import ResNet18
+from fedmia.nets.resnet import ResNet18
 from fedmia.ssl.augment import Augment
 
 # batch, channels, side; how many images torchvision and the net are timed on

@@ -20,7 +20,7 @@ from torch import nn
 from fedmia.attacks._crops import Crops
 from fedmia.attacks._partcrop import sorted_energies
 from fedmia.nets.base import initialise
-from fedmia.nets.resnet18 import ResNet18
+from fedmia.nets.resnet import ResNet18
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder
 from fedmia.ssl.moco import MoCo, MomentumContrast

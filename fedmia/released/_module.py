@@ -15,7 +15,7 @@ from fedmia.released._hooked import Trial
 from fedmia.released._method import ReleasedMethod
 from fedmia.released.base import Released, Wanted
 from fedmia.ssl.base import Encoder, SSLMethod
-from fedmia.ssl.mocov2 import MoCoV2
+from fedmia.ssl.moco import MoCoV2
 
 RANDOM = "random weights: nothing was trained. Without --checkpoint there is nothing to leak."
 

@@ -17,7 +17,7 @@ from fedmia.released._method import ReleasedMethod
 from fedmia.released._outputs import read_outputs
 from fedmia.released.base import Released, Wanted
 from fedmia.ssl.base import Encoder
-from fedmia.ssl.mocov2 import MoCoV2
+from fedmia.ssl.moco import MoCoV2
 
 
 class Program(ABC):

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from fedmia.nets.base import Backbone, initialise
 from fedmia.settings.option import option
+from fedmia.ssl._bank import Bank
 from fedmia.ssl._heads import mlp
 from fedmia.ssl._twoview import BankedSSL, KeyedTwoView
 from fedmia.ssl.augment import Augment
@@ -34,7 +35,7 @@ def batch_nce(q: Tensor, k: Tensor, T: float) -> Tensor:
 class MoCoV3Method(KeyedTwoView):
     """Query encoder with a predictor, momentum encoder without."""
 
-    def __init__(self, encoder: Encoder, predictor: nn.Module, spec: MoCoV3, bank: Tensor) -> None:
+    def __init__(self, encoder: Encoder, predictor: nn.Module, spec: MoCoV3, bank: Bank) -> None:
         super().__init__(
             encoder, momentum=spec.momentum, key=spec.key, predictor=predictor, bank=bank
         )

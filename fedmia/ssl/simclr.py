@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from fedmia.nets.base import Backbone, initialise
 from fedmia.settings.option import option
+from fedmia.ssl._bank import Bank
 from fedmia.ssl._heads import mlp
 from fedmia.ssl._options import MIXES, head_norm_option
 from fedmia.ssl._twoview import BankedSSL, TwoView
@@ -40,7 +41,7 @@ def nt_xent(z1: Tensor, z2: Tensor, T: float) -> Tensor:
 class SimCLRMethod(TwoView):
     """One encoder; nothing of its training outlives a step but the weights."""
 
-    def __init__(self, encoder: Encoder, spec: SimCLR, bank: Tensor) -> None:
+    def __init__(self, encoder: Encoder, spec: SimCLR, bank: Bank) -> None:
         super().__init__(encoder, bank=bank)
         self.spec = spec
 

@@ -14,9 +14,7 @@ from fedmia import registry
 from fedmia.errors import InputError
 from fedmia.nets._norm import group_count
 from fedmia.nets.base import Backbone, Net, initialise
-from fedmia.nets.resnet18 import ResNet18
-from fedmia.nets.resnet34 import ResNet34
-from fedmia.nets.resnet50 import ResNet50
+from fedmia.nets.resnet import ResNet18, ResNet34, ResNet50
 from fedmia.nets.smallnet import SmallNet
 
 torch.set_num_threads(1)

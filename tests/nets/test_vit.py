@@ -16,11 +16,8 @@ from fedmia import registry
 from fedmia.errors import InputError
 from fedmia.nets._keyed import keyed_uniforms
 from fedmia.nets._vit import SineCosinePositions, VisionTransformer, patchify
-from fedmia.nets._vitoptions import auto_patch
 from fedmia.nets.base import initialise
-from fedmia.nets.vit_base import ViTBase
-from fedmia.nets.vit_small import ViTSmall
-from fedmia.nets.vit_tiny import ViTTiny
+from fedmia.nets.vit import ViTBase, ViTSmall, ViTTiny, auto_patch
 
 torch.set_num_threads(1)
 TOY = {"width": 8, "heads": 2, "depth": 4, "patch": 4}
