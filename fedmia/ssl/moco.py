@@ -24,8 +24,9 @@ class MomentumContrast(KeyedTwoView):
     bank: Bank
     BANK = "queue"
 
-    def __init__(self, encoder: Encoder, spec: MoCo, queue: Bank) -> None:
-        super().__init__(encoder, momentum=spec.momentum, key=spec.key, bank=queue)
+    def __init__(self, encoder: Encoder, spec: MoCo, K: int, generator: torch.Generator) -> None:
+        bank = Bank.random(K, spec.dim, generator)
+        super().__init__(encoder, momentum=spec.momentum, key=spec.key, bank=bank)
         self.spec = spec
 
     @property
@@ -100,8 +101,7 @@ class MoCo(ViewsSSL):
     ) -> MomentumContrast:
         encoder = Encoder(backbone, self.head(backbone.width), recipe.mean, recipe.std)
         initialise(encoder, generator)
-        K = bank_length(self.queue, recipe.images)
-        return MomentumContrast(encoder, self, Bank.random(K, self.dim, generator))
+        return MomentumContrast(encoder, self, bank_length(self.queue, recipe.images), generator)
 
     def notes(self, images: int) -> list[str]:
         why = ", or each image would meet its own old key as a negative"
