@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fedmia.errors import InputError
-from fedmia.nets._vit import STAGES, VisionTransformer
+from fedmia.nets._vit import STAGES, VisionTransformer, check_width
 from fedmia.nets.base import Net
 from fedmia.settings.option import option
 
@@ -48,13 +48,7 @@ class _Size(Net):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        name = type(self).__name__
-        if self.width % self.heads:
-            raise InputError(
-                f"{name}.width must be a multiple of {name}.heads ({self.heads}), got {self.width}"
-            )
-        if self.width % 4:
-            raise InputError(f"{name}.width must be a multiple of 4, got {self.width}")
+        check_width(f"{type(self).__name__}.", self.width, self.heads)
 
     def build(self, channels: int, size: int) -> VisionTransformer:
         """The backbone, its weights not yet set.

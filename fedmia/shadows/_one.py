@@ -15,7 +15,7 @@ from fedmia.seeding import rng
 from fedmia.shadows.cache import Damaged, Folder
 from fedmia.shadows.plan import Blueprint
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import SSLMethod, State
+from fedmia.ssl.base import SSLMethod, State, under
 from fedmia.ssl.train import Job, make_optimizer
 
 
@@ -162,11 +162,6 @@ def _state(method: SSLMethod) -> State:
     """What a client sends and what it keeps."""
     shared = {f"shared.{n}": t for n, t in method.shared_state().items()}
     return shared | {f"local.{n}": t for n, t in method.local_state().items()}
-
-
-def under(prefix: str, state: State) -> State:
-    """The tensors whose names begin with `prefix`, without it."""
-    return {n.removeprefix(prefix): t for n, t in state.items() if n.startswith(prefix)}
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer) -> State:

@@ -36,6 +36,12 @@ def jitter_option() -> Any:
     return option(None, help, ge=0)
 
 
+def key_option(what: str, of: str = "one") -> Any:
+    """`key`, of the momentum encoder, which a method calls `what`."""
+    help = f"{what} when a round begins: the client's own, or a copy of the global {of}"
+    return option("keep", help, choices=("keep", "reset"))
+
+
 class ViewsSSL(SSL):
     """A method with the options `crop_min`, `flip` and `jitter`, each of its own place."""
 

@@ -11,8 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fedmia.nets.base import Backbone, initialise
 from fedmia.settings.option import option
 from fedmia.ssl._bank import Bank, bank_length, cut_note
+from fedmia.ssl._heads import mlp
 from fedmia.ssl._options import (
     MIXES,
     ViewsSSL,
@@ -21,7 +23,7 @@ from fedmia.ssl._options import (
     head_norm_option,
     jitter_option,
 )
-from fedmia.ssl.base import Encoder, SSLMethod, State
+from fedmia.ssl.base import Encoder, Recipe, SSLMethod, State, copies, under
 
 
 class TwoView(SSLMethod):
@@ -122,13 +124,11 @@ class KeyedTwoView(TwoView):
             self.begin_first_round()
 
     def local_state(self) -> State:
-        kept = {f"key.{n}": t.detach().clone() for n, t in self.key_encoder.state_dict().items()}
-        return kept | super().local_state()
+        return copies("key.", self.key_encoder) | super().local_state()
 
     def load_local(self, state: State) -> None:
         """Restore the bank, and the momentum encoder where `state` holds one."""
-        own = {n.removeprefix("key."): t for n, t in state.items() if n.startswith("key.")}
-        if own:
+        if own := under("key.", state):
             self.key_encoder.load_state_dict(own)
         super().load_local(state)
 
@@ -149,6 +149,27 @@ class TwoViewSSL(ViewsSSL):
     def hidden_width(self, width: int) -> int:
         """Width of the hidden layers for features of length `width`."""
         return 2 * width if self.hidden is None else self.hidden
+
+    def encoder(
+        self,
+        backbone: Backbone,
+        recipe: Recipe,
+        generator: torch.Generator,
+        layers: int,
+        last_norm: bool = False,
+    ) -> Encoder:
+        """The backbone with a head of so many layers (`mlp`), every weight drawn."""
+        D = backbone.width
+        head = mlp(D, self.hidden_width(D), self.dim, layers, self.head_norm, last_norm)
+        encoder = Encoder(backbone, head, recipe.mean, recipe.std)
+        initialise(encoder, generator)
+        return encoder
+
+    def predictor(self, backbone: Backbone, generator: torch.Generator) -> nn.Module:
+        """Two layers from outputs to outputs, every weight drawn."""
+        made = mlp(self.dim, self.hidden_width(backbone.width), self.dim, 2, self.head_norm)
+        initialise(made, generator)
+        return made
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,14 @@ from torch.nn import functional as F
 
 from fedmia.errors import InputError
 from fedmia.nets._keyed import keyed_uniforms
-from fedmia.nets._vit import EPS, Block, SineCosinePositions, VisionTransformer, patchify
+from fedmia.nets._vit import (
+    EPS,
+    Block,
+    SineCosinePositions,
+    VisionTransformer,
+    check_width,
+    patchify,
+)
 from fedmia.nets.base import Backbone, initialise
 from fedmia.settings.option import option
 from fedmia.ssl._bank import Bank, bank_length, cut_note
@@ -141,13 +148,7 @@ class MAE(ViewsSSL):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        width, heads = self.decoder_width, self.decoder_heads
-        if width % heads:
-            raise InputError(
-                f"MAE.decoder_width must be a multiple of MAE.decoder_heads ({heads}), got {width}"
-            )
-        if width % 4:
-            raise InputError(f"MAE.decoder_width must be a multiple of 4, got {width}")
+        check_width("MAE.decoder_", self.decoder_width, self.decoder_heads)
 
     @property
     def augment(self) -> Augment:

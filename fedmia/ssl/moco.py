@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from fedmia.nets.base import Backbone, initialise
 from fedmia.settings.option import option
 from fedmia.ssl._bank import Bank, bank_length, cut_note, info_nce
-from fedmia.ssl._options import ViewsSSL, crop_option, flip_option, jitter_option
+from fedmia.ssl._options import ViewsSSL, crop_option, flip_option, jitter_option, key_option
 from fedmia.ssl._twoview import KeyedTwoView
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder, Recipe, State
@@ -78,11 +78,7 @@ class MoCo(ViewsSSL):
     flip: float | None = flip_option()
     jitter: float | None = jitter_option()
     symmetric: bool = option(False, "average the loss over both directions")
-    key: str = option(
-        "keep",
-        "key encoder when a round begins: the client's own, or a copy of the global one",
-        choices=("keep", "reset"),
-    )
+    key: str = key_option("key encoder")
     queue_policy: str = option(
         "keep", "queue when a round begins: the client's own, or random", choices=("keep", "reset")
     )

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedmia.nets.base import Backbone, initialise
+from fedmia.nets.base import Backbone
 from fedmia.settings.option import option
 from fedmia.ssl._bank import Bank
-from fedmia.ssl._heads import mlp
 from fedmia.ssl._options import COLLAPSES, head_norm_option
 from fedmia.ssl._prototypes import SEEN, Prototypes, cross_entropy, freeze_for
 from fedmia.ssl._twoview import TwoView, TwoViewSSL
@@ -148,10 +147,6 @@ class SwAV(TwoViewSSL):
         return self.views(crop_min=0.08, jitter=(0.8, 0.8, 0.8, 0.2), blur=0.5)
 
     def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> SwAVMethod:
-        projector = mlp(
-            backbone.width, self.hidden_width(backbone.width), self.dim, 2, self.head_norm
-        )
-        encoder = Encoder(backbone, projector, recipe.mean, recipe.std)
-        initialise(encoder, generator)
+        encoder = self.encoder(backbone, recipe, generator, 2)
         freeze = freeze_for(self.freeze_epochs, recipe.images)
         return SwAVMethod(encoder, Prototypes(self.prototypes, self.dim, freeze, generator), self)
