@@ -188,7 +188,7 @@ def under(prefix: str, state: Mapping[str, Tensor]) -> State:
 
 
 class SSL(Options, ABC):
-    """A self-supervised method's options. Subclasses are frozen dataclasses, one a file."""
+    """A self-supervised method's options. Subclasses are frozen dataclasses."""
 
     # Whether one image's loss depends on the other images of its batch: then no gradient belongs
     # to one image alone, and DP-SGD cannot bound it.
