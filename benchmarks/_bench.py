@@ -20,7 +20,7 @@ from fedmia.data.synthetic import Synthetic
 from fedmia.seeding import rng, torch_rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder, Recipe, SSLMethod
-from fedmia.ssl.mocov2 import MoCoV2
+from fedmia.ssl.moco import MoCoV2
 from fedmia.threat import Labels, Shadow, Threat, WhiteBox
 from fedmia.threat.signals import PixelCache, Signals
 

@@ -30,8 +30,8 @@ from fedmia.attacks.partcrop import PartCrop
 from fedmia.attacks.partcrop_v2 import NormTanh, PartCropV2
 from fedmia.errors import InputError
 from fedmia.nets.base import Backbone, initialise
-from fedmia.nets.resnet18 import ResNet18
-from fedmia.nets.vit_tiny import ViTTiny
+from fedmia.nets.resnet import ResNet18
+from fedmia.nets.vit import ViTTiny
 from fedmia.seeding import rng, torch_rng
 from fedmia.ssl.augment import Augment, content_uniforms
 from fedmia.ssl.base import Encoder

@@ -1,4 +1,4 @@
-"""Residual networks (He et al., CVPR 2016) with torchvision's architecture and parameter names.
+"""ResNet-18, -34, -50 (He et al., CVPR 2016) with torchvision's architecture and names.
 
 Additions and ReLUs are out of place, or Opacus' per-sample gradients fail.
 """
@@ -108,8 +108,10 @@ class ResNet(Backbone):
 
 
 @dataclass(frozen=True)
-class ResNetOptions(Net):
+class _Depth(Net):
     """Options that the three depths share."""
+
+    paper: ClassVar[str] = "He et al., CVPR 2016, arXiv 1512.03385"
 
     norm: str = option("group", "normalisation: groups of channels, or the batch", choices=NORMS)
     stem: str = option(
@@ -134,6 +136,33 @@ class ResNetOptions(Net):
             stem = "cifar" if size < CIFAR_BELOW else "imagenet"
         check_size(type(self).__name__, size, 8 if stem == "cifar" else 32, f"the {stem} stem")
         return ResNet(self.block, self.depths, channels, self.width, self.norm, stem)
+
+
+@dataclass(frozen=True)
+class ResNet18(_Depth):
+    """ResNet-18, group norm by default, CIFAR stem below 128 pixels (11.2 million weights)."""
+
+    name: ClassVar[str] = "resnet18"
+    block: ClassVar[Block] = BasicBlock
+    depths: ClassVar[tuple[int, ...]] = (2, 2, 2, 2)
+
+
+@dataclass(frozen=True)
+class ResNet34(_Depth):
+    """ResNet-34, group norm by default, CIFAR stem below 128 pixels (21.3 million weights)."""
+
+    name: ClassVar[str] = "resnet34"
+    block: ClassVar[Block] = BasicBlock
+    depths: ClassVar[tuple[int, ...]] = (3, 4, 6, 3)
+
+
+@dataclass(frozen=True)
+class ResNet50(_Depth):
+    """ResNet-50, group norm by default, CIFAR stem below 128 pixels (23.5 million weights)."""
+
+    name: ClassVar[str] = "resnet50"
+    block: ClassVar[Block] = Bottleneck
+    depths: ClassVar[tuple[int, ...]] = (3, 4, 6, 3)
 
 
 def check_size(name: str, size: int, reduction: int, because: str) -> None:

@@ -1,12 +1,12 @@
-"""Options that the sizes of the vision transformer share."""
+"""ViT-Tiny, -Small and -Base."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from fedmia.errors import InputError
-from fedmia.nets._vit import STAGES, VisionTransformer
+from fedmia.nets._vit import STAGES, VisionTransformer, check_width
 from fedmia.nets.base import Net
 from fedmia.settings.option import option
 
@@ -16,14 +16,22 @@ POOLS = ("cls", "mean")
 PATCHES = ((16, 2), (48, 4), (128, 8))
 
 
+def _width(default: int) -> Any:
+    return option(default, "D, length of a token; a multiple of 4 and of the heads", ge=4)
+
+
+def _heads(default: int) -> Any:
+    return option(default, "attention heads", ge=1)
+
+
 @dataclass(frozen=True)
-class ViTOptions(Net):
+class _Size(Net):
     """Options that the three sizes share; a subclass sets the width and the heads."""
 
     paper: ClassVar[str] = "Dosovitskiy et al., ICLR 2021, arXiv 2010.11929"
 
-    width: int = option(192, "D, length of a token; a multiple of 4 and of the heads", ge=4)
-    heads: int = option(3, "attention heads", ge=1)
+    width: int = _width(192)
+    heads: int = _heads(3)
     depth: int = option(12, "blocks, dealt to four stages", ge=STAGES)
     patch: int | None = option(
         None,
@@ -40,13 +48,7 @@ class ViTOptions(Net):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        name = type(self).__name__
-        if self.width % self.heads:
-            raise InputError(
-                f"{name}.width must be a multiple of {name}.heads ({self.heads}), got {self.width}"
-            )
-        if self.width % 4:
-            raise InputError(f"{name}.width must be a multiple of 4, got {self.width}")
+        check_width(f"{type(self).__name__}.", self.width, self.heads)
 
     def build(self, channels: int, size: int) -> VisionTransformer:
         """The backbone, its weights not yet set.
@@ -71,6 +73,33 @@ class ViTOptions(Net):
             pool=self.pool,
             drop_path=self.drop_path,
         )
+
+
+@dataclass(frozen=True)
+class ViTTiny(_Size):
+    """ViT-Tiny: 12 blocks of width 192 with 3 heads (5.4 million weights)."""
+
+    name: ClassVar[str] = "vit-tiny"
+
+
+@dataclass(frozen=True)
+class ViTSmall(_Size):
+    """ViT-Small: 12 blocks of width 384 with 6 heads (21.3 million weights)."""
+
+    name: ClassVar[str] = "vit-small"
+
+    width: int = _width(384)
+    heads: int = _heads(6)
+
+
+@dataclass(frozen=True)
+class ViTBase(_Size):
+    """ViT-Base: 12 blocks of width 768 with 12 heads (85.1 million weights)."""
+
+    name: ClassVar[str] = "vit-base"
+
+    width: int = _width(768)
+    heads: int = _heads(12)
 
 
 def auto_patch(size: int) -> int:
