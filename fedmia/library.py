@@ -23,6 +23,7 @@ from fedmia.attacks.base import Attack
 from fedmia.errors import InputError
 from fedmia.released.base import Wanted
 from fedmia.released.memory import Encoder, Images, bring, constants, name_of, pixels
+from fedmia.report.rows import Report
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.augment import Augment
 from fedmia.threat import ACCESS, BlackBox, Labels, Shadow, WhiteBox
@@ -127,7 +128,7 @@ def audit(
     precision: str = "float32",
     out: str | Path | None = None,
     quiet: bool = True,
-) -> dict[str, Any]:
+) -> Report:
     """The report of `python -m fedmia.audit` on images in memory: attacks, controls, verdict.
 
     The images are dealt by seed and content into those that the attacker knows and those that are

@@ -19,6 +19,7 @@ from fedmia.data.images import ImageSet
 from fedmia.errors import InputError
 from fedmia.released.base import Wanted
 from fedmia.released.memory import Encoder, bring
+from fedmia.report.rows import Report
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.settings.audit import Audit
 from fedmia.settings.option import option_fields
@@ -33,7 +34,7 @@ def conduct(
     out: Path | None,
     display: Display,
     watch: Stopwatch,
-) -> dict[str, Any]:
+) -> Report:
     """The report of `audit`, whose encoder and images are given here.
 
     Args:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import Any
 
 import torch
 
@@ -16,7 +15,7 @@ from fedmia.auditing.display import Display
 from fedmia.auditing.flags import Asked
 from fedmia.auditing.harness import Audited, Harness
 from fedmia.auditing.images import Dealt, deal, from_run
-from fedmia.auditing.outcome import finish, gather, show
+from fedmia.auditing.outcome import gather
 from fedmia.auditing.place import Place
 from fedmia.auditing.reuse import key
 from fedmia.auditing.shadow import Own, once, run_folder
@@ -26,6 +25,8 @@ from fedmia.auditing.utility import probes
 from fedmia.auditing.views import UNTRAINED, ModelViews, recipe
 from fedmia.errors import InputError
 from fedmia.released.base import Released, load, probe
+from fedmia.report.publish import publish, show
+from fedmia.report.rows import Report
 from fedmia.runtime.device import gpus_without, resolve_device
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.settings.audit import Audit
@@ -52,7 +53,7 @@ def conduct(asked: Asked, watch: Stopwatch, stop: Event) -> int:
     found, report = examine(audit, released, dealt, device, place, display, watch, stop.is_set)
     if report is None:
         return nothing_ran(found, stop.is_set())
-    show(report, out, asked)
+    show(report, out, json=asked.json, quiet=asked.quiet)
     return INTERRUPTED if stop.is_set() else FAILED if found.failed else 0
 
 
@@ -65,7 +66,7 @@ def examine(
     display: Display,
     watch: Stopwatch,
     stopped: Callable[[], bool],
-) -> tuple[Audited, dict[str, Any] | None]:
+) -> tuple[Audited, Report | None]:
     """Attacks, controls and probes; what was found, and the report (None: no attack could run).
 
     Raises:
@@ -82,7 +83,7 @@ def examine(
     place.begin()
     with display, watch.part("attacks"):
         found = harness.run(display.tell, stopped, display.ran)
-        swept = sweep(harness, found, display.say, stopped) if audit.sweep else []
+        swept = sweep(harness, found, display.say, stopped) if audit.sweep else None
     if not found.attacks:
         place.give_up()
         return found, None
@@ -90,8 +91,8 @@ def examine(
         pixels = harness.pixel_control()
         models = ("released", UNTRAINED) if harness.uncontrolled() is None else ("released",)
         useful = [probes(views, model) for model in models]
-    scores = gather(views, found, pixels, useful, stopped())
-    return found, finish(scores, swept, place.folder, watch)
+    scores = gather(views, found, swept, pixels, useful, stopped())
+    return found, publish(scores, place.folder, watch)
 
 
 def device_of(audit: Audit) -> torch.device:

@@ -34,9 +34,10 @@ def check(run: RunScores) -> None:
         for attack in listed:
             # A placebo federation is scored on the same images, but need not score every one.
             _check_attack(attack, f"{label} control of attack '{attack.name}'", None, None)
-    for attack, control in run.pairs:
-        _check_attack(attack, f"attack '{attack.name}'", n, m)
-        _check_attack(control, f"control '{control.name}' of attack '{attack.name}'", n, m)
+    for pair in run.pairs:
+        name = pair.attack.name
+        _check_attack(pair.attack, f"attack '{name}'", n, m)
+        _check_attack(pair.control, f"control '{pair.control.name}' of attack '{name}'", n, m)
     if run.pixels is not None:
         for side, array in zip(("members", "non-members"), run.pixels, strict=True):
             _check_array(np.asarray(array), f"pixels: scores of {side}", None)

@@ -6,17 +6,17 @@ measures that. So each client is scored against non-members weighted to its own 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from fedmia.report.intervals import LEVEL, Interval, auc_interval
-from fedmia.results import FloatArray, IntArray, RunScores, ScoredAttack
+from fedmia.report.rows import ClientNumbers, ClientRow, DefenceRow, known_auc
+from fedmia.results import ClientDefence, FloatArray, IntArray, RunScores, ScoredAttack
 from fedmia.seeding import rng
 
 DECLARED = ("combined", "similarity")
 DRAWS = 200
-NUMBERS = ("auc", "auc_ci", "auc_ci_simultaneous", "null_auc", "null_ci", "null_n")
 
 
 def declared_attack(run: RunScores) -> ScoredAttack | None:
@@ -90,13 +90,18 @@ def null_band(
     return float(values.mean()), (float(low), float(high)), int(counts.sum())
 
 
-def client_numbers(run: RunScores, attack: ScoredAttack | None, client: int) -> dict[str, Any]:
+def client_numbers(run: RunScores, attack: ScoredAttack | None, client: int) -> ClientNumbers:
     """AUC of one client's scored members, sizes and null, without the simultaneous interval."""
     mine = run.member_client == client
-    row: dict[str, Any] = {
+    row: ClientNumbers = {
         "n_members": int(mine.sum()),
         "n_nonmembers_effective": None,
-        **dict.fromkeys(NUMBERS),
+        "auc": None,
+        "auc_ci": None,
+        "auc_ci_simultaneous": None,
+        "null_auc": None,
+        "null_ci": None,
+        "null_n": None,
         "attack": attack.name if attack else None,
     }
     if attack is None or not mine.any():
@@ -110,7 +115,7 @@ def client_numbers(run: RunScores, attack: ScoredAttack | None, client: int) -> 
     weights = mix_weights(mix, run.nonmember_labels)
     size = effective_size(weights)
     value = weighted_auc(attack.scores_members[comparable], scores, weights)
-    row |= {"n_nonmembers_effective": size, "auc": value}
+    row["n_nonmembers_effective"], row["auc"] = size, value
     row["auc_ci"] = auc_interval(value, row["n_members"], size)
     null = null_band(mix, scores, run.nonmember_labels, rng(run.seed, "client-null", int(client)))
     if null is not None:
@@ -118,46 +123,60 @@ def client_numbers(run: RunScores, attack: ScoredAttack | None, client: int) -> 
     return row
 
 
-def client_rows(run: RunScores) -> list[dict[str, Any]]:
+def client_rows(run: RunScores) -> list[ClientRow]:
     """The report's `clients`; simultaneous intervals hold over all clients together."""
     attack = declared_attack(run)
-    rows = []
-    for client in run.clients:
-        defence = client.defence
-        rows.append(
-            {
-                "id": client.id,
-                "size": client.size,
-                "role": client.role,
-                "defence": None
-                if defence is None
-                else {
-                    "name": defence.name,
-                    "epsilon": None if defence.epsilon is None else dict(vars(defence.epsilon)),
-                    "metrics": dict(defence.metrics),
-                },
-                "classes": list(client.classes) or None,
-                **client_numbers(run, attack, client.id),
-            }
-        )
-    scored = [r for r in rows if r["auc"] is not None]
-    for row in scored:
-        row["auc_ci_simultaneous"] = auc_interval(
-            row["auc"], row["n_members"], row["n_nonmembers_effective"], LEVEL, len(scored)
-        )
+    rows: list[ClientRow] = [
+        {
+            "id": client.id,
+            "size": client.size,
+            "role": client.role,
+            "defence": _defence(client.defence),
+            "classes": list(client.classes) or None,
+            **client_numbers(run, attack, client.id),
+        }
+        for client in run.clients
+    ]
+    clients = sum(r["auc"] is not None for r in rows)
+    for row in rows:
+        value, n, m = row["auc"], row["n_members"], row["n_nonmembers_effective"]
+        if value is not None and m is not None:
+            row["auc_ci_simultaneous"] = auc_interval(value, n, m, LEVEL, clients)
     return rows
 
 
-def ranking(rows: list[dict[str, Any]]) -> str | None:
+def _defence(defence: ClientDefence | None) -> DefenceRow | None:
+    if defence is None:
+        return None
+    spent = defence.epsilon
+    return {
+        "name": defence.name,
+        "epsilon": None
+        if spent is None
+        else {
+            "value": spent.value,
+            "delta": spent.delta,
+            "rounds": spent.rounds,
+            "standing": spent.standing,
+            "assumptions": spent.assumptions,
+        },
+        "metrics": dict(defence.metrics),
+    }
+
+
+def ranking(rows: Sequence[ClientRow]) -> str | None:
     """A sentence where simultaneous intervals of two clients separate, else None: no ranking."""
-    scored = sorted((r for r in rows if r["auc"] is not None), key=lambda r: -r["auc"])
+    found = [(known_auc(row), row) for row in rows]
+    scored = sorted(
+        ((auc, row["id"]) for auc, row in found if auc is not None), key=lambda s: -s[0].value
+    )
     parts = []
-    for row in scored:
-        low = row["auc_ci_simultaneous"][0]
-        under = [r for r in scored if r["auc_ci_simultaneous"][1] < low]
+    for auc, client in scored:
+        under = [(a, c) for a, c in scored if a.together[1] < auc.together[0]]
         if under:
-            names = ", ".join(f"{r['id']} ({r['auc']:.2f})" for r in under)
-            parts.append(f"client {row['id']} ({row['auc']:.2f}) more than {names}")
+            names = ", ".join(f"{c} ({a.value:.2f})" for a, c in under)
+            parts.append(f"client {client} ({auc.value:.2f}) more than {names}")
     if not parts:
         return None
-    return f"By {scored[0]['attack']} AUC, leaks separate: " + "; ".join(parts) + "."
+    by = next(row["attack"] for auc, row in found if auc is not None)
+    return f"By {by} AUC, leaks separate: " + "; ".join(parts) + "."

@@ -18,7 +18,7 @@ from fedmia.report.files import json_text, write_report
 from fedmia.report.page import page
 from fedmia.report.seeds import seeds_summary
 from fedmia.report.terminal import render, seeds_table
-from fedmia.results import RunScores, ScoredAttack
+from fedmia.results import Pair, RunScores, ScoredAttack
 
 VOID = {"meta", "img", "br"}
 
@@ -93,7 +93,7 @@ def test_page__escapes_everything(run: RunScores) -> None:
     poisoned = replace(
         run,
         attacks=[attack],
-        pairs=[(attack, replace(attack, name=evil))],
+        pairs=[Pair(attack, replace(attack, name=evil), evil)],
         notes=[evil],
         config={evil: evil, "nested": {evil: [evil]}},
         versions={evil: evil},
@@ -101,7 +101,7 @@ def test_page__escapes_everything(run: RunScores) -> None:
         split={evil: 1},
     )
     text = page(build_report(poisoned), {evil: b"x"})
-    assert "<script" not in text and "alert(&#x27;x&#x27;)" in text
+    assert "<script" not in text and "alert(&#39;x&#39;)" in text
     parsed(text)
 
 
@@ -112,7 +112,7 @@ def test_page__empty_run(run: RunScores) -> None:
         controls={},
         pairs=[],
         pixels=None,
-        ascent=None,
+        curves=None,
         clients=[],
         rounds=[],
         utility={},
