@@ -128,15 +128,8 @@ def make_run(auc: float = 0.75, n: int = 112, m: int = 500, seed: int = 0) -> Ru
                 r >= 40,
                 4 - 0.03 * r,
                 0.5 + 0.006 * r if r % 5 == 4 else None,
-                {
-                    n: exactly(n, 0.5 + s * r)
-                    for n, s in (("similarity", 0.004), ("internal", 0.001))
-                }
-                if r % 5 == 4
-                else {},
-                {f"layer{i}": exactly("internal", 0.5 + 0.001 * i * r) for i in range(1, 5)}
-                if r % 5 == 4
-                else {},
+                by_name({"similarity": 0.5 + 0.004 * r, "internal": 0.5 + 0.001 * r}, r),
+                by_name({f"layer{i}": 0.5 + 0.001 * i * r for i in range(1, 5)}, r),
             )
             for r in range(50)
         ],
