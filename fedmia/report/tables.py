@@ -19,7 +19,7 @@ from fedmia.report.rows import AttackRow, AucRow, Interval, Json, Report, contro
 
 @dataclass(frozen=True)
 class Cell:
-    """Text, and lines under it that are set smaller. `css`: `auc`, `numbers`, `grid` or empty."""
+    """Text, and lines under it that are set smaller. `css`: a class of the page's style."""
 
     text: str
     small: tuple[str, ...] = ()
@@ -28,7 +28,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """Cells in the order of the table's head. `css`: `leaks` or empty."""
+    """Cells in the order of the table's head. `css`: as of a cell."""
 
     cells: tuple[Cell, ...]
     css: str = ""
@@ -51,9 +51,9 @@ def _cells(held: Sequence[str | Cell]) -> tuple[Cell, ...]:
     return tuple(Cell(c) if isinstance(c, str) else c for c in held)
 
 
-def _auc(value: float | None, *intervals: Interval | None) -> Cell:
+def _over(value: float | None, *intervals: Interval | None) -> Cell:
     """An AUC over its intervals."""
-    return Cell(number(value), tuple(_whole(interval(i)) for i in intervals if i), "auc")
+    return Cell(number(value), tuple(_whole(interval(i)) for i in intervals if i))
 
 
 def _line(label: str, value: float | None, ci: Interval | None) -> str:
@@ -72,8 +72,8 @@ def attacks(report: Report) -> Table:
         Cell("attack", ("access, vantage, source",)),
         Cell("AUC", ("95 %", "simultaneous")),
         *(Cell(f"{name} control", ("simultaneous",)) for name in sets),
-        Cell("at one threshold", ("95 %",)),
-        Cell("TPR at FPR", ("95 %",)),
+        Cell("at a threshold", ("95 %",)),
+        Cell("TPR at an FPR of", ("95 %",)),
         Cell("n", ("members + non-members",)),
     ]
     rows = []
@@ -82,8 +82,8 @@ def attacks(report: Report) -> Table:
         controls = [control_of(report, name, row["name"]) for name in sets]
         cells = (
             _attack(row),
-            _auc(row["auc"], row["auc_ci"], ci),
-            *(_auc(c["auc"], c["auc_ci_simultaneous"]) if c else Cell(DASH) for c in controls),
+            _over(row["auc"], row["auc_ci"], ci),
+            *(_over(c["auc"], c["auc_ci_simultaneous"]) if c else Cell(DASH) for c in controls),
             _at_threshold(row),
             _rates(row),
             _counts(row),
@@ -103,14 +103,15 @@ def _at_threshold(row: AttackRow) -> Cell:
         _line("accuracy", row["accuracy"], row["accuracy_ci"]),
         _line("precision", row["precision"], row["precision_ci"]),
         _line("recall", row["recall"], row["recall_ci"]),
-        _line("best accuracy (oracle)", row["oracle_accuracy"], None),
+        _line("best (oracle)", row["oracle_accuracy"], None),
     )
     return Cell("", lines, "numbers")
 
 
 def _rates(row: AttackRow) -> Cell:
     rates, ends = row["tpr_at_fpr"], row["tpr_at_fpr_ci"]
-    return Cell("", tuple(_line(f"{float(t):.1%}", rates[t], ends[t]) for t in rates), "numbers")
+    lines = (_line(f"{100 * float(t):g} %:", rates[t], ends[t]) for t in rates)
+    return Cell("", tuple(lines), "numbers")
 
 
 def _counts(row: AttackRow) -> Cell:
