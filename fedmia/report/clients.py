@@ -7,11 +7,13 @@ measures that. So each client is scored against non-members weighted to its own 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
+from typing import cast
 
 import numpy as np
 
 from fedmia.report.intervals import LEVEL, Interval, auc_interval
-from fedmia.report.rows import ClientNumbers, ClientRow, DefenceRow, known_auc
+from fedmia.report.rows import ClientNumbers, ClientRow, DefenceRow, EpsilonRow, with_auc
 from fedmia.results import ClientDefence, FloatArray, IntArray, RunScores, ScoredAttack
 from fedmia.seeding import rng
 
@@ -93,8 +95,11 @@ def null_band(
 def client_numbers(run: RunScores, attack: ScoredAttack | None, client: int) -> ClientNumbers:
     """AUC of one client's scored members, sizes and null, without the simultaneous interval."""
     mine = run.member_client == client
+    # Members of a class that no scored non-member has cannot be compared with their like.
+    like = mine & np.isin(run.member_labels, run.nonmember_labels)
+    n = int((mine if attack is None else like).sum())
     row: ClientNumbers = {
-        "n_members": int(mine.sum()),
+        "n_members": n,
         "n_nonmembers_effective": None,
         "auc": None,
         "auc_ci": None,
@@ -104,19 +109,14 @@ def client_numbers(run: RunScores, attack: ScoredAttack | None, client: int) -> 
         "null_n": None,
         "attack": attack.name if attack else None,
     }
-    if attack is None or not mine.any():
+    if attack is None or n == 0:
         return row
-    # Members of a class that no scored non-member has cannot be compared with their like.
-    comparable = mine & np.isin(run.member_labels, run.nonmember_labels)
-    row["n_members"] = int(comparable.sum())
-    if not comparable.any():
-        return row
-    mix, scores = run.member_labels[comparable], attack.scores_nonmembers
+    mix, scores = run.member_labels[like], attack.scores_nonmembers
     weights = mix_weights(mix, run.nonmember_labels)
     size = effective_size(weights)
-    value = weighted_auc(attack.scores_members[comparable], scores, weights)
+    value = weighted_auc(attack.scores_members[like], scores, weights)
     row["n_nonmembers_effective"], row["auc"] = size, value
-    row["auc_ci"] = auc_interval(value, row["n_members"], size)
+    row["auc_ci"] = auc_interval(value, n, size)
     null = null_band(mix, scores, run.nonmember_labels, rng(run.seed, "client-null", int(client)))
     if null is not None:
         row["null_auc"], row["null_ci"], row["null_n"] = null
@@ -148,35 +148,19 @@ def client_rows(run: RunScores) -> list[ClientRow]:
 def _defence(defence: ClientDefence | None) -> DefenceRow | None:
     if defence is None:
         return None
-    spent = defence.epsilon
-    return {
-        "name": defence.name,
-        "epsilon": None
-        if spent is None
-        else {
-            "value": spent.value,
-            "delta": spent.delta,
-            "rounds": spent.rounds,
-            "standing": spent.standing,
-            "assumptions": spent.assumptions,
-        },
-        "metrics": dict(defence.metrics),
-    }
+    spent = None if defence.epsilon is None else cast(EpsilonRow, asdict(defence.epsilon))
+    return {"name": defence.name, "epsilon": spent, "metrics": dict(defence.metrics)}
 
 
 def ranking(rows: Sequence[ClientRow]) -> str | None:
     """A sentence where simultaneous intervals of two clients separate, else None: no ranking."""
-    found = [(known_auc(row), row) for row in rows]
-    scored = sorted(
-        ((auc, row["id"]) for auc, row in found if auc is not None), key=lambda s: -s[0].value
-    )
+    scored = sorted(with_auc(rows), key=lambda s: -s[1].value)
     parts = []
-    for auc, client in scored:
-        under = [(a, c) for a, c in scored if a.together[1] < auc.together[0]]
+    for row, auc in scored:
+        under = [(r["id"], a.value) for r, a in scored if a.together[1] < auc.together[0]]
         if under:
-            names = ", ".join(f"{c} ({a.value:.2f})" for a, c in under)
-            parts.append(f"client {client} ({auc.value:.2f}) more than {names}")
+            names = ", ".join(f"{client} ({value:.2f})" for client, value in under)
+            parts.append(f"client {row['id']} ({auc.value:.2f}) more than {names}")
     if not parts:
         return None
-    by = next(row["attack"] for auc, row in found if auc is not None)
-    return f"By {by} AUC, leaks separate: " + "; ".join(parts) + "."
+    return f"By {scored[0][0]['attack']} AUC, leaks separate: " + "; ".join(parts) + "."

@@ -7,8 +7,8 @@ it could not be known; so is its interval.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, NotRequired, TypedDict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, NotRequired, TypedDict, TypeVar
 
 Interval = Sequence[float]
 Json = Mapping[str, Any]  # passed through as it came
@@ -170,6 +170,14 @@ def known_auc(row: AucRow | ClientNumbers) -> Auc | None:
     if value is None or ci is None or together is None:
         return None
     return Auc(value, ci, together)
+
+
+AnyRow = TypeVar("AnyRow", bound=AucRow | ClientNumbers)
+
+
+def with_auc(rows: Iterable[AnyRow]) -> list[tuple[AnyRow, Auc]]:
+    """Each row that has an AUC, with it."""
+    return [(row, auc) for row in rows if (auc := known_auc(row)) is not None]
 
 
 class PerClientRow(TypedDict):

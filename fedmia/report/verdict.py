@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedmia.report.rows import AttackRow, Auc, AucRow, Controls, PairedRow, control_sets, known_auc
+from fedmia.report.rows import (
+    AttackRow,
+    Auc,
+    AucRow,
+    Controls,
+    PairedRow,
+    control_sets,
+    known_auc,
+    with_auc,
+)
 
 Found = Sequence[tuple[AttackRow, Auc]]  # attacks whose AUC is known
 
@@ -21,18 +30,13 @@ def verdict(
     Codes: `shift` (pixels alone tell members apart), `control-failed`, `leaks`,
     `not-established`, tried in this order.
     """
-    core, code = _core(known(attacks), controls, paired)
+    core, code = _core(with_auc(attacks), controls, paired)
     tail = ""
     if pretrain == "pooled":
         tail += "; pre-training was pooled, so the server had seen all private images"
     if interrupted is not None:
         tail += f"; the run was interrupted after round {interrupted}"
     return f"{core}{tail}.", code
-
-
-def known(rows: Sequence[AttackRow]) -> list[tuple[AttackRow, Auc]]:
-    """Each row that has an AUC, with it."""
-    return [(row, auc) for row in rows if (auc := known_auc(row)) is not None]
 
 
 def excludes_half(auc: Auc) -> bool:
@@ -87,7 +91,7 @@ def failed_control(controls: Controls) -> tuple[str, AttackRow, Auc] | None:
     failed = [
         (name, row, auc)
         for name, rows in control_sets(controls).items()
-        for row, auc in known(rows)
+        for row, auc in with_auc(rows)
         if excludes_half(auc)
     ]
     return max(failed, key=lambda f: abs(f[2].value - 0.5), default=None)

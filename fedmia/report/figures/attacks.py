@@ -9,7 +9,7 @@ import numpy as np
 
 from fedmia.report.figures import canvas
 from fedmia.report.metrics import roc
-from fedmia.report.rows import AttackRow, Auc, Report, control_sets, known_auc
+from fedmia.report.rows import AttackRow, Auc, Report, control_sets, known_auc, with_auc
 from fedmia.results import FloatArray, RunScores, ScoredAttack
 
 if TYPE_CHECKING:
@@ -21,8 +21,7 @@ SHAPES = ("s", "D", "^", "v", "P", "X")
 
 def ordered(rows: Sequence[AttackRow]) -> list[tuple[AttackRow, Auc]]:
     """Attacks with an AUC, by image before by batch, the most leaking first."""
-    scored = [(r, auc) for r in rows if (auc := known_auc(r)) is not None]
-    return sorted(scored, key=lambda s: (s[0]["unit"] != "image", -s[1].value))
+    return sorted(with_auc(rows), key=lambda s: (s[0]["unit"] != "image", -s[1].value))
 
 
 def beside(report: Report, name: str) -> list[tuple[str, Auc]]:
@@ -30,8 +29,8 @@ def beside(report: Report, name: str) -> list[tuple[str, Auc]]:
     found = [
         (label, auc)
         for label, rows in control_sets(report["controls"]).items()
-        for row in rows
-        if row["name"] == name and (auc := known_auc(row)) is not None
+        for row, auc in with_auc(rows)
+        if row["name"] == name
     ]
     for pair in report["paired"]:
         if pair["attack"] == name and pair["difference"] is not None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedmia.report.figures import canvas
-from fedmia.report.rows import Auc, ClientRow, Report, known_auc
+from fedmia.report.rows import Auc, ClientRow, Report, with_auc
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def leakage(report: Report) -> bytes | None:
     """AUC of each client with both intervals over the band of its null; None without one."""
-    rows = [(c, auc) for c in report["clients"] if (auc := known_auc(c)) is not None]
+    rows = with_auc(report["clients"])
     if not rows:
         return None
     with canvas.style():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedmia.report.figures import canvas
-from fedmia.report.rows import Report, known_auc
+from fedmia.report.rows import Report, with_auc
 
 LABELS = {
     "known": "known images a side",
@@ -17,8 +17,7 @@ def by_value(report: Report) -> bytes | None:
 
     The values stand at equal distances, the attacks of one value side by side.
     """
-    ran = [r for r in report.get("sweep", ()) if r["not_run"] is None]
-    rows = [(r, auc) for r in ran if (auc := known_auc(r)) is not None]
+    rows = with_auc(r for r in report.get("sweep", ()) if r["not_run"] is None)
     if not rows:
         return None
     values = sorted({r["value"] for r, _ in rows})
