@@ -31,6 +31,7 @@ from fedmia.federation.run import make_site, prepare
 from fedmia.federation.snapshot import MemoryStore, SnapshotStore
 from fedmia.report.metrics import auc
 from fedmia.report.paired import paired_row
+from fedmia.results import Pair
 from fedmia.runtime.environment import describe
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.scoring.snapshots import Evaluation
@@ -161,7 +162,7 @@ def compare(
         evaluation.attacks = {"ascent": options}
         active = evaluation.trajectory(name, clean)
         control = evaluation.trajectory("zero", clean, label="ascent-zero")
-        row = paired_row(active, control, 1)
+        row = paired_row(Pair(active, control, "zero"), 1)
         rows.append(
             {
                 **setting,

@@ -25,6 +25,7 @@ from fedmia.data.images import ImageSet
 from fedmia.errors import InputError, opt
 from fedmia.released.base import Wanted
 from fedmia.released.memory import Encoder, Images, bring, constants, name_of, pixels
+from fedmia.report.rows import Report
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.settings.option import option_fields
 from fedmia.ssl.augment import Augment
@@ -119,7 +120,7 @@ def audit(
     out: str | Path | None = None,
     quiet: bool = True,
     **settings: Any,
-) -> dict[str, Any]:
+) -> Report:
     """The report of `python -m fedmia.audit` on images in memory: attacks, controls, verdict.
 
     The images are dealt by seed and content into those that the attacker knows and those that are

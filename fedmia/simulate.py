@@ -13,15 +13,15 @@ from collections.abc import Sequence  # noqa: E402
 from dataclasses import replace  # noqa: E402
 from pathlib import Path  # noqa: E402
 from threading import Event  # noqa: E402
-from typing import Any  # noqa: E402
 
 from rich.console import Console  # noqa: E402
 
 from fedmia.federation.run import execute, prepare  # noqa: E402
-from fedmia.report.build import build_report, strict  # noqa: E402
-from fedmia.report.files import json_text, write_report  # noqa: E402
+from fedmia.report.files import json_text  # noqa: E402
+from fedmia.report.publish import publish, show  # noqa: E402
+from fedmia.report.rows import Report  # noqa: E402
 from fedmia.report.seeds import seeds_summary  # noqa: E402
-from fedmia.report.terminal import render, seeds_table  # noqa: E402
+from fedmia.report.terminal import seeds_table  # noqa: E402
 from fedmia.runtime.interrupts import Interrupts  # noqa: E402
 from fedmia.runtime.outfolder import OutFolder  # noqa: E402
 from fedmia.runtime.stopwatch import Stopwatch  # noqa: E402
@@ -48,7 +48,7 @@ def simulate(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
     """One run, or one for each of `--seeds`, printed and written where asked."""
     first: Experiment = asked.settings
     whole = OutFolder(asked.out, "another run")
-    reports: list[dict[str, Any]] = []
+    reports: list[Report] = []
     for i in range(asked.seeds):
         if i:
             watch = Stopwatch(time.perf_counter())
@@ -59,14 +59,12 @@ def simulate(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
             break
     if asked.seeds > 1:
         _summary(reports, asked)
-    elif asked.json:
-        sys.stdout.write(json_text(reports[0]))
     return INTERRUPTED if stop.is_set() else 0
 
 
 def one(
     experiment: Experiment, out: Path | None, asked: Invocation, watch: Stopwatch, stop: Event
-) -> dict[str, Any]:
+) -> Report:
     """One run: prepare, execute, report.
 
     Raises:
@@ -81,31 +79,13 @@ def one(
     except BaseException:
         place.give_up()
         raise
-    with watch.part("report"):
-        report = build_report(scores)
-        if out is not None:
-            from fedmia.report.figures.draw import draw_all
-
-            figures = draw_all(scores, report)
-    report["timing"] = strict(watch.timing())
-    if out is not None:
-        write_report(out, scores, report, figures)
-    if not asked.json and not (asked.quiet and asked.seeds > 1):
-        _show(report, out, asked.quiet)
+    report = publish(scores, out, watch)
+    if asked.seeds == 1 or not (asked.json or asked.quiet):  # else a summary follows
+        show(report, out, json=asked.json, quiet=asked.quiet)
     return report
 
 
-def _show(report: dict[str, Any], out: Path | None, quiet: bool) -> None:
-    console = Console()
-    if quiet:
-        console.print(report["verdict"], highlight=False, soft_wrap=True)
-        return
-    console.print(render(report))
-    if out is not None:
-        console.print(f"Report: {out / 'report.html'}", highlight=False, soft_wrap=True)
-
-
-def _summary(reports: list[dict[str, Any]], asked: Invocation) -> None:
+def _summary(reports: list[Report], asked: Invocation) -> None:
     summary = seeds_summary(reports)
     if asked.out is not None:
         (asked.out / "summary.json").write_text(json_text(summary), encoding="utf-8")

@@ -41,6 +41,7 @@ class Ascent(ActiveAttack):
     needs: ClassVar[Threat] = Threat("white_box", "client")
     main: ClassVar[bool] = True
     looks_at: ClassVar[tuple[str, ...]] = ("loss", "ascent")
+    act: ClassVar[str] = "ascent"
 
     steps: int = option(1, "G, passes of ascent over the targets in a round; 0 = the control", ge=0)
     lr: float = option(0.01, "learning rate of the ascent", gt=0)

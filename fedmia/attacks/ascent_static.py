@@ -27,6 +27,7 @@ class AscentStatic(Attack):
     needs: ClassVar[Threat] = Threat("white_box", "outsider")
     main: ClassVar[bool] = True
     looks_at: ClassVar[tuple[str, ...]] = ("ascent",)
+    act: ClassVar[str] = "ascent"
     by_round: ClassVar[bool] = False
 
     steps: int = option(5, "G, ascent steps on each batch under test", ge=1)

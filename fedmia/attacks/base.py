@@ -58,6 +58,8 @@ class Attack(Options, ABC):
     main: ClassVar[bool] = False
     # Where it looks for the leak: LEAKS. A leak elsewhere must leave it at chance.
     looks_at: ClassVar[tuple[str, ...]]
+    # The step on the loss that it takes and reads, in a word that names its figures.
+    act: ClassVar[str] = ""
     # Fewest clients in a round, for attacks that compare their updates.
     least_clients: ClassVar[int] = 1
     # Whether it reads `view.shadows`, encoders that the attacker trains itself.

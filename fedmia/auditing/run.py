@@ -8,13 +8,12 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import Any
 
 import torch
 
 from fedmia.auditing.harness import Audited, Harness
 from fedmia.auditing.images import Dealt, deal, from_run
-from fedmia.auditing.outcome import finish, gather, show
+from fedmia.auditing.outcome import gather
 from fedmia.auditing.resume import Finished, key, same_audit
 from fedmia.auditing.shadows import Own, once, run_folder
 from fedmia.auditing.sweep import sweep
@@ -22,6 +21,8 @@ from fedmia.auditing.utility import probes
 from fedmia.auditing.views import UNTRAINED, ModelViews, recipe
 from fedmia.errors import InputError, opt
 from fedmia.released.base import Released, load, probe
+from fedmia.report.publish import publish, show
+from fedmia.report.rows import Report
 from fedmia.runtime.device import resolve_device
 from fedmia.runtime.outfolder import OutFolder
 from fedmia.runtime.progress import AuditDisplay
@@ -50,7 +51,7 @@ def conduct(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
     found, report = examine(audit, released, dealt, device, place, display, watch, stop.is_set)
     if report is None:
         return nothing_ran(found, stop.is_set())
-    show(report, asked.out, asked)
+    show(report, asked.out, json=asked.json, quiet=asked.quiet)
     return INTERRUPTED if stop.is_set() else FAILED if found.failed else 0
 
 
@@ -63,7 +64,7 @@ def examine(
     display: AuditDisplay,
     watch: Stopwatch,
     stopped: Callable[[], bool],
-) -> tuple[Audited, dict[str, Any] | None]:
+) -> tuple[Audited, Report | None]:
     """Attacks, controls and probes; what was found, and the report (None: no attack could run).
 
     Raises:
@@ -80,7 +81,7 @@ def examine(
     place.begin(to_tree(audit))
     with display, watch.part("attacks"):
         found = harness.run(display.tell, stopped, display.ran)
-        swept = sweep(harness, found, display.say, stopped) if audit.sweep else []
+        swept = sweep(harness, found, display.say, stopped) if audit.sweep else None
     if not found.attacks:
         place.give_up()
         return found, None
@@ -88,8 +89,8 @@ def examine(
         pixels = harness.pixel_control()
         models = ("released", UNTRAINED) if harness.uncontrolled() is None else ("released",)
         useful = [probes(views, model) for model in models]
-    scores = gather(views, found, pixels, useful, stopped())
-    return found, finish(scores, swept, place.folder, watch)
+    scores = gather(views, found, swept, pixels, useful, stopped())
+    return found, publish(scores, place.folder, watch)
 
 
 def folder(audit: Audit, out: Path | None) -> OutFolder:

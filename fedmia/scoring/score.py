@@ -17,10 +17,18 @@ from fedmia import registry
 from fedmia.data.images import ImageSet, IntArray
 from fedmia.data.split import Split
 from fedmia.federation.rounds import Federation
+from fedmia.federation.snapshot import Snapshot
 from fedmia.probes.knn import knn_accuracy
 from fedmia.probes.linear import linear_accuracy
-from fedmia.report.metrics import auc
-from fedmia.results import ClientDefence, ClientInfo, Probe, RoundInfo, RunScores
+from fedmia.results import (
+    ClientDefence,
+    ClientInfo,
+    Pair,
+    Probe,
+    RoundInfo,
+    RunScores,
+    ScoredAttack,
+)
 from fedmia.runtime.environment import describe
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.scoring.snapshots import Evaluation
@@ -168,7 +176,8 @@ def attacked(evaluation: Evaluation, federation: Federation) -> dict[str, Any]:
             if f"ascent-{name}" in found:
                 scored.append(found[f"ascent-{name}"])
     if "ascent-zero" in found:
-        pairs.append((found["ascent"], found["ascent-zero"]))
+        over = "the same rounds without ascent"
+        pairs.append(Pair(found["ascent"], found["ascent-zero"], over))
         batches.append(evaluation.batches(found["ascent-zero"], BATCH))
     return {
         "attacks": attacks,
@@ -177,7 +186,7 @@ def attacked(evaluation: Evaluation, federation: Federation) -> dict[str, Any]:
         "not_run": not_run,
         "batches": batches,
         "pixels": found["pixels"],
-        "ascent": evaluation.curves(clean) if pairs else None,  # from what the scores computed
+        "curves": evaluation.curves(clean) if pairs else None,  # from what the scores computed
         "rounds": [found.get(f"round {info.round}", info) for info in federation.rounds],
     }
 
@@ -216,28 +225,24 @@ def side_by_side(work: Mapping[str, Callable[[], Any]], threads: int) -> dict[st
 def leakage(
     evaluation: Evaluation, federation: Federation, info: RoundInfo, names: list[str]
 ) -> RoundInfo:
-    """The round with the AUC of each passive attack and of each layer."""
+    """The round with the scores of each passive attack and of each layer."""
     chosen = [n for n in names if registry.load("attack", n).by_round]
     snapshot = federation.snapshots.load("main", info.round)
-    found = {s.name: _auc(s) for s in evaluation.on(snapshot, chosen)}
+    found = {s.name: s for s in evaluation.on(snapshot, chosen)}
     layers = by_layer(evaluation, snapshot) if "internal" in names else {}
     return replace(info, leakage=found, layers=layers)
 
 
-def by_layer(evaluation: Evaluation, snapshot: Any) -> dict[str, float]:
-    """AUC of the internal attack on each layer alone (Fig. 6)."""
+def by_layer(evaluation: Evaluation, snapshot: Snapshot) -> dict[str, ScoredAttack]:
+    """The internal attack on each layer alone (Fig. 6)."""
     site = evaluation.site
     layers = site.method(-1, None).encoder.layers
     options = dict(evaluation.attacks["internal"])
     found = {}
     for layer in layers:
         alone = replace(evaluation, attacks={"internal": {**options, "layers": (layer,)}})
-        found[layer] = _auc(alone.on(snapshot, ["internal"])[0])
+        found[layer] = alone.on(snapshot, ["internal"])[0]
     return found
-
-
-def _auc(scored: Any) -> float:
-    return auc(scored.scores_members, scored.scores_nonmembers)
 
 
 def client_rows(federation: Federation, labels: IntArray, classes: int) -> list[ClientInfo]:

@@ -18,7 +18,7 @@ from fedmia.data.images import IntArray
 from fedmia.data.split import Split
 from fedmia.federation.snapshot import Snapshot, SnapshotStore
 from fedmia.probes.pixels import pixel_scores
-from fedmia.results import AscentCurves, ScoredAttack
+from fedmia.results import Curves, ScoredAttack
 from fedmia.scoring.scorer import Scorer
 from fedmia.seeding import rng
 from fedmia.settings.roles import held
@@ -208,7 +208,7 @@ class Evaluation:
         known, images = self.scorer.known, self.scorer.candidates
         return self.scorer.apart(pixel_scores(known.members, known.nonmembers, images))
 
-    def curves(self, clean: int) -> AscentCurves | None:
+    def curves(self, clean: int) -> Curves | None:
         """Loss trajectories of the evaluated images with and without ascent (Fig. 10-13)."""
         name = self.active()
         attack = self.build(name) if name else None
@@ -220,7 +220,8 @@ class Evaluation:
         after, before = apart(seen.after.T), apart(seen.before[0])
         control = apart(attack.trajectory(zero, images).after.T)
         sent = apart(attack.under(main, images, [main.sent[seen.rounds[0]]])[0])
-        return AscentCurves(
+        return Curves(
+            act=attack.act,
             rounds=np.array(seen.rounds),
             members=after[0].T,
             nonmembers=after[1].T,

@@ -1,31 +1,29 @@
-"""Figures of gradient ascent: loss by round, before and after, accuracy by threshold."""
+"""Figures of an active attack: loss by round, before and after its act, accuracy by threshold."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedmia.report.figures import canvas
 from fedmia.report.metrics import roc
+from fedmia.report.rows import AttackRow, Report
 from fedmia.results import FloatArray, IntArray, RunScores, ScoredAttack
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Row = Mapping[str, Any]
-
 
 def by_round(run: RunScores) -> bytes | None:
-    """Median loss and middle half, members and non-members, by round under ascent, and the same
-    rounds without ascent beside (Figs. 10 and 13 of the paper)."""
-    curves = run.ascent
+    """Median loss and middle half, members and non-members, by round under the act, and the same
+    rounds without it beside (of ascent: Figs. 10 and 13 of the paper)."""
+    curves = run.curves
     if curves is None or len(curves.rounds) == 0:
         return None
-    panels = [("with ascent", curves.members, curves.nonmembers)]
+    panels = [(f"with {curves.act}", curves.members, curves.nonmembers)]
     if curves.control_members is not None and curves.control_nonmembers is not None:
-        panels.append(("without ascent", curves.control_members, curves.control_nonmembers))
+        panels.append((f"without {curves.act}", curves.control_members, curves.control_nonmembers))
     with canvas.style():
         figure = canvas.new(4.2 * len(panels) + 0.3, 3.9)
         grid = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
@@ -57,8 +55,8 @@ def _band(
 
 
 def distributions(run: RunScores) -> bytes | None:
-    """Loss of members and of non-members before and after ascent (Fig. 11 of the paper)."""
-    curves = run.ascent
+    """Loss of members and of non-members before and after the act (of ascent: Fig. 11)."""
+    curves = run.curves
     if curves is None:
         return None
     sides = (
@@ -75,8 +73,8 @@ def distributions(run: RunScores) -> bytes | None:
         for axes, (title, before, after) in zip(grid, held, strict=True):
             assert before is not None and after is not None
             for name, losses, colour, fill in (
-                ("before ascent", before, canvas.GREY, True),
-                ("after ascent", after, canvas.RED, False),
+                (f"before {curves.act}", before, canvas.GREY, True),
+                (f"after {curves.act}", after, canvas.RED, False),
             ):
                 axes.hist(
                     np.clip(losses, edges[0], edges[-1]),
@@ -91,7 +89,7 @@ def distributions(run: RunScores) -> bytes | None:
             axes.set_title(f"{len(before):,} {title}", weight="normal")
             axes.set_xlabel("loss")
         grid[0].set_ylabel("% of images")
-        _heading(figure, "Loss before and after the local ascent")
+        _heading(figure, f"Loss before and after the local {curves.act}")
         figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower left", ncols=2)
         return canvas.png(figure)
 
@@ -106,14 +104,14 @@ def _range(arrays: list[FloatArray]) -> tuple[float, float]:
     return float(low), float(high if high > low else low + 1)
 
 
-def thresholds(run: RunScores, report: Row) -> bytes | None:
-    """Balanced accuracy by threshold of the ascent attacks (Fig. 12 of the paper), with the
-    threshold chosen on known images marked; None without such an attack."""
+def thresholds(run: RunScores, report: Report, act: str) -> bytes | None:
+    """Balanced accuracy by threshold of the attacks that read `act` (of ascent: Fig. 12), with
+    the threshold chosen on known images marked; None without such an attack."""
     rows = {r["name"]: r for r in report["attacks"]}
     drawn = [
         a
         for a in run.attacks
-        if a.name.startswith("ascent") and len(a.scores_members) and len(a.scores_nonmembers)
+        if a.act == act and len(a.scores_members) and len(a.scores_nonmembers)
     ]
     if not drawn:
         return None
@@ -128,12 +126,12 @@ def thresholds(run: RunScores, report: Row) -> bytes | None:
             _accuracy(axes, attack, rows[attack.name])
         for line in grid:
             line[0].set_ylabel("balanced accuracy")
-        _heading(figure, "Accuracy by threshold under ascent")
+        _heading(figure, f"Accuracy by threshold under {act}")
         figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower left", ncols=3)
         return canvas.png(figure)
 
 
-def _accuracy(axes: Axes, attack: ScoredAttack, row: Row) -> None:
+def _accuracy(axes: Axes, attack: ScoredAttack, row: AttackRow) -> None:
     both = np.concatenate([attack.scores_members, attack.scores_nonmembers])
     fpr, tpr = roc(attack.scores_members, attack.scores_nonmembers)
     cuts = np.unique(both)[::-1]
