@@ -9,21 +9,22 @@ from functools import partial
 from pathlib import Path
 from threading import Event
 
+import numpy as np
 import torch
 
 from fedmia.auditing.harness import Audited, Harness
 from fedmia.auditing.images import Dealt, deal, from_run
-from fedmia.auditing.outcome import gather
 from fedmia.auditing.resume import Finished, key, same_audit
 from fedmia.auditing.shadows import Own, once, run_folder
 from fedmia.auditing.sweep import sweep
-from fedmia.auditing.utility import probes
-from fedmia.auditing.views import UNTRAINED, ModelViews, recipe
-from fedmia.errors import InputError, opt
+from fedmia.auditing.views import UNTRAINED, ModelViews, probes, recipe
+from fedmia.errors import InputError, opt, said
 from fedmia.released.base import Released, load, probe
 from fedmia.report.publish import publish, show
 from fedmia.report.rows import Report
+from fedmia.results import Probe, RunScores, Sweep
 from fedmia.runtime.device import resolve_device
+from fedmia.runtime.environment import describe
 from fedmia.runtime.outfolder import OutFolder
 from fedmia.runtime.progress import AuditDisplay
 from fedmia.runtime.stopwatch import Stopwatch
@@ -167,3 +168,50 @@ def nothing_ran(found: Audited, interrupted: bool) -> int:
         raise InputError(line)
     print(f"fedmia: error: {line}", file=sys.stderr)
     return FAILED
+
+
+def gather(
+    views: ModelViews,
+    found: Audited,
+    swept: Sweep | None,
+    pixels: tuple[np.ndarray, np.ndarray],
+    useful: list[dict[str, Probe]],
+    interrupted: bool,
+) -> RunScores:
+    """All that the report is made of."""
+    audit, released, dealt = views.audit, views.released, views.dealt
+    environment = describe()
+    notes = [said(n, audit.tongue) for n in (*released.notes, *dealt.notes, *found.notes)]
+    if len(useful) > 1:
+        notes.append(f"The untrained control is {released.untrained_how}.")
+    notes.append(
+        "Posers are half of the scored non-members, scored as if they were members: an attack "
+        "that tells them from the other half reads something else than membership."
+    )
+    if interrupted:
+        notes.append(
+            "The audit was interrupted: the attacks, controls and probes that are missing did not "
+            "run."
+        )
+    return RunScores(
+        seed=audit.seed,
+        subject=f"the encoder {released.name}",
+        member_ids=dealt.member_ids,
+        nonmember_ids=dealt.nonmember_ids,
+        member_client=np.zeros(len(dealt.member_ids), dtype=np.int64),
+        member_labels=dealt.member_labels,
+        nonmember_labels=dealt.nonmember_labels,
+        attacks=found.attacks,
+        controls=found.controls,
+        pixels=pixels,
+        sweep=swept,
+        utility=useful[0],
+        utility_untrained=useful[1] if len(useful) > 1 else {},
+        not_run=found.not_run,
+        notes=notes,
+        split={"encoder": released.name, "access": released.access} | dealt.counts(),
+        config=to_tree(audit) | {"views": vars(views.augment)},
+        versions=environment["versions"] | {"commit": environment["commit"]},
+        hardware=environment["hardware"],
+        timing={"by_attack": {a.name: a.seconds for a in found.attacks}},
+    )

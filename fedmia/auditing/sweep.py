@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fedmia.auditing.budget import afford, first
-from fedmia.auditing.harness import Audited, Harness
+from fedmia.auditing.harness import Audited, Harness, afford, first
 from fedmia.errors import InputError
 from fedmia.results import Sweep, SweepPoint
 from fedmia.settings.audit import points
