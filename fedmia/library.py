@@ -156,7 +156,8 @@ def audit(
         quiet: print no progress.
 
     Returns:
-        What report.json holds; `fedmia.report.terminal.render` makes its table.
+        What report.json holds, as `fedmia.report.rows` says; `fedmia.report.terminal.render` makes
+        its table.
 
     Raises:
         InputError: encoder or images of another kind, images on both sides, too few of them, an
