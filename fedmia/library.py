@@ -143,7 +143,8 @@ def audit(
             `shadows=4`, `shadow={"epochs": 200}`, `seed`, `device`, `precision` and so on.
 
     Returns:
-        What report.json holds; `fedmia.report.terminal.render` makes its table.
+        What report.json holds, as `fedmia.report.rows` says; `fedmia.report.terminal.render` makes
+        its table.
 
     Raises:
         InputError: encoder or images of another kind, images on both sides, too few of them, an

@@ -80,7 +80,8 @@ def test_out__holds_every_file(folder: Path) -> None:
     assert kept == {"config.yaml", "report.json", "report.html", "scores.csv", "figures",
                     "snapshots"}  # fmt: skip
     pictures = sorted(p.stem for p in (folder / "figures").iterdir())
-    assert {"roc", "rounds", "layers", "features", "ascent", "clients"} <= set(pictures)
+    assert {"roc", "rounds", "layers", "features", "clients"} <= set(pictures)
+    assert {"ascent", "ascent-losses", "ascent-thresholds"} <= set(pictures)
     assert all(p.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n" for p in folder.glob("figures/*.png"))
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert page.count("data:image/png;base64,") >= len(pictures)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedmia.report.build import build_report
@@ -62,6 +63,13 @@ def test_sweep__rows_stand_before_the_timing_in_one_family(run: RunScores) -> No
     )
     assert own_low < low < first["auc_ci"][0] and first["auc_ci"][1] < high < own_high
     assert "sweep" not in build_report(replace(run, sweep=Sweep("known", (4, 9), [])))
+
+
+def test_sweep__a_broken_attack_is_named(run: RunScores) -> None:
+    broken = replace(run.attacks[0], scores_members=np.full(112, np.nan))
+    swept = Sweep("known", (4,), [SweepPoint("similarity", 4, 4, broken)])
+    with pytest.raises(ValueError, match=r"'similarity' at 4: scores of members: 112 of 112"):
+        build_report(replace(run, sweep=swept))
 
 
 @pytest.mark.parametrize("folder", [None, Path("RUN")])
