@@ -17,8 +17,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from fedmia.attacks._crops import Crops
 from fedmia.attacks._partcrop import sorted_energies
+from fedmia.attacks.partcrop import Crops
 from fedmia.nets.base import initialise
 from fedmia.nets.resnet18 import ResNet18
 from fedmia.ssl.augment import Augment

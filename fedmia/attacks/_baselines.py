@@ -18,7 +18,7 @@ from torchvision.transforms.v2.functional import rgb_to_grayscale
 
 from fedmia.attacks._encodermi import NetworkFitted
 from fedmia.attacks._mlp import mlp
-from fedmia.attacks.base import Known, NotFitted, Scores
+from fedmia.attacks.base import Known, Scores
 from fedmia.data.base import Request
 from fedmia.data.digits import Digits
 from fedmia.data.npz import Npz
@@ -150,7 +150,6 @@ class DownstreamFitted(NetworkFitted):
         Raises:
             InputError: as in `ShadowFitted.fit`, or a downstream task that cannot be read.
         """
-        self._target = None
         shape = tuple(view.shadows[0].members.shape[1:])
         self._task = labelled_images(
             self.downstream, self.downstream_file, self.downstream_images, shape, view.seed
@@ -159,8 +158,6 @@ class DownstreamFitted(NetworkFitted):
         self._target = self.classifier(view)
 
     def score(self, view: BlackBox, images: Tensor) -> Scores:
-        if self._target is None:
-            raise NotFitted(f"{self.name}: call fit before score")
         return self.decide(self._fitted, self.target_inputs(view, images))
 
     def classifier(self, view: BlackBox) -> Pipeline:
