@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import pickle
-import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -18,13 +16,20 @@ from torch import Tensor
 
 from fedmia.attacks.base import ActiveAttack, Attack, Known, NotFitted, Scores
 from fedmia.seeding import rng
-from fedmia.ssl.base import Encoder, State
+from fedmia.ssl.base import Encoder
 from fedmia.testing.material import (
     VIEWS,
+    changed,
+    everything,
+    global_seed,
+    instance,
     least_view,
+    renewed,
+    run,
     sentence,
     small_moco,
     small_shadows,
+    some_known,
     textures,
 )
 from fedmia.threat import BudgetError, ClientView
@@ -32,12 +37,6 @@ from fedmia.threat.signals import Signals
 
 # Networks hardly trained keep the same promises.
 BRIEF = {"steps": 3, "epochs": 3, "crops": 8, "downstream_images": 60, "views": 8, "pairs": 1}
-
-
-def brief(cls: type[Any], limits: dict[str, int] = BRIEF) -> dict[str, int]:
-    """The options of `limits` that a class has and whose defaults are longer."""
-    defaults = {f.name: f.default for f in dataclasses.fields(cls)}
-    return {k: v for k, v in limits.items() if isinstance(d := defaults.get(k), int) and d > v}
 
 
 class Usual(NamedTuple):
@@ -55,15 +54,10 @@ class AttackCase:
     """
 
     def __init__(self, attack: Attack | type[Attack]) -> None:
-        self.cls = attack if isinstance(attack, type) else type(attack)
-        self.name = self.cls.__name__
-        decorated = "__dataclass_fields__" in vars(self.cls)
-        sentence(decorated, f"{self.name} must be a dataclass: it lacks @dataclass")
-        self._first = attack(**brief(self.cls)) if isinstance(attack, type) else attack
+        self._first: Attack = instance(attack, BRIEF)
+        self.cls, self.name = type(self._first), type(self._first).__name__
         self.images, self.held = textures(20), textures(14, seed=2)
-        both = textures(22, seed=1)
-        self.known = Known(both[:12], both[12:])
-        self.swapped = Known(both[12:], both[:12])
+        self.known, self.swapped = some_known(), some_known(swap=True)
         self.method = small_moco()
         self._usual: dict[str, Usual] = {}
 
@@ -73,17 +67,13 @@ class AttackCase:
 
     def attack(self, **options: Any) -> Attack:
         """A new one, with those of `options` that it has."""
-        own = {f.name for f in dataclasses.fields(self.cls)}
-        return dataclasses.replace(  # type: ignore[type-var, unused-ignore]
-            self._first, **{k: v for k, v in options.items() if k in own}
-        )
+        new: Attack = renewed(self._first, **options)
+        return new
 
     def view(self, **more: Any) -> Any:
         """A new view, the least that the attack says is enough."""
-        shadows = self.shadows if self.cls.uses_shadows else None
-        return least_view(
-            self.attack(), self.method, self.images, held=self.held, shadows=shadows, **more
-        )
+        own = {"held": self.held, "shadows": self.shadows}
+        return least_view(self.attack(), self.method, self.images, **own, **more)
 
     def scores(self, attack: Attack, view: Any, known: Known | None = None) -> Scores:
         """Of the images under test, after a fit with the usual seed."""
@@ -97,6 +87,8 @@ class AttackCase:
             view = self.view()
             with global_seed(1):
                 scores = self.scores(attack, view)
+            kind = type(scores).__name__
+            sentence(kind == "ndarray", f"{self.name}: score returns a {kind}, not a NumPy array")
             self._usual[repr(attack)] = Usual(np.array(scores), view.queries)
         return self._usual[repr(attack)]
 
@@ -104,17 +96,6 @@ class AttackCase:
         """Refuse scores further than `atol` from others; says by how much."""
         gap = float(np.abs(np.asarray(got) - want).max())
         sentence(gap <= atol, f"{self.name}: {text} (largest change {gap:.2g})")
-
-
-@contextmanager
-def global_seed(seed: int) -> Iterator[None]:
-    """The global generators of Python, NumPy and PyTorch seeded, and put back afterwards."""
-    kept = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    random.seed(seed), np.random.seed(seed), torch.manual_seed(seed)
-    try:
-        yield
-    finally:
-        random.setstate(kept[0]), np.random.set_state(kept[1]), torch.set_rng_state(kept[2])
 
 
 @contextmanager
@@ -139,16 +120,6 @@ class Forgetful(Signals):
         self, key: tuple[object, ...], images: Tensor, compute: Callable[[Tensor], Tensor]
     ) -> Tensor:
         return compute(images)
-
-
-def everything(method: Any) -> State:
-    """Copies of all that a method holds."""
-    return {n: t.clone() for n, t in (method.state_dict() | method.local_state()).items()}
-
-
-def changed(before: State, after: State) -> str | None:
-    """The name of the first tensor that is not what it was."""
-    return next((n for n, t in before.items() if not torch.equal(after[n], t)), None)
 
 
 # -- the checks ------------------------------------------------------------------------------------
@@ -224,7 +195,7 @@ def fit_alone_decides_the_scores(case: AttackCase) -> None:
     attack.fit(view, case.known, rng(0, "fit"))
     attack.score(view, case.images.flip(0)[:9])
     got = attack.score(view, case.images)
-    case.same(got, case.usual(batch=1).scores, "a call of score changes the scores of later", 1e-6)
+    case.same(got, case.usual(batch=1).scores, "a call of score changes later scores", 1e-6)
 
 
 def fit_again_forgets(case: AttackCase) -> None:
@@ -372,6 +343,4 @@ def check_attack(attack: Attack | type[Attack]) -> None:
     Raises:
         AssertionError: one sentence that says which promise it breaks.
     """
-    case = AttackCase(attack)
-    for check in ATTACK_CHECKS:
-        check(case)
+    run(ATTACK_CHECKS, AttackCase(attack))

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+import dataclasses
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from fedmia.attacks.base import ActiveAttack, Attack
+from fedmia.attacks.base import ActiveAttack, Attack, Known
 from fedmia.data.base import Request
 from fedmia.data.images import IntArray
 from fedmia.data.synthetic import Synthetic
@@ -32,10 +36,71 @@ def sentence(holds: object, text: str) -> None:
         raise AssertionError(text)
 
 
+def brief(cls: type[Any], limits: dict[str, int]) -> dict[str, int]:
+    """The options of `limits` that a class has and whose defaults are longer."""
+    defaults = {f.name: f.default for f in dataclasses.fields(cls)}
+    return {k: v for k, v in limits.items() if isinstance(d := defaults.get(k), int) and d > v}
+
+
+def instance(plugin: Any, limits: dict[str, int] | None = None) -> Any:
+    """`plugin` where it is an instance; of a class one with defaults, cut to `limits`.
+
+    Raises:
+        AssertionError: its class is no dataclass of its own.
+    """
+    cls = plugin if isinstance(plugin, type) else type(plugin)
+    decorated = "__dataclass_fields__" in vars(cls)
+    sentence(decorated, f"{cls.__name__} must be a dataclass: it lacks @dataclass")
+    return cls(**brief(cls, limits or {})) if plugin is cls else plugin
+
+
+def renewed(plugin: Any, **options: Any) -> Any:
+    """A new one with the same options, and those of `options` that it has."""
+    own = {f.name for f in dataclasses.fields(plugin)}
+    return dataclasses.replace(plugin, **{k: options[k] for k in own & set(options)})
+
+
+@contextmanager
+def global_seed(seed: int) -> Iterator[None]:
+    """The global generators of Python, NumPy and PyTorch seeded, and put back afterwards."""
+    kept = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    for start in (random.seed, np.random.seed, torch.manual_seed):
+        start(seed)
+    try:
+        yield
+    finally:
+        random.setstate(kept[0])
+        np.random.set_state(kept[1])
+        torch.set_rng_state(kept[2])
+
+
+def run(checks: Sequence[Callable[[Any], None]], case: Any) -> None:
+    """Every check on one case; the global generators are left as they were."""
+    with global_seed(0):
+        for check in checks:
+            check(case)
+
+
+def everything(method: Any) -> State:
+    """Copies of all that a method holds."""
+    return {n: t.clone() for n, t in (method.state_dict() | method.local_state()).items()}
+
+
+def changed(before: State, after: State) -> str | None:
+    """The name of the first tensor that is not what it was."""
+    return next((n for n, t in before.items() if not torch.equal(after[n], t)), None)
+
+
 def textures(count: int, seed: int = 0) -> Tensor:
     """uint8 (count, 3, 8, 8), all of one distribution, all different."""
     source = Synthetic(classes=5, images=max(count, 5), pixels=PIXELS)
     return torch.from_numpy(source.load(Request(None, None, None, seed)).images[:count])
+
+
+def some_known(swap: bool = False) -> Known:
+    """Twelve known members and ten known non-members, or (`swap`) the other way round."""
+    both = textures(22, seed=1)
+    return Known(both[12:], both[:12]) if swap else Known(both[:12], both[12:])
 
 
 def small_moco(seed: int = 0, images: int | None = None, **options: Any) -> MomentumContrast:
@@ -82,8 +147,9 @@ def least_view(
     """
     cls = VIEWS[attack.needs]
     values: dict[str, Any] = {"seed": 0, "device": CPU, "held": held}
-    if attack.uses_shadows:
-        values |= {"labels": ByBytes(), "shadows": shadows or small_shadows()}
+    if attack.asks_shadows():
+        own = small_shadows() if shadows is None else shadows
+        values |= {"labels": ByBytes(), "shadows": own}
     values |= more
     if cls is ServerView:
         return cls(copy.deepcopy(method), augment, **uploads(method), **values)
