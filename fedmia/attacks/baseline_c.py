@@ -52,6 +52,7 @@ class Downstream(nn.Module):
 
     @property
     def classes(self) -> int:
+        """k, classes of the downstream task."""
         return len(self.weight)
 
     def forward(self, pixels: Tensor) -> Tensor:
@@ -92,6 +93,7 @@ class Adversarial:
 
     @property
     def draws(self) -> int:
+        """None: nothing is random."""
         return 0
 
     def __call__(self, images: Tensor, uniforms: Tensor) -> Tensor:

@@ -63,6 +63,7 @@ class AttackCase:
 
     @cached_property
     def shadows(self) -> Any:
+        """The attacker's own encoders, for attacks that read them."""
         return small_shadows()
 
     def attack(self, **options: Any) -> Attack:
@@ -126,6 +127,7 @@ class Forgetful(Signals):
 
 
 def declares_paper_needs_and_signatures(case: AttackCase) -> None:
+    """Its class says where it is from, which view it needs, and takes no truth."""
     cls, name = case.cls, case.name
     paper = getattr(cls, "paper", "")
     sentence(paper and "\n" not in paper, f"{name}.paper must say where it is from, in one line")
@@ -138,6 +140,7 @@ def declares_paper_needs_and_signatures(case: AttackCase) -> None:
 
 
 def scores_are_one_finite_number_an_image(case: AttackCase) -> None:
+    """(N,) float64."""
     got, n = case.usual().scores, len(case.images)
     sentence(got.shape == (n,), f"{case.name}: scores are of shape {got.shape}, not ({n},)")
     sentence(got.dtype == np.float64, f"{case.name}: scores are {got.dtype}, not float64")
@@ -145,6 +148,7 @@ def scores_are_one_finite_number_an_image(case: AttackCase) -> None:
 
 
 def scores_repeat_with_the_seed(case: AttackCase) -> None:
+    """To the bit, whatever the global generators hold."""
     want = case.usual().scores
     for seed, text in (
         (1, "two fits with one seed give different scores"),
@@ -170,6 +174,7 @@ def scores_read_no_truth_off_positions(case: AttackCase) -> None:
 
 
 def scores_follow_the_order_of_images(case: AttackCase) -> None:
+    """The order of candidates, and of a client's targets, only permutes."""
     attack = case.attack(batch=8)  # fewer than the images: batches must not follow the order
     view = case.view()
     want = case.scores(attack, view)
@@ -191,6 +196,7 @@ def scores_of_a_subset_are_the_whole_ones(case: AttackCase) -> None:
 
 
 def fit_alone_decides_the_scores(case: AttackCase) -> None:
+    """What was scored before plays no part."""
     attack, view = case.attack(batch=1), case.view()
     attack.fit(view, case.known, rng(0, "fit"))
     attack.score(view, case.images.flip(0)[:9])
@@ -199,6 +205,7 @@ def fit_alone_decides_the_scores(case: AttackCase) -> None:
 
 
 def fit_again_forgets(case: AttackCase) -> None:
+    """A fit on other images leaves nothing behind."""
     attack, view = case.attack(), case.view()
     attack.fit(view, case.swapped, rng(1, "fit"))
     got = case.scores(attack, view)
@@ -206,6 +213,7 @@ def fit_again_forgets(case: AttackCase) -> None:
 
 
 def learns_says_whether_known_images_matter(case: AttackCase) -> None:
+    """One that says no gives the same scores when their sides change places."""
     attack = case.attack()
     if not attack.learns:
         got = case.scores(attack, case.view(), case.swapped)
@@ -214,6 +222,7 @@ def learns_says_whether_known_images_matter(case: AttackCase) -> None:
 
 
 def score_before_fit_is_refused(case: AttackCase) -> None:
+    """By NotFitted, which names the attack; features and by_client too."""
     attack, view = case.attack(), case.view()
     for method in ("score", "features", "by_client"):
         if method == "score" or getattr(case.cls, method) is not getattr(Attack, method):
@@ -226,6 +235,7 @@ def score_before_fit_is_refused(case: AttackCase) -> None:
 
 
 def target_is_left_untouched(case: AttackCase) -> None:
+    """Weights, gradients, local state, images, and what was sent."""
     attack, view = case.attack(), case.view()
     images, before = case.images.clone(), everything(view._method)
     held = {r: dict(s) for r, s in getattr(view, "sent", {}).items()}
@@ -260,6 +270,7 @@ def queries_are_what_passes_through(case: AttackCase) -> None:
 
 
 def budget_is_kept(case: AttackCase) -> None:
+    """Exactly enough changes nothing; one query less is refused."""
     want, asked = case.usual()
     enough, short = case.view(budget=asked), case.view(budget=asked - 1)
     case.same(case.scores(case.attack(), enough), want, "a budget that suffices changes the scores")
@@ -274,6 +285,7 @@ def budget_is_kept(case: AttackCase) -> None:
 
 
 def pickle_keeps_options_and_fit(case: AttackCase) -> None:
+    """A fitted attack comes back as it was."""
     attack, view = case.attack(), case.view()
     want = case.scores(attack, view)
     try:
@@ -284,18 +296,24 @@ def pickle_keeps_options_and_fit(case: AttackCase) -> None:
 
 
 def features_are_three_finite_columns(case: AttackCase) -> None:
+    """Where it has any."""
+    if case.cls.features is Attack.features:
+        return
     attack, view = case.attack(), case.view()
     case.scores(attack, view)
     found = attack.features(view, case.images)
-    if found is not None:
-        names, table = found
-        shape = (len(case.images), 3)
-        sentence(len(set(names)) == 3, f"{case.name}: features must have three names, got {names}")
-        sentence(table.shape == shape, f"{case.name}: features are {table.shape}, not {shape}")
-        sentence(np.isfinite(table).all(), f"{case.name}: features are not finite")
+    if found is None:
+        return
+    (names, table), shape = found, (len(case.images), 3)
+    sentence(len(set(names)) == 3, f"{case.name}: features must have three names, got {names}")
+    sentence(table.shape == shape, f"{case.name}: features are {table.shape}, not {shape}")
+    sentence(np.isfinite(table).all(), f"{case.name}: features are not finite")
 
 
 def by_client_has_a_finite_score_of_each_image(case: AttackCase) -> None:
+    """Where it tells clients apart; the order of images is not read."""
+    if case.cls.by_client is Attack.by_client:
+        return
     attack, view = case.attack(), case.view()
     case.scores(attack, view)
     told = attack.by_client(view, case.images)
@@ -343,4 +361,4 @@ def check_attack(attack: Attack | type[Attack]) -> None:
     Raises:
         AssertionError: one sentence that says which promise it breaks.
     """
-    run(ATTACK_CHECKS, AttackCase(attack))
+    run(ATTACK_CHECKS, AttackCase, attack)

@@ -72,6 +72,7 @@ class DefenseCase:
 
 
 def check_refuses_with_a_reason_only(case: DefenseCase) -> None:
+    """By InputError, and never group norm with uncoupled losses."""
     for norm in ("group", "batch", "local"):
         for coupled in (False, True):
             try:
@@ -82,6 +83,7 @@ def check_refuses_with_a_reason_only(case: DefenseCase) -> None:
 
 
 def release_keeps_its_input_and_its_form(case: DefenseCase) -> None:
+    """New tensors of the same names, shapes and types."""
     memory: dict[str, Any] = {}
     case.defense.prepare(Outlook(ROUNDS, 10, case.rehearse, rng(0, "outlook")), memory)
     received = case.received
@@ -115,6 +117,7 @@ def zero_strength_is_the_identity(case: DefenseCase) -> None:
 
 
 def rounds_repeat_with_the_seed(case: DefenseCase) -> None:
+    """To the bit, whatever the global generators hold."""
     runs = []
     for seed in (1, 1, 2):
         with global_seed(seed):
@@ -126,6 +129,7 @@ def rounds_repeat_with_the_seed(case: DefenseCase) -> None:
 
 
 def training_tells_a_finite_loss(case: DefenseCase) -> None:
+    """And moves the weights and the step, not the images."""
     job = case.job()
     images, memory = job.images.copy(), dict[str, Any]()
     case.defense.prepare(Outlook(ROUNDS, 10, case.rehearse, rng(0, "outlook")), memory)
@@ -137,6 +141,7 @@ def training_tells_a_finite_loss(case: DefenseCase) -> None:
 
 
 def memory_is_json(case: DefenseCase) -> None:
+    """It is stored with the client's state."""
     _, memory, _ = case.rounds()
     try:
         back = json.loads(json.dumps(memory))
@@ -147,6 +152,7 @@ def memory_is_json(case: DefenseCase) -> None:
 
 
 def privacy_is_stated_and_only_grows(case: DefenseCase) -> None:
+    """Round by round, with what it rests on."""
     before = 0.0
     for count in range(1, ROUNDS + 1):
         found = case.defense.privacy(case.rounds(count)[1])
@@ -181,4 +187,4 @@ def check_defense(defense: Defense | type[Defense]) -> None:
     Raises:
         AssertionError: one sentence that says which promise it breaks.
     """
-    run(DEFENSE_CHECKS, DefenseCase(defense))
+    run(DEFENSE_CHECKS, DefenseCase, defense)

@@ -74,9 +74,10 @@ def global_seed(seed: int) -> Iterator[None]:
         torch.set_rng_state(kept[2])
 
 
-def run(checks: Sequence[Callable[[Any], None]], case: Any) -> None:
-    """Every check on one case; the global generators are left as they were."""
+def run(checks: Sequence[Callable[[Any], None]], make: Callable[[Any], Any], plugin: Any) -> None:
+    """Every check on one case of a plugin; the global generators are left as they were."""
     with global_seed(0):
+        case = make(plugin)
         for check in checks:
             check(case)
 

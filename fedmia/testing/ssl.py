@@ -67,6 +67,7 @@ class SSLCase:
 
 
 def declares_views_and_learning_rate(case: SSLCase) -> None:
+    """Its class says where it is from; its views and rate can be used."""
     paper = getattr(case.cls, "paper", "")
     sentence(
         paper and "\n" not in paper, f"{case.name}.paper must say where it is from, in one line"
@@ -77,6 +78,7 @@ def declares_views_and_learning_rate(case: SSLCase) -> None:
 
 
 def build_draws_from_its_generator(case: SSLCase) -> None:
+    """Same seed, same weights, whatever the global generators hold."""
     built = []
     for seed in (1, 2):
         with global_seed(seed):
@@ -88,6 +90,7 @@ def build_draws_from_its_generator(case: SSLCase) -> None:
 
 
 def losses_are_one_finite_number_an_image(case: SSLCase) -> None:
+    """(B,), with gradients, of a batch and of a single image."""
     for count in (5, 1):
         method = case.build()
         losses = method.losses(*case.views(count))
@@ -106,11 +109,13 @@ def coupled(case: SSLCase) -> bool:
 
 
 def losses_are_per_image_unless_coupled(case: SSLCase) -> None:
+    """DP-SGD rests on it."""
     text = "an image's loss depends on the others of its batch, but coupled is False"
     sentence(case.spec.coupled or not coupled(case), f"{case.name}: {text}")
 
 
 def training_repeats_and_moves_the_weights(case: SSLCase) -> None:
+    """To the bit, and stays finite."""
     trained = []
     for seed in (1, 2):
         with global_seed(seed):
@@ -126,6 +131,7 @@ def training_repeats_and_moves_the_weights(case: SSLCase) -> None:
 
 
 def shared_state_comes_back(case: SSLCase) -> None:
+    """A copy of every trained float; a state that does not fit is refused."""
     method, other = case.train(case.build()), case.build(seed=1)
     state, names = method.shared_state(), method.shared_parameters()
     floats = all(t.is_floating_point() for t in state.values())
@@ -168,6 +174,7 @@ def local_state_comes_back(case: SSLCase) -> None:
 
 
 def rounds_begin_with_the_weights_received(case: SSLCase) -> None:
+    """Only local state may change."""
     method = case.train(case.build())
     state = method.shared_state()
     method.begin_first_round()
@@ -198,6 +205,7 @@ def output_losses_are_an_observers(case: SSLCase) -> None:
 
 
 def notes_are_sentences(case: SSLCase) -> None:
+    """And holders of few images can build it."""
     for images in (1, 11, 10**6):
         case.build(images=images)
         found = case.spec.notes(images)
@@ -225,4 +233,4 @@ def check_ssl(ssl: SSL | type[SSL]) -> None:
     Raises:
         AssertionError: one sentence that says which promise it breaks.
     """
-    run(SSL_CHECKS, SSLCase(ssl))
+    run(SSL_CHECKS, SSLCase, ssl)

@@ -57,6 +57,7 @@ class StrategyCase:
 
 
 def aggregate_keeps_its_inputs_and_their_form(case: StrategyCase) -> None:
+    """New tensors of the same names, shapes and types."""
     received, updates = case.received, some_updates()
     kept = copy.deepcopy((received, updates))
     got = case.strategy().aggregate(received, updates)
@@ -83,6 +84,7 @@ def aggregate_of_one_update_is_the_update(case: StrategyCase) -> None:
 
 
 def aggregate_depends_on_no_order(case: StrategyCase) -> None:
+    """Clients may answer in any."""
     want = case.strategy().aggregate(case.received, some_updates())
     got = case.strategy().aggregate(case.received, some_updates()[::-1])
     case.near(got, want, "aggregate depends on the order of the updates")
@@ -116,4 +118,4 @@ def check_strategy(strategy: FederatedStrategy | type[FederatedStrategy]) -> Non
     Raises:
         AssertionError: one sentence that says which promise it breaks.
     """
-    run(STRATEGY_CHECKS, StrategyCase(strategy))
+    run(STRATEGY_CHECKS, StrategyCase, strategy)

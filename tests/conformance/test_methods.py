@@ -26,7 +26,7 @@ def promises() -> Iterator[Any]:
                 yield pytest.param(kind, name, check, id=f"{kind}-{name}-{check.__name__}")
 
 
-@pytest.mark.parametrize(("kind", "name", "check"), promises())
+@pytest.mark.parametrize(("kind", "name", "check"), list(promises()))
 def test_plugin__keeps_its_promise(kind: str, name: str, check: Callable[[Any], None]) -> None:
     check(KINDS[kind][0](registry.load(kind, name)))
 
