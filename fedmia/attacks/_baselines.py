@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 from torchvision.transforms.v2.functional import rgb_to_grayscale
 
 from fedmia.attacks._encodermi import NetworkFitted
-from fedmia.attacks._mlp import mlp
 from fedmia.attacks.base import Known, Scores
 from fedmia.data.base import Request
 from fedmia.data.digits import Digits
@@ -165,6 +164,3 @@ class DownstreamFitted(NetworkFitted):
         assert self._task is not None
         images, labels = self._task
         return downstream_classifier(view.embed_plain(images, self.layer), labels)
-
-    def network(self, width: int) -> nn.Module:
-        return mlp((width, 256, 256))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedmia.attacks._mlp import logits, train_logits
+from fedmia.attacks._mlp import logits, mlp, train_logits
 from fedmia.attacks.base import Attack, Known, Scores
 from fedmia.errors import InputError
 from fedmia.settings.option import option
@@ -169,9 +169,9 @@ class NetworkFitted(ShadowFitted):
         choices=("none", "standard"),
     )
 
-    @abstractmethod
     def network(self, width: int) -> nn.Module:
-        """(B, width) -> (B, 1) logits; weights are set later."""
+        """(B, width) -> (B, 1) logits, two hidden layers of 256; weights are set later."""
+        return mlp((width, 256, 256))
 
     def learn(self, inputs: Tensor, truth: NDArray[np.int64], rng: np.random.Generator) -> Any:
         scale = self.scaling(inputs) if self.scale == "standard" else Scaling()

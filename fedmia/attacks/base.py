@@ -137,9 +137,13 @@ class Attack(Options, ABC):
         """Whether it reads `view.shadows` as it is set up."""
         return self.uses_shadows
 
-    @_fitting
     def fit(self, view: Any, known: Known, rng: np.random.Generator) -> None:
-        """Choose classifier and direction from known images only. Default: nothing to learn."""
+        """Choose classifier and direction from known images only. Default: nothing to learn.
+
+        Raises:
+            InputError: fewer than `least_known` known images of a side.
+        """
+        self._note_fit(True)
 
     @abstractmethod
     def score(self, view: Any, images: Tensor) -> Scores:

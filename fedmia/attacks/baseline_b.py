@@ -10,11 +10,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedmia.attacks._baselines import downstream_classifier, labelled_images
 from fedmia.attacks._encodermi import NetworkFitted
-from fedmia.attacks._mlp import mlp
 from fedmia.attacks._reference import by_content
 from fedmia.attacks.base import Known
 from fedmia.data.images import IntArray, digests
@@ -67,9 +66,6 @@ class BaselineB(NetworkFitted):
     def inputs(self, view: BlackBox, images: Tensor) -> Tensor:
         """(N, 1 + e) of ones and zeros under the target's classifier; 1 + e queries an image."""
         return self._right(self._target, view, images)
-
-    def network(self, width: int) -> nn.Module:
-        return mlp((width, 256, 256))
 
     def _examples(self, view: BlackBox, known: Known) -> Iterator[tuple[Tensor, NDArray[np.int64]]]:
         """Of each shadow as many members as non-members, none of them in its classifier's task."""

@@ -57,7 +57,8 @@ class AttackCase:
         self._first: Attack = instance(attack, BRIEF)
         self.cls, self.name = type(self._first), type(self._first).__name__
         self.images, self.held = textures(20), textures(14, seed=2)
-        self.known, self.swapped = some_known(), some_known(swap=True)
+        least = self.cls.least_known
+        self.known, self.swapped = some_known(least), some_known(least, swap=True)
         self.method = small_moco()
         self._usual: dict[str, Usual] = {}
 
@@ -95,6 +96,10 @@ class AttackCase:
 
     def same(self, got: Scores, want: Scores, text: str, atol: float = 0.0) -> None:
         """Refuse scores further than `atol` from others; says by how much."""
+        shapes = np.shape(got), np.shape(want)
+        sentence(
+            shapes[0] == shapes[1], f"{self.name}: scores of shape {shapes[0]}, not {shapes[1]}"
+        )
         gap = float(np.abs(np.asarray(got) - want).max())
         sentence(gap <= atol, f"{self.name}: {text} (largest change {gap:.2g})")
 
@@ -132,6 +137,8 @@ def declares_paper_needs_and_signatures(case: AttackCase) -> None:
     paper = getattr(cls, "paper", "")
     sentence(paper and "\n" not in paper, f"{name}.paper must say where it is from, in one line")
     sentence(getattr(cls, "needs", None) in VIEWS, f"{name}.needs must be one of {list(VIEWS)}")
+    taken = {"name", "learns"} & set(vars(cls)["__dataclass_fields__"])
+    sentence(not taken, f"{name}: an option cannot be called {taken}, which every attack has")
     if issubclass(cls, ActiveAttack):
         sentence(cls.needs.vantage == "client", f"{name} is active: its vantage must be 'client'")
     for method, wanted in (("fit", "self, view, known, rng"), ("score", "self, view, images")):
@@ -166,7 +173,7 @@ def scores_read_no_truth_off_positions(case: AttackCase) -> None:
     got = attack.score(view, case.images[:1].repeat(20, 1, 1, 1))
     case.same(
         got,
-        got[:1],
+        np.full_like(got, got[0]),
         "score reads the truth off positions: copies of one image score differently, members "
         "first other than shuffled",
         1e-6,

@@ -98,10 +98,11 @@ def textures(count: int, seed: int = 0) -> Tensor:
     return torch.from_numpy(source.load(Request(None, None, None, seed)).images[:count])
 
 
-def some_known(swap: bool = False) -> Known:
-    """Twelve known members and ten known non-members, or (`swap`) the other way round."""
-    both = textures(22, seed=1)
-    return Known(both[12:], both[:12]) if swap else Known(both[:12], both[12:])
+def some_known(least: int = 0, swap: bool = False) -> Known:
+    """Twelve known members and ten known non-members (or `least`), or the other way round."""
+    n = max(least, 10)
+    both = textures(2 * n + 2, seed=1)
+    return Known(both[-n:], both[:-n]) if swap else Known(both[:-n], both[-n:])
 
 
 def small_moco(seed: int = 0, images: int | None = None, **options: Any) -> MomentumContrast:

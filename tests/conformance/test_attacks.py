@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+import fedmia.attacks
 from fedmia import registry
 from fedmia.attacks.base import ActiveAttack
 from fedmia.seeding import rng
@@ -30,6 +33,22 @@ def case_of() -> Cases:
         return found.setdefault(name, AttackCase(registry.load("attack", name)))
 
     return case
+
+
+def test_exports__name_every_built_in_for_type_checkers() -> None:
+    tree = ast.parse(Path(fedmia.attacks.__file__ or "").read_text(encoding="utf-8"))
+    typed = {
+        (node.module, alias.name, alias.asname)
+        for block in tree.body
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    classes = [registry.load("attack", name) for name in registry.names("attack")]
+    missing = {(c.__module__, c.__name__, c.__name__) for c in classes} - typed
+    assert not missing, f"fedmia/attacks/__init__.py does not import {missing}"
+    assert {name for _, name, _ in typed} == set(fedmia.attacks.__all__)
 
 
 @every_attack
