@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from fedmia import registry
-from fedmia.attacks._adversarial import Downstream
 from fedmia.attacks.base import Attack, Known
+from fedmia.attacks.baseline_c import Downstream
 from fedmia.data.base import Request
 from fedmia.data.synthetic import Synthetic
 from fedmia.seeding import rng, torch_rng

@@ -26,7 +26,7 @@ from torch import Tensor
 from torchvision.transforms import v2
 
 from fedmia import registry
-from fedmia.attacks._crops import Crops
+from fedmia.attacks.partcrop import Crops
 from fedmia.runtime.environment import describe
 from fedmia.ssl.augment import Augment
 from fedmia.threat import PRECISIONS, Views

@@ -204,11 +204,8 @@ def chosen(
             continue
         if not isinstance(one, Attack):
             raise InputError(f"attacks must be names or attacks, got {one!r}")
-        cls = type(one)
-        package, _, file = cls.__module__.rpartition(".")
-        own = package == "fedmia.attacks"
-        names.append(file.replace("_", "-") if own else f"{cls.__module__}:{cls.__qualname__}")
-        options[names[-1]] = {f.name: getattr(one, f.name) for f, _ in option_fields(cls)}
+        names.append(one.name)
+        options[one.name] = {f.name: getattr(one, f.name) for f, _ in option_fields(type(one))}
     return tuple(names), options
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmia.attacks._crops import Crops
+from fedmia.attacks.partcrop import Crops
 from fedmia.data.images import digests
 from fedmia.errors import InputError
 from fedmia.ssl.augment import Augment, content_uniforms

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedmia.attacks._ascent import LOSSES, attack_losses, climb, read_losses
-from fedmia.attacks.base import ActiveAttack, Known, NotFitted, Scores
+from fedmia.attacks.base import ActiveAttack, Scores
 from fedmia.data.images import digests
 from fedmia.settings.option import option
 from fedmia.ssl.augment import Augment
@@ -72,11 +72,6 @@ class Ascent(ActiveAttack):
         "on line 23 (line23)",
         choices=("level", "rise", "recovery", "line23"),
     )
-    _fitted: bool = field(default=False, init=False, repr=False)
-
-    @property
-    def learns(self) -> bool:
-        return False
 
     def disarmed(self) -> Ascent:
         return dataclasses.replace(self, steps=0)
@@ -119,12 +114,7 @@ class Ascent(ActiveAttack):
             return crafted
         return {name: base[name] + self.boost * (crafted[name] - base[name]) for name in crafted}
 
-    def fit(self, view: ClientView, known: Known, rng: np.random.Generator) -> None:
-        self._fitted = True  # the reading gives the direction; the harness sets the threshold
-
     def score(self, view: ClientView, images: Tensor) -> Scores:
-        if not self._fitted:
-            raise NotFitted("ascent: call fit before score")
         return self.reduce(self.trajectory(view, images), self.attacked(view, images))
 
     def reduce(self, seen: Trajectory, weight: Scores) -> Scores:
