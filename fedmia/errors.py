@@ -51,9 +51,13 @@ def said(text: str, tongue: Tongue = in_python) -> str:
     return " ".join(_MARK.sub(lambda mark: tongue(mark[1], mark[2]), text).split())
 
 
-def moved(text: str, before: str, after: str) -> str:
-    """`text` with the options under path `before` renamed to those under `after`."""
-    return text.replace(f"\ue000{before}.", f"\ue000{after}.")
+def renamed(text: str, rename: Callable[[str], str]) -> str:
+    """`text` with the path of each option in it renamed."""
+
+    def again(mark: re.Match[str]) -> str:
+        return mark[0].replace(mark[1], rename(mark[1]), 1)
+
+    return _MARK.sub(again, text)
 
 
 def shown(value: Any) -> str:

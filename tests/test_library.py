@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -263,7 +264,10 @@ def test_audit__is_the_command_lines(sides: tuple[Tensor, Tensor], told: dict[st
     )
     assert report["attacks"][0]["n_members"] > 2 and report["utility"]
     differ = {key for key in told if report[key] != told[key]} | set(told) ^ set(report)
-    assert differ == {"config", "timing"}
+    assert differ == {"config", "notes", "timing"}
+    # A note names an option as each of the two is told of it.
+    in_flags = [re.sub(r"\b(mean|std)\b(?= and|\b leave)", r"--\1", n) for n in report["notes"]]
+    assert in_flags == told["notes"] != report["notes"]
     same = set(told["config"]) & set(report["config"])
     differ = {key for key in same if told["config"][key] != report["config"][key]}
     assert differ == {"encoder", "members", "nonmembers", "attack", "threads"}

@@ -16,7 +16,7 @@ from fedmia import registry
 from fedmia.data._resize import square
 from fedmia.data.base import Request, Views
 from fedmia.data.images import ImageSet, IntArray, digests
-from fedmia.errors import InputError, moved, opt
+from fedmia.errors import InputError, opt, renamed
 from fedmia.seeding import rng
 from fedmia.settings.audit import Audit
 from fedmia.settings.forms import dataset_and_path
@@ -37,7 +37,7 @@ class Dealt:
         spare: non-members that play no other part: the shadows may be trained on them.
         labels: classes of all these images, for attacks that need them.
         names: of the two data sources. views: of the members' source.
-        notes: what was removed or resized.
+        notes: what was rerenamed or resized.
     """
 
     known_members: Tensor
@@ -86,10 +86,18 @@ def load_images(audit: Audit, flag: str, size: int | None) -> ImageSet:
     name, path = dataset_and_path(spec)
     folder = None if audit.data_dir is None else Path(audit.data_dir)
     source = registry.build("dataset", name, getattr(audit, f"{flag}_options"))
+
+    def of_source(option: str) -> str:
+        """Its path here: what a simulation calls `data.NAME` is an option of the audit or of
+        the source."""
+        last = option.removeprefix("data.")
+        own = option == last or last in ("dir", "size")
+        return option if own else flag if last == "name" else f"{flag}_options.{last}"
+
     try:
         found: ImageSet = source.load(Request(path, folder, size, audit.seed))
     except InputError as error:
-        raise InputError(f"{opt(flag)}: {moved(error.text, 'data', flag)}") from None
+        raise InputError(f"{opt(flag)}: {renamed(error.text, of_source)}") from None
     return found
 
 

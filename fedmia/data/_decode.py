@@ -14,7 +14,7 @@ from PIL import Image, ImageOps
 
 from fedmia.data._resize import fit
 from fedmia.data.images import ByteArray
-from fedmia.errors import InputError
+from fedmia.errors import InputError, opt
 
 GREY = ("1", "L", "LA", "La")
 COLOUR = ("RGB", "RGBA", "RGBa", "RGBX", "P", "PA", "CMYK", "YCbCr", "HSV", "LAB")
@@ -89,8 +89,8 @@ class Gallery:
         if self._pixels is None:
             if height != width:
                 raise InputError(
-                    f"{self.name}: {where}: {height}x{width} pixels are not square; give --size "
-                    "to crop and resize it"
+                    f"{self.name}: {where}: {height}x{width} pixels are not square; give "
+                    f"{opt('data.size')} to crop and resize it"
                 )
             # Three channels until the end, for a colour image may follow grey ones.
             self._pixels = np.empty((self._count, 3, height, width), np.uint8)
@@ -98,7 +98,7 @@ class Gallery:
         if (height, width) != (side, side):
             raise InputError(
                 f"{self.name}: {where}: {height}x{width} pixels, the first has {side}x{side}: "
-                "images differ in size; give --size to crop and resize them"
+                f"images differ in size; give {opt('data.size')} to crop and resize them"
             )
         self._pixels[self._added] = pixels
         self._added += 1

@@ -6,7 +6,7 @@ import numpy as np
 from PIL import Image
 
 from fedmia.data.images import ByteArray
-from fedmia.errors import InputError
+from fedmia.errors import InputError, opt
 
 
 def fit(image: Image.Image, size: int) -> Image.Image:
@@ -36,8 +36,8 @@ def square(images: ByteArray, size: int | None, name: str) -> ByteArray:
     count, channels, height, width = images.shape
     if size is None and height != width:
         raise InputError(
-            f"{name}: images of {height}x{width} pixels are not square; give --size to crop and "
-            "resize them"
+            f"{name}: images of {height}x{width} pixels are not square; give "
+            f"{opt('data.size')} to crop and resize them"
         )
     if size is None or size == height == width:
         return images

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedmia.data.base import Request
 from fedmia.data.images import IntArray
-from fedmia.errors import InputError
+from fedmia.errors import InputError, opt
 
 
 def file_path(request: Request, name: str) -> Path:
@@ -50,7 +50,7 @@ def as_folder(path: Path, name: str) -> Path:
 def given(request: Request, name: str) -> str:
     """The text after the colon; InputError if there is none."""
     if not request.path:
-        raise InputError(f"{name} needs a path: --dataset {name}:PATH")
+        raise InputError(f"{name} needs a path: {opt('data.name', f'{name}:PATH')}")
     return request.path
 
 

@@ -16,7 +16,7 @@ from fedmia.data._resize import square
 from fedmia.data._source import renumbered
 from fedmia.data.base import Dataset, Request
 from fedmia.data.images import ImageSet
-from fedmia.errors import InputError
+from fedmia.errors import InputError, opt
 from fedmia.settings.option import option
 
 TIMEOUT = 20.0  # seconds of silence after which a download counts as impossible
@@ -75,7 +75,7 @@ class Archive(Dataset):
             why = " ".join(str(error).split()) or type(error).__name__
             raise InputError(
                 f"{name}: no readable {self.files} in {root}, and downloading it failed ({why}); "
-                "put it there or give its folder with --data-dir"
+                f"put it there or give its folder with {opt('data.dir')}"
             ) from None
 
 

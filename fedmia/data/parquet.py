@@ -13,7 +13,7 @@ from fedmia.data._decode import Gallery
 from fedmia.data._source import file_path, renumbered
 from fedmia.data.base import Dataset, Request
 from fedmia.data.images import ImageSet
-from fedmia.errors import InputError
+from fedmia.errors import InputError, opt
 from fedmia.settings.option import option
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _demand(
     what: str, name: str | None, fitting: list[str], columns: list[str], path: Path
 ) -> None:
     """Raise InputError unless column `name` is one of the `fitting` ones."""
-    flag = f"--data.{what}-column"
+    flag = opt(f"data.{what}_column")
     kind = "encoded images" if what == "image" else "integers"
     listed = ", ".join(fitting) or "none"
     if name is None:

@@ -10,7 +10,7 @@ from fedmia.data._source import as_folder
 from fedmia.data.base import Dataset, Request
 from fedmia.data.folder import images_under, read_classes
 from fedmia.data.images import ImageSet
-from fedmia.errors import InputError
+from fedmia.errors import InputError, opt
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,8 @@ def _root(request: Request) -> Path:
         return as_folder(Path(request.path), "tinyimagenet")
     if request.data_dir is None:
         raise InputError(
-            "tinyimagenet needs its unpacked folder: --dataset tinyimagenet:PATH or --data-dir PATH"
+            "tinyimagenet needs its unpacked folder: "
+            f"{opt('data.name', 'tinyimagenet:PATH')} or {opt('data.dir', 'PATH')}"
         )
     inner = request.data_dir / "tiny-imagenet-200"
     return inner if inner.is_dir() else as_folder(request.data_dir, "tinyimagenet")

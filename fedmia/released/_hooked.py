@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fedmia.errors import InputError
+from fedmia.errors import InputError, opt
 from fedmia.nets.base import Backbone
 from fedmia.released._outputs import grid, is_map, read_outputs
 from fedmia.released.base import FAILURES, first
@@ -143,8 +143,8 @@ def trial(
         if given and not took:
             break
     if not took:
-        what = f"--size {given}: {where} fails on" if given else f"{where} fails on blank"
-        hint = "" if given else "; --size tells the size that it takes"
+        what = f"{opt('size', given)}: {where} fails on" if given else f"{where} fails on blank"
+        hint = "" if given else f"; {opt('size')} tells the size that it takes"
         raise InputError(f"{what} images of {errors[0]}{hint}")
     return Trial(*took[0], fixed=len(took) == 1)
 

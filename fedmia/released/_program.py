@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedmia.errors import InputError
+from fedmia.errors import InputError, opt
 from fedmia.nets.base import Backbone
 from fedmia.released._hooked import CHANNELS, SIZES, trial
 from fedmia.released._method import ReleasedMethod
@@ -110,7 +110,7 @@ def black_box(program: Program, permuted: Callable[[int], Program], wanted: Want
     where, notes = program.where, list[str]()
     if program.size is not None and wanted.size not in (None, program.size):
         raise InputError(
-            f"--size {wanted.size}: {where} takes {program.size}x{program.size} images only"
+            f"{opt('size', wanted.size)}: {where} takes {program.size}x{program.size} images only"
         )
     channels = CHANNELS if program.channels is None else (program.channels,)
     sizes = SIZES if program.size is None else (program.size,)

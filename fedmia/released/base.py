@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fedmia.errors import InputError, nearest
+from fedmia.errors import InputError, nearest, opt
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
 
@@ -76,9 +76,14 @@ class Wanted:
         """Raise InputError where a checkpoint is given to a form that holds its own weights."""
         if self.checkpoint is not None:
             raise InputError(
-                f"--checkpoint {self.checkpoint}: '{spec}' holds its own weights; a checkpoint "
-                "goes with timm:NAME, torchvision:NAME and package.module:factory"
+                f"{opt('checkpoint', self.checkpoint)}: '{spec}' holds its own weights; a "
+                "checkpoint goes with timm:NAME, torchvision:NAME and package.module:factory"
             )
+
+    def refuse_constants(self, whose: str) -> None:
+        """Raise InputError where a normalisation is given to an encoder that holds its own."""
+        if self.mean is not None or self.std is not None:
+            raise InputError(f"{opt('mean')} and {opt('std')}: {whose} holds its own")
 
     def constants(self, channels: int, own: Constants | None, notes: list[str]) -> Constants:
         """Mean and standard deviation, one value a channel: given, else `own`, else usual ones.
@@ -91,15 +96,17 @@ class Wanted:
             notes.append(
                 "The encoder does not tell how its pixels were normalised: "
                 + ("ImageNet's constants" if channels == 3 else "mean 0.5, deviation 0.25")
-                + " stand for what --mean and --std leave open."
+                + f" stand for what {opt('mean')} and {opt('std')} leave open."
             )
         mean = self.mean or (own or usual)[0]
         std = self.std or (own or usual)[1]
-        for flag, values in (("--mean", mean), ("--std", std)):
+        for name, values in (("mean", mean), ("std", std)):
             if len(values) not in (1, channels):
-                raise InputError(f"{flag}: {len(values)} values for images of {channels} channels")
+                raise InputError(
+                    f"{opt(name)}: {len(values)} values for images of {channels} channels"
+                )
         if min(std) <= 0:
-            raise InputError(f"--std must be > 0, got {min(std)}")
+            raise InputError(f"{opt('std')} must be > 0, got {min(std)}")
         return tuple(mean) * (channels // len(mean)), tuple(std) * (channels // len(std))
 
 
@@ -125,7 +132,7 @@ def load(
         InputError: no such encoder, weights that do not fit, an extra that is not installed.
     """
     if size is not None and size < 1:
-        raise InputError(f"--size must be >= 1, got {size}")
+        raise InputError(f"{opt('size')} must be >= 1, got {size}")
     wanted = Wanted(
         checkpoint,
         size,
@@ -158,7 +165,7 @@ def _form(spec: str) -> tuple[str, str]:
     if path.suffix in (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".tar"):
         raise InputError(
             f"encoder '{spec}': a file of weights says no architecture; give timm:NAME, "
-            f"torchvision:NAME or package.module:factory with --checkpoint {spec}"
+            f"torchvision:NAME or package.module:factory with {opt('checkpoint', spec)}"
         )
     names = [*prefix.split("."), rest]
     if rest and all(name.isidentifier() for name in names):
@@ -193,7 +200,8 @@ def probe(released: Released, images: Tensor) -> list[str]:
         except FAILURES as error:
             shape = "x".join(map(str, images.shape[1:]))
             raise InputError(
-                f"{released.name} fails on images of {shape} (--size resizes them): {first(error)}"
+                f"{released.name} fails on images of {shape} ({opt('size')} resizes them): "
+                f"{first(error)}"
             ) from None
         for name, value in found.items():
             rows[name].append(value.flatten(1).float().cpu())
@@ -202,7 +210,7 @@ def probe(released: Released, images: Tensor) -> list[str]:
         if bad:
             raise InputError(
                 f"{released.name}: layer '{name}' is not finite for {bad} of {len(images)} images "
-                "(NaN or infinity in the weights, or a wrong --mean or --std)"
+                f"(NaN or infinity in the weights, or a wrong {opt('mean')} or {opt('std')})"
             )
     notes, out = [], torch.cat(rows["encoder"])
     if len(out) > 1 and torch.equal(out, out[:1].expand_as(out)):
@@ -210,7 +218,7 @@ def probe(released: Released, images: Tensor) -> list[str]:
     if encoder.map_layer is not None and found[encoder.map_layer].shape[2:] == (1, 1):
         notes.append(
             f"The last map of {released.name} is 1x1 for images of this size, which has no parts "
-            "to compare; --size enlarges them."
+            f"to compare; {opt('size')} enlarges them."
         )
     return notes
 
@@ -227,7 +235,7 @@ def check_images(released: Released, images: Tensor) -> None:
     if released.fixed_size and released.size is not None and {height, width} != {released.size}:
         raise InputError(
             f"the images are {height}x{width} pixels, {released.name} takes "
-            f"{released.size}x{released.size}: --size {released.size} resizes them"
+            f"{released.size}x{released.size}: {opt('size', released.size)} resizes them"
         )
 
 

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from fedmia.errors import InputError
+from fedmia.errors import InputError, opt
 from fedmia.released.base import first
 
 KEYS = ("state_dict", "model", "model_state_dict")  # under which training scripts keep weights
@@ -28,7 +28,7 @@ def read(path: Path) -> dict[str, Tensor]:
         InputError: missing, unreadable, or without named tensors.
     """
     if not path.is_file():
-        raise InputError(f"--checkpoint {path}: no such file")
+        raise InputError(f"{opt('checkpoint', path)}: no such file")
     found: Any
     try:
         if path.suffix == ".safetensors":
@@ -36,7 +36,7 @@ def read(path: Path) -> dict[str, Tensor]:
         else:
             found = torch.load(path, map_location="cpu", weights_only=True)
     except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
-        raise InputError(f"--checkpoint {path}: cannot be read: {first(error)}") from None
+        raise InputError(f"{opt('checkpoint', path)}: cannot be read: {first(error)}") from None
     for key in KEYS:
         if isinstance(found, dict) and isinstance(found.get(key), dict):
             found = found[key]
@@ -44,7 +44,7 @@ def read(path: Path) -> dict[str, Tensor]:
     named = {str(n): t for n, t in tensors if isinstance(t, Tensor)}
     if not named:
         what = ", ".join(map(str, list(found)[:5])) if isinstance(found, dict) else type(found)
-        raise InputError(f"--checkpoint {path}: no named tensors in it (it holds {what})")
+        raise InputError(f"{opt('checkpoint', path)}: no named tensors in it (it holds {what})")
     return named
 
 
@@ -70,7 +70,7 @@ def fit(module: nn.Module, path: Path, where: str) -> str:
         if name in found:
             wrong = f"is {tuple(found[name].shape)}, {where} needs {tuple(own[name].shape)}"
         raise InputError(
-            f"--checkpoint {path}: tensor '{prefix + name}' {wrong} "
+            f"{opt('checkpoint', path)}: tensor '{prefix + name}' {wrong} "
             f"({len(fits)} of {len(needed)} tensors fit)"
         )
     ready = {n: t for n, t in found.items() if t.shape == own[n].shape}

@@ -52,8 +52,7 @@ def wrap(
     convs = [m.in_channels for m in module.modules() if isinstance(m, nn.Conv2d)]
     counts = (channels,) if channels else (convs[0],) if convs else CHANNELS
     if isinstance(module, Encoder):
-        if wanted.mean is not None or wanted.std is not None:
-            raise InputError(f"--mean and --std: the encoder of {where} holds its own")
+        wanted.refuse_constants(f"the encoder of {where}")
         return white_box(where, module, trial(module, where, counts, wanted.size), wanted, notes)
     if isinstance(module, Backbone):
         backbone, tried = module, trial(module, where, counts, wanted.size)

@@ -37,8 +37,7 @@ def bring(
         InputError: it is none of these, or takes no such images.
     """
     if isinstance(encoder, Released):
-        if wanted.mean is not None or wanted.std is not None:
-            raise InputError(f"--mean and --std: {encoder.name} holds its own")
+        wanted.refuse_constants(encoder.name)
         method = copy.deepcopy(encoder.method).to(wanted.device).eval()
         called = name or encoder.name
         return replace(encoder, name=called, method=method, notes=list(encoder.notes))
@@ -51,8 +50,7 @@ def bring(
     if not isinstance(made, SSLMethod):
         found = wrap(made, where, wanted, [], channels)
     else:
-        if wanted.mean is not None or wanted.std is not None:
-            raise InputError(f"--mean and --std: the encoder of {where} holds its own")
+        wanted.refuse_constants(f"the encoder of {where}")
         inner = made.to("cpu").eval().encoder  # blank pixels are tried there
         own = inner.mean.shape[1]  # 1 where one constant serves all channels
         counts = (channels,) if channels else (own, *(c for c in CHANNELS if c != own))

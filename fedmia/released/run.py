@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
 from fedmia import registry
 from fedmia.data.base import Dataset, Request
-from fedmia.errors import InputError, unknown
+from fedmia.errors import InputError, opt, unknown
 from fedmia.federation.snapshot import SnapshotStore
 from fedmia.nets.base import Net
 from fedmia.released.base import Released, Wanted, first
 from fedmia.seeding import torch_rng
 from fedmia.settings.option import option_fields
 from fedmia.settings.values import convert
+from fedmia.settings.yamlfile import load as load_yaml
 from fedmia.ssl.base import SSL, Recipe, SSLMethod, State
 
 BRANCH = "main"
@@ -52,7 +52,7 @@ def load(spec: str, wanted: Wanted) -> Released:
     if size is None:
         raise InputError(
             f"run '{folder}' does not tell the size of its images, and its data cannot be read: "
-            "give --size"
+            f"give {opt('size')}"
         )
     mean, std = wanted.constants(channels, _own(tree, source), notes)
     net: Net = _plugin("model", tree)
@@ -75,7 +75,8 @@ def load(spec: str, wanted: Wanted) -> Released:
 
     fixed = not _takes(method(None), channels, 2 * size)
     if fixed and wanted.size not in (None, size):
-        raise InputError(f"--size {wanted.size}: run '{folder}' takes {size}x{size} images only")
+        takes = f"run '{folder}' takes {size}x{size} images only"
+        raise InputError(f"{opt('size', wanted.size)}: {takes}")
     how = "the run's own first model, before any training (round 0)"
     if 0 not in kept:
         how = "the run's architecture with fresh random weights: its round 0 was not kept"
@@ -110,16 +111,13 @@ def _config(folder: Path) -> dict[str, Any]:
         inner = sorted(p.parent.name for p in folder.glob("*/config.yaml"))
         hint = f"; runs inside it: {', '.join(inner[:5])}" if inner else ""
         raise InputError(f"folder '{folder}' is no run: no config.yaml and snapshots/ in it{hint}")
-    try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InputError(f"{path} cannot be read: {first(error)}") from None
+    tree = load_yaml(path)
     for key in ("model", "ssl", "data"):
-        if not isinstance(tree, dict) or not isinstance(tree.get(key), dict):
+        if not isinstance(tree.get(key), dict):
             raise InputError(f"{path} has no section '{key}'")
         if not isinstance(tree[key].get("name"), str):
             raise InputError(f"{path}: section '{key}' has no name")
-    return dict(tree)
+    return tree
 
 
 def _plugin(kind: str, tree: Mapping[str, Any]) -> Any:

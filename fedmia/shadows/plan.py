@@ -8,7 +8,7 @@ from typing import Any
 
 from fedmia import registry
 from fedmia.data.base import Views
-from fedmia.errors import InputError
+from fedmia.errors import InputError, opt
 from fedmia.seeding import torch_rng
 from fedmia.settings.option import Options, option, option_fields
 from fedmia.ssl.augment import Augment
@@ -133,14 +133,14 @@ def blueprint(plan: Plan, target: Target) -> Blueprint:
         InputError: an unknown plugin, or knowledge of what nobody told.
     """
     known = plan.knows("algorithm")
-    for dimension, choice, flag in (
-        ("architecture", target.model, "--shadow.model"),
-        ("algorithm", target.ssl, "--shadow.ssl"),
+    for dimension, choice, path in (
+        ("architecture", target.model, "shadow.model"),
+        ("algorithm", target.ssl, "shadow.ssl"),
     ):
         if plan.knows(dimension) and choice is None:
             raise InputError(
                 f"shadow knowledge '{dimension}': the target's {dimension} is not recorded; "
-                f"leave it out of the knowledge and give {flag}"
+                f"leave it out of the knowledge and give {opt(path)}"
             )
     model = target.model if plan.knows("architecture") else (plan.model, {})
     ssl = target.ssl if known else (plan.ssl, stand_in_views(plan.ssl, target.views))

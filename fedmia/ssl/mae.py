@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedmia.errors import InputError
+from fedmia.errors import InputError, opt
 from fedmia.nets._keyed import keyed_uniforms
 from fedmia.nets._vit import (
     EPS,
@@ -165,8 +165,8 @@ class MAE(ViewsSSL):
         """
         if not isinstance(backbone, VisionTransformer):
             raise InputError(
-                "MAE needs a vision transformer (--model vit-tiny, vit-small or vit-base), "
-                f"got {type(backbone).__name__}"
+                f"MAE needs a vision transformer ({opt('model.name', 'vit-tiny')}, vit-small or "
+                f"vit-base), got {type(backbone).__name__}"
             )
         encoder = Encoder(backbone, nn.Identity(), recipe.mean, recipe.std)
         decoder = Decoder(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedmia.data.images import IntArray, digests
-from fedmia.errors import InputError, unknown
+from fedmia.errors import InputError, opt, unknown
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
 from fedmia.threat._negatives import Negatives
@@ -182,7 +182,8 @@ class BlackBox(Rows, Negatives):
             InputError: it has none.
         """
         if not self._shadows:
-            raise InputError("needs shadow encoders (--shadows N, or --shadow-encoders FOLDER)")
+            own, given = opt("shadows", "N"), opt("shadow_encoders", "FOLDER")
+            raise InputError(f"needs shadow encoders ({own}, or {given})")
         return self._shadows
 
     def labels(self, images: Tensor) -> IntArray:

@@ -366,7 +366,7 @@ WRONG_METHODS: list[tuple[str, dict[str, Any], str]] = [
     ("copy", {"shared_state": no_copy}, "shared_state is no copy: "),
     ("lenient", {"load_shared": lambda s, state: s.encoder.load_state_dict(state, strict=False)},
      "load_shared takes a state in which a tensor lacks a parameter"),
-    ("bank", {"output_losses": enqueueing}, "output_losses change queue"),
+    ("bank", {"output_losses": enqueueing}, "output_losses change bank.rows"),
     ("observer", {"output_losses": lambda s, a, b: real.output_losses(s, a, b).detach()},
      "output_losses have no gradient"),
     ("fill", {"fill_bank": lambda s, pixels: restarting(s)},

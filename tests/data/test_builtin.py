@@ -65,7 +65,7 @@ def test_resize__own_size_is_untouched_and_crop_is_central():
     wide = RNG.integers(0, 256, (6, 10), dtype=np.uint8)
     assert np.array_equal(np.asarray(fit(Image.fromarray(wide), 6)), wide[:, 2:8])
     assert np.array_equal(square(wide[None, None], 6, "x")[0, 0], wide[:, 2:8])
-    with pytest.raises(InputError, match="6x10 pixels are not square; give --size"):
+    with pytest.raises(InputError, match="6x10 pixels are not square; give data.size"):
         square(wide[None, None], None, "x")
 
 
@@ -188,7 +188,7 @@ def test_archive__absent_without_a_network(tmp_path, monkeypatch, source, capsys
     with pytest.raises(InputError) as caught:
         source().load(request(data_dir=root))
     message = str(caught.value)
-    assert str(root) in message and "--data-dir" in message and "no route to host" in message
+    assert str(root) in message and "data.dir" in message and "no route to host" in message
     assert message.startswith(f"{source.__name__.lower()}: ") and "\n" not in message
     assert not (tmp_path / "deep").exists()
     assert capsys.readouterr().out == ""

@@ -90,9 +90,9 @@ def test_parquet__columns_by_option_or_only_integer(tmp_path):
     path = write_parquet(tmp_path / "a.parquet", images, coarse=[5, 5, 9, 9, 9, 7])
     assert load(Parquet(), path).labels.tolist() == [0, 0, 2, 2, 2, 1]
     two = write_parquet(tmp_path / "b.parquet", images, "photo", fine=[0] * 6, coarse=[0, 1] * 3)
-    assert "--data.image-column" in refusal(Parquet(), two)
+    assert "data.image_column" in refusal(Parquet(), two)
     named = Parquet(image_column="photo")
-    assert "--data.label-column (columns of integers: fine, coarse)" in refusal(named, two)
+    assert "data.label_column (columns of integers: fine, coarse)" in refusal(named, two)
     chosen = Parquet(image_column="photo", label_column="coarse")
     assert load(chosen, two).labels.tolist() == [0, 1] * 3
     assert "'other' does not exist" in refusal(Parquet(image_column="other"), two)
@@ -117,10 +117,10 @@ def test_parquet__mixed_grey_and_colour_becomes_colour(tmp_path):
 def test_parquet__sizes_differ_need_size(tmp_path):
     tall = RNG.integers(0, 256, (9, 8, 3), dtype=np.uint8)
     path = write_parquet(tmp_path / "a.parquet", [encoded(COLOUR[0]), encoded(tall)], label=[0, 1])
-    assert "give --size" in refusal(Parquet(), path)
+    assert "give data.size" in refusal(Parquet(), path)
     assert load(Parquet(), path, 4).images.shape == (2, 3, 4, 4)
     oblong = write_parquet(tmp_path / "b.parquet", [encoded(tall)], label=[0])
-    assert "9x8 pixels are not square; give --size" in refusal(Parquet(), oblong)
+    assert "9x8 pixels are not square; give data.size" in refusal(Parquet(), oblong)
 
 
 def test_parquet__broken_image_names_its_row(tmp_path):
@@ -182,7 +182,7 @@ def test_npz__gives_back_the_pixels(tmp_path, x, expected):
         ({"x": GREY, "y": np.zeros(5, int)}, "y must be integers (6,)"),
         ({"x": GREY, "y": np.zeros(6)}, "y must be integers"),
         ({"x": GREY[:0], "y": np.zeros(0, int)}, "no images"),
-        ({"x": GREY[:, :7], "y": np.zeros(6, int)}, "7x8 pixels are not square; give --size"),
+        ({"x": GREY[:, :7], "y": np.zeros(6, int)}, "7x8 pixels are not square; give data.size"),
         ({"x": np.array([{}]), "y": np.zeros(1, int)}, "cannot read"),
     ],
 )
@@ -257,7 +257,7 @@ def test_tinyimagenet__reads_the_training_images(tmp_path):
 
 
 def test_tinyimagenet__refuses(tmp_path):
-    assert "--dataset tinyimagenet:PATH or --data-dir" in refusal(TinyImageNet(), None)
+    assert "data.name=tinyimagenet:PATH or data.dir=PATH" in refusal(TinyImageNet(), None)
     assert "no images train/" in refusal(TinyImageNet(), tmp_path)
 
 
@@ -267,7 +267,7 @@ def test_tinyimagenet__refuses(tmp_path):
 @pytest.mark.parametrize("source", [Parquet(), Npz(), Folder()])
 def test_source__needs_a_path(source):
     name = type(source).__name__.lower()
-    assert refusal(source, None) == f"{name} needs a path: --dataset {name}:PATH"
+    assert refusal(source, None) == f"{name} needs a path: data.name={name}:PATH"
 
 
 @pytest.mark.parametrize("source", [Parquet(), Npz(), Folder(), TinyImageNet()])

@@ -184,7 +184,7 @@ def test_probe__images_of_another_kind(code: Any, pictures: Tensor) -> None:
     released = load("usercode:make", size=SIZE)
     with pytest.raises(InputError, match="1 channels, usercode:make takes 3"):
         probe(released, pictures[:, :1])
-    with pytest.raises(InputError, match="--size 16 resizes them"):
+    with pytest.raises(InputError, match="size=16 resizes them"):
         probe(released, pictures[:, :, :12, :12])
     with pytest.raises(InputError, match="no image"):
         probe(released, pictures[:0])

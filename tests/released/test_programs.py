@@ -71,9 +71,9 @@ def test_program__wrong_images_are_refused_in_one_line(
     released = load(saved(kind, "plain"))
     with pytest.raises(InputError, match=f"1 channels, tiny.{kind} takes 3"):
         probe(released, pictures[:, :1])
-    with pytest.raises(InputError, match="8x8 pixels.*takes 16x16: --size 16"):
+    with pytest.raises(InputError, match="8x8 pixels.*takes 16x16: size=16"):
         probe(released, pictures[:, :, :8, :8])
-    with pytest.raises(InputError, match="--size 32: .* takes 16x16 images only"):
+    with pytest.raises(InputError, match="size=32: .* takes 16x16 images only"):
         load(saved(kind, "plain"), size=32)
     with pytest.raises(InputError, match="holds its own weights"):
         load(saved(kind, "plain"), checkpoint=Path("w.pt"))
@@ -88,7 +88,7 @@ def test_program__constants_given_win(kind: str, saved: Saved, pictures: Tensor)
     torch.testing.assert_close(out, wanted, atol=1e-5, rtol=1e-5)
     assert not any("normalised" in note for note in released.notes)
     assert any("normalised" in note for note in load(saved(kind, "plain")).notes)
-    with pytest.raises(InputError, match="--mean: 2 values for images of 3 channels"):
+    with pytest.raises(InputError, match="mean: 2 values for images of 3 channels"):
         load(saved(kind, "plain"), mean=[0.1, 0.2])
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmia.errors import InputError, moved, opt, said
+from fedmia.errors import InputError, opt, renamed, said
 from fedmia.library import audit
 from fedmia.settings import help
 from fedmia.settings.audit import Audit
@@ -135,7 +135,9 @@ def test_settings__pickle_with_the_tongue_in_which_they_were_given() -> None:
 
 def test_opt__marks_survive_in_another_error() -> None:
     inner = InputError(f"{opt('data.size', 3)} is\ntoo small")
-    outer = InputError(f"{opt('members')}: {moved(inner.text, 'data', 'members')}")
+    outer = InputError(
+        f"{opt('members')}: {renamed(inner.text, lambda path: path.replace('data', 'members'))}"
+    )
     assert str(outer) == "members: members.size=3 is too small"
     assert outer.paths == ("members", "members.size") and inner.paths == ("data.size",)
     assert said(outer.text, lambda path, value: f"<{path}|{value}>") == (

@@ -75,7 +75,7 @@ def test_plan__refuses(wrong: dict[str, Any], said: str) -> None:
 
 @pytest.mark.parametrize(
     ("dimension", "part", "flag"),
-    [("architecture", "model", "--shadow.model"), ("algorithm", "ssl", "--shadow.ssl")],
+    [("architecture", "model", "shadow.model"), ("algorithm", "ssl", "shadow.ssl")],
 )
 def test_blueprint__refuses_knowledge_of_what_is_not_recorded(
     dimension: str, part: str, flag: str

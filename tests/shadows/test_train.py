@@ -160,7 +160,7 @@ def test_train_shadows__says_what_it_left_out(pool: Tensor, candidates: Tensor) 
         ({"images": 13}, {}, "need 26 distinct images"),
         ({"knowledge": (), "model": "resnet19"}, {}, "unknown model 'resnet19'"),
         ({}, {"size": 16}, r"\(3, 8, 8\), the target takes \(3, 16, 16\)"),
-        ({}, {"model": None}, "--shadow.model"),
+        ({}, {"model": None}, "shadow.model"),
     ],
 )
 def test_train_shadows__refuses(
