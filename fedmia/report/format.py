@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedmia.report.rows import (
-    AttackRow,
-    DefenceRow,
-    Interval,
-    Report,
-    control_sets,
-)  # fmt: skip
+from fedmia.report.rows import AttackRow, DefenceRow, Interval, Report, control_sets
 
 DASH = "–"
 

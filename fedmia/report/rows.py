@@ -3,12 +3,15 @@
 AUCs, rates, accuracies and shares lie in [0, 1]. An interval is its [low, high] of 95 % by itself,
 or of all intervals of its kind together where its name says `simultaneous`. A number is null where
 it could not be known; so is its interval.
+
+A row names all its bases, `TypedDict` included, or pdoc would not find where a field comes from.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, NotRequired, TypedDict, TypeVar
+from dataclasses import dataclass
+from typing import Any, NotRequired, TypedDict, TypeVar
 
 Interval = Sequence[float]
 Json = Mapping[str, Any]  # passed through as it came
@@ -43,8 +46,8 @@ class Threat(TypedDict):
     vantage: str
 
 
-class AttackRow(AucRow, ThresholdRow):
-    """One attack on the images under test, or one control of it."""
+class AttackFacts(TypedDict):
+    """An attack, and what it tells at low false-positive rates."""
 
     name: str
     paper: str  # where it was published, or empty
@@ -60,6 +63,10 @@ class AttackRow(AucRow, ThresholdRow):
     oracle_accuracy: float | None  # at the threshold that is best on the scored images themselves
 
 
+class AttackRow(AucRow, ThresholdRow, AttackFacts, TypedDict):
+    """One attack on the images under test, or one control of it."""
+
+
 class Compared(TypedDict):
     """An attack and its control on the same images."""
 
@@ -70,7 +77,7 @@ class Compared(TypedDict):
     n_nonmembers: int
 
 
-class PairedRow(Compared):
+class PairedRow(Compared, TypedDict):
     """What the attack adds. Without images to compare, numbers are null and AUCs absent."""
 
     difference: float | None  # of the AUCs, in [-1, 1]
@@ -107,7 +114,7 @@ class UtilityRow(TypedDict):
     n: int
 
 
-class Utility(UtilityRow):
+class Utility(UtilityRow, TypedDict):
     """Of the encoder under attack, and of the untrained one beside it."""
 
     untrained: UtilityRow
@@ -146,7 +153,7 @@ class ClientNumbers(TypedDict):
     attack: str | None  # that clients are compared by
 
 
-class ClientRow(ClientNumbers):
+class ClientRow(ClientNumbers, TypedDict):
     """One client."""
 
     id: int
@@ -156,7 +163,8 @@ class ClientRow(ClientNumbers):
     classes: list[int] | None  # images by class, null where not known
 
 
-class Auc(NamedTuple):
+@dataclass(frozen=True)
+class Auc:
     """An AUC that is known, with its 95 % and its simultaneous interval."""
 
     value: float
@@ -203,16 +211,17 @@ class NamedCounts(TypedDict):
     ci: Interval
 
 
-class PlaceboNamed(NamedCounts):
+class PlaceboNamed(NamedCounts, TypedDict):
     """The same of clients that never saw the images."""
 
     per_client: PerClientRow | None
 
 
-class NamedRow(PlaceboNamed):
+class NamedRow(NamedCounts, TypedDict):
     """An attack that names the client of an image."""
 
     attack: str
+    per_client: PerClientRow | None
     chance: float  # right by always naming the client with most scored members
     placebo: PlaceboNamed | None
 
@@ -255,13 +264,13 @@ class SweepPlace(TypedDict):
     known: int | None
 
 
-class SweptRow(SweepPlace, AttackRow):
+class SweptRow(SweepPlace, AucRow, ThresholdRow, AttackFacts, TypedDict):
     """An attack at one value. Its simultaneous interval is of the sweep's own family."""
 
     not_run: None
 
 
-class UnsweptRow(SweepPlace):
+class UnsweptRow(SweepPlace, TypedDict):
     """A value at which an attack could not run, and why."""
 
     not_run: str

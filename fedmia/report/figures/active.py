@@ -33,7 +33,6 @@ def by_round(run: RunScores) -> bytes | None:
             axes.set_title(title, weight="normal")
             canvas.whole_rounds(axes)
             axes.grid(axis="y")
-            axes.set_axisbelow(True)
         grid[0].set_ylabel("loss on the aggregated model")
         n = canvas.counts(curves.members.shape[1], curves.nonmembers.shape[1])
         _heading(figure, f"Loss of the images under test, median and middle half ({n})")

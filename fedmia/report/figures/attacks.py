@@ -93,7 +93,6 @@ def _forest_axes(axes: Axes, bottom: float, lines: Sequence[Line], report: Repor
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
     axes.grid(axis="x")
-    axes.set_axisbelow(True)
     axes.set_xlabel("AUC, members against non-members (0.5: nothing told)")
     sizes = [r for r in report["attacks"] if r["unit"] == "image" and r["auc"] is not None]
     n = canvas.counts(sizes[0]["n_members"], sizes[0]["n_nonmembers"]) if sizes else "batches"
@@ -111,17 +110,8 @@ def _forest_legend(axes: Axes, kinds: Sequence[str], report: Report) -> None:
         shape = SHAPES[i % len(SHAPES)]
         label = "pixels only" if kind == "pixels" else kind
         label += " control" if kind in report["controls"] and kind != "pixels" else ""
-        handles.append(
-            Line2D(
-                [],
-                [],
-                color=canvas.GREY,
-                marker=shape,
-                linewidth=2,
-                markerfacecolor="white",
-                label=label,
-            )
-        )
+        look: dict[str, Any] = {"color": canvas.GREY, "linewidth": 2, "markerfacecolor": "white"}
+        handles.append(Line2D([], [], marker=shape, label=label, **look))
     figure = axes.get_figure()
     assert figure is not None
     figure.legend(handles=handles, loc="outside lower left", ncols=3)
@@ -169,8 +159,7 @@ def _roc_line(axes: Axes, attack: ScoredAttack, i: int, floor: float) -> None:
         np.maximum(fpr, floor),
         np.maximum(tpr, 1e-9),
         drawstyle="steps-post",
-        color=canvas.COLOURS[i % len(canvas.COLOURS)],
-        linestyle=canvas.DASHES[i % len(canvas.DASHES)],
+        **canvas.look(i) | {"marker": ""},
         linewidth=1.8,
         label=label,
     )

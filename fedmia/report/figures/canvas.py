@@ -12,14 +12,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Okabe and Ito's palette, told apart by colour-blind readers; black and yellow left out.
-BLUE, RED, GREEN, ORANGE, SKY, PINK = (
-    "#0072B2",
-    "#D55E00",
-    "#009E73",
-    "#E69F00",
-    "#56B4E9",
-    "#CC79A7",
-)
+BLUE, RED, GREEN = "#0072B2", "#D55E00", "#009E73"
+ORANGE, SKY, PINK = "#E69F00", "#56B4E9", "#CC79A7"
 GREY, INK = "#767676", "#222222"
 MEMBER, NONMEMBER = RED, BLUE
 COLOURS = (BLUE, RED, GREEN, ORANGE, PINK, SKY, GREY)
@@ -35,6 +29,7 @@ STYLE: Mapping[str, Any] = {
     "axes.edgecolor": GREY,
     "axes.labelcolor": INK,
     "axes.grid": False,
+    "axes.axisbelow": True,
     "xtick.color": GREY,
     "ytick.color": GREY,
     "xtick.labelcolor": INK,
@@ -67,6 +62,12 @@ def new(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), layout=layout)
     FigureCanvasAgg(figure)
     return figure
+
+
+def look(i: int) -> dict[str, Any]:
+    """Colour, dashes and marker of the i-th line."""
+    lists = {"color": COLOURS, "linestyle": DASHES, "marker": MARKERS}
+    return {name: held[i % len(held)] for name, held in lists.items()}
 
 
 def png(figure: Figure) -> bytes:

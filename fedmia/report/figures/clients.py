@@ -30,7 +30,6 @@ def leakage(report: Report) -> bytes | None:
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
         axes.grid(axis="x")
-        axes.set_axisbelow(True)
         by = rows[0][0]["attack"]
         axes.set_xlabel(f"AUC of {by}, non-members weighted to the client's classes")
         total = sum(r["n_members"] for r, _ in rows)

@@ -84,7 +84,6 @@ def leakage(report: Report) -> bytes | None:
                 axes.plot(xs, ys, style, color=canvas.INK, markersize=3, linewidth=1.3)
             shade(axes, rounds, label=first)
             axes.grid(axis="y")
-            axes.set_axisbelow(True)
         canvas.whole_rounds(grid[-1, 0])
         grid[0, 0].set_title(f"Leakage, utility and loss by round{_sizes(report, listed)}")
         handles, labels = grid[0, 0].get_legend_handles_labels()
@@ -104,22 +103,13 @@ def _sizes(report: Report, listed: Sequence[str]) -> str:
 
 def _leak_line(axes: Axes, report: Report, name: str, i: int) -> None:
     xs, ys = series(report["rounds"], "leakage", name)
-    colour = canvas.COLOURS[i % len(canvas.COLOURS)]
+    look = canvas.look(i)
     row = _row(report, name)
     if row is not None:
         bands = [auc_interval(y, row["n_members"], row["n_nonmembers"]) for y in ys]
         lows, highs = [b[0] for b in bands], [b[1] for b in bands]
-        axes.fill_between(xs, lows, highs, color=colour, alpha=0.10, linewidth=0)
-    axes.plot(
-        xs,
-        ys,
-        color=colour,
-        marker=canvas.MARKERS[i % len(canvas.MARKERS)],
-        linestyle=canvas.DASHES[i % len(canvas.DASHES)],
-        markersize=5,
-        linewidth=1.6,
-        label=name,
-    )
+        axes.fill_between(xs, lows, highs, color=look["color"], alpha=0.10, linewidth=0)
+    axes.plot(xs, ys, **look, markersize=5, linewidth=1.6, label=name)
 
 
 def layers(report: Report) -> bytes | None:
@@ -137,22 +127,15 @@ def layers(report: Report) -> bytes | None:
         shades = matplotlib.colormaps["viridis_r"]
         for i, name in enumerate(listed):
             xs, ys = series(rounds, "layers", name)
-            axes.plot(
-                xs,
-                ys,
-                color=shades(0.12 + 0.88 * i / max(1, len(listed) - 1)),
-                marker=canvas.MARKERS[i % len(canvas.MARKERS)],
-                markersize=5,
-                linewidth=1.6,
-                label=name,
-            )
+            dark = shades(0.12 + 0.88 * i / max(1, len(listed) - 1))
+            look = canvas.look(i) | {"linestyle": "-", "color": dark}
+            axes.plot(xs, ys, **look, markersize=5, linewidth=1.6, label=name)
         xs, ys = series(rounds, "leakage", "similarity")
         if xs:
             axes.plot(xs, ys, "--", color=canvas.RED, linewidth=1.4, label="similarity attack")
         canvas.half_line(axes, vertical=False)
         shade(axes, rounds, label=True)
         axes.grid(axis="y")
-        axes.set_axisbelow(True)
         canvas.whole_rounds(axes)
         axes.set_ylabel("AUC")
         axes.set_title(f"Leakage by layer and round{_sizes(report, ['internal'])}")

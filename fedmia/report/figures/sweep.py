@@ -27,27 +27,18 @@ def by_value(report: Report) -> bytes | None:
         figure = canvas.new(7.5, 4.6)
         axes = figure.add_subplot()
         for i, name in enumerate(names):
-            own = sorted(
-                ((r["value"], auc) for r, auc in rows if r["attack"] == name), key=lambda o: o[0]
-            )
+            own = [(r["value"], auc) for r, auc in rows if r["attack"] == name]
+            own.sort(key=lambda o: o[0])
             shift = (i - (len(names) - 1) / 2) * APART * max(len(values), 2)
             places = [values.index(value) + shift for value, _ in own]
-            colour = canvas.COLOURS[i % len(canvas.COLOURS)]
+            look = canvas.look(i)
             for place, (_, auc) in zip(places, own, strict=True):
-                axes.plot([place] * 2, auc.ci, color=colour, linewidth=1.2, alpha=0.8)
-            axes.plot(
-                places,
-                [auc.value for _, auc in own],
-                color=colour,
-                marker=canvas.MARKERS[i % len(canvas.MARKERS)],
-                linestyle=canvas.DASHES[i % len(canvas.DASHES)],
-                label=name,
-            )
+                axes.plot([place] * 2, auc.ci, color=look["color"], linewidth=1.2, alpha=0.8)
+            axes.plot(places, [auc.value for _, auc in own], **look, label=name)
         canvas.half_line(axes, vertical=False)
         axes.set_xticks(range(len(values)), [f"{v:,}" for v in values])
         axes.set_xlim(-0.4, len(values) - 0.6)
         axes.grid(axis="y")
-        axes.set_axisbelow(True)
         axes.set_xlabel(LABELS.get(first["sweep"], first["sweep"]))
         axes.set_ylabel("AUC, 95 % interval")
         n = canvas.counts(first["n_members"], first["n_nonmembers"])
