@@ -113,11 +113,11 @@ class Attack(Options, ABC):
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
-        own = vars(cls)
-        if "fit" in own:
-            cls.fit = _fitting(cls.fit)  # type: ignore[method-assign]
-        for name in {"score", "by_client", "features"} & set(own):
-            setattr(cls, name, _fitted(own[name]))
+        for name in ("fit", "score", "by_client", "features"):
+            source = next(c for c in cls.__mro__ if name in vars(c))
+            if source is cls or not issubclass(source, Attack):  # its own, or a mixin's
+                wrap = _fitting if name == "fit" else _fitted
+                setattr(cls, name, wrap(getattr(cls, name)))
 
     def _note_fit(self, done: bool) -> None:
         object.__setattr__(self, "_fit_done", done)  # a frozen dataclass may be an attack, too

@@ -20,7 +20,6 @@ from fedmia.testing.material import (
     changed,
     global_seed,
     instance,
-    renewed,
     run,
     sentence,
     small_moco,
@@ -41,7 +40,7 @@ class DefenseCase:
     """
 
     def __init__(self, defense: Defense | type[Defense]) -> None:
-        self.defense: Defense = instance(defense)
+        self.defense: Defense = instance(defense, Defense)
         self.cls, self.name = type(self.defense), type(self.defense).__name__
         self.received = small_moco().shared_state()
 
@@ -103,11 +102,11 @@ def release_keeps_its_input_and_its_form(case: DefenseCase) -> None:
 
 
 def zero_strength_is_the_identity(case: DefenseCase) -> None:
-    """For defences with one of the options in STRENGTHS."""
+    """For classes with one of the options in STRENGTHS."""
     own = {f.name for f in dataclasses.fields(case.cls)}  # type: ignore[arg-type]
     if not own & set(STRENGTHS):
         return
-    off: Defense = renewed(case.defense, **OFF)
+    off = case.cls(**{k: OFF[k] for k in own & set(OFF)})
     trained = {n: t + 0.01 for n, t in case.received.items()}
     memory = DefenseCase(off).rounds()[1]
     wrong = changed(trained, off.release(case.received, trained, memory, rng(0))[0])

@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import dataclasses
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -36,22 +37,23 @@ def sentence(holds: object, text: str) -> None:
         raise AssertionError(text)
 
 
-def brief(cls: type[Any], limits: dict[str, int]) -> dict[str, int]:
+def brief(cls: type[Any], limits: Mapping[str, int]) -> dict[str, int]:
     """The options of `limits` that a class has and whose defaults are longer."""
     defaults = {f.name: f.default for f in dataclasses.fields(cls)}
     return {k: v for k, v in limits.items() if isinstance(d := defaults.get(k), int) and d > v}
 
 
-def instance(plugin: Any, limits: dict[str, int] | None = None) -> Any:
+def instance(plugin: Any, base: type, limits: Mapping[str, int] = MappingProxyType({})) -> Any:
     """`plugin` where it is an instance; of a class one with defaults, cut to `limits`.
 
     Raises:
-        AssertionError: its class is no dataclass of its own.
+        AssertionError: its class is no dataclass of its own, or of another kind than `base`.
     """
     cls = plugin if isinstance(plugin, type) else type(plugin)
+    sentence(issubclass(cls, base), f"{cls.__name__} must be a subclass of {base.__name__}")
     decorated = "__dataclass_fields__" in vars(cls)
     sentence(decorated, f"{cls.__name__} must be a dataclass: it lacks @dataclass")
-    return cls(**brief(cls, limits or {})) if plugin is cls else plugin
+    return cls(**brief(cls, limits)) if plugin is cls else plugin
 
 
 def renewed(plugin: Any, **options: Any) -> Any:
@@ -89,7 +91,9 @@ def everything(method: Any) -> State:
 
 def changed(before: State, after: State) -> str | None:
     """The name of the first tensor that is not what it was."""
-    return next((n for n, t in before.items() if not torch.equal(after[n], t)), None)
+    return next(
+        (n for n, t in before.items() if n not in after or not torch.equal(after[n], t)), None
+    )
 
 
 def textures(count: int, seed: int = 0) -> Tensor:

@@ -36,7 +36,7 @@ class SSLCase:
     """
 
     def __init__(self, ssl: SSL | type[SSL]) -> None:
-        self.spec: SSL = instance(ssl, SMALL)
+        self.spec: SSL = instance(ssl, SSL, SMALL)
         self.cls, self.name = type(self.spec), type(self.spec).__name__
 
     def build(self, seed: int = 0, images: int | None = None) -> SSLMethod:
@@ -163,14 +163,16 @@ def local_state_comes_back(case: SSLCase) -> None:
     other.load_local(state)
     wrong = changed(state, other.local_state())
     sentence(wrong is None, f"{case.name}: load_local loses {wrong}")
-    for one in (method, other):
-        case.train(one)
+    case.train(method)
+    wrong = changed(kept, state)
+    sentence(wrong is None, f"{case.name}: local_state is no copy: {wrong} moves with training")
+    if "reset" in vars(case.spec).values():
+        return  # it lets something go at the end of a round, by an option of its own
+    case.train(other)
     # Integer counters of batch norm, which nothing reads, may differ.
     wrong = changed(*(one.shared_state() | one.local_state() for one in (method, other)))
     text = "local_state lacks something: a client that is restored trains otherwise, see"
     sentence(wrong is None, f"{case.name}: {text} {wrong}")
-    wrong = changed(kept, state)
-    sentence(wrong is None, f"{case.name}: local_state is no copy: {wrong} moves with training")
 
 
 def rounds_begin_with_the_weights_received(case: SSLCase) -> None:

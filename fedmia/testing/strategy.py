@@ -10,6 +10,7 @@ import torch
 
 from fedmia.federation.snapshot import Update
 from fedmia.seeding import torch_rng
+from fedmia.settings import Options
 from fedmia.ssl.base import State
 from fedmia.testing.material import changed, global_seed, instance, renewed, run, sentence
 
@@ -40,7 +41,7 @@ class StrategyCase:
     """
 
     def __init__(self, strategy: FederatedStrategy | type[FederatedStrategy]) -> None:
-        self._first: FederatedStrategy = instance(strategy)
+        self._first: FederatedStrategy = instance(strategy, Options)
         self.name = type(self._first).__name__
         self.received = some_state(99)
 

@@ -14,7 +14,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedmia.attacks import Ascent, EncoderMIV, PartCrop, Similarity
 from fedmia.attacks.base import Attack, Known, Scores
+from fedmia.data.base import Request
 from fedmia.defenses.base import Defense, Epsilon
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.errors import InputError
@@ -364,6 +366,8 @@ WRONG_METHODS: list[tuple[str, dict[str, Any], str]] = [
     ("key", {"local_state": without_key},
      "local_state lacks something: a client that is restored trains otherwise, see "),
     ("copy", {"shared_state": no_copy}, "shared_state is no copy: "),
+    ("local", {"local_state": lambda s: real.local_state(s) | {"queue": s.queue}},
+     "local_state is no copy: queue moves with training"),
     ("lenient", {"load_shared": lambda s, state: s.encoder.load_state_dict(state, strict=False)},
      "load_shared takes a state in which a tensor lacks a parameter"),
     ("bank", {"output_losses": enqueueing}, "output_losses change bank.rows"),
@@ -399,7 +403,6 @@ def test_check_ssl__of_options() -> None:
     assert broken(check_ssl, Unseeded) == (
         "Unseeded: encoder.head.weight is not drawn from the generator of build"
     )
-    check_ssl(MoCo(dim=4, queue=3, symmetric=True))
 
 
 # -- defences --------------------------------------------------------------------------------------
@@ -543,6 +546,25 @@ def test_import__needs_no_federation_and_no_test_runner() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_checks__take_instances() -> None:
-    check_defense(Gaussian(scale=0.2, clip=3.0))
-    check_strategy(FedAvg(weighting="examples"))
+@pytest.mark.parametrize("check", [check_attack, check_ssl, check_defense, check_strategy])
+def test_checks__refuse_another_kind(check: Callable[[Any], None]) -> None:
+    assert broken(check, Request).startswith("Request must be a subclass of ")
+
+
+@pytest.mark.parametrize(
+    ("check", "plugin"),
+    [
+        (check_attack, PartCrop(setting="shadow", crops=4, epochs=2)),
+        (check_attack, EncoderMIV(fit_on="known", views=3, epochs=2)),
+        (check_attack, Similarity(pairs="all", views=3)),
+        (check_attack, Ascent(schedule="rotate", batch=4, pairs=1)),
+        (check_ssl, MoCo(dim=4, queue=3, symmetric=True)),
+        (check_ssl, MoCo(dim=4, queue_policy="reset")),
+        (check_defense, Gaussian(scale=0.2, clip=3.0)),
+        (check_defense, Gaussian(sensitivity="sampled", samples=1)),
+        (check_strategy, FedAvg(weighting="examples")),
+    ],
+    ids=lambda value: getattr(value, "__name__", type(value).__name__),
+)
+def test_checks__take_instances_as_they_are(check: Callable[[Any], None], plugin: Any) -> None:
+    check(plugin)
