@@ -23,9 +23,9 @@ from typing import Any
 import torch
 from flwr.serverapp import Grid
 
-from clients.base import client_app
+from clients.app import client_app
 from fedmia.attacks.ascent import Ascent
-from fedmia.federation.backends import run_inline
+from fedmia.federation.inline import run_inline
 from fedmia.federation.rounds import Federation
 from fedmia.federation.run import make_site, prepare
 from fedmia.federation.snapshot import MemoryStore, SnapshotStore

@@ -11,6 +11,7 @@ import os  # noqa: E402
 import shutil  # noqa: E402
 import signal  # noqa: E402
 import sys  # noqa: E402
+import tempfile  # noqa: E402
 from collections.abc import Sequence  # noqa: E402
 from dataclasses import replace  # noqa: E402
 from pathlib import Path  # noqa: E402
@@ -21,14 +22,19 @@ from typing import Any  # noqa: E402
 from rich.console import Console  # noqa: E402
 
 from fedmia.errors import InputError  # noqa: E402
-from fedmia.federation.run import execute, prepare  # noqa: E402
+from fedmia.federation.run import Prepared, federate, make_site, prepare  # noqa: E402
+from fedmia.federation.snapshot import SnapshotStore  # noqa: E402
 from fedmia.report.build import build_report, strict  # noqa: E402
 from fedmia.report.files import json_text, write_report  # noqa: E402
 from fedmia.report.seeds import seeds_summary  # noqa: E402
 from fedmia.report.terminal import render, seeds_table  # noqa: E402
+from fedmia.results import RunScores  # noqa: E402
 from fedmia.runtime.environment import describe  # noqa: E402
 from fedmia.runtime.outfolder import make, refuse_occupied  # noqa: E402
+from fedmia.runtime.progress import Display  # noqa: E402
 from fedmia.runtime.stopwatch import Stopwatch  # noqa: E402
+from fedmia.scoring.probes import Probes  # noqa: E402
+from fedmia.scoring.score import score  # noqa: E402
 from fedmia.settings.command import Invocation, bad_input, parse  # noqa: E402
 from fedmia.settings.experiment import Experiment  # noqa: E402
 from fedmia.settings.tree import dump  # noqa: E402
@@ -113,6 +119,32 @@ def one(
     if not asked.json and not (asked.quiet and asked.seeds > 1):
         _show(report, out, asked.quiet)
     return report
+
+
+def execute(
+    prepared: Prepared, out: Path | None, watch: Stopwatch, stop: Event, quiet: bool
+) -> RunScores:
+    """Train, attack and score. The snapshots of `main` stay in `out` where it is given.
+
+    Raises:
+        FederationError: a client failed; nothing is reported.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="fedmia-") as made,
+        Display(prepared.total_rounds(), quiet) as display,
+    ):
+        folder = Path(made)
+        site = make_site(prepared, folder, stop)
+        snapshots = SnapshotStore((out or folder) / "snapshots")
+        probes = Probes(site, prepared.data, prepared.split)
+        finished = federate(
+            prepared, site, folder, snapshots, probe=probes.knn, watch=watch, display=display
+        )
+        display.say("attacks")
+        scores = score(finished, probes, watch)
+        for branch in ("zero", "placebo"):
+            snapshots.drop(branch)
+        return scores
 
 
 def _show(report: dict[str, Any], out: Path | None, quiet: bool) -> None:

@@ -15,7 +15,7 @@ from fedmia.data.base import Dataset, Request
 from fedmia.data.split import SplitOptions
 from fedmia.errors import InputError, unknown
 from fedmia.settings.option import Options, option, option_fields
-from fedmia.settings.roles import ROLES, client_role, refusal
+from fedmia.settings.roles import ATTACKERS, is_client, refusal, sees
 from fedmia.ssl.train import Train
 
 Values = Mapping[str, Any]
@@ -137,7 +137,7 @@ class Experiment(Options):
     attacker: str = option(
         "none",
         "role of the last client(s), or the honest but curious server, and then no client's",
-        choices=ROLES,
+        choices=ATTACKERS,
     )
     malicious: int = option(1, "clients that take the attacker's role", ge=1)
     attacker_trains: bool = option(True, "malicious clients also train on their own images")
@@ -169,6 +169,7 @@ class Experiment(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        sees(self.attacker)  # a role that attacks nothing is refused
         if not re.fullmatch(r"auto|cpu|cuda(:[0-9]+)?", self.device):
             raise InputError(f"device must be auto, cpu, cuda or cuda:N, got '{self.device}'")
         for one in dataclasses.fields(self):
@@ -195,8 +196,13 @@ class Experiment(Options):
     @property
     def malicious_clients(self) -> tuple[int, ...]:
         """Ids of the clients in the attacker's role: the last ones; none of them is the server."""
-        count = min(self.malicious, self.federation.clients) if client_role(self.attacker) else 0
+        count = min(self.malicious, self.federation.clients) if is_client(self.attacker) else 0
         return tuple(range(self.federation.clients - count, self.federation.clients))
+
+    @property
+    def holder(self) -> int | None:
+        """Id of the client that the attacker reads through, None where it is no client."""
+        return next(iter(self.malicious_clients), None)
 
     @property
     def honest_clients(self) -> tuple[int, ...]:
