@@ -13,23 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedmia.attacks._ascent import LOSSES, attack_losses, climb, read_losses
-from fedmia.attacks.base import ActiveAttack, Known, NotFitted, Scores, Trace, Turn
+from fedmia.attacks.base import ActiveAttack, Known, NotFitted, Scores, Trajectory, Turn
 from fedmia.data.images import digests
 from fedmia.settings.option import option
 from fedmia.ssl.base import State
 from fedmia.ssl.train import two_views
 from fedmia.threat import NEGATIVES, ClientView, Threat
-
-
-@dataclass(frozen=True)
-class Trajectory:
-    """Losses before the attack (1, N), under the uploads (R or 0, N), and under the aggregated
-    models (R, N) of the attack rounds."""
-
-    rounds: list[int]
-    before: Scores
-    sent: Scores
-    after: Scores
 
 
 @dataclass
@@ -147,15 +136,10 @@ class Ascent(ActiveAttack):
         uploads = [view.sent[r] for r in rounds] if self.reading in ("recovery", "line23") else []
         return Trajectory(rounds, before, self.under(view, images, uploads), after)
 
-    def trace(self, view: ClientView, control: ClientView, images: Tensor) -> Trace:
+    def curves(self, view: ClientView, images: Tensor) -> Trajectory:
         seen = self.trajectory(view, images)
-        return Trace(
-            rounds=seen.rounds,
-            attacked=seen.after,
-            control=self.trajectory(control, images).after,
-            before=seen.before[0],
-            sent=self.under(view, images, [view.sent[seen.rounds[0]]])[0],
-        )
+        first = [view.sent[seen.rounds[0]]]
+        return dataclasses.replace(seen, sent=self.under(view, images, first))
 
     def under(self, view: ClientView, images: Tensor, states: Sequence[State]) -> Scores:
         """Loss of each image under each of the view's states, (len(states), N)."""

@@ -121,21 +121,14 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class Trace:
-    """What an active attack read of N images in R attack rounds, for its figures.
-
-    Attributes:
-        rounds: the R rounds.
-        attacked, control: (R, N) under the aggregated models, and the same of the control.
-        before: (N,) before the first crafted upload.
-        sent: (N,) under the first crafted upload.
-    """
+class Trajectory:
+    """What an active attack reads of N images: before it (1, N), under its uploads (R or fewer,
+    N), and under the aggregated models (R, N) of its rounds."""
 
     rounds: list[int]
-    attacked: Scores
-    control: Scores
     before: Scores
     sent: Scores
+    after: Scores
 
 
 class ActiveAttack(Attack):
@@ -153,7 +146,7 @@ class ActiveAttack(Attack):
     def disarmed(self) -> ActiveAttack:
         """The paired control: the same attack with its active step set to zero."""
 
-    def trace(self, view: Any, control: Any, images: Tensor) -> Trace | None:
-        """Curves of uint8 (N, C, H, W) through the views of the attacked client and of the
-        disarmed one, for attacks that have them. The images come without their truth."""
+    def curves(self, view: Any, images: Tensor) -> Trajectory | None:
+        """What is drawn of uint8 (N, C, H, W), the first upload's row first in `sent`; None: no
+        curves. The images come without their truth."""
         return None

@@ -73,58 +73,40 @@ class Federation:
 
     def _main(self, grid: Grid) -> None:
         first = self.site.method(-1, None).shared_state()
-        state, strategy = self.pretrain(grid, "main", "members", first)
+        state, strategy = self.pretrain(grid, "main", first)
         if self.active:
             self.store.fork("main", "zero", len(self.site.roles))
         disarmed = copy.deepcopy(strategy)
-        self.stretch(grid, strategy, "main", "members", state, craft=self.active)
+        self.attacked(grid, strategy, "main", state)
         if self.active:
-            self.keep("zero", self.schedule.clean, state, self.holder)
-            self.stretch(grid, disarmed, "zero", "members", state, craft=True)
+            self.keep("zero", self.schedule.clean, state)
+            self.attacked(grid, disarmed, "zero", state)
         if self.split.placebo_parts:
-            state, strategy = self.pretrain(grid, "placebo", "placebo", first)
-            self.stretch(grid, strategy, "placebo", "placebo", state, craft=self.active)
+            state, strategy = self.pretrain(grid, "placebo", first)
+            self.attacked(grid, strategy, "placebo", state)
 
-    def _strategy(self) -> FederatedStrategy:
-        chosen = self.experiment.strategy
-        built: FederatedStrategy = registry.build("strategy", chosen.name, chosen.options)
-        return built
-
-    def pretrain(
-        self, grid: Grid, branch: str, data: str, state: State
-    ) -> tuple[State, FederatedStrategy]:
+    def pretrain(self, grid: Grid, branch: str, state: State) -> tuple[State, FederatedStrategy]:
         """Rounds before the first that may be attacked, and the strategy with its state."""
-        self.keep(branch, 0, state, None)
-        strategy, mode = self._strategy(), self.experiment.pretrain.mode
+        self.keep(branch, 0, state)
+        strategy: FederatedStrategy = self.experiment.strategy.build("strategy")
+        mode, clean = self.experiment.pretrain.mode, self.schedule.clean
         if mode in ("pooled", "public"):
-            parts = self.site.parts[data]
+            parts = self.site.parts[_data(branch)]
             indices = np.concatenate(parts) if mode == "pooled" else self.split.public
             return self._server_training(branch, state, indices), strategy
-        if clean := self.schedule.clean:
-            course = self._course(branch, data, 0, clean, craft=False)
-            state = self._run(grid, strategy, course, state)
-        return state, strategy
+        return self._stretch(grid, strategy, branch, state, 0, clean, craft=False), strategy
 
-    def stretch(
-        self,
-        grid: Grid,
-        strategy: FederatedStrategy,
-        branch: str,
-        data: str,
-        state: State,
-        *,
-        craft: bool,
-    ) -> None:
+    def attacked(self, grid: Grid, strategy: FederatedStrategy, branch: str, state: State) -> None:
         """The rounds after pre-training."""
         first, last = self.schedule.clean, self.schedule.last
-        course = self._course(branch, data, first, last, craft=craft)
-        self._run(grid, strategy, course, state)
+        self._stretch(grid, strategy, branch, state, first, last, craft=self.active)
 
-    def _course(self, branch: str, data: str, first: int, last: int, *, craft: bool) -> Course:
-        share = self.experiment.federation.participation
-        return Course(branch, data, first, last, craft, share, self.experiment.seed)
-
-    def _run(self, grid: Grid, strategy: FederatedStrategy, course: Course, state: State) -> State:
+    def _stretch(
+        self, grid: Grid, strategy: FederatedStrategy, branch: str, state: State,
+        first: int, last: int, *, craft: bool,
+    ) -> State:  # fmt: skip
+        share, seed = self.experiment.federation.participation, self.experiment.seed
+        course = Course(branch, _data(branch), first, last, craft, share, seed)
         for done in strategy.rounds(grid, course, state, len(self.site.roles)):
             self._record(course, state, done)
             state = done.state
@@ -147,7 +129,7 @@ class Federation:
             self.snapshots.save_before(branch, round, received)
             for update in updates:
                 self.snapshots.save_update(branch, round, update.client, update.state)
-        self._finish(branch, round, done.state, self.holder, attacked=course.craft)
+        self._finish(branch, round, done.state, attacked=course.craft)
         self._note(branch, round, course.craft, loss, done.state)
 
     def _note(
@@ -162,31 +144,25 @@ class Federation:
             self.rounds.append(RoundInfo(round, phase, attacked, loss, knn))
         self.display.round(branch, loss, knn)
 
-    def _finish(
-        self, branch: str, round: int, state: State, holder: int | None, *, attacked: bool
-    ) -> None:
+    def _finish(self, branch: str, round: int, state: State, *, attacked: bool) -> None:
         """Keep the round where it is to be scored; hold the last of `main` for an interruption."""
         schedule = self.schedule
         wanted = attacked or (branch == "main" and round in schedule.evaluated())
         if wanted or round in (schedule.clean, schedule.last):
-            self.keep(branch, round, state, holder)
+            self.keep(branch, round, state)
             self._unsaved = None
         elif branch == "main":
-            self._unsaved = self._snapshot(branch, round, state, holder)
+            self._unsaved = self._snapshot(branch, round, state)
 
-    def keep(self, branch: str, round: int, state: State, holder: int | None) -> None:
+    def keep(self, branch: str, round: int, state: State) -> None:
         """Write a snapshot."""
-        self.snapshots.save(branch, self._snapshot(branch, round, state, holder))
+        self.snapshots.save(branch, self._snapshot(branch, round, state))
 
-    def _snapshot(self, branch: str, round: int, state: State, holder: int | None) -> Snapshot:
+    def _snapshot(self, branch: str, round: int, state: State) -> Snapshot:
         """The weights with the holder's bank; its key encoder stays with the client."""
-        kept = self.store.load(branch, holder) if holder is not None else None
-        tensors = kept.tensors if kept else {}
-        bank = {
-            n[6:]: t
-            for n, t in tensors.items()
-            if n.startswith("local.") and not n.startswith("local.key.")
-        }
+        kept = self.store.load(branch, self.holder) if self.holder is not None else None
+        own = kept.tensors.items() if kept else ()
+        bank = {n[6:]: t for n, t in own if n.startswith("local.") and n[6:10] != "key."}
         return Snapshot(round, state, bank)
 
     def _server_training(self, branch: str, state: State, indices: np.ndarray) -> State:
@@ -216,6 +192,11 @@ class Federation:
             if self.site.stopped():
                 raise Interrupted
             state = method.shared_state()
-            self._finish(branch, round, state, None, attacked=False)
+            self._finish(branch, round, state, attacked=False)
             self._note(branch, round, False, metrics["loss"], state)
         return state
+
+
+def _data(branch: str) -> str:
+    """Whose images the clients of a branch train on."""
+    return "placebo" if branch == "placebo" else "members"

@@ -87,16 +87,16 @@ class Trajectories:
 
     def curves(self) -> AscentCurves | None:
         """Curves of the evaluated images, attacked and not, where the attack has them."""
-        scorer = self.evaluation.scorer
-        read = self.attack.trace(self.view("main"), self.view("zero"), scorer.candidates)
-        if read is None:
+        images, apart = self.evaluation.scorer.candidates, self.evaluation.scorer.apart
+        main, zero = (self.attack.curves(self.view(b), images) for b in ("main", "zero"))
+        if main is None or zero is None:
             return None
-        attacked, control = scorer.apart(read.attacked.T), scorer.apart(read.control.T)
-        before, sent = scorer.apart(read.before), scorer.apart(read.sent)
+        after, before, sent = apart(main.after.T), apart(main.before[0]), apart(main.sent[0])
+        control = apart(zero.after.T)
         return AscentCurves(
-            rounds=np.array(read.rounds),
-            members=attacked[0].T,
-            nonmembers=attacked[1].T,
+            rounds=np.array(main.rounds),
+            members=after[0].T,
+            nonmembers=after[1].T,
             control_members=control[0].T,
             control_nonmembers=control[1].T,
             before_members=before[0],

@@ -22,18 +22,15 @@ APART: Mapping[str, Threat] = {
 class Attackers(Sequence[str]):
     """Names that `--attacker` takes; `package.module:Class` is one too. Read when asked."""
 
-    def _names(self) -> list[str]:
-        found = [n for n in registry.names("role") if registry.load("role", n).sees]
-        return [OUTSIDER, *sorted(found, key=crafts), SERVER]
-
     def __getitem__(self, at: Any) -> Any:
-        return self._names()[at]
+        found = [n for n in registry.names("role") if registry.load("role", n).sees]
+        return [OUTSIDER, *sorted(found, key=crafts), SERVER][at]
 
     def __len__(self) -> int:
-        return len(self._names())
+        return len(self[:])
 
     def __contains__(self, name: object) -> bool:
-        return ":" in str(name) or name in self._names()
+        return ":" in str(name) or name in self[:]
 
 
 ATTACKERS = Attackers()
