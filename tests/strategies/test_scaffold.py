@@ -201,7 +201,9 @@ def test_statistics__of_batch_norm_have_no_control() -> None:
     assert set(strategy.broadcast()) == {"w"} and float(strategy.broadcast()["w"]) == -2.0
 
 
-@pytest.mark.parametrize("defense", ["dpsgd --defense.epsilon 50", "logistic --defense.epsilon 500"])
+@pytest.mark.parametrize(
+    "defense", ["dpsgd --defense.epsilon 50", "logistic --defense.epsilon 500"]
+)
 def test_defence__spends_what_it_spends_under_fedavg(
     defense: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
