@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from clients.base import Role
@@ -41,11 +41,11 @@ def client_app(site: Site, store: StateStore) -> ClientApp:
 
 def _work(site: Site, store: StateStore, message: Message, client: int) -> Update:
     """One client's round."""
-    task = _task(client, message.content.config_records["config"])
+    config: dict[str, Any] = dict(message.content.config_records["config"])
     received, broadcast = (_tensors(message, n, site.device) for n in ("arrays", "broadcast"))
     began = time.perf_counter()
     role: Role = registry.build("role", site.roles[client], {})
-    update = role.answer(Desk(site, store, task, received, broadcast))
+    update = role.answer(Desk(site, store, Task(client, **config), received, broadcast))
     update.metrics.update(began=began, ended=time.perf_counter())
     return update
 
@@ -55,18 +55,6 @@ def _tensors(message: Message, record: str, device: str) -> State:
     found = message.content.array_records.get(record)
     state = found.to_torch_state_dict() if found is not None else {}
     return {n: t.to(device) for n, t in state.items()}
-
-
-def _task(client: int, config: ConfigRecord) -> Task:
-    values: dict[str, Any] = dict(config)
-    return Task(
-        client,
-        int(values["round"]),
-        str(values["branch"]),
-        str(values["data"]),
-        bool(values["craft"]),
-        int(values["turn"]),
-    )
 
 
 def _content(update: Update) -> RecordDict:

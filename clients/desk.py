@@ -1,4 +1,4 @@
-"""One client at work in one round: its images, its method, its memory, its upload."""
+"""One client at work in one round."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.optim import SGD
 
 from clients.site import Site, Task
 from fedmia import registry
@@ -21,7 +22,7 @@ from fedmia.ssl.train import Job, make_optimizer
 
 
 class Desk:
-    """One client at work in one round: its images, its method, its memory."""
+    """A client in a round: its images, its method, its memory, its upload."""
 
     def __init__(
         self,
@@ -64,7 +65,9 @@ class Desk:
         self._restore(method, optimizer)
         job = self._job(method, optimizer, self.images, local)
         if self.defense is not None and self.kept is None:
-            self.defense.prepare(self._outlook(), self.memory)
+            total, count = self.site.total_rounds, len(self.indices)
+            outlook = Outlook(total, count, self.rehearse, self.stream("prepare"))
+            self.defense.prepare(outlook, self.memory)
         metrics = self.defense.train(job, self.memory) if self.defense else job.run()
         state = method.shared_state()
         trained = {n: t for n, t in state.items() if self.site.leaves(n)}
@@ -108,8 +111,7 @@ class Desk:
         method = self.site.method(self.task.client, len(self.indices))
         method.load_shared(self.received)
         method.begin_first_round()
-        pixels = torch.from_numpy(self.images.copy()).to(self.site.device).float() / 255
-        method.fill_bank(pixels)
+        method.fill_bank(self.site.take(self.indices).to(self.site.device).float() / 255)
         return method
 
     def rehearse(self, positions: IntArray) -> State:
@@ -122,18 +124,7 @@ class Desk:
         self._job(method, optimizer, self.images[positions], local).run()
         return method.shared_state()
 
-    def _outlook(self) -> Outlook:
-        return Outlook(
-            self.site.total_rounds, len(self.indices), self.rehearse, self.stream("prepare")
-        )
-
-    def _job(
-        self,
-        method: SSLMethod,
-        optimizer: torch.optim.Optimizer,
-        images: ByteArray,
-        local: Local,
-    ) -> Job:
+    def _job(self, method: SSLMethod, optimizer: SGD, images: ByteArray, local: Local) -> Job:
         train = self.site.train
         steps = train.local_epochs * -(-len(images) // train.batch_size)
 
@@ -162,7 +153,7 @@ class Desk:
             n.removeprefix(prefix): t.to(self.site.device) for n, t in kept if n.startswith(prefix)
         }
 
-    def _restore(self, method: SSLMethod, optimizer: torch.optim.Optimizer) -> None:
+    def _restore(self, method: SSLMethod, optimizer: SGD) -> None:
         """Go on where the last round ended."""
         if self.kept is None:
             method.begin_first_round()
@@ -176,7 +167,7 @@ class Desk:
             if str(i) in momentum:
                 optimizer.state[weight]["momentum_buffer"] = momentum[str(i)].clone()
 
-    def _resumed(self, method: SSLMethod, optimizer: torch.optim.Optimizer) -> State:
+    def _resumed(self, method: SSLMethod, optimizer: SGD) -> State:
         """What `_restore` takes up in the next round, by name."""
         tensors = {f"local.{n}": t for n, t in method.local_state().items()}
         if self.site.train.optimizer_state == "keep":

@@ -148,16 +148,9 @@ class FederatedStrategy(Options, Strategy):
         assert self.course is not None
         course, round = self.course, self.course.first + server_round
         self._global = arrays.to_torch_state_dict()
-        order = ConfigRecord(
-            {
-                "round": round,
-                "branch": course.branch,
-                "data": course.data,
-                "craft": course.craft,
-                "turn": server_round - 1,
-            }
-        )
-        content = RecordDict({"arrays": arrays, "config": order})
+        order = {"round": round, "turn": server_round - 1, "craft": course.craft}
+        where = {"branch": course.branch, "data": course.data}
+        content = RecordDict({"arrays": arrays, "config": ConfigRecord({**order, **where})})
         if sent := self.broadcast():
             content["broadcast"] = ArrayRecord(torch_state_dict=sent)
         return [
@@ -218,15 +211,11 @@ def call_roll(grid: Grid, clients: int, patience: float = 120.0) -> dict[int, in
 
 def cohort(course: Course, round: int, clients: int) -> list[int]:
     """Sorted partition ids that take part in `round`: a seeded draw without replacement."""
-    size = max(1, round_half_up(course.participation * clients))
+    size = max(1, int(course.participation * clients + 0.5))
     if size >= clients:
         return list(range(clients))
     drawn = rng(course.seed, "cohort", round).choice(clients, size, replace=False)
     return sorted(int(c) for c in drawn)
-
-
-def round_half_up(value: float) -> int:
-    return int(value + 0.5)
 
 
 def check_finite(updates: list[Update], received: State) -> None:
@@ -249,7 +238,7 @@ def check_finite(updates: list[Update], received: State) -> None:
             if tensor.shape != received[name].shape or not bool(tensor.isfinite().all()):
                 raise FederationError(
                     f"round {update.round}: client {update.client} sent a '{name}' that is not "
-                    "finite or of another shape; a lower --train.lr or --attack.ascent.lr helps "
+                    "finite or of another shape; a lower --train.lr, or a milder active attack, helps "
                     "if training diverged"
                 )
 

@@ -44,8 +44,9 @@ class Prepared:
 
     def total_rounds(self) -> int:
         """Rounds over all branches."""
+        clean, last = Schedule(self.experiment).clean, Schedule(self.experiment).last
         zero, placebo = self.active is not None, bool(self.split.placebo_parts)
-        return Schedule(self.experiment).total(zero=zero, placebo=placebo)
+        return last * (1 + placebo) + (last - clean) * zero
 
 
 @dataclass(frozen=True)

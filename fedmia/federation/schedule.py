@@ -30,10 +30,6 @@ class Schedule:
         spread = np.linspace(0, self.last, self.experiment.federation.snapshots + 1)
         return sorted({*(int(r) for r in spread.round()), self.clean, self.last})
 
-    def total(self, *, zero: bool, placebo: bool) -> int:
-        """Rounds over all branches, with those of the control branches that run."""
-        return self.last * (1 + placebo) + (self.last - self.clean) * zero
-
     def updates_kept(self) -> set[int]:
         """Rounds whose updates by client stay on disk: `federation.keep_updates`, evenly spread,
         or the evaluated ones where the server attacks; never those of a server's own training."""
