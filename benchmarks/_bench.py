@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from fedmia import registry
-from fedmia.attacks._adversarial import Downstream
 from fedmia.attacks.base import Attack, Known
+from fedmia.attacks.baseline_c import Downstream
 from fedmia.data.base import Request
 from fedmia.data.synthetic import Synthetic
 from fedmia.seeding import rng, torch_rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder, Recipe, SSLMethod
-from fedmia.ssl.mocov2 import MoCoV2
+from fedmia.ssl.moco import MoCoV2
 from fedmia.threat import Labels, Shadow, Threat, WhiteBox
 from fedmia.threat.signals import PixelCache, Signals
 

@@ -31,13 +31,15 @@ from fedmia.federation.run import Finished, make_site, prepare
 from fedmia.federation.snapshot import MemoryStore, SnapshotStore
 from fedmia.report.metrics import auc
 from fedmia.report.paired import paired_row
+from fedmia.results import Pair
 from fedmia.runtime.environment import describe
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.scoring.snapshots import Evaluation
 from fedmia.scoring.trajectories import Trajectories
 from fedmia.settings.command import parse
-from fedmia.settings.tree import to_dict
+from fedmia.settings.commands import SIMULATE
+from fedmia.settings.tree import to_tree
 
 READINGS = ("level", "rise", "recovery", "line23")
 RATES = (0.003, 0.01, 0.03, 0.1)
@@ -52,10 +54,10 @@ def main() -> None:
     ask.add_argument("extra", nargs="*", help="flags of fedmia.simulate, after --")
     given = ask.parse_args()
     flags = ["--attacker", "active", "--seed", given.seed, "--rounds", given.rounds, *given.extra]
-    experiment = parse(flags).experiment
+    experiment = parse(SIMULATE, flags).settings
     assert experiment is not None
     with tempfile.TemporaryDirectory() as folder:
-        head = {"flags": flags, **describe(), "config": to_dict(experiment)}
+        head = {"flags": flags, **describe(), "config": to_tree(experiment)}
         search(experiment, Path(folder), lambda rows: write(given.out, head, rows))
 
 
@@ -141,7 +143,7 @@ def compare(judge: Trajectories, name: str, setting: dict[str, Any]) -> list[dic
     for reading in READINGS:
         judge.evaluation.attacks["ascent"] |= {**setting, "reading": reading}
         active, control = judge.on(name), judge.on("zero", "ascent-zero")
-        row = paired_row(active, control, 1)
+        row = paired_row(Pair(active, control, "zero"), 1)
         rows.append(
             {
                 **setting,

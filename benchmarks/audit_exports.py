@@ -182,8 +182,8 @@ def main() -> int:
     asked.out.parent.mkdir(parents=True, exist_ok=True)
     asked.out.write_text(json.dumps(report, indent=2) + "\n")
     for name, form in forms.items():
-        held = "all hold 0.5" if form["holds_half"] else ", ".join(form["excludes_half"])
-        print(f"{name}: {len(form['attacks'])} attacks, {form['seconds']:.0f} s: {held}")
+        verdict = "all hold 0.5" if form["holds_half"] else ", ".join(form["excludes_half"])
+        print(f"{name}: {len(form['attacks'])} attacks, {form['seconds']:.0f} s: {verdict}")
         for row in form["attacks"]:
             low, high = row["auc_ci_simultaneous"]
             print(f"  {row['name']:15} {row['auc']:.3f} [{low:.3f}, {high:.3f}] "

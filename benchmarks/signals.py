@@ -22,13 +22,13 @@ from typing import Any
 
 import torch
 from _bench import KNOWN, Bench, Timed, attacks, seconds  # beside this script
-from augment import torchvision_recipe
 from torch import Tensor
 from torchvision.transforms import v2
 
 from fedmia import registry
-from fedmia.attacks._crops import Crops
+from fedmia.attacks.partcrop import Crops
 from fedmia.runtime.environment import describe
+from fedmia.ssl.augment import Augment
 from fedmia.threat import PRECISIONS, Views
 from fedmia.threat.signals import PixelCache, Signals
 
@@ -92,6 +92,23 @@ def against_loops(case: dict[str, Any], side: int) -> dict[str, float]:
     share = case["sharing"]["all"]["ratio"]
     ours = share * sum(row["extraction_s"] for row in case["attacks"].values())
     return {"loops_s": looped, "shared_s": ours, "faster": looped / ours}
+
+
+def torchvision_recipe(recipe: Augment, channels: int, side: int) -> Callable[[Tensor], Tensor]:
+    """The same recipe, for one image."""
+    jitter = v2.ColorJitter(recipe.brightness, recipe.contrast, recipe.saturation, recipe.hue)
+    taps = max(3, int(0.1 * side) | 1)
+    blur = v2.GaussianBlur(taps, (recipe.blur_sigma_min, recipe.blur_sigma_max))
+    composed: Callable[[Tensor], Tensor] = v2.Compose(
+        [
+            v2.RandomResizedCrop(side, (recipe.crop_min, recipe.crop_max)),
+            v2.RandomApply([jitter], recipe.jitter_p),
+            v2.RandomGrayscale(recipe.gray_p),
+            v2.RandomApply([blur], recipe.blur_p),
+            v2.RandomHorizontalFlip(recipe.flip),
+        ]
+    )
+    return composed
 
 
 def single_crop(recipe: Crops, side: int) -> Callable[[Tensor], Tensor]:

@@ -10,20 +10,24 @@
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from fedmia.attacks.base import Attack
-from fedmia.errors import InputError
+from fedmia.data.base import Views
+from fedmia.data.images import ImageSet
+from fedmia.errors import InputError, opt
 from fedmia.released.base import Wanted
 from fedmia.released.memory import Encoder, Images, bring, constants, name_of, pixels
+from fedmia.report.rows import Report
 from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.settings.option import option_fields
 from fedmia.ssl.augment import Augment
 from fedmia.threat import ACCESS, BlackBox, Labels, Shadow, WhiteBox
 from fedmia.threat.signals import PixelCache
@@ -79,29 +83,28 @@ def view(
         InputError: an encoder that takes no such images or returns something else, or access
             that it does not grant.
     """
-    with _in_python():
-        wanted = Wanted(None, size, constants(mean), constants(std), torch.device(device), seed)
-        released = bring(encoder, wanted, channels=channels)
-        granted = ACCESS[: ACCESS.index(released.access) + 1]
-        if access is not None and access not in granted:
-            raise InputError(
-                f"access to {released.name} must be {' or '.join(granted)}, got {access!r}"
-            )
-        own = None if held is None else pixels(held, "held")
-        if own is not None:
-            released.method.fill_bank(own.to(wanted.device).float() / 255)
-        return (WhiteBox if (access or granted[-1]) == "white_box" else BlackBox)(
-            released.method,
-            released.augment if augment is None else augment,
-            seed=seed,
-            device=wanted.device,
-            budget=budget,
-            held=own,
-            pixels=PixelCache(),
-            shadows=shadows,
-            labels=labels,
-            precision=precision,
+    wanted = Wanted(None, size, constants(mean), constants(std), torch.device(device), seed)
+    released = bring(encoder, wanted, channels=channels)
+    granted = ACCESS[: ACCESS.index(released.access) + 1]
+    if access is not None and access not in granted:
+        raise InputError(
+            f"{opt('access')} to {released.name} must be {' or '.join(granted)}, got {access!r}"
         )
+    own = None if held is None else pixels(held, "held")
+    if own is not None:
+        released.method.fill_bank(own.to(wanted.device).float() / 255)
+    return (WhiteBox if (access or granted[-1]) == "white_box" else BlackBox)(
+        released.method,
+        released.augment if augment is None else augment,
+        seed=seed,
+        device=wanted.device,
+        budget=budget,
+        held=own,
+        pixels=PixelCache(),
+        shadows=shadows,
+        labels=labels,
+        precision=precision,
+    )
 
 
 def audit(
@@ -110,24 +113,14 @@ def audit(
     nonmembers: Images,
     *,
     attacks: str | Sequence[str | Attack] = "all",
-    known: int | None = None,
-    limit: int | None = None,
     labels: tuple[Any, Any] = (None, None),
-    mean: Sequence[float] | None = None,
-    std: Sequence[float] | None = None,
     augment: Augment | None = None,
-    query_budget: int | None = None,
-    sweep: str | None = None,
-    shadows: int = 0,
-    shadow: Mapping[str, Any] | None = None,
     options: Mapping[str, Mapping[str, Any]] | None = None,
     name: str | None = None,
-    seed: int = 0,
-    device: str = "cpu",
-    precision: str = "float32",
     out: str | Path | None = None,
     quiet: bool = True,
-) -> dict[str, Any]:
+    **settings: Any,
+) -> Report:
     """The report of `python -m fedmia.audit` on images in memory: attacks, controls, verdict.
 
     The images are dealt by seed and content into those that the attacker knows and those that are
@@ -138,24 +131,20 @@ def audit(
         members, nonmembers: uint8 (N, C, S, S) images that it was trained on, and others of the
             same distribution that it was not.
         attacks: `all`, or names, or attacks with their options: `["lpla", Similarity(views=8)]`.
-        known: images of each side that the attacker knows; None: a quarter, to 500.
-        limit: most images scored a side.
         labels: integers (N,) of members and of non-members, for the probes and for `baseline-b`;
             None: neither runs.
-        mean, std, augment: as for `view`.
-        query_budget: most images that one attack may embed.
-        sweep: `known=25,50` or `query_budget=1000,2000`: every attack at each value.
-        shadows: encoders that the attacker trains on half of the non-members that remain.
-        shadow: options of their training, by the names of `fedmia.shadows.plan.Plan`.
+        augment: recipe of the attacker's views; None: as for `view`.
         options: of attacks given by name: attack -> option -> value.
         name: what the report calls the encoder; None: its class.
-        device: auto, cpu, cuda or cuda:N.
-        precision: of the encoder's forward passes, `float32` or `bfloat16`.
         out: folder of the results, as the command line writes them; None: nothing is written.
         quiet: print no progress.
+        settings: any other option of `fedmia.settings.audit.Audit` by its name there, as of the
+            command line's flags: `known=50`, `limit`, `mean`, `std`, `query_budget`, `sweep`,
+            `shadows=4`, `shadow={"epochs": 200}`, `seed`, `device`, `precision` and so on.
 
     Returns:
-        What report.json holds; `fedmia.report.terminal.render` makes its table.
+        What report.json holds, as `fedmia.report.rows` says; `fedmia.report.terminal.render` makes
+        its table.
 
     Raises:
         InputError: encoder or images of another kind, images on both sides, too few of them, an
@@ -163,47 +152,77 @@ def audit(
     """
     watch = Stopwatch(time.perf_counter())
     with watch.part("import"):  # what makes reports takes its time, and `view` has no use for it
-        from fedmia.auditing import memory
-        from fedmia.auditing.display import Display
-        from fedmia.auditing.flags import from_tree
-    with _in_python():
-        sides = zip((members, nonmembers), labels, ("members", "nonmembers"), strict=True)
-        sets = [memory.image_set(pixels(x, side), y, side) for x, y, side in sides]
-        names, given = memory.chosen(attacks)
-        called = name or name_of(encoder)
-        # As a YAML file would say it, so that names, types and ranges are checked as there.
-        asked = from_tree(
-            {
-                "encoder": f"in memory: {called}",
-                "members": "in memory",
-                "nonmembers": "in memory",
-                "known": known,
-                "limit": limit,
-                "size": sets[0].size,
-                "mean": constants(mean),
-                "std": constants(std),
-                "attacks": names,
-                "query_budget": query_budget,
-                "sweep": sweep,
-                "shadows": shadows,
-                "seed": seed,
-                "device": device,
-                "precision": precision,
-                "attack": {**(options or {}), **given},
-                "shadow": shadow or {},
-                "augment": {} if augment is None else vars(augment),
-            }
+        from fedmia.auditing.images import deal_sets
+        from fedmia.auditing.run import device_of, examine, folder, look
+        from fedmia.runtime.progress import AuditDisplay
+        from fedmia.settings.audit import Audit
+        from fedmia.settings.tree import from_tree
+    sides = zip((members, nonmembers), labels, ("members", "nonmembers"), strict=True)
+    sets = [image_set(pixels(x, side), y, side) for x, y, side in sides]
+    names, given = chosen(attacks)
+    called = name or name_of(encoder)
+    for constant in {"mean", "std"} & settings.keys():
+        settings[constant] = constants(settings[constant])
+    # As a YAML file would say it, so that names, types and ranges are checked as there.
+    told = {
+        "encoder": f"in memory: {called}",
+        "members": "in memory",
+        "nonmembers": "in memory",
+        "size": sets[0].size,
+        "attacks": names,
+        "device": "cpu",
+        "attack": {**(options or {}), **given},
+        "augment": {} if augment is None else vars(augment),
+    }
+    asked = from_tree(Audit, told | settings)
+    place, device = folder(asked, None if out is None else Path(out)), device_of(asked)
+    with watch.part("data"):
+        wanted = Wanted(None, asked.size, asked.mean, asked.std, device, asked.seed)
+        released = bring(encoder, wanted, name=called)
+        dealt = deal_sets(asked, sets[0], sets[1], Views())
+        look(released, dealt)
+    display = AuditDisplay(len(asked.attacks), quiet)
+    found, report = examine(asked, released, dealt, device, place, display, watch, lambda: False)
+    if report is None:
+        reasons = [f"{attack}: {reason}" for attack, reason in found.not_run.items()]
+        raise InputError(f"no attack could run; {'; '.join(reasons)}")
+    return report
+
+
+def chosen(
+    attacks: str | Sequence[str | Attack],
+) -> tuple[tuple[str, ...], dict[str, dict[str, Any]]]:
+    """Names as the command line has them, and the options of attacks given as objects.
+
+    Raises:
+        InputError: something that is neither a name nor an attack.
+    """
+    names, options = list[str](), dict[str, dict[str, Any]]()
+    for one in attacks.split(",") if isinstance(attacks, str) else attacks:
+        if isinstance(one, str):
+            names.append(one)
+            continue
+        if not isinstance(one, Attack):
+            raise InputError(f"attacks must be names or attacks, got {one!r}")
+        names.append(one.name)
+        options[one.name] = {f.name: getattr(one, f.name) for f, _ in option_fields(type(one))}
+    return tuple(names), options
+
+
+def image_set(images: Tensor, labels: Any, side: str) -> ImageSet:
+    """uint8 (N, C, S, S) images with labels 0..classes-1, zeros where there are none.
+
+    Raises:
+        InputError: images that are not square, or labels that are not one integer an image.
+    """
+    height, width = images.shape[2:]
+    if height != width:
+        raise InputError(f"{side} must be square images, got {height}x{width} pixels")
+    found = np.zeros(len(images), dtype=np.int64) if labels is None else np.asarray(labels)
+    if not np.issubdtype(found.dtype, np.integer) or found.shape != (len(images),):
+        raise InputError(
+            f"labels of {side} must be integers ({len(images)},), one an image, got "
+            f"{found.dtype} {found.shape}"
         )
-        display = Display(len(asked.attacks), quiet)
-        folder = None if out is None else Path(out)
-        return memory.conduct(asked, encoder, called, sets[0], sets[1], folder, display, watch)
-
-
-@contextmanager
-def _in_python() -> Iterator[None]:
-    """Errors of the command line name its flags; here they are arguments."""
-    try:
-        yield
-    except InputError as error:
-        said = re.sub(r"--([a-z][\w.-]*)", lambda m: m[1].replace("-", "_"), str(error))
-        raise InputError(said) from None
+    classes = np.unique(found, return_inverse=True)[1]
+    return ImageSet(images.numpy(), classes.astype(np.int64), side)

@@ -1,8 +1,10 @@
 """Find a plugin by its file name: `load("attack", "partcrop")` is that of `attacks/partcrop.py`.
 
-File name = YAML name = command-line name; a `-` in the name is `_` in the file name. A plugin
-module holds one public class derived from its kind's base. No decorators, no tables: adding a file
-adds the plugin. `package.module:Class` names code outside the repository.
+File name = YAML name = command-line name; a `-` in the name is `_` in the file name. A file holds
+one public class derived from its kind's base, or a family of them: `nets/resnet.py` those of
+`resnet18` and `resnet50`, each of which declares its `name`, which begins with the file's. No
+decorators, no tables: adding a file adds the plugin. `package.module:Class` names code outside the
+repository.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ def base(kind: str) -> type:
 
 def names(kind: str) -> list[str]:
     """Sorted names of the built-in plugins of `kind`."""
-    return sorted(f.replace("_", "-") for f in _files(kind) if _plugin(kind, f))
+    return sorted(name for file in _files(kind) for name in _plugins(kind, file))
 
 
 def load(kind: str, name: str) -> type[Any]:
@@ -51,11 +53,11 @@ def load(kind: str, name: str) -> type[Any]:
     """
     if ":" in name:
         return _outside(kind, name)
-    file = name.replace("-", "_")
-    found = _plugin(kind, file) if "_" not in name and file in _files(kind) else None
-    if found is None:
-        raise unknown(kind, name, names(kind))
-    return found
+    # The file of that name, then the families that it may be of.
+    for file in sorted(_files(kind), key=len, reverse=True):
+        if name.startswith(_named(file)) and (found := _plugins(kind, file).get(name)):
+            return found
+    raise unknown(kind, name, names(kind))
 
 
 def build(kind: str, name: str, options: Mapping[str, Any]) -> Any:
@@ -92,7 +94,8 @@ def _files(kind: str) -> list[str]:
     return [f for f in files if not f.startswith("_") and f != "base"]
 
 
-def _plugin(kind: str, file: str) -> type[Any] | None:
+def _plugins(kind: str, file: str) -> dict[str, type[Any]]:
+    """The public plugins of a file, by name."""
     module = importlib.import_module(f"{KINDS[kind][0]}.{file}")
     parent = base(kind)
     classes = [
@@ -104,9 +107,18 @@ def _plugin(kind: str, file: str) -> type[Any] | None:
         and issubclass(c, parent)
         and dataclasses.is_dataclass(c)
     ]
-    if len(classes) > 1:
-        raise InputError(f"{module.__name__} holds {len(classes)} public plugins, expected one")
-    return classes[0] if classes else None
+    found = {str(vars(c).get("name", _named(file))): c for c in classes}
+    if len(found) < len(classes) or not all(name.startswith(_named(file)) for name in found):
+        raise InputError(
+            f"{module.__name__} holds {len(classes)} public plugins, called {', '.join(found)}: "
+            f"each declares a name of its own that begins with {_named(file)}"
+        )
+    return found
+
+
+def _named(file: str) -> str:
+    """How a name is written whose file is `file`."""
+    return file.replace("_", "-")
 
 
 def _outside(kind: str, name: str) -> type[Any]:

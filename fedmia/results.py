@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedmia.defenses.base import Epsilon
-
 FloatArray = NDArray[np.floating[Any]]
 IntArray = NDArray[np.integer[Any]]
 
@@ -39,6 +37,7 @@ class ScoredAttack:
         queries: images that the attack had embedded.
         seconds: that its fit and its scores took, less where rows were shared; a wall clock.
         unit: `image`, or `batch` where one score stands for a batch of images.
+        act: the step on the loss that the attack reads, as figures name it: `ascent`, or empty.
         features_members, features_nonmembers: (n, 3), (m, 3) for the scatter, or None.
         feature_names: names of the three features.
         named_members: (n,) id of the client that the attack says holds each member, or None.
@@ -59,6 +58,7 @@ class ScoredAttack:
     queries: int = 0
     seconds: float = 0.0
     unit: str = "image"
+    act: str = ""
     features_members: FloatArray | None = None
     features_nonmembers: FloatArray | None = None
     feature_names: tuple[str, ...] = ()
@@ -69,11 +69,65 @@ class ScoredAttack:
 
 
 @dataclass(frozen=True)
+class Pair:
+    """An attack and its control on the same images; `over`: what the control is, in words."""
+
+    attack: ScoredAttack
+    control: ScoredAttack
+    over: str
+
+
+@dataclass(frozen=True)
+class SweepPoint:
+    """One attack at one value of a sweep, or why it could not run there.
+
+    Attributes:
+        known: known images a side that it had, None where it did not run.
+        scored: its scores, None where it did not run.
+        not_run: why, None where it ran.
+    """
+
+    attack: str
+    value: int
+    known: int | None = None
+    scored: ScoredAttack | None = None
+    not_run: str | None = None
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Attacks at each of `values` of what the attacker has: `known` images or `query_budget`."""
+
+    kind: str
+    values: tuple[int, ...]
+    points: Sequence[SweepPoint]
+
+
+@dataclass(frozen=True)
 class Probe:
     """Accuracy in [0, 1] of a utility probe on `n` test images; None where it could not run."""
 
     value: float | None
     n: int
+
+
+@dataclass(frozen=True)
+class Epsilon:
+    """A privacy statement, printed with what it rests on.
+
+    Attributes:
+        value: epsilon spent over all rounds, None where none can be stated.
+        delta: delta of (epsilon, delta)-DP, 0 for pure DP.
+        rounds: rounds it covers.
+        standing: `guaranteed`, `heuristic` or `empirical`.
+        assumptions: one sentence: unit of privacy, what is assumed, why the standing.
+    """
+
+    value: float | None
+    delta: float
+    rounds: int
+    standing: str
+    assumptions: str
 
 
 @dataclass(frozen=True)
@@ -98,7 +152,7 @@ class ClientInfo:
 
 @dataclass(frozen=True)
 class RoundInfo:
-    """One round. AUCs (by attack, by layer) only at rounds whose snapshot was scored.
+    """One round. `leakage` and `layers` are empty where its snapshot was not scored.
 
     Attributes:
         round: counts on over both phases.
@@ -106,8 +160,8 @@ class RoundInfo:
         under_attack: a crafted update has been averaged in by the end of this round.
         loss: mean training loss of the honest clients, None where none trained.
         knn: kNN accuracy in [0, 1] of the global encoder, None where it was not probed.
-        leakage: attack name -> AUC.
-        layers: layer name -> AUC of the internal attack on that layer alone.
+        leakage: attack name -> its scores.
+        layers: layer name -> scores of the internal attack on that layer alone.
     """
 
     round: int
@@ -115,22 +169,24 @@ class RoundInfo:
     under_attack: bool
     loss: float | None
     knn: float | None = None
-    leakage: Mapping[str, float | None] = field(default_factory=dict)
-    layers: Mapping[str, float | None] = field(default_factory=dict)
+    leakage: Mapping[str, ScoredAttack] = field(default_factory=dict)
+    layers: Mapping[str, ScoredAttack] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class AscentCurves:
-    """Losses of the evaluated images while the malicious client ascends on them.
+class Curves:
+    """Losses of the evaluated images while the malicious client acts on them.
 
     Attributes:
+        act: what it does to its update, in a word that also names the figures: `ascent`.
         rounds: (R,) federated rounds.
         members, nonmembers: (R, n), (R, m) loss of each image under the aggregated model.
-        control_members, control_nonmembers: the same without ascent, or None.
+        control_members, control_nonmembers: the same without the act, or None.
         before_members, before_nonmembers: (n,), (m,) losses before the first crafted update.
-        after_members, after_nonmembers: (n,), (m,) losses right after the local ascent.
+        after_members, after_nonmembers: (n,), (m,) losses right after the local act.
     """
 
+    act: str
     rounds: IntArray
     members: FloatArray
     nonmembers: FloatArray
@@ -154,8 +210,7 @@ class RunScores:
         attacks: the attacks listed, in the order declared.
         controls: set name (`untrained`, `placebo`) -> the same attacks under that control. An
             interval of theirs that excludes 0.5 voids the run.
-        pairs: (attack, control) on the same images; the control (`ascent-zero`) may well leak,
-            only the difference is judged.
+        pairs: attacks beside controls that may well leak; only the difference is judged.
         batches: readings by batch of images, reported apart: no verdict rests on them.
         pixels: scores (members, non-members) of a classifier that never sees a model.
         utility, utility_untrained: `knn` and `linear` -> Probe.
@@ -164,7 +219,7 @@ class RunScores:
         pretrain: `none`, `federated`, `pooled` or `public`.
         interrupted: last finished round where the user ended the run, else None.
         split: sizes of the split; config, versions, hardware: passed through.
-        timing: seconds by part, the only wall clocks of the report.
+        timing: seconds beside those of the stopwatch, by part or, under one name, by attack.
     """
 
     seed: int
@@ -175,14 +230,15 @@ class RunScores:
     nonmember_labels: IntArray
     attacks: Sequence[ScoredAttack] = ()
     controls: Mapping[str, Sequence[ScoredAttack]] = field(default_factory=dict)
-    pairs: Sequence[tuple[ScoredAttack, ScoredAttack]] = ()
+    pairs: Sequence[Pair] = ()
     batches: Sequence[ScoredAttack] = ()
     pixels: tuple[FloatArray, FloatArray] | None = None
     utility: Mapping[str, Probe] = field(default_factory=dict)
     utility_untrained: Mapping[str, Probe] = field(default_factory=dict)
     clients: Sequence[ClientInfo] = ()
     rounds: Sequence[RoundInfo] = ()
-    ascent: AscentCurves | None = None
+    curves: Curves | None = None
+    sweep: Sweep | None = None
     subject: str = "a federated encoder"
     not_run: Mapping[str, str] = field(default_factory=dict)
     pretrain: str = "none"
@@ -192,4 +248,4 @@ class RunScores:
     config: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, Any] = field(default_factory=dict)
     hardware: Mapping[str, Any] = field(default_factory=dict)
-    timing: Mapping[str, float] = field(default_factory=dict)
+    timing: Mapping[str, float | Mapping[str, float]] = field(default_factory=dict)

@@ -238,7 +238,7 @@ def check_finite(updates: list[Update], received: State) -> None:
             if tensor.shape != received[name].shape or not bool(tensor.isfinite().all()):
                 raise FederationError(
                     f"round {update.round}: client {update.client} sent a '{name}' that is not "
-                    "finite or of another shape; a lower --train.lr, or a milder active attack, helps "
+                    "finite or of another shape; a lower --train.lr or a milder attack helps "
                     "if training diverged"
                 )
 

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 
 import clients
 import fedmia
@@ -21,7 +22,17 @@ import strategies
 
 ROOT = Path(__file__).resolve().parents[1]
 # What a user of the library calls.
-DOCUMENTED = ("attacks", "data", "library", "nets", "released", "shadows", "ssl", "threat")
+DOCUMENTED = (
+    "attacks",
+    "data",
+    "library",
+    "nets",
+    "released",
+    "shadows",
+    "ssl",
+    "testing",
+    "threat",
+)
 
 
 def public_modules(package: ModuleType) -> Iterator[str]:
@@ -121,6 +132,28 @@ def test_docstrings__name_what_is_there(name: str) -> None:
         if not has(obj, argument)
     ]
     assert not wrong
+
+
+def python_blocks(title: str) -> list[str]:
+    """The README's blocks of Python in one section."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    section = text.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
+    return re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)
+
+
+def test_readme__example_of_an_attack_passes_its_own_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attack, check = python_blocks("Add an attack")
+    (tmp_path / "norm_attack.py").write_text(attack)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "norm_attack", raising=False)
+    exec(compile(check, "README.md", "exec"), {})  # raises AssertionError where it does not
+    norm = importlib.import_module("norm_attack").Norm
+    assert norm().name == "norm_attack:Norm" and not norm().learns
+    monkeypatch.setattr(norm, "score", lambda self, view, images: torch.zeros(len(images)))
+    with pytest.raises(AssertionError, match="^Norm"):
+        exec(compile(check, "README.md", "exec"), {})
 
 
 def test_script__is_bash() -> None:

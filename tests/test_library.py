@@ -318,14 +318,14 @@ def test_audit__trains_shadows(sides: tuple[Tensor, Tensor]) -> None:
     [
         (dict(members=torch.rand(9, 3, 8, 8)), "members must be uint8 .* got float32"),
         (dict(nonmembers=np.zeros((9, 3, 8, 7), np.uint8)), "nonmembers must be square"),
-        (dict(known=23), "24 members and 30 non-members are too few for known 23"),
+        (dict(known=23), "24 members and 30 non-members are too few for known=23"),
         (dict(known=1), "^known must be >= 2, got 1"),
         (dict(attacks="lpl"), "unknown attack 'lpl'; did you mean 'lpla'"),
         (dict(attacks=["lpla", 7]), "attacks must be names or attacks, got 7"),
         (dict(attacks="lira"), "no attack could run; lira: needs shadow encoders"),
         (dict(options={"lpla": {"q": 2}}), "option attack.lpla.q"),
         (dict(labels=([1, 2], None)), r"labels of members must be integers \(24,\)"),
-        (dict(device="cuda:99"), "device cuda:99: torch finds"),
+        (dict(device="cuda:99"), "device=cuda:99: torch finds"),
     ],
 )
 def test_audit__refuses(

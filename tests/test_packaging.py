@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -171,7 +172,7 @@ def test_readme__example_runs_from_its_folder(tmp_path: Path) -> None:
     assert "norm_attack:Norm" in (tmp_path / "RUN" / "scores.csv").read_text()
 
 
-def test_wheel__holds_every_module_and_preset(tmp_path: Path) -> None:
+def test_packages__hold_every_module_template_and_preset(tmp_path: Path) -> None:
     skipped = {".git", ".venv", "build", "__pycache__", "snapshots"}
     for name in (*PACKAGES, "configs"):
         for file in (ROOT / name).rglob("*"):
@@ -181,7 +182,7 @@ def test_wheel__holds_every_module_and_preset(tmp_path: Path) -> None:
                 target.write_bytes(file.read_bytes())
     for name in ("pyproject.toml", "README.md", "LICENSE", "MANIFEST.in"):
         (tmp_path / "source" / name).write_bytes((ROOT / name).read_bytes())
-    build = "from setuptools.build_meta import build_wheel; print(build_wheel('..'))"
+    build = "from setuptools.build_meta import *; build_wheel('..'); build_sdist('..')"
     done = subprocess.run(
         [sys.executable, "-c", build], cwd=tmp_path / "source", capture_output=True, text=True
     )
@@ -191,6 +192,12 @@ def test_wheel__holds_every_module_and_preset(tmp_path: Path) -> None:
     held = set(zipfile.ZipFile(wheel).namelist())
     modules = {p.relative_to(ROOT).as_posix() for n in PACKAGES for p in (ROOT / n).rglob("*.py")}
     assert modules == {n for n in held if n.endswith(".py")}
+    templates = {p.relative_to(ROOT).as_posix() for p in ROOT.glob("fedmia/**/*.j2")}
+    assert templates == {n for n in held if n.endswith(".j2")} and templates
+    (sdist,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        sources = {n.partition("/")[2] for n in archive.getnames()}
+    assert templates | modules <= sources
     data = f"fedmia-{fedmia.__version__}.data/data/share/fedmia/"
     presets = {f"{data}{p.relative_to(ROOT).as_posix()}" for p in ROOT.glob("configs/**/*.yaml")}
     assert presets == {n for n in held if n.startswith(data)}

@@ -87,10 +87,46 @@ def test_load__nearest_name_is_suggested(package: Path) -> None:
         registry.load("partition", "by-halfs")
 
 
-def test_names__two_public_plugins_in_a_file_are_refused(package: Path) -> None:
-    (package / "pair.py").write_text(TWO)
+FIRST, SECOND = "class One(Partition):\n", "class Two(Partition):\n"
+
+
+def pair(first: str | None, second: str | None) -> str:
+    """Two plugins, each with a name or without."""
+    text = TWO
+    for line, name in ((FIRST, first), (SECOND, second)):
+        text = text.replace(line, line + (f'    name = "{name}"\n' if name else ""))
+    return text
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [(None, None), ("pair-1", "pair-1"), ("pair-1", "two"), ("one", "two")]
+)
+def test_names__two_plugins_of_one_name_or_of_another_beginning_are_refused(
+    package: Path, first: str | None, second: str | None
+) -> None:
+    (package / "pair.py").write_text(pair(first, second))
     with pytest.raises(InputError, match="pair holds 2 public plugins"):
         registry.names("partition")
+
+
+def test_names__a_family_may_have_the_files_own(package: Path) -> None:
+    (package / "pair.py").write_text(pair(None, "pair2"))
+    assert registry.names("partition") == ["by-halves", "pair", "pair2"]
+    assert registry.load("partition", "pair").__name__ == "One"
+    assert registry.load("partition", "pair2").__name__ == "Two"
+
+
+def test_load__of_a_family_imports_its_file_alone(package: Path) -> None:
+    (package / "by_two.py").write_text(pair("by-two-1", "by-two-10"))
+    (package / "by.py").write_text("raise AssertionError('a shorter prefix, looked at too early')")
+    (package / "other.py").write_text("raise AssertionError('cannot hold the name')")
+    one, two = (registry.load("partition", f"by-two-{n}") for n in (1, 10))
+    assert (one.__name__, two.__name__) == ("One", "Two")
+    (package / "by.py").write_text("")
+    (package / "other.py").write_text("")
+    for wrong in ("by-two", "by-two-2", "by_two_1", "By-two-1"):
+        with pytest.raises(InputError, match="known: by-halves, by-two-1, by-two-10"):
+            registry.load("partition", wrong)
 
 
 def test_load__class_outside_the_repository(package: Path) -> None:

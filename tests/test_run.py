@@ -6,6 +6,7 @@ import pytest
 
 from fedmia.federation.run import prepare
 from fedmia.settings.command import parse
+from fedmia.settings.commands import SIMULATE
 
 TINY = (
     "--dataset synthetic --data.pixels 8 --data.images 90 --data.classes 2 --clients 1 --rounds 1 "
@@ -28,7 +29,7 @@ TINY = (
 def test_notes__local_batch_norm_wherever_the_model_holds_one(flags: str, said: bool) -> None:
     for policy in ("local", "average"):
         line = TINY + flags + f" --federation.batch_norm {policy}"
-        experiment = parse(line.split()).experiment
+        experiment = parse(SIMULATE, line.split()).settings
         assert experiment is not None
         found = [n for n in prepare(experiment).notes if n.startswith("Batch norm is local: ")]
         assert len(found) == (said and policy == "local")

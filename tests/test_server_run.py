@@ -17,6 +17,7 @@ from fedmia.federation.rounds import Federation
 from fedmia.federation.snapshot import SnapshotStore
 from fedmia.report.figures import draw
 from fedmia.settings.command import parse
+from fedmia.settings.commands import SIMULATE
 from fedmia.settings.suits import check
 from fedmia.simulate import main
 
@@ -129,20 +130,22 @@ def test_check__what_leaves_the_server_nothing_to_compare_is_refused(
     flags: str, words: str
 ) -> None:
     with pytest.raises(InputError, match=words):
-        parse(shlex.split(f"--attacker server {flags}"))
+        parse(SIMULATE, shlex.split(f"--attacker server {flags}"))
 
 
 def test_check__fewer_clients_suffice_for_other_attacks() -> None:
-    asked = parse(shlex.split("--attacker server --clients 2 --attacks similarity")).experiment
+    asked = parse(
+        SIMULATE, shlex.split("--attacker server --clients 2 --attacks similarity")
+    ).settings
     assert asked is not None
     check(asked)
 
 
 def test_attacks__main_of_a_server_holds_all_for_one() -> None:
-    asked = parse(["--attacker", "server"]).experiment
+    asked = parse(SIMULATE, ["--attacker", "server"]).settings
     assert asked is not None and "all-for-one" in asked.attacks
     with pytest.raises(InputError, match="'all-for-one' needs --attacker server"):
-        parse(shlex.split("--attacker passive --attacks all-for-one"))
+        parse(SIMULATE, shlex.split("--attacker passive --attacks all-for-one"))
 
 
 @pytest.mark.parametrize("round", [1, 3])

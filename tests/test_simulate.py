@@ -14,6 +14,7 @@ import pytest
 from fedmia.federation.run import prepare
 from fedmia.report.figures import draw
 from fedmia.settings.command import parse
+from fedmia.settings.commands import SIMULATE
 from fedmia.simulate import main
 
 Report = dict[str, Any]
@@ -79,7 +80,8 @@ def test_out__holds_every_file(folder: Path) -> None:
     assert kept == {"config.yaml", "report.json", "report.html", "scores.csv", "figures",
                     "snapshots"}  # fmt: skip
     pictures = sorted(p.stem for p in (folder / "figures").iterdir())
-    assert {"roc", "rounds", "layers", "features", "ascent", "clients"} <= set(pictures)
+    assert {"roc", "rounds", "layers", "features", "clients"} <= set(pictures)
+    assert {"ascent", "ascent-losses", "ascent-thresholds"} <= set(pictures)
     assert all(p.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n" for p in folder.glob("figures/*.png"))
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert page.count("data:image/png;base64,") >= len(pictures)
@@ -99,7 +101,7 @@ def test_scores_csv__a_row_an_image_that_was_scored(folder: Path, report: Report
 
 
 def test_scores_csv__neither_known_nor_the_attackers_images(folder: Path) -> None:
-    experiment = parse(["--config", str(folder / "config.yaml")]).experiment
+    experiment = parse(SIMULATE, ["--config", str(folder / "config.yaml")]).settings
     assert experiment is not None
     split = prepare(experiment).split
     rows = list(csv.DictReader((folder / "scores.csv").open(encoding="utf-8")))

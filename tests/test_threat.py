@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmia.attacks._crops import Crops
+from fedmia.attacks.partcrop import Crops
 from fedmia.data.images import digests
 from fedmia.errors import InputError
 from fedmia.ssl.augment import Augment, content_uniforms
@@ -464,15 +464,15 @@ def test_pixels__are_kept_up_to_the_limit(make_moco: Any, images: Tensor, drawn:
         return sum(row.nbytes for rows in cache.rows.values() for row in rows.values())
 
     reader.view_pixels(images[:6], 1)
-    assert cache.held == kept() == 6 * view
+    assert cache.used == kept() == 6 * view
     reader.view_pixels(images[:6], 2)  # longer rows take the place of shorter ones
-    assert cache.held == kept() == 12 * view
+    assert cache.used == kept() == 12 * view
     reader.view_pixels(images, 2)
-    assert cache.held == kept() == 20 * view  # ten images, and no more
+    assert cache.used == kept() == 20 * view  # ten images, and no more
     drawn.clear()
     reader.view_pixels(images, 2)
     reader.view_pixels(images[:4], 40)  # too long to be kept: the short rows stay
-    assert drawn == [10, 4] and cache.held == kept() == 20 * view
+    assert drawn == [10, 4] and cache.used == kept() == 20 * view
     drawn.clear()
     reader.view_pixels(images[:4], 2)
     assert not drawn
@@ -491,7 +491,7 @@ def test_pixels__longer_rows_are_never_replaced_by_shorter(images: Tensor) -> No
 
     assert cache.get(("a",), images[:3], 2, interrupted).shape[:2] == (2, 3)
     assert {len(row) for row in cache.rows["a",].values()} == {5}
-    assert cache.held == plain(5).nbytes
+    assert cache.used == plain(5).nbytes
 
 
 def test_pixels__may_be_shared_between_threads(make_moco: Any, images: Tensor) -> None:
@@ -508,7 +508,7 @@ def test_pixels__may_be_shared_between_threads(make_moco: Any, images: Tensor) -
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(read, range(120)))
-    assert shared.held == sum(r.nbytes for rows in shared.rows.values() for r in rows.values())
+    assert shared.used == sum(r.nbytes for rows in shared.rows.values() for r in rows.values())
 
 
 def test_negatives__an_image_is_never_its_own(make_moco: Any, images: Tensor, held: Tensor) -> None:

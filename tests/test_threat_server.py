@@ -73,18 +73,18 @@ def test_threat__covers_a_client_and_sees_more(moco: MomentumContrast, held: Ten
         view.clients(4)
 
 
-def test_at_update__is_the_clients_model_and_counts_here(
+def test_of_weights__of_an_update_is_the_clients_model_and_counts_here(
     moco: MomentumContrast, held: Tensor, images: Tensor
 ) -> None:
     view, updates = make(moco, held)
-    model = view.at_update(3, 4)
+    model = view.of_weights(view.updates[3][4])
     assert all(torch.equal(t, updates.states[4][n]) for n, t in model.state().items())
     model.embed_views(images, 5)
     assert view.queries == 100
     with pytest.raises(KeyError):
-        view.at_update(3, 0)
+        view.updates[3][0]
     with pytest.raises(KeyError):
-        view.at_update(1, 4)
+        view.updates[1][4]
 
 
 def test_on_updates__measures_each_client_once_and_charges_each_time(
@@ -99,7 +99,7 @@ def test_on_updates__measures_each_client_once_and_charges_each_time(
     found = view.on_updates(images, 3, ("a loss",), measure, queries)
     assert found.shape == (3, 20) and view.queries == 3 * queries and updates.reads == 3
     for row, client in zip(found, (2, 4, 7), strict=True):
-        want = view.at_update(3, client).losses(images, 2, "held")
+        want = view.of_weights(updates.states[client]).losses(images, 2, "held")
         assert torch.equal(row, want.double())
     view.queries, updates.reads = 0, 0
     again = view.on_updates(images.flip(0), 3, ("a loss",), measure, queries)

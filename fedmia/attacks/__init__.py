@@ -1,67 +1,85 @@
 """Membership attacks, one class a file: `from fedmia.attacks import LpLA, Known`.
 
 A class is imported when it is asked for, from the file that bears its name (`EncoderMIV` is in
-`encodermi_v.py`). A file added to the package is found without a list to extend. To use attacks on
-a torch module and on images in memory, see `fedmia.library`.
+`encodermi_v.py`). A file added to the package is found without a list to extend; the one below is
+for type checkers. To use attacks on a torch module and on images in memory, see `fedmia.library`.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedmia.attacks.all_for_one import AllForOne as AllForOne
+    from fedmia.attacks.ascent import Ascent as Ascent
+    from fedmia.attacks.ascent_static import AscentStatic as AscentStatic
+    from fedmia.attacks.base import ActiveAttack as ActiveAttack
+    from fedmia.attacks.base import Attack as Attack
+    from fedmia.attacks.base import Known as Known
+    from fedmia.attacks.base import NotFitted as NotFitted
+    from fedmia.attacks.baseline_a import BaselineA as BaselineA
+    from fedmia.attacks.baseline_b import BaselineB as BaselineB
+    from fedmia.attacks.baseline_c import BaselineC as BaselineC
+    from fedmia.attacks.baseline_d import BaselineD as BaselineD
+    from fedmia.attacks.baseline_e import BaselineE as BaselineE
+    from fedmia.attacks.combined import Combined as Combined
+    from fedmia.attacks.encodermi_s import EncoderMIS as EncoderMIS
+    from fedmia.attacks.encodermi_t import EncoderMIT as EncoderMIT
+    from fedmia.attacks.encodermi_v import EncoderMIV as EncoderMIV
+    from fedmia.attacks.fe_mi import FeMI as FeMI
+    from fedmia.attacks.internal import Internal as Internal
+    from fedmia.attacks.lira import LiRA as LiRA
+    from fedmia.attacks.lira_rounds import LiRARounds as LiRARounds
+    from fedmia.attacks.lpla import LpLA as LpLA
+    from fedmia.attacks.partcrop import PartCrop as PartCrop
+    from fedmia.attacks.partcrop_v2 import PartCropV2 as PartCropV2
+    from fedmia.attacks.rmia import RMIA as RMIA
+    from fedmia.attacks.rmia_rounds import RMIARounds as RMIARounds
+    from fedmia.attacks.sd_mi import SDMI as SDMI
+    from fedmia.attacks.similarity import Similarity as Similarity
+    from fedmia.attacks.supervised_mi import SupervisedMI as SupervisedMI
+    from fedmia.attacks.variance_only import VarianceOnly as VarianceOnly
 
 _CONTRACT = ("ActiveAttack", "Attack", "Known", "NotFitted")  # of base.py
 
 
-def __getattr__(name: str) -> Any:
+def _lookup(name: str) -> Any:
+    files = [m.name for m in pkgutil.iter_modules(__path__)]
+    files = [file for file in files if not file.startswith("_") and file != "base"]
     if name == "__all__":
         # Kept, for tools that look a listed name up in the module's dictionary.
-        base = importlib.import_module(f"{__name__}.base")
-        globals().update({n: getattr(base, n) for n in _CONTRACT} | _classes())
-        return sorted([*_CONTRACT, *_classes()])
-    files = _files()
+        globals().update(_classes("base", *files))
+        return sorted(_classes("base", *files))
     # Modules and what Python itself asks for; importing every attack would not help either.
     if name.startswith("_") or name in (*files, "base"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name in _CONTRACT:
-        return getattr(importlib.import_module(f"{__name__}.base"), name)
-    for file in files:
-        if file.replace("_", "") == name.lower():
-            found = _plugin(file)
-            if found is not None and found.__name__ == name:
-                return found
-    classes = _classes()
-    if name in classes:
-        return classes[name]
+    likely = [file for file in files if file.replace("_", "") == name.lower()]
+    for some in (["base"] if name in _CONTRACT else likely, files):
+        if name in (found := _classes(*some)):
+            return found[name]
     from fedmia.errors import nearest
 
-    hint = nearest(name, [*_CONTRACT, *classes])
+    hint = nearest(name, _classes("base", *files))
     raise AttributeError(f"module {__name__!r} has no attack {name!r}{hint}")
 
 
+def _classes(*files: str) -> dict[str, type]:
+    """The public attacks that modules define, and what `base` does, by name."""
+    base, found = importlib.import_module(f"{__name__}.base"), dict[str, type]()
+    for file in files:
+        module = importlib.import_module(f"{__name__}.{file}")
+        for name, value in vars(module).items():
+            own = isinstance(value, type) and value.__module__ == module.__name__
+            if own and (name in _CONTRACT or issubclass(value, base.Attack)):
+                found[name] = value
+    return {n: cls for n, cls in found.items() if not n.startswith("_")}
+
+
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__getattr__("__all__")})
+    return sorted({*globals(), *_lookup("__all__")})
 
 
-def _files() -> list[str]:
-    """Names of the modules that may hold an attack."""
-    found = [m.name for m in pkgutil.iter_modules(__path__)]
-    return [name for name in found if not name.startswith("_") and name != "base"]
-
-
-def _plugin(file: str) -> type[Any] | None:
-    """The one public attack that a module defines, if it does."""
-    module = importlib.import_module(f"{__name__}.{file}")
-    base = importlib.import_module(f"{__name__}.base").Attack
-    for name, value in vars(module).items():
-        own = isinstance(value, type) and value.__module__ == module.__name__
-        if own and issubclass(value, base) and not name.startswith("_"):
-            return value
-    return None
-
-
-def _classes() -> dict[str, type]:
-    """Every attack by the name of its class."""
-    found = [_plugin(file) for file in _files()]
-    return {cls.__name__: cls for cls in found if cls is not None}
+if not TYPE_CHECKING:  # or a checker would take every name for known
+    __getattr__ = _lookup

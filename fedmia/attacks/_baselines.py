@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 from torchvision.transforms.v2.functional import rgb_to_grayscale
 
 from fedmia.attacks._encodermi import NetworkFitted
-from fedmia.attacks._mlp import mlp
-from fedmia.attacks.base import Known, NotFitted, Scores
+from fedmia.attacks.base import Known, Scores
 from fedmia.data.base import Request
 from fedmia.data.digits import Digits
 from fedmia.data.npz import Npz
@@ -150,7 +149,6 @@ class DownstreamFitted(NetworkFitted):
         Raises:
             InputError: as in `ShadowFitted.fit`, or a downstream task that cannot be read.
         """
-        self._target = None
         shape = tuple(view.shadows[0].members.shape[1:])
         self._task = labelled_images(
             self.downstream, self.downstream_file, self.downstream_images, shape, view.seed
@@ -159,8 +157,6 @@ class DownstreamFitted(NetworkFitted):
         self._target = self.classifier(view)
 
     def score(self, view: BlackBox, images: Tensor) -> Scores:
-        if self._target is None:
-            raise NotFitted(f"{self.name}: call fit before score")
         return self.decide(self._fitted, self.target_inputs(view, images))
 
     def classifier(self, view: BlackBox) -> Pipeline:
@@ -168,6 +164,3 @@ class DownstreamFitted(NetworkFitted):
         assert self._task is not None
         images, labels = self._task
         return downstream_classifier(view.embed_plain(images, self.layer), labels)
-
-    def network(self, width: int) -> nn.Module:
-        return mlp((width, 256, 256))

@@ -10,10 +10,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from fedmia.errors import InputError
-
 CLASSIFIERS = ("lda", "lr", "svm")
-LEAST = 2  # images of a side, or nothing can be said of their spread
 
 
 def fit_classifier(name: str, features: NDArray[np.float64], truth: NDArray[np.int64]) -> Pipeline:
@@ -22,16 +19,7 @@ def fit_classifier(name: str, features: NDArray[np.float64], truth: NDArray[np.i
     Args:
         name: one of CLASSIFIERS.
         features: (N, F). truth: (N,), 1 = member.
-
-    Raises:
-        InputError: fewer than LEAST images of a side.
     """
-    members = int(truth.sum())
-    if min(members, len(truth) - members) < LEAST:
-        raise InputError(
-            f"a classifier needs at least {LEAST} known members and non-members, got {members} and "
-            f"{len(truth) - members}"
-        )
     models = {
         "lda": lambda: LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto"),
         "lr": lambda: LogisticRegression(max_iter=1000),

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedmia.attacks._mlp import logits, train_logits
-from fedmia.attacks.base import Attack, Known, NotFitted, Scores
+from fedmia.attacks._mlp import logits, mlp, train_logits
+from fedmia.attacks.base import Attack, Known, Scores
 from fedmia.errors import InputError
 from fedmia.settings.option import option
 from fedmia.threat import OUTPUTS, BlackBox, Threat
@@ -89,11 +89,6 @@ class ShadowFitted(Attack):
     def learns(self) -> bool:
         return False
 
-    @property
-    def name(self) -> str:
-        """As on the command line."""
-        return type(self).__module__.rsplit(".", 1)[-1].replace("_", "-")
-
     @abstractmethod
     def inputs(self, view: BlackBox, images: Tensor) -> Tensor:
         """The membership features (N, F) of uint8 `images` under the view's encoder."""
@@ -113,7 +108,6 @@ class ShadowFitted(Attack):
             InputError: the view has no shadows, one has too few images on one side, or their
                 features differ in length.
         """
-        self._fitted = None
         rows, truth = zip(*self._examples(view, known), strict=True)
         widths = sorted({r.shape[1] for r in rows})
         if len(widths) > 1:
@@ -121,8 +115,6 @@ class ShadowFitted(Attack):
         self._fitted = self.learn(torch.cat(rows), np.concatenate(truth), rng)
 
     def score(self, view: BlackBox, images: Tensor) -> Scores:
-        if self._fitted is None:
-            raise NotFitted(f"{self.name}: call fit before score")
         return self.decide(self._fitted, self.inputs(view, images))
 
     def pools(self, view: BlackBox, known: Known) -> list[tuple[BlackBox, Known]]:
@@ -177,9 +169,9 @@ class NetworkFitted(ShadowFitted):
         choices=("none", "standard"),
     )
 
-    @abstractmethod
     def network(self, width: int) -> nn.Module:
-        """(B, width) -> (B, 1) logits; weights are set later."""
+        """(B, width) -> (B, 1) logits, two hidden layers of 256; weights are set later."""
+        return mlp((width, 256, 256))
 
     def learn(self, inputs: Tensor, truth: NDArray[np.int64], rng: np.random.Generator) -> Any:
         scale = self.scaling(inputs) if self.scale == "standard" else Scaling()

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.attacks._mlp import logits, mlp, train_logits
-from fedmia.attacks.base import Attack, Known, NotFitted, Scores
-from fedmia.errors import InputError
+from fedmia.attacks.base import Attack, Known, Scores, refuse_few
 from fedmia.settings.option import option
 from fedmia.ssl.augment import content_uniforms
 from fedmia.threat import BlackBox, Threat
@@ -32,7 +31,6 @@ WIDTHS: dict[str, tuple[int, ...]] = {
 }
 BATCH = 200  # known images a step, half of them members (Sec. 5.4 and the public code)
 EPS = 1e-6  # inside the benchmark's logarithm
-LEAST = 2  # known images a side
 CHUNK = 1 << 22  # responses a block of energies
 
 
@@ -104,6 +102,7 @@ class NetworkAttack(Attack):
 
     needs: ClassVar[Threat] = Threat("black_box", "outsider")
     by_round: ClassVar[bool] = False
+    least_known: ClassVar[int] = 2
 
     setting: str = option(
         "partial",
@@ -121,10 +120,6 @@ class NetworkAttack(Attack):
     epochs: int = option(100, "passes over the images fitted on", ge=1)
     _model: Any = field(default=None, init=False, repr=False)
     _spreads: tuple[float, ...] = field(default=(), init=False, repr=False)
-
-    @property
-    def _name(self) -> str:
-        return type(self).__module__.rpartition(".")[2].replace("_", "-")
 
     @property
     def learns(self) -> bool:
@@ -145,16 +140,11 @@ class NetworkAttack(Attack):
         sources = [(view, known)]
         if self.setting == "shadow":
             sources = [(s.view, Known(s.members, s.nonmembers)) for s in view.shadows]
-        members = sum(len(k.members) for _, k in sources)
-        nonmembers = sum(len(k.nonmembers) for _, k in sources)
-        if min(members, nonmembers) < LEAST:
-            raise InputError(
-                f"{self._name} needs at least {LEAST} known members and non-members, "
-                f"got {members} and {nonmembers}"
-            )
         both = [(v, *k.both()) for v, k in sources]
-        kinds = [torch.cat(k) for k in zip(*(self.inputs(v, x) for v, x, _ in both), strict=True)]
         truth = np.concatenate([t for _, _, t in both])
+        members = int(truth.sum())
+        refuse_few(self.name, self.least_known, members, len(truth) - members)
+        kinds = [torch.cat(k) for k in zip(*(self.inputs(v, x) for v, x, _ in both), strict=True)]
         self._spreads = tuple(spread(k) if self.scale == "spread" else 1.0 for k in kinds)
         inputs = self._scaled(kinds)
         self._model = train_logits(
@@ -170,8 +160,6 @@ class NetworkAttack(Attack):
         )
 
     def score(self, view: BlackBox, images: Tensor) -> Scores:
-        if self._model is None:
-            raise NotFitted(f"{self._name}: call fit before score")
         return logits(self._model, self._scaled(self.inputs(view, images)))
 
     def _scaled(self, kinds: list[Tensor]) -> Tensor:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedmia.attacks._measure import SIGNALS, Measure
-from fedmia.attacks.base import Attack, Known, NotFitted, Scores
+from fedmia.attacks.base import Attack, Known, Scores
 from fedmia.data.images import digests, ranked
 from fedmia.errors import InputError
 from fedmia.settings.option import option
@@ -56,11 +56,6 @@ class Referenced(Attack):
     temperature: float = option(0.2, "of the loss", gt=0)
     _others: Tensor | None = field(default=None, init=False, repr=False)
 
-    @property
-    def name(self) -> str:
-        """As on the command line."""
-        return type(self).__module__.rsplit(".", 1)[-1].replace("_", "-")
-
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
         self._others = by_content(known.both()[0])
 
@@ -72,10 +67,9 @@ class Referenced(Attack):
         """The signal (N,) in (0, 1) under one model.
 
         Raises:
-            NotFitted: before `fit`. InputError: too few known images for the signal.
+            InputError: too few known images for the signal.
         """
-        if self._others is None:
-            raise NotFitted(f"{self.name}: call fit before score")
+        assert self._others is not None
         measure = Measure(self.signal, self.views, self.layer, self.temperature)
         return measure(view, images, self._others)
 

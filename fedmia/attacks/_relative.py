@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from sklearn.metrics import roc_auc_score
@@ -10,17 +11,17 @@ from torch import Tensor
 
 from fedmia.attacks._reference import Readings, Referenced, mean_and_sum
 from fedmia.attacks.base import Known, Scores
-from fedmia.errors import InputError
 from fedmia.settings.option import option
 from fedmia.threat import BlackBox
 
-LEAST = 2  # known images a side
 GRID = tuple(i / 10 for i in range(11))
 
 
 @dataclass
 class Relative(Referenced):
     """The pairwise test of RMIA, whatever the reference models are."""
+
+    least_known: ClassVar[int] = 2
 
     offline_a: float | None = option(
         None,
@@ -36,14 +37,8 @@ class Relative(Referenced):
     _population: Scores | None = field(default=None, init=False, repr=False)
 
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
-        """Raises InputError: fewer than 2 known images a side, or what the references lack."""
+        """Raises InputError: what the references lack."""
         super().fit(view, known, rng)
-        self._population = None
-        if min(len(known.members), len(known.nonmembers)) < LEAST:
-            raise InputError(
-                f"{self.name} needs at least {LEAST} known members and non-members, got "
-                f"{len(known.members)} and {len(known.nonmembers)}"
-            )
         if self.offline_a is None:
             images, truth = known.both()
             found = self.readings(view, images)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -12,7 +12,7 @@ from scipy import stats
 from torch import Tensor
 
 from fedmia.attacks._cosine import pairwise_cosines
-from fedmia.attacks.base import Attack, Known, NotFitted, Scores
+from fedmia.attacks.base import Attack, Scores
 from fedmia.errors import InputError
 from fedmia.settings.option import option
 from fedmia.threat import NEGATIVES, ServerView, Threat, WhiteBox
@@ -47,14 +47,6 @@ class AllForOne(Attack):
         "negatives of the loss: keys of half the images that the attacker holds, or its queue",
         choices=NEGATIVES,
     )
-    _fitted: bool = field(default=False, init=False, repr=False)
-
-    @property
-    def learns(self) -> bool:
-        return False
-
-    def fit(self, view: ServerView, known: Known, rng: np.random.Generator) -> None:
-        self._fitted = True  # the other clients take the place of known images
 
     def score(self, view: ServerView, images: Tensor) -> Scores:
         """How far the image stands out on the client where it does most: the greatest deviate."""
@@ -70,11 +62,8 @@ class AllForOne(Attack):
         wherever one client's deviates lie over another's in each round.
 
         Raises:
-            NotFitted: before `fit`.
             InputError: no round whose updates of at least 3 clients were kept.
         """
-        if not self._fitted:
-            raise NotFitted("all-for-one: call fit before score")
         rounds = sorted(r for r in view.updates if len(view.updates[r]) >= FEWEST)
         if not rounds:
             raise InputError(

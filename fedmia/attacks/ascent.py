@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedmia.attacks._ascent import LOSSES, attack_losses, climb, read_losses
-from fedmia.attacks.base import ActiveAttack, Known, NotFitted, Scores, Trajectory, Turn
+from fedmia.attacks.base import ActiveAttack, Scores, Trajectory, Turn
 from fedmia.data.images import digests
 from fedmia.settings.option import option
 from fedmia.ssl.base import State
@@ -32,6 +32,7 @@ class Ascent(ActiveAttack):
     uploads: ClassVar[str] = "weights on which the loss of the images under test was driven up"
     control: ClassVar[str] = "ascent-zero"
     over: ClassVar[str] = "the same rounds without ascent"
+    act: ClassVar[str] = "ascent"
 
     steps: int = option(1, "G, passes of ascent over the targets in a round; 0 = the control", ge=0)
     lr: float = option(0.01, "learning rate of the ascent", gt=0)
@@ -62,11 +63,6 @@ class Ascent(ActiveAttack):
         "on line 23 (line23)",
         choices=("level", "rise", "recovery", "line23"),
     )
-    _fitted: bool = field(default=False, init=False, repr=False)
-
-    @property
-    def learns(self) -> bool:
-        return False
 
     def disarmed(self) -> Ascent:
         return dataclasses.replace(self, steps=0)
@@ -107,12 +103,7 @@ class Ascent(ActiveAttack):
             return crafted
         return {name: base[name] + self.boost * (crafted[name] - base[name]) for name in crafted}
 
-    def fit(self, view: ClientView, known: Known, rng: np.random.Generator) -> None:
-        self._fitted = True  # the reading gives the direction; the harness sets the threshold
-
     def score(self, view: ClientView, images: Tensor) -> Scores:
-        if not self._fitted:
-            raise NotFitted("ascent: call fit before score")
         return self.reduce(self.trajectory(view, images), self.attacked(view, images))
 
     def reduce(self, seen: Trajectory, weight: Scores) -> Scores:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from fedmia.attacks._ascent import LOSSES, climb, read_losses
-from fedmia.attacks.base import Attack, Known, NotFitted, Scores
+from fedmia.attacks.base import Attack, Scores
 from fedmia.data.images import digests
 from fedmia.settings.option import option
 from fedmia.ssl.base import SSLMethod
@@ -27,6 +26,7 @@ class AscentStatic(Attack):
     needs: ClassVar[Threat] = Threat("white_box", "outsider")
     main: ClassVar[bool] = True
     looks_at: ClassVar[tuple[str, ...]] = ("ascent",)
+    act: ClassVar[str] = "ascent"
     by_round: ClassVar[bool] = False
 
     steps: int = option(5, "G, ascent steps on each batch under test", ge=1)
@@ -44,19 +44,9 @@ class AscentStatic(Attack):
         choices=NEGATIVES,
     )
     loss: str = option("training", "the loss that is climbed and read", choices=LOSSES)
-    _fitted: bool = field(default=False, init=False, repr=False)
-
-    @property
-    def learns(self) -> bool:
-        return False
-
-    def fit(self, view: WhiteBox, known: Known, rng: np.random.Generator) -> None:
-        self._fitted = True  # the paper gives the direction; the harness sets the threshold
 
     def score(self, view: WhiteBox, images: Tensor) -> Scores:
         """Minus the rise of each image's loss. Batches are formed by content, not by order."""
-        if not self._fitted:
-            raise NotFitted("ascent-static: call fit before score")
         before, after = self.rise(view, images)
         return before - after
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedmia.errors import InputError
 from fedmia.settings.option import Options
 from fedmia.ssl.base import SSLMethod, State
 from fedmia.threat import Threat
@@ -44,11 +47,51 @@ class NotFitted(RuntimeError):
     """`score` was called before `fit`."""
 
 
+def refuse_few(name: str, least: int, members: int, nonmembers: int) -> None:
+    """Raise InputError for fewer than `least` known images of a side."""
+    if min(members, nonmembers) < least:
+        raise InputError(
+            f"{name} needs at least {least} known members and non-members, "
+            f"got {members} and {nonmembers}"
+        )
+
+
+def _fitting(fit: Callable[..., None]) -> Callable[..., None]:
+    """`fit` that refuses too few known images and notes whether it came to its end."""
+
+    @wraps(fit)
+    def wrapped(self: Attack, view: Any, known: Known, rng: np.random.Generator) -> None:
+        self._note_fit(False)
+        if self.learns:
+            refuse_few(self.name, self.least_known, len(known.members), len(known.nonmembers))
+        self._note_fit(True)  # from here on: `fit` may itself score the known images
+        try:
+            fit(self, view, known, rng)
+        except BaseException:
+            self._note_fit(False)
+            raise
+
+    return wrapped
+
+
+def _fitted(method: Callable[..., Any]) -> Callable[..., Any]:
+    """`method` that raises NotFitted before `fit`."""
+
+    @wraps(method)
+    def wrapped(self: Attack, view: Any, images: Tensor) -> Any:
+        if not self._fit_done:
+            raise NotFitted(f"{self.name}: call fit before score")
+        return method(self, view, images)
+
+    return wrapped
+
+
 class Attack(Options, ABC):
     """A membership attack. Subclasses are dataclasses of options, one a file.
 
     The harness fits on known images, then scores shuffled candidates without their truth.
-    `fit` may be called again and forgets what was fitted before.
+    `fit` may be called again and forgets what was fitted before. That `score`, `by_client` and
+    `features` raise NotFitted before `fit` is seen to here, not by subclasses.
     """
 
     paper: ClassVar[str]
@@ -58,23 +101,51 @@ class Attack(Options, ABC):
     main: ClassVar[bool] = False
     # Where it looks for the leak: LEAKS. A leak elsewhere must leave it at chance.
     looks_at: ClassVar[tuple[str, ...]]
+    # The step on the loss that it takes and reads, in a word that names its figures.
+    act: ClassVar[str] = ""
     # Fewest clients in a round, for attacks that compare their updates.
     least_clients: ClassVar[int] = 1
     # Whether it reads `view.shadows`, encoders that the attacker trains itself.
     uses_shadows: ClassVar[bool] = False
+    # Fewest known images of a side that `fit` takes where it learns from them.
+    least_known: ClassVar[int] = 0
+    _fit_done = False
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        own = vars(cls)
+        if "fit" in own:
+            cls.fit = _fitting(cls.fit)  # type: ignore[method-assign]
+        for name in {"score", "by_client", "features"} & set(own):
+            setattr(cls, name, _fitted(own[name]))
+
+    def _note_fit(self, done: bool) -> None:
+        object.__setattr__(self, "_fit_done", done)  # a frozen dataclass may be an attack, too
+
+    @property
+    def name(self) -> str:
+        """As on the command line: that of its file, or `module:Class` from outside."""
+        cls = type(self)
+        package, _, file = cls.__module__.rpartition(".")
+        own = package == __package__
+        return file.replace("_", "-") if own else f"{cls.__module__}:{cls.__qualname__}"
 
     @property
     def learns(self) -> bool:
-        """Whether `fit` learns from the known images (else it only notes that it was called)."""
-        return True
+        """Whether `fit` learns from the known images."""
+        return type(self).fit is not Attack.fit
 
     def asks_shadows(self) -> bool:
         """Whether it reads `view.shadows` as it is set up."""
         return self.uses_shadows
 
-    @abstractmethod
     def fit(self, view: Any, known: Known, rng: np.random.Generator) -> None:
-        """Choose classifier and direction from known images only."""
+        """Choose classifier and direction from known images only. Default: nothing to learn.
+
+        Raises:
+            InputError: fewer than `least_known` known images of a side.
+        """
+        self._note_fit(True)
 
     @abstractmethod
     def score(self, view: Any, images: Tensor) -> Scores:

@@ -10,13 +10,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedmia.attacks._baselines import downstream_classifier, labelled_images
 from fedmia.attacks._encodermi import NetworkFitted
-from fedmia.attacks._mlp import mlp
 from fedmia.attacks._reference import by_content
-from fedmia.attacks.base import Known, NotFitted, Scores
+from fedmia.attacks.base import Known
 from fedmia.data.images import IntArray, digests
 from fedmia.errors import InputError
 from fedmia.settings.option import option
@@ -60,22 +59,13 @@ class BaselineB(NetworkFitted):
             InputError: as in `ShadowFitted.fit`, images without labels, a task of one class, or a
                 file that cannot be read.
         """
-        self._target = None
         self._filed = None if self.downstream_file is None else self._file_task(view)
         super().fit(view, known, rng)
         self._target = self._classifier(view, *self._task(view, view.shadows[0]))
 
-    def score(self, view: BlackBox, images: Tensor) -> Scores:
-        if self._target is None:
-            raise NotFitted(f"{self.name}: call fit before score")
-        return self.decide(self._fitted, self._right(self._target, view, images))
-
     def inputs(self, view: BlackBox, images: Tensor) -> Tensor:
         """(N, 1 + e) of ones and zeros under the target's classifier; 1 + e queries an image."""
         return self._right(self._target, view, images)
-
-    def network(self, width: int) -> nn.Module:
-        return mlp((width, 256, 256))
 
     def _examples(self, view: BlackBox, known: Known) -> Iterator[tuple[Tensor, NDArray[np.int64]]]:
         """Of each shadow as many members as non-members, none of them in its classifier's task."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedmia.attacks._encodermi import NetworkFitted
-from fedmia.attacks._mlp import mlp
 from fedmia.attacks.base import Scores
 from fedmia.errors import InputError
 from fedmia.settings.option import option
@@ -34,9 +33,6 @@ class BaselineD(NetworkFitted):
         """float64 (N, D)."""
         features = view.embed_plain(images, self.layer).double()
         return features.sort(dim=1, descending=True).values if self.rank else features
-
-    def network(self, width: int) -> nn.Module:
-        return mlp((width, 256, 256))
 
     def decide(self, fitted: Any, inputs: Tensor) -> Scores:
         """As `NetworkFitted.decide`.

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedmia.attacks._classifier import CLASSIFIERS, decide, fit_classifier
 from fedmia.attacks._cosine import pairwise_cosines
-from fedmia.attacks.base import Attack, Known, NotFitted, Scores
+from fedmia.attacks.base import Attack, Known, Scores
 from fedmia.settings.option import option
 from fedmia.threat import NEGATIVES, Threat, WhiteBox
 
@@ -24,6 +24,7 @@ class Combined(Attack):
     needs: ClassVar[Threat] = Threat("white_box", "outsider")
     main: ClassVar[bool] = True
     looks_at: ClassVar[tuple[str, ...]] = ("similarity", "loss", "features")
+    least_known: ClassVar[int] = 2
 
     views: int = option(24, "augmented views an image; the loss pairs their halves", ge=2)
     negatives: str = option(
@@ -36,18 +37,19 @@ class Combined(Attack):
 
     def fit(self, view: WhiteBox, known: Known, rng: np.random.Generator) -> None:
         images, truth = known.both()
-        self._model = fit_classifier(self.classifier, self.features(view, images)[1], truth)
+        self._model = fit_classifier(self.classifier, self._table(view, images), truth)
 
     def score(self, view: WhiteBox, images: Tensor) -> Scores:
-        if self._model is None:
-            raise NotFitted("combined: call fit before score")
-        return decide(self._model, self.features(view, images)[1])
+        return decide(self._model, self._table(view, images))
 
     def features(self, view: WhiteBox, images: Tensor) -> tuple[tuple[str, str, str], Scores]:
+        names = ("cosine similarity", "contrastive loss", "highest confidence")
+        return names, self._table(view, images)
+
+    def _table(self, view: WhiteBox, images: Tensor) -> Scores:
         """(N, 3): mean cosine of the views, mean loss of their pairs, mean highest confidence."""
         rows, losses = view.views_and_losses(images, self.views, self.negatives)
         embedded = rows.double()
         similarity = pairwise_cosines(embedded).mean(axis=1)
         confidence = torch.softmax(embedded, dim=2).amax(dim=2).mean(dim=1).numpy()
-        table = np.stack([similarity, losses.double().numpy(), confidence], axis=1)
-        return ("cosine similarity", "contrastive loss", "highest confidence"), table
+        return np.stack([similarity, losses.double().numpy(), confidence], axis=1)

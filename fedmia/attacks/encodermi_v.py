@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedmia.attacks._encodermi import NetworkFitted, PairSimilarities
-from fedmia.attacks._mlp import mlp
 from fedmia.threat import BlackBox
 
 
@@ -25,6 +24,3 @@ class EncoderMIV(PairSimilarities, NetworkFitted):
     def inputs(self, view: BlackBox, images: Tensor) -> Tensor:
         """float64 (N, n (n - 1) / 2), each row in descending order."""
         return self.pairs(view, images).sort(dim=1, descending=True).values
-
-    def network(self, width: int) -> nn.Module:
-        return mlp((width, 256, 256))

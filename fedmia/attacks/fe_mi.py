@@ -9,8 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from fedmia.attacks._selector import Scaled, in_batches, in_one_batch, relu_attacker, tanh_attacker
-from fedmia.attacks.base import Attack, Known, NotFitted, Scores
-from fedmia.errors import InputError
+from fedmia.attacks.base import Attack, Known, Scores
 from fedmia.settings.option import option
 from fedmia.threat import OUTPUTS, BlackBox, Threat
 
@@ -32,6 +31,7 @@ class FeMI(Attack):
     needs: ClassVar[Threat] = Threat("black_box", "outsider")
     looks_at: ClassVar[tuple[str, ...]] = ("features", "norm")
     by_round: ClassVar[bool] = False
+    least_known: ClassVar[int] = 2
 
     recipe: str = option(
         "lpla",
@@ -46,19 +46,11 @@ class FeMI(Attack):
     _model: Any = field(default=None, init=False, repr=False)
 
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
-        """Raises InputError: fewer than 2 known images of a side."""
-        if min(len(known.members), len(known.nonmembers)) < 2:
-            raise InputError(
-                "fe-mi needs at least 2 known members and 2 known non-members, got "
-                f"{len(known.members)} and {len(known.nonmembers)}"
-            )
         images, truth = known.both()
         features = view.embed_plain(images, self.layer)
         network, recipe = RECIPES[self.recipe]
         self._model = Scaled(network(features.shape[1]), features, truth, rng, recipe, self.steps)
 
     def score(self, view: BlackBox, images: Tensor) -> Scores:
-        if self._model is None:
-            raise NotFitted("fe-mi: call fit before score")
         scores: Scores = self._model.scores(view.embed_plain(images, self.layer))
         return scores

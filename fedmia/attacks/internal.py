@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedmia.attacks._classifier import CLASSIFIERS, decide, fit_classifier
-from fedmia.attacks.base import Attack, Known, NotFitted, Scores
+from fedmia.attacks.base import Attack, Known, Scores
 from fedmia.settings.option import option
 from fedmia.threat import Threat, WhiteBox
 
@@ -24,6 +24,7 @@ class Internal(Attack):
     needs: ClassVar[Threat] = Threat("white_box", "outsider")
     main: ClassVar[bool] = True
     looks_at: ClassVar[tuple[str, ...]] = ("layers",)
+    least_known: ClassVar[int] = 2
 
     layers: tuple[str, ...] | None = option(
         None,
@@ -38,8 +39,6 @@ class Internal(Attack):
         self._model = fit_classifier(self.classifier, self._inputs(view, images), truth)
 
     def score(self, view: WhiteBox, images: Tensor) -> Scores:
-        if self._model is None:
-            raise NotFitted("internal: call fit before score")
         return decide(self._model, self._inputs(view, images))
 
     def _inputs(self, view: WhiteBox, images: Tensor) -> NDArray[np.float64]:

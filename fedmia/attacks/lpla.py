@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedmia.attacks.base import Attack, Known, NotFitted, Scores
+from fedmia.attacks.base import Attack, Known, Scores
 from fedmia.errors import InputError
 from fedmia.settings.option import option
 from fedmia.threat import OUTPUTS, BlackBox, Threat
@@ -84,8 +84,7 @@ class LpLA(Attack):
         self._fitted = fit_gaussians(both[: len(known.members)], both[len(known.members) :])
 
     def score(self, view: BlackBox, images: Tensor) -> Scores:
-        if self._fitted is None:
-            raise NotFitted("lpla: call fit before score")
+        assert self._fitted is not None
         norms = self._norms(view, images)
         if not self._fitted.varies:
             return np.zeros(len(norms))

@@ -18,7 +18,7 @@ from fedmia.attacks._selector import (
     in_one_batch,
     tanh_attacker,
 )
-from fedmia.attacks.base import Attack, Known, NotFitted, Scores
+from fedmia.attacks.base import Attack, Known, Scores
 from fedmia.errors import InputError
 from fedmia.settings.option import option
 from fedmia.threat import OUTPUTS, BlackBox, Threat
@@ -86,8 +86,6 @@ class SDMI(Attack):
         self._model = Scaled(network, inputs, truth[~chosen], rng, self._recipe(), self.steps)
 
     def score(self, view: BlackBox, images: Tensor) -> Scores:
-        if self._model is None:
-            raise NotFitted("sd-mi: call fit before score")
         vectors = view.embed_plain(images, self.layer)
         return np.concatenate(
             [self._model.scores(self._inputs(part)) for part in vectors.split(CHUNK)]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedmia.attacks._classifier import CLASSIFIERS, decide, fit_classifier
 from fedmia.attacks._cosine import pairwise_cosines
-from fedmia.attacks.base import Attack, Known, NotFitted, Scores
+from fedmia.attacks.base import Attack, Known, Scores
 from fedmia.settings.option import option
 from fedmia.threat import BlackBox, Threat
 
@@ -24,6 +24,7 @@ class Similarity(Attack):
     needs: ClassVar[Threat] = Threat("black_box", "outsider")
     main: ClassVar[bool] = True
     looks_at: ClassVar[tuple[str, ...]] = ("similarity",)
+    least_known: ClassVar[int] = 2
 
     views: int = option(24, "M, augmented views an image", ge=2)
     pairs: str = option(
@@ -42,15 +43,11 @@ class Similarity(Attack):
         return self.pairs != "mean"
 
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
-        images, truth = known.both()
-        if self.pairs == "mean":
-            self._model = "mean"  # higher similarity = member, by the paper's claim: no fit
-        else:
+        if self.pairs != "mean":  # of which higher = member, by the paper's claim
+            images, truth = known.both()
             self._model = fit_classifier(self.classifier, self._inputs(view, images), truth)
 
     def score(self, view: BlackBox, images: Tensor) -> Scores:
-        if self._model is None:
-            raise NotFitted("similarity: call fit before score")
         inputs = self._inputs(view, images)
         return inputs[:, 0] if self.pairs == "mean" else decide(self._model, inputs)
 

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from torch import Tensor
 
 from fedmia.attacks.base import Known
-from fedmia.auditing.budget import afford
-from fedmia.auditing.reuse import decides
-from fedmia.auditing.store import Finished
+from fedmia.auditing.resume import Finished, decides
 from fedmia.auditing.views import UNTRAINED, ModelViews
-from fedmia.errors import InputError
+from fedmia.errors import InputError, opt, said
 from fedmia.probes.pixels import pixel_scores
 from fedmia.results import ScoredAttack
 from fedmia.scoring.scorer import Scorer
@@ -21,6 +20,7 @@ from fedmia.settings.audit import outside_reason
 from fedmia.shadows.train import Stopped
 from fedmia.threat import BudgetError, Threat, require
 
+LEAST_KNOWN = 8  # a side, below which a budget buys no attack
 CUT = "the audit was interrupted before it was done"
 
 Tell = Callable[[str, str, bool], None]  # (model, attack, finished)
@@ -96,7 +96,7 @@ class Harness:
         try:
             self.views.method(UNTRAINED)
         except InputError as error:
-            return said(error)
+            return self.said(error)
         return None
 
     def _control(self, found: Audited, name: str, known: Known) -> None:
@@ -105,10 +105,10 @@ class Harness:
             budget = self.views.audit.query_budget
             found.controls[UNTRAINED].append(self.kept(UNTRAINED, name, known, budget))
         except (InputError, BudgetError) as error:
-            found.notes.append(f"{name} has no untrained control: {said(error)}")
+            found.notes.append(f"{name} has no untrained control: {self.said(error)}")
         except Exception as error:
             found.failed.append(name)
-            reason = f"{type(error).__name__}: {said(error)}"
+            reason = f"{type(error).__name__}: {self.said(error)}"
             found.notes.append(f"{name} has no untrained control, it failed there: {reason}")
 
     def _once(self, found: Audited, name: str, known: dict[str, Known]) -> str | None:
@@ -125,10 +125,10 @@ class Harness:
         except Stopped:
             return CUT
         except (InputError, BudgetError) as error:
-            return said(error)
+            return self.said(error)
         except Exception as error:  # one broken attack costs none of the others
             found.failed.append(name)
-            return f"failed: {type(error).__name__}: {said(error)}"
+            return f"failed: {type(error).__name__}: {self.said(error)}"
         return None
 
     def permit(self, name: str) -> None:
@@ -140,7 +140,8 @@ class Harness:
         attack = self.views.build(name)
         require(Threat(self.views.released.access, "outsider"), attack.needs, name)
         if attack.asks_shadows() and self.views.shadows is None:
-            raise InputError("needs shadow encoders (--shadows N, or --shadow-encoders FOLDER)")
+            shadows, given = opt("shadows", "N"), opt("shadow_encoders", "FOLDER")
+            raise InputError(f"needs shadow encoders ({shadows}, or {given})")
 
     def kept(self, model: str, name: str, known: Known, budget: int | None) -> ScoredAttack:
         """`score`, or what was kept of it.
@@ -191,7 +192,60 @@ class Harness:
             pixel_scores(known.members, known.nonmembers, self.scorer.candidates)
         )
 
+    def said(self, error: BaseException) -> str:
+        """An exception's message on one line, its options as the user gave them."""
+        text = error.text if isinstance(error, InputError) else str(error)
+        return said(text, self.views.audit.tongue)
 
-def said(error: BaseException) -> str:
-    """An exception's message on one line."""
-    return " ".join(str(error).split())
+
+def afford(
+    views: ModelViews,
+    name: str,
+    known: Known,
+    candidates: Tensor,
+    budget: int | None,
+    notes: list[str],
+) -> Known:
+    """As many of the known images as the query budget lets the attack learn from.
+
+    What fitting costs grows linearly with the known images: two small fits tell the line.
+
+    Args:
+        candidates: the images to score. budget: None is no limit.
+        notes: takes a line where the budget leaves fewer than `known`.
+
+    Raises:
+        InputError: the budget does not even buy LEAST_KNOWN a side.
+    """
+    if budget is None:
+        return known
+    most = min(len(known.members), len(known.nonmembers))
+    least = min(LEAST_KNOWN, most)
+    low, score = _cost(views, name, first(known, least), candidates)
+    more = min(2 * least, most)
+    slope = (_cost(views, name, first(known, more), candidates)[0] - low) / (more - least or 1)
+    spent = low + score * len(candidates)
+    if spent > budget:
+        raise InputError(
+            f"{opt('query_budget', budget)}: needs at least {spent:.0f} queries for "
+            f"{len(candidates)} images and {least} known a side"
+        )
+    count = most if slope <= 0 else min(most, least + int((budget - spent) / slope))
+    if count == most:
+        return known
+    notes.append(f"{name}: the query budget of {budget} leaves {count} known images a side.")
+    return first(known, count)
+
+
+def _cost(views: ModelViews, name: str, known: Known, candidates: Tensor) -> tuple[int, int]:
+    """Queries of a fit on `known`, and of scoring one image."""
+    attack, view = views.build(name), views.view("released", name, known, None)
+    attack.fit(view, known, rng(views.audit.seed, "cost", name))
+    fitted = view.queries
+    attack.score(view, candidates[:1])
+    return fitted, view.queries - fitted
+
+
+def first(known: Known, count: int) -> Known:
+    """The first `count` known images of each side (they stand in random order)."""
+    return Known(known.members[:count], known.nonmembers[:count])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,12 @@ from fedmia import registry
 from fedmia.data._resize import square
 from fedmia.data.base import Request, Views
 from fedmia.data.images import ImageSet, IntArray, digests
-from fedmia.errors import InputError
+from fedmia.errors import InputError, moved, opt
 from fedmia.seeding import rng
 from fedmia.settings.audit import Audit
-from fedmia.settings.experiment import dataset_and_path
+from fedmia.settings.forms import dataset_and_path
+from fedmia.settings.tree import from_tree
+from fedmia.settings.yamlfile import load
 from fedmia.threat import Labels
 
 MOST_KNOWN = 500  # a side, where `--known` leaves it open
@@ -66,7 +69,7 @@ class Dealt:
         }
 
 
-def source_views(spec: str, options: dict[str, Any]) -> Views:
+def source_views(spec: str, options: Mapping[str, Any]) -> Views:
     """View options that suit a data source."""
     built = registry.build("dataset", dataset_and_path(spec)[0], options)
     views: Views = built.views
@@ -82,11 +85,11 @@ def load_images(audit: Audit, flag: str, size: int | None) -> ImageSet:
     spec = str(getattr(audit, flag))
     name, path = dataset_and_path(spec)
     folder = None if audit.data_dir is None else Path(audit.data_dir)
-    source = registry.build("dataset", name, audit.group(f"{flag}_options"))
+    source = registry.build("dataset", name, getattr(audit, f"{flag}_options"))
     try:
         found: ImageSet = source.load(Request(path, folder, size, audit.seed))
     except InputError as error:
-        raise InputError(f"--{flag.replace('_', '-')}: {error}") from None
+        raise InputError(f"{opt(flag)}: {moved(error.text, 'data', flag)}") from None
     return found
 
 
@@ -98,7 +101,7 @@ def deal(audit: Audit, size: int | None) -> Dealt:
     """
     members = load_images(audit, "members", size)
     others = load_images(audit, "nonmembers", size)
-    views = source_views(str(audit.members), audit.group("members_options"))
+    views = source_views(str(audit.members), audit.members_options)
     return deal_sets(audit, members, others, views)
 
 
@@ -115,8 +118,8 @@ def deal_sets(audit: Audit, members: ImageSet, others: ImageSet, views: Views) -
     if members.images.shape[1:] != others.images.shape[1:]:
         shapes = ["x".join(map(str, s.images.shape[1:])) for s in (members, others)]
         raise InputError(
-            f"--members are images of {shapes[0]}, --nonmembers of {shapes[1]}: both must have the "
-            "same channels and size (--size resizes both)"
+            f"{opt('members')} are images of {shapes[0]}, {opt('nonmembers')} of {shapes[1]}: both "
+            f"must have the same channels and size ({opt('size')} resizes both)"
         )
     m, o = members, others
     names = digests(m.images), digests(o.images)
@@ -160,8 +163,8 @@ def _refuse_overlap(members: list[bytes], others: list[bytes]) -> None:
         at = next(i for i, name in enumerate(members) if name in both)
         beside = others.index(members[at])
         raise InputError(
-            f"--members and --nonmembers share {len(both)} byte-equal images (the first: member "
-            f"{at}, non-member {beside}); an image cannot be both"
+            f"{opt('members')} and {opt('nonmembers')} share {len(both)} byte-equal images (the "
+            f"first: member {at}, non-member {beside}); an image cannot be both"
         )
 
 
@@ -171,8 +174,8 @@ def _sizes(audit: Audit, members: int, others: int) -> tuple[int, tuple[int, int
     known = min(least // 4, MOST_KNOWN) if audit.known is None else audit.known
     if known < 2 or least - known < 2:
         raise InputError(
-            f"{members} members and {others} non-members are too few for --known {known}: at least "
-            "2 of each must be known, and 2 of each must remain to be scored"
+            f"{members} members and {others} non-members are too few for {opt('known', known)}: at "
+            "least 2 of each must be known, and 2 of each must remain to be scored"
         )
     left = [members - known, others - known]
     scored = [min(n, audit.limit or n) for n in left]
@@ -188,15 +191,15 @@ def from_run(audit: Audit, folder: Path) -> Dealt:
         InputError: the run's data cannot be read again, or what runs need is not installed.
     """
     try:
-        from fedmia.federation.run import prepare
-        from fedmia.settings.tree import from_dict, load  # needs what a simulation needs: Flower
+        from fedmia.federation.run import prepare  # needs what a simulation needs: Flower
+        from fedmia.settings.experiment import Experiment
     except ImportError as error:
         raise InputError(
             f"the images of run '{folder}' cannot be dealt again without "
             f"{str(error.name).partition('.')[0]}: install it, "
-            "or give --members and --nonmembers"
+            f"or give {opt('members')} and {opt('nonmembers')}"
         ) from None
-    prepared = prepare(from_dict(load(folder / "config.yaml")))
+    prepared = prepare(from_tree(Experiment, load(folder / "config.yaml")))
     data, split = prepared.data, prepared.split
 
     def take(indices: IntArray) -> Tensor:
@@ -205,8 +208,8 @@ def from_run(audit: Audit, folder: Path) -> Dealt:
     known = len(split.known_members) if audit.known is None else audit.known
     if known > min(len(split.known_members), len(split.known_nonmembers)):
         raise InputError(
-            f"--known {known}: the run has {len(split.known_members)} known members; give "
-            "--members and --nonmembers to choose others"
+            f"{opt('known', known)}: the run has {len(split.known_members)} known members; give "
+            f"{opt('members')} and {opt('nonmembers')} to choose others"
         )
     # The split's indices are sorted, and neighbours in a data source may be alike.
     known_members, known_others, members, others = (

@@ -8,51 +8,51 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import Any
 
+import numpy as np
 import torch
 
-from fedmia.auditing.display import Display
-from fedmia.auditing.flags import Asked
 from fedmia.auditing.harness import Audited, Harness
 from fedmia.auditing.images import Dealt, deal, from_run
-from fedmia.auditing.outcome import finish, gather, show
-from fedmia.auditing.place import Place
-from fedmia.auditing.reuse import key
-from fedmia.auditing.shadow import Own, once, run_folder
-from fedmia.auditing.store import Finished
+from fedmia.auditing.resume import Finished, key, same_audit
+from fedmia.auditing.shadows import Own, once, run_folder
 from fedmia.auditing.sweep import sweep
-from fedmia.auditing.utility import probes
-from fedmia.auditing.views import UNTRAINED, ModelViews, recipe
-from fedmia.errors import InputError
+from fedmia.auditing.views import UNTRAINED, ModelViews, probes, recipe
+from fedmia.errors import InputError, opt, said
 from fedmia.released.base import Released, load, probe
-from fedmia.runtime.device import gpus_without, resolve_device
+from fedmia.report.publish import publish, show
+from fedmia.report.rows import Report
+from fedmia.results import Probe, RunScores, Sweep
+from fedmia.runtime.device import resolve_device
+from fedmia.runtime.environment import describe
+from fedmia.runtime.outfolder import OutFolder
+from fedmia.runtime.progress import AuditDisplay
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.settings.audit import Audit
+from fedmia.settings.command import FAILED, INTERRUPTED, Invocation
+from fedmia.settings.suits import gpu
+from fedmia.settings.tree import to_tree
 
-INTERRUPTED, FAILED = 130, 1  # exit codes
 LOOK = 16  # images of a side that are embedded first, to refuse an encoder early
 
 
-def conduct(asked: Asked, watch: Stopwatch, stop: Event) -> int:
+def conduct(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
     """Load, attack, report; the exit code.
 
     Raises:
         InputError: bad input, or no attack could run.
     """
-    audit, out = asked.audit, asked.out
-    assert audit is not None
-    quiet = asked.quiet or asked.json
-    place = Place(out, audit.tree())
+    audit, quiet = asked.settings, asked.quiet or asked.json
+    place = folder(audit, asked.out)
     torch.set_num_threads(audit.threads or os.cpu_count() or 1)
     device = device_of(audit)
     with watch.part("data"):
         released, dealt = prepare(audit, device)
-    display = Display(len(audit.attacks), quiet)
+    display = AuditDisplay(len(audit.attacks), quiet)
     found, report = examine(audit, released, dealt, device, place, display, watch, stop.is_set)
     if report is None:
         return nothing_ran(found, stop.is_set())
-    show(report, out, asked)
+    show(report, asked.out, json=asked.json, quiet=asked.quiet)
     return INTERRUPTED if stop.is_set() else FAILED if found.failed else 0
 
 
@@ -61,11 +61,11 @@ def examine(
     released: Released,
     dealt: Dealt,
     device: torch.device,
-    place: Place,
-    display: Display,
+    place: OutFolder,
+    display: AuditDisplay,
     watch: Stopwatch,
     stopped: Callable[[], bool],
-) -> tuple[Audited, dict[str, Any] | None]:
+) -> tuple[Audited, Report | None]:
     """Attacks, controls and probes; what was found, and the report (None: no attack could run).
 
     Raises:
@@ -79,10 +79,10 @@ def examine(
         views.shadows = once(partial(own.make, views))
         views.shadow_contents = own.contents
     harness = Harness(views, Finished(place.under("attacks"), key(views)))
-    place.begin()
+    place.begin(to_tree(audit))
     with display, watch.part("attacks"):
         found = harness.run(display.tell, stopped, display.ran)
-        swept = sweep(harness, found, display.say, stopped) if audit.sweep else []
+        swept = sweep(harness, found, display.say, stopped) if audit.sweep else None
     if not found.attacks:
         place.give_up()
         return found, None
@@ -90,8 +90,13 @@ def examine(
         pixels = harness.pixel_control()
         models = ("released", UNTRAINED) if harness.uncontrolled() is None else ("released",)
         useful = [probes(views, model) for model in models]
-    scores = gather(views, found, pixels, useful, stopped())
-    return found, finish(scores, swept, place.folder, watch)
+    scores = gather(views, found, swept, pixels, useful, stopped())
+    return found, publish(scores, place.folder, watch)
+
+
+def folder(audit: Audit, out: Path | None) -> OutFolder:
+    """Where the results go; an audit of the same settings may be gone on with."""
+    return OutFolder(out, "another run or audit", same_audit(audit))
 
 
 def device_of(audit: Audit) -> torch.device:
@@ -100,9 +105,7 @@ def device_of(audit: Audit) -> torch.device:
     Raises:
         InputError: a GPU that is not there.
     """
-    found = gpus_without(audit.device)
-    if found is not None:
-        raise InputError(f"--device {audit.device}: torch finds {found} CUDA GPUs on this machine")
+    gpu(audit.device)
     return torch.device(resolve_device(audit.device))
 
 
@@ -121,10 +124,11 @@ def prepare(audit: Audit, device: torch.device) -> tuple[Released, Dealt]:
         device=device,
         seed=audit.seed,
     )
-    folder = run_folder(audit.encoder)
-    if audit.members is None and folder is None:
-        raise InputError("--members DATASET and --nonmembers DATASET are missing")
-    dealt = from_run(audit, folder) if audit.members is None and folder else None
+    run = run_folder(audit.encoder)
+    if audit.members is None and run is None:
+        sides = [opt(side, "DATASET") for side in ("members", "nonmembers")]
+        raise InputError(f"{sides[0]} and {sides[1]} are missing")
+    dealt = from_run(audit, run) if audit.members is None and run else None
     if dealt is None:
         size = audit.size or released.size
         dealt = deal(audit, size)
@@ -133,7 +137,7 @@ def prepare(audit: Audit, device: torch.device) -> tuple[Released, Dealt]:
                 f"Every image was brought to {size}x{size} pixels, the size of {released.name}."
             )
     if audit.shadow_encoders is not None and not Path(audit.shadow_encoders).is_dir():
-        raise InputError(f"--shadow-encoders '{audit.shadow_encoders}': no such folder")
+        raise InputError(f"{opt('shadow_encoders')} '{audit.shadow_encoders}': no such folder")
     look(released, dealt)
     return released, dealt
 
@@ -164,3 +168,50 @@ def nothing_ran(found: Audited, interrupted: bool) -> int:
         raise InputError(line)
     print(f"fedmia: error: {line}", file=sys.stderr)
     return FAILED
+
+
+def gather(
+    views: ModelViews,
+    found: Audited,
+    swept: Sweep | None,
+    pixels: tuple[np.ndarray, np.ndarray],
+    useful: list[dict[str, Probe]],
+    interrupted: bool,
+) -> RunScores:
+    """All that the report is made of."""
+    audit, released, dealt = views.audit, views.released, views.dealt
+    environment = describe()
+    notes = [said(n, audit.tongue) for n in (*released.notes, *dealt.notes, *found.notes)]
+    if len(useful) > 1:
+        notes.append(f"The untrained control is {released.untrained_how}.")
+    notes.append(
+        "Posers are half of the scored non-members, scored as if they were members: an attack "
+        "that tells them from the other half reads something else than membership."
+    )
+    if interrupted:
+        notes.append(
+            "The audit was interrupted: the attacks, controls and probes that are missing did not "
+            "run."
+        )
+    return RunScores(
+        seed=audit.seed,
+        subject=f"the encoder {released.name}",
+        member_ids=dealt.member_ids,
+        nonmember_ids=dealt.nonmember_ids,
+        member_client=np.zeros(len(dealt.member_ids), dtype=np.int64),
+        member_labels=dealt.member_labels,
+        nonmember_labels=dealt.nonmember_labels,
+        attacks=found.attacks,
+        controls=found.controls,
+        pixels=pixels,
+        sweep=swept,
+        utility=useful[0],
+        utility_untrained=useful[1] if len(useful) > 1 else {},
+        not_run=found.not_run,
+        notes=notes,
+        split={"encoder": released.name, "access": released.access} | dealt.counts(),
+        config=to_tree(audit) | {"views": vars(views.augment)},
+        versions=environment["versions"] | {"commit": environment["commit"]},
+        hardware=environment["hardware"],
+        timing={"by_attack": {a.name: a.seconds for a in found.attacks}},
+    )

@@ -3,45 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from fedmia.auditing.budget import afford, first
-from fedmia.auditing.harness import Audited, Harness, said
+from fedmia.auditing.harness import Audited, Harness, afford, first
 from fedmia.errors import InputError
-from fedmia.report.metrics import attack_row
+from fedmia.results import Sweep, SweepPoint
 from fedmia.settings.audit import points
 from fedmia.threat import BudgetError
 
 
 def sweep(
     harness: Harness, found: Audited, say: Callable[[str], None], stopped: Callable[[], bool]
-) -> list[dict[str, Any]]:
-    """Every attack that ran, at each value: rows with kind, value, known a side and the metrics.
+) -> Sweep:
+    """Every attack that ran, at each value, as far as it came.
 
     All values score the same images, with views and rows shared. An attack that a value does not
-    suffice for has a row that says so. (Figs. 6 and 7 of LpLA.)
+    suffice for has a point that says so. (Figs. 6 and 7 of LpLA.)
     """
     kind, values = points(str(harness.views.audit.sweep))
-    family = len(values) * max(len(found.attacks), 1)
-    rows: list[dict[str, Any]] = []
+    done: list[SweepPoint] = []
+    swept = Sweep(kind, values, done)
     for value in values:
-        for scored in found.attacks:
+        for name in [scored.name for scored in found.attacks]:
             if stopped():
-                return rows
-            row: dict[str, Any] = {"attack": scored.name, "sweep": kind, "value": value}
+                return swept
             try:
-                row |= _row(harness, scored.name, kind, value, family)
+                done.append(_point(harness, name, kind, value))
             except (InputError, BudgetError) as error:
-                row |= {"known": None, "not_run": said(error)}
-            except Exception as error:  # as among the attacks: the other rows stand
-                found.failed.append(scored.name)
-                row |= {"known": None, "not_run": f"failed: {type(error).__name__}: {said(error)}"}
-            rows.append(row)
+                done.append(SweepPoint(name, value, not_run=harness.said(error)))
+            except Exception as error:  # as among the attacks: the other points stand
+                found.failed.append(name)
+                why = f"failed: {type(error).__name__}: {harness.said(error)}"
+                done.append(SweepPoint(name, value, not_run=why))
         say(f"sweep: {kind} {value} done")
-    return rows
+    return swept
 
 
-def _row(harness: Harness, name: str, kind: str, value: int, family: int) -> dict[str, Any]:
+def _point(harness: Harness, name: str, kind: str, value: int) -> SweepPoint:
     """One attack at one value.
 
     Raises:
@@ -57,4 +54,4 @@ def _row(harness: Harness, name: str, kind: str, value: int, family: int) -> dic
         known = first(known, value)
     known = afford(harness.views, name, known, harness.scorer.candidates, budget, [])
     at = harness.kept(f"{kind}-{value}", name, known, budget)
-    return {"known": len(known.members)} | attack_row(at, family) | {"not_run": None}
+    return SweepPoint(name, value, len(known.members), at)

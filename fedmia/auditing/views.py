@@ -1,16 +1,21 @@
-"""Views of one released encoder, and of its untrained control, as an attacker holds them."""
+"""Views of one released encoder, and of its untrained control: an attacker's, and the probes'."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
 
 from fedmia import registry
 from fedmia.attacks.base import Attack, Known
 from fedmia.auditing.images import Dealt
+from fedmia.probes.knn import knn_accuracy
+from fedmia.probes.linear import linear_accuracy
 from fedmia.released.base import Released
+from fedmia.results import Probe
+from fedmia.seeding import rng
 from fedmia.settings.audit import Audit
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
@@ -51,7 +56,7 @@ class ModelViews:
 
     def build(self, name: str) -> Attack:
         """A fresh attack with the audit's options."""
-        built: Attack = registry.build("attack", name, self.audit.group("attack").get(name, {}))
+        built: Attack = registry.build("attack", name, self.audit.attack.get(name, {}))
         return built
 
     def method(self, model: str) -> SSLMethod:
@@ -113,4 +118,25 @@ def recipe(audit: Audit, augment: Augment, dealt: Dealt, of_run: bool) -> Augmen
             saturation=augment.saturation * v.jitter,
             hue=min(augment.hue * v.jitter, 0.5),
         )
-    return replace(augment, **audit.group("augment"))
+    return replace(augment, **audit.augment)
+
+
+def probes(views: ModelViews, model: str) -> dict[str, Probe]:
+    """kNN and linear probe: fitted on half of the scored non-members, tested on the other half.
+
+    Without two classes among the labels neither can run.
+    """
+    dealt = views.dealt
+    labels = np.asarray(dealt.nonmember_labels)
+    order = rng(views.audit.seed, "probes").permutation(len(labels))
+    fit, test = np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])
+    nothing = {"knn": Probe(None, 0), "linear": Probe(None, 0)}
+    if len(fit) < 2 or len(np.unique(labels[fit])) < 2:
+        return nothing
+    view = views.plain(model)
+    rows = view.embed_plain(dealt.scored_nonmembers, "avgpool")
+    parts = (
+        rows[fit], torch.from_numpy(labels[fit]), rows[test], torch.from_numpy(labels[test])
+    )  # fmt: skip
+    n = len(test)
+    return {"knn": Probe(knn_accuracy(*parts), n), "linear": Probe(linear_accuracy(*parts), n)}

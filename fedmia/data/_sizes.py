@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from fedmia.errors import InputError
-
-if TYPE_CHECKING:
-    from fedmia.data.split import SplitOptions
+from fedmia.settings.option import Options, option
 
 # Upper bounds of the sizes that are chosen automatically.
 MOST_NONMEMBERS = 2000
 MOST_TEST = 1000
 # Fewest scored non-members, and fewest probe images: below these no number can be computed.
 FEWEST = 2
+
+
+@dataclass(frozen=True)
+class SplitOptions(Options):
+    """How many images play each role; None fills up from what the data source has left."""
+
+    members: int = option(144, "images that honest clients train on, in total", ge=2)
+    nonmembers: int | None = option(
+        None,
+        f"non-members, known ones included (none: all that remain, to {MOST_NONMEMBERS})",
+        ge=3,
+    )
+    known: int = option(40, "members, and as many non-members, that the attacker knows", ge=1)
+    test: int | None = option(
+        None,
+        f"images of the probes, half to fit and half to test (none: a quarter, to {MOST_TEST})",
+        ge=2,
+    )
+    public: int = option(0, "non-member images for public pre-training", ge=0)
 
 
 @dataclass(frozen=True)

@@ -5,23 +5,21 @@ from __future__ import annotations
 import contextlib
 import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from fedmia.data._resize import square
 from fedmia.data._source import renumbered
-from fedmia.data.base import Request
+from fedmia.data.base import Dataset, Request
 from fedmia.data.images import ImageSet
 from fedmia.errors import InputError
+from fedmia.settings.option import option
 
-SUBSETS = ("train", "test", "all")
 TIMEOUT = 20.0  # seconds of silence after which a download counts as impossible
-
-# (folder, part, download) -> torchvision data set with .data and .targets or .labels
-Open = Callable[[str, str, bool], Any]
 
 
 def default_folder() -> Path:
@@ -29,44 +27,56 @@ def default_folder() -> Path:
     return Path.home() / ".cache" / "fedmia"
 
 
-def read(name: str, subset: str, request: Request, opener: Open, files: str) -> ImageSet:
-    """A torchvision data set as an ImageSet, training images first.
+@dataclass(frozen=True)
+class Archive(Dataset):
+    """A data set of torchvision, training images first.
 
-    Args:
-        name: name of the data set, for the ImageSet and errors.
-        subset: train, test or all.
-        request: gives the folder (`data_dir`) and the size.
-        opener: opens one part, "train" or "test".
-        files: what the folder should hold, for the error.
-
-    Raises:
-        InputError: the files are absent or corrupt and cannot be downloaded.
+    Attributes:
+        kind: its class there.
+        files: what the data folder should hold, for the error.
     """
-    root = request.data_dir or default_folder()
-    parts: Sequence[str] = ("train", "test") if subset == "all" else (subset,)
-    opened = [_open(name, root, part, opener, files) for part in parts]
-    images = np.concatenate([_channels_first(part.data) for part in opened])
-    labels = np.concatenate([np.asarray(_labels(part)) for part in opened])
-    return ImageSet(square(images, request.size, name), renumbered(labels), name)
 
+    kind: ClassVar[str]
+    files: ClassVar[str]
 
-def _open(name: str, root: Path, part: str, opener: Open, files: str) -> Any:
-    missing = [p for p in (root, *root.parents) if not p.exists()]
-    try:
-        with contextlib.suppress(RuntimeError, FileNotFoundError):
-            return opener(str(root), part, False)
-        with _impatient(), contextlib.redirect_stdout(sys.stderr):
-            return opener(str(root), part, True)
-    # Broken archives raise what their readers raise: pickle, scipy, tarfile and socket errors.
-    except Exception as error:
-        with contextlib.suppress(OSError):  # torchvision makes the folder before it downloads
-            for folder in missing:
-                folder.rmdir()
-        why = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(
-            f"{name}: no readable {files} in {root}, and downloading it failed ({why}); put it "
-            "there or give its folder with --data-dir"
-        ) from None
+    subset: str = option("train", "which images", choices=("train", "test", "all"))
+
+    def load(self, request: Request) -> ImageSet:
+        """The images of the subset, from the data folder or downloaded into it.
+
+        Raises:
+            InputError: the files are absent or corrupt and cannot be downloaded.
+        """
+        name, root = self.kind.lower(), request.data_dir or default_folder()
+        parts = ("train", "test") if self.subset == "all" else (self.subset,)
+        opened = [self._read(name, root, part) for part in parts]
+        images = np.concatenate([_channels_first(part.data) for part in opened])
+        labels = np.concatenate([np.asarray(_labels(part)) for part in opened])
+        return ImageSet(square(images, request.size, name), renumbered(labels), name)
+
+    def open(self, root: str, part: str, download: bool) -> Any:
+        """One part, `train` or `test`: a data set with .data and .targets or .labels."""
+        from torchvision import datasets  # slow to import, and `--list` has no use for it
+
+        return getattr(datasets, self.kind)(root, split=part, download=download)
+
+    def _read(self, name: str, root: Path, part: str) -> Any:
+        missing = [p for p in (root, *root.parents) if not p.exists()]
+        try:
+            with contextlib.suppress(RuntimeError, FileNotFoundError):
+                return self.open(str(root), part, False)
+            with _impatient(), contextlib.redirect_stdout(sys.stderr):
+                return self.open(str(root), part, True)
+        # Broken archives raise what their readers raise: pickle, scipy, tarfile, socket errors.
+        except Exception as error:
+            with contextlib.suppress(OSError):  # torchvision makes the folder before it downloads
+                for folder in missing:
+                    folder.rmdir()
+            why = " ".join(str(error).split()) or type(error).__name__
+            raise InputError(
+                f"{name}: no readable {self.files} in {root}, and downloading it failed ({why}); "
+                "put it there or give its folder with --data-dir"
+            ) from None
 
 
 @contextlib.contextmanager

@@ -44,7 +44,7 @@ class Request:
 
 
 class Dataset(Options, ABC):
-    """A source of labelled images. Subclasses are frozen dataclasses of options, one a file."""
+    """A source of labelled images. Subclasses are frozen dataclasses of options."""
 
     takes_path: ClassVar[bool] = False
     # Per-channel constants of the normalisation, in [0, 1]; the run's --mean, --std override them.

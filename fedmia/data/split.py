@@ -3,35 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from fedmia.data._sizes import MOST_NONMEMBERS, MOST_TEST, check_clients, role_sizes
+from fedmia.data._sizes import SplitOptions, check_clients, role_sizes
 from fedmia.data.images import ImageSet, IntArray, digests
 from fedmia.errors import InputError
 from fedmia.partitions.base import Partition
 from fedmia.seeding import rng
-from fedmia.settings.option import Options, option
 
-
-@dataclass(frozen=True)
-class SplitOptions(Options):
-    """How many images play each role; None fills up from what the data source has left."""
-
-    members: int = option(144, "images that honest clients train on, in total", ge=2)
-    nonmembers: int | None = option(
-        None,
-        f"non-members, known ones included (none: all that remain, to {MOST_NONMEMBERS})",
-        ge=3,
-    )
-    known: int = option(40, "members, and as many non-members, that the attacker knows", ge=1)
-    test: int | None = option(
-        None,
-        f"images of the probes, half to fit and half to test (none: a quarter, to {MOST_TEST})",
-        ge=2,
-    )
-    public: int = option(0, "non-member images for public pre-training", ge=0)
+__all__ = ["Split", "SplitOptions", "make_split"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,25 +159,6 @@ def make_split(
         duplicates_removed=len(data) - len(pool),
         distinct=len(pool),
     )
-
-
-def who_holds_what(split: Split, labels: IntArray, classes: int) -> list[dict[str, Any]]:
-    """One row a client: `id`, `role` (honest or malicious), `size`, `per_class` (a count each).
-
-    Args:
-        split: the split to describe.
-        labels: int64 (N,) of the whole ImageSet, values in 0..classes-1.
-        classes: length of `per_class`.
-    """
-    return [
-        {
-            "id": client,
-            "role": "honest" if client < split.honest else "malicious",
-            "size": len(part),
-            "per_class": np.bincount(labels[part], minlength=classes).tolist(),
-        }
-        for client, part in enumerate(split.parts)
-    ]
 
 
 def _distinct(data: ImageSet) -> IntArray:

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from fedmia.defenses._clip import difference, norm, protected, size
 from fedmia.defenses._sampler import sampled_sensitivity
-from fedmia.defenses.base import Defense, Epsilon, Metrics, Outlook
+from fedmia.defenses.base import Defense, Metrics, Outlook
 from fedmia.errors import InputError
+from fedmia.results import Epsilon
 from fedmia.settings.option import option
 from fedmia.ssl.base import State
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedmia.data.images import IntArray
+from fedmia.results import Epsilon
 from fedmia.settings.option import Options
 from fedmia.ssl.base import State
 
@@ -17,25 +18,6 @@ if TYPE_CHECKING:
     from fedmia.ssl.train import Job
 
 Metrics = dict[str, float]
-
-
-@dataclass(frozen=True)
-class Epsilon:
-    """A privacy statement, printed with what it rests on.
-
-    Attributes:
-        value: epsilon spent over all rounds, None where none can be stated.
-        delta: delta of (epsilon, delta)-DP, 0 for pure DP.
-        rounds: rounds it covers.
-        standing: `guaranteed`, `heuristic` or `empirical`.
-        assumptions: one sentence: unit of privacy, what is assumed, why the standing.
-    """
-
-    value: float | None
-    delta: float
-    rounds: int
-    standing: str
-    assumptions: str
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,9 @@ from fedmia.defenses._persample import (
     private_optimizer,
     sample_rate,
 )
-from fedmia.defenses.base import Defense, Epsilon, Metrics
+from fedmia.defenses.base import Defense, Metrics
 from fedmia.errors import InputError
+from fedmia.results import Epsilon
 from fedmia.settings.option import option
 from fedmia.ssl.train import Job
 

@@ -33,6 +33,14 @@ def patchify(x: Tensor, patch: int) -> Tensor:
     return cut.reshape(B, h, w, patch * patch * C)
 
 
+def check_width(where: str, width: int, heads: int) -> None:
+    """Raise InputError unless the option `where`width is a multiple of `where`heads and of 4."""
+    if width % heads:
+        raise InputError(f"{where}width must be a multiple of {where}heads ({heads}), got {width}")
+    if width % 4:
+        raise InputError(f"{where}width must be a multiple of 4, got {width}")
+
+
 class ClassToken(Drawn):
     """A learned token put before the others: (B, n, D) -> (B, 1 + n, D)."""
 

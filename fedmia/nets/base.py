@@ -65,7 +65,7 @@ class Backbone(nn.Module):
 
 
 class Net(Options, ABC):
-    """An encoder family. Subclasses are frozen dataclasses of options, one a file."""
+    """An encoder family. Subclasses are frozen dataclasses of options."""
 
     @abstractmethod
     def build(self, channels: int, size: int) -> Backbone:

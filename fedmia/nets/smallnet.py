@@ -11,8 +11,6 @@ from fedmia.nets._norm import NORMS, make_norm
 from fedmia.nets.base import Backbone, Net
 from fedmia.settings.option import option
 
-STAGES = 4
-
 
 class SmallConvNet(Backbone):
     """Four stages of 3x3 convolution, norm, ReLU; dispatch, not arithmetic, is its cost.

@@ -1,14 +1,48 @@
-"""VGG-11 with normalisation after each convolution."""
+"""VGG-11 (Simonyan and Zisserman, ICLR 2015): five stages of 3x3 convolutions and max-pooling."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedmia.nets._norm import NORMS
-from fedmia.nets._vgg import VGG, pool_count
-from fedmia.nets.base import Net
+from torch import nn
+
+from fedmia.errors import InputError
+from fedmia.nets._norm import NORMS, make_norm
+from fedmia.nets.base import Backbone, Net
 from fedmia.settings.option import option
+
+STAGES = 5
+
+
+class VGG(Backbone):
+    """Convolution, norm and ReLU in five stages; features are the last map's global average.
+
+    Args:
+        stages: output channels of each convolution, stage by stage.
+        channels: of the images.
+        norm: `group` or `batch`.
+        pools: how many of the stages end in a 2x2 max-pool, from the first on.
+    """
+
+    layers = tuple(f"layer{i}" for i in range(1, STAGES + 1))
+
+    def __init__(
+        self, stages: Sequence[Sequence[int]], channels: int, norm: str, pools: int
+    ) -> None:
+        super().__init__()
+        inputs = channels
+        for i, (name, stage) in enumerate(zip(self.layers, stages, strict=True)):
+            parts: list[nn.Module] = []
+            for outputs in stage:
+                conv = nn.Conv2d(inputs, outputs, 3, padding=1)
+                parts += [conv, make_norm(norm, outputs), nn.ReLU()]
+                inputs = outputs
+            if i < pools:
+                parts.append(nn.MaxPool2d(2))
+            self.add_module(name, nn.Sequential(*parts))
+        self.width = inputs
 
 
 @dataclass(frozen=True)
@@ -35,3 +69,14 @@ class VGG11BN(Net):
         w = self.width
         stages = ((w,), (2 * w,), (4 * w, 4 * w), (8 * w, 8 * w), (8 * w, 8 * w))
         return VGG(stages, channels, self.norm, pool_count("VGG-11-BN", size))
+
+
+def pool_count(name: str, size: int) -> int:
+    """Most max-pools, up to five, that leave a last map of at least 2x2.
+
+    Raises:
+        InputError: a size below 2, which no map of 2x2 comes of.
+    """
+    if size < 2:
+        raise InputError(f"{name} needs images of at least 2x2 pixels, got {size}x{size}")
+    return min(STAGES, size.bit_length() - 2)

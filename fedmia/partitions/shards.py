@@ -40,8 +40,8 @@ class Shards(Partition):
         shards = shard_counts(totals, clients, self.classes)
         holders = assign(shards, clients, rng)
         parts: list[list[IntArray]] = [[] for _ in range(clients)]
-        for group, held in zip(groups, holders, strict=True):
-            for client, piece in zip(held, np.array_split(group, len(held)), strict=True):
+        for group, takers in zip(groups, holders, strict=True):
+            for client, piece in zip(takers, np.array_split(group, len(takers)), strict=True):
                 parts[client].append(piece)
         return [np.sort(np.concatenate(p)) for p in parts]
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from fedmia.seeding import torch_rng
-from fedmia.ssl.base import Encoder, SSLMethod, State
-from fedmia.ssl.moco import info_nce
+from fedmia.ssl._bank import Bank
+from fedmia.ssl._twoview import TwoView
+from fedmia.ssl.base import Encoder, State
 
 BANK = 1024  # random negatives before `fill_bank`
 TEMPERATURE = 0.2  # MoCo v2's: what the encoder was trained with is not known
-CHUNK = 256  # images a forward pass of `fill_bank`
 
 
-class ReleasedMethod(SSLMethod):
+class ReleasedMethod(TwoView):
     """A foreign encoder and a bank of negatives; it is attacked, never trained here.
 
     Args:
@@ -23,16 +21,20 @@ class ReleasedMethod(SSLMethod):
         seed: of the unit vectors that the bank holds at first.
     """
 
-    queue: Tensor  # (K, P) unit vectors
+    bank: Bank
+    PART = 256  # its images may be large
 
     def __init__(
         self, encoder: Encoder, width: int, seed: int, temperature: float = TEMPERATURE
     ) -> None:
-        super().__init__()
-        self.encoder = encoder
+        bank = Bank.random(BANK, width, torch_rng(seed, "released", "bank"))
+        super().__init__(encoder, bank=bank)
         self.temperature = temperature
-        draws = torch.randn(BANK, width, generator=torch_rng(seed, "released", "bank"))
-        self.register_buffer("queue", F.normalize(draws, dim=1), persistent=False)
+
+    @property
+    def queue(self) -> Tensor:
+        """Negatives (K, P) of unit length."""
+        return self.bank.rows
 
     def losses(self, view1: Tensor, view2: Tensor) -> Tensor:
         raise RuntimeError("a released encoder is not trained here")
@@ -42,17 +44,7 @@ class ReleasedMethod(SSLMethod):
 
     def output_losses(self, z1: Tensor, z2: Tensor) -> Tensor:
         """InfoNCE of outputs (B, P) in both directions, added, against the bank: (B,)."""
-        z1, z2 = F.normalize(z1, dim=1), F.normalize(z2, dim=1)
-        T, bank = self.temperature, self.queue.to(z1.dtype)
-        return info_nce(z1, z2, bank, T) + info_nce(z2, z1, bank, T)
-
-    @torch.no_grad()
-    def fill_bank(self, pixels: Tensor) -> None:
-        keys = [self.encoder(part).float() for part in pixels.split(CHUNK)]
-        self.queue = F.normalize(torch.cat(keys), dim=1)
+        return self.bank_losses(z1, z2, self.temperature)
 
     def local_state(self) -> State:
         return {}
-
-    def load_local(self, state: State) -> None:
-        """There is none."""

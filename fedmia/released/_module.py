@@ -10,12 +10,12 @@ import torch
 from torch import nn
 
 from fedmia.nets.base import Backbone
-from fedmia.released import untrained
+from fedmia.released import checkpoint, untrained
 from fedmia.released._hooked import Trial
 from fedmia.released._method import ReleasedMethod
 from fedmia.released.base import Released, Wanted
 from fedmia.ssl.base import Encoder, SSLMethod
-from fedmia.ssl.mocov2 import MoCoV2
+from fedmia.ssl.moco import MoCoV2
 
 RANDOM = "random weights: nothing was trained. Without --checkpoint there is nothing to leak."
 
@@ -71,7 +71,6 @@ def of_method(
 ) -> Released:
     """`white_box` of a method that computes its own loss."""
     method.to(wanted.device)
-    shape = (tried.channels, tried.size, tried.size)
 
     def permuted(least: int) -> SSLMethod:
         made = copy.deepcopy(method)
@@ -80,15 +79,43 @@ def of_method(
             untrained.permute(own, wanted.seed, least)
         return made
 
+    return permutable("white_box", name, method, permuted, tried, wanted, notes, size)
+
+
+def permutable(
+    access: str,
+    name: str,
+    method: SSLMethod,
+    permuted: Callable[[int], SSLMethod],
+    tried: Trial,
+    wanted: Wanted,
+    notes: list[str],
+    size: int | None = None,
+) -> Released:
+    """A released encoder whose control is its own with weights permuted.
+
+    Args:
+        permuted: makes it, weight tensors of fewer dimensions than its argument left alone.
+        size: as of `white_box`.
+    """
+    shape = (tried.channels, tried.size, tried.size)
     return Released(
         name=name,
         method=method,
         augment=MoCoV2().augment,
         untrained=lambda: untrained.control(permuted, name, shape, wanted.seed),
         untrained_how=untrained.HOW,
-        access="white_box",
+        access=access,
         channels=tried.channels,
         size=tried.size if tried.fixed or wanted.size else size,
         fixed_size=tried.fixed,
         notes=notes,
     )
+
+
+def weigh(module: nn.Module, wanted: Wanted, where: str, notes: list[str]) -> None:
+    """The checkpoint's weights into an architecture, or a note that there are none."""
+    found = f"{where}: {RANDOM}"
+    if wanted.checkpoint is not None:
+        found = checkpoint.fit(module, wanted.checkpoint, where)
+    notes.append(found)

@@ -11,13 +11,12 @@ from torch import Tensor, nn
 
 from fedmia.errors import InputError
 from fedmia.nets.base import Backbone
-from fedmia.released import untrained
 from fedmia.released._hooked import CHANNELS, SIZES, trial
 from fedmia.released._method import ReleasedMethod
+from fedmia.released._module import permutable
 from fedmia.released._outputs import read_outputs
 from fedmia.released.base import Released, Wanted
 from fedmia.ssl.base import Encoder
-from fedmia.ssl.mocov2 import MoCoV2
 
 
 class Program(ABC):
@@ -126,18 +125,7 @@ def black_box(program: Program, permuted: Callable[[int], Program], wanted: Want
         encoder = Encoder(ProgramBackbone(of, one is not None), nn.Identity(), mean, std)
         return ReleasedMethod(encoder, vector.shape[1], wanted.seed).to(wanted.device).eval()
 
-    shape = (tried.channels, tried.size, tried.size)
-    return Released(
-        name=where,
-        method=method(program),
-        augment=MoCoV2().augment,
-        untrained=lambda: untrained.control(
-            lambda least: method(permuted(least)), where, shape, wanted.seed
-        ),
-        untrained_how=untrained.HOW,
-        access="black_box",
-        channels=tried.channels,
-        size=tried.size if tried.fixed or wanted.size else None,
-        fixed_size=tried.fixed,
-        notes=notes,
-    )
+    def control(least: int) -> ReleasedMethod:
+        return method(permuted(least))
+
+    return permutable("black_box", where, method(program), control, tried, wanted, notes)

@@ -43,8 +43,8 @@ def read(path: Path) -> dict[str, Tensor]:
     tensors = found.items() if isinstance(found, dict) else ()
     named = {str(n): t for n, t in tensors if isinstance(t, Tensor)}
     if not named:
-        held = ", ".join(map(str, list(found)[:5])) if isinstance(found, dict) else type(found)
-        raise InputError(f"--checkpoint {path}: no named tensors in it (it holds {held})")
+        what = ", ".join(map(str, list(found)[:5])) if isinstance(found, dict) else type(found)
+        raise InputError(f"--checkpoint {path}: no named tensors in it (it holds {what})")
     return named
 
 

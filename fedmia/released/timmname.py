@@ -10,9 +10,8 @@ from torch import Tensor
 
 from fedmia.errors import InputError
 from fedmia.nets.base import Backbone
-from fedmia.released import checkpoint
 from fedmia.released._hooked import STAGES, caught, trial
-from fedmia.released._module import RANDOM, around, seeded, white_box
+from fedmia.released._module import around, seeded, weigh, white_box
 from fedmia.released._outputs import grid, is_map
 from fedmia.released.base import Released, Wanted, first, unknown_model
 
@@ -93,10 +92,7 @@ def load(name: str, wanted: Wanted) -> Released:
     except (RuntimeError, TypeError, ValueError, AssertionError) as error:
         raise InputError(f"{where} cannot be built: {first(error)}") from None
     module.eval()
-    if wanted.checkpoint is None:
-        notes.append(f"{where}: {RANDOM}")
-    else:
-        notes.append(checkpoint.fit(module, wanted.checkpoint, where))
+    weigh(module, wanted, where, notes)
     data = timm.data.resolve_model_data_config(module)
     channels, size = int(data["input_size"][0]), int(data["input_size"][-1])
     tried = trial(module, where, (channels,), wanted.size or size)

@@ -7,9 +7,8 @@ import warnings
 from torch import nn
 from torchvision import models
 
-from fedmia.released import checkpoint
 from fedmia.released._hooked import hooked
-from fedmia.released._module import RANDOM, around, seeded, white_box
+from fedmia.released._module import around, seeded, weigh, white_box
 from fedmia.released.base import IMAGENET, Released, Wanted, unknown_model
 
 HEADS = ("fc", "classifier", "heads", "head")
@@ -40,10 +39,7 @@ def load(name: str, wanted: Wanted) -> Released:
         return made
 
     module = seeded(make, wanted.seed)
-    if wanted.checkpoint is None:
-        notes.append(f"{where}: {RANDOM}")
-    else:
-        notes.append(checkpoint.fit(module, wanted.checkpoint, where))
+    weigh(module, wanted, where, notes)
     backbone, tried = hooked(module, where, (3,), wanted.size, flat_is_map=True)
     encoder = around(backbone, wanted, tried, IMAGENET, notes)
     return white_box(where, encoder, tried, wanted, notes)

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from fedmia.report.checks import check
 from fedmia.report.clients import client_rows, declared_attack, ranking
 from fedmia.report.intervals import LEVEL, wilson
-from fedmia.report.metrics import attack_row, auc_numbers
+from fedmia.report.metrics import attack_row, auc_numbers, auc_of
 from fedmia.report.named import named_rows
 from fedmia.report.paired import paired_row
+from fedmia.report.rows import (
+    AttackRow,
+    ClientRow,
+    Controls,
+    PairedRow,
+    Report,
+    RoundRow,
+    SweepPlace,
+    SweepRow,
+    UtilityRow,
+    control_sets,
+)
 from fedmia.report.verdict import verdict
-from fedmia.results import Probe, RoundInfo, RunScores, ScoredAttack
+from fedmia.results import Probe, RoundInfo, RunScores, ScoredAttack, Sweep
 
 ONE_MODEL = (
     "Intervals condition on the one model that was trained: they tell how the scores would vary "
@@ -28,7 +40,7 @@ ORACLE = (
 )
 
 
-def build_report(run: RunScores) -> dict[str, Any]:
+def build_report(run: RunScores) -> Report:
     """The whole report of one run, ready for `json.dumps(allow_nan=False)`.
 
     Floats are rounded to 6 decimals (the threshold to 6 digits), so that reruns compare equal.
@@ -38,42 +50,20 @@ def build_report(run: RunScores) -> dict[str, Any]:
         ValueError: scores that are not finite or do not align, naming the attack.
     """
     check(run)
-    report = numbers(run)
-    report["verdict"], report["verdict_code"] = verdict(report, run.pretrain, run.interrupted)
-    report |= {
-        "subject": run.subject,
-        "not_run": [{"attack": a, "reason": r} for a, r in run.not_run.items()],
-        "interrupted": run.interrupted,
-        "notes": notes(run, report),
-        "split": dict(run.split),
-        "config": dict(run.config),
-        "versions": dict(run.versions),
-        "hardware": dict(run.hardware),
-        "timing": dict(run.timing),
-    }
-    cleaned = strict(report)
-    assert isinstance(cleaned, dict)
-    return cleaned
-
-
-def numbers(run: RunScores) -> dict[str, Any]:
-    """All that is computed from scores, in full precision, the verdict still empty."""
     family = family_size(run)
-    controls: dict[str, Any] = {"untrained": []}
-    for name, attacks in run.controls.items():
-        controls[name] = [attack_row(a, family) for a in attacks]
-    controls["pixels"] = None if run.pixels is None else auc_numbers(*run.pixels, family)
+    attacks = [attack_row(a, family) for a in run.attacks]
+    controls = control_rows(run, family)
+    paired = [paired_row(pair, family) for pair in run.pairs]
     clients = client_rows(run)
-    attacks_rows = [attack_row(a, family) for a in run.attacks]
-    paired = [paired_row(a, c, family) for a, c in run.pairs]
-    return {
-        "verdict": "",
-        "verdict_code": "",
-        "attacks": attacks_rows,
+    said, code = verdict(attacks, controls, paired, run.pretrain, run.interrupted)
+    report: Report = {
+        "verdict": said,
+        "verdict_code": code,
+        "attacks": attacks,
         "batches": [attack_row(b, 1) for b in run.batches],
         "paired": paired,
         "controls": controls,
-        "utility": utility(run.utility) | {"untrained": utility(run.utility_untrained)},
+        "utility": {**utility(run.utility), "untrained": utility(run.utility_untrained)},
         "clients": clients,
         "client_ranking": ranking(clients),
         "named_clients": named_rows(run),
@@ -83,59 +73,100 @@ def numbers(run: RunScores) -> dict[str, Any]:
             "intervals": family,
             "intervals_clients": sum(c["auc"] is not None for c in clients),
             "method": "Bonferroni over Newcombe (2006) method 5 intervals of the AUC",
-            "widest": widest(attacks_rows, controls, paired),
+            "widest": widest(attacks, controls, paired),
         },
+        "subject": run.subject,
+        "not_run": [{"attack": a, "reason": r} for a, r in run.not_run.items()],
+        "interrupted": run.interrupted,
+        "notes": notes(run, clients),
+        "split": run.split,
+        "config": run.config,
+        "versions": run.versions,
+        "hardware": run.hardware,
+        "sweep": sweep_rows(run.sweep, len(run.attacks)),
+        "timing": run.timing,
     }
+    if not report["sweep"]:
+        del report["sweep"]
+    return cast(Report, strict(report))
+
+
+def control_rows(run: RunScores, family: int) -> Controls:
+    """The report's `controls`."""
+    sets = {name: [attack_row(a, family) for a in held] for name, held in run.controls.items()}
+    pixels = None if run.pixels is None else auc_numbers(*run.pixels, family)
+    return cast(Controls, {"untrained": [], **sets, "pixels": pixels})
 
 
 def family_size(run: RunScores) -> int:
     """How many intervals hold together: each that the verdict or a control may rest on."""
-
-    def usable(a: ScoredAttack) -> bool:
-        return len(a.scores_members) > 0 and len(a.scores_nonmembers) > 0
-
-    count = sum(map(usable, run.attacks))
-    count += sum(usable(a) for attacks in run.controls.values() for a in attacks)
-    count += sum(usable(a) for a, _ in run.pairs)
+    held = [*run.attacks, *(p.attack for p in run.pairs)]
+    held += [a for attacks in run.controls.values() for a in attacks]
+    count = sum(len(a.scores_members) > 0 and len(a.scores_nonmembers) > 0 for a in held)
     return max(count + (run.pixels is not None), 1)
 
 
 def widest(
-    attacks: Sequence[Mapping[str, Any]],
-    controls: Mapping[str, Any],
-    paired: Sequence[Mapping[str, Any]],
+    attacks: Sequence[AttackRow], controls: Controls, paired: Sequence[PairedRow]
 ) -> float | None:
     """Width of the widest simultaneous interval of the family, None where there is none."""
-    rows: list[tuple[str, Mapping[str, Any]]] = [("auc_ci_simultaneous", r) for r in attacks]
-    rows += [("ci_simultaneous", r) for r in paired]
-    for value in controls.values():
-        held = value if isinstance(value, list) else [value] if value else []
-        rows += [("auc_ci_simultaneous", r) for r in held]
-    found = [row[key] for key, row in rows if row[key] is not None]
-    return max((high - low for low, high in found), default=None)
+    rows = [*attacks, *(row for held in control_sets(controls).values() for row in held)]
+    found = [r["auc_ci_simultaneous"] for r in rows] + [p["ci_simultaneous"] for p in paired]
+    if (pixels := controls["pixels"]) is not None:
+        found.append(pixels["auc_ci_simultaneous"])
+    return max((ci[1] - ci[0] for ci in found if ci is not None), default=None)
 
 
-def utility(probes: Mapping[str, Probe]) -> dict[str, Any]:
+def utility(probes: Mapping[str, Probe]) -> UtilityRow:
     """kNN and linear probe accuracy with Wilson intervals; null where a probe did not run."""
-    found: dict[str, Any] = {}
-    for name in ("knn", "linear"):
-        probe = probes.get(name)
-        value = None if probe is None else probe.value
-        found[name] = value
-        found[f"{name}_ci"] = (
-            None if probe is None or value is None else wilson(value * probe.n, probe.n)
-        )
-    found["n"] = max((p.n for p in probes.values()), default=0)
-    return found
+
+    def ci(probe: Probe) -> tuple[float, float] | None:
+        return None if probe.value is None else wilson(probe.value * probe.n, probe.n)
+
+    knn, linear = (probes.get(name, Probe(None, 0)) for name in ("knn", "linear"))
+    return {
+        "knn": knn.value,
+        "knn_ci": ci(knn),
+        "linear": linear.value,
+        "linear_ci": ci(linear),
+        "n": max((p.n for p in probes.values()), default=0),
+    }
 
 
-def round_row(info: RoundInfo) -> dict[str, Any]:
+def round_row(info: RoundInfo) -> RoundRow:
     """One entry of the report's `rounds`."""
-    row = dict(vars(info))
-    return row | {"leakage": dict(info.leakage), "layers": dict(info.layers)}
+    return {
+        "round": info.round,
+        "phase": info.phase,
+        "under_attack": info.under_attack,
+        "loss": info.loss,
+        "knn": info.knn,
+        "leakage": {name: auc_of(scored) for name, scored in info.leakage.items()},
+        "layers": {name: auc_of(scored) for name, scored in info.layers.items()},
+    }
 
 
-def notes(run: RunScores, report: Mapping[str, Any]) -> list[str]:
+def sweep_rows(sweep: Sweep | None, attacks: int) -> list[SweepRow]:
+    """The report's `sweep`; its simultaneous intervals hold over all values of all attacks."""
+    rows: list[SweepRow] = []
+    if sweep is None:
+        return rows
+    for point in sweep.points:
+        place: SweepPlace = {
+            "attack": point.attack,
+            "sweep": sweep.kind,
+            "value": point.value,
+            "known": point.known,
+        }
+        if point.scored is None:
+            rows.append({**place, "not_run": str(point.not_run)})
+        else:
+            row = attack_row(point.scored, len(sweep.values) * attacks)
+            rows.append({**place, **row, "not_run": None})
+    return rows
+
+
+def notes(run: RunScores, clients: Sequence[ClientRow]) -> list[str]:
     """The notes of every report, then those that this run calls for, then the evaluation's own."""
     found = [ONE_MODEL + (SEEDS if run.rounds else ".")]  # an audit trains no model
     if run.attacks:
@@ -150,7 +181,7 @@ def notes(run: RunScores, report: Mapping[str, Any]) -> list[str]:
             elif np.ptp(both) == 0:
                 found.append(f"{who}: every score is the same, so its AUC is 0.5 by definition.")
     by = declared_attack(run)
-    if by is not None and any(c["auc"] is not None for c in report["clients"]):
+    if by is not None and any(c["auc"] is not None for c in clients):
         shown = "" if not by.under_attack else ", scored on the model under attack"
         found.append(
             f"Clients are compared by {by.name}{shown}, against non-members weighted to their own "

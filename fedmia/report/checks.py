@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from fedmia.results import FloatArray, RunScores, ScoredAttack
@@ -19,44 +21,44 @@ def check(run: RunScores) -> None:
         if names.count(name) > 1:
             raise ValueError(f"attack '{name}' is listed {names.count(name)} times")
     n, m = len(run.member_ids), len(run.nonmember_ids)
-    for what, held, size in (
-        ("member_client", len(run.member_client), n),
-        ("member_labels", len(run.member_labels), n),
-        ("nonmember_labels", len(run.nonmember_labels), m),
-    ):
+    for what, size in (("member_client", n), ("member_labels", n), ("nonmember_labels", m)):
+        held = len(getattr(run, what))
         if held != size:
             raise ValueError(f"{what} holds {held} entries for {size} images")
+    for where, attack, aligned in _scored(run):
+        whole = aligned and attack.unit == "image"
+        _check_attack(attack, where, n if whole else None, m if whole else None)
+    for side, array in zip(("members", "non-members"), run.pixels or (), strict=False):
+        _check_array(np.asarray(array), f"pixels: scores of {side}", None)
+
+
+def _scored(run: RunScores) -> Iterator[tuple[str, ScoredAttack, bool]]:
+    """(what it is, scores, whether they align with the images) of all that is scored."""
     for attack in run.attacks:
-        _check_attack(attack, f"attack '{attack.name}'", n, m)
+        yield f"attack '{attack.name}'", attack, True
     for attack in run.batches:
-        _check_attack(attack, f"batches of '{attack.name}'", None, None)
+        yield f"batches of '{attack.name}'", attack, False
     for label, listed in run.controls.items():
         for attack in listed:
             # A placebo federation is scored on the same images, but need not score every one.
-            _check_attack(attack, f"{label} control of attack '{attack.name}'", None, None)
-    for attack, control in run.pairs:
-        _check_attack(attack, f"attack '{attack.name}'", n, m)
-        _check_attack(control, f"control '{control.name}' of attack '{attack.name}'", n, m)
-    if run.pixels is not None:
-        for side, array in zip(("members", "non-members"), run.pixels, strict=True):
-            _check_array(np.asarray(array), f"pixels: scores of {side}", None)
+            yield f"{label} control of attack '{attack.name}'", attack, False
+    for pair in run.pairs:
+        where = f"attack '{pair.attack.name}'"
+        yield where, pair.attack, True
+        yield f"control '{pair.control.name}' of {where}", pair.control, True
+    for point in run.sweep.points if run.sweep else ():
+        if point.scored is not None:
+            yield f"attack '{point.attack}' at {point.value}", point.scored, True
 
 
 def _check_attack(attack: ScoredAttack, where: str, n: int | None, m: int | None) -> None:
     if attack.unit not in ("image", "batch"):
         raise ValueError(f"{where}: unit must be image or batch, got '{attack.unit}'")
-    by_image = attack.unit == "image"
-    _check_array(attack.scores_members, f"{where}: scores of members", n if by_image else None)
-    _check_array(
-        attack.scores_nonmembers, f"{where}: scores of non-members", m if by_image else None
-    )
-    if attack.named_members is not None and attack.named_members.shape != (
-        len(attack.scores_members),
-    ):
-        raise ValueError(
-            f"{where}: {attack.named_members.shape} clients named for "
-            f"{len(attack.scores_members)} members"
-        )
+    _check_array(attack.scores_members, f"{where}: scores of members", n)
+    _check_array(attack.scores_nonmembers, f"{where}: scores of non-members", m)
+    named, members = attack.named_members, len(attack.scores_members)
+    if named is not None and named.shape != (members,):
+        raise ValueError(f"{where}: {named.shape} clients named for {members} members")
     _check_by_client(attack, where)
     _check_array(attack.known_members, f"{where}: scores of known members", None)
     _check_array(attack.known_nonmembers, f"{where}: scores of known non-members", None)
@@ -70,16 +72,14 @@ def _check_by_client(attack: ScoredAttack, where: str) -> None:
         ("members", attack.by_client_members, len(attack.scores_members)),
         ("non-members", attack.by_client_nonmembers, len(attack.scores_nonmembers)),
     ):
+        what = f"{where}: scores of {side} by client"
         if (ids is None) != (scores is None):
             raise ValueError(f"{where}: client_ids and scores of {side} by client go together")
         if ids is None or scores is None:
             continue
         if scores.shape != (n, len(ids)):
-            raise ValueError(
-                f"{where}: scores of {side} by client: shape {scores.shape}, expected "
-                f"({n}, {len(ids)})"
-            )
-        _check_array(scores.ravel(), f"{where}: scores of {side} by client", None)
+            raise ValueError(f"{what}: shape {scores.shape}, expected ({n}, {len(ids)})")
+        _check_array(scores.ravel(), what, None)
 
 
 def _check_array(array: FloatArray, where: str, size: int | None) -> None:

@@ -6,17 +6,19 @@ measures that. So each client is scored against non-members weighted to its own 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import cast
 
 import numpy as np
 
 from fedmia.report.intervals import LEVEL, Interval, auc_interval
-from fedmia.results import FloatArray, IntArray, RunScores, ScoredAttack
+from fedmia.report.rows import ClientNumbers, ClientRow, DefenceRow, EpsilonRow, with_auc
+from fedmia.results import ClientDefence, FloatArray, IntArray, RunScores, ScoredAttack
 from fedmia.seeding import rng
 
 DECLARED = ("combined", "similarity")
 DRAWS = 200
-NUMBERS = ("auc", "auc_ci", "auc_ci_simultaneous", "null_auc", "null_ci", "null_n")
 
 
 def declared_attack(run: RunScores) -> ScoredAttack | None:
@@ -90,74 +92,75 @@ def null_band(
     return float(values.mean()), (float(low), float(high)), int(counts.sum())
 
 
-def client_numbers(run: RunScores, attack: ScoredAttack | None, client: int) -> dict[str, Any]:
+def client_numbers(run: RunScores, attack: ScoredAttack | None, client: int) -> ClientNumbers:
     """AUC of one client's scored members, sizes and null, without the simultaneous interval."""
     mine = run.member_client == client
-    row: dict[str, Any] = {
-        "n_members": int(mine.sum()),
+    # Members of a class that no scored non-member has cannot be compared with their like.
+    like = mine & np.isin(run.member_labels, run.nonmember_labels)
+    n = int((mine if attack is None else like).sum())
+    row: ClientNumbers = {
+        "n_members": n,
         "n_nonmembers_effective": None,
-        **dict.fromkeys(NUMBERS),
+        "auc": None,
+        "auc_ci": None,
+        "auc_ci_simultaneous": None,
+        "null_auc": None,
+        "null_ci": None,
+        "null_n": None,
         "attack": attack.name if attack else None,
     }
-    if attack is None or not mine.any():
+    if attack is None or n == 0:
         return row
-    # Members of a class that no scored non-member has cannot be compared with their like.
-    comparable = mine & np.isin(run.member_labels, run.nonmember_labels)
-    row["n_members"] = int(comparable.sum())
-    if not comparable.any():
-        return row
-    mix, scores = run.member_labels[comparable], attack.scores_nonmembers
+    mix, scores = run.member_labels[like], attack.scores_nonmembers
     weights = mix_weights(mix, run.nonmember_labels)
     size = effective_size(weights)
-    value = weighted_auc(attack.scores_members[comparable], scores, weights)
-    row |= {"n_nonmembers_effective": size, "auc": value}
-    row["auc_ci"] = auc_interval(value, row["n_members"], size)
+    value = weighted_auc(attack.scores_members[like], scores, weights)
+    row["n_nonmembers_effective"], row["auc"] = size, value
+    row["auc_ci"] = auc_interval(value, n, size)
     null = null_band(mix, scores, run.nonmember_labels, rng(run.seed, "client-null", int(client)))
     if null is not None:
         row["null_auc"], row["null_ci"], row["null_n"] = null
     return row
 
 
-def client_rows(run: RunScores) -> list[dict[str, Any]]:
+def client_rows(run: RunScores) -> list[ClientRow]:
     """The report's `clients`; simultaneous intervals hold over all clients together."""
     attack = declared_attack(run)
-    rows = []
-    for client in run.clients:
-        defence = client.defence
-        rows.append(
-            {
-                "id": client.id,
-                "size": client.size,
-                "role": client.role,
-                "defence": None
-                if defence is None
-                else {
-                    "name": defence.name,
-                    "epsilon": None if defence.epsilon is None else dict(vars(defence.epsilon)),
-                    "metrics": dict(defence.metrics),
-                },
-                "classes": list(client.classes) or None,
-                **client_numbers(run, attack, client.id),
-            }
-        )
-    scored = [r for r in rows if r["auc"] is not None]
-    for row in scored:
-        row["auc_ci_simultaneous"] = auc_interval(
-            row["auc"], row["n_members"], row["n_nonmembers_effective"], LEVEL, len(scored)
-        )
+    rows: list[ClientRow] = [
+        {
+            "id": client.id,
+            "size": client.size,
+            "role": client.role,
+            "defence": _defence(client.defence),
+            "classes": list(client.classes) or None,
+            **client_numbers(run, attack, client.id),
+        }
+        for client in run.clients
+    ]
+    clients = sum(r["auc"] is not None for r in rows)
+    for row in rows:
+        value, n, m = row["auc"], row["n_members"], row["n_nonmembers_effective"]
+        if value is not None and m is not None:
+            row["auc_ci_simultaneous"] = auc_interval(value, n, m, LEVEL, clients)
     return rows
 
 
-def ranking(rows: list[dict[str, Any]]) -> str | None:
+def _defence(defence: ClientDefence | None) -> DefenceRow | None:
+    if defence is None:
+        return None
+    spent = None if defence.epsilon is None else cast(EpsilonRow, asdict(defence.epsilon))
+    return {"name": defence.name, "epsilon": spent, "metrics": dict(defence.metrics)}
+
+
+def ranking(rows: Sequence[ClientRow]) -> str | None:
     """A sentence where simultaneous intervals of two clients separate, else None: no ranking."""
-    scored = sorted((r for r in rows if r["auc"] is not None), key=lambda r: -r["auc"])
+    scored = sorted(with_auc(rows), key=lambda s: -s[1].value)
     parts = []
-    for row in scored:
-        low = row["auc_ci_simultaneous"][0]
-        under = [r for r in scored if r["auc_ci_simultaneous"][1] < low]
+    for row, auc in scored:
+        under = [(r["id"], a.value) for r, a in scored if a.together[1] < auc.together[0]]
         if under:
-            names = ", ".join(f"{r['id']} ({r['auc']:.2f})" for r in under)
-            parts.append(f"client {row['id']} ({row['auc']:.2f}) more than {names}")
+            names = ", ".join(f"{client} ({value:.2f})" for client, value in under)
+            parts.append(f"client {row['id']} ({auc.value:.2f}) more than {names}")
     if not parts:
         return None
-    return f"By {scored[0]['attack']} AUC, leaks separate: " + "; ".join(parts) + "."
+    return f"By {scored[0][0]['attack']} AUC, leaks separate: " + "; ".join(parts) + "."

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
+from fedmia.report.rows import SweepRow
 from fedmia.results import RunScores
 
 
@@ -34,17 +34,20 @@ def scores_csv(run: RunScores) -> str:
     return text.getvalue()
 
 
-def sweep_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+def sweep_csv(rows: Sequence[SweepRow]) -> str:
     """CSV text of `report["sweep"]`: one line an attack and value, empty where it could not run."""
-    plain = ("attack", "sweep", "value", "known", "n_members", "n_nonmembers", "queries", "auc")
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
-    ends = ("auc_low", "auc_high", "auc_low_simultaneous", "auc_high_simultaneous")
-    table.writerow([*plain, *ends, "accuracy", "tpr_at_1_percent_fpr", "not_run"])
+    head = ["attack", "sweep", "value", "known", "n_members", "n_nonmembers", "queries", "auc"]
+    head += ["auc_low", "auc_high", "auc_low_simultaneous", "auc_high_simultaneous"]
+    table.writerow([*head, "accuracy", "tpr_at_1_percent_fpr", "not_run"])
     for row in rows:
-        cells = [row.get(name) for name in plain]
-        for interval in ("auc_ci", "auc_ci_simultaneous"):
-            cells += row.get(interval) or (None, None)
-        rates = row.get("tpr_at_fpr") or {}
-        table.writerow([*cells, row.get("accuracy"), rates.get("0.01"), row["not_run"]])
+        place = [row["attack"], row["sweep"], row["value"], row["known"]]
+        if row["not_run"] is not None:
+            table.writerow([*place, *[None] * 10, row["not_run"]])
+            continue
+        counts = [row["n_members"], row["n_nonmembers"], row["queries"]]
+        ends = [*(row["auc_ci"] or (None, None)), *(row["auc_ci_simultaneous"] or (None, None))]
+        rates = [row["accuracy"], row["tpr_at_fpr"]["0.01"]]
+        table.writerow([*place, *counts, row["auc"], *ends, *rates, None])
     return text.getvalue()

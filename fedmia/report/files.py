@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from fedmia.report.csvfile import scores_csv, sweep_csv
 from fedmia.report.page import page
+from fedmia.report.rows import Report
 from fedmia.results import RunScores
 
 
-def json_text(report: Mapping[str, Any]) -> str:
+def json_text(report: Mapping[str, object]) -> str:
     """`report` as strict JSON, indented, ending in a newline.
 
     Raises:
@@ -22,7 +22,7 @@ def json_text(report: Mapping[str, Any]) -> str:
 
 
 def write_report(
-    folder: Path, run: RunScores, report: Mapping[str, Any], figures: Mapping[str, bytes]
+    folder: Path, run: RunScores, report: Report, figures: Mapping[str, bytes]
 ) -> list[Path]:
     """Write report.json, report.html, scores.csv, sweep.csv where there was a sweep, and
     figures/NAME.png; returns their paths.
@@ -36,8 +36,8 @@ def write_report(
         folder / "report.html": page(report, figures),
         folder / "scores.csv": scores_csv(run),
     }
-    if report.get("sweep"):
-        texts[folder / "sweep.csv"] = sweep_csv(report["sweep"])
+    if swept := report.get("sweep"):
+        texts[folder / "sweep.csv"] = sweep_csv(swept)
     folder.mkdir(parents=True, exist_ok=True)
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8")

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-Row = Mapping[str, Any]
+from fedmia.report.rows import (
+    AttackRow,
+    DefenceRow,
+    Interval,
+    Report,
+    control_sets,
+)  # fmt: skip
+
 DASH = "–"
 
 
@@ -14,17 +20,17 @@ def number(value: float | None, digits: int = 2) -> str:
     return DASH if value is None else f"{value:.{digits}f}"
 
 
-def interval(value: Sequence[float] | None, digits: int = 2) -> str:
+def interval(value: Interval | None, digits: int = 2) -> str:
     """`[0.55, 0.72]`, or the empty string."""
     return "" if value is None else f"[{value[0]:.{digits}f}, {value[1]:.{digits}f}]"
 
 
-def estimate(value: float | None, ci: Sequence[float] | None, digits: int = 2) -> str:
+def estimate(value: float | None, ci: Interval | None, digits: int = 2) -> str:
     """`0.64 [0.55, 0.72]`, or a dash."""
     return f"{number(value, digits)} {interval(ci, digits)}".strip()
 
 
-def epsilon(defence: Row) -> str:
+def epsilon(defence: DefenceRow) -> str:
     """`dpsgd, epsilon 8 (delta 1e-05, 20 rounds): heuristic`."""
     spent = defence["epsilon"]
     if spent is None:
@@ -36,12 +42,13 @@ def epsilon(defence: Row) -> str:
     )
 
 
-def control_of(report: Row, label: str, name: str) -> Row | None:
+def control_of(report: Report, label: str, name: str) -> AttackRow | None:
     """The row of attack `name` under control set `label`, None where there is none."""
-    return next((r for r in report["controls"].get(label) or [] if r["name"] == name), None)
+    rows = control_sets(report["controls"])[label]
+    return next((r for r in rows if r["name"] == name), None)
 
 
-def by_reason(report: Row) -> dict[str, str]:
+def by_reason(report: Report) -> dict[str, str]:
     """Attacks that could not run, those of one reason together: `a, b` -> why."""
     held: dict[str, list[str]] = {}
     for row in report["not_run"]:
@@ -49,21 +56,19 @@ def by_reason(report: Row) -> dict[str, str]:
     return {", ".join(names): reason for reason, names in held.items()}
 
 
-def most_leaking_first(rows: Sequence[Row]) -> list[Row]:
+def most_leaking_first(rows: Sequence[AttackRow]) -> list[AttackRow]:
     """Attacks by falling AUC, those without an AUC last."""
     return sorted(rows, key=lambda r: -1.0 if r["auc"] is None else r["auc"], reverse=True)
 
 
-def clients_sentence(report: Row) -> str | None:
+def clients_sentence(report: Report) -> str | None:
     """One sentence on the clients: a ranking where it stands, else the range beside the nulls."""
-    rows = [c for c in report["clients"] if c["auc"] is not None]
-    if not rows:
-        return None
-    if report["client_ranking"]:
-        return str(report["client_ranking"])
-    low, high = min(c["auc"] for c in rows), max(c["auc"] for c in rows)
-    nulls = [c["null_ci"] for c in rows if c["null_ci"] is not None]
-    said = f"By client, AUC {low:.2f} to {high:.2f} ({rows[0]['attack']}, {len(rows)} clients"
+    rows = [(c["auc"], c) for c in report["clients"] if c["auc"] is not None]
+    if not rows or report["client_ranking"]:
+        return report["client_ranking"] if rows else None
+    aucs, by = [auc for auc, _ in rows], rows[0][1]["attack"]
+    nulls = [c["null_ci"] for _, c in rows if c["null_ci"] is not None]
+    said = f"By client, AUC {min(aucs):.2f} to {max(aucs):.2f} ({by}, {len(rows)} clients"
     if nulls:
         said += (
             f"; their nulls span {min(n[0] for n in nulls):.2f} to {max(n[1] for n in nulls):.2f}"
@@ -73,7 +78,7 @@ def clients_sentence(report: Row) -> str | None:
     )
 
 
-def named_sentence(report: Row) -> str | None:
+def named_sentence(report: Report) -> str | None:
     """How often an attack names the client whose image it was, beside chance and the placebo."""
     said = []
     for row in report["named_clients"]:
@@ -89,7 +94,7 @@ def named_sentence(report: Row) -> str | None:
     return " ".join(said) or None
 
 
-def per_client_sentence(report: Row) -> str | None:
+def per_client_sentence(report: Report) -> str | None:
     """How well an attack tells whether one given client trained on an image, and the placebo."""
     said = []
     for row in report["named_clients"]:
@@ -110,16 +115,17 @@ def per_client_sentence(report: Row) -> str | None:
     return " ".join(said) or None
 
 
-def utility_sentence(report: Row) -> str | None:
+def utility_sentence(report: Report) -> str | None:
     """kNN and linear probe beside those of the untrained encoder."""
     utility, untrained = report["utility"], report["utility"]["untrained"]
     parts = []
-    for key, label in (("knn", "kNN"), ("linear", "linear probe")):
-        if utility[key] is not None:
-            text = f"{label} {estimate(utility[key], utility[f'{key}_ci'])}"
-            if untrained[key] is not None:
-                text += f" (untrained {untrained[key]:.2f})"
-            parts.append(text)
+    for label, value, ci, before in (
+        ("kNN", utility["knn"], utility["knn_ci"], untrained["knn"]),
+        ("linear probe", utility["linear"], utility["linear_ci"], untrained["linear"]),
+    ):
+        if value is not None:
+            beside = "" if before is None else f" (untrained {before:.2f})"
+            parts.append(f"{label} {estimate(value, ci)}{beside}")
     if not parts:
         return None
     return f"Utility on {utility['n']:,} test images: {', '.join(parts)}."

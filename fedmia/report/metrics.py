@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy.stats import rankdata
 
@@ -16,6 +14,7 @@ from fedmia.report.intervals import (
     precision_interval,
     wilson,
 )
+from fedmia.report.rows import AttackRow, AucRow, ThresholdRow
 from fedmia.results import FloatArray, ScoredAttack
 
 FPR_TARGETS = ("0.001", "0.01", "0.1")
@@ -32,6 +31,12 @@ def auc(members: FloatArray, nonmembers: FloatArray) -> float:
         raise ValueError(f"no AUC from {n} members and {m} non-members")
     ranks = rankdata(np.concatenate([members, nonmembers]))
     return float((ranks[:n].sum() - n * (n + 1) / 2) / (n * m))
+
+
+def auc_of(scored: ScoredAttack) -> float | None:
+    """AUC of an attack, None where a side is empty."""
+    members, nonmembers = scored.scores_members, scored.scores_nonmembers
+    return auc(members, nonmembers) if len(members) and len(nonmembers) else None
 
 
 def roc(members: FloatArray, nonmembers: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -88,46 +93,46 @@ def tpr_at_fpr(
 
 def at_threshold(
     members: FloatArray, nonmembers: FloatArray, threshold: float | None
-) -> dict[str, Any]:
+) -> ThresholdRow:
     """Balanced accuracy, precision and recall of `score > threshold`, with 95 % intervals.
 
     Accuracy is (TPR + TNR) / 2 and precision TPR / (TPR + FPR): as if both were equally many, so
     that runs with other numbers of non-members compare. All null without a threshold; precision
     null where no image was called a member.
     """
-    names = ("accuracy", "precision", "recall")
-    empty: dict[str, Any] = {key: None for n in names for key in (n, f"{n}_ci")}
+    row: ThresholdRow = {
+        "accuracy": None, "accuracy_ci": None, "precision": None, "precision_ci": None,
+        "recall": None, "recall_ci": None,
+    }  # fmt: skip
     if threshold is None:
-        return empty
+        return row
     n, m = len(members), len(nonmembers)
     hits, alarms = int((members > threshold).sum()), int((nonmembers > threshold).sum())
     tpr, fpr = hits / n, alarms / m
     recall_ci, tnr_ci = wilson(hits, n), wilson(m - alarms, m)
-    empty["accuracy"] = (tpr + 1 - fpr) / 2
-    empty["accuracy_ci"] = mover_mean(tpr, recall_ci, 1 - fpr, tnr_ci)
+    row["accuracy"] = (tpr + 1 - fpr) / 2
+    row["accuracy_ci"] = mover_mean(tpr, recall_ci, 1 - fpr, tnr_ci)
     if hits + alarms:
-        empty["precision"] = tpr / (tpr + fpr)
-        empty["precision_ci"] = precision_interval(hits, n, alarms, m)
-    empty["recall"], empty["recall_ci"] = tpr, recall_ci
-    return empty
+        row["precision"] = tpr / (tpr + fpr)
+        row["precision_ci"] = precision_interval(hits, n, alarms, m)
+    row["recall"], row["recall_ci"] = tpr, recall_ci
+    return row
 
 
-def auc_numbers(members: FloatArray, nonmembers: FloatArray, family: int) -> dict[str, Any]:
+def auc_numbers(members: FloatArray, nonmembers: FloatArray, family: int) -> AucRow:
     """AUC, its 95 % and simultaneous intervals and both n; nulls where a side is empty."""
     n, m = len(members), len(nonmembers)
-    sizes = {"n_members": n, "n_nonmembers": m}
-    if n == 0 or m == 0:
-        return {"auc": None, "auc_ci": None, "auc_ci_simultaneous": None, **sizes}
-    value = auc(members, nonmembers)
+    value = auc(members, nonmembers) if n and m else None
     return {
         "auc": value,
-        "auc_ci": auc_interval(value, n, m),
-        "auc_ci_simultaneous": auc_interval(value, n, m, LEVEL, family),
-        **sizes,
+        "auc_ci": None if value is None else auc_interval(value, n, m),
+        "auc_ci_simultaneous": None if value is None else auc_interval(value, n, m, LEVEL, family),
+        "n_members": n,
+        "n_nonmembers": m,
     }
 
 
-def attack_row(attack: ScoredAttack, family: int) -> dict[str, Any]:
+def attack_row(attack: ScoredAttack, family: int) -> AttackRow:
     """One entry of the report's `attacks`. `family`: intervals that hold together.
 
     The threshold is chosen on the attacker's known images only.
@@ -138,12 +143,7 @@ def attack_row(attack: ScoredAttack, family: int) -> dict[str, Any]:
     numbers = auc_numbers(members, nonmembers, family)
     usable = numbers["auc"] is not None
     threshold = best_threshold(attack.known_members, attack.known_nonmembers)
-    tpr: dict[str, Any] = {t: None for t in FPR_TARGETS}
-    tpr_ci, achieved = dict(tpr), dict(tpr)
-    for target in FPR_TARGETS if usable else ():
-        found = tpr_at_fpr(members, nonmembers, float(target))
-        if found is not None:
-            tpr[target], tpr_ci[target], achieved[target] = found
+    rates = {t: tpr_at_fpr(members, nonmembers, float(t)) for t in FPR_TARGETS}
     return {
         "name": attack.name,
         "paper": attack.paper,
@@ -152,9 +152,9 @@ def attack_row(attack: ScoredAttack, family: int) -> dict[str, Any]:
         "unit": attack.unit,
         **numbers,
         **at_threshold(members, nonmembers, threshold if usable else None),
-        "tpr_at_fpr": tpr,
-        "tpr_at_fpr_ci": tpr_ci,
-        "fpr_achieved": achieved,
+        "tpr_at_fpr": {t: found and found[0] for t, found in rates.items()},
+        "tpr_at_fpr_ci": {t: found and found[1] for t, found in rates.items()},
+        "fpr_achieved": {t: found and found[2] for t, found in rates.items()},
         "queries": attack.queries,
         "threshold": threshold,
         "oracle_accuracy": oracle_accuracy(members, nonmembers) if usable else None,

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from fedmia.report.intervals import wilson
 from fedmia.report.per_client import per_client
+from fedmia.report.rows import NamedCounts, NamedRow
 from fedmia.results import IntArray, RunScores
 
 
-def named_rows(run: RunScores) -> list[dict[str, Any]]:
+def named_rows(run: RunScores) -> list[NamedRow]:
     """The report's `named_clients`: one row for each attack that names clients.
 
     `chance` is what the client with most scored members would be right with, named for each.
@@ -19,12 +18,12 @@ def named_rows(run: RunScores) -> list[dict[str, Any]]:
     scores by client. `placebo` holds the same counts and the same test where the clients never
     saw the images: there nothing but chance can be right.
     """
-    rows = []
+    rows: list[NamedRow] = []
     for attack in run.attacks:
         if attack.named_members is None or not len(attack.named_members):
             continue
         counts = np.unique(run.member_client, return_counts=True)[1]
-        row: dict[str, Any] = {
+        row: NamedRow = {
             "attack": attack.name,
             **_counts(attack.named_members, run.member_client),
             "chance": float(counts.max() / counts.sum()),
@@ -41,6 +40,6 @@ def named_rows(run: RunScores) -> list[dict[str, Any]]:
     return rows
 
 
-def _counts(named: IntArray, truth: IntArray) -> dict[str, Any]:
+def _counts(named: IntArray, truth: IntArray) -> NamedCounts:
     correct, n = int(np.sum(named == truth)), len(truth)
     return {"correct": correct, "n": n, "accuracy": correct / n, "ci": wilson(correct, n)}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy.stats import rankdata
 
 from fedmia.report.intervals import LEVEL, Interval, auc_interval, mover_difference
 from fedmia.report.metrics import auc
-from fedmia.results import FloatArray, ScoredAttack
+from fedmia.report.rows import Compared, PairedRow
+from fedmia.results import FloatArray, Pair, ScoredAttack
 
 
 def placements(members: FloatArray, nonmembers: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -48,19 +47,20 @@ def difference_interval(
     return max(-1.0, low), min(1.0, high)
 
 
-def paired_row(attack: ScoredAttack, control: ScoredAttack, family: int) -> dict[str, Any]:
+def paired_row(pair: Pair, family: int) -> PairedRow:
     """One entry of the report's `paired`. Its statement rests on the simultaneous interval.
 
     Raises:
         ValueError: the two were not scored on the same number of images.
     """
+    attack, control = pair.attack, pair.control
     sizes = [(len(s.scores_members), len(s.scores_nonmembers)) for s in (attack, control)]
     if sizes[0] != sizes[1]:
         raise ValueError(
             f"attack '{attack.name}' has {sizes[0]} scores, its control '{control.name}' {sizes[1]}"
         )
     n, m = sizes[0]
-    row: dict[str, Any] = {
+    head: Compared = {
         "attack": attack.name,
         "control": control.name,
         "unit": attack.unit,
@@ -68,12 +68,18 @@ def paired_row(attack: ScoredAttack, control: ScoredAttack, family: int) -> dict
         "n_nonmembers": m,
     }
     if n == 0 or m == 0:
-        nothing = f"{attack.name}: no pairs of members and non-members to compare"
-        return row | dict.fromkeys(("difference", "ci", "ci_simultaneous")) | {"statement": nothing}
+        return {
+            **head,
+            "difference": None,
+            "ci": None,
+            "ci_simultaneous": None,
+            "statement": f"{attack.name}: no pairs of members and non-members to compare",
+        }
     a = auc(attack.scores_members, attack.scores_nonmembers)
     b = auc(control.scores_members, control.scores_nonmembers)
     together = difference_interval(attack, control, LEVEL, family)
-    return row | {
+    return {
+        **head,
         "difference": a - b,
         "ci": difference_interval(attack, control),
         "ci_simultaneous": together,
@@ -81,13 +87,12 @@ def paired_row(attack: ScoredAttack, control: ScoredAttack, family: int) -> dict
         "auc_control": b,
         "auc_control_ci": auc_interval(b, n, m),
         "auc_control_ci_simultaneous": auc_interval(b, n, m, LEVEL, family),
-        "statement": statement(attack.name, control.name, a - b, together),
+        "statement": statement(attack.name, pair.over, a - b, together),
     }
 
 
-def statement(attack: str, control: str, difference: float, ci: Interval) -> str:
+def statement(attack: str, over: str, difference: float, ci: Interval) -> str:
     """What the interval of the difference says, in words: adds, adds nothing measurable, less."""
-    over = "the same rounds without ascent" if control.startswith("ascent-zero") else control
     numbers = f"{difference:+.2f} [{ci[0]:+.2f}, {ci[1]:+.2f}] AUC"
     if ci[0] > 0:
         return f"{attack} adds {numbers} over {over}"

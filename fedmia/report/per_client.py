@@ -8,12 +8,11 @@ does not hold it are neither, as in FedMIA: whether those are told apart, `named
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from fedmia.report.clients import effective_size, mix_weights
 from fedmia.report.intervals import Interval, auc_interval, clopper_pearson
+from fedmia.report.rows import PerClientRow
 from fedmia.results import FloatArray, RunScores, ScoredAttack
 from fedmia.seeding import rng
 
@@ -21,7 +20,7 @@ DRAWS = 1000
 TARGET = 0.01  # false-positive rate
 
 
-def per_client(run: RunScores, attack: ScoredAttack, *stream: str) -> dict[str, Any] | None:
+def per_client(run: RunScores, attack: ScoredAttack, *stream: str) -> PerClientRow | None:
     """The numbers of `attack`, None where it gives no scores by client or nothing to compare.
 
     A member is compared with the non-members asked about the same client, weighted to the class

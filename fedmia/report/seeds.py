@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+
+from fedmia.report.rows import Report, SeedRow, SeedsSummary
 
 
-def seeds_summary(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def seeds_summary(reports: Sequence[Report]) -> SeedsSummary:
     """Mean, standard deviation, least and greatest AUC of each attack over independent models.
 
     Args:
-        reports: dictionaries of `build_report`, one a seed.
-
-    Returns:
-        `models`; `attacks`: list of {name, unit, models, auc_mean, auc_sd (null for one model),
-        auc_min, auc_max}; `verdicts`: code -> count; `leaks`; `sentence`, a plain one.
+        reports: of `build_report`, one a seed.
     """
     found: dict[str, list[float]] = {}
     units: dict[str, str] = {}
@@ -25,7 +22,7 @@ def seeds_summary(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             found.setdefault(row["name"], [])
             if row["auc"] is not None:
                 found[row["name"]].append(row["auc"])
-    codes = [str(r["verdict_code"]) for r in reports]
+    codes = [r["verdict_code"] for r in reports]
     leaks = codes.count("leaks")
     return {
         "models": len(reports),
@@ -36,7 +33,7 @@ def seeds_summary(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def spread(name: str, unit: str, values: Sequence[float]) -> dict[str, Any]:
+def spread(name: str, unit: str, values: Sequence[float]) -> SeedRow:
     """One attack's AUC over models, rounded to 6 decimals."""
     some = bool(values)
     return {

@@ -1,10 +1,9 @@
-"""The tables of the HTML page. Every cell is escaped here, on its way in."""
+"""The tables of the HTML page, as text; one template draws them all."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from html import escape
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from fedmia.report.format import (
     DASH,
@@ -15,216 +14,235 @@ from fedmia.report.format import (
     most_leaking_first,
     number,
 )
-
-Row = Mapping[str, Any]
-
-
-def table(head: Sequence[str], rows: Iterable[tuple[str, Sequence[str]]]) -> str:
-    """An HTML table of escaped cells; each row is (its CSS class, its cells)."""
-    lines = []
-    for css, cells in rows:
-        inner = "".join(_cell(c) for c in cells)
-        lines.append(f'<tr class="{escape(css)}">{inner}</tr>' if css else f"<tr>{inner}</tr>")
-    if not lines:
-        return ""
-    first = "".join(f"<th>{escape(h)}</th>" for h in head)
-    body = "\n".join(lines)
-    return (
-        f'<div class="wide"><table><thead><tr>{first}</tr></thead>\n<tbody>{body}</tbody>'
-        "</table></div>\n"
-    )
+from fedmia.report.rows import AttackRow, AucRow, Interval, Json, Report, control_sets
 
 
-def _cell(text: str) -> str:
-    # The second line of a cell is its interval or its n, set smaller.
-    first, _, rest = text.partition("\n")
-    more = f"<br><small>{escape(rest)}</small>" if rest else ""
-    css = ' class="text"' if len(text) > 60 else ""
-    return f"<td{css}>{escape(first)}{more}</td>"
+@dataclass(frozen=True)
+class Cell:
+    """Text, and lines under it that are set smaller. `css`: a class of the page's style."""
+
+    text: str
+    small: tuple[str, ...] = ()
+    css: str = ""
 
 
-def _with(value: float | None, ci: Sequence[float] | None) -> str:
-    return f"{number(value)}\n{interval(ci)}"
+@dataclass(frozen=True)
+class Row:
+    """Cells in the order of the table's head. `css`: as of a cell."""
+
+    cells: tuple[Cell, ...]
+    css: str = ""
 
 
-def attacks_table(report: Row) -> str:
-    """Attacks, most leaking first, each with its intervals and its controls in the same line."""
-    sets = [k for k, v in report["controls"].items() if isinstance(v, list) and v]
-    head = ["attack", "access, vantage", "AUC, 95 %", "AUC, simultaneous"]
-    head += [f"{label} control" for label in sets]
-    head += ["accuracy", "precision", "recall"]
-    head += [f"TPR at {t} FPR" for t in ("0.1 %", "1 %", "10 %")]
-    head += ["best accuracy (oracle)", "n", "queries"]
+@dataclass(frozen=True)
+class Table:
+    """A head, and rows of as many cells."""
+
+    head: tuple[Cell, ...]
+    rows: tuple[Row, ...]
+
+
+def table(head: Sequence[str | Cell], rows: Sequence[Row | Sequence[str | Cell]]) -> Table:
+    """A table of cells; a string is a cell without more lines."""
+    return Table(_cells(head), tuple(r if isinstance(r, Row) else Row(_cells(r)) for r in rows))
+
+
+def _cells(held: Sequence[str | Cell]) -> tuple[Cell, ...]:
+    return tuple(Cell(c) if isinstance(c, str) else c for c in held)
+
+
+def _over(value: float | None, *intervals: Interval | None) -> Cell:
+    """An AUC over its intervals."""
+    return Cell(number(value), tuple(_whole(interval(i)) for i in intervals if i))
+
+
+def _line(label: str, value: float | None, ci: Interval | None) -> str:
+    """`recall 0.64 [0.55, 0.72]`; a line breaks before the interval alone."""
+    return f"{_whole(f'{label} {number(value)}')} {_whole(interval(ci))}".strip()
+
+
+def _whole(text: str) -> str:
+    return text.replace(" ", "\N{NO-BREAK SPACE}")
+
+
+def attacks(report: Report) -> Table:
+    """Attacks, most leaking first, each with its intervals and its controls in the same row."""
+    sets = [name for name, rows in control_sets(report["controls"]).items() if rows]
+    head = [
+        Cell("attack", ("access, vantage, source",)),
+        Cell("AUC", ("95 %", "simultaneous")),
+        *(Cell(f"{name} control", ("simultaneous",)) for name in sets),
+        Cell("at a threshold", ("95 %",)),
+        Cell("TPR at an FPR of", ("95 %",)),
+        Cell("n", ("members + non-members",)),
+    ]
     rows = []
     for row in most_leaking_first(report["attacks"]):
         ci = row["auc_ci_simultaneous"]
-        name = row["name"] + (f"\n{row['paper']}" if row["paper"] else "")
-        how = f"{row['threat']['access']}, {row['threat']['vantage']}"
-        unit = "batches" if row["unit"] == "batch" else "images"
-        cells = [name, how + ("\nunder attack" if row["under_attack"] else "")]
-        cells += [_with(row["auc"], row["auc_ci"]), interval(ci) or DASH]
-        for label in sets:
-            control = control_of(report, label, row["name"])
-            cells.append(_with(control["auc"], control["auc_ci_simultaneous"]) if control else DASH)
-        cells += [_with(row[k], row[f"{k}_ci"]) for k in ("accuracy", "precision", "recall")]
-        for t in ("0.001", "0.01", "0.1"):
-            cells.append(_with(row["tpr_at_fpr"][t], row["tpr_at_fpr_ci"][t]))
-        cells.append(number(row["oracle_accuracy"]))
-        cells += [f"{row['n_members']} + {row['n_nonmembers']}\n{unit}", f"{row['queries']:,}"]
-        rows.append(("leaks" if ci is not None and ci[0] > 0.5 else "", cells))
+        controls = [control_of(report, name, row["name"]) for name in sets]
+        cells = (
+            _attack(row),
+            _over(row["auc"], row["auc_ci"], ci),
+            *(_over(c["auc"], c["auc_ci_simultaneous"]) if c else Cell(DASH) for c in controls),
+            _at_threshold(row),
+            _rates(row),
+            _counts(row),
+        )
+        rows.append(Row(cells, "leaks" if ci is not None and ci[0] > 0.5 else ""))
     return table(head, rows)
 
 
-def paired_table(report: Row) -> str:
+def _attack(row: AttackRow) -> Cell:
+    how = f"{row['threat']['access']}, {row['threat']['vantage']}"
+    more = (how, "under attack" if row["under_attack"] else "", row["paper"])
+    return Cell(row["name"], tuple(line for line in more if line))
+
+
+def _at_threshold(row: AttackRow) -> Cell:
+    lines = (
+        _line("accuracy", row["accuracy"], row["accuracy_ci"]),
+        _line("precision", row["precision"], row["precision_ci"]),
+        _line("recall", row["recall"], row["recall_ci"]),
+        _line("best (oracle)", row["oracle_accuracy"], None),
+    )
+    return Cell("", lines, "numbers")
+
+
+def _rates(row: AttackRow) -> Cell:
+    rates, ends = row["tpr_at_fpr"], row["tpr_at_fpr_ci"]
+    lines = (_line(f"{100 * float(t):g} %:", rates[t], ends[t]) for t in rates)
+    return Cell("", tuple(lines), "numbers")
+
+
+def _counts(row: AttackRow) -> Cell:
+    unit = "batches" if row["unit"] == "batch" else "images"
+    n = _whole(f"{row['n_members']} + {row['n_nonmembers']}")
+    return Cell(n, (unit, f"{row['queries']:,} queries"))
+
+
+def paired(report: Report) -> Table:
     """Attacks against their paired controls."""
     head = ["attack", "control", "unit", "difference of AUCs", "95 %", "simultaneous", ""]
     rows = [
-        (
-            "",
-            [
-                p["attack"],
-                p["control"],
-                p["unit"],
-                DASH if p["difference"] is None else f"{p['difference']:+.3f}",
-                interval(p["ci"], 3),
-                interval(p["ci_simultaneous"], 3),
-                p["statement"],
-            ],
-        )
+        [
+            p["attack"],
+            p["control"],
+            p["unit"],
+            DASH if p["difference"] is None else f"{p['difference']:+.3f}",
+            _whole(interval(p["ci"], 3)),
+            _whole(interval(p["ci_simultaneous"], 3)),
+            p["statement"],
+        ]
         for p in report["paired"]
     ]
-    return f"<h3>Paired on the same images</h3>{table(head, rows)}" if rows else ""
+    return table(head, rows)
 
 
-def controls_table(report: Row) -> str:
+def controls(report: Report) -> Table:
     """Every control in full; a simultaneous interval that excludes 0.5 voids the run."""
-    held: list[tuple[str, Row]] = []
-    for label, value in report["controls"].items():
-        if isinstance(value, list):
-            held += [(label, row) for row in value]
-        elif value is not None:
-            held.append((label, {"name": DASH, **value}))
+    held: list[tuple[str, str, AucRow]] = [
+        (label, row["name"], row)
+        for label, rows in control_sets(report["controls"]).items()
+        for row in rows
+    ]
+    if (pixels := report["controls"]["pixels"]) is not None:
+        held.append(("pixels", DASH, pixels))
     rows = []
-    for label, row in held:
+    for label, name, row in held:
         n = f"{row['n_members']} + {row['n_nonmembers']}"
         ci = row["auc_ci_simultaneous"]
         holds = "" if ci is None else "holds 0.5" if ci[0] <= 0.5 <= ci[1] else "EXCLUDES 0.5"
-        cells = [label, row["name"], estimate(row["auc"], row["auc_ci"]), interval(ci)]
-        rows.append(("", [*cells, holds, n]))
-    head = ["control", "attack", "AUC, 95 %", "simultaneous", "", "n"]
-    return f"<h3>Controls</h3>{table(head, rows)}" if rows else ""
+        rows.append([label, name, estimate(row["auc"], row["auc_ci"]), interval(ci), holds, n])
+    return table(["control", "attack", "AUC, 95 %", "simultaneous", "", "n"], rows)
 
 
-def utility_table(report: Row) -> str:
+def utility(report: Report) -> Table:
     """Probes of the encoder beside those of the untrained one."""
-    utility, untrained = report["utility"], report["utility"]["untrained"]
+    here, before = report["utility"], report["utility"]["untrained"]
+    n = f"{here['n']:,}"
     rows = [
-        (
-            "",
-            [
-                label,
-                estimate(utility[key], utility[f"{key}_ci"]),
-                estimate(untrained[key], untrained[f"{key}_ci"]),
-                f"{utility['n']:,}",
-            ],
+        [label, estimate(value, ci), estimate(old, old_ci), n]
+        for label, value, ci, old, old_ci in (
+            ("weighted kNN", here["knn"], here["knn_ci"], before["knn"], before["knn_ci"]),
+            ("linear probe", here["linear"], here["linear_ci"], before["linear"],
+             before["linear_ci"]),
         )
-        for key, label in (("knn", "weighted kNN"), ("linear", "linear probe"))
-        if utility[key] is not None
-    ]
+        if value is not None
+    ]  # fmt: skip
     return table(["probe", "accuracy, 95 %", "untrained encoder", "n"], rows)
 
 
-def clients_table(report: Row) -> str:
+def clients(report: Report) -> Table:
     """Clients with their defence and epsilon, AUC and null."""
     head = ["client", "images", "role", "defence", "scored members", "AUC, 95 %"]
     head += ["simultaneous", "null: posing non-members"]
-    rows = []
+    rows: list[list[str | Cell]] = []
     for c in report["clients"]:
-        defence = DASH
+        defence = Cell(DASH)
         if c["defence"]:
             spent = c["defence"]["epsilon"]
-            defence = epsilon(c["defence"]) + (f"\n{spent['assumptions']}" if spent else "")
+            defence = Cell(epsilon(c["defence"]), (spent["assumptions"],) if spent else ())
         rows.append(
-            (
-                "",
-                [
-                    str(c["id"]),
-                    f"{c['size']:,}",
-                    c["role"],
-                    defence,
-                    str(c["n_members"]),
-                    estimate(c["auc"], c["auc_ci"]),
-                    interval(c["auc_ci_simultaneous"]) or DASH,
-                    estimate(c["null_auc"], c["null_ci"]),
-                ],
-            )
+            [
+                str(c["id"]),
+                f"{c['size']:,}",
+                c["role"],
+                defence,
+                str(c["n_members"]),
+                _whole(estimate(c["auc"], c["auc_ci"])),
+                _whole(interval(c["auc_ci_simultaneous"])) or DASH,
+                _whole(estimate(c["null_auc"], c["null_ci"])),
+            ]
         )
     return table(head, rows)
 
 
-def rounds_table(report: Row) -> str:
-    """Rounds whose snapshot was scored, and the last one, folded away."""
-    rounds = report["rounds"]
-    names = list(dict.fromkeys(n for r in rounds for n in r["leakage"]))
-    shown = [r for r in rounds if r["leakage"] or r["knn"] is not None or r is rounds[-1]]
-    rows = [
-        (
-            "",
-            [
-                f"{r['round']}{' *' if r['under_attack'] else ''}",
-                r["phase"],
-                number(r["loss"], 3),
-                number(r["knn"], 3),
-                *(number(r["leakage"].get(n), 3) for n in names),
-            ],
-        )
+def rounds(report: Report) -> Table:
+    """Rounds whose snapshot was scored, and the last one."""
+    held = report["rounds"]
+    shown = [r for r in held if r["leakage"] or r["knn"] is not None or r is held[-1]]
+    rows: list[list[str | Cell]] = [
+        [
+            f"{r['round']}{' *' if r['under_attack'] else ''}",
+            r["phase"],
+            number(r["loss"], 3),
+            number(r["knn"], 3),
+            Cell("", tuple(f"{n} {number(auc, 3)}" for n, auc in r["leakage"].items()), "grid"),
+        ]
         for r in shown
     ]
-    if not rows:
-        return ""
-    head = ["round", "phase", "loss", "kNN", *(f"AUC, {n}" for n in names)]
-    return (
-        f"<details><summary>{len(rows)} of {len(rounds)} rounds in numbers (* under attack)"
-        f"</summary>{table(head, rows)}</details>"
-    )
+    return table(["round", "phase", "loss", "kNN", "AUC by attack"], rows)
 
 
-def sweep_table(report: Row) -> str:
+def sweep(report: Report) -> Table:
     """Every attack at every value of a sweep, by attack."""
-    rows = []
-    swept = report.get("sweep", ())
-    kind = swept[0]["sweep"] if swept else ""
-    heads = ["known a side"] if kind == "known" else ["query budget", "known a side"]
+    swept = report.get("sweep", [])
+    known = bool(swept) and swept[0]["sweep"] == "known"
     names = list(dict.fromkeys(r["attack"] for r in swept))
+    rows = []
     for row in sorted(swept, key=lambda r: (names.index(r["attack"]), r["value"])):
         cells = [row["attack"], f"{row['value']:,}"]
         if row["not_run"] is None:
-            cells += [f"{row['known']:,}"] * (kind != "known") + [f"{row['queries']:,}"]
-            cells += [estimate(row["auc"], row["auc_ci"])]
+            cells += [] if known else [f"{row['known']:,}"]
+            cells += [f"{row['queries']:,}", estimate(row["auc"], row["auc_ci"])]
             cells += [interval(row["auc_ci_simultaneous"]) or DASH, number(row["accuracy"])]
         else:
-            cells += [DASH] * (kind != "known")
+            cells += [] if known else [DASH]
             cells += [DASH, f"not run: {row['not_run']}", DASH, DASH]
-        rows.append(("", cells))
-    head = ["attack", *heads, "queries", "AUC, 95 %", "simultaneous", "accuracy"]
-    return table(head, rows)
+        rows.append(cells)
+    heads = ["known a side"] if known else ["query budget", "known a side"]
+    return table(["attack", *heads, "queries", "AUC, 95 %", "simultaneous", "accuracy"], rows)
 
 
-def definitions(values: Mapping[str, Any], before: str = "") -> str:
-    """A definition list of a nested mapping, its keys dotted."""
-    found = "".join(
-        f"<dt>{escape(key)}</dt><dd>{escape(text)}</dd>" for key, text in flat(values, before)
-    )
-    return f"<dl>{found}</dl>"
-
-
-def flat(values: Mapping[str, Any], before: str = "") -> Iterable[tuple[str, str]]:
-    """(dotted key, text) of every leaf."""
+def flat(values: Json, before: str = "") -> list[tuple[str, str]]:
+    """(dotted key, text) of every leaf of a nested mapping."""
+    found: list[tuple[str, str]] = []
     for key, value in values.items():
         name = f"{before}{key}"
         if isinstance(value, Mapping) and value:
-            yield from flat(value, f"{name}.")
+            found += flat(value, f"{name}.")
         elif isinstance(value, list | tuple):
-            yield name, ", ".join(map(str, value)) or "none"
+            found.append((name, ", ".join(map(str, value)) or "none"))
         else:
-            yield name, "none" if value is None else str(value)
+            found.append((name, "none" if value is None else str(value)))
+    return found

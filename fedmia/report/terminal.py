@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
@@ -23,8 +20,8 @@ from fedmia.report.format import (
     per_client_sentence,
     utility_sentence,
 )
+from fedmia.report.rows import AttackRow, Report, SeedsSummary, control_sets
 
-Row = Mapping[str, Any]
 COLOURS = {
     "leaks": "red",
     "not-established": "green",
@@ -33,7 +30,7 @@ COLOURS = {
 }
 
 
-def render(report: Row) -> RenderableType:
+def render(report: Report) -> RenderableType:
     """What the command line prints of a report; fits 80 columns.
 
     Args:
@@ -54,9 +51,9 @@ def render(report: Row) -> RenderableType:
     return Group(*parts)
 
 
-def attack_table(report: Row) -> Table:
+def attack_table(report: Report) -> Table:
     """One line an attack: AUC with its simultaneous interval, its controls, TPR, accuracy."""
-    sets = [k for k, v in report["controls"].items() if isinstance(v, list) and v]
+    sets = [name for name, rows in control_sets(report["controls"]).items() if rows]
     table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
     table.add_column("attack", overflow="fold")
     table.add_column(Text("AUC, simul-\ntaneous 95 %"), no_wrap=True)
@@ -80,12 +77,12 @@ def attack_table(report: Row) -> Table:
     return table
 
 
-def marks(row: Row) -> str:
+def marks(row: AttackRow) -> str:
     """`*` for a score on the attacked model."""
     return " *" if row["under_attack"] else ""
 
 
-def legend(report: Row) -> list[str]:
+def legend(report: Report) -> list[str]:
     """What the table's signs mean, as far as they occur."""
     lines = ["n: scored members + non-members; accuracy at a threshold from known images."]
     if any(r["under_attack"] for r in report["attacks"]):
@@ -96,7 +93,7 @@ def legend(report: Row) -> list[str]:
     return lines
 
 
-def sentences(report: Row) -> list[str]:
+def sentences(report: Report) -> list[str]:
     """Pixels, utility, clients and defences, a line each."""
     found = []
     pixels = report["controls"]["pixels"]
@@ -120,7 +117,7 @@ def sentences(report: Row) -> list[str]:
     return found
 
 
-def seeds_table(summary: Row) -> Table:
+def seeds_table(summary: SeedsSummary) -> Table:
     """`--seeds`: the spread of every attack's AUC over independently trained models."""
     table = Table(
         box=None,
@@ -138,6 +135,6 @@ def seeds_table(summary: Row) -> Table:
         reverse=True,
     )
     for row in rows:
-        values = (row[k] for k in ("auc_mean", "auc_sd", "auc_min", "auc_max"))
+        values = (row["auc_mean"], row["auc_sd"], row["auc_min"], row["auc_max"])
         table.add_row(row["name"], *(number(v, 3) for v in values))
     return table

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-Row = Mapping[str, Any]
+from fedmia.report.rows import (
+    AttackRow,
+    Auc,
+    AucRow,
+    Controls,
+    PairedRow,
+    control_sets,
+    known_auc,
+    with_auc,
+)
+
+Found = Sequence[tuple[AttackRow, Auc]]  # attacks whose AUC is known
 
 
-def excludes_half(row: Row) -> bool:
-    """Whether the simultaneous interval of this AUC leaves out 0.5, on either side."""
-    ci = row["auc_ci_simultaneous"]
-    return ci is not None and not ci[0] <= 0.5 <= ci[1]
-
-
-def verdict(report: Mapping[str, Any], pretrain: str, interrupted: int | None) -> tuple[str, str]:
-    """(sentence, code) of a report whose attacks, controls and pairs are filled in.
+def verdict(
+    attacks: Sequence[AttackRow],
+    controls: Controls,
+    paired: Sequence[PairedRow],
+    pretrain: str,
+    interrupted: int | None,
+) -> tuple[str, str]:
+    """(sentence, code) of a run.
 
     Codes: `shift` (pixels alone tell members apart), `control-failed`, `leaks`,
     `not-established`, tried in this order.
     """
-    core, code = _core(report)
+    core, code = _core(with_auc(attacks), controls, paired)
     tail = ""
     if pretrain == "pooled":
         tail += "; pre-training was pooled, so the server had seen all private images"
@@ -29,88 +39,92 @@ def verdict(report: Mapping[str, Any], pretrain: str, interrupted: int | None) -
     return f"{core}{tail}.", code
 
 
-def _core(report: Mapping[str, Any]) -> tuple[str, str]:
-    pixels = report["controls"]["pixels"]
-    if pixels is not None and excludes_half(pixels):
+def excludes_half(auc: Auc) -> bool:
+    """Whether the simultaneous interval of this AUC leaves out 0.5, on either side."""
+    return not auc.together[0] <= 0.5 <= auc.together[1]
+
+
+def _core(found: Found, controls: Controls, paired: Sequence[PairedRow]) -> tuple[str, str]:
+    pixels = controls["pixels"]
+    alone = None if pixels is None else known_auc(pixels)
+    if pixels is not None and alone is not None and excludes_half(alone):
         return (
             "Shift between the sets; leakage not established: a classifier of raw pixels that "
-            f"never sees the model tells members from non-members with {numbers(pixels)}",
+            f"never sees the model tells members from non-members with {numbers(pixels, alone)}",
             "shift",
         )
-    failed = failed_control(report["controls"])
+    failed = failed_control(controls)
     if failed is not None:
-        name, row = failed
+        name, row, auc = failed
         return (
             f"Control failed; leakage not established: {row['name']} under the {name} control, "
-            f"where there is nothing to leak, has {numbers(row)}, which excludes 0.5",
+            f"where there is nothing to leak, has {numbers(row, auc)}, which excludes 0.5",
             "control-failed",
         )
-    attacks = [a for a in report["attacks"] if a["auc"] is not None]
-    if not attacks:
+    if not found:
         return "No leakage established: no attack was scored", "not-established"
-    strongest = strongest_leak(attacks)
+    strongest = strongest_leak(found)
     if strongest is None:
-        return _nothing(attacks) + _reversed(attacks), "not-established"
-    where = ", on the model under attack" if strongest["under_attack"] else ""
-    batch = " (batches, not images)" if strongest["unit"] == "batch" else ""
-    what = "The encoder leaks"
-    if strongest["threat"]["vantage"] == "server":
-        what = "The clients' updates leak"
+        return _nothing(found) + _reversed(found), "not-established"
+    row, auc = strongest
+    where = ", on the model under attack" if row["under_attack"] else ""
+    batch = " (batches, not images)" if row["unit"] == "batch" else ""
+    server = row["threat"]["vantage"] == "server"
+    what = "The clients' updates leak" if server else "The encoder leaks"
     return (
-        f"{what} membership: {strongest['name']} tells members from non-members{batch} "
-        f"with {numbers(strongest)}{where}" + _ascent(report["paired"]) + _reversed(attacks),
+        f"{what} membership: {row['name']} tells members from non-members{batch} "
+        f"with {numbers(row, auc)}{where}" + _paired(paired) + _reversed(found),
         "leaks",
     )
 
 
-def numbers(row: Row) -> str:
+def numbers(row: AttackRow | AucRow, auc: Auc) -> str:
     """`AUC 0.64 [0.55, 0.72] (simultaneous 95 % interval; 112 members, 500 non-members)`."""
-    low, high = row["auc_ci_simultaneous"]
+    low, high = auc.together
     unit = "batches of members, of" if row.get("unit") == "batch" else "members,"
     n = f"{row['n_members']} {unit} {row['n_nonmembers']} non-members"
-    return f"AUC {row['auc']:.2f} [{low:.2f}, {high:.2f}] (simultaneous 95 % interval; {n})"
+    return f"AUC {auc.value:.2f} [{low:.2f}, {high:.2f}] (simultaneous 95 % interval; {n})"
 
 
-def failed_control(controls: Mapping[str, Any]) -> tuple[str, Row] | None:
-    """(set name, row) of the control farthest from 0.5 among those that exclude it, or None."""
+def failed_control(controls: Controls) -> tuple[str, AttackRow, Auc] | None:
+    """(set name, row, AUC) of the control farthest from 0.5 among those that exclude it."""
     failed = [
-        (name, row)
-        for name, rows in controls.items()
-        if name != "pixels"
-        for row in rows
-        if excludes_half(row)
+        (name, row, auc)
+        for name, rows in control_sets(controls).items()
+        for row, auc in with_auc(rows)
+        if excludes_half(auc)
     ]
-    return max(failed, key=lambda f: abs(f[1]["auc"] - 0.5), default=None)
+    return max(failed, key=lambda f: abs(f[2].value - 0.5), default=None)
 
 
-def strongest_leak(attacks: Sequence[Row]) -> Row | None:
+def strongest_leak(found: Found) -> tuple[AttackRow, Auc] | None:
     """The attack of highest AUC whose simultaneous interval lies over 0.5; images before batches,
     because the two are never pooled and a batch says less about a person."""
-    leaks = [a for a in attacks if a["auc_ci_simultaneous"][0] > 0.5]
-    return max(leaks, key=lambda a: (a["unit"] == "image", a["auc"]), default=None)
+    leaks = [(row, auc) for row, auc in found if auc.together[0] > 0.5]
+    return max(leaks, key=lambda f: (f[0]["unit"] == "image", f[1].value), default=None)
 
 
-def _nothing(attacks: Sequence[Row]) -> str:
-    reach = max(attacks, key=lambda a: (a["unit"] == "image", a["auc_ci_simultaneous"][1]))
-    if len(attacks) == 1:
+def _nothing(found: Found) -> str:
+    row, auc = max(found, key=lambda f: (f[0]["unit"] == "image", f[1].together[1]))
+    if len(found) == 1:
         return (
-            f"No leakage established: {reach['name']} has {numbers(reach)}, which does not lie "
+            f"No leakage established: {row['name']} has {numbers(row, auc)}, which does not lie "
             "over 0.5"
         )
     return (
-        f"No leakage established: no simultaneous interval of {len(attacks)} attacks lies over "
-        f"0.5; the one that reaches highest is that of {reach['name']}, {numbers(reach)}"
+        f"No leakage established: no simultaneous interval of {len(found)} attacks lies over "
+        f"0.5; the one that reaches highest is that of {row['name']}, {numbers(row, auc)}"
     )
 
 
-def _reversed(attacks: Sequence[Row]) -> str:
-    turned = [a["name"] for a in attacks if a["auc_ci_simultaneous"][1] < 0.5]
+def _reversed(found: Found) -> str:
+    turned = [row["name"] for row, auc in found if auc.together[1] < 0.5]
     if not turned:
         return ""
     verb = "is" if len(turned) == 1 else "are"
     return f"; {', '.join(turned)} {verb} reversed (interval under 0.5: members score lower)"
 
 
-def _ascent(paired: Sequence[Row]) -> str:
+def _paired(paired: Sequence[PairedRow]) -> str:
     rows = [p for p in paired if p["unit"] == "image" and p["difference"] is not None]
     return f"; {rows[0]['statement']}" if rows else ""

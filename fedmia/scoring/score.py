@@ -15,14 +15,14 @@ import torch
 from fedmia import registry
 from fedmia.data.images import IntArray
 from fedmia.federation.run import Finished
-from fedmia.report.metrics import auc
-from fedmia.results import ClientDefence, ClientInfo, RoundInfo, RunScores
+from fedmia.federation.snapshot import Snapshot
+from fedmia.results import ClientDefence, ClientInfo, Pair, RoundInfo, RunScores, ScoredAttack
 from fedmia.runtime.environment import describe
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.scoring.probes import Probes
 from fedmia.scoring.snapshots import Evaluation
 from fedmia.scoring.trajectories import Trajectories, by_batch
-from fedmia.settings.tree import to_dict
+from fedmia.settings.tree import to_tree
 
 BATCH = 8  # images in a batch of the by-batch reading
 
@@ -63,7 +63,7 @@ def score(run: Finished, probes: Probes, watch: Stopwatch) -> RunScores:
             "classes": classes,
             **split.counts(),
         },
-        config=to_dict(experiment),
+        config=to_tree(experiment),
         versions=environment["versions"] | {"commit": environment["commit"]},
         hardware=environment["hardware"],
         **found,
@@ -112,8 +112,8 @@ def attacked(evaluation: Evaluation) -> dict[str, Any]:
         for name, scored in controls.items():
             if f"active-{name}" in found:
                 scored.append(found[f"active-{name}"])
-    if "active-zero" in found:
-        pairs.append((found["active"], found["active-zero"]))
+    if trajectories and "active-zero" in found:
+        pairs.append(Pair(found["active"], found["active-zero"], trajectories.attack.over))
         batches.append(by_batch(found["active-zero"], BATCH, run.site.seed))
     return {
         "attacks": attacks,
@@ -122,7 +122,7 @@ def attacked(evaluation: Evaluation) -> dict[str, Any]:
         "not_run": not_run,
         "batches": batches,
         "pixels": found["pixels"],
-        "ascent": trajectories.curves() if trajectories and pairs else None,
+        "curves": trajectories.curves() if trajectories and pairs else None,
         "rounds": [found.get(f"round {info.round}", info) for info in run.rounds],
     }
 
@@ -139,28 +139,24 @@ def side_by_side(work: Mapping[str, Callable[[], Any]], threads: int) -> dict[st
 
 
 def leakage(evaluation: Evaluation, info: RoundInfo, names: list[str]) -> RoundInfo:
-    """The round with the AUC of each passive attack and of each layer."""
+    """The round with the scores of each passive attack and of each layer."""
     chosen = [n for n in names if registry.load("attack", n).by_round]
     snapshot = evaluation.run.snapshots.load("main", info.round)
-    found = {s.name: _auc(s) for s in evaluation.on(snapshot, chosen)}
+    found = {s.name: s for s in evaluation.on(snapshot, chosen)}
     layers = by_layer(evaluation, snapshot) if "internal" in names else {}
     return replace(info, leakage=found, layers=layers)
 
 
-def by_layer(evaluation: Evaluation, snapshot: Any) -> dict[str, float]:
-    """AUC of the internal attack on each layer alone (Fig. 6)."""
+def by_layer(evaluation: Evaluation, snapshot: Snapshot) -> dict[str, ScoredAttack]:
+    """The internal attack on each layer alone (Fig. 6)."""
     site = evaluation.site
     layers = site.method(-1, None).encoder.layers
     options = dict(evaluation.attacks["internal"])
     found = {}
     for layer in layers:
         alone = replace(evaluation, attacks={"internal": {**options, "layers": (layer,)}})
-        found[layer] = _auc(alone.on(snapshot, ["internal"])[0])
+        found[layer] = alone.on(snapshot, ["internal"])[0]
     return found
-
-
-def _auc(scored: Any) -> float:
-    return auc(scored.scores_members, scored.scores_nonmembers)
 
 
 def client_rows(run: Finished, labels: IntArray, classes: int) -> list[ClientInfo]:

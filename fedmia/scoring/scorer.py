@@ -74,6 +74,7 @@ class Scorer:
             paper=attack.paper,
             access=attack.needs.access,
             vantage=attack.needs.vantage,
+            act=attack.act,
             scores_members=members,
             scores_nonmembers=nonmembers,
             known_members=known_members,

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedmia.attacks.base import ActiveAttack, Turn
-from fedmia.results import AscentCurves, ScoredAttack
+from fedmia.results import Curves, ScoredAttack
 from fedmia.scoring.snapshots import Evaluation
 from fedmia.seeding import rng
 from fedmia.threat import ClientView
@@ -85,7 +85,7 @@ class Trajectories:
         view = evaluation.view(first, Signals(), received, sent)
         return evaluation.scorer.scored(self.name, view, under_attack=True)
 
-    def curves(self) -> AscentCurves | None:
+    def curves(self) -> Curves | None:
         """Curves of the evaluated images, attacked and not, where the attack has them."""
         images, apart = self.evaluation.scorer.candidates, self.evaluation.scorer.apart
         main, zero = (self.attack.curves(self.view(b), images) for b in ("main", "zero"))
@@ -93,7 +93,8 @@ class Trajectories:
             return None
         after, before, sent = apart(main.after.T), apart(main.before[0]), apart(main.sent[0])
         control = apart(zero.after.T)
-        return AscentCurves(
+        return Curves(
+            act=self.attack.act,
             rounds=np.array(main.rounds),
             members=after[0].T,
             nonmembers=after[1].T,

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from fedmia import registry
 from fedmia.attacks.base import ActiveAttack
-from fedmia.errors import InputError
-from fedmia.settings.option import Options, option, option_fields
-from fedmia.settings.values import from_text, plain
+from fedmia.errors import InputError, opt
+from fedmia.settings.forms import Settings, Values, each, given, source_options
+from fedmia.settings.option import option, option_fields
+from fedmia.settings.values import convert, from_text
 from fedmia.shadows.plan import Plan
 from fedmia.ssl.augment import Augment
 from fedmia.threat import PRECISIONS
@@ -20,9 +21,8 @@ SWEEPS = ("known", "query_budget")  # what --sweep varies
 
 
 @dataclass(frozen=True)
-class Audit(Options):
-    """One audit. `options` holds the open-ended groups, by their key in the
-    tree (`fedmia.auditing.flags.GROUPS`): name -> value (for `attack`: attack -> name -> value).
+class Audit(Settings):
+    """One audit. The fields after `precision` hold only the options that were given.
 
     Raises:
         InputError: on construction, for an unknown attack or option or a value out of range.
@@ -72,63 +72,67 @@ class Audit(Options):
         "of the encoder's forward passes; bfloat16 is about twice as fast on a large network",
         choices=PRECISIONS,
     )
-    options: Mapping[str, Any] = field(default_factory=dict)
+    shadow: Values = given(Plan)
+    augment: Values = given(Augment)
+    members_options: Values = source_options("members")
+    nonmembers_options: Values = source_options("nonmembers")
+    shadow_data_options: Values = source_options("shadow_data")
+    attack: Mapping[str, Values] = each("attack")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not re.fullmatch(r"auto|cpu|cuda(:[0-9]+)?", self.device):
-            raise InputError(f"--device must be auto, cpu, cuda or cuda:N, got '{self.device}'")
+            raise InputError(
+                f"{opt('device')} must be auto, cpu, cuda or cuda:N, got '{self.device}'"
+            )
         if not self.encoder:
-            raise InputError("--encoder is missing: " + self._help("encoder"))
+            raise InputError(f"{opt('encoder')} is missing: {self._help('encoder')}")
         if self.precision != "float32" and self.encoder.endswith(".onnx"):
             raise InputError(
-                f"--precision {self.precision}: an ONNX program computes in the precision that it "
-                "was exported in"
+                f"{opt('precision', self.precision)}: an ONNX program computes in the precision "
+                "that it was exported in"
             )
         if (self.members is None) != (self.nonmembers is None):
-            given, other = ("members", "nonmembers")[:: 1 if self.members else -1]
-            raise InputError(f"--{given} is given without --{other}; an audit needs both")
+            given, other = map(opt, ("members", "nonmembers")[:: 1 if self.members else -1])
+            raise InputError(f"{given} is given without {other}; an audit needs both")
         self._check_shadows()
         names = expand(self.attacks)
-        for name in self.options.get("attack", {}):
+        for name in self.attack:
             if name not in names:
                 raise InputError(f"options for attack '{name}', which is not run")
         object.__setattr__(self, "attacks", names)
         for name in names:
-            registry.build("attack", name, self.options.get("attack", {}).get(name, {}))
+            registry.build("attack", name, self.attack.get(name, {}))
         self.plan()
-        Augment(**self.group("augment"))
+        Augment(**self.augment)
         if self.sweep is not None:
             points(self.sweep)
 
     def _check_shadows(self) -> None:
         """Refuse what says how shadows are trained where none are, or says it twice."""
         if self.shadows and self.shadow_encoders is not None:
-            raise InputError("--shadows trains encoders, --shadow-encoders reads them: give one")
-        own = [f"--shadow.{name}" for name in self.group("shadow")]
+            trains, reads = opt("shadows"), opt("shadow_encoders")
+            raise InputError(f"{trains} trains encoders, {reads} reads them: give one")
+        own = [f"shadow.{name}" for name in self.shadow]
         if self.shadow_data is not None:
-            own.insert(0, "--shadow-data")
+            own.insert(0, "shadow_data")
         if own and not self.shadows:
-            raise InputError(f"{own[0]} is given without --shadows N: no shadow is trained")
-        if "--shadow.count" in own:
-            raise InputError("--shadow.count: --shadows N says how many")
+            without = opt("shadows", "N")
+            raise InputError(f"{opt(own[0])} is given without {without}: no shadow is trained")
+        if "shadow.count" in own:
+            raise InputError(f"{opt('shadow.count')}: {opt('shadows', 'N')} says how many")
 
     def _help(self, name: str) -> str:
         return next(f.metadata["help"] for f, _ in option_fields(type(self)) if f.name == name)
 
     def plan(self) -> Plan:
         """How the shadows are trained."""
-        given = dict(self.options.get("shadow", {}))
-        return Plan(**{"count": max(self.shadows, 1), "seed": self.seed, **given})
+        return Plan(**{"count": max(self.shadows, 1), "seed": self.seed, **self.shadow})
 
-    def group(self, name: str) -> dict[str, Any]:
-        """Options of one open-ended group."""
-        return dict(self.options.get(name, {}))
 
-    def tree(self) -> dict[str, Any]:
-        """All of it as plain YAML; without `out`, which is where and not what."""
-        own = {f.name: plain(getattr(self, f.name)) for f, _ in option_fields(type(self))}
-        return own | {k: plain(dict(v)) for k, v in self.options.items() if v}
+def runs(tree: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the attacks that a tree of an audit runs."""
+    return expand(convert(opt("attacks"), tree.get("attacks", Audit.attacks), tuple[str, ...]))
 
 
 def expand(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -141,7 +145,7 @@ def expand(names: tuple[str, ...]) -> tuple[str, ...]:
     if names == ("all",):
         return tuple(registry.names("attack"))
     if not names:
-        raise InputError("--attacks names no attack")
+        raise InputError(f"{opt('attacks')} names no attack")
     for name in names:
         registry.load("attack", name)
         if names.count(name) > 1:
@@ -168,10 +172,14 @@ def points(text: str) -> tuple[str, tuple[int, ...]]:
     kind, equals, rest = text.partition("=")
     kind = kind.strip().replace("-", "_")
     if kind not in SWEEPS or not equals:
-        raise InputError(f"--sweep must be known=N,N,.. or query_budget=N,N,.., got '{text}'")
-    values: tuple[int, ...] = from_text(f"--sweep {kind}", rest, tuple[int, ...])
+        raise InputError(
+            f"{opt('sweep')} must be known=N,N,.. or query_budget=N,N,.., got '{text}'"
+        )
+    values: tuple[int, ...] = from_text(opt("sweep", kind), rest, tuple[int, ...])
     if not values or min(values) < (2 if kind == "known" else 1):
-        raise InputError(f"--sweep {kind} needs positive values (known: 2 or more), got '{rest}'")
+        raise InputError(
+            f"{opt('sweep', kind)} needs positive values (known: 2 or more), got '{rest}'"
+        )
     if len(set(values)) < len(values):
-        raise InputError(f"--sweep {kind}: a value is given twice in '{rest}'")
+        raise InputError(f"{opt('sweep', kind)}: a value is given twice in '{rest}'")
     return kind, values

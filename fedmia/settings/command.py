@@ -1,22 +1,21 @@
-"""The command line of a run: defaults, then the file of `--config`, then the flags."""
+"""A command line from its arguments to checked settings, and its errors to exit codes."""
 
 from __future__ import annotations
 
 import sys
 import sysconfig
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedmia.errors import InputError, nearest
+from fedmia.errors import InputError, Tongue, in_python, nearest, said
 from fedmia.runtime.environment import version
-from fedmia.settings import help as catalogue
-from fedmia.settings.experiment import Experiment, expand_attacks
-from fedmia.settings.flags import Flags, read
-from fedmia.settings.suits import check
-from fedmia.settings.tree import Tree, from_dict, load, normal
+from fedmia.settings import help
+from fedmia.settings.flags import Command, Flags, Typed, read
+from fedmia.settings.tree import from_tree, merge, normal
 from fedmia.settings.values import Text, convert
+from fedmia.settings.yamlfile import load
 
 BESIDE = Path(__file__).resolve().parents[2] / "configs"
 # A clone has the presets beside the source, an installed copy where its data files go.
@@ -25,7 +24,7 @@ PRESETS = (
     if (BESIDE / "smoke.yaml").is_file()
     else Path(sysconfig.get_path("data")) / "share" / "fedmia" / "configs"
 )
-BAD_INPUT = 2  # exit code
+BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130  # exit codes
 
 
 @dataclass(frozen=True)
@@ -33,15 +32,15 @@ class Invocation:
     """What the user asked for.
 
     Attributes:
-        experiment: the checked experiment; None where only a page was asked for.
+        settings: the checked settings; None where only a page was asked for.
         out: folder for the results, or None.
-        seeds: number of runs, with seeds `experiment.seed`, `experiment.seed + 1`, ...
+        seeds: number of runs, with seeds SEED, SEED + 1, ...
         quiet: no progress display.
         json: print the report as JSON.
         page: text to print in place of a run (`--help`, `--list`, `--version`), or None.
     """
 
-    experiment: Experiment | None
+    settings: Any
     out: Path | None = None
     seeds: int = 1
     quiet: bool = False
@@ -49,61 +48,105 @@ class Invocation:
     page: str | None = None
 
 
-def parse(argv: Sequence[str]) -> Invocation:
-    """The invocation that the arguments (without the program's name) ask for.
+def run(
+    command: Command,
+    arguments: Sequence[str],
+    work: Callable[[Invocation], int],
+    failures: tuple[type[Exception], ...] = (),
+) -> int:
+    """Parse, print a page or `work`; errors in one line on standard error; the exit code.
 
-    Raises:
-        InputError: anything wrong in the arguments or the file, or that the checks refuse.
+    Args:
+        failures: what `work` may raise where the run itself failed.
     """
-    flags = read(argv)
-    page = _page(flags.command)
-    if page is not None:
-        return Invocation(None, page=page)
-    seeds = convert("--seeds", Text(flags.command.get("seeds", "1")), int)
-    if seeds < 1:
-        raise InputError(f"--seeds must be >= 1, got {seeds}")
-    out = flags.command.get("out")
-    if out == "":
-        raise InputError("--out needs a folder, got ''")
-    experiment = _experiment(flags)
-    check(experiment)
-    return Invocation(
-        experiment,
-        Path(out) if out is not None else None,
-        seeds,
-        "quiet" in flags.command,
-        "json" in flags.command,
-    )
+    speak: Tongue = in_python
+    try:
+        flags = read(command, arguments)
+        speak, asked = understood(command, flags)
+        if asked.page is not None:
+            sys.stdout.write(asked.page.rstrip("\n") + "\n")
+            return 0
+        return work(asked)
+    except Refused as error:
+        return bad_input(error.error, error.tongue)
+    except InputError as error:
+        return bad_input(error, speak)
+    except failures as error:
+        print("fedmia: the run failed: " + said(str(error), speak), file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
 
 
-def bad_input(error: InputError) -> int:
+def bad_input(error: InputError, speak: Tongue = in_python) -> int:
     """Print the error on standard error, as one line; returns the exit code 2."""
-    print("fedmia: error: " + " ".join(str(error).split()), file=sys.stderr)
+    print("fedmia: error: " + said(error.text, speak), file=sys.stderr)
     return BAD_INPUT
 
 
-def merge(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> Tree:
-    """`upper` over `lower`, section by section; both as `configfile.normal` gives them.
+def parse(command: Command, arguments: Sequence[str]) -> Invocation:
+    """The invocation that the arguments (without the program's name) ask for.
 
-    Options in `lower` of a plugin that `upper` replaces by another are dropped, and so are those
-    of attacks that no longer run.
+    Raises:
+        InputError: anything wrong in the arguments or the file, or that the checks refuse; its
+            options said as the user gave them.
     """
-    merged = dict(lower)
-    for name, value in upper.items():
-        below = merged.get(name)
-        if not isinstance(value, dict) or not isinstance(below, dict):
-            merged[name] = value
-        elif name == "attack":
-            merged[name] = {k: {**below.get(k, {}), **value.get(k, {})} for k in {**below, **value}}
-        else:
-            merged[name] = {**_kept(name, below, value), **value}
-    if "attack" in lower and ("attacks" in upper or "attacker" in upper):
-        merged["attack"] = _still_run(merged, upper.get("attack", {}))
-    return merged
+    try:
+        return understood(command, read(command, arguments))[1]
+    except Refused as refused:
+        raise InputError(said(refused.error.text, refused.tongue)) from None
 
 
-def find_config(name: str) -> Path:
-    """The file that `--config NAME` means: a path, or a preset beside the source.
+class Refused(Exception):
+    """Bad input, and the tongue in which its user is to be told."""
+
+    def __init__(self, error: InputError, tongue: Tongue) -> None:
+        super().__init__(error)
+        self.error, self.tongue = error, tongue
+
+
+def understood(command: Command, flags: Flags) -> tuple[Tongue, Invocation]:
+    """What the flags ask for, and how to speak of its options from now on.
+
+    Raises:
+        Refused: bad input.
+    """
+    given = flags.command
+    speak: Tongue = Typed(command, flags.typed)
+    try:
+        if (page := _page(command, given)) is not None:
+            return speak, Invocation(None, page=page)
+        seeds = convert("--seeds", Text(given.get("seeds", "1")), int)
+        if seeds < 1:
+            raise InputError(f"--seeds must be >= 1, got {seeds}")
+        if given.get("out") == "":
+            raise InputError("--out needs a folder, got ''")
+        tree = normal(command.root, flags.tree)
+        if "config" in given:
+            file = find_config(given["config"], command.presets)
+            # On its own first, so that the file's mistakes are named as the file's.
+            lower = load(file)
+            speak = in_file(file)
+            lower = normal(command.root, lower)
+            from_tree(command.root, lower)
+            speak = Typed(command, flags.typed, file, lower)
+            tree = merge(command.root, lower, tree, command.runs)
+        settings: Any = from_tree(command.root, tree, tongue=speak)
+        command.check(settings)
+    except InputError as error:
+        raise Refused(error, speak) from None
+    out = given.get("out")
+    folder = Path(out) if out is not None else None
+    return speak, Invocation(settings, folder, seeds, "quiet" in given, "json" in given)
+
+
+def in_file(file: Path) -> Tongue:
+    """How options are said to who wrote them all into `file`."""
+    return lambda path, value: f"{path} in {file}" if value is None else f"{path}: {value}"
+
+
+def find_config(name: str, presets: bool = True) -> Path:
+    """The file that `--config NAME` means: a path, or a preset beside the source if permitted.
 
     Raises:
         InputError: neither.
@@ -111,6 +154,8 @@ def find_config(name: str) -> Path:
     path = Path(name)
     if path.is_file():
         return path
+    if not presets:
+        raise InputError(f"--config '{name}' cannot be read: no such file")
     known = [
         p.relative_to(PRESETS).with_suffix("").as_posix() for p in sorted(PRESETS.rglob("*.yaml"))
     ]
@@ -122,43 +167,11 @@ def find_config(name: str) -> Path:
     raise InputError(f"no config file or preset '{name}'{hint} (presets: {', '.join(known)})")
 
 
-def _experiment(flags: Flags) -> Experiment:
-    upper = normal(flags.tree, lambda path: flags.typed.get(path, f"--{path}"))
-    if "config" not in flags.command:
-        return from_dict(upper, lambda path: flags.typed.get(path, path))
-    file = find_config(flags.command["config"])
-    lower = load(file)
-    # On its own first, so that the file's mistakes are named as the file's.
-    from_dict(lower, lambda path: f"{path} in {file}")
-    merged = merge(lower, upper)
-    return from_dict(merged, lambda path: flags.typed.get(path, f"{path} in {file}"))
-
-
-def _kept(name: str, below: Tree, above: Tree) -> Tree:
-    """The lower section's values that still mean something under the upper one's choice."""
-    if name not in ("partition", "model", "ssl", "strategy", "defense", "data"):
-        return below
-    if "name" not in above:
-        return below
-    own = ("dir", "size", "mean", "std") if name == "data" else ()
-    # Another file of the same source keeps the source's options: parquet:A, parquet:B.
-    names = [str(tree.get("name")) for tree in (below, above)]
-    before, after = [n.partition(":")[0] if name == "data" else n for n in names]
-    return below if before == after else {k: v for k, v in below.items() if k in own}
-
-
-def _still_run(merged: Tree, above: Tree) -> Tree:
-    attacker = str(merged.get("attacker", Experiment.attacker))
-    names = convert("--attacks", merged.get("attacks", Experiment.attacks), tuple[str, ...])
-    run = expand_attacks(names, attacker)
-    return {k: v for k, v in merged["attack"].items() if k in run or k in above}
-
-
-def _page(command: Mapping[str, str]) -> str | None:
-    if "help" in command:
-        return catalogue.help_page()
-    if "list" in command:
-        return catalogue.list_page(command["list"])
-    if "version" in command:
+def _page(command: Command, given: dict[str, str]) -> str | None:
+    if "help" in given:
+        return help.help_page(command)
+    if "list" in given:
+        return help.list_page(given["list"] or command.listed)
+    if "version" in given:
         return f"fedmia {version('fedmia') or '(not installed)'}"
     return None

@@ -3,42 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedmia import registry
 from fedmia.data.base import Dataset, Request
 from fedmia.data.split import SplitOptions
-from fedmia.errors import InputError, unknown
-from fedmia.settings.option import Options, option, option_fields
+from fedmia.errors import InputError, opt
+from fedmia.settings.forms import (
+    Chosen,
+    Settings,
+    Values,
+    all_values,
+    dataset_and_path,
+    each,
+    plugin,
+    rest,
+    section,
+)
+from fedmia.settings.option import Options, option
 from fedmia.settings.roles import ATTACKERS, is_client, refusal, sees
+from fedmia.settings.values import convert
 from fedmia.ssl.train import Train
-
-Values = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """A plugin by name, with its options."""
-
-    name: str
-    options: Values = field(default_factory=dict)
-
-    def build(self, kind: str) -> Any:
-        """The plugin of `kind`, built.
-
-        Raises:
-            InputError: unknown plugin or option, or a value out of range.
-        """
-        return registry.build(kind, self.name, self.options)
-
-    def complete(self, kind: str) -> Chosen:
-        """The same choice with every option of the plugin written out."""
-        return Chosen(self.name, _values(self.build(kind)))
 
 
 @dataclass(frozen=True)
@@ -74,6 +63,11 @@ class Pretrain(Options):
     )
     rounds: int = option(34, "rounds of pre-training (0 with --pretrain none)", ge=0)
 
+    @staticmethod
+    def implied(tree: Values) -> Values:
+        """What a mode means for options that are not given."""
+        return {"rounds": 0} if tree.get("mode") == "none" else {}
+
 
 @dataclass(frozen=True)
 class Data(Options):
@@ -88,11 +82,11 @@ class Data(Options):
     std: tuple[float, ...] | None = option(
         None, "standard deviation of each channel (none: the source's own)", gt=0
     )
-    options: Values = field(default_factory=dict)
+    options: Values = rest("dataset")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "options", _values(self.source()))
+        object.__setattr__(self, "options", all_values(self.source()))
 
     @property
     def plugin(self) -> str:
@@ -110,19 +104,8 @@ class Data(Options):
         return Request(dataset_and_path(self.name)[1], folder, self.size, seed)
 
 
-def section(cls: type) -> Any:
-    """A field that holds a section of the experiment, its defaults those of `cls`."""
-    return field(default_factory=cls, metadata={"section": cls})
-
-
-def plugin(kind: str, default: str | None, about: str) -> Any:
-    """A field that holds a plugin of `kind`, chosen by name."""
-    first = None if default is None else Chosen(default)
-    return field(default=first, metadata={"plugin": kind, "about": about, "name": default})
-
-
 @dataclass(frozen=True)
-class Experiment(Options):
+class Experiment(Settings):
     """All that decides a run's numbers. Once built, every option of every choice is written out.
 
     `attacks` comes out as the names themselves: `main` and `all` become the built-in attacks that
@@ -146,7 +129,7 @@ class Experiment(Options):
         "attacks to run, named or by the lists main (federated contrastive learning) and all; of "
         "either, what the attacker's role permits; none",
     )
-    attack: Mapping[str, Values] = field(default_factory=dict)
+    attack: Mapping[str, Values] = each("attack")
     backend: str = option(
         "inline", "where clients train: this process, or Ray", choices=("inline", "ray")
     )
@@ -154,14 +137,14 @@ class Experiment(Options):
     device: str = option("auto", "auto, cpu, cuda or cuda:N")
     gpus_per_client: float = option(0.0, "share of a GPU that a client takes", ge=0)
     federation: Federation = section(Federation)
-    data: Data = section(Data)
+    data: Data = section(Data, head="name")
     partition: Chosen = plugin("partition", "iid", "how images are dealt to clients")
     split: SplitOptions = section(SplitOptions)
     model: Chosen = plugin("model", "smallnet", "encoder")
     ssl: Chosen = plugin("ssl", "moco", "self-supervised method")
     strategy: Chosen = plugin("strategy", "fedavg", "how the server aggregates")
     train: Train = section(Train)
-    pretrain: Pretrain = section(Pretrain)
+    pretrain: Pretrain = section(Pretrain, head="mode")
     defense: Chosen | None = plugin("defense", None, "defence of the defended clients")
     defended_clients: tuple[int, ...] | None = option(
         None, "clients that defend themselves, as 0-4,7 (none: all honest ones)", ge=0
@@ -171,7 +154,9 @@ class Experiment(Options):
         super().__post_init__()
         sees(self.attacker)  # a role that attacks nothing is refused
         if not re.fullmatch(r"auto|cpu|cuda(:[0-9]+)?", self.device):
-            raise InputError(f"device must be auto, cpu, cuda or cuda:N, got '{self.device}'")
+            raise InputError(
+                f"{opt('device')} must be auto, cpu, cuda or cuda:N, got '{self.device}'"
+            )
         for one in dataclasses.fields(self):
             chosen = getattr(self, one.name)
             if "plugin" in one.metadata and chosen is not None:
@@ -235,6 +220,12 @@ def expand_attacks(names: tuple[str, ...], attacker: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+def runs(tree: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the attacks that a tree of an experiment runs."""
+    named = convert(opt("attacks"), tree.get("attacks", Experiment.attacks), tuple[str, ...])
+    return expand_attacks(named, str(tree.get("attacker", Experiment.attacker)))
+
+
 def _stands_for(name: str, attacker: str) -> list[str]:
     if name not in ("all", "main"):
         registry.load("attack", name)
@@ -242,30 +233,3 @@ def _stands_for(name: str, attacker: str) -> list[str]:
     known = [(n, registry.load("attack", n)) for n in registry.names("attack")]
     wanted = [(n, cls) for n, cls in known if name == "all" or cls.main]
     return [n for n, cls in wanted if refusal(cls, attacker) is None]
-
-
-def dataset_and_path(spec: str) -> tuple[str, str | None]:
-    """Plugin and path of `digits`, `parquet:PATH`, `package.module:Class` or that with `:PATH`.
-
-    Raises:
-        InputError: an unknown data source, a path missing or one that the source does not take.
-    """
-    known = registry.names("dataset")
-    name, _, rest = spec.partition(":")
-    path: str | None = rest
-    if name not in known:
-        if ":" not in spec or importlib.util.find_spec(name.partition(".")[0] or "?") is None:
-            raise unknown("dataset", name, known)
-        attribute, _, path = rest.partition(":")
-        name = f"{name}:{attribute}"
-    takes = registry.load("dataset", name).takes_path
-    if takes and not path:
-        raise InputError(f"dataset '{spec}' needs a path: {name}:PATH")
-    if path and not takes:
-        raise InputError(f"dataset '{name}' takes no path, got '{spec}'")
-    return name, path or None
-
-
-def _values(built: Any) -> dict[str, Any]:
-    """Every option of a plugin with its value."""
-    return {one.name: getattr(built, one.name) for one, _ in option_fields(type(built))}

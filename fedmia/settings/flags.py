@@ -2,39 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from fedmia.errors import InputError, nearest
-from fedmia.settings.experiment import Experiment
-from fedmia.settings.option import option_fields
+from fedmia.settings.forms import open_heads, option_paths, parts
 from fedmia.settings.values import Text
 
-# Names that users' scripts hold -> path of the option. All other flags are the path itself.
-SHORT: Mapping[str, str] = {
-    "clients": "federation.clients",
-    "rounds": "federation.rounds",
-    "dataset": "data.name",
-    "data_dir": "data.dir",
-    "size": "data.size",
-    "mean": "data.mean",
-    "std": "data.std",
-    "partition": "partition.name",
-    "model": "model.name",
-    "ssl": "ssl.name",
-    "strategy": "strategy.name",
-    "pretrain": "pretrain.mode",
-    "pretrain_rounds": "pretrain.rounds",
-    "defense": "defense.name",
-}
-# Of the command, not of the experiment: flag -> placeholder of its value and help.
-COMMAND: Mapping[str, tuple[str, str]] = {
-    "out": ("FOLDER", "folder of the run's results; must not hold another run"),
-    "config": ("FILE", "YAML file, a finished run's config.yaml, or the name of a preset"),
-    "seeds": ("INT", "runs, with seeds SEED, SEED+1, .., for the spread between models"),
-}
+# Switches of every command. `list` may be followed by a kind of plugin.
 SWITCHES: Mapping[str, str] = {
     "quiet": "print no progress",
     "json": "print report.json in place of the table",
@@ -43,14 +20,58 @@ SWITCHES: Mapping[str, str] = {
 }
 
 
+@dataclass(frozen=True)
+class Command:
+    """A command as its front ends read it; its options are the fields of `root`.
+
+    Attributes:
+        root: dataclass of the settings.
+        usage, intro, outro: of the help page.
+        own: options of the command, no part of the settings: name -> placeholder and help.
+        runs: names of the attacks that a tree of settings runs.
+        check: whether the parts of built settings suit one another; raises InputError.
+        short: flags that users' scripts hold -> path; all other flags are the path itself.
+        alias: paths of another command, as shared code names them -> path of this one.
+        groups: headings of the help page -> paths, or prefixes of paths; the rest stands first.
+        listed: kind of plugin that `--list` alone shows, or "" for all.
+        presets: whether `--config` takes the name of a preset.
+    """
+
+    root: type
+    usage: str
+    intro: str
+    outro: str
+    own: Mapping[str, tuple[str, str]]
+    runs: Callable[[dict[str, Any]], Any]
+    check: Callable[[Any], None] = lambda settings: None
+    short: Mapping[str, str] = field(default_factory=dict)
+    alias: Mapping[str, str] = field(default_factory=dict)
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    listed: str = ""
+    presets: bool = False
+
+    def flag_of(self, path: str) -> str:
+        """The shortest flag of an option: `--clients` of `federation.clients`."""
+        path = self.alias.get(path, path)
+        head, dot, last = path.partition(".")
+        heads = {field: flag for flag, field in open_heads(self.root).items()}
+        path = heads.get(head, head) + dot + last
+        short = {v: k for k, v in self.short.items()}.get(path, path)
+        return "--" + (short if "." in short else short.replace("_", "-"))
+
+    def commands(self) -> set[str]:
+        """Words that are flags, but no options of the settings."""
+        return {*self.own, *SWITCHES, "list"}
+
+
 @dataclass
 class Flags:
     """What the command line said.
 
     Attributes:
-        tree: the experiment's options, each value a `Text`.
+        tree: the settings' options, each value a `Text`.
         typed: path of each of them -> the flag as it was typed.
-        command: values of `COMMAND` and `SWITCHES` (the latter empty), and of `list`.
+        command: values of the command's own options and switches (the latter empty).
     """
 
     tree: dict[str, Any] = field(default_factory=dict)
@@ -58,27 +79,36 @@ class Flags:
     command: dict[str, str] = field(default_factory=dict)
 
 
-def option_paths() -> Iterator[tuple[str, dataclasses.Field[Any], Any]]:
-    """(path, field, type) of every option that does not depend on a plugin, in order."""
-    kinds = dict((f.name, kind) for f, kind in option_fields(Experiment))
-    for one in dataclasses.fields(Experiment):
-        if one.name in kinds:
-            yield one.name, one, kinds[one.name]
-        elif "plugin" in one.metadata:
-            yield f"{one.name}.name", one, str
-        elif "section" in one.metadata:
-            for inner, kind in option_fields(one.metadata["section"]):
-                yield f"{one.name}.{inner.name}", inner, kind
+@dataclass(frozen=True)
+class Typed:
+    """How options are said to who typed flags over the `tree` of a `file` (a `Tongue`)."""
+
+    command: Command
+    typed: Mapping[str, str]
+    file: Path | None = None
+    tree: Any = None
+
+    def __call__(self, path: str, value: str | None) -> str:
+        path = self.command.alias.get(path, path)
+        if path not in self.typed and _holds(self.tree, path):
+            return f"{path} in {self.file}" if value is None else f"{path}: {value} in {self.file}"
+        flag = self.typed.get(path) or self.command.flag_of(path)
+        return flag if value is None else f"{flag} {value}"
 
 
-def flag_of(path: str) -> str:
-    """The shortest flag of an option: `--clients` of `federation.clients`."""
-    short = {v: k for k, v in SHORT.items()}.get(path, path)
-    return "--" + (short if "." in short else short.replace("_", "-"))
+def _holds(tree: Any, path: str) -> bool:
+    head, _, rest = path.partition(".")
+    if not isinstance(tree, Mapping):
+        return False
+    # The names of plugins in `attack.NAME.OPTION` may hold dots themselves.
+    return path in tree or any(
+        path.startswith(f"{key}.") and _holds(value, path[len(key) + 1 :])
+        for key, value in tree.items()
+    )
 
 
-def read(arguments: Sequence[str]) -> Flags:
-    """Split the command line into options of the experiment and of the command.
+def read(command: Command, arguments: Sequence[str]) -> Flags:
+    """Split the command line into options of the settings and of the command.
 
     Raises:
         InputError: an unknown flag (with the nearest), one given twice, a value missing or too
@@ -94,35 +124,32 @@ def read(arguments: Sequence[str]) -> Flags:
             raise InputError(f"unexpected argument '{token}' (options begin with --; see --help)")
         name, equals, text = token[2:].partition("=")
         key = name.replace("-", "_")
+        path = _path(command, name)  # an unknown flag is named before the value that it may lack
         if key == "list":
-            given = not equals and waiting and not waiting[0].startswith("-")
-            text = waiting.pop(0) if given else text
+            named = not equals and waiting and not waiting[0].startswith("-")
+            text = waiting.pop(0) if named else text
         elif key in SWITCHES:
             if equals:
                 raise InputError(f"--{name} takes no value, got '{text}'")
         elif not equals:
-            _path(name)  # an unknown flag is named before the value that it seems to lack
             if not waiting or waiting[0].startswith("--"):
                 raise InputError(f"--{name} needs a value")
             text = waiting.pop(0)
-        _put(found, name, text)
+        _put(command, found, name, path, text)
     return found
 
 
-def _put(found: Flags, name: str, text: str) -> None:
-    path = _path(name)
-    if len(path) == 1 and (path[0] in COMMAND or path[0] in SWITCHES or path[0] == "list"):
-        if path[0] in found.command:
-            raise InputError(f"--{name} is given twice")
-        found.command[path[0]] = text
-        return
+def _put(command: Command, found: Flags, name: str, path: tuple[str, ...], text: str) -> None:
     dotted = ".".join(path)
-    if dotted in found.typed:
-        before = found.typed[dotted]
-        raise InputError(
-            f"--{name} is given twice" if before == f"--{name}" else
-            f"{before} and --{name} are the same option"
-        )  # fmt: skip
+    own = dotted in command.commands()
+    before = f"--{dotted}" if own and dotted in found.command else found.typed.get(dotted)
+    if before is not None:
+        twice = own or before == f"--{name}"
+        what = f"--{name} is given twice" if twice else f"{before} and --{name} are the same option"
+        raise InputError(what)
+    if own:
+        found.command[dotted] = text
+        return
     found.typed[dotted] = f"--{name}"
     branch = found.tree
     for part in path[:-1]:
@@ -130,23 +157,25 @@ def _put(found: Flags, name: str, text: str) -> None:
     branch[path[-1]] = Text(text)
 
 
-def _path(name: str) -> tuple[str, ...]:
+def _path(command: Command, name: str) -> tuple[str, ...]:
     """Where a flag's value goes: `partition.alpha` -> ("partition", "alpha")."""
     key = name.replace("-", "_")
-    if key in COMMAND or key in SWITCHES or key == "list":
+    if key in command.commands():
         return (key,)
-    if name.startswith("attack.") and name.count(".") > 1:
-        # The plugin's name keeps its dashes, and may hold dots: package.module:Class.
-        plugin, _, last = name.removeprefix("attack.").rpartition(".")
-        return ("attack", plugin, last.replace("-", "_"))
-    path = SHORT.get(key, key)
-    fixed = {p for p, _, _ in option_paths()}
+    root = command.root
+    for each in (one.name for one, _ in parts(root) if "each" in one.metadata):
+        if name.startswith(f"{each}.") and name.count(".") > 1:
+            # The plugin's name keeps its dashes, and may hold dots: package.module:Class.
+            plugin, _, last = name.removeprefix(f"{each}.").rpartition(".")
+            return (each, plugin, last.replace("-", "_"))
+    path = command.short.get(key, key)
+    fixed = {p for p, _, _ in option_paths(root)}
     if path in fixed:
         return tuple(path.split("."))
     head, _, rest = path.partition(".")
-    open_ended = {f.name for f in dataclasses.fields(Experiment) if "plugin" in f.metadata}
-    if rest and "." not in rest and head in open_ended | {"data"}:
-        return (head, rest)
-    known = [flag_of(p) for p in fixed] + [f"--{k}" for k in (*COMMAND, *SWITCHES, "list")]
+    heads = open_heads(root)
+    if rest and "." not in rest and head in heads:
+        return (heads[head], rest)
+    known = [command.flag_of(p) for p in fixed] + [f"--{k}" for k in sorted(command.commands())]
     hint = nearest(f"--{name}", [*known, *(f"--{p}" for p in fixed)])
     raise InputError(f"unknown flag '--{name}'{hint} (--help shows them all)")

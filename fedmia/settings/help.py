@@ -9,51 +9,39 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fedmia import registry
-from fedmia.errors import unknown
-from fedmia.settings.flags import COMMAND, SWITCHES, flag_of, option_paths
+from fedmia.errors import shown, unknown
+from fedmia.settings.flags import SWITCHES, Command
+from fedmia.settings.forms import option_paths
 from fedmia.settings.option import option_fields, type_name
-from fedmia.settings.values import shown
 
-USAGE = "usage: python -m fedmia.simulate [--config FILE] [--FLAG VALUE ..]"
-INTRO = (
-    "Simulate federated self-supervised training under membership inference, and report what "
-    "leaks. Values come from the defaults, then --config, then the flags."
-)
-OUTRO = (
-    "A plugin's own options follow its flag: --partition dirichlet --partition.alpha 0.1, "
-    "--attack.NAME.OPTION VALUE. --list shows every plugin, --list KIND its options. Every option "
-    "can also be given by its path in the YAML file: --federation.clients 10."
-)
-# Heading -> paths, or the prefixes of paths, in the order of the page.
-GROUPS: Mapping[str, tuple[str, ...]] = {
-    "Federation": ("federation.", "strategy."),
-    "Attacker": ("attacker", "malicious", "attacker_trains", "attacks"),
-    "Data": ("data.", "partition.", "split."),
-    "Model and training": ("model.", "ssl.", "train.", "pretrain."),
-    "Defence": ("defense.", "defended_clients"),
-    "Machine": ("backend", "threads_per_client", "device", "gpus_per_client"),
-}
 # Placeholders that the type does not tell.
 HOLES: Mapping[str, str] = {"data.name": "NAME[:PATH]", "data.dir": "FOLDER"}
 _LEFT = 28  # columns of the flags
 
 
-def help_page(columns: int | None = None) -> str:
+def help_page(command: Command, columns: int | None = None) -> str:
     """The text of `--help`, at most `columns` wide (default: the terminal's, to 100)."""
     width = columns or min(100, shutil.get_terminal_size((80, 24)).columns)
-    paths = {path: (one, kind) for path, one, kind in option_paths()}
-    lines = [USAGE, "", *textwrap.wrap(INTRO, width, break_on_hyphens=False), "", "Run"]
-    for name, (hole, text) in COMMAND.items():
+    paths = {path: (one, kind) for path, one, kind in option_paths(command.root)}
+    grouped = {
+        title: [p for p in paths if _within(p, wanted)] for title, wanted in command.groups.items()
+    }
+    lines = [*_wrapped(command.usage, width), "", *_wrapped(command.intro, width), "", "Run"]
+    for name, (hole, text) in command.own.items():
         lines += row(f"--{name} {hole}", text, width)
-    lines += option_row("seed", *paths.pop("seed"), width)
+    for path in paths.keys() - {p for held in grouped.values() for p in held}:
+        lines += option_row(command, path, *paths[path], width)
     lines += [line for n, text in SWITCHES.items() for line in row(f"--{n}", text, width)]
     lines += row("--list [KIND]", "show every plugin, or one kind of them with its options", width)
-    for title, wanted in GROUPS.items():
+    for title, held in grouped.items():
         lines += ["", title]
-        for path in [p for p in paths if _within(p, wanted)]:
-            lines += option_row(path, *paths.pop(path), width)
-    assert not paths, f"options without a group: {', '.join(paths)}"
-    return "\n".join([*lines, "", *textwrap.wrap(OUTRO, width, break_on_hyphens=False)])
+        for path in held:
+            lines += option_row(command, path, *paths[path], width)
+    return "\n".join([*lines, "", *_wrapped(command.outro, width)])
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, break_on_hyphens=False)
 
 
 def list_page(kind: str = "", columns: int | None = None) -> str:
@@ -97,13 +85,15 @@ def _within(path: str, wanted: tuple[str, ...]) -> bool:
     return any(path == w or (w.endswith(".") and path.startswith(w)) for w in wanted)
 
 
-def option_row(path: str, one: dataclasses.Field[Any], kind: Any, width: int) -> Iterator[str]:
+def option_row(
+    command: Command, path: str, one: dataclasses.Field[Any], kind: Any, width: int
+) -> Iterator[str]:
     """An option on a page: its flag, its values, what it is, its default and range."""
     if "plugin" in one.metadata:
         text = f"{one.metadata['about']} (default {shown(one.metadata['name'])})"
-        return row(f"{flag_of(path)} NAME", text, width)
+        return row(f"{command.flag_of(path)} NAME", text, width)
     hole = HOLES.get(path) or _hole(kind, one.metadata)
-    return row(f"{flag_of(path)} {hole}", _about(one, one.default), width)
+    return row(f"{command.flag_of(path)} {hole}", _about(one, one.default), width)
 
 
 def _hole(kind: Any, metadata: Mapping[str, Any]) -> str:

@@ -1,236 +1,225 @@
-"""The experiment as a tree and as YAML: strict both ways, and the round trip is exact.
+"""A command's settings as a tree of plain values, and back: strict, and the round trip is exact.
 
-A section is a mapping; a plugin is its name, or a mapping with `name` and the options. `_run`
-(where and with what a finished run took place) is written beside the experiment and not read.
+A section is a mapping; a plugin is its name, or a mapping with `name` and the options.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import re
-from collections.abc import Callable, Hashable, Mapping
-from pathlib import Path
-from typing import Any
-
-import yaml
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from fedmia import registry
-from fedmia.errors import InputError, nearest, unknown
-from fedmia.settings.experiment import Chosen, Data, Experiment, dataset_and_path
-from fedmia.settings.option import check_limits, check_type, option_fields, type_name
+from fedmia.errors import InputError, nearest, opt, unknown
+from fedmia.settings.forms import (
+    Chosen,
+    Field,
+    all_values,
+    dataset_and_path,
+    needs,
+    open_heads,
+    option_paths,
+    parts,
+)
+from fedmia.settings.option import check_limits, check_type, option_fields
 from fedmia.settings.values import convert, plain
+from fedmia.settings.yamlfile import Tree
 
-Tree = dict[str, Any]
-# A path such as `federation.clients` -> how the user wrote it: a flag, or the key of a file.
-Where = Callable[[str], str]
-RUN_KEY = "_run"
-# Sections that may be written as one value, and the option that it stands for.
-HEADS: Mapping[str, str] = {"data": "name", "pretrain": "mode"}
+Root = TypeVar("Root")
 
 
-def to_dict(experiment: Experiment) -> Tree:
-    """The complete experiment in plain mappings, lists and scalars."""
+def to_tree(settings: Any) -> Tree:
+    """The complete settings in plain mappings, lists and scalars; without empty open groups."""
     tree: Tree = {}
-    for one in dataclasses.fields(experiment):
-        value = getattr(experiment, one.name)
+    for one, _ in parts(type(settings)):
+        value = getattr(settings, one.name)
         if isinstance(value, Chosen):
             value = {"name": value.name, **value.options}
-        elif isinstance(value, Data):
-            own = {f.name: getattr(value, f.name) for f, _ in option_fields(Data)}
-            value = {**own, **value.options}
-        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-            value = {f.name: getattr(value, f.name) for f, _ in option_fields(type(value))}
+        elif "section" in one.metadata:
+            value = all_values(value) | dict(getattr(value, "options", {}))
+        elif isinstance(value, Mapping) and not value:
+            continue
         tree[one.name] = plain(value)
     return tree
 
 
-def from_dict(tree: Mapping[str, Any], where: Where = str) -> Experiment:
-    """The experiment that `tree` tells, defaults for what it leaves out.
+def from_tree(root: type[Root], tree: Mapping[str, Any], **more: Any) -> Root:
+    """The settings that `tree` tells, defaults for what it leaves out.
 
     Args:
-        tree: nested mappings as `to_dict` gives them; shorter forms of plugins are understood.
-        where: names a path in messages; default the path itself.
+        root: the dataclass of a command's settings.
+        tree: nested mappings as `to_tree` gives them; shorter forms of plugins are understood.
+        more: fields of `root` that no user gives.
 
     Raises:
         InputError: an unknown key (with the nearest), a wrong type, a value out of range.
     """
-    tree = normal(tree, where)
-    kinds = dict((f.name, kind) for f, kind in option_fields(Experiment))
-    fields = {f.name: f for f in dataclasses.fields(Experiment)}
-    made: Tree = {}
+    tree = normal(root, tree)
+    fields = {one.name: (one, kind) for one, kind in parts(root)}
+    made: Tree = dict(more)
     for name, value in tree.items():
         if name not in fields:
-            raise _unknown_key(where(name), name, fields)
-        one = fields[name]
-        if name == "attack":
-            made[name] = {n: _attack(n, v, where) for n, v in value.items()}
-        elif "plugin" in one.metadata:
-            made[name] = _plugin(one, value, where)
-        elif name == "data":
-            made[name] = _data(value, where)
-        elif "section" in one.metadata:
-            made[name] = _section(one.metadata["section"], name, value, where)
-        else:
-            made[name] = _option(one, kinds[name], name, value, where)
-    return Experiment(**made)
+            raise _unknown(str(name), fields)
+        one, kind = fields[name]
+        made[name] = _option(one, kind, name, value) if kind else _form(one, value, tree)
+    return root(**made)
 
 
-def normal(tree: Mapping[str, Any], where: Where = str) -> Tree:
+def normal(root: type, tree: Mapping[str, Any]) -> Tree:
     """`tree` with every short form written out: `partition: iid` as `partition: {name: iid}`.
 
     Raises:
         InputError: a section or a plugin that is neither a name nor a mapping.
     """
     made: Tree = {}
-    fields = {f.name: f for f in dataclasses.fields(Experiment)}
+    fields = {one.name: (one, kind) for one, kind in parts(root)}
     for name, value in tree.items():
-        metadata = fields[name].metadata if name in fields else {}
-        head = "name" if "plugin" in metadata else HEADS.get(name)
+        one, kind = fields.get(name, (None, object))
+        if one is None or kind is not None:
+            made[name] = value
+            continue
+        head = one.metadata.get("head")
         if head and isinstance(value, str):
             value = {head: value}
-        elif name == "defense" and value is None:
-            value = {head: "none"}
-        elif name == "attack" or "section" in metadata or "plugin" in metadata:
-            value = _mapping(where(name), value)
-        if name == "attack":
-            value = {k: _mapping(where(f"attack.{k}"), v) for k, v in value.items()}
-        if name == "pretrain" and value.get("mode") == "none":
-            value = {"rounds": 0, **value}
+        elif "plugin" in one.metadata and one.metadata["name"] is None and value is None:
+            value = {"name": "none"}
+        value = _mapping(name, value)
+        if "each" in one.metadata:
+            value = {k: _mapping(f"{name}.{k}", v) for k, v in value.items()}
+        if "section" in one.metadata:
+            value = getattr(one.metadata["section"], "implied", dict)(value) | value
         made[name] = value
     return made
 
 
-def dump(experiment: Experiment, run: Mapping[str, Any] | None = None) -> str:
-    """YAML of the complete experiment; `run` is kept beside it, under `_run`, for the reader."""
-    tree = to_dict(experiment)
-    if run is not None:
-        tree[RUN_KEY] = plain(dict(run))
-    # All but ASCII is escaped: PyYAML reads some line breaks that it writes as they are otherwise.
-    return yaml.safe_dump(tree, sort_keys=False, width=96)
+def merge(
+    root: type, lower: Mapping[str, Any], upper: Mapping[str, Any], runs: Callable[[Tree], Any]
+) -> Tree:
+    """`upper` over `lower`, section by section; both as `normal` gives them.
 
+    Options in `lower` of a plugin that `upper` replaces by another are dropped, and so are those
+    of attacks that no longer run.
 
-def load(path: Path) -> Tree:
-    """The tree of a YAML file, short forms written out, without its `_run`.
-
-    Raises:
-        InputError: missing, unreadable, not YAML, not a mapping, or a key written twice.
+    Args:
+        runs: names of the attacks that a tree runs.
     """
-    try:
-        found = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise InputError(f"cannot read config file '{path}': {reason}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not valid YAML: {_yaml_reason(error)}") from None
-    if not isinstance(found, dict):
-        held = "nothing" if found is None else type_name(type(found))
-        raise InputError(f"{path} must hold a mapping of options, holds {held}")
-    return normal({k: v for k, v in found.items() if k != RUN_KEY}, lambda p: f"{p} in {path}")
+    merged = dict(lower)
+    forms = {one.name: one.metadata for one, _ in parts(root)}
+    for name, value in upper.items():
+        below = merged.get(name)
+        if not isinstance(value, dict) or not isinstance(below, dict):
+            merged[name] = value
+        elif "each" in forms.get(name, {}):
+            merged[name] = {k: {**below.get(k, {}), **value.get(k, {})} for k in {**below, **value}}
+        else:
+            merged[name] = {**_kept(root, name, below, value), **value}
+    for name, form in forms.items():
+        other = form.get("source")
+        if other and name in lower and other in upper:
+            before, after = str(lower.get(other)), str(upper[other])
+            if before.partition(":")[0] != after.partition(":")[0]:
+                merged[name] = upper.get(name, {})
+    if "attack" in lower and ("attacks" in upper or "attacker" in upper):
+        run, above = runs(merged), upper.get("attack", {})
+        merged["attack"] = {k: v for k, v in merged["attack"].items() if k in run or k in above}
+    return merged
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML's safe loader with `1e-3` a number, keys that are text, and no key twice."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[str] = set()
-        for key_node, _ in node.value:
-            key = key_node.value
-            if key_node.tag == "tag:yaml.org,2002:merge":
-                continue
-            if not isinstance(key, str) or key_node.tag != "tag:yaml.org,2002:str":
-                raise yaml.MarkedYAMLError(
-                    problem=f"key {key!r} is not a name", problem_mark=key_node.start_mark
-                )
-            if key in seen:
-                raise yaml.MarkedYAMLError(
-                    problem=f"key '{key}' is written twice", problem_mark=key_node.start_mark
-                )
-            seen.add(key)
-        return super().construct_mapping(node, deep)
+def _kept(root: type, name: str, below: Tree, above: Tree) -> Tree:
+    """The lower section's values that still mean something under the upper one's choice."""
+    if name not in open_heads(root) or "name" not in above:
+        return below
+    paths = {path for path, _, _ in option_paths(root)} - {f"{name}.name"}
+    # Another file of the same source keeps the source's options: parquet:A, parquet:B.
+    colon = ":" if any(p.startswith(f"{name}.") for p in paths) else "\n"
+    before, after = (str(tree.get("name")).partition(colon)[0] for tree in (below, above))
+    return below if before == after else {k: v for k, v in below.items() if f"{name}.{k}" in paths}
 
 
-# PyYAML follows YAML 1.1, in which 1e-3 is text.
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+\Z"),
-    list("-+.0123456789"),
-)
+def _form(one: Field, value: Tree, tree: Tree) -> Any:
+    """The value of a field that is no plain option (`fedmia.settings.forms`)."""
+    form, name = one.metadata, one.name
+    if "section" in form:
+        return _section(form["section"], name, value)
+    if "plugin" in form:
+        return _plugin(one, value)
+    if "each" in form:
+        kind = form["each"]
+        return {n: _of_plugin(kind, n, f"{name}.{n}", own) for n, own in value.items()}
+    if "given" in form:
+        return _typed(form["given"], name, value)
+    if not isinstance(source := tree.get(form["source"]), str):
+        raise needs(f"{name}.{next(iter(value), 'OPTION')}", form["source"], "DATASET")
+    return _of_plugin("dataset", dataset_and_path(source)[0], name, value)
 
 
-def _yaml_reason(error: Exception) -> str:
-    mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None) or str(error) or "nested too deeply"
-    return f"{problem} (line {mark.line + 1})" if mark else problem
+def _section(cls: type, path: str, tree: Tree) -> Any:
+    others = [f for f in dataclasses.fields(cls) if "rest" in f.metadata]
+    own = {f.name for f, _ in option_fields(cls)}
+    if not others:
+        return cls(**_typed(cls, path, tree))
+    made = _typed(cls, path, {k: v for k, v in tree.items() if k in own})
+    left = {k: v for k, v in tree.items() if k not in own}
+    kind = others[0].metadata["rest"]
+    name = dataset_and_path(str(made.get("name", getattr(cls, "name", ""))))[0]
+    return cls(**made, **{others[0].name: _of_plugin(kind, name, path, left)})
 
 
-def _mapping(label: str, value: Any) -> Tree:
-    if not isinstance(value, dict):
-        raise InputError(f"{label} must be a mapping of options, got {value!r}")
-    return value
+def _plugin(one: Field, tree: Tree) -> Chosen | None:
+    path, kind = one.name, one.metadata["plugin"]
+    own = {k: v for k, v in tree.items() if k != "name"}
+    name = tree.get("name", one.metadata["name"])
+    if one.metadata["name"] is None and name in (None, "none"):
+        if own:
+            raise InputError(
+                f"{opt(f'{path}.{next(iter(own))}')} needs a defence: {opt(f'{path}.name', 'NAME')}"
+            )
+        return None
+    check_type(opt(f"{path}.name"), name, str)
+    return Chosen(str(name), _of_plugin(kind, str(name), path, own))
 
 
-def _option(one: dataclasses.Field[Any], kind: Any, path: str, value: Any, where: Where) -> Any:
-    """A value converted and checked under the user's own name for it."""
-    label = where(path)
-    value = convert(label, value, kind)
-    check_type(label, value, kind)
-    check_limits(label, value, one.metadata)
-    return value
-
-
-def _unknown_key(label: str, key: str, known: Any) -> InputError:
-    return InputError(f"unknown option {label}{nearest(key, known)}")
-
-
-def _section(cls: type, path: str, tree: Tree, where: Where) -> Any:
-    kinds = {f.name: (f, kind) for f, kind in option_fields(cls)}
-    for key in tree:
-        if key not in kinds:
-            raise _unknown_key(where(f"{path}.{key}"), key, kinds)
-    return cls(**{k: _option(*kinds[k], f"{path}.{k}", v, where) for k, v in tree.items()})
-
-
-def _options(kind: str, name: str, path: str, tree: Tree, where: Where) -> Tree:
+def _of_plugin(kind: str, name: str, path: str, tree: Tree) -> Tree:
     """Options of plugin `name`, converted and checked."""
-    kinds = {f.name: (f, type_) for f, type_ in option_fields(registry.load(kind, name))}
+    known = {f.name for f, _ in option_fields(registry.load(kind, name))}
     for key in tree:
-        if key not in kinds:
-            others = [n for n in registry.names(kind) if _has(kind, n, key)]
-            if others:
-                raise InputError(
-                    f"{where(f'{path}.{key}')} is no option of {kind} '{name}', "
-                    f"but of {', '.join(others)}"
-                )
-            label = where(f"{path}.{key}")
-            raise unknown(f"option {label}: {kind} '{name}' has no", key, kinds)
-    return {k: _option(*kinds[k], f"{path}.{k}", v, where) for k, v in tree.items()}
+        others = [] if key in known else [n for n in registry.names(kind) if _has(kind, n, key)]
+        if others:
+            raise InputError(
+                f"{opt(f'{path}.{key}')} is no option of {kind} '{name}', "
+                f"but of {', '.join(others)}"
+            )
+        if key not in known:
+            raise unknown(f"option {opt(f'{path}.{key}')}: {kind} '{name}' has no", key, known)
+    return _typed(registry.load(kind, name), path, tree)
 
 
 def _has(kind: str, name: str, key: str) -> bool:
     return any(f.name == key for f, _ in option_fields(registry.load(kind, name)))
 
 
-def _plugin(one: dataclasses.Field[Any], tree: Tree, where: Where) -> Chosen | None:
-    path, kind = one.name, one.metadata["plugin"]
-    rest = {k: v for k, v in tree.items() if k != "name"}
-    name = tree.get("name", one.metadata["name"])
-    if path == "defense" and name in (None, "none"):
-        if rest:
-            raise InputError(
-                f"{where(f'{path}.{next(iter(rest))}')} needs a defence: --defense NAME"
-            )
-        return None
-    check_type(where(f"{path}.name"), name, str)
-    return Chosen(str(name), _options(kind, str(name), path, rest, where))
+def _typed(cls: type, path: str, tree: Tree) -> Tree:
+    """Options of `cls` by name, converted and checked."""
+    kinds = {f.name: (f, kind) for f, kind in option_fields(cls)}
+    for key in tree:
+        if key not in kinds:
+            raise _unknown(f"{path}.{key}", kinds)
+    return {k: _option(*kinds[k], f"{path}.{k}", v) for k, v in tree.items()}
 
 
-def _attack(name: str, tree: Tree, where: Where) -> Tree:
-    return _options("attack", name, f"attack.{name}", tree, where)
+def _option(one: Field, kind: Any, path: str, value: Any) -> Any:
+    """A value converted and checked under its path."""
+    value = convert(opt(path), value, kind)
+    check_type(opt(path), value, kind)
+    check_limits(opt(path), value, one.metadata)
+    return value
 
 
-def _data(tree: Tree, where: Where) -> Data:
-    own = {f.name: (f, kind) for f, kind in option_fields(Data)}
-    made = {k: _option(*own[k], f"data.{k}", v, where) for k, v in tree.items() if k in own}
-    name = dataset_and_path(made.get("name", Data.name))[0]
-    rest = {k: v for k, v in tree.items() if k not in own}
-    return Data(**made, options=_options("dataset", name, "data", rest, where))
+def _mapping(path: str, value: Any) -> Tree:
+    if not isinstance(value, Mapping):
+        raise InputError(f"{opt(path)} must be a mapping of options, got {value!r}")
+    return {str(key): own for key, own in value.items()}
+
+
+def _unknown(path: str, known: Any) -> InputError:
+    return InputError(f"unknown option {opt(path)}{nearest(path.rpartition('.')[2], known)}")

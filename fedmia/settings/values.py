@@ -109,14 +109,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {k: plain(v) for k, v in value.items()}
     return value
-
-
-def shown(value: Any) -> str:
-    """`value` as one types it after a flag."""
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple):
-        return ",".join(map(shown, value)) or "none"
-    return str(value)

@@ -12,11 +12,10 @@ from torch import Tensor
 from fedmia.data.images import ByteArray
 from fedmia.errors import InputError
 from fedmia.seeding import rng
-from fedmia.shadows._state import optimizer_state, restore_optimizer
 from fedmia.shadows.cache import Damaged, Folder
 from fedmia.shadows.plan import Blueprint
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import SSLMethod, State
+from fedmia.ssl.base import SSLMethod, State, under
 from fedmia.ssl.train import Job, make_optimizer
 
 
@@ -165,6 +164,23 @@ def _state(method: SSLMethod) -> State:
     return shared | {f"local.{n}": t for n, t in method.local_state().items()}
 
 
-def under(prefix: str, state: State) -> State:
-    """The tensors whose names begin with `prefix`, without it."""
-    return {n.removeprefix(prefix): t for n, t in state.items() if n.startswith(prefix)}
+def optimizer_state(optimizer: torch.optim.Optimizer) -> State:
+    """Momenta and counters: `<parameter>.<name>`, or `<parameter>.<name>#` for a plain number."""
+    found: State = {}
+    for parameter, kept in optimizer.state_dict()["state"].items():
+        for name, value in kept.items():
+            if isinstance(value, torch.Tensor):
+                found[f"{parameter}.{name}"] = value
+            elif value is not None:
+                found[f"{parameter}.{name}#"] = torch.tensor(value)
+    return found
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: State) -> None:
+    """Load what `optimizer_state` gave into an optimizer of the same parameters."""
+    state: dict[int, dict[str, object]] = {}
+    for key, tensor in tensors.items():
+        parameter, _, name = key.partition(".")
+        kept = state.setdefault(int(parameter), {})
+        kept[name.removesuffix("#")] = tensor.item() if name.endswith("#") else tensor
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})

@@ -76,22 +76,13 @@ def survey(pool: Pixels, candidates: Pixels | None) -> Ground:
     )
 
 
-def draw(plan: Plan, pool: Pixels, candidates: Pixels | None) -> list[Deal]:
-    """The deal of every shadow of the plan.
+def deal(plan: Plan, ground: Ground) -> list[Deal]:
+    """Which images each shadow of the plan trains on, and which it does not.
 
     Neither the order of the pool nor that of the candidates plays a part, and shadow i does not
     depend on how many there are. Offline, no shadow meets a candidate. Online, shadows 2j and
     2j + 1 train on complementary halves of the candidates, so each is in exactly half of them,
     or within one shadow of it if their number is odd.
-
-    Raises:
-        InputError: too few images.
-    """
-    return deal(plan, survey(pool, candidates))
-
-
-def deal(plan: Plan, ground: Ground) -> list[Deal]:
-    """`draw` from images that were surveyed.
 
     Raises:
         InputError: too few images.

@@ -6,6 +6,8 @@ from typing import Any
 
 from fedmia.settings.option import option
 from fedmia.ssl._heads import HEAD_NORMS
+from fedmia.ssl.augment import Augment
+from fedmia.ssl.base import SSL
 
 MIXES = "batch mixes the images of a batch"
 COLLAPSES = "without batch norm the outputs collapse"
@@ -32,3 +34,49 @@ def jitter_option() -> Any:
     """`jitter`."""
     help = "factor on the colour jitter, 0 = no jitter (none: the data source's, else 1)"
     return option(None, help, ge=0)
+
+
+def key_option(what: str, of: str = "one") -> Any:
+    """`key`, of the momentum encoder, which a method calls `what`."""
+    help = f"{what} when a round begins: the client's own, or a copy of the global {of}"
+    return option("keep", help, choices=("keep", "reset"))
+
+
+class ViewsSSL(SSL):
+    """A method with the options `crop_min`, `flip` and `jitter`, each of its own place."""
+
+    crop_min: float | None
+    flip: float | None
+    jitter: float | None
+
+    def views(
+        self,
+        *,
+        crop_min: float = 0.2,
+        jitter: tuple[float, float, float, float],
+        jitter_p: float = 0.8,
+        gray: float = 0.2,
+        blur: float = 0.0,
+        solarize: float = 0.0,
+    ) -> Augment:
+        """The paper's recipe, with this method's crop, flip and jitter where they are given.
+
+        Args:
+            crop_min: the paper's, where none is given.
+            jitter: strengths of brightness, contrast, saturation and hue, at probability jitter_p.
+            gray, blur, solarize: probabilities.
+        """
+        brightness, contrast, saturation, hue = jitter
+        s = 1.0 if self.jitter is None else self.jitter
+        return Augment(
+            crop_min=crop_min if self.crop_min is None else self.crop_min,
+            flip=0.5 if self.flip is None else self.flip,
+            brightness=brightness * s,
+            contrast=contrast * s,
+            saturation=saturation * s,
+            hue=min(hue * s, 0.5),
+            jitter_p=jitter_p,
+            gray_p=gray,
+            blur_p=blur,
+            solarize_p=solarize,
+        )

@@ -177,8 +177,18 @@ class Recipe:
     images: int | None = None
 
 
+def copies(prefix: str, module: nn.Module) -> State:
+    """Copies of a module's tensors, `prefix` before their names."""
+    return {prefix + n: t.detach().clone() for n, t in module.state_dict().items()}
+
+
+def under(prefix: str, state: Mapping[str, Tensor]) -> State:
+    """The tensors whose names begin with `prefix`, without it."""
+    return {n.removeprefix(prefix): t for n, t in state.items() if n.startswith(prefix)}
+
+
 class SSL(Options, ABC):
-    """A self-supervised method's options. Subclasses are frozen dataclasses, one a file."""
+    """A self-supervised method's options. Subclasses are frozen dataclasses."""
 
     # Whether one image's loss depends on the other images of its batch: then no gradient belongs
     # to one image alone, and DP-SGD cannot bound it.

@@ -9,13 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmia.nets.base import Backbone, initialise
+from fedmia.nets.base import Backbone
 from fedmia.settings.option import option
-from fedmia.ssl._heads import mlp
-from fedmia.ssl._options import COLLAPSES, head_norm_option
+from fedmia.ssl._options import COLLAPSES, head_norm_option, key_option
 from fedmia.ssl._twoview import KeyedTwoView, TwoViewSSL
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import Encoder, Recipe
+from fedmia.ssl.base import Recipe
 
 
 def distance(p: Tensor, z: Tensor) -> Tensor:
@@ -55,11 +54,7 @@ class BYOL(TwoViewSSL):
     momentum: float = option(
         0.99, "m of the target's moving average, constant (0.996 to 1 in the paper)", ge=0, le=1
     )
-    key: str = option(
-        "keep",
-        "target network when a round begins: the client's own, or a copy of the global encoder",
-        choices=("keep", "reset"),
-    )
+    key: str = key_option("target network", "encoder")
     head_norm: str = head_norm_option("batch", "heads", COLLAPSES)
 
     @property
@@ -69,10 +64,6 @@ class BYOL(TwoViewSSL):
         return self.views(crop_min=0.08, jitter=(0.4, 0.4, 0.2, 0.1), blur=0.55, solarize=0.1)
 
     def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> BYOLMethod:
-        hidden = self.hidden_width(backbone.width)
-        projector = mlp(backbone.width, hidden, self.dim, 2, self.head_norm)
-        encoder = Encoder(backbone, projector, recipe.mean, recipe.std)
-        predictor = mlp(self.dim, hidden, self.dim, 2, self.head_norm)
-        initialise(encoder, generator)
-        initialise(predictor, generator)
+        encoder = self.encoder(backbone, recipe, generator, 2)
+        predictor = self.predictor(backbone, generator)
         return BYOLMethod(encoder, momentum=self.momentum, key=self.key, predictor=predictor)

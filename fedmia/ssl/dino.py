@@ -10,14 +10,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from fedmia.nets.base import Backbone, initialise
+from fedmia.nets.base import Backbone
 from fedmia.settings.option import option
-from fedmia.ssl._heads import mlp
-from fedmia.ssl._options import COLLAPSES, head_norm_option
+from fedmia.ssl._options import COLLAPSES, head_norm_option, key_option
 from fedmia.ssl._prototypes import SEEN, Prototypes, cross_entropy, freeze_for
 from fedmia.ssl._twoview import KeyedTwoView, TwoViewSSL
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import Encoder, Recipe, State
+from fedmia.ssl.base import Encoder, Recipe, State, copies, under
 
 TEACHER = "key.prototypes."
 
@@ -87,15 +86,13 @@ class DINOMethod(KeyedTwoView):
 
     def local_state(self) -> State:
         """Teacher, centre, and how many images were seen (the freeze of the prototypes)."""
-        teacher = self.key_prototypes.state_dict()
-        kept = {TEACHER + n: t.detach().clone() for n, t in teacher.items()}
+        kept = copies(TEACHER, self.key_prototypes)
         kept |= {"centre": self.centre.clone(), SEEN: torch.tensor(self.prototypes.seen)}
         return super().local_state() | kept
 
     def load_local(self, state: State) -> None:
         """Restore the centre, and the teacher and the count where `state` holds them."""
-        own = {n.removeprefix(TEACHER): t for n, t in state.items() if n.startswith(TEACHER)}
-        if own:
+        if own := under(TEACHER, state):
             self.key_prototypes.load_state_dict(own)
         if SEEN in state:
             self.prototypes.seen = int(state[SEEN])
@@ -130,11 +127,7 @@ class DINO(TwoViewSSL):
     freeze_epochs: float = option(
         1.0, "epochs of a client's first round in which the prototypes stay as they are", ge=0
     )
-    key: str = option(
-        "keep",
-        "teacher when a round begins: the client's own, or a copy of the global student",
-        choices=("keep", "reset"),
-    )
+    key: str = key_option("teacher", "student")
     head_norm: str = head_norm_option("batch", "head", COLLAPSES)
 
     @property
@@ -144,9 +137,6 @@ class DINO(TwoViewSSL):
         return self.views(crop_min=0.14, jitter=(0.4, 0.4, 0.2, 0.1), blur=0.55, solarize=0.1)
 
     def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> DINOMethod:
-        hidden = self.hidden_width(backbone.width)
-        projector = mlp(backbone.width, hidden, self.dim, 3, self.head_norm)
-        encoder = Encoder(backbone, projector, recipe.mean, recipe.std)
-        initialise(encoder, generator)
+        encoder = self.encoder(backbone, recipe, generator, 3)
         freeze = freeze_for(self.freeze_epochs, recipe.images)
         return DINOMethod(encoder, Prototypes(self.prototypes, self.dim, freeze, generator), self)

@@ -11,14 +11,22 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedmia.errors import InputError
-from fedmia.nets._vit import VisionTransformer, patchify
+from fedmia.nets._keyed import keyed_uniforms
+from fedmia.nets._vit import (
+    EPS,
+    Block,
+    SineCosinePositions,
+    VisionTransformer,
+    check_width,
+    patchify,
+)
 from fedmia.nets.base import Backbone, initialise
 from fedmia.settings.option import option
-from fedmia.ssl._mae import Decoder, normalised_patches, patch_order, take, visible_count
-from fedmia.ssl._options import crop_option, flip_option
+from fedmia.ssl._bank import Bank, bank_length, cut_note
+from fedmia.ssl._options import ViewsSSL, crop_option, flip_option
 from fedmia.ssl._twoview import TwoView
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import SSL, Encoder, Recipe, State
+from fedmia.ssl.base import Encoder, Recipe, State
 
 
 class MaskedAutoencoder(TwoView):
@@ -33,8 +41,7 @@ class MaskedAutoencoder(TwoView):
     def __init__(
         self, encoder: Encoder, decoder: Decoder, spec: MAE, K: int, generator: torch.Generator
     ) -> None:
-        width = encoder.backbone.width
-        bank = F.normalize(torch.randn(K, width, generator=generator), dim=1)
+        bank = Bank.random(K, encoder.backbone.width, generator)
         super().__init__(encoder, bank=bank)
         self.decoder = decoder
         self.spec = spec
@@ -55,9 +62,12 @@ class MaskedAutoencoder(TwoView):
         return loss
 
     def order(self, view: Tensor, key: int) -> Tensor:
-        """A random order of the patches of each image (B, n), the visible ones first."""
+        """A random order of the patches of each image (B, n), the visible ones first.
+
+        Keyed by the view's content and `key`.
+        """
         h, w = view.shape[2] // self._vit.patch, view.shape[3] // self._vit.patch
-        return patch_order(view, h * w, key)
+        return keyed_uniforms(view, key, h * w).argsort(dim=1, stable=True)
 
     def reconstruction(self, view: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
         """Mean squared error over the masked patches' pixels (B,), and the visible patches' tokens.
@@ -110,7 +120,7 @@ class MaskedAutoencoder(TwoView):
 
 
 @dataclass(frozen=True)
-class MAE(SSL):
+class MAE(ViewsSSL):
     """MAE: reconstructs masked patches; needs a vision transformer (`--model vit-tiny`).
 
     The encoder has no head: its output is the backbone's pooled vector. Views are cropped and
@@ -138,31 +148,12 @@ class MAE(SSL):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        width, heads = self.decoder_width, self.decoder_heads
-        if width % heads:
-            raise InputError(
-                f"MAE.decoder_width must be a multiple of MAE.decoder_heads ({heads}), got {width}"
-            )
-        if width % 4:
-            raise InputError(f"MAE.decoder_width must be a multiple of 4, got {width}")
+        check_width("MAE.decoder_", self.decoder_width, self.decoder_heads)
 
     @property
     def augment(self) -> Augment:
         """Crop and flip, without colour: "MAE works well using cropping-only augmentation"."""
-        return Augment(
-            crop_min=0.2 if self.crop_min is None else self.crop_min,
-            flip=0.5 if self.flip is None else self.flip,
-            brightness=0.0,
-            contrast=0.0,
-            saturation=0.0,
-            hue=0.0,
-            jitter_p=0.0,
-            gray_p=0.0,
-        )
-
-    def bank_length(self, images: int | None) -> int:
-        """K, cut to half of the holder's images, so that an image rarely meets itself in it."""
-        return self.bank if images is None else max(1, min(self.bank, images // 2))
+        return self.views(jitter=(0.0, 0.0, 0.0, 0.0), jitter_p=0.0, gray=0.0)
 
     def build(
         self, backbone: Backbone, recipe: Recipe, generator: torch.Generator
@@ -188,11 +179,69 @@ class MAE(SSL):
         )
         initialise(encoder, generator)
         initialise(decoder, generator)
-        K = self.bank_length(recipe.images)
+        K = bank_length(self.bank, recipe.images)
         return MaskedAutoencoder(encoder, decoder, self, K, generator)
 
     def notes(self, images: int) -> list[str]:
-        K = self.bank_length(images)
-        if self.bank == K:
-            return []
-        return [f"bank cut from {self.bank} to {K}, half of {images} images"]
+        return cut_note("bank", self.bank, images)
+
+
+def visible_count(patches: int, mask: float) -> int:
+    """Patches that stay visible: as the public code rounds, but at least 1 seen and 1 masked."""
+    return min(max(int(patches * (1 - mask)), 1), patches - 1)
+
+
+def take(tokens: Tensor, indices: Tensor) -> Tensor:
+    """(B, k, D): the tokens of (B, n, D) at `indices` (B, k)."""
+    return tokens.gather(1, indices[:, :, None].expand(-1, -1, tokens.shape[2]))
+
+
+def normalised_patches(patches: Tensor) -> Tensor:
+    """Each patch (..., P) less its mean, over its standard deviation (`norm_pix_loss`)."""
+    mean = patches.mean(dim=-1, keepdim=True)
+    variance = patches.var(dim=-1, keepdim=True)
+    return (patches - mean) / (variance + 1e-6).sqrt()
+
+
+class Decoder(nn.Module):
+    """Predicts every patch's pixels from the visible patches' tokens.
+
+    The mask token is a column of `embed`: a masked patch comes in as zeros and a 1, a visible one
+    as its token and a 0. So the layer is one that Opacus knows.
+
+    Args:
+        inputs: D, length of the encoder's tokens.
+        width: length of the decoder's own, a multiple of `heads` and of 4.
+        side: patches a side.
+        outputs: pixel values of a patch.
+    """
+
+    def __init__(
+        self, inputs: int, *, width: int, depth: int, heads: int, side: int, outputs: int
+    ) -> None:
+        super().__init__()
+        self.embed = nn.Linear(inputs + 1, width)
+        self.positions = SineCosinePositions(width, side)
+        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(depth))
+        self.norm = nn.LayerNorm(width, eps=EPS)
+        self.predict = nn.Linear(width, outputs)
+
+    def forward(self, latent: Tensor, order: Tensor, grid: tuple[int, int]) -> Tensor:
+        """(B, n, outputs) of n = h * w patches.
+
+        Args:
+            latent: (B, 1 + v, D), class token first, then the visible patches in `order`.
+            order: (B, n) of `patch_order`.
+            grid: (h, w).
+        """
+        B, seen, D = latent.shape
+        hidden = F.pad(latent.new_zeros(B, order.shape[1] + 1 - seen, D), (0, 1), value=1.0)
+        shuffled = torch.cat([F.pad(latent, (0, 1)), hidden], dim=1)
+        patches = take(shuffled[:, 1:], order.argsort(dim=1))
+        x = self.embed(torch.cat([shuffled[:, :1], patches], dim=1))
+        placed = self.positions(x[:, 1:].unflatten(1, grid)).flatten(1, 2)
+        x = torch.cat([x[:, :1], placed], dim=1)
+        for block in self.blocks:
+            x = block(x)
+        out: Tensor = self.predict(self.norm(x))[:, 1:]
+        return out

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedmia.nets.base import Backbone, initialise
+from fedmia.nets.base import Backbone
 from fedmia.settings.option import option
-from fedmia.ssl._heads import mlp
+from fedmia.ssl._bank import Bank
+from fedmia.ssl._options import key_option
 from fedmia.ssl._twoview import BankedSSL, KeyedTwoView
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder, Recipe
@@ -34,7 +35,7 @@ def batch_nce(q: Tensor, k: Tensor, T: float) -> Tensor:
 class MoCoV3Method(KeyedTwoView):
     """Query encoder with a predictor, momentum encoder without."""
 
-    def __init__(self, encoder: Encoder, predictor: nn.Module, spec: MoCoV3, bank: Tensor) -> None:
+    def __init__(self, encoder: Encoder, predictor: nn.Module, spec: MoCoV3, bank: Bank) -> None:
         super().__init__(
             encoder, momentum=spec.momentum, key=spec.key, predictor=predictor, bank=bank
         )
@@ -78,11 +79,7 @@ class MoCoV3(BankedSSL):
     temperature: float = option(
         0.2, "T (0.2 for ViT and in public CIFAR recipes; 1.0 for ResNet-50)", gt=0
     )
-    key: str = option(
-        "keep",
-        "momentum encoder when a round begins: the client's own, or a copy of the global one",
-        choices=("keep", "reset"),
-    )
+    key: str = key_option("momentum encoder")
 
     @property
     def augment(self) -> Augment:
@@ -91,11 +88,7 @@ class MoCoV3(BankedSSL):
         return self.views(crop_min=0.2, jitter=(0.4, 0.4, 0.2, 0.1), blur=0.55, solarize=0.1)
 
     def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> MoCoV3Method:
-        hidden = self.hidden_width(backbone.width)
-        head = mlp(backbone.width, hidden, self.dim, 2, self.head_norm, last_norm=True)
-        predictor = mlp(self.dim, hidden, self.dim, 2, self.head_norm)  # as for ResNets: no last
-        encoder = Encoder(backbone, head, recipe.mean, recipe.std)
-        initialise(encoder, generator)
-        initialise(predictor, generator)
+        encoder = self.encoder(backbone, recipe, generator, 2, last_norm=True)
+        predictor = self.predictor(backbone, generator)  # as for ResNets: no last norm
         bank = self.random_bank(recipe.images, generator)
         return MoCoV3Method(encoder, predictor, self, bank)

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmia.nets.base import Backbone, initialise
+from fedmia.nets.base import Backbone
 from fedmia.settings.option import option
-from fedmia.ssl._heads import mlp
+from fedmia.ssl._bank import Bank
 from fedmia.ssl._options import MIXES, head_norm_option
 from fedmia.ssl._twoview import BankedSSL, TwoView
 from fedmia.ssl.augment import Augment
@@ -40,7 +40,7 @@ def nt_xent(z1: Tensor, z2: Tensor, T: float) -> Tensor:
 class SimCLRMethod(TwoView):
     """One encoder; nothing of its training outlives a step but the weights."""
 
-    def __init__(self, encoder: Encoder, spec: SimCLR, bank: Tensor) -> None:
+    def __init__(self, encoder: Encoder, spec: SimCLR, bank: Bank) -> None:
         super().__init__(encoder, bank=bank)
         self.spec = spec
 
@@ -81,8 +81,5 @@ class SimCLR(BankedSSL):
         return self.views(crop_min=0.08, jitter=(0.4, 0.4, 0.4, 0.1), blur=self.blur)
 
     def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> SimCLRMethod:
-        width = backbone.width
-        head = mlp(width, self.hidden_width(width), self.dim, 2, self.head_norm)
-        encoder = Encoder(backbone, head, recipe.mean, recipe.std)
-        initialise(encoder, generator)
+        encoder = self.encoder(backbone, recipe, generator, 2)
         return SimCLRMethod(encoder, self, self.random_bank(recipe.images, generator))

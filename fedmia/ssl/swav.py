@@ -10,15 +10,39 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedmia.nets.base import Backbone, initialise
+from fedmia.nets.base import Backbone
 from fedmia.settings.option import option
-from fedmia.ssl._heads import mlp
+from fedmia.ssl._bank import Bank
 from fedmia.ssl._options import COLLAPSES, head_norm_option
 from fedmia.ssl._prototypes import SEEN, Prototypes, cross_entropy, freeze_for
-from fedmia.ssl._sinkhorn import codes, potentials
 from fedmia.ssl._twoview import TwoView, TwoViewSSL
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder, Recipe, State
+
+
+def potentials(scores: Tensor, epsilon: float, iterations: int) -> Tensor:
+    """What each prototype gains so that all are used alike, (K,): log u of Eq. 5, Caron et al.
+
+    The paper scales rows and columns of exp(scores / epsilon) in turn. This is the same in logs,
+    where no epsilon overflows. Only u is kept: what a row loses to its own scaling follows from
+    it, so that a feature outside `scores` can be assigned alike (`codes`).
+
+    Args:
+        scores: (N, K), of N features with K prototypes, N >= 0; without any feature u is 1.
+        epsilon: > 0, smoothness.
+        iterations: >= 0.
+    """
+    logits = scores / epsilon
+    u, v = logits.new_zeros(scores.shape[1]), logits.new_zeros(scores.shape[0])
+    for _ in range(iterations if len(scores) else 0):
+        u = -torch.logsumexp(logits + v[:, None], dim=0)
+        v = -torch.logsumexp(logits + u, dim=1)
+    return u
+
+
+def codes(scores: Tensor, u: Tensor, epsilon: float) -> Tensor:
+    """Assignment of each feature, (N, K), rows summing to 1, under the `potentials` u (K,)."""
+    return torch.softmax(scores / epsilon + u, dim=1)
 
 
 class SwAVMethod(TwoView):
@@ -28,10 +52,10 @@ class SwAVMethod(TwoView):
     the assignment. Rows of zeros are not yet filled.
     """
 
-    bank: Tensor
+    bank: Bank
 
     def __init__(self, encoder: Encoder, prototypes: Prototypes, spec: SwAV) -> None:
-        super().__init__(encoder, bank=torch.zeros(spec.queue, spec.dim))
+        super().__init__(encoder, bank=Bank(torch.zeros(spec.queue, spec.dim)))
         self.spec = spec
         self.prototypes = prototypes
         self._images = 0
@@ -65,7 +89,7 @@ class SwAVMethod(TwoView):
     @torch.no_grad()
     def _queued(self) -> Tensor:
         """Scores (N, K) of the outputs in the queue, under the prototypes of now."""
-        filled = self.bank[self.bank.any(dim=1)]
+        filled = self.bank.rows[self.bank.rows.any(dim=1)]
         return F.linear(filled, self.prototypes.directions()).float()
 
     @torch.no_grad()
@@ -123,10 +147,6 @@ class SwAV(TwoViewSSL):
         return self.views(crop_min=0.08, jitter=(0.8, 0.8, 0.8, 0.2), blur=0.5)
 
     def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> SwAVMethod:
-        projector = mlp(
-            backbone.width, self.hidden_width(backbone.width), self.dim, 2, self.head_norm
-        )
-        encoder = Encoder(backbone, projector, recipe.mean, recipe.std)
-        initialise(encoder, generator)
+        encoder = self.encoder(backbone, recipe, generator, 2)
         freeze = freeze_for(self.freeze_epochs, recipe.images)
         return SwAVMethod(encoder, Prototypes(self.prototypes, self.dim, freeze, generator), self)

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmia.nets.base import Backbone, initialise
+from fedmia.nets.base import Backbone
 from fedmia.settings.option import option
-from fedmia.ssl._heads import mlp
 from fedmia.ssl._twoview import TwoView, TwoViewSSL
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder, Recipe
@@ -90,8 +89,4 @@ class VICReg(TwoViewSSL):
         return self.views(crop_min=0.08, jitter=(0.4, 0.4, 0.2, 0.1), blur=0.55, solarize=0.1)
 
     def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> VICRegMethod:
-        width = backbone.width
-        head = mlp(width, self.hidden_width(width), self.dim, 3, self.head_norm)
-        encoder = Encoder(backbone, head, recipe.mean, recipe.std)
-        initialise(encoder, generator)
-        return VICRegMethod(encoder, self)
+        return VICRegMethod(self.encoder(backbone, recipe, generator, 3), self)

@@ -8,12 +8,11 @@ leaves the threat model, as any code in one process can.
 """
 
 from fedmia.threat._rows import CHUNK, OUTPUTS, PRECISIONS, Views
-from fedmia.threat.blackbox import BlackBox
+from fedmia.threat.blackbox import BlackBox, Shadow
 from fedmia.threat.client import ClientView, OutputLoss
 from fedmia.threat.labels import Labels
 from fedmia.threat.needs import ACCESS, NEGATIVES, VANTAGE, BudgetError, Meter, Threat, require
 from fedmia.threat.server import ServerView
-from fedmia.threat.shadow import Shadow
 from fedmia.threat.whitebox import WhiteBox
 
 __all__ = [

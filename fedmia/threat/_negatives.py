@@ -54,7 +54,8 @@ class Negatives(ABC):
     def arm(self, method: SSLMethod) -> None:
         """Fill the bank of `method` with its keys of the images held; as many queries."""
         self.charge(self.bank_queries("held"))
-        self._fill(method)
+        assert self._held is not None
+        self._fill(method, self._held)
 
     def by_negatives(
         self,
@@ -82,8 +83,7 @@ class Negatives(ABC):
         for half, rows in zip(
             halves, (first.nonzero()[:, 0], (~first).nonzero()[:, 0]), strict=True
         ):
-            with torch.no_grad():
-                method.fill_bank(half.to(self.device).float() / 255)
+            self._fill(method, half)
             if len(rows):
                 found.append((rows, read(rows)))
         whole = torch.cat([rows for rows, _ in found])
@@ -100,6 +100,5 @@ class Negatives(ABC):
         return (self._held[first], self._held[second]), {names[i] for i in second}
 
     @torch.no_grad()
-    def _fill(self, method: SSLMethod) -> None:
-        assert self._held is not None
-        method.fill_bank(self._held.to(self.device).float() / 255)
+    def _fill(self, method: SSLMethod, images: Tensor) -> None:
+        method.fill_bank(images.to(self.device).float() / 255)

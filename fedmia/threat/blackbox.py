@@ -1,14 +1,17 @@
-"""Queries to a released encoder: its outputs for images, for their views, and for their parts."""
+"""Queries to an encoder, released or a shadow: outputs for images, their views and their parts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from fedmia.data.images import IntArray
+from fedmia.data.images import IntArray, digests
 from fedmia.errors import InputError, unknown
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
@@ -16,7 +19,6 @@ from fedmia.threat._negatives import Negatives
 from fedmia.threat._rows import CHUNK, OUTPUTS, PRECISIONS, Rows, Views
 from fedmia.threat.labels import Labels
 from fedmia.threat.needs import Meter, Threat
-from fedmia.threat.shadow import Shadow
 from fedmia.threat.signals import PixelCache, Signals
 
 
@@ -148,11 +150,6 @@ class BlackBox(Rows, Negatives):
         self.charge(len(images) * views)
         return self._rows(images, views, recipe)[:, :, self._columns(layer)]
 
-    @property
-    def has_parts(self) -> bool:
-        """Whether the encoder answers with a map of the image's parts."""
-        return self._method.encoder.map_layer is not None
-
     @torch.no_grad()
     def responses(self, images: Tensor, crops: Views, count: int) -> Tensor:
         """How each of `count` crops of an image responds to each part of it, (N, count, L).
@@ -195,6 +192,29 @@ class BlackBox(Rows, Negatives):
             InputError: an image has none.
         """
         return self._labels.of(images)
+
+
+@dataclass(frozen=True)
+class Shadow:
+    """An encoder that the attacker trained itself, and what it knows of its training.
+
+    Attributes:
+        view: queries to it, which cost the attacker nothing that a budget counts.
+        members: uint8 (M, C, H, W) images that it was trained on.
+        nonmembers: uint8 (K, C, H, W) images of the same source that it was not trained on.
+    """
+
+    view: BlackBox
+    members: Tensor
+    nonmembers: Tensor
+    _names: set[bytes] = field(default_factory=set, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._names.update(digests(self.members.numpy()))
+
+    def trained_on(self, images: Tensor) -> NDArray[np.bool_]:
+        """(N,) which of uint8 `images` it was trained on, by their bytes."""
+        return np.array([name in self._names for name in digests(images.numpy())], dtype=bool)
 
 
 def _known(layer: str) -> None:

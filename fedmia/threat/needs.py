@@ -68,14 +68,14 @@ class Meter:
         self.queries += queries
 
 
-def require(held: Threat, needs: Threat, attack: str) -> None:
-    """Refuse an attack that needs more than the holder has.
+def require(granted: Threat, needs: Threat, attack: str) -> None:
+    """Refuse an attack that needs more than is granted.
 
     Raises:
         InputError: naming both.
     """
-    if not held.covers(needs):
+    if not granted.covers(needs):
         raise InputError(
             f"attack '{attack}' needs {needs.access} access as {needs.vantage}, "
-            f"the attacker has {held.access} as {held.vantage}"
+            f"the attacker has {granted.access} as {granted.vantage}"
         )

@@ -51,16 +51,6 @@ class ServerView(ClientView):
         """
         return tuple(sorted(self.updates[round]))
 
-    def at_update(self, round: int, client: int) -> WhiteBox:
-        """The model that `client` sent in `round`; its queries are counted here.
-
-        A new one at every call: as many models as updates would not fit in memory.
-
-        Raises:
-            KeyError: an update that was not kept.
-        """
-        return self.of_weights(self.updates[round][client])
-
     def on_updates(
         self, images: Tensor, round: int, name: tuple[object, ...], measure: Measure, queries: int
     ) -> Tensor:
@@ -123,10 +113,10 @@ class ServerView(ClientView):
             sent = (self.updates[round][client] for client in clients)
             steps = [_flat(state[n] - received[n] for n, _ in weights) for state in sent]
             unit = F.normalize(torch.stack(steps).to(self.device), dim=1)
-            held = [w for _, w in weights]
+            wrt = [w for _, w in weights]
 
             def read(rows: Tensor) -> Tensor:
-                return torch.stack([self._along(method, held, one, pairs, unit) for one in x[rows]])
+                return torch.stack([self._along(method, wrt, one, pairs, unit) for one in x[rows]])
 
             return self.by_negatives(method, negatives, x, read)
 

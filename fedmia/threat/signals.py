@@ -75,11 +75,11 @@ class PixelCache:
 
     Attributes:
         limit: most bytes kept; what does not fit is drawn again.
-        held: bytes kept.
+        used: bytes kept.
     """
 
     limit: int = 1 << 28
-    held: int = 0
+    used: int = 0
     rows: dict[tuple[object, ...], dict[bytes, Tensor]] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock, repr=False)
 
@@ -110,6 +110,6 @@ class PixelCache:
         for name, row in drawn.items():
             old = kept.get(name)
             size = row.nbytes - (0 if old is None else old.nbytes)
-            if size > 0 and self.held + size <= self.limit:
-                self.held += size
+            if size > 0 and self.used + size <= self.limit:
+                self.used += size
                 kept[name] = row.clone()

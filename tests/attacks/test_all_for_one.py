@@ -109,7 +109,7 @@ def test_by_client__are_the_loop_over_rounds_and_clients(
     for r in (2, 4):
         rows = []
         for c in sorted(updates[r]):
-            model = view.at_update(r, c)
+            model = view.of_weights(updates[r][c])
             if measure == "loss":
                 rows.append(-model.losses(some, 2, "held").double().numpy())
             elif measure == "similarity":

@@ -70,7 +70,7 @@ def test_attack_losses__one_forward_equals_two(make_moco: Any, reading: str) -> 
 
 def test_attack_losses__algorithm1_needs_a_queue(make_moco: Any) -> None:
     method = make_moco()
-    del method.queue
+    del method.bank
     with pytest.raises(InputError, match="'algorithm1' needs a method with a queue"):
         attack_losses(method, pixels(2, 0), pixels(2, 1), "algorithm1")
 

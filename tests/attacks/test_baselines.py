@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedmia import registry
-from fedmia.attacks._adversarial import Adversarial, Downstream
 from fedmia.attacks._baselines import (
     Patch,
     confidences,
@@ -26,6 +25,7 @@ from fedmia.attacks._baselines import (
 )
 from fedmia.attacks._encodermi import best_threshold
 from fedmia.attacks.base import Known
+from fedmia.attacks.baseline_c import Adversarial, Downstream
 from fedmia.data.base import Request
 from fedmia.data.digits import Digits
 from fedmia.data.synthetic import Synthetic

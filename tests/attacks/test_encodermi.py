@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from fedmia import registry
 from fedmia.attacks import _encodermi
-from fedmia.attacks._deepsets import DeepSets
 from fedmia.attacks._encodermi import best_threshold, pairwise
 from fedmia.attacks._mlp import logits, mlp, train_logits
 from fedmia.attacks.base import Known
+from fedmia.attacks.encodermi_s import DeepSets
 from fedmia.errors import InputError
 from fedmia.nets.base import Backbone
 from fedmia.seeding import rng, torch_rng

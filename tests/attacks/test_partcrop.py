@@ -15,7 +15,6 @@ from torchvision.transforms.v2 import functional as tv
 
 from fedmia import registry
 from fedmia.attacks._cosine import pairwise_cosines
-from fedmia.attacks._crops import Crops
 from fedmia.attacks._mlp import RMSNorm, _dealt, logits, train_logits
 from fedmia.attacks._partcrop import (
     WIDTHS,
@@ -26,12 +25,12 @@ from fedmia.attacks._partcrop import (
     start_normal,
 )
 from fedmia.attacks.base import Attack, Known
-from fedmia.attacks.partcrop import PartCrop
+from fedmia.attacks.partcrop import Crops, PartCrop
 from fedmia.attacks.partcrop_v2 import NormTanh, PartCropV2
 from fedmia.errors import InputError
 from fedmia.nets.base import Backbone, initialise
-from fedmia.nets.resnet18 import ResNet18
-from fedmia.nets.vit_tiny import ViTTiny
+from fedmia.nets.resnet import ResNet18
+from fedmia.nets.vit import ViTTiny
 from fedmia.seeding import rng, torch_rng
 from fedmia.ssl.augment import Augment, content_uniforms
 from fedmia.ssl.base import Encoder

@@ -165,6 +165,8 @@ def test_combined__equation_7_features_by_hand(
     negatives: str,
 ) -> None:
     attack = Combined(views=4, negatives=negatives)
+    attack.fit(view, known, rng())
+    view.queries = 0
     names, table = attack.features(view, images)
     assert names == ("cosine similarity", "contrastive loss", "highest confidence")
     bank = len(held) if negatives == "held" else 0
@@ -184,7 +186,6 @@ def test_combined__equation_7_features_by_hand(
         assert row[1] == pytest.approx(np.mean(losses), abs=1e-5)
         best = [max(softmax(v.double().tolist())) for v in vectors[i]]
         assert row[2] == pytest.approx(np.mean(best), abs=1e-6)
-    attack.fit(view, known, rng())
     both, truth = known.both()
     model = fit_classifier("lda", attack.features(view, both)[1], truth)
     np.testing.assert_allclose(attack.score(view, images), decide(model, table))

@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as tv
 
-from fedmia.attacks._rotations import Rotations
 from fedmia.attacks.base import Known
-from fedmia.attacks.variance_only import VarianceOnly
+from fedmia.attacks.variance_only import Rotations, VarianceOnly
 from fedmia.errors import InputError
 from fedmia.nets.base import Backbone
 from fedmia.seeding import rng, torch_rng

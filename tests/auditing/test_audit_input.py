@@ -46,7 +46,8 @@ def refused(audit: Audit, flags: str, out: Path) -> str:
         ("--attack.lpla.reading guess", "unknown --attack.lpla.reading value 'guess'"),
         ("--attack.fe-mi.p 9", "--attack.fe-mi.p"),
         ("--attack.similarity.views 4 --attacks lpla", "options for attack 'similarity', which"),
-        ("--members.pixels 8", "option --members.pixels"),
+        ("--members.pixels 8", "--members.pixels is no option of dataset 'npz', but of synth"),
+        ("--members.pixls 8", "unknown option --members.pixls: dataset 'npz' has no"),
         ("--augment.crop_mi 0.3", "did you mean 'crop_min'?"),
         ("--augment.flip 2", "--augment.flip must be <= 1"),
         ("--sweep seed=1,2", "--sweep must be known=N,N,.. or query_budget=N,N,.., got 'seed=1,2'"),
@@ -148,26 +149,34 @@ def test_out__an_empty_folder_stays_when_nothing_could_run(audit: Audit, tmp_pat
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("a: b: c", "is no YAML"),
-        ("\udcff", "is no YAML"),
-        ("- encoder", "holds no mapping of options"),
-        ("", "holds no mapping of options"),
-        ("enccoder: x", "unknown option of an audit 'enccoder'; did you mean 'encoder'?"),
-        ("3: x", "unknown option of an audit '3'"),
-        ("encoder: 3", "--encoder must be str, got 3"),
-        ("encoder: x\nknown: [3]", "--known must be int or none"),
-        ("encoder: x\nattack: 3", "attack must be a mapping of options, got 3"),
-        ("encoder: x\nattack: {lpla: 3}", "attack.lpla must be a mapping of options, got 3"),
+        ("a: b: c", "{file} is not valid YAML: mapping values are not allowed here (line 1)"),
+        ("\udcff", "cannot read config file '{file}': not UTF-8 text"),
+        ("- encoder", "{file} must hold a mapping of options, holds list"),
+        ("", "{file} must hold a mapping of options, holds nothing"),
+        ("enccoder: x", "unknown option enccoder in {file}; did you mean 'encoder'?"),
+        ("3: x", "{file} is not valid YAML: key '3' is not a name (line 1)"),
+        ("encoder: 3", "encoder in {file} must be str, got 3"),
+        ("encoder: x\nencoder: y", "{file} is not valid YAML: key 'encoder' is written twice"),
+        ("encoder: x\nstd: [1e-3, 0]", "std in {file} must be > 0, got 0.0"),
+        ("encoder: x\nknown: [3]", "known in {file} must be int or none, got [3]"),
+        ("encoder: x\nattack: 3", "attack in {file} must be a mapping of options, got 3"),
+        (
+            "encoder: x\nattack: {{lpla: 3}}",
+            "attack.lpla in {file} must be a mapping of options, got 3",
+        ),
         ("encoder: x\nattacks: similarty", "did you mean 'similarity'?"),
-        ("encoder: x\naugment: {1: 2}", "unknown option --augment.1"),
-        ("encoder: x\nmembers_options: {}", "--members.OPTION needs --members DATASET"),
+        ("encoder: x\naugment: {{a: 2}}", "unknown option augment.a in {file}"),
+        (
+            "encoder: x\nmembers_options: {{}}",
+            "members_options.OPTION in {file} needs members: DATASET",
+        ),
     ],
 )
 def test_config__broken(text: str, named: str, audit: Audit, tmp_path: Path) -> None:
     file = tmp_path / "audit.yaml"
-    file.write_bytes(text.encode(errors="surrogateescape"))
+    file.write_bytes(text.format().encode(errors="surrogateescape"))
     message = refused(audit, f"--config {file}", tmp_path / "new" / "AUDIT")
-    assert named in message
+    assert named.format(file=file) in message
 
 
 def test_known__too_few_for_an_attack_is_said_of_it_alone(audit: Audit, tmp_path: Path) -> None:

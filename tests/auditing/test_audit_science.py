@@ -91,13 +91,13 @@ def test_copies__are_left_out_and_counted(audit: Audit, tmp_path: Path) -> None:
 
 
 def test_roles__no_image_has_two(archives: Sides) -> None:
-    from fedmia.auditing.flags import parse
     from fedmia.auditing.images import deal
     from fedmia.data.images import digests
+    from fedmia.settings.command import parse
+    from fedmia.settings.commands import AUDIT
 
     flags = archives.flags + "--encoder x --shadows 2 --known 5 --limit 10"
-    asked = parse(flags.split()).audit
-    assert asked is not None
+    asked = parse(AUDIT, flags.split()).settings
     dealt = deal(asked, None)
     parts = [
         dealt.known_members, dealt.known_nonmembers, dealt.scored_members, dealt.scored_nonmembers,

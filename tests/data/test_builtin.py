@@ -13,8 +13,7 @@ from torch.nn.functional import interpolate
 
 from fedmia.data._resize import fit, square
 from fedmia.data.base import Request
-from fedmia.data.cifar10 import Cifar10
-from fedmia.data.cifar100 import Cifar100
+from fedmia.data.cifar import Cifar10, Cifar100
 from fedmia.data.digits import Digits
 from fedmia.data.stl10 import Stl10
 from fedmia.data.svhn import Svhn

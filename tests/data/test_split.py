@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedmia.data.images import ImageSet
-from fedmia.data.split import Split, SplitOptions, make_split, who_holds_what
+from fedmia.data.split import Split, SplitOptions, make_split
 from fedmia.errors import InputError
 from fedmia.partitions.dirichlet import Dirichlet
 from fedmia.partitions.iid import IID
@@ -263,13 +263,3 @@ def test_split__members_must_match_the_parts():
         dataclasses.replace(split, owner=split.owner[::-1])
     with pytest.raises(ValueError, match="make up"):
         dataclasses.replace(split, known_members=split.known_members[1:])
-
-
-def test_who_holds_what__counts_each_client():
-    split = split_of(law=Shards())
-    rows = who_holds_what(split, DATA.labels, 5)
-    assert [r["role"] for r in rows] == ["honest"] * 5 + ["malicious"]
-    for row, part in zip(rows, split.parts, strict=True):
-        assert row["size"] == len(part) == sum(row["per_class"])
-        assert row["per_class"] == [int((DATA.labels[part] == c).sum()) for c in range(5)]
-    assert [r["id"] for r in rows] == list(range(6))

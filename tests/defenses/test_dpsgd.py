@@ -196,7 +196,7 @@ def test_train__empty_batches_leave_queue_and_finite_weights(make_moco: Any, mak
     job = make_job(method)
     job.rng = _NeverChosen(0)
     metrics = DPSGD().train(job, {})
-    assert torch.equal(method.queue, queue) and method.pointer == 0
+    assert torch.equal(method.queue, queue) and method.bank.pointer == 0
     assert all(w.isfinite().all() for w in method.trainable())
     assert all(math.isfinite(v) for v in metrics.values())
 

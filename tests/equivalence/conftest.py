@@ -19,6 +19,7 @@ from fedmia.federation.snapshot import SnapshotStore
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.settings.command import parse
+from fedmia.settings.commands import SIMULATE
 from fedmia.ssl.base import State
 
 TINY = (
@@ -34,7 +35,7 @@ def prepared(flags: str) -> Prepared:
         if flag in words:
             at = words.index(flag)
             del words[at : at + 2]
-    experiment = parse([*words, *shlex.split(flags)]).experiment
+    experiment = parse(SIMULATE, [*words, *shlex.split(flags)]).settings
     assert experiment is not None
     return prepare(experiment)
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from clients.base import Role
 from clients.desk import Desk
-from fedmia.attacks.base import ActiveAttack, Known, Scores, Trajectory, Turn
+from fedmia.attacks.base import ActiveAttack, Scores, Trajectory, Turn
 from fedmia.settings.option import option
 from fedmia.ssl.base import State
 from fedmia.threat import ClientView, Threat, WhiteBox
@@ -45,12 +45,9 @@ class SignFlip(ActiveAttack):
     uploads: ClassVar[str] = "its own step with the sign turned"
     control: ClassVar[str] = "sign-kept"
     over: ClassVar[str] = "the same rounds with honest steps"
+    act: ClassVar[str] = "sign-flip"
 
     boost: float = option(2.0, "factor on the step; -1 is the honest one", ge=-1)
-
-    @property
-    def learns(self) -> bool:
-        return False
 
     def craft(self, turn: Turn) -> State:
         if self.boost == -1:
@@ -60,9 +57,6 @@ class SignFlip(ActiveAttack):
 
     def disarmed(self) -> SignFlip:
         return replace(self, boost=-1.0)
-
-    def fit(self, view: ClientView, known: Known, rng: np.random.Generator) -> None:
-        return None
 
     def score(self, view: ClientView, images: Tensor) -> Scores:
         first, last = min(view.received), max(view.received)

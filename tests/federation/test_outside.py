@@ -18,6 +18,7 @@ from fedmia.report import build
 from fedmia.report.figures import draw
 from fedmia.results import RunScores
 from fedmia.settings.command import parse
+from fedmia.settings.commands import SIMULATE
 from fedmia.simulate import main
 from tests.equivalence.conftest import federated, prepared, same, weights
 
@@ -41,7 +42,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], RunSc
             seen.append(scores)
             return plain(scores)
 
-        patch.setattr("fedmia.simulate.build_report", watched)
+        patch.setattr("fedmia.report.publish.build_report", watched)
         patch.setattr(draw, "draw_all", lambda scores, report: {})
         patch.setattr(SnapshotStore, "drop", lambda self, branch: None)
         out = tmp_path_factory.mktemp("outside") / "RUN"
@@ -69,13 +70,14 @@ def test_report__pairs_it_with_its_own_control(
     (pair,) = run[0]["paired"]
     assert (pair["attack"], pair["control"]) == (f"{HERE}:SignFlip", "sign-kept")
     assert pair["ci"][0] <= pair["difference"] <= pair["ci"][1]
+    assert "the same rounds with honest steps" in pair["statement"]
 
 
 def test_curves__are_its_own(run: tuple[dict[str, Any], RunScores, Path]) -> None:
     """Cosines, of the evaluated images in their order: the last row less the first is its score."""
     _, scores, _ = run
-    curves = scores.ascent
-    assert curves is not None and curves.rounds.tolist() == [3, 4]
+    curves = scores.curves
+    assert curves is not None and curves.act == "sign-flip" and curves.rounds.tolist() == [3, 4]
     assert curves.members.shape == (2, 24) and curves.nonmembers.shape == (2, 52)
     mine = scores.attacks[1]
     assert curves.before_members is not None and curves.before_nonmembers is not None
@@ -128,5 +130,5 @@ def test_list__says_what_it_uploads(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_refused__in_one_line(flags: str, words: str) -> None:
     with pytest.raises(InputError, match=words) as caught:
-        parse(shlex.split(flags))
+        parse(SIMULATE, shlex.split(flags))
     assert "\n" not in str(caught.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -14,9 +15,7 @@ from fedmia import registry
 from fedmia.errors import InputError
 from fedmia.nets._norm import group_count
 from fedmia.nets.base import Backbone, Net, initialise
-from fedmia.nets.resnet18 import ResNet18
-from fedmia.nets.resnet34 import ResNet34
-from fedmia.nets.resnet50 import ResNet50
+from fedmia.nets.resnet import ResNet18, ResNet34, ResNet50
 from fedmia.nets.smallnet import SmallNet
 
 torch.set_num_threads(1)
@@ -153,26 +152,10 @@ def test_nets__survive_pickling(name: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:Full backward hook:UserWarning")
 @pytest.mark.parametrize("name", NETS)
-def test_nets__per_sample_gradients_of_opacus_equal_a_loop(name: str) -> None:
-    opacus = pytest.importorskip("opacus")
-    net, x = built(name).double(), pixels(3).double()
-    loop = []
-    for image in x:
-        net.zero_grad()
-        net(image[None]).square().sum().backward()
-        loop.append([p.grad.clone() for p in net.parameters()])
-    net.zero_grad()
-    hooked = opacus.GradSampleModule(net, loss_reduction="sum", strict=True)
-    hooked(x).square().sum().backward()
-    for n, parameter in enumerate(net.parameters()):
-        want = torch.stack([grads[n] for grads in loop])
-        torch.testing.assert_close(parameter.grad_sample, want)
+def test_nets__per_sample_gradients_of_opacus_equal_a_loop(name: str, per_sample: Any) -> None:
+    per_sample(built(name).double(), pixels(3).double())
 
 
 @pytest.mark.parametrize("name", ["smallnet", "resnet18", "resnet50"])
-def test_nets__export_with_a_dynamic_batch(name: str) -> None:
-    net = built(name).eval()
-    batch = torch.export.Dim("batch", min=1, max=64)
-    exported = torch.export.export(net, (pixels(4),), dynamic_shapes={"x": {0: batch}})
-    for count in (2, 7):
-        torch.testing.assert_close(exported.module()(pixels(count)), net(pixels(count)))
+def test_nets__export_with_a_dynamic_batch(name: str, exported: Any) -> None:
+    exported(built(name).eval(), pixels)

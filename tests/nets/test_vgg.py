@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import pytest
 import torch
@@ -102,24 +103,9 @@ def test_vgg__initialise_sets_every_parameter_from_its_generator() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Full backward hook:UserWarning")
-def test_vgg__per_sample_gradients_of_opacus_equal_a_loop() -> None:
-    opacus = pytest.importorskip("opacus")
-    net, x = thin().double(), pixels(3).double()
-    loop = []
-    for image in x:
-        net.zero_grad()
-        net(image[None]).square().sum().backward()
-        loop.append([p.grad.clone() for p in net.parameters()])
-    net.zero_grad()
-    hooked = opacus.GradSampleModule(net, loss_reduction="sum", strict=True)
-    hooked(x).square().sum().backward()
-    for n, parameter in enumerate(net.parameters()):
-        torch.testing.assert_close(parameter.grad_sample, torch.stack([g[n] for g in loop]))
+def test_vgg__per_sample_gradients_of_opacus_equal_a_loop(per_sample: Any) -> None:
+    per_sample(thin().double(), pixels(3).double())
 
 
-def test_vgg__exports_with_a_dynamic_batch() -> None:
-    net = thin().eval()
-    batch = torch.export.Dim("batch", min=1, max=64)
-    exported = torch.export.export(net, (pixels(4),), dynamic_shapes={"x": {0: batch}})
-    for count in (2, 7):
-        torch.testing.assert_close(exported.module()(pixels(count)), net(pixels(count)))
+def test_vgg__exports_with_a_dynamic_batch(exported: Any) -> None:
+    exported(thin().eval(), pixels)

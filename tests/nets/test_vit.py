@@ -16,11 +16,8 @@ from fedmia import registry
 from fedmia.errors import InputError
 from fedmia.nets._keyed import keyed_uniforms
 from fedmia.nets._vit import SineCosinePositions, VisionTransformer, patchify
-from fedmia.nets._vitoptions import auto_patch
 from fedmia.nets.base import initialise
-from fedmia.nets.vit_base import ViTBase
-from fedmia.nets.vit_small import ViTSmall
-from fedmia.nets.vit_tiny import ViTTiny
+from fedmia.nets.vit import ViTBase, ViTSmall, ViTTiny, auto_patch
 
 torch.set_num_threads(1)
 TOY = {"width": 8, "heads": 2, "depth": 4, "patch": 4}
@@ -185,27 +182,14 @@ def test_vit__does_not_mix_images() -> None:
 
 @pytest.mark.filterwarnings("ignore:Full backward hook:UserWarning")
 @pytest.mark.parametrize("options", [{"pool": "mean"}, {"positions": "learned", "drop_path": 0.3}])
-def test_vit__per_sample_gradients_of_opacus_equal_a_loop(options: dict[str, Any]) -> None:
-    opacus = pytest.importorskip("opacus")
-    net, x = toy(**options).double().train(), pixels(3).double()
-    loop = []
-    for image in x:
-        net.zero_grad()
-        net(image[None]).square().sum().backward()
-        loop.append([p.grad.clone() for p in net.parameters()])
-    net.zero_grad()
-    hooked = opacus.GradSampleModule(net, loss_reduction="sum", strict=True)
-    hooked(x).square().sum().backward()
-    for n, parameter in enumerate(net.parameters()):
-        torch.testing.assert_close(parameter.grad_sample, torch.stack([g[n] for g in loop]))
+def test_vit__per_sample_gradients_of_opacus_equal_a_loop(
+    options: dict[str, Any], per_sample: Any
+) -> None:
+    per_sample(toy(**options).double().train(), pixels(3).double())
 
 
-def test_vit__exports_with_a_dynamic_batch() -> None:
-    net = toy().eval()
-    batch = torch.export.Dim("batch", min=1, max=64)
-    exported = torch.export.export(net, (pixels(4),), dynamic_shapes={"x": {0: batch}})
-    for count in (2, 7):
-        torch.testing.assert_close(exported.module()(pixels(count)), net(pixels(count)))
+def test_vit__exports_with_a_dynamic_batch(exported: Any) -> None:
+    exported(toy().eval(), pixels)
 
 
 # stochastic depth

@@ -58,7 +58,7 @@ def test_run__a_round_by_number(run: Path) -> None:
 
 def test_run__same_seed_same_bank(run: Path) -> None:
     first, again = load(str(run), seed=4), load(str(run), seed=4)
-    assert torch.equal(first.method.get_buffer("queue"), again.method.get_buffer("queue"))
+    assert torch.equal(first.method.get_buffer("bank.rows"), again.method.get_buffer("bank.rows"))
 
 
 def test_run__constants_and_size(run: Path) -> None:

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from fedmia.defenses.base import Epsilon
 from fedmia.results import (
-    AscentCurves,
     ClientDefence,
     ClientInfo,
+    Curves,
+    Epsilon,
+    Pair,
     Probe,
     RoundInfo,
     RunScores,
@@ -46,6 +47,16 @@ def scored(
     return replace(attack, **more)  # type: ignore[arg-type]
 
 
+def by_name(aucs: dict[str, float], round: int) -> dict[str, ScoredAttack]:
+    """Scores whose AUCs are `aucs`, whole thousandths, in every fifth round."""
+    others = (np.arange(1000) + 0.5) / 1000
+    return {
+        name: ScoredAttack(name, "a paper", "black-box", "client", np.array([auc]), others)
+        for name, auc in aucs.items()
+        if round % 5 == 4
+    }
+
+
 def make_run(auc: float = 0.75, n: int = 112, m: int = 500, seed: int = 0) -> RunScores:
     """Ten clients, five attacks, all controls, rounds and curves."""
     generator = np.random.default_rng(seed)
@@ -60,7 +71,8 @@ def make_run(auc: float = 0.75, n: int = 112, m: int = 500, seed: int = 0) -> Ru
         features_nonmembers=feats[1],
         feature_names=("similarity", "loss", "maximum probability"),
     )
-    ascent = scored("ascent", auc, n, m, seed + 3, under_attack=True, access="white-box")
+    active = {"under_attack": True, "act": "ascent"}
+    ascent = scored("ascent", auc, n, m, seed + 3, access="white-box", **active)
     base = (ascent.scores_members, ascent.scores_nonmembers)
     zero = replace(
         ascent,
@@ -73,7 +85,7 @@ def make_run(auc: float = 0.75, n: int = 112, m: int = 500, seed: int = 0) -> Ru
         combined,
         scored("internal", 0.5, n, m, seed + 4, access="white-box"),
         ascent,
-        scored("ascent-batch", auc, 14, 62, seed + 5, unit="batch", under_attack=True),
+        scored("ascent-batch", auc, 14, 62, seed + 5, unit="batch", **active),
     )
     untrained = [
         scored(a.name, 0.5, len(a.scores_members), len(a.scores_nonmembers), 50 + i, unit=a.unit)
@@ -91,7 +103,7 @@ def make_run(auc: float = 0.75, n: int = 112, m: int = 500, seed: int = 0) -> Ru
         nonmember_labels=labels[1],
         attacks=attacks,
         controls={"untrained": untrained, "placebo": [scored("ascent", 0.5, n, m, 77)]},
-        pairs=[(ascent, zero)],
+        pairs=[Pair(ascent, zero, "the same rounds without ascent")],
         pixels=(generator.normal(0, 1, n), generator.normal(0, 1, m)),
         utility={"knn": Probe(0.81, 300), "linear": Probe(0.86, 300)},
         utility_untrained={"knn": Probe(0.62, 300), "linear": Probe(0.7, 300)},
@@ -116,12 +128,13 @@ def make_run(auc: float = 0.75, n: int = 112, m: int = 500, seed: int = 0) -> Ru
                 r >= 40,
                 4 - 0.03 * r,
                 0.5 + 0.006 * r if r % 5 == 4 else None,
-                {"similarity": 0.5 + 0.004 * r, "internal": 0.5 + 0.001 * r} if r % 5 == 4 else {},
-                {f"layer{i}": 0.5 + 0.001 * i * r for i in range(1, 5)} if r % 5 == 4 else {},
+                by_name({"similarity": 0.5 + 0.004 * r, "internal": 0.5 + 0.001 * r}, r),
+                by_name({f"layer{i}": 0.5 + 0.001 * i * r for i in range(1, 5)}, r),
             )
             for r in range(50)
         ],
-        ascent=AscentCurves(
+        curves=Curves(
+            act="ascent",
             rounds=rounds + 40,
             members=curve + generator.normal(0, 0.4, (10, n)),
             nonmembers=curve + 0.4 + generator.normal(0, 0.4, (10, m)),

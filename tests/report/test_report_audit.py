@@ -32,7 +32,7 @@ def _audit(run: RunScores) -> RunScores:
     """An audit of `[b]net.pt2`: neither clients nor rounds, three attacks that could not run."""
     return replace(
         run, subject="the encoder [b]net.pt2 & co", not_run=NOT_RUN, clients=(), rounds=(),
-        ascent=None, pairs=(),
+        curves=None, pairs=(),
     )  # fmt: skip
 
 

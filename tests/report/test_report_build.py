@@ -80,7 +80,7 @@ def test_build_report__misaligned_scores_and_twins_are_refused(run: RunScores) -
 
 def test_build_report__empty_run(run: RunScores) -> None:
     report = build_report(
-        replace(run, attacks=[], controls={}, pairs=[], pixels=None, ascent=None, clients=[])
+        replace(run, attacks=[], controls={}, pairs=[], pixels=None, curves=None, clients=[])
     )
     assert report["attacks"] == [] and report["verdict_code"] == "not-established"
     assert report["controls"] == {"untrained": [], "pixels": None}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedmia.report.build import build_report
-from fedmia.report.figures import ascent, attacks, clients, rounds
+from fedmia.report.figures import active, attacks, clients, rounds
 from fedmia.report.figures.draw import draw_all
 from fedmia.results import ClientInfo, RoundInfo, RunScores, ScoredAttack
 
@@ -51,7 +51,7 @@ def test_draw_all__nothing_to_draw_draws_nothing(run: RunScores) -> None:
         controls={},
         pairs=[],
         pixels=None,
-        ascent=None,
+        curves=None,
         clients=bare,
         rounds=[],
     )
@@ -81,9 +81,11 @@ def test_figures__edges_of_the_data(run: RunScores, scored: Callable[..., Scored
         scores_nonmembers=np.ones(m),
         known_members=np.zeros(0),
         known_nonmembers=np.zeros(0),
+        act="ascent",
     )
-    batch = scored("ascent-batch", 0.5, 1, 1, 0, unit="batch")
-    curves = run.ascent
+    batch = scored("ascent-batch", 0.5, 1, 1, 0, unit="batch", act="ascent")
+    none = replace(flat, name="x", scores_members=np.zeros(0))
+    curves = run.curves
     assert curves is not None
     odd = replace(
         run,
@@ -92,8 +94,8 @@ def test_figures__edges_of_the_data(run: RunScores, scored: Callable[..., Scored
         pairs=[],
         member_client=np.zeros(n, dtype=int),
         clients=[ClientInfo(0, 16, "honest", None, tuple(range(40)))],
-        rounds=[RoundInfo(0, "federated", True, 1.0, None, {"ascent": 0.5, "x": None})],
-        ascent=replace(
+        rounds=[RoundInfo(0, "federated", True, 1.0, None, {"ascent": flat, "x": none})],
+        curves=replace(
             curves,
             rounds=curves.rounds[:1],
             members=curves.members[:1],
@@ -112,7 +114,31 @@ def test_figures__edges_of_the_data(run: RunScores, scored: Callable[..., Scored
 
 def test_ascent_thresholds__only_for_ascent_attacks(run: RunScores) -> None:
     passive = replace(run, attacks=run.attacks[:3], pairs=[])
-    assert ascent.thresholds(passive, build_report(passive)) is None
+    assert active.thresholds(passive, build_report(passive), "ascent") is None
+    assert not any("thresholds" in name for name in draw_all(passive, build_report(passive)))
+
+
+def test_act__names_its_figures_and_what_they_say(
+    run: RunScores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another active attack's figures are its own, in its own words."""
+    assert run.curves is not None
+    other = replace(
+        run,
+        curves=replace(run.curves, act="poison"),
+        attacks=[replace(a, act=a.act and "poison") for a in run.attacks],
+    )
+    figures = []
+    monkeypatch.setattr(active.canvas, "png", lambda figure: figures.append(figure) or b"png")
+    assert active.by_round(other) == active.distributions(other) == b"png"
+    assert [axes.get_title(loc="left") for axes in figures[0].axes] == [
+        "with poison",
+        "without poison",
+    ]
+    assert figures[1].get_suptitle() == "Loss before and after the local poison"
+    names = list(draw_all(other, build_report(other)))
+    assert names[-4:] == ["poison", "poison-losses", "poison-thresholds", "holdings"]
+    assert not any("ascent" in name for name in names)
 
 
 def test_series__keeps_only_what_is_known(run: RunScores) -> None:

@@ -13,12 +13,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from fedmia.report import tables
 from fedmia.report.build import build_report
 from fedmia.report.files import json_text, write_report
+from fedmia.report.format import estimate, interval, number
 from fedmia.report.page import page
 from fedmia.report.seeds import seeds_summary
 from fedmia.report.terminal import render, seeds_table
-from fedmia.results import RunScores, ScoredAttack
+from fedmia.results import Pair, RunScores, ScoredAttack
 
 VOID = {"meta", "img", "br"}
 
@@ -93,7 +95,7 @@ def test_page__escapes_everything(run: RunScores) -> None:
     poisoned = replace(
         run,
         attacks=[attack],
-        pairs=[(attack, replace(attack, name=evil))],
+        pairs=[Pair(attack, replace(attack, name=evil), evil)],
         notes=[evil],
         config={evil: evil, "nested": {evil: [evil]}},
         versions={evil: evil},
@@ -101,8 +103,54 @@ def test_page__escapes_everything(run: RunScores) -> None:
         split={evil: 1},
     )
     text = page(build_report(poisoned), {evil: b"x"})
-    assert "<script" not in text and "alert(&#x27;x&#x27;)" in text
+    assert "<script" not in text and "alert(&#39;x&#39;)" in text
     parsed(text)
+
+
+def test_tables__attacks_fit_the_page_whatever_is_run(
+    run: RunScores, scored: Callable[..., ScoredAttack]
+) -> None:
+    """Three controls and 25 attacks: few columns, every number in one of them, cells that wrap."""
+    names = [f"some_package.attacks:An{i}" for i in range(25)]
+    many = [scored(n, 0.6, 112, 500, i, under_attack=True) for i, n in enumerate(names)]
+    sets = {name: many for name in ("untrained", "placebo", "posers")}
+    held = {a.name: a for a in many}
+    rounds = [replace(run.rounds[4], leakage=held)]
+    report = build_report(
+        replace(run, attacks=many, controls=sets, pairs=[], rounds=rounds, batches=[])
+    )
+    drawn = tables.attacks(report)
+    assert len(drawn.head) == 8 and len(drawn.rows) == 25
+    assert all(len(row.cells) == len(drawn.head) for row in drawn.rows)
+    assert len(tables.rounds(report).head) == 5
+    first = max(report["attacks"], key=lambda r: r["auc"])
+    text = "\n".join(t for c in drawn.rows[0].cells for t in (c.text, *c.small))
+    said = text.replace("\N{NO-BREAK SPACE}", " ")
+    for key in ("auc_ci", "auc_ci_simultaneous", "accuracy_ci", "precision_ci", "recall_ci"):
+        assert interval(first[key]) in said
+    for t, label in (("0.001", "0.1 %"), ("0.01", "1 %"), ("0.1", "10 %")):
+        rate = estimate(first["tpr_at_fpr"][t], first["tpr_at_fpr_ci"][t])
+        assert f"{label}: {rate}" in said
+    controls = [report["controls"][name] for name in sets]
+    for row in (next(r for r in rows if r["name"] == first["name"]) for rows in controls):
+        assert f"{number(row['auc'])}\n{interval(row['auc_ci_simultaneous'])}" in said
+    oracle = f"best (oracle) {number(first['oracle_accuracy'])}"
+    for wanted in (first["name"], "black-box, client", "under attack", "a paper", "112 + 500",
+                   "images", "1,000 queries", oracle):  # fmt: skip
+        assert wanted in said
+    longest = max(len(w) for c in drawn.rows[0].cells[1:] for t in c.small for w in t.split(" "))
+    assert longest < 20  # characters that stay together outside the name, which breaks anywhere
+    style = page(report, {}).partition("</style>")[0]
+    assert "nowrap" not in style.partition("@media (min-width: 72rem)")[0]
+
+
+def test_page__lines_of_a_cell_and_classes_of_a_row(run: RunScores) -> None:
+    text = page(build_report(run), {})
+    row = re.search('<tr class="leaks"><td>combined(.*?)</td>', text)
+    assert row is not None
+    assert row[1] == "<small>black-box, client</small><small>a paper</small>"
+    assert "<tr><td>internal<small>white-box, client</small>" in text
+    assert text.count('<td class="numbers"><small>accuracy') == 5
 
 
 def test_page__empty_run(run: RunScores) -> None:
@@ -112,7 +160,7 @@ def test_page__empty_run(run: RunScores) -> None:
         controls={},
         pairs=[],
         pixels=None,
-        ascent=None,
+        curves=None,
         clients=[],
         rounds=[],
         utility={},

@@ -10,9 +10,10 @@ import pytest
 
 from fedmia.report.metrics import auc
 from fedmia.report.paired import auc_correlation, difference_interval, paired_row, placements
-from fedmia.results import ScoredAttack
+from fedmia.results import Pair, ScoredAttack
 
 Make = Callable[..., ScoredAttack]
+OVER = "the same rounds without ascent"
 
 
 def test_placements__match_the_double_loop() -> None:
@@ -40,28 +41,30 @@ def test_auc_correlation__itself_one_reversed_minus_one_constant_zero(scored: Ma
 
 def test_paired_row__an_attack_adds_nothing_over_itself(scored: Make) -> None:
     attack = scored("ascent", 0.7, 40, 60, 0)
-    row = paired_row(attack, replace(attack, name="ascent-zero"), 5)
+    row = paired_row(Pair(attack, replace(attack, name="ascent-zero"), OVER), 5)
     assert row["difference"] == 0 and row["ci"] == pytest.approx((0, 0), abs=0.02)
     assert "adds nothing measurable over the same rounds without ascent" in row["statement"]
 
 
 def test_paired_row__says_adds_and_tells_less(scored: Make) -> None:
     strong, weak = scored("ascent", 0.9, 150, 300, 0), scored("ascent-zero", 0.5, 150, 300, 1)
-    assert paired_row(strong, weak, 5)["statement"].startswith("ascent adds +0.")
-    turned = paired_row(weak, replace(strong, name="other"), 5)
+    adds = paired_row(Pair(strong, weak, OVER), 5)["statement"]
+    assert adds.startswith("ascent adds +0.") and adds.endswith(f"AUC over {OVER}")
+    turned = paired_row(Pair(weak, strong, "other"), 5)
     assert turned["statement"].startswith("ascent-zero tells less than other: -0.")
 
 
 def test_paired_row__statement_rests_on_the_simultaneous_interval(scored: Make) -> None:
     attack, zero = scored("ascent", 0.62, 100, 300, 4), scored("ascent-zero", 0.5, 100, 300, 5)
-    row = paired_row(attack, zero, 10_000)
+    row = paired_row(Pair(attack, zero, OVER), 10_000)
     assert row["ci"][0] > 0 > row["ci_simultaneous"][0]
     assert "nothing measurable" in row["statement"]
 
 
 def test_paired_row__refuses_other_images(scored: Make) -> None:
     with pytest.raises(ValueError, match="ascent-zero"):
-        paired_row(scored("ascent", 0.7, 40, 60, 0), scored("ascent-zero", 0.5, 39, 60, 1), 1)
+        pair = scored("ascent", 0.7, 40, 60, 0), scored("ascent-zero", 0.5, 39, 60, 1)
+        paired_row(Pair(*pair, OVER), 1)
 
 
 @pytest.mark.parametrize("gap", [0.0, 0.8])

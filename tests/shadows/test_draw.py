@@ -11,7 +11,8 @@ from torch import Tensor
 
 from fedmia.data.images import digests
 from fedmia.errors import InputError
-from fedmia.shadows.draw import Deal, draw, survey
+from fedmia.shadows.draw import Deal, Pixels, deal, survey
+from fedmia.shadows.plan import Plan
 
 from .conftest import make_plan
 
@@ -20,6 +21,10 @@ def numbered(first: int, count: int) -> np.ndarray:
     """Different images of 2x2 pixels."""
     ids = np.arange(first, first + count, dtype=np.uint32)
     return ids.view(np.uint8).reshape(count, 1, 2, 2)
+
+
+def draw(plan: Plan, pool: Pixels, candidates: Pixels | None) -> list[Deal]:
+    return deal(plan, survey(pool, candidates))
 
 
 def contents(images: np.ndarray, deals: list[Deal]) -> list[tuple[set[bytes], set[bytes]]]:
@@ -37,10 +42,10 @@ def test_draw__members_and_nonmembers(
     under_attack = set(digests(others))
     half = (pool + (attacked if online else 0)) // 2
     inside = dict.fromkeys(under_attack, 0)
-    for deal, (members, rest) in zip(deals, contents(whole, deals), strict=True):
+    for dealt, (members, rest) in zip(deals, contents(whole, deals), strict=True):
         assert not members & rest
-        assert len(members) == len(deal.members) and len(rest) == len(deal.nonmembers)
-        assert len(deal.members) == len(deal.nonmembers) == half
+        assert len(members) == len(dealt.members) and len(rest) == len(dealt.nonmembers)
+        assert len(dealt.members) == len(dealt.nonmembers) == half
         assert online or not (members | rest) & under_attack
         for one in members & under_attack:
             inside[one] += 1
@@ -78,8 +83,8 @@ def test_draw__a_shadow_does_not_depend_on_how_many_there_are() -> None:
 
 
 def test_draw__the_images_asked_for() -> None:
-    for deal in draw(make_plan(images=5), numbered(0, 30), None):
-        assert len(deal.members) == len(deal.nonmembers) == 5
+    for dealt in draw(make_plan(images=5), numbered(0, 30), None):
+        assert len(dealt.members) == len(dealt.nonmembers) == 5
 
 
 def test_draw__candidates_and_repeats_leave_the_pool() -> None:

@@ -14,7 +14,7 @@ from fedmia import registry
 from fedmia.errors import InputError
 from fedmia.nets.smallnet import SmallNet
 from fedmia.seeding import rng, torch_rng
-from fedmia.shadows.draw import draw
+from fedmia.shadows.draw import deal, survey
 from fedmia.shadows.train import Stopped, Trained
 from fedmia.ssl.base import Recipe
 from fedmia.ssl.moco import MoCo
@@ -35,7 +35,7 @@ def after(calls: int) -> Any:
 
 
 def test_train_shadows__equals_the_plain_calls(plain: list[Trained], pool: Tensor) -> None:
-    deal = draw(make_plan(), pool, None)[1]
+    dealt = deal(make_plan(), survey(pool, None))[1]
     spec, options = MoCo(dim=8, queue=8, temperature=0.2), Train(local_epochs=1, batch_size=4,
                                                                lr=0.05, momentum=0.8)  # fmt: skip
     recipe = Recipe((0.5,) * 3, (0.25,) * 3, 12)
@@ -44,7 +44,7 @@ def test_train_shadows__equals_the_plain_calls(plain: list[Trained], pool: Tenso
     optimizer = make_optimizer(method, options)
     for epoch in range(2):
         Job(
-            method=method, optimizer=optimizer, images=pool[deal.members].numpy(),
+            method=method, optimizer=optimizer, images=pool[dealt.members].numpy(),
             augment=spec.augment, train=options, rng=rng(0, "shadow", 1, epoch), step=3 * epoch,
             total_steps=6, device=torch.device("cpu"),
         ).run()  # fmt: skip
@@ -52,8 +52,8 @@ def test_train_shadows__equals_the_plain_calls(plain: list[Trained], pool: Tenso
     expected = method.shared_state() | method.local_state()
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[n], t) for n, t in expected.items())
-    assert torch.equal(plain[1].members, pool[deal.members])
-    assert torch.equal(plain[1].nonmembers, pool[deal.nonmembers])
+    assert torch.equal(plain[1].members, pool[dealt.members])
+    assert torch.equal(plain[1].nonmembers, pool[dealt.nonmembers])
 
 
 def test_train_shadows__what_it_hands_back(plain: list[Trained]) -> None:

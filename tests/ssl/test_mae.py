@@ -17,13 +17,12 @@ from torch.nn import functional as F
 
 from fedmia.errors import InputError
 from fedmia.nets.smallnet import SmallNet
-from fedmia.nets.vit_tiny import ViTTiny
+from fedmia.nets.vit import ViTTiny
 from fedmia.seeding import rng, torch_rng
 from fedmia.simulate import main
-from fedmia.ssl._mae import normalised_patches, visible_count
+from fedmia.ssl._bank import info_nce
 from fedmia.ssl.base import Recipe
-from fedmia.ssl.mae import MAE, MaskedAutoencoder
-from fedmia.ssl.moco import info_nce
+from fedmia.ssl.mae import MAE, MaskedAutoencoder, normalised_patches, visible_count
 from fedmia.ssl.train import Job, Train, make_optimizer
 
 torch.set_num_threads(1)
@@ -200,16 +199,16 @@ def test_after_step__counts_and_keeps_the_pooled_vectors_in_the_bank() -> None:
     assert same(before, everything(method))
     latent = method.reconstruction(x, method.order(x, method.seed))[1]
     method.after_step()
-    assert method.steps == 1 and method.bank.shape == (6, 8)
-    torch.testing.assert_close(method.bank[:4], F.normalize(latent[:, 0].detach(), dim=1))
-    assert torch.equal(method.bank[4:], before["bank"][4:])
+    assert method.steps == 1 and method.bank.rows.shape == (6, 8)
+    torch.testing.assert_close(method.bank.rows[:4], F.normalize(latent[:, 0].detach(), dim=1))
+    assert torch.equal(method.bank.rows[4:], before["bank.rows"][4:])
     assert not torch.equal(method.losses(x, x), losses)  # another mask
     method.losses(pixels(9), x)
     method.after_step()
-    assert method.bank.shape == (6, 8) and method.steps == 2
-    bank = method.bank.clone()
+    assert method.bank.rows.shape == (6, 8) and method.steps == 2
+    bank = method.bank.rows.clone()
     method.after_step()
-    assert torch.equal(method.bank, bank)  # without new losses there are no new vectors
+    assert torch.equal(method.bank.rows, bank)  # without new losses there are no new vectors
 
 
 def test_local_state__round_trip_gives_the_next_mask() -> None:
@@ -219,7 +218,7 @@ def test_local_state__round_trip_gives_the_next_mask() -> None:
         trained.after_step()
     kept = {n: t.clone() for n, t in trained.local_state().items()}
     fresh.load_local(trained.local_state())
-    assert fresh.steps == 3 and torch.equal(fresh.bank, trained.bank)
+    assert fresh.steps == 3 and torch.equal(fresh.bank.rows, trained.bank.rows)
     assert torch.equal(fresh.losses(x, x), trained.losses(x, x))
     fresh.after_step()
     assert same(trained.local_state(), kept)
@@ -240,8 +239,8 @@ def test_output_losses__is_info_nce_against_the_bank() -> None:
     method, a, b = build(), pixels(4, 0), pixels(4, 1)
     method.fill_bank(pixels(9, 2))
     bank = F.normalize(method.encoder(pixels(9, 2)), dim=1)
-    torch.testing.assert_close(method.bank, bank)
-    assert not method.bank.requires_grad
+    torch.testing.assert_close(method.bank.rows, bank)
+    assert not method.bank.rows.requires_grad
     before = everything(method)
     got = method.probe_losses(a, b)
     assert got.requires_grad and same(before, everything(method))
@@ -314,7 +313,7 @@ def test_training__in_bfloat16_keeps_the_bank_in_float32(textures: Any) -> None:
     options = Train(local_epochs=1, precision="bfloat16")
     Job(method, make_optimizer(method, options), textures(16).numpy(), MAE().augment, options,
         rng(0, "train"), 0, 1, torch.device("cpu")).run()  # fmt: skip
-    assert method.bank.dtype == torch.float32 and torch.isfinite(method.bank).all()
+    assert method.bank.rows.dtype == torch.float32 and torch.isfinite(method.bank.rows).all()
 
 
 @pytest.mark.filterwarnings("ignore:Full backward hook:UserWarning")

@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedmia.nets.smallnet import SmallNet
+from fedmia.ssl._bank import info_nce
 from fedmia.ssl.base import Recipe
-from fedmia.ssl.moco import MoCo, MomentumContrast, info_nce
-from fedmia.ssl.mocov2 import MoCoV2
+from fedmia.ssl.moco import MoCo, MoCoV2, MomentumContrast
 
 
 def unit(rows: int, width: int, seed: int) -> Tensor:
@@ -32,12 +32,12 @@ def pixels(count: int, seed: int) -> Tensor:
 
 def oldest_first(method: MomentumContrast) -> Tensor:
     """The queue read as a ring, from the entry that will be overwritten next."""
-    return torch.roll(method.queue, -method.pointer, dims=0)
+    return torch.roll(method.queue, -method.bank.pointer, dims=0)
 
 
 def everything(method: MomentumContrast) -> dict[str, Tensor]:
     state = {n: t.clone() for n, t in method.state_dict().items()}
-    return state | {"pointer": torch.tensor(method.pointer)}
+    return state | {"pointer": torch.tensor(method.bank.pointer)}
 
 
 def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
@@ -80,7 +80,7 @@ def test_queue__is_a_ring_for_any_batch_size(K: int, batches: list[int]) -> None
     ring: deque[Tensor] = deque(method.queue.clone(), maxlen=K)
     for seed, size in enumerate(batches):
         keys = unit(size, 4, seed).float()
-        method.enqueue(keys)
+        method.bank.enqueue(keys)
         ring.extend(keys)
         assert method.queue.shape == (K, 4)
         assert torch.equal(oldest_first(method), torch.stack(list(ring)))
@@ -137,11 +137,11 @@ def test_after_step__enqueues_each_key_once_after_both_losses(
     assert torch.equal(method.queue, before)
     method.after_step()
     want = torch.cat([k2, k1] if symmetric else [k2])
-    assert method.pointer == len(want)
+    assert method.bank.pointer == len(want)
     torch.testing.assert_close(method.queue[: len(want)], want)
     assert torch.equal(method.queue[len(want) :], before[len(want) :])
     method.after_step()  # without new losses there are no new keys
-    assert method.pointer == len(want)
+    assert method.bank.pointer == len(want)
 
 
 @pytest.mark.parametrize("m", [0.0, 0.3, 0.99, 1.0])
@@ -162,12 +162,12 @@ def test_after_step__momentum_update_formula(make_moco: Any, m: float) -> None:
 def test_probe_losses__leaves_state_untouched_and_sums_both_directions(make_moco: Any) -> None:
     method, a, b = make_moco(), pixels(4, 0), pixels(4, 1)
     method.losses(a, b)  # keys wait to be enqueued
-    waiting = [k.clone() for k in method._new_keys]
+    waiting = [k.clone() for k in method._latest]
     before = everything(method)
     got = method.probe_losses(a, b)
     assert got.requires_grad
     assert same(before, everything(method))
-    assert all(torch.equal(x, y) for x, y in zip(waiting, method._new_keys, strict=True))
+    assert all(torch.equal(x, y) for x, y in zip(waiting, method._latest, strict=True))
     torch.testing.assert_close(got, method.probe_losses(b, a))
     z1, z2 = (F.normalize(method.encoder(x), dim=1) for x in (a, b))
     one = info_nce(z1, z2, method.queue, 0.2)
@@ -272,9 +272,12 @@ def test_local_state__round_trip(make_moco: Any, policy: str) -> None:
     wanted = trained.key_encoder.state_dict()
     assert same(fresh.key_encoder.state_dict(), wanted)
     if policy == "keep":
-        assert torch.equal(fresh.queue, trained.queue) and fresh.pointer == trained.pointer == 5
+        assert (
+            torch.equal(fresh.queue, trained.queue)
+            and fresh.bank.pointer == trained.bank.pointer == 5
+        )
     else:
-        assert torch.equal(fresh.queue, own) and fresh.pointer == 0
+        assert torch.equal(fresh.queue, own) and fresh.bank.pointer == 0
     fresh.losses(pixels(5, 2), pixels(5, 3))
     fresh.after_step()  # neither the kept copy nor the source moves with it
     assert same({n: t for n, t in trained.local_state().items()}, kept)
@@ -298,7 +301,7 @@ def test_fill_bank__replaces_the_negatives_by_own_keys(make_moco: Any) -> None:
     method, x = make_moco(), pixels(5, 0)
     method.fill_bank(x)
     torch.testing.assert_close(method.queue, F.normalize(method.encoder(x), dim=1))
-    assert method.pointer == 0 and not method.queue.requires_grad
+    assert method.bank.pointer == 0 and not method.queue.requires_grad
 
 
 @pytest.mark.parametrize(
@@ -307,7 +310,7 @@ def test_fill_bank__replaces_the_negatives_by_own_keys(make_moco: Any) -> None:
 def test_queue__is_capped_at_half_the_images_and_says_so(
     make_moco: Any, images: int | None, K: int
 ) -> None:
-    assert make_moco(images=images).K == K
+    assert len(make_moco(images=images).queue) == K
     if images is None:
         return
     notes = MoCo(queue=16).notes(images)

@@ -15,10 +15,10 @@ from fedmia import registry
 from fedmia.nets.smallnet import SmallNet
 from fedmia.seeding import rng, torch_rng
 from fedmia.simulate import main
+from fedmia.ssl._bank import info_nce
 from fedmia.ssl._heads import mlp
 from fedmia.ssl._twoview import TwoView
 from fedmia.ssl.base import Recipe
-from fedmia.ssl.moco import info_nce
 from fedmia.ssl.train import Job, Train, make_optimizer
 
 BANKED, ALL = ["simclr", "mocov3"], ["simclr", "mocov3", "vicreg"]
@@ -93,7 +93,7 @@ def test_losses__of_a_step_repeat_and_bfloat16_is_near(name: str) -> None:
     torch.testing.assert_close(half.float(), one.losses(a, b), rtol=0.1, atol=0.05)
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", [*ALL, "byol", "dino", "swav"])
 def test_build__draws_every_weight_from_the_generator(name: str) -> None:
     torch.manual_seed(1)
     one = make(name, seed=3).state_dict()
@@ -151,20 +151,20 @@ def test_begin_round__keeps_or_resets_the_momentum_encoder(key: str) -> None:
 @pytest.mark.parametrize("name", BANKED)
 def test_bank__is_a_ring_of_the_latest_outputs(name: str) -> None:
     method, expected = make(name), []
-    assert method.bank is not None
-    expected = list(method.bank.clone())
+    assert method.bank.rows is not None
+    expected = list(method.bank.rows.clone())
     for count in (4, 1, 3, 8):
         a, b = pixels(count, count), pixels(count, 9)
         with torch.no_grad():
             expected = [*expected, *F.normalize(method.encoder(a), dim=1)][-6:]
-        before = method.bank.clone()
+        before = method.bank.rows.clone()
         method.losses(a, b)
-        assert torch.equal(method.bank, before)  # it moves after the step
+        assert torch.equal(method.bank.rows, before)  # it moves after the step
         method.after_step()
-        ring = torch.roll(method.bank, -method.pointer, dims=0)
+        ring = torch.roll(method.bank.rows, -method.bank.pointer, dims=0)
         torch.testing.assert_close(ring, torch.stack(expected))
         method.after_step()  # without new losses there are no new outputs
-        torch.testing.assert_close(torch.roll(method.bank, -method.pointer, dims=0), ring)
+        torch.testing.assert_close(torch.roll(method.bank.rows, -method.bank.pointer, dims=0), ring)
 
 
 @pytest.mark.parametrize("name", BANKED)
@@ -175,14 +175,14 @@ def test_output_losses__info_nce_against_the_bank(name: str) -> None:
         if fill:
             method.fill_bank(pixels(5, 2))
             bank = F.normalize(method.encoder(pixels(5, 2)), dim=1)
-            torch.testing.assert_close(method.bank, bank)
-            assert not method.bank.requires_grad and method.pointer == 0
+            torch.testing.assert_close(method.bank.rows, bank)
+            assert not method.bank.rows.requires_grad and method.bank.pointer == 0
         before = copy.deepcopy(method.state_dict())
         got = method.probe_losses(a, b)
         assert got.requires_grad and same(before, method.state_dict())
         z1, z2 = (F.normalize(method.encoder(x), dim=1) for x in (a, b))
         T = method.spec.temperature
-        want = info_nce(z1, z2, method.bank, T) + info_nce(z2, z1, method.bank, T)
+        want = info_nce(z1, z2, method.bank.rows, T) + info_nce(z2, z1, method.bank.rows, T)
         torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-5)
         longer = method.output_losses(3 * z1.double(), z2.double())
         torch.testing.assert_close(longer.float(), want, atol=1e-5, rtol=1e-5)

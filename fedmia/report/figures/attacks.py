@@ -2,58 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedmia.report.figures import canvas
 from fedmia.report.metrics import roc
+from fedmia.report.rows import AttackRow, Auc, Report, control_sets, known_auc, with_auc
 from fedmia.results import FloatArray, RunScores, ScoredAttack
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Row = Mapping[str, Any]
+Line = tuple[str, str, Auc]  # the attack (empty: a control of the one above), its kind, AUC
 SHAPES = ("s", "D", "^", "v", "P", "X")
 
 
-def ordered(rows: Sequence[Row]) -> list[Row]:
+def ordered(rows: Sequence[AttackRow]) -> list[tuple[AttackRow, Auc]]:
     """Attacks with an AUC, by image before by batch, the most leaking first."""
-    scored = [r for r in rows if r["auc"] is not None]
-    return sorted(scored, key=lambda r: (r["unit"] != "image", -r["auc"]))
+    return sorted(with_auc(rows), key=lambda s: (s[0]["unit"] != "image", -s[1].value))
 
 
-def beside(report: Row, name: str) -> list[tuple[str, Row]]:
-    """(label, row) of every control of attack `name`: the control sets', then the paired ones."""
+def beside(report: Report, name: str) -> list[tuple[str, Auc]]:
+    """(label, AUC) of every control of attack `name`: the control sets', then the paired ones."""
     found = [
-        (label, row)
-        for label, rows in report["controls"].items()
-        if label != "pixels"
-        for row in rows
-        if row["name"] == name and row["auc"] is not None
+        (label, auc)
+        for label, rows in control_sets(report["controls"]).items()
+        for row, auc in with_auc(rows)
+        if row["name"] == name
     ]
     for pair in report["paired"]:
         if pair["attack"] == name and pair["difference"] is not None:
-            row = {
-                "auc": pair["auc_control"],
-                "auc_ci": pair["auc_control_ci"],
-                "auc_ci_simultaneous": pair["auc_control_ci_simultaneous"],
-            }
-            found.append((pair["control"], row))
+            ends = pair["auc_control_ci"], pair["auc_control_ci_simultaneous"]
+            found.append((pair["control"], Auc(pair["auc_control"], *ends)))
     return found
 
 
-def forest(report: Row) -> bytes | None:
+def forest(report: Report) -> bytes | None:
     """AUC of every attack with both intervals, its controls under it; None without attacks."""
-    lines: list[tuple[str, str, Row]] = []
-    for row in ordered(report["attacks"]):
+    lines: list[Line] = []
+    for row, auc in ordered(report["attacks"]):
         mark = "*" if row["under_attack"] else ""
-        lines.append((f"{row['name']}{mark}", "attack", row))
+        lines.append((f"{row['name']}{mark}", "attack", auc))
         lines += [("", label, control) for label, control in beside(report, row["name"])]
     pixels = report["controls"]["pixels"]
-    if pixels is not None and pixels["auc"] is not None:
-        lines.append(("pixels only", "pixels", pixels))
+    if pixels is not None and (alone := known_auc(pixels)) is not None:
+        lines.append(("pixels only", "pixels", alone))
     if not lines:
         return None
     kinds = [k for k in dict.fromkeys(kind for _, kind, _ in lines) if k != "attack"]
@@ -61,38 +56,38 @@ def forest(report: Row) -> bytes | None:
         figure = canvas.new(8, 1.9 + 0.27 * len(lines))
         axes = figure.add_subplot()
         place = 0.0
-        for name, kind, row in lines:
+        for name, kind, auc in lines:
             place -= 1.35 if name else 0.85
             shape = "o" if kind == "attack" else SHAPES[kinds.index(kind) % len(SHAPES)]
-            _interval(axes, place, row, shape, canvas.BLUE if kind == "attack" else canvas.GREY)
-            _labels(axes, place, name, row)
+            _interval(axes, place, auc, shape, canvas.BLUE if kind == "attack" else canvas.GREY)
+            _labels(axes, place, name, auc)
         _forest_axes(axes, place, lines, report)
         _forest_legend(axes, kinds, report)
         return canvas.png(figure)
 
 
-def _interval(axes: Axes, place: float, row: Row, shape: str, colour: str) -> None:
+def _interval(axes: Axes, place: float, auc: Auc, shape: str, colour: str) -> None:
     strong = colour != canvas.GREY
-    axes.plot(row["auc_ci_simultaneous"], [place] * 2, color=colour, linewidth=1.0)
-    axes.plot(row["auc_ci"], [place] * 2, color=colour, linewidth=4.0 if strong else 2.5, alpha=0.6)
+    axes.plot(auc.together, [place] * 2, color=colour, linewidth=1.0)
+    axes.plot(auc.ci, [place] * 2, color=colour, linewidth=4.0 if strong else 2.5, alpha=0.6)
     face = colour if strong else "white"
-    axes.plot(row["auc"], place, shape, color=colour, markerfacecolor=face, markersize=6)
+    axes.plot(auc.value, place, shape, color=colour, markerfacecolor=face, markersize=6)
 
 
-def _labels(axes: Axes, place: float, name: str, row: Row) -> None:
+def _labels(axes: Axes, place: float, name: str, auc: Auc) -> None:
     across = axes.get_yaxis_transform()
     if name:
         weight = "normal" if name == "pixels only" else "bold"
         axes.text(-0.02, place, name, transform=across, ha="right", va="center", weight=weight)
-    low, high = row["auc_ci_simultaneous"]
-    text = f"{row['auc']:.2f} [{low:.2f}, {high:.2f}]"
+    low, high = auc.together
+    text = f"{auc.value:.2f} [{low:.2f}, {high:.2f}]"
     colour = canvas.INK if name else canvas.GREY
     axes.text(1.02, place, text, transform=across, va="center", color=colour, fontsize=9)
 
 
-def _forest_axes(axes: Axes, bottom: float, lines: Sequence[Any], report: Row) -> None:
+def _forest_axes(axes: Axes, bottom: float, lines: Sequence[Line], report: Report) -> None:
     canvas.half_line(axes, vertical=True)
-    ends = [limit for _, _, row in lines for limit in row["auc_ci_simultaneous"]]
+    ends = [limit for _, _, auc in lines for limit in auc.together]
     axes.set_xlim(max(0.0, min([0.4, *ends]) - 0.03), min(1.0, max([0.75, *ends]) + 0.03))
     axes.set_ylim(bottom - 0.8, -0.4)
     axes.set_yticks([])
@@ -105,7 +100,7 @@ def _forest_axes(axes: Axes, bottom: float, lines: Sequence[Any], report: Row) -
     axes.set_title(f"Leakage by attack, controls beside ({n})")
 
 
-def _forest_legend(axes: Axes, kinds: Sequence[str], report: Row) -> None:
+def _forest_legend(axes: Axes, kinds: Sequence[str], report: Report) -> None:
     from matplotlib.lines import Line2D
 
     handles = [

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from fedmia.report.figures import ascent, attacks, clients, rounds, sweep
+from fedmia.report.figures import active, attacks, clients, rounds, sweep
+from fedmia.report.rows import Report
 from fedmia.results import RunScores
 
 
-def draw_all(run: RunScores, report: Mapping[str, Any]) -> dict[str, bytes]:
+def draw_all(run: RunScores, report: Report) -> dict[str, bytes]:
     """Name -> PNG of every figure that the run has data for, in the order of the page.
 
     Args:
@@ -24,9 +22,11 @@ def draw_all(run: RunScores, report: Mapping[str, Any]) -> dict[str, bytes]:
         "layers": rounds.layers(report),
         "features": attacks.scatter(run),
         "sweep": sweep.by_value(report),
-        "ascent": ascent.by_round(run),
-        "ascent-losses": ascent.distributions(run),
-        "ascent-thresholds": ascent.thresholds(run, report),
-        "holdings": clients.holdings(report),
     }
+    if run.curves is not None:
+        act = run.curves.act
+        drawn |= {act: active.by_round(run), f"{act}-losses": active.distributions(run)}
+    for act in dict.fromkeys(a.act for a in run.attacks if a.act):
+        drawn[f"{act}-thresholds"] = active.thresholds(run, report, act)
+    drawn["holdings"] = clients.holdings(report)
     return {name: data for name, data in drawn.items() if data is not None}

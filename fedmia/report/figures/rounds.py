@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Literal
 
 from fedmia.report.figures import canvas
 from fedmia.report.intervals import auc_interval
+from fedmia.report.rows import AttackRow, Report, RoundRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Row = Mapping[str, Any]
+Named = Literal["leakage", "layers"]
 
 
-def series(rounds: Sequence[Row], key: str, name: str | None = None) -> tuple[list[int], list[Any]]:
-    """(rounds, values) where the value is known; `name` picks inside a mapping such as leakage."""
-    found = [(r["round"], r[key] if name is None else r[key].get(name)) for r in rounds]
+def series(rounds: Sequence[RoundRow], key: Named, name: str) -> tuple[list[int], list[float]]:
+    """(rounds, AUCs) of attack or layer `name`, where they are known."""
+    return known((r["round"], r[key].get(name)) for r in rounds)
+
+
+def known(found: Iterable[tuple[int, float | None]]) -> tuple[list[int], list[float]]:
+    """(rounds, values) without those of no value."""
     kept = [(x, y) for x, y in found if y is not None]
     return [x for x, _ in kept], [y for _, y in kept]
 
 
-def names(rounds: Sequence[Row], key: str) -> list[str]:
+def names(rounds: Sequence[RoundRow], key: Named) -> list[str]:
     """Names in `key` of any round, in the order met."""
     return list(dict.fromkeys(name for r in rounds for name in r[key]))
 
 
-def shade(axes: Axes, rounds: Sequence[Row], *, label: bool = False) -> None:
+def shade(axes: Axes, rounds: Sequence[RoundRow], *, label: bool = False) -> None:
     """Shade the rounds under attack, and mark where pre-training ends."""
     attacked = [r["round"] for r in rounds if r["under_attack"]]
     if attacked:
@@ -49,12 +54,16 @@ def shade(axes: Axes, rounds: Sequence[Row], *, label: bool = False) -> None:
         )
 
 
-def leakage(report: Row) -> bytes | None:
+def leakage(report: Report) -> bytes | None:
     """AUC of each attack by round with 95 % bands, kNN and loss beneath; None without rounds."""
     rounds = report["rounds"]
     listed = [n for n in names(rounds, "leakage") if series(rounds, "leakage", n)[0]]
-    parts = [("leakage", 3.0)] if listed else []
-    parts += [(k, 1.3) for k in ("knn", "loss") if series(rounds, k)[0]]
+    beneath = {
+        "kNN accuracy": known((r["round"], r["knn"]) for r in rounds),
+        "loss": known((r["round"], r["loss"]) for r in rounds),
+    }
+    parts = [("AUC", 3.0)] if listed else []
+    parts += [(label, 1.3) for label, (xs, _) in beneath.items() if xs]
     if not parts:
         return None
     with canvas.style():
@@ -62,18 +71,17 @@ def leakage(report: Row) -> bytes | None:
         grid = figure.subplots(
             len(parts), 1, sharex=True, squeeze=False, height_ratios=[h for _, h in parts]
         )
-        for axes, (kind, _) in zip(grid[:, 0], parts, strict=True):
+        for axes, (label, _) in zip(grid[:, 0], parts, strict=True):
             first = axes is grid[0, 0]
-            if kind == "leakage":
+            axes.set_ylabel(label)
+            if label == "AUC":
                 for i, name in enumerate(listed):
                     _leak_line(axes, report, name, i)
                 canvas.half_line(axes, vertical=False)
-                axes.set_ylabel("AUC")
             else:
-                xs, ys = series(rounds, kind)
+                xs, ys = beneath[label]
                 style = "o-" if len(xs) < 60 else "-"
                 axes.plot(xs, ys, style, color=canvas.INK, markersize=3, linewidth=1.3)
-                axes.set_ylabel("kNN accuracy" if kind == "knn" else "loss")
             shade(axes, rounds, label=first)
             axes.grid(axis="y")
             axes.set_axisbelow(True)
@@ -85,16 +93,16 @@ def leakage(report: Row) -> bytes | None:
         return canvas.png(figure)
 
 
-def _row(report: Row, name: str) -> Row | None:
+def _row(report: Report, name: str) -> AttackRow | None:
     return next((r for r in report["attacks"] if r["name"] == name and r["auc"] is not None), None)
 
 
-def _sizes(report: Row, listed: Sequence[str]) -> str:
+def _sizes(report: Report, listed: Sequence[str]) -> str:
     row = next((r for r in (_row(report, n) for n in listed) if r is not None), None)
     return "" if row is None else f" ({canvas.counts(row['n_members'], row['n_nonmembers'])})"
 
 
-def _leak_line(axes: Axes, report: Row, name: str, i: int) -> None:
+def _leak_line(axes: Axes, report: Report, name: str, i: int) -> None:
     xs, ys = series(report["rounds"], "leakage", name)
     colour = canvas.COLOURS[i % len(canvas.COLOURS)]
     row = _row(report, name)
@@ -114,7 +122,7 @@ def _leak_line(axes: Axes, report: Row, name: str, i: int) -> None:
     )
 
 
-def layers(report: Row) -> bytes | None:
+def layers(report: Report) -> bytes | None:
     """AUC by layer and round, the similarity attack dashed beside (Fig. 6 of the paper)."""
     rounds = report["rounds"]
     listed = [n for n in names(rounds, "layers") if series(rounds, "layers", n)[0]]

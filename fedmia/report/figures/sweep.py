@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from fedmia.report.figures import canvas
+from fedmia.report.rows import Report, with_auc
 
-Row = Mapping[str, Any]
 LABELS = {
     "known": "known images a side",
     "query_budget": "query budget, images embedded",
@@ -15,29 +12,32 @@ LABELS = {
 APART = 0.012  # of the axis, between the markers of two attacks at one value
 
 
-def by_value(report: Row) -> bytes | None:
+def by_value(report: Report) -> bytes | None:
     """AUC of every attack at each value with its 95 % interval; None without a sweep.
 
     The values stand at equal distances, the attacks of one value side by side.
     """
-    rows = [r for r in report.get("sweep", ()) if r.get("auc") is not None]
+    rows = with_auc(r for r in report.get("sweep", ()) if r["not_run"] is None)
     if not rows:
         return None
-    values = sorted({r["value"] for r in rows})
-    names = list(dict.fromkeys(r["attack"] for r in rows))
+    values = sorted({r["value"] for r, _ in rows})
+    names = list(dict.fromkeys(r["attack"] for r, _ in rows))
+    first = rows[0][0]
     with canvas.style():
         figure = canvas.new(7.5, 4.6)
         axes = figure.add_subplot()
         for i, name in enumerate(names):
-            own = sorted((r for r in rows if r["attack"] == name), key=lambda r: r["value"])
+            own = sorted(
+                ((r["value"], auc) for r, auc in rows if r["attack"] == name), key=lambda o: o[0]
+            )
             shift = (i - (len(names) - 1) / 2) * APART * max(len(values), 2)
-            places = [values.index(r["value"]) + shift for r in own]
+            places = [values.index(value) + shift for value, _ in own]
             colour = canvas.COLOURS[i % len(canvas.COLOURS)]
-            for place, row in zip(places, own, strict=True):
-                axes.plot([place] * 2, row["auc_ci"], color=colour, linewidth=1.2, alpha=0.8)
+            for place, (_, auc) in zip(places, own, strict=True):
+                axes.plot([place] * 2, auc.ci, color=colour, linewidth=1.2, alpha=0.8)
             axes.plot(
                 places,
-                [r["auc"] for r in own],
+                [auc.value for _, auc in own],
                 color=colour,
                 marker=canvas.MARKERS[i % len(canvas.MARKERS)],
                 linestyle=canvas.DASHES[i % len(canvas.DASHES)],
@@ -48,9 +48,9 @@ def by_value(report: Row) -> bytes | None:
         axes.set_xlim(-0.4, len(values) - 0.6)
         axes.grid(axis="y")
         axes.set_axisbelow(True)
-        axes.set_xlabel(LABELS.get(rows[0]["sweep"], rows[0]["sweep"]))
+        axes.set_xlabel(LABELS.get(first["sweep"], first["sweep"]))
         axes.set_ylabel("AUC, 95 % interval")
-        n = canvas.counts(rows[0]["n_members"], rows[0]["n_nonmembers"])
+        n = canvas.counts(first["n_members"], first["n_nonmembers"])
         axes.set_title(f"Leakage by what the attacker has ({n})")
         figure.legend(*axes.get_legend_handles_labels(), loc="outside lower left", ncols=3)
         return canvas.png(figure)

@@ -1,0 +1,149 @@
+"""What of an audit that was cut short may be used again, and what must be the same for it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zipfile
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fedmia import __version__
+from fedmia.auditing.views import ModelViews
+from fedmia.data.images import digests
+from fedmia.errors import InputError
+from fedmia.results import ScoredAttack
+from fedmia.settings.audit import Audit
+from fedmia.settings.option import option_fields
+from fedmia.settings.tree import to_tree
+from fedmia.settings.yamlfile import load
+from fedmia.threat import Labels
+
+# Another list of attacks adds to those finished, and so does a sweep.
+MORE = ("attacks", "attack", "sweep")
+
+
+def same_audit(audit: Audit) -> Callable[[Path], bool]:
+    """Whether a config.yaml is of this audit, so that what lies beside it may be gone on with."""
+
+    def same(config: Path) -> bool:
+        mine = to_tree(audit)
+        try:
+            theirs = load(config)
+        except InputError:
+            return False
+        sweeps = theirs.get("sweep"), audit.sweep
+        left = ({k: v for k, v in tree.items() if k not in MORE} for tree in (mine, theirs))
+        return next(left) == next(left) and sweeps[0] in (None, sweeps[1])
+
+    return same
+
+
+def decides(views: ModelViews, name: str) -> str:
+    """What decides the scores of attack `name` beside `key`: its options and the files that they
+    name, and its shadows' files.
+
+    Raises:
+        InputError: the shadows' files cannot be read.
+    """
+    attack = views.build(name)
+    given = [getattr(attack, f.name) for f, _ in option_fields(type(attack))]
+    files = [Path(v) for v in given if isinstance(v, str) and Path(v).is_file()]
+    contents = [hashlib.sha256(f.read_bytes()).hexdigest() for f in files]
+    own = views.shadow_contents() if attack.asks_shadows() else ""
+    return " ".join([repr(attack), *contents]) + own
+
+
+def key(views: ModelViews) -> str:
+    """Digest of all that decides the scores: weights, images and their classes, views, options;
+    neither the attacks nor their shadows (`decides`)."""
+    digest = hashlib.sha256()
+    audit, dealt = views.audit, views.dealt
+    # A large .onnx keeps its weights in a second file beside it.
+    for file in (Path(audit.encoder), Path(f"{audit.encoder}.data")):
+        if file.is_file():
+            digest.update(file.read_bytes())
+    for name, tensor in sorted(views.released.method.encoder.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    for images in (
+        dealt.known_members, dealt.known_nonmembers, dealt.scored_members,
+        dealt.scored_nonmembers, dealt.spare,
+    ):  # fmt: skip
+        names = digests(images.numpy())
+        digest.update(b"".join(names) + _classes(dealt.labels, names))
+    skipped = ("attacks", "attack", "cache", "sweep")
+    kept = {k: v for k, v in to_tree(audit).items() if k not in skipped}
+    kept["device"] = views.device.type  # `auto` is another one on another machine
+    about = [__version__, kept, repr(views.augment)]
+    digest.update(json.dumps(about, sort_keys=True).encode())
+    return digest.hexdigest()
+
+
+def _classes(labels: Labels, names: list[bytes]) -> bytes:
+    try:
+        return labels.named(names).tobytes()
+    except InputError:  # their source has none
+        return b""
+
+
+ARRAYS = (
+    "scores_members",
+    "scores_nonmembers",
+    "known_members",
+    "known_nonmembers",
+    "features_members",
+    "features_nonmembers",
+)
+
+
+class Finished:
+    """Scores of finished attacks under a folder, or nowhere.
+
+    Args:
+        folder: `OUT/attacks`, or None to keep nothing.
+        key: digest of all that decides the scores; files of another key are passed over.
+    """
+
+    def __init__(self, folder: Path | None, key: str) -> None:
+        self.folder = folder
+        self.key = key
+
+    def _path(self, model: str, name: str) -> Path | None:
+        return None if self.folder is None else self.folder / f"{model}-{name}.npz"
+
+    def load(self, model: str, name: str, options: str) -> ScoredAttack | None:
+        """What was kept of attack `name` with `options` on `model`; None where nothing fits."""
+        path = self._path(model, name)
+        if path is None or not path.exists():
+            return None
+        try:
+            # np.load would leave a broken archive's file open.
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
+                about = json.loads(str(kept["about"]))
+                if (about.pop("key"), about.pop("options")) != (self.key, options):
+                    return None
+                arrays = {n: kept[n] for n in ARRAYS if n in kept}
+        except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile):
+            return None  # half a file: the attack runs again
+        about["feature_names"] = tuple(about["feature_names"])
+        return ScoredAttack(**about, **arrays)
+
+    def save(self, model: str, name: str, options: str, scored: ScoredAttack) -> None:
+        """Keep one finished attack; written whole or not at all."""
+        path = self._path(model, name)
+        if path is None:
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        values = {f.name: getattr(scored, f.name) for f in fields(scored)}
+        arrays = {n: values.pop(n) for n in ARRAYS if values[n] is not None}
+        about = {k: v for k, v in values.items() if k not in ARRAYS}
+        about |= {"key": self.key, "options": options}
+        partial = path.with_suffix(".partial")
+        with partial.open("wb") as file:
+            np.savez(file, about=np.array(json.dumps(about)), **arrays)
+        partial.rename(path)

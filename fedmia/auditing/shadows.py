@@ -1,0 +1,191 @@
+"""The attacker's own encoders of an audit: trained when first asked for, or given."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedmia.auditing.images import Dealt, load_images
+from fedmia.auditing.views import ModelViews
+from fedmia.data.images import ImageSet, digests
+from fedmia.errors import InputError, opt
+from fedmia.released.base import Released
+from fedmia.settings.audit import Audit
+from fedmia.settings.option import option_fields
+from fedmia.settings.values import convert
+from fedmia.settings.yamlfile import load
+from fedmia.shadows.given import content, load_shadows
+from fedmia.shadows.plan import Target, attacker_augment
+from fedmia.shadows.train import Trained, train_shadows
+from fedmia.ssl.augment import Augment
+from fedmia.ssl.train import Train
+from fedmia.threat import Labels, Shadow, WhiteBox
+from fedmia.threat.signals import Signals
+
+
+@dataclass
+class Own:
+    """Shadow encoders of one audit.
+
+    Args:
+        say: takes a line for the user. progress: takes epochs done and to do.
+        stop: asked before each step.
+    """
+
+    audit: Audit
+    released: Released
+    dealt: Dealt
+    cache: Path | None
+    device: torch.device
+    say: Callable[[str], None]
+    progress: Callable[[int, int], None]
+    stop: Callable[[], bool]
+
+    def augment(self) -> Augment:
+        """The attacker's views: the encoder's recipe, or less where its algorithm is unknown."""
+        plan = self.audit.plan()
+        if not self.audit.shadows or plan.knows("algorithm"):
+            return self.released.augment
+        return attacker_augment(plan, None, self.dealt.views)
+
+    def make(self, views: ModelViews) -> Sequence[Shadow]:
+        """The shadows as an attack sees them.
+
+        Raises:
+            InputError: too few images, or knowledge that nobody has.
+        """
+        made = []
+        for trained in self._trained(views):
+            view = WhiteBox(
+                trained.method,
+                views.augment,
+                seed=self.audit.seed,
+                device=self.device,
+                held=views.held,
+                signals=Signals(),
+                pixels=views.pixels,
+                labels=self._labels,
+                precision=self.audit.precision,
+            )
+            method = trained.method.to(self.device)
+            method.fill_bank(views.held.to(self.device).float() / 255)
+            made.append(Shadow(view, trained.members, trained.nonmembers))
+        return tuple(made)
+
+    def contents(self) -> str:
+        """Digest of what the user gave to make them of, "" where that is nothing.
+
+        Raises:
+            InputError: --shadow-data cannot be read.
+        """
+        if self.audit.shadow_encoders is not None:
+            return content(Path(self.audit.shadow_encoders))
+        if self.audit.shadow_data is None:
+            return ""
+        found = self._data
+        return hashlib.sha256(b"".join(digests(found.images)) + found.labels.tobytes()).hexdigest()
+
+    @cached_property
+    def _data(self) -> ImageSet:
+        return load_images(self.audit, "shadow_data", int(self.dealt.scored_members.shape[2]))
+
+    @cached_property
+    def _labels(self) -> Labels:
+        """Classes of the audit's images, and of --shadow-data."""
+        if self.audit.shadow_data is None:
+            return self.dealt.labels
+        own = torch.from_numpy(self._data.images), self._data.labels
+        return self.dealt.labels | Labels([own])
+
+    def _trained(self, views: ModelViews) -> list[Trained]:
+        shape = self.dealt.scored_members.shape
+        if self.audit.shadow_encoders is not None:
+            given = load_shadows(Path(self.audit.shadow_encoders))
+            theirs = given[0].members.shape
+            if theirs[1:] != shape[1:]:
+                raise InputError(
+                    f"{opt('shadow_encoders')}: trained on images of {tuple(theirs[1:])}, the "
+                    f"audited ones are {tuple(shape[1:])}"
+                )
+            return given
+        if self.audit.shadow_data is None:
+            pool = self.dealt.spare
+        else:
+            pool = torch.from_numpy(self._data.images)
+        if pool.shape[1:] != shape[1:]:
+            raise InputError(
+                f"{opt('shadow_data')}: images of {tuple(pool.shape[1:])}, the audited ones are "
+                f"{tuple(shape[1:])}"
+            )
+        return train_shadows(
+            self.audit.plan(),
+            self._target(),
+            pool,
+            torch.cat([self.dealt.scored_members, self.dealt.scored_nonmembers, views.held]),
+            device=self.device,
+            cache=self.cache,
+            say=self.say,
+            progress=self.progress,
+            stop=self.stop,
+        )
+
+    def _target(self) -> Target:
+        """What is recorded of the encoder's training: all of it for a fedmia run."""
+        encoder: Any = self.released.method.encoder
+        shape = self.dealt.scored_members.shape
+        tree = run_tree(self.audit.encoder)
+        known: dict[str, Any] = {}
+        if tree is not None:
+            known = {k: _choice(tree[k]) for k in ("model", "ssl")}
+            kinds = {f.name: kind for f, kind in option_fields(Train)}
+            own = tree.get("train", {})
+            known["train"] = Train(**{k: convert(k, v, kinds[k]) for k, v in own.items()})
+        return Target(
+            channels=int(shape[1]),
+            size=int(shape[2]),
+            mean=tuple(encoder.mean.flatten().tolist()),
+            std=tuple(encoder.std.flatten().tolist()),
+            views=self.dealt.views,
+            **known,
+        )
+
+
+def once(make_all: Callable[[], Sequence[Shadow]]) -> Callable[[], Sequence[Shadow]]:
+    """A call whose result is kept, and so is its failure: shadows that diverge do so once."""
+    held: list[Sequence[Shadow] | Exception] = []
+
+    def call() -> Sequence[Shadow]:
+        if not held:
+            try:
+                held.append(make_all())
+            except Exception as error:
+                held.append(error)
+        if isinstance(held[0], Exception):
+            raise held[0]
+        return held[0]
+
+    return call
+
+
+def run_folder(encoder: str) -> Path | None:
+    """Folder of `RUN` or `RUN@ROUND`, None for other encoders."""
+    for spec in (encoder, encoder.rpartition("@")[0]):
+        if spec and (Path(spec) / "config.yaml").is_file():
+            return Path(spec)
+    return None
+
+
+def run_tree(encoder: str) -> dict[str, Any] | None:
+    """The configuration of a fedmia run, None for other encoders."""
+    folder = run_folder(encoder)
+    return None if folder is None else load(folder / "config.yaml")
+
+
+def _choice(section: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    return section["name"], {k: v for k, v in section.items() if k != "name"}

@@ -1,0 +1,174 @@
+"""ResNet-18, -34, -50 (He et al., CVPR 2016) with torchvision's architecture and names.
+
+Additions and ReLUs are out of place, or Opacus' per-sample gradients fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedmia.errors import InputError
+from fedmia.nets._norm import NORMS, make_norm
+from fedmia.nets.base import Backbone, Net
+from fedmia.settings.option import option
+
+STEMS = ("auto", "cifar", "imagenet")
+# Below this side, `auto` keeps the resolution in the stem.
+CIFAR_BELOW = 128
+
+
+def _conv(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:
+    return nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions; ResNet-18 and -34."""
+
+    expansion: ClassVar[int] = 1
+
+    def __init__(self, inputs: int, width: int, stride: int, norm: str) -> None:
+        super().__init__()
+        self.conv1 = _conv(inputs, width, 3, stride)
+        self.bn1 = make_norm(norm, width)
+        self.conv2 = _conv(width, width, 3)
+        self.bn2 = make_norm(norm, width)
+        self.downsample = _shortcut(inputs, width, stride, norm)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = F.relu(self.bn1(self.conv1(x)))
+        out = self.bn2(self.conv2(out))
+        kept = x if self.downsample is None else self.downsample(x)
+        return F.relu(out + kept)
+
+
+class Bottleneck(nn.Module):
+    """1x1, 3x3 (which has the stride, as in torchvision), 1x1 to four times the width."""
+
+    expansion: ClassVar[int] = 4
+
+    def __init__(self, inputs: int, width: int, stride: int, norm: str) -> None:
+        super().__init__()
+        outputs = width * self.expansion
+        self.conv1 = _conv(inputs, width, 1)
+        self.bn1 = make_norm(norm, width)
+        self.conv2 = _conv(width, width, 3, stride)
+        self.bn2 = make_norm(norm, width)
+        self.conv3 = _conv(width, outputs, 1)
+        self.bn3 = make_norm(norm, outputs)
+        self.downsample = _shortcut(inputs, outputs, stride, norm)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = F.relu(self.bn1(self.conv1(x)))
+        out = F.relu(self.bn2(self.conv2(out)))
+        out = self.bn3(self.conv3(out))
+        kept = x if self.downsample is None else self.downsample(x)
+        return F.relu(out + kept)
+
+
+Block = type[BasicBlock] | type[Bottleneck]
+
+
+def _shortcut(inputs: int, outputs: int, stride: int, norm: str) -> nn.Sequential | None:
+    if stride == 1 and inputs == outputs:
+        return None
+    return nn.Sequential(_conv(inputs, outputs, 1, stride), make_norm(norm, outputs))
+
+
+class ResNet(Backbone):
+    """Stem and four stages of blocks; features of length 8 width expansion."""
+
+    layers = ("layer1", "layer2", "layer3", "layer4")
+
+    def __init__(
+        self, block: Block, depths: Sequence[int], channels: int, width: int, norm: str, stem: str
+    ) -> None:
+        super().__init__()
+        cifar = stem == "cifar"
+        self.conv1 = _conv(channels, width, 3 if cifar else 7, 1 if cifar else 2)
+        self.bn1 = make_norm(norm, width)
+        self.maxpool = nn.Identity() if cifar else nn.MaxPool2d(3, stride=2, padding=1)
+        inputs = width
+        for stage, depth in enumerate(depths):
+            inner = width * 2**stage
+            blocks: list[nn.Module] = []
+            for index in range(depth):
+                stride = 2 if stage > 0 and index == 0 else 1
+                blocks.append(block(inputs, inner, stride, norm))
+                inputs = inner * block.expansion
+            self.add_module(f"layer{stage + 1}", nn.Sequential(*blocks))
+        self.width = inputs
+
+    def stages(self, x: Tensor) -> dict[str, Tensor]:
+        return super().stages(self.maxpool(F.relu(self.bn1(self.conv1(x)))))
+
+
+@dataclass(frozen=True)
+class _Depth(Net):
+    """Options that the three depths share."""
+
+    paper: ClassVar[str] = "He et al., CVPR 2016, arXiv 1512.03385"
+
+    norm: str = option("group", "normalisation: groups of channels, or the batch", choices=NORMS)
+    stem: str = option(
+        "auto",
+        "first layers: cifar = 3x3 stride 1, imagenet = 7x7 stride 2 and max-pool, "
+        f"auto = cifar below {CIFAR_BELOW} pixels",
+        choices=STEMS,
+    )
+    width: int = option(64, "channels of the first stage", ge=1)
+
+    block: ClassVar[Block]
+    depths: ClassVar[tuple[int, ...]]
+
+    def build(self, channels: int, size: int) -> ResNet:
+        """The backbone, its weights not yet set.
+
+        Raises:
+            InputError: the last map would be 1x1, so that it holds no parts to compare.
+        """
+        stem = self.stem
+        if stem == "auto":
+            stem = "cifar" if size < CIFAR_BELOW else "imagenet"
+        check_size(type(self).__name__, size, 8 if stem == "cifar" else 32, f"the {stem} stem")
+        return ResNet(self.block, self.depths, channels, self.width, self.norm, stem)
+
+
+@dataclass(frozen=True)
+class ResNet18(_Depth):
+    """ResNet-18, group norm by default, CIFAR stem below 128 pixels (11.2 million weights)."""
+
+    name: ClassVar[str] = "resnet18"
+    block: ClassVar[Block] = BasicBlock
+    depths: ClassVar[tuple[int, ...]] = (2, 2, 2, 2)
+
+
+@dataclass(frozen=True)
+class ResNet34(_Depth):
+    """ResNet-34, group norm by default, CIFAR stem below 128 pixels (21.3 million weights)."""
+
+    name: ClassVar[str] = "resnet34"
+    block: ClassVar[Block] = BasicBlock
+    depths: ClassVar[tuple[int, ...]] = (3, 4, 6, 3)
+
+
+@dataclass(frozen=True)
+class ResNet50(_Depth):
+    """ResNet-50, group norm by default, CIFAR stem below 128 pixels (23.5 million weights)."""
+
+    name: ClassVar[str] = "resnet50"
+    block: ClassVar[Block] = Bottleneck
+    depths: ClassVar[tuple[int, ...]] = (3, 4, 6, 3)
+
+
+def check_size(name: str, size: int, reduction: int, because: str) -> None:
+    """Raise InputError unless the last map, size / reduction rounded up, is at least 2x2."""
+    if -(-size // reduction) < 2:
+        raise InputError(
+            f"{name} with {because} makes a 1x1 last map of {size}x{size} images, which has no "
+            f"parts to compare; the size must be at least {reduction + 1} pixels"
+        )

@@ -1,0 +1,107 @@
+"""ViT-Tiny, -Small and -Base."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from fedmia.errors import InputError
+from fedmia.nets._vit import STAGES, VisionTransformer, check_width
+from fedmia.nets.base import Net
+from fedmia.settings.option import option
+
+POSITIONS = ("sincos", "learned")
+POOLS = ("cls", "mean")
+# Patch of `auto`, by the largest side that it is for.
+PATCHES = ((16, 2), (48, 4), (128, 8))
+
+
+def _width(default: int) -> Any:
+    return option(default, "D, length of a token; a multiple of 4 and of the heads", ge=4)
+
+
+def _heads(default: int) -> Any:
+    return option(default, "attention heads", ge=1)
+
+
+@dataclass(frozen=True)
+class _Size(Net):
+    """Options that the three sizes share; a subclass sets the width and the heads."""
+
+    paper: ClassVar[str] = "Dosovitskiy et al., ICLR 2021, arXiv 2010.11929"
+
+    width: int = _width(192)
+    heads: int = _heads(3)
+    depth: int = option(12, "blocks, dealt to four stages", ge=STAGES)
+    patch: int | None = option(
+        None,
+        "side of a patch in pixels (none: 2 up to 16 pixels, 4 up to 48, 8 up to 128, else 16)",
+        ge=1,
+    )
+    positions: str = option(
+        "sincos", "positions: fixed sines and cosines, or learned", choices=POSITIONS
+    )
+    pool: str = option("cls", "pooled vector: class token, or mean of the patches", choices=POOLS)
+    drop_path: float = option(
+        0.0, "stochastic depth: probability of dropping the last block's branches", ge=0, lt=1
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_width(f"{type(self).__name__}.", self.width, self.heads)
+
+    def build(self, channels: int, size: int) -> VisionTransformer:
+        """The backbone, its weights not yet set.
+
+        Raises:
+            InputError: the size is not a multiple of the patch, or the map would be 1x1.
+        """
+        patch = auto_patch(size) if self.patch is None else self.patch
+        if size % patch or size < 2 * patch:
+            raise InputError(
+                f"{type(self).__name__} cuts {size}x{size} images into patches of {patch}x{patch}: "
+                "the size must be a multiple of the patch, and two of it at least"
+            )
+        return VisionTransformer(
+            channels,
+            size,
+            patch=patch,
+            width=self.width,
+            depth=self.depth,
+            heads=self.heads,
+            positions=self.positions,
+            pool=self.pool,
+            drop_path=self.drop_path,
+        )
+
+
+@dataclass(frozen=True)
+class ViTTiny(_Size):
+    """ViT-Tiny: 12 blocks of width 192 with 3 heads (5.4 million weights)."""
+
+    name: ClassVar[str] = "vit-tiny"
+
+
+@dataclass(frozen=True)
+class ViTSmall(_Size):
+    """ViT-Small: 12 blocks of width 384 with 6 heads (21.3 million weights)."""
+
+    name: ClassVar[str] = "vit-small"
+
+    width: int = _width(384)
+    heads: int = _heads(6)
+
+
+@dataclass(frozen=True)
+class ViTBase(_Size):
+    """ViT-Base: 12 blocks of width 768 with 12 heads (85.1 million weights)."""
+
+    name: ClassVar[str] = "vit-base"
+
+    width: int = _width(768)
+    heads: int = _heads(12)
+
+
+def auto_patch(size: int) -> int:
+    """Side of a patch for images of `size` pixels a side."""
+    return next((patch for largest, patch in PATCHES if size <= largest), 16)

@@ -1,0 +1,152 @@
+"""Figures of an active attack: loss by round, before and after its act, accuracy by threshold."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedmia.report.figures import canvas
+from fedmia.report.metrics import roc
+from fedmia.report.rows import AttackRow, Report
+from fedmia.results import FloatArray, IntArray, RunScores, ScoredAttack
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def by_round(run: RunScores) -> bytes | None:
+    """Median loss and middle half, members and non-members, by round under the act, and the same
+    rounds without it beside (of ascent: Figs. 10 and 13 of the paper)."""
+    curves = run.curves
+    if curves is None or len(curves.rounds) == 0:
+        return None
+    panels = [(f"with {curves.act}", curves.members, curves.nonmembers)]
+    if curves.control_members is not None and curves.control_nonmembers is not None:
+        panels.append((f"without {curves.act}", curves.control_members, curves.control_nonmembers))
+    with canvas.style():
+        figure = canvas.new(4.2 * len(panels) + 0.3, 3.9)
+        grid = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+        for axes, (title, members, nonmembers) in zip(grid, panels, strict=True):
+            _band(axes, curves.rounds, nonmembers, canvas.NONMEMBER, "non-members", "s--")
+            _band(axes, curves.rounds, members, canvas.MEMBER, "members", "o-")
+            axes.set_title(title, weight="normal")
+            canvas.whole_rounds(axes)
+            axes.grid(axis="y")
+            axes.set_axisbelow(True)
+        grid[0].set_ylabel("loss on the aggregated model")
+        n = canvas.counts(curves.members.shape[1], curves.nonmembers.shape[1])
+        _heading(figure, f"Loss of the images under test, median and middle half ({n})")
+        handles, labels = grid[0].get_legend_handles_labels()
+        figure.legend(handles[::-1], labels[::-1], loc="outside lower left", ncols=2)
+        return canvas.png(figure)
+
+
+def _heading(figure: Any, text: str) -> None:
+    figure.suptitle(text, x=0.01, ha="left", fontsize=11, weight="bold")
+
+
+def _band(
+    axes: Axes, rounds: IntArray, losses: FloatArray, colour: str, label: str, style: str
+) -> None:
+    low, middle, high = np.quantile(losses, [0.25, 0.5, 0.75], axis=1)
+    axes.fill_between(rounds, low, high, color=colour, alpha=0.15, linewidth=0)
+    axes.plot(rounds, middle, style, color=colour, markersize=4, linewidth=1.6, label=label)
+
+
+def distributions(run: RunScores) -> bytes | None:
+    """Loss of members and of non-members before and after the act (of ascent: Fig. 11)."""
+    curves = run.curves
+    if curves is None:
+        return None
+    sides = (
+        ("members", curves.before_members, curves.after_members),
+        ("non-members", curves.before_nonmembers, curves.after_nonmembers),
+    )
+    held = [(title, before, after) for title, before, after in sides if _both(before, after)]
+    if not held:
+        return None
+    edges = np.linspace(*_range([x for _, *pair in held for x in pair if x is not None]), 31)
+    with canvas.style():
+        figure = canvas.new(4.2 * len(held) + 0.3, 3.6)
+        grid = figure.subplots(1, len(held), sharey=True, squeeze=False)[0]
+        for axes, (title, before, after) in zip(grid, held, strict=True):
+            assert before is not None and after is not None
+            for name, losses, colour, fill in (
+                (f"before {curves.act}", before, canvas.GREY, True),
+                (f"after {curves.act}", after, canvas.RED, False),
+            ):
+                axes.hist(
+                    np.clip(losses, edges[0], edges[-1]),
+                    bins=edges.tolist(),
+                    weights=np.full(len(losses), 100 / len(losses)),
+                    histtype="stepfilled" if fill else "step",
+                    color=colour,
+                    alpha=0.45 if fill else 1.0,
+                    linewidth=1.6,
+                    label=name,
+                )
+            axes.set_title(f"{len(before):,} {title}", weight="normal")
+            axes.set_xlabel("loss")
+        grid[0].set_ylabel("% of images")
+        _heading(figure, f"Loss before and after the local {curves.act}")
+        figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower left", ncols=2)
+        return canvas.png(figure)
+
+
+def _both(before: FloatArray | None, after: FloatArray | None) -> bool:
+    return before is not None and after is not None and len(before) > 0 and len(after) > 0
+
+
+def _range(arrays: list[FloatArray]) -> tuple[float, float]:
+    """Histogram limits; the outermost half per cent piles up in the end bins."""
+    low, high = np.quantile(np.concatenate(arrays), [0.005, 0.995])
+    return float(low), float(high if high > low else low + 1)
+
+
+def thresholds(run: RunScores, report: Report, act: str) -> bytes | None:
+    """Balanced accuracy by threshold of the attacks that read `act` (of ascent: Fig. 12), with
+    the threshold chosen on known images marked; None without such an attack."""
+    rows = {r["name"]: r for r in report["attacks"]}
+    drawn = [
+        a
+        for a in run.attacks
+        if a.act == act and len(a.scores_members) and len(a.scores_nonmembers)
+    ]
+    if not drawn:
+        return None
+    across = min(3, len(drawn))
+    down = -(-len(drawn) // across)
+    with canvas.style():
+        figure = canvas.new(max(4.6, 3.2 * across), 0.8 + 2.9 * down)
+        grid = figure.subplots(down, across, sharey=True, squeeze=False)
+        for axes in grid.flat[len(drawn) :]:
+            axes.set_visible(False)
+        for axes, attack in zip(grid.flat, drawn, strict=False):
+            _accuracy(axes, attack, rows[attack.name])
+        for line in grid:
+            line[0].set_ylabel("balanced accuracy")
+        _heading(figure, f"Accuracy by threshold under {act}")
+        figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower left", ncols=3)
+        return canvas.png(figure)
+
+
+def _accuracy(axes: Axes, attack: ScoredAttack, row: AttackRow) -> None:
+    both = np.concatenate([attack.scores_members, attack.scores_nonmembers])
+    fpr, tpr = roc(attack.scores_members, attack.scores_nonmembers)
+    cuts = np.unique(both)[::-1]
+    accuracy = (1 + tpr[1:] - fpr[1:]) / 2
+    axes.plot(cuts, accuracy, color=canvas.BLUE, linewidth=1.6, label="accuracy")
+    best = int(np.argmax(accuracy))
+    axes.plot(cuts[best], accuracy[best], "^", color=canvas.GREY, label="best on scored (oracle)")
+    if row["threshold"] is not None and row["accuracy"] is not None:
+        axes.plot(row["threshold"], row["accuracy"], "o", color=canvas.RED, label="chosen on known")
+        axes.axvline(row["threshold"], color=canvas.RED, linewidth=0.8, linestyle=":")
+    canvas.half_line(axes, vertical=False)
+    low, high = np.quantile(both, [0.005, 0.995])
+    if high > low:
+        axes.set_xlim(low, high)
+    unit = "batches" if attack.unit == "batch" else "images"
+    n = f"{row['n_members']} + {row['n_nonmembers']} {unit}"
+    axes.set_title(f"{attack.name}\n{n}", weight="normal", fontsize=10)
+    axes.set_xlabel("threshold of the score")

@@ -1,0 +1,319 @@
+"""The format of `report.json`: what each row holds, with its unit and range.
+
+AUCs, rates, accuracies and shares lie in [0, 1]. An interval is its [low, high] of 95 % by itself,
+or of all intervals of its kind together where its name says `simultaneous`. A number is null where
+it could not be known; so is its interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, NotRequired, TypedDict, TypeVar
+
+Interval = Sequence[float]
+Json = Mapping[str, Any]  # passed through as it came
+
+
+class AucRow(TypedDict):
+    """How well scores tell members; the numbers are null where a side is empty."""
+
+    auc: float | None
+    auc_ci: Interval | None
+    auc_ci_simultaneous: Interval | None
+    n_members: int  # scored, of `unit`
+    n_nonmembers: int
+
+
+class ThresholdRow(TypedDict):
+    """Decisions at one threshold, as if members and non-members were equally many; null without a
+    threshold, precision also where no image was called a member."""
+
+    accuracy: float | None
+    accuracy_ci: Interval | None
+    precision: float | None
+    precision_ci: Interval | None
+    recall: float | None
+    recall_ci: Interval | None
+
+
+class Threat(TypedDict):
+    """What the attacker needs: `black_box`, `white_box`; `outsider`, `client`, `server`."""
+
+    access: str
+    vantage: str
+
+
+class AttackRow(AucRow, ThresholdRow):
+    """One attack on the images under test, or one control of it."""
+
+    name: str
+    paper: str  # where it was published, or empty
+    threat: Threat
+    under_attack: bool  # the model had received a crafted update
+    unit: str  # image, or batch where a score stands for a batch of images
+    # By target FPR, "0.001", "0.01", "0.1"; null where too few non-members resolve it.
+    tpr_at_fpr: dict[str, float | None]
+    tpr_at_fpr_ci: dict[str, Interval | None]
+    fpr_achieved: dict[str, float | None]
+    queries: int  # images that the attacker had embedded
+    threshold: float | None  # of the score, chosen on known images; null without them
+    oracle_accuracy: float | None  # at the threshold that is best on the scored images themselves
+
+
+class Compared(TypedDict):
+    """An attack and its control on the same images."""
+
+    attack: str
+    control: str
+    unit: str
+    n_members: int
+    n_nonmembers: int
+
+
+class PairedRow(Compared):
+    """What the attack adds. Without images to compare, numbers are null and AUCs absent."""
+
+    difference: float | None  # of the AUCs, in [-1, 1]
+    ci: Interval | None
+    ci_simultaneous: Interval | None
+    auc: NotRequired[float]
+    auc_control: NotRequired[float]
+    auc_control_ci: NotRequired[Interval]
+    auc_control_ci_simultaneous: NotRequired[Interval]
+    statement: str  # what `ci_simultaneous` says, in words
+
+
+class Controls(TypedDict):
+    """The attacks where nothing can leak. Absent: the run has no such control."""
+
+    untrained: list[AttackRow]  # on the untrained encoder
+    placebo: NotRequired[list[AttackRow]]  # on a federation that never saw the images
+    posers: NotRequired[list[AttackRow]]  # non-members posing as members
+    pixels: AucRow | None  # a classifier that sees no model
+
+
+def control_sets(controls: Controls) -> dict[str, list[AttackRow]]:
+    """The controls that repeat the attacks, by name; `pixels` is none of them."""
+    return {name: rows for name, rows in controls.items() if isinstance(rows, list)}
+
+
+class UtilityRow(TypedDict):
+    """Accuracies of probes on `n` test images; null where a probe did not run."""
+
+    knn: float | None
+    knn_ci: Interval | None
+    linear: float | None
+    linear_ci: Interval | None
+    n: int
+
+
+class Utility(UtilityRow):
+    """Of the encoder under attack, and of the untrained one beside it."""
+
+    untrained: UtilityRow
+
+
+class EpsilonRow(TypedDict):
+    """A privacy statement; see `fedmia.results.Epsilon`."""
+
+    value: float | None
+    delta: float
+    rounds: int
+    standing: str
+    assumptions: str
+
+
+class DefenceRow(TypedDict):
+    """A client's defence; `epsilon` is null where none can be stated."""
+
+    name: str
+    epsilon: EpsilonRow | None
+    metrics: dict[str, float]  # of its last round
+
+
+class ClientNumbers(TypedDict):
+    """Leakage of one client's scored members against non-members of the same class mix; null
+    where it has none."""
+
+    n_members: int  # scored, of classes that a scored non-member has
+    n_nonmembers_effective: float | None  # Kish's number of the weighted non-members
+    auc: float | None
+    auc_ci: Interval | None
+    auc_ci_simultaneous: Interval | None  # over all clients
+    null_auc: float | None  # of non-members who pose as its members: mean, 95 % band, posers
+    null_ci: Interval | None
+    null_n: int | None
+    attack: str | None  # that clients are compared by
+
+
+class ClientRow(ClientNumbers):
+    """One client."""
+
+    id: int
+    size: int  # images
+    role: str
+    defence: DefenceRow | None
+    classes: list[int] | None  # images by class, null where not known
+
+
+class Auc(NamedTuple):
+    """An AUC that is known, with its 95 % and its simultaneous interval."""
+
+    value: float
+    ci: Interval
+    together: Interval
+
+
+def known_auc(row: AucRow | ClientNumbers) -> Auc | None:
+    """The AUC of a row, None where it is null."""
+    value, ci, together = row["auc"], row["auc_ci"], row["auc_ci_simultaneous"]
+    if value is None or ci is None or together is None:
+        return None
+    return Auc(value, ci, together)
+
+
+AnyRow = TypeVar("AnyRow", bound=AucRow | ClientNumbers)
+
+
+def with_auc(rows: Iterable[AnyRow]) -> list[tuple[AnyRow, Auc]]:
+    """Each row that has an AUC, with it."""
+    return [(row, auc) for row in rows if (auc := known_auc(row)) is not None]
+
+
+class PerClientRow(TypedDict):
+    """Whether one given client trained on an image; see `fedmia.report.per_client`."""
+
+    auc: float
+    auc_ci: Interval | None
+    tpr_at_fpr: dict[str, float | None]  # by target FPR
+    tpr_at_fpr_ci: dict[str, Interval | None]
+    n_members: int
+    n_nonmembers: int
+    clients: int
+    positive_pairs: int
+    negative_pairs: int
+
+
+class NamedCounts(TypedDict):
+    """Scored members whose client was named: `correct` of `n`."""
+
+    correct: int
+    n: int
+    accuracy: float
+    ci: Interval
+
+
+class PlaceboNamed(NamedCounts):
+    """The same of clients that never saw the images."""
+
+    per_client: PerClientRow | None
+
+
+class NamedRow(PlaceboNamed):
+    """An attack that names the client of an image."""
+
+    attack: str
+    chance: float  # right by always naming the client with most scored members
+    placebo: PlaceboNamed | None
+
+
+class RoundRow(TypedDict):
+    """One round; `leakage` and `layers` (AUC by attack, by layer) empty where not scored."""
+
+    round: int  # counts on over both phases
+    phase: str  # pretrain or federated
+    under_attack: bool
+    loss: float | None  # mean of the honest clients
+    knn: float | None  # accuracy of the global encoder
+    leakage: dict[str, float | None]
+    layers: dict[str, float | None]
+
+
+class Family(TypedDict):
+    """The intervals that hold together at `level`."""
+
+    level: float
+    intervals: int
+    intervals_clients: int  # a family of their own
+    method: str
+    widest: float | None  # width
+
+
+class NotRun(TypedDict):
+    """An attack that could not run, and why."""
+
+    attack: str
+    reason: str
+
+
+class SweepPlace(TypedDict):
+    """Where in a sweep: attack, kind (`known`, `query_budget`), value, known images a side."""
+
+    attack: str
+    sweep: str
+    value: int
+    known: int | None
+
+
+class SweptRow(SweepPlace, AttackRow):
+    """An attack at one value. Its simultaneous interval is of the sweep's own family."""
+
+    not_run: None
+
+
+class UnsweptRow(SweepPlace):
+    """A value at which an attack could not run, and why."""
+
+    not_run: str
+
+
+SweepRow = SweptRow | UnsweptRow
+
+
+class Report(TypedDict):
+    """The whole of `report.json`, in this order."""
+
+    verdict: str
+    verdict_code: str  # leaks, not-established, shift, control-failed
+    attacks: list[AttackRow]
+    batches: list[AttackRow]  # read by batch, with intervals of their own
+    paired: list[PairedRow]
+    controls: Controls
+    utility: Utility
+    clients: list[ClientRow]
+    client_ranking: str | None  # null where no two clients separate
+    named_clients: list[NamedRow]
+    rounds: list[RoundRow]
+    family: Family
+    subject: str
+    not_run: list[NotRun]
+    interrupted: int | None  # the last finished round, where the user ended the run
+    notes: list[str]
+    split: Json
+    config: Json
+    versions: Json
+    hardware: Json
+    sweep: NotRequired[list[SweepRow]]
+    timing: Json  # seconds, the only wall clocks
+
+
+class SeedRow(TypedDict):
+    """AUC of one attack over models; null where none, the deviation also where one has it."""
+
+    name: str
+    unit: str
+    models: int
+    auc_mean: float | None
+    auc_sd: float | None
+    auc_min: float | None
+    auc_max: float | None
+
+
+class SeedsSummary(TypedDict):
+    """`summary.json` of `--seeds`."""
+
+    models: int
+    attacks: list[SeedRow]
+    verdicts: dict[str, int]  # code -> models
+    leaks: int
+    sentence: str

@@ -1,0 +1,95 @@
+"""The two commands: what their settings are, and what their help says."""
+
+from __future__ import annotations
+
+from fedmia.settings import audit, experiment
+from fedmia.settings.flags import Command
+from fedmia.settings.suits import check
+
+OUT = ("FOLDER", "folder of the run's results; must not hold another run")
+
+SIMULATE = Command(
+    root=experiment.Experiment,
+    runs=experiment.runs,
+    check=check,
+    usage="usage: python -m fedmia.simulate [--config FILE] [--FLAG VALUE ..]",
+    intro=(
+        "Simulate federated self-supervised training under membership inference, and report what "
+        "leaks. Values come from the defaults, then --config, then the flags."
+    ),
+    outro=(
+        "A plugin's own options follow its flag: --partition dirichlet --partition.alpha 0.1, "
+        "--attack.NAME.OPTION VALUE. --list shows every plugin, --list KIND its options. Every "
+        "option can also be given by its path in the YAML file: --federation.clients 10."
+    ),
+    own={
+        "out": OUT,
+        "config": ("FILE", "YAML file, a finished run's config.yaml, or the name of a preset"),
+        "seeds": ("INT", "runs, with seeds SEED, SEED+1, .., for the spread between models"),
+    },
+    short={
+        "clients": "federation.clients",
+        "rounds": "federation.rounds",
+        "dataset": "data.name",
+        "data_dir": "data.dir",
+        "size": "data.size",
+        "mean": "data.mean",
+        "std": "data.std",
+        "partition": "partition.name",
+        "model": "model.name",
+        "ssl": "ssl.name",
+        "strategy": "strategy.name",
+        "pretrain": "pretrain.mode",
+        "pretrain_rounds": "pretrain.rounds",
+        "defense": "defense.name",
+    },
+    groups={
+        "Federation": ("federation.", "strategy."),
+        "Attacker": ("attacker", "malicious", "attacker_trains", "attacks"),
+        "Data": ("data.", "partition.", "split."),
+        "Model and training": ("model.", "ssl.", "train.", "pretrain."),
+        "Defence": ("defense.", "defended_clients"),
+        "Machine": ("backend", "threads_per_client", "device", "gpus_per_client"),
+    },
+    presets=True,
+)
+
+AUDIT = Command(
+    root=audit.Audit,
+    runs=audit.runs,
+    usage=(
+        "usage: python -m fedmia.audit --encoder ENCODER --members DATASET --nonmembers DATASET "
+        "[--FLAG VALUE ..]"
+    ),
+    intro=(
+        "Every membership attack that can run, on an encoder that you bring: a fedmia run (its own "
+        "images unless others are given), an exported program, or a model by name."
+    ),
+    outro=(
+        "Options of an attack: --attack.NAME.OPTION VALUE (--list shows them). Of a data source: "
+        "--members.OPTION, --nonmembers.OPTION, --shadow-data.OPTION. Of the shadows' training: "
+        "--shadow.knowledge data,architecture, --shadow.epochs 200, --shadow.model, --shadow.ssl, "
+        "--shadow.online true. Of the attacker's views: --augment.crop_min 0.2 and so on. --config "
+        "OUT/config.yaml repeats an audit; the same --out goes on with one that was cut short."
+    ),
+    own={
+        "out": ("FOLDER", "folder of the results"),
+        "config": ("FILE", "YAML file of an audit"),
+    },
+    alias={
+        "data.dir": "data_dir",
+        "data.size": "size",
+        "data.mean": "mean",
+        "data.std": "std",
+        "model.name": "shadow.model",
+        "ssl.name": "shadow.ssl",
+    },
+    groups={
+        "Encoder": ("encoder", "checkpoint", "size", "mean", "std", "precision"),
+        "Images": ("members", "nonmembers", "data_dir", "known", "limit"),
+        "Attacks": ("attacks", "query_budget", "sweep"),
+        "Shadow encoders": ("shadows", "shadow_data", "shadow_encoders", "cache"),
+        "Machine": ("device", "threads"),
+    },
+    listed="attack",
+)

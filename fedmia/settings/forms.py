@@ -1,0 +1,147 @@
+"""The forms that a field of a command's settings may have beside a plain option.
+
+A command's settings are one frozen dataclass. Its fields are options, or one of the forms here;
+`tree`, `flags` and `help` read them off it, so that a new option is one field of one dataclass.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedmia import registry
+from fedmia.errors import InputError, Tongue, in_python, opt, unknown
+from fedmia.settings.option import Options, option_fields
+
+Values = Mapping[str, Any]
+Field = dataclasses.Field[Any]
+
+
+@dataclass(frozen=True)
+class Settings(Options):
+    """Base of a command's settings.
+
+    Attributes:
+        tongue: how its options are said to who gave them, in what is kept for the report.
+    """
+
+    tongue: Tongue = field(default=in_python, kw_only=True, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A plugin by name, with its options."""
+
+    name: str
+    options: Values = field(default_factory=dict)
+
+    def build(self, kind: str) -> Any:
+        """The plugin of `kind`, built.
+
+        Raises:
+            InputError: unknown plugin or option, or a value out of range.
+        """
+        return registry.build(kind, self.name, self.options)
+
+    def complete(self, kind: str) -> Chosen:
+        """The same choice with every option of the plugin written out."""
+        return Chosen(self.name, all_values(self.build(kind)))
+
+
+def section(cls: type, head: str | None = None) -> Any:
+    """A field that holds a section, its defaults those of `cls`; one value alone is its `head`."""
+    return field(default_factory=cls, metadata={"section": cls, "head": head})
+
+
+def plugin(kind: str, default: str | None, about: str) -> Any:
+    """A field that holds a plugin of `kind`, chosen by name; a default of None: it may be none."""
+    first = None if default is None else Chosen(default)
+    about_it = {"plugin": kind, "about": about, "name": default, "head": "name"}
+    return field(default=first, metadata=about_it)
+
+
+def each(kind: str) -> Any:
+    """A field that maps names of plugins of `kind` to options of theirs: `--attack.NAME.OPTION`."""
+    return field(default_factory=dict, metadata={"each": kind})
+
+
+def given(cls: type) -> Any:
+    """A field that holds those options of `cls` that were given, by name."""
+    return field(default_factory=dict, metadata={"given": cls})
+
+
+def source_options(of: str) -> Any:
+    """A field that holds options of the data source that option `of` names: `--of.OPTION`."""
+    return field(default_factory=dict, metadata={"source": of})
+
+
+def rest(kind: str) -> Any:
+    """A field of a section: options of the plugin of `kind` that the section's `name` names."""
+    return field(default_factory=dict, metadata={"rest": kind})
+
+
+def parts(root: type) -> Iterator[tuple[Field, Any]]:
+    """The fields of a command's settings that a user may give, with their types; in order."""
+    kinds = {f.name: kind for f, kind in option_fields(root)}
+    for one in dataclasses.fields(root):
+        if one.metadata:
+            yield one, kinds.get(one.name)
+
+
+def option_paths(root: type) -> Iterator[tuple[str, Field, Any]]:
+    """(path, field, type) of every option that does not depend on a plugin, in order."""
+    for one, kind in parts(root):
+        if kind is not None:
+            yield one.name, one, kind
+        elif "plugin" in one.metadata:
+            yield f"{one.name}.name", one, str
+        elif "section" in one.metadata:
+            for inner, type_ in option_fields(one.metadata["section"]):
+                yield f"{one.name}.{inner.name}", inner, type_
+
+
+def open_heads(root: type) -> dict[str, str]:
+    """First words of flags whose options depend on a plugin or a class -> name of the field."""
+    found = {}
+    for one, _ in parts(root):
+        inner = dataclasses.fields(one.metadata["section"]) if "section" in one.metadata else ()
+        if "source" in one.metadata:
+            found[one.metadata["source"]] = one.name
+        elif {"plugin", "given"} & one.metadata.keys() or any("rest" in f.metadata for f in inner):
+            found[one.name] = one.name
+    return found
+
+
+def all_values(built: Any) -> dict[str, Any]:
+    """Every option of a section or a plugin with its value."""
+    return {one.name: getattr(built, one.name) for one, _ in option_fields(type(built))}
+
+
+def dataset_and_path(spec: str) -> tuple[str, str | None]:
+    """Plugin and path of `digits`, `parquet:PATH`, `package.module:Class` or that with `:PATH`.
+
+    Raises:
+        InputError: an unknown data source, a path missing or one that the source does not take.
+    """
+    known = registry.names("dataset")
+    name, _, after = spec.partition(":")
+    path: str | None = after
+    if name not in known:
+        if ":" not in spec or importlib.util.find_spec(name.partition(".")[0] or "?") is None:
+            raise unknown("dataset", name, known)
+        attribute, _, path = after.partition(":")
+        name = f"{name}:{attribute}"
+    takes = registry.load("dataset", name).takes_path
+    if takes and not path:
+        raise InputError(f"dataset '{spec}' needs a path: {name}:PATH")
+    if path and not takes:
+        raise InputError(f"dataset '{name}' takes no path, got '{spec}'")
+    return name, path or None
+
+
+def needs(path: str, other: str, value: Any, given: Any = ...) -> InputError:
+    """The error for an option (of value `given`) that means nothing without another."""
+    return InputError(f"{opt(path, given)} needs {opt(other, value)}")

@@ -1,0 +1,90 @@
+"""The bank of negatives: a ring of earlier outputs, and InfoNCE against it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedmia.ssl.base import State
+
+
+class Bank(nn.Module):
+    """A ring of unit vectors that takes batches of any size in the place of its oldest.
+
+    Args:
+        rows: (K, P), what it holds at first.
+    """
+
+    rows: Tensor  # a buffer
+
+    def __init__(self, rows: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("rows", rows)
+        self.pointer = 0
+
+    @classmethod
+    def random(cls, K: int, dim: int, generator: torch.Generator) -> Bank:
+        """K random directions (K, dim), the negatives until there are outputs."""
+        return cls(F.normalize(torch.randn(K, dim, generator=generator), dim=1))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @torch.no_grad()
+    def enqueue(self, keys: Tensor) -> None:
+        """Overwrite the oldest rows with `keys` (B, P); of more than K only the last K stay."""
+        if K := len(self):
+            keys = keys[-K:].to(self.rows.dtype)
+            at = (torch.arange(len(keys), device=keys.device) + self.pointer) % K
+            self.rows[at] = keys
+            self.pointer = (self.pointer + len(keys)) % K
+
+    @torch.no_grad()
+    def fill(self, outputs: Tensor) -> None:
+        """Replace all rows by `outputs` (N, P), scaled to unit length."""
+        self.rows = F.normalize(outputs.to(self.rows.dtype), dim=1)
+        self.pointer = 0
+
+    def losses(self, z1: Tensor, z2: Tensor, T: float) -> Tensor:
+        """InfoNCE of outputs (B, P) in both directions, added, against the rows: (B,).
+
+        L1 + L2 of Algorithm 1 of Chen et al.
+        """
+        z1, z2, negatives = F.normalize(z1, dim=1), F.normalize(z2, dim=1), self.rows.to(z1.dtype)
+        return info_nce(z1, z2, negatives, T) + info_nce(z2, z1, negatives, T)
+
+    def state(self, name: str) -> State:
+        """Copies of the rows, called `name`, and of the `pointer`."""
+        return {name: self.rows.detach().clone(), "pointer": torch.tensor(self.pointer)}
+
+    def load(self, name: str, state: State) -> None:
+        """Restore what `state` gave, where there is a `name`."""
+        if name in state:
+            self.rows = state[name].to(self.rows.device).clone()
+            self.pointer = int(state["pointer"])
+
+
+def info_nce(q: Tensor, k: Tensor, negatives: Tensor, T: float) -> Tensor:
+    """InfoNCE of each query, (B,): -log exp(q.k/T) / (exp(q.k/T) + sum_n exp(q.n/T)).
+
+    Args:
+        q, k: (B, P) of unit length.
+        negatives: (K, P) of unit length, K >= 0.
+        T: temperature, > 0.
+    """
+    positive = (q * k).sum(dim=1, keepdim=True)  # Bx1
+    logits = torch.cat([positive, q @ negatives.T], dim=1) / T  # Bx(1+K)
+    return torch.logsumexp(logits, dim=1) - logits[:, 0]
+
+
+def bank_length(asked: int, images: int | None) -> int:
+    """K, cut to half of the holder's images: a longer one holds each image's own earlier output."""
+    return asked if images is None else max(1, min(asked, images // 2))
+
+
+def cut_note(name: str, asked: int, images: int, otherwise: str = "") -> list[str]:
+    """What a holder of `images` images is told where `bank_length` cuts its bank, called `name`."""
+    K = bank_length(asked, images)
+    told = f"{name} cut from {asked} to {K}, half of {images} images{otherwise}"
+    return [] if asked == K else [told]

@@ -1,0 +1,194 @@
+"""Tiny material for checks: textured images, a narrow MoCo, views, shadows, labels, updates."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedmia.attacks.base import ActiveAttack, Attack, Known, Turn
+from fedmia.data.base import Request
+from fedmia.data.images import IntArray
+from fedmia.data.synthetic import Synthetic
+from fedmia.nets.smallnet import SmallNet
+from fedmia.seeding import rng, torch_rng
+from fedmia.ssl.augment import Augment
+from fedmia.ssl.base import Recipe, SSLMethod, State
+from fedmia.ssl.moco import MoCo, MomentumContrast
+from fedmia.threat import BlackBox, ClientView, Labels, ServerView, Shadow, WhiteBox
+
+PIXELS = 8
+CPU = torch.device("cpu")
+AUGMENT = Augment(hue=0.1)
+VIEWS = {view.threat: view for view in (BlackBox, WhiteBox, ClientView, ServerView)}
+
+
+def sentence(holds: object, text: str) -> None:
+    """Raise AssertionError with `text` unless `holds`."""
+    if not holds:
+        raise AssertionError(text)
+
+
+def brief(cls: type[Any], limits: dict[str, int]) -> dict[str, int]:
+    """The options of `limits` that a class has and whose defaults are longer."""
+    defaults = {f.name: f.default for f in dataclasses.fields(cls)}
+    return {k: v for k, v in limits.items() if isinstance(d := defaults.get(k), int) and d > v}
+
+
+def instance(plugin: Any, limits: dict[str, int] | None = None) -> Any:
+    """`plugin` where it is an instance; of a class one with defaults, cut to `limits`.
+
+    Raises:
+        AssertionError: its class is no dataclass of its own.
+    """
+    cls = plugin if isinstance(plugin, type) else type(plugin)
+    decorated = "__dataclass_fields__" in vars(cls)
+    sentence(decorated, f"{cls.__name__} must be a dataclass: it lacks @dataclass")
+    return cls(**brief(cls, limits or {})) if plugin is cls else plugin
+
+
+def renewed(plugin: Any, **options: Any) -> Any:
+    """A new one with the same options, and those of `options` that it has."""
+    own = {f.name for f in dataclasses.fields(plugin)}
+    return dataclasses.replace(plugin, **{k: options[k] for k in own & set(options)})
+
+
+@contextmanager
+def global_seed(seed: int) -> Iterator[None]:
+    """The global generators of Python, NumPy and PyTorch seeded, and put back afterwards."""
+    kept = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    for start in (random.seed, np.random.seed, torch.manual_seed):
+        start(seed)
+    try:
+        yield
+    finally:
+        random.setstate(kept[0])
+        np.random.set_state(kept[1])
+        torch.set_rng_state(kept[2])
+
+
+def run(checks: Sequence[Callable[[Any], None]], make: Callable[[Any], Any], plugin: Any) -> None:
+    """Every check on one case of a plugin; the global generators are left as they were."""
+    with global_seed(0):
+        case = make(plugin)
+        for check in checks:
+            check(case)
+
+
+def everything(method: Any) -> State:
+    """Copies of all that a method holds."""
+    return {n: t.clone() for n, t in (method.state_dict() | method.local_state()).items()}
+
+
+def changed(before: State, after: State) -> str | None:
+    """The name of the first tensor that is not what it was."""
+    return next((n for n, t in before.items() if not torch.equal(after[n], t)), None)
+
+
+def textures(count: int, seed: int = 0) -> Tensor:
+    """uint8 (count, 3, 8, 8), all of one distribution, all different."""
+    source = Synthetic(classes=5, images=max(count, 5), pixels=PIXELS)
+    return torch.from_numpy(source.load(Request(None, None, None, seed)).images[:count])
+
+
+def some_known(least: int = 0, swap: bool = False) -> Known:
+    """Twelve known members and ten known non-members (or `least`), or the other way round."""
+    n = max(least, 10)
+    both = textures(2 * n + 2, seed=1)
+    return Known(both[-n:], both[:-n]) if swap else Known(both[:-n], both[-n:])
+
+
+def small_moco(seed: int = 0, images: int | None = None, **options: Any) -> MomentumContrast:
+    """An untrained MoCo on a narrow SmallNet."""
+    spec = MoCo(**{"dim": 8, "queue": 16, "temperature": 0.2, **options})
+    recipe = Recipe((0.5,) * 3, (0.25,) * 3, images)
+    return spec.build(SmallNet(width=4).build(3, PIXELS), recipe, torch_rng(seed, "test"))
+
+
+class ByBytes(Labels):
+    """Any image has a class: the sum of its bytes modulo 3."""
+
+    def of(self, images: Tensor) -> IntArray:
+        return images.flatten(1).sum(dim=1).remainder(3).numpy()
+
+
+def small_shadows(count: int = 3) -> tuple[Shadow, ...]:
+    """Encoders of the attacker's own, said to be trained on half of twenty images each."""
+    pool, found = textures(20, seed=3), []
+    for i in range(count):
+        order = torch.from_numpy(rng(i, "shadow").permutation(20))
+        own: dict[str, Any] = {"held": pool[order[10:]], "labels": ByBytes()}
+        view = WhiteBox(small_moco(seed=i + 5), AUGMENT, seed=0, device=CPU, **own)
+        found.append(Shadow(view, pool[order[:10]], pool[order[10:]]))
+    return tuple(found)
+
+
+def least_view(
+    attack: Attack,
+    method: SSLMethod,
+    targets: Tensor,
+    augment: Augment = AUGMENT,
+    *,
+    held: Tensor,
+    shadows: Sequence[Shadow] | None = None,
+    **more: Any,
+) -> Any:
+    """The least view that `attack` says is enough, on a copy of `method`.
+
+    Shadows and labels are there for attacks that use shadows. A client's view holds two attack
+    rounds: what the attack itself crafted, and the mean of that and the weights received. Of an
+    attack that is not active it holds three models: two others, then `method` itself. A server's
+    view holds the updates of four clients in two rounds.
+    """
+    cls = VIEWS[attack.needs]
+    values: dict[str, Any] = {"seed": 0, "device": CPU, "held": held}
+    if attack.asks_shadows():
+        own = small_shadows() if shadows is None else shadows
+        values |= {"labels": ByBytes(), "shadows": own}
+    values |= more
+    if cls is ServerView:
+        return cls(copy.deepcopy(method), augment, **uploads(method), **values)
+    if cls is not ClientView:
+        return cls(copy.deepcopy(method), augment, **values)
+    if not isinstance(attack, ActiveAttack):
+        return cls(copy.deepcopy(method), augment, received=earlier(method), **values)
+    received, sent = {0: method.shared_state()}, {}
+    for turn in (0, 1):
+        base = received[turn]
+        client, draw = copy.deepcopy(method), rng(0, "craft", turn)
+        order = Turn(client, base, base, targets, held, turn, augment, draw)
+        sent[turn + 1] = attack.craft(order)
+        received[turn + 1] = {n: (t + sent[turn + 1][n]) / 2 for n, t in base.items()}
+    released = copy.deepcopy(method)
+    released.load_shared(received[2])
+    return ClientView(released, augment, received=received, sent=sent, targets=targets, **values)
+
+
+def earlier(method: SSLMethod) -> dict[int, State]:
+    """Three rounds of a trajectory that ends with `method`: its weights, ever less disturbed."""
+    draw, last = torch_rng(0, "earlier"), method.shared_state()
+    return {
+        turn: {n: t + noise * t.std(correction=0) * torch.randn(t.shape, generator=draw)
+               for n, t in last.items()}
+        for turn, noise in enumerate((1.0, 0.5, 0.0))
+    }  # fmt: skip
+
+
+def uploads(method: SSLMethod, clients: int = 4, rounds: int = 2) -> dict[str, Any]:
+    """A server's `before` and `updates`: the weights of `method`, disturbed by each client."""
+    draw, state = torch_rng(0, "uploads"), method.shared_state()
+    updates = {
+        r: {
+            c: {n: t + 0.05 * torch.randn(t.shape, generator=draw) for n, t in state.items()}
+            for c in range(clients)
+        }
+        for r in range(1, rounds + 1)
+    }
+    return {"before": dict.fromkeys(updates, state), "updates": updates}

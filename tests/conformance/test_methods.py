@@ -1,0 +1,37 @@
+"""Every self-supervised method, defence and strategy in the registry keeps its kind's promises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from fedmia import registry
+from fedmia.testing.defense import DEFENSE_CHECKS, DefenseCase
+from fedmia.testing.ssl import SSL_CHECKS, SSLCase, coupled
+from fedmia.testing.strategy import STRATEGY_CHECKS, StrategyCase
+
+KINDS: dict[str, tuple[Callable[[Any], Any], tuple[Callable[[Any], None], ...]]] = {
+    "ssl": (SSLCase, SSL_CHECKS),
+    "defense": (DefenseCase, DEFENSE_CHECKS),
+    "strategy": (StrategyCase, STRATEGY_CHECKS),
+}
+
+
+def promises() -> Iterator[Any]:
+    for kind, (_, checks) in KINDS.items():
+        for name in registry.names(kind):
+            for check in checks:
+                yield pytest.param(kind, name, check, id=f"{kind}-{name}-{check.__name__}")
+
+
+@pytest.mark.parametrize(("kind", "name", "check"), list(promises()))
+def test_plugin__keeps_its_promise(kind: str, name: str, check: Callable[[Any], None]) -> None:
+    check(KINDS[kind][0](registry.load(kind, name)))
+
+
+@pytest.mark.parametrize("name", registry.names("ssl"))
+def test_coupled__says_whether_a_loss_depends_on_others(name: str) -> None:
+    case = SSLCase(registry.load("ssl", name))
+    assert coupled(case) == case.spec.coupled

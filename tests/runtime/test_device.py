@@ -1,0 +1,43 @@
+"""Which processor `--device` names, with as many GPUs as torch is made to find."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedmia.auditing.run import device_of
+from fedmia.errors import InputError
+from fedmia.runtime.device import gpus_without, resolve_device
+from fedmia.settings.audit import Audit
+from fedmia.settings.experiment import Experiment
+from fedmia.settings.suits import check
+
+
+@pytest.fixture(params=[0, 1, 2])
+def gpus(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: request.param > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: request.param)
+    return int(request.param)
+
+
+def test_resolve_device(gpus: int) -> None:
+    assert resolve_device("auto") == ("cuda" if gpus else "cpu")
+    assert [resolve_device(d) for d in ("cpu", "cuda", "cuda:1")] == ["cpu", "cuda", "cuda:1"]
+
+
+def test_gpus_without(gpus: int) -> None:
+    assert gpus_without("cpu") is None and gpus_without("auto") is None
+    assert gpus_without("cuda") == (None if gpus else 0)
+    assert gpus_without("cuda:0") == (None if gpus else 0)
+    assert gpus_without("cuda:1") == (None if gpus == 2 else gpus)
+
+
+def test_both_commands__refuse_a_gpu_that_is_not_there(gpus: int) -> None:
+    here = f"the GPUs here are cuda:0 to cuda:{gpus - 1}"
+    want = "device=cuda:2: " + (here if gpus else "torch finds no CUDA GPU on this machine")
+    with pytest.raises(InputError) as audited:
+        device_of(Audit(encoder="x", device="cuda:2"))
+    with pytest.raises(InputError) as simulated:
+        check(Experiment(device="cuda:2"))
+    assert str(audited.value) == str(simulated.value) == want
+    assert simulated.value.paths == ("device",)

@@ -1,0 +1,291 @@
+"""The command line: flags, precedence, pages, presets, one-line errors."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from fedmia import registry
+from fedmia.errors import InputError
+from fedmia.settings import help as catalogue
+from fedmia.settings.command import PRESETS, Invocation, bad_input, parse
+from fedmia.settings.commands import AUDIT, SIMULATE
+from fedmia.settings.experiment import Experiment
+from fedmia.settings.flags import Command
+from fedmia.settings.forms import option_paths
+from fedmia.settings.option import option_fields
+from fedmia.settings.tree import merge, to_tree
+from fedmia.settings.yamlfile import dump, load
+
+KEPT = """
+    clients attacker malicious attacks rounds seed seeds backend threads-per-client device
+    gpus-per-client out config dataset data-dir size partition split.members split.nonmembers
+    split.known model ssl strategy train.local_epochs train.batch_size train.lr pretrain
+    pretrain-rounds defense defended-clients
+"""
+
+
+def asked(line: str) -> Invocation:
+    """What a command line of `fedmia.simulate` asks for."""
+    return parse(SIMULATE, shlex.split(line))
+
+
+def built(line: str) -> Experiment:
+    """The experiment of a command line."""
+    experiment = asked(line).settings
+    assert isinstance(experiment, Experiment)
+    return experiment
+
+
+def refused(line: str, command: Command = SIMULATE) -> str:
+    """The one-line message with which a command line is refused."""
+    with pytest.raises(InputError) as caught:
+        parse(command, shlex.split(line))
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_parse__nothing_is_the_defaults() -> None:
+    found = asked("")
+    assert found.settings == Experiment()
+    assert (found.out, found.seeds, found.quiet, found.json, found.page) == (
+        None, 1, False, False, None,
+    )  # fmt: skip
+
+
+def test_parse__names_that_users_scripts_hold() -> None:
+    argv = (
+        "--clients 4 --attacker passive --malicious 2 --attacks similarity,internal --rounds 3 "
+        "--seed 9 --seeds 2 --backend ray --threads-per-client 2 --device cpu "
+        "--gpus-per-client 0.5 --out RUN --dataset digits --data-dir D --size 16 --mean 0.3 "
+        "--std 0.4 --partition dirichlet --partition.alpha 0.1 --split.members 80 "
+        "--split.nonmembers 90 --split.known 20 --model smallnet --ssl mocov2 --strategy fedprox "
+        "--train.local_epochs 5 --train.batch_size 4 --train.lr 0.2 --pretrain none "
+        "--defended-clients none --defense none --quiet --json"
+    )
+    found = asked(argv)
+    tree = to_tree(built(argv))
+    assert (found.out, found.seeds, found.quiet, found.json) == (Path("RUN"), 2, True, True)
+    assert tree["federation"]["clients"] == 4 and tree["federation"]["rounds"] == 3
+    assert (tree["attacker"], tree["malicious"], tree["seed"]) == ("passive", 2, 9)
+    assert tree["attacks"] == ["similarity", "internal"]
+    assert (tree["backend"], tree["threads_per_client"], tree["device"]) == ("ray", 2, "cpu")
+    assert tree["gpus_per_client"] == 0.5
+    assert tree["data"] == {"name": "digits", "dir": "D", "size": 16, "mean": [0.3], "std": [0.4]}
+    assert tree["partition"]["name"] == "dirichlet" and tree["partition"]["alpha"] == 0.1
+    assert [tree["split"][k] for k in ("members", "nonmembers", "known")] == [80, 90, 20]
+    assert [tree[k]["name"] for k in ("model", "ssl", "strategy")] == [
+        "smallnet", "mocov2", "fedprox",
+    ]  # fmt: skip
+    assert [tree["train"][k] for k in ("local_epochs", "batch_size", "lr")] == [5, 4, 0.2]
+    assert tree["pretrain"] == {"mode": "none", "rounds": 0} and tree["defense"] is None
+
+
+@pytest.mark.parametrize("path", [path for path, _, _ in option_paths(Experiment)])
+def test_parse__every_option_is_reachable_by_its_short_and_its_dotted_flag(path: str) -> None:
+    page = catalogue.help_page(SIMULATE, 80)
+    assert re.search(rf"^  {re.escape(SIMULATE.flag_of(path))} ", page, re.M)
+    for flag in {SIMULATE.flag_of(path), f"--{path}", f"--{path.replace('_', '-')}"}:
+        assert f"{flag} needs a value" in refused(flag)  # known, or it would say so
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        ("--clients 4", "--clients=4", "--federation.clients 4", "--federation.clients=4"),
+        ("--train.local_epochs 3", "--train.local-epochs 3"),
+        ("--pretrain pooled --pretrain-rounds 2", "--pretrain.mode pooled --pretrain.rounds=2"),
+        ("--defended-clients none", "--defended_clients=none", ""),
+        ("--dataset synthetic", "--data.name synthetic"),
+        ("--attacks similarity --attack.similarity.views 4",
+         "--attack.similarity.views=4 --attacks=similarity"),
+        ("--dataset parquet:x --data.image-column img",
+         "--dataset=parquet:x --data.image_column img"),
+    ],
+)  # fmt: skip
+def test_parse__spellings_of_the_same(same: tuple[str, ...]) -> None:
+    assert len({dump(to_tree(built(line))) for line in same}) == 1
+
+
+def test_parse__plugin_options_take_the_types_of_the_plugin() -> None:
+    experiment = built(
+        "--ssl.symmetric true --ssl.queue 64 --ssl.temperature 1 --attacks internal "
+        "--attack.internal.layers layer1,encoder"
+    )
+    options = experiment.ssl.options
+    assert (options["symmetric"], options["queue"], options["temperature"]) == (True, 64, 1.0)
+    assert type(options["temperature"]) is float
+    assert experiment.attack["internal"]["layers"] == ("layer1", "encoder")
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ("--cleints 3", "unknown flag '--cleints'; did you mean '--clients'?"),
+        ("--train.lrr 3", "unknown flag '--train.lrr'; did you mean '--train.lr'?"),
+        ("--nothing.like.it 3", "unknown flag '--nothing.like.it'"),
+        ("--attack.similarity 3", "unknown flag '--attack.similarity'"),
+        ("clients 3", "unexpected argument 'clients'"),
+        ("-c 3", "unexpected argument '-c'"),
+        ("--clients", "--clients needs a value"),
+        ("--clients --seed 3", "--clients needs a value"),
+        ("--quiet=yes", "--quiet takes no value, got 'yes'"),
+        ("--clients 3 --clients 3", "--clients is given twice"),
+        ("--out A --out B", "--out is given twice"),
+        ("--clients 3 --federation.clients 4", "--clients and --federation.clients are the same"),
+        ("--clients three", "--clients must be int, got 'three'"),
+        ("--clients 0", "--clients must be >= 1, got 0"),
+        ("--seed -1", "--seed must be >= 0, got -1"),
+        ("--seeds 0", "--seeds must be >= 1, got 0"),
+        ("--seeds x", "--seeds must be int, got 'x'"),
+        ("--out=", "--out needs a folder"),
+        ("--attacker actve", "unknown --attacker value 'actve'; did you mean 'active'?"),
+        ("--clients 1 --attacker active", "--clients 1 --attacker active --malicious 1 leaves no"),
+        ("--partition dirichlet --partition.alpha 0", "--partition.alpha must be > 0, got 0.0"),
+        ("--partition dirichlet --partition.alpa 1", "unknown option --partition.alpa: partition"),
+        ("--ssl.symmetric yes", "--ssl.symmetric must be bool, got 'yes'"),
+        ("--defense.epsilon 8", "--defense.epsilon needs a defence: --defense NAME"),
+        ("--defense no-such", "unknown defense 'no-such'"),
+        ("--strategy fedavgg", "unknown strategy 'fedavgg'"),
+        ("--pretrain none --pretrain-rounds 3", "--pretrain none leaves nothing"),
+        ("--attacks ascent", "attack 'ascent' needs --attacker active"),
+        ("--attacks internal --attack.similarity.views 3", "options for attack 'similarity'"),
+        ("--config nothing", "no config file or preset 'nothing' (presets: "),
+        ("--config smok", "no config file or preset 'smok'; did you mean 'smoke'?"),
+        ("--config .", "--config '.' is a folder"),
+        ("--list nothing", "unknown kind of plugin 'nothing'"),
+    ],
+)
+def test_bad_input__one_line_names_the_flag(argv: str, message: str) -> None:
+    assert refused(argv).startswith(message)
+
+
+def test_bad_input__printed_as_one_line_with_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert bad_input(InputError("no such\nfile 'x'")) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err == "fedmia: error: no such file 'x'\n"
+
+
+def test_config__file_over_defaults_and_flags_over_file(tmp_path: Path) -> None:
+    file = tmp_path / "e.yaml"
+    file.write_text("federation: {clients: 4, rounds: 3}\nseed: 5\npartition: {name: dirichlet}\n")
+    experiment = built(f"--config {file} --clients 6 --partition.alpha 0.2")
+    assert (experiment.federation.clients, experiment.federation.rounds) == (6, 3)
+    assert experiment.seed == 5
+    assert experiment.partition.name == "dirichlet" and experiment.partition.options["alpha"] == 0.2
+
+
+def test_config__a_runs_own_file_repeats_it(tmp_path: Path) -> None:
+    first = built("--attacker active --partition dirichlet --ssl.dim 32 --seed 3")
+    file = tmp_path / "config.yaml"
+    file.write_text(dump(to_tree(first), {"versions": {}, "commit": None}))
+    assert built(f"--config {file}") == first
+
+
+def test_config__another_plugin_by_flag_drops_the_files_options(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(dump(to_tree(built("--attacker active --partition dirichlet"))))
+    experiment = built(f"--partition iid --attacks similarity --pretrain none --config {file}")
+    assert experiment.partition.options == {} and experiment.pretrain.rounds == 0
+    assert set(experiment.attack) == {"similarity"}
+    passive = built(f"--config {file} --attacker passive --attacks all")
+    assert "ascent" not in passive.attacks
+
+
+def test_merge__another_file_of_one_source_keeps_its_options() -> None:
+    lower = {"data": {"name": "parquet:a", "image_column": "x", "size": 8}}
+    same = merge(Experiment, lower, {"data": {"name": "parquet:b"}}, lambda tree: ())
+    assert same == {"data": {"name": "parquet:b", "image_column": "x", "size": 8}}
+    other = merge(Experiment, lower, {"data": {"name": "digits"}}, lambda tree: ())
+    assert other == {"data": {"name": "digits", "size": 8}}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("sead: 3", "unknown option sead in {file}; did you mean 'seed'?"),
+        ("train: {lrr: 3}", "unknown option train.lrr in {file}; did you mean 'lr'?"),
+        ("train: {lr: fast}", "train.lr in {file} must be float or none, got 'fast'"),
+        ("out: RUN", "unknown option out in {file}"),
+        ("seed: 1\nseed: 1", "{file} is not valid YAML: key 'seed' is written twice (line 2)"),
+    ],
+)
+def test_config__mistakes_name_the_file(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "e.yaml"
+    file.write_text(text)
+    assert refused(f"--config {file}").startswith(message.format(file=file))
+    # A flag that overrides it does not hide it.
+    assert refused(f"--config {file} --seed 1").startswith(message.format(file=file))
+
+
+def test_help__grouped_within_80_columns_and_whole() -> None:
+    page = asked("--help").page
+    assert page is not None and page == asked("-h").page
+    page = catalogue.help_page(SIMULATE, 80)
+    assert max(map(len, page.splitlines())) <= 80
+    for name in KEPT.split():
+        assert re.search(rf"^  --{re.escape(name)} ", page, re.M), name
+    for heading in ("Run", *SIMULATE.groups):
+        assert f"\n{heading}\n" in page
+    batch = Experiment().train.batch_size
+    assert f"(default {batch}, >= 1)" in page and "{none,passive,active,server}" in page
+
+
+@pytest.mark.parametrize("kind", sorted(registry.KINDS))
+def test_list__every_plugin_with_summary_paper_and_options(kind: str) -> None:
+    flat = " ".join(catalogue.list_page("", 80).split())
+    detail = " ".join(catalogue.list_page(kind, 80).split())
+    for name in registry.names(kind):
+        cls = registry.load(kind, name)
+        for page in (flat, detail):
+            assert name in page
+            assert " ".join(registry.summary(cls).split()) in page
+            assert " ".join(registry.paper(cls).split()) in page
+        for one, _ in option_fields(cls):
+            assert f".{one.name} " in detail
+
+
+def test_list__within_80_columns() -> None:
+    for kind in ("", *registry.KINDS):
+        assert max(map(len, catalogue.list_page(kind, 80).splitlines())) <= 80, kind
+    assert asked("--list ssl").page == catalogue.list_page("ssl")
+    assert asked("--list").page == catalogue.list_page()
+    assert parse(AUDIT, ["--list"]).page == catalogue.list_page("attack")
+    assert parse(AUDIT, ["--list", "dataset", "--quiet"]).page == catalogue.list_page("dataset")
+
+
+def test_version__is_a_page() -> None:
+    assert (asked("--version").page or "").startswith("fedmia ")
+
+
+def test_short_flags__stand_for_options_that_exist() -> None:
+    for command in (SIMULATE, AUDIT):
+        paths = {path for path, _, _ in option_paths(command.root)}
+        assert set(command.short.values()) <= paths
+        grouped = [w for wanted in command.groups.values() for w in wanted]
+        assert all(any(p == w or p.startswith(w) for p in paths) for w in grouped)
+
+
+def test_data_sources__none_has_an_option_named_like_one_of_the_section() -> None:
+    own = {"name", "dir", "size", "mean", "std", "options"}
+    for name in registry.names("dataset"):
+        cls = registry.load("dataset", name)
+        assert not own & {f.name for f, _ in option_fields(cls)}, name
+
+
+def test_plugins__none_has_an_option_called_name() -> None:
+    for kind in registry.KINDS:
+        for name in registry.names(kind):
+            assert "name" not in {f.name for f, _ in option_fields(registry.load(kind, name))}
+
+
+@pytest.mark.parametrize(
+    "name", [p.relative_to(PRESETS).with_suffix("").as_posix() for p in PRESETS.rglob("*.yaml")]
+)
+def test_presets__are_valid_and_differ_from_the_defaults(name: str) -> None:
+    experiment = built(f"--config {name}")
+    assert experiment != Experiment()
+    assert set(load(PRESETS / f"{name}.yaml")) <= set(to_tree(experiment))

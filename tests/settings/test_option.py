@@ -1,0 +1,152 @@
+"""Options: what is accepted, what is refused and in which words; text and YAML values."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedmia.errors import InputError, shown
+from fedmia.settings.option import Options, check_type, option, option_fields, type_name
+from fedmia.settings.values import Text, convert, from_text, plain
+
+
+@dataclass(frozen=True)
+class Knobs(Options):
+    """A few options."""
+
+    count: int = option(3, "how many", ge=1, le=9)
+    rate: float = option(0.5, "how fast", gt=0, lt=2)
+    mode: str = option("slow", "which", choices=("slow", "quick"))
+    sizes: tuple[int, ...] | None = option(None, "sizes", ge=0)
+    derived: int = 7  # no option: not shown, not checked
+
+
+def test_options__defaults_are_accepted_and_listed_in_order() -> None:
+    assert [f.name for f, _ in option_fields(Knobs)] == ["count", "rate", "mode", "sizes"]
+    assert Knobs(count=9, rate=1, sizes=(0, 4)).rate == 1
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"count": 0}, "Knobs.count must be >= 1, got 0"),
+        ({"count": 10}, "Knobs.count must be <= 9, got 10"),
+        ({"count": True}, "Knobs.count must be int, got True"),
+        ({"count": 2.0}, "Knobs.count must be int, got 2.0"),
+        ({"rate": 0}, "Knobs.rate must be > 0, got 0"),
+        ({"rate": 2.0}, "Knobs.rate must be < 2, got 2.0"),
+        ({"rate": math.nan}, "Knobs.rate must be finite, got nan"),
+        ({"rate": "1"}, "Knobs.rate must be float, got '1'"),
+        ({"mode": "quik"}, "unknown Knobs.mode value 'quik'; did you mean 'quick'?"),
+        ({"sizes": (1, -1)}, "Knobs.sizes must be >= 0, got -1"),
+        ({"sizes": [1]}, "Knobs.sizes must be list of int or none, got [1]"),
+    ],
+)
+def test_options__refused_with_field_and_value(bad: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Knobs(**bad)  # type: ignore[arg-type]
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (int, "int"),
+        (float | None, "float or none"),
+        (tuple[str, ...], "list of str"),
+        (tuple[float, float], "2 floats"),
+    ],
+)
+def test_type_name__reads_as_words(kind: object, name: str) -> None:
+    assert type_name(kind) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "value"),
+    [
+        ("3", int, 3),
+        ("-3", int, -3),
+        ("3", float, 3.0),
+        ("1e-3", float, 1e-3),
+        ("TRUE", bool, True),
+        ("false", bool, False),
+        ("none", int | None, None),
+        ("none", str, "none"),
+        ("none", tuple[int, ...] | None, None),
+        ("0-2,7", tuple[int, ...], (0, 1, 2, 7)),
+        (" 1 , 2 ", tuple[int, ...], (1, 2)),
+        ("a-b,c", tuple[str, ...], ("a-b", "c")),
+        ("0.4,0.5", tuple[float, ...] | None, (0.4, 0.5)),
+        ("", tuple[int, ...], ()),
+        ("7", int | str, 7),
+        ("x7", int | str, "x7"),
+    ],
+)
+def test_from_text__known_answers(text: str, kind: object, value: object) -> None:
+    found = from_text("--x", text, kind)
+    assert found == value and type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("1.5", int),
+        ("1_000", int),
+        ("", int),
+        ("x", float),
+        ("yes", bool),
+        ("", str),
+        ("4-2", tuple[int, ...]),
+        ("0-99999999", tuple[int, ...]),
+        ("1,,2", tuple[int, ...]),
+        ("a,b", tuple[float, ...]),
+    ],
+)
+def test_from_text__refused_naming_the_flag(text: str, kind: object) -> None:
+    with pytest.raises(InputError, match="^--x must be .*, got '"):
+        from_text("--x", text, kind)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "expected"),
+    [
+        (8, float, 8.0),
+        (True, float, True),  # handed back for the type check to refuse
+        ("3", int, "3"),
+        (Text("3"), int, 3),
+        ([1, 2], tuple[float, ...] | None, (1.0, 2.0)),
+        ("0-4", tuple[int, ...] | None, (0, 1, 2, 3, 4)),
+        ("none", float | None, None),
+        (None, float | None, None),
+    ],
+)
+def test_convert__yaml_values_are_not_guessed_at(
+    value: object, kind: object, expected: object
+) -> None:
+    found = convert("x", value, kind)
+    assert found == expected and type(found) is type(expected)
+
+
+@given(
+    st.one_of(
+        st.tuples(st.just(int), st.integers()),
+        st.tuples(st.just(float), st.floats(allow_nan=False, allow_infinity=False)),
+        st.tuples(st.just(bool), st.booleans()),
+        st.tuples(st.just(tuple[int, ...]), st.lists(st.integers(0), min_size=1).map(tuple)),
+        st.tuples(st.just(float | None), st.none() | st.floats(-9, 9)),
+    )
+)
+def test_shown__what_help_shows_can_be_typed_back(pair: tuple[object, object]) -> None:
+    kind, value = pair
+    back = from_text("--x", shown(value), kind)
+    check_type("--x", back, kind)
+    assert back == value
+
+
+def test_plain__tuples_become_lists_at_every_depth() -> None:
+    assert plain({"a": ((1, 2), {"b": (3,)})}) == {"a": [[1, 2], {"b": [3]}]}
