@@ -23,18 +23,20 @@ from typing import Any
 import torch
 from flwr.serverapp import Grid
 
-from clients.base import client_app
+from clients.app import client_app
 from fedmia.attacks.ascent import Ascent
-from fedmia.federation.backends import run_inline
+from fedmia.federation.inline import run_inline
 from fedmia.federation.rounds import Federation
-from fedmia.federation.run import make_site, prepare
+from fedmia.federation.run import Finished, make_site, prepare
 from fedmia.federation.snapshot import MemoryStore, SnapshotStore
 from fedmia.report.metrics import auc
 from fedmia.report.paired import paired_row
 from fedmia.results import Pair
 from fedmia.runtime.environment import describe
+from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.scoring.snapshots import Evaluation
+from fedmia.scoring.trajectories import Trajectories
 from fedmia.settings.command import parse
 from fedmia.settings.commands import SIMULATE
 from fedmia.settings.tree import to_tree
@@ -96,36 +98,26 @@ def search(
     site = make_site(prepared, folder, Event())
     torch.set_num_threads(site.threads)
     store, snapshots = MemoryStore(), SnapshotStore(folder / "snapshots")
-    holder = experiment.malicious_clients[0]
-    run = Federation(
-        experiment,
-        site,
-        prepared.split,
-        store,
-        snapshots,
-        holder,
-        True,
-        lambda state: None,
-        Stopwatch(0.0),
-        Event(),
-    )
+    split, watch, display = prepared.split, Stopwatch(0.0), Display(0, True)
+    run = Federation(experiment, site, split, store, snapshots, lambda state: None, watch, display)
+    done = Finished(prepared, site, store, snapshots, run.rounds, False)
+    judge = Trajectories(Evaluation(done, {"ascent": dict(experiment.attack["ascent"])}), "ascent")
     rows: list[dict[str, Any]] = []
 
     def explore(grid: Grid) -> None:
         first = site.method(-1, None).shared_state()
-        state, strategy = run.pretrain(grid, "main", "members", first)
+        state, strategy = run.pretrain(grid, "main", first)
         nodes = dict(strategy.nodes)
         clients = len(site.roles)
 
         def branch(name: str) -> None:
             store.fork("main", name, clients)
-            run.keep(name, run.clean, state, holder)
+            run.keep(name, run.schedule.clean, state)
             again = copy.deepcopy(strategy)
             again.nodes = nodes
-            run.stretch(grid, again, name, "members", state, craft=True)
+            run.attacked(grid, again, name, state)
 
         branch("zero")
-        judge = evaluation(prepared, site, snapshots, experiment)
         for i, setting in enumerate(settings()):
             attack = replace(Ascent(), **setting)
             object.__setattr__(site, "attack", attack)
@@ -135,7 +127,7 @@ def search(
             except Exception as error:  # a diverged setting is a row of the table too
                 rows.append({**setting, "reading": "-", "difference": -1.0, "failed": str(error)})
                 continue
-            rows.extend(compare(judge, name, run.clean, setting))
+            rows.extend(compare(judge, name, setting))
             best = max(rows[-len(READINGS) :], key=lambda r: r["difference"])
             print(f"{i + 1}/{len(settings())}", best, flush=True)
             snapshots.drop(name)
@@ -145,23 +137,12 @@ def search(
     return rows
 
 
-def evaluation(prepared: Any, site: Any, snapshots: SnapshotStore, experiment: Any) -> Evaluation:
-    """An evaluation of the run's attacks."""
-    attacks = {n: dict(o) for n, o in experiment.attack.items()}
-    holder = experiment.malicious_clients[0]
-    return Evaluation(site, prepared.split, snapshots, "active", holder, attacks)
-
-
-def compare(
-    evaluation: Evaluation, name: str, clean: int, setting: dict[str, Any]
-) -> list[dict[str, Any]]:
+def compare(judge: Trajectories, name: str, setting: dict[str, Any]) -> list[dict[str, Any]]:
     """The readings of one branch against the same readings of `zero`."""
     rows = []
     for reading in READINGS:
-        options = {**evaluation.attacks["ascent"], **setting, "reading": reading}
-        evaluation.attacks = {"ascent": options}
-        active = evaluation.trajectory(name, clean)
-        control = evaluation.trajectory("zero", clean, label="ascent-zero")
+        judge.evaluation.attacks["ascent"] |= {**setting, "reading": reading}
+        active, control = judge.on(name), judge.on("zero", "ascent-zero")
         row = paired_row(Pair(active, control, "zero"), 1)
         rows.append(
             {

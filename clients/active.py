@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-import torch
-
-from clients.base import Desk, Role
-from fedmia import registry
+from clients.base import Role
+from clients.desk import Desk
+from fedmia.defenses.base import Metrics
 from fedmia.ssl.base import State
+from fedmia.threat import Threat
 
 
 class Active(Role):
-    """Trains, then ascends its targets' loss (Algorithm 1 of Chen et al.) and uploads that."""
+    """Trains as told, or not at all, and uploads what its active attack crafts of it."""
 
-    def work(self, desk: Desk) -> tuple[State, dict[str, float]]:
+    sees = Threat("white_box", "client")
+    crafts = True
+
+    def work(self, desk: Desk) -> tuple[State, Metrics]:
         if desk.site.attacker_trains:
-            upload, metrics, method = desk.train()
+            trained, metrics, method = desk.train()
         else:
-            upload, metrics, method = desk.received, {}, desk.idle()
-        attack = desk.site.attack
-        if not desk.task.craft or attack is None:
-            return upload, metrics
-        if desk.task.branch == "zero":
-            attack = attack.disarmed()
-        method.eval()  # as the losses are read later
-        if attack.negatives == "held":
-            method.load_shared(desk.received)
-            held = torch.from_numpy(desk.site.images[desk.site.held])
-            method.fill_bank(held.to(desk.site.device).float() / 255)
-        targets = torch.from_numpy(desk.site.images[desk.site.targets])
-        turn = int(desk.task.options["turn"])
-        picked = torch.from_numpy(attack.chosen(targets, turn))
-        augment = registry.build("ssl", *desk.site.ssl).augment
-        crafted = attack.craft(
-            method, desk.received, upload, targets[picked], augment, desk.stream("craft")
-        )
-        return crafted, metrics
+            trained, metrics, method = desk.received, {}, desk.idle()
+        return desk.craft(method, trained), metrics

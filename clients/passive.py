@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from clients.base import Desk, Role
+from clients.base import Role
+from clients.desk import Desk
+from fedmia.defenses.base import Metrics
 from fedmia.ssl.base import State
+from fedmia.threat import Threat
 
 
 class Passive(Role):
     """Trains as told, or not at all; its attacks run on the models that it kept."""
 
-    def work(self, desk: Desk) -> tuple[State, dict[str, float]]:
+    sees = Threat("white_box", "client")
+
+    def work(self, desk: Desk) -> tuple[State, Metrics]:
         if not desk.site.attacker_trains:
             return desk.received, {}
         trained, metrics, _ = desk.train()

@@ -26,6 +26,7 @@ KINDS: Mapping[str, tuple[str, str, str]] = {
     "model": ("fedmia.nets", "fedmia.nets.base", "Net"),
     "ssl": ("fedmia.ssl", "fedmia.ssl.base", "SSL"),
     "strategy": ("strategies", "strategies.base", "FederatedStrategy"),
+    "role": ("clients", "clients.base", "Role"),
     "attack": ("fedmia.attacks", "fedmia.attacks.base", "Attack"),
     "defense": ("fedmia.defenses", "fedmia.defenses.base", "Defense"),
 }

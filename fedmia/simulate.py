@@ -9,6 +9,7 @@ _STARTED = time.perf_counter()  # before the heavy imports, which the report's t
 import logging  # noqa: E402
 import os  # noqa: E402
 import sys  # noqa: E402
+import tempfile  # noqa: E402
 from collections.abc import Sequence  # noqa: E402
 from dataclasses import replace  # noqa: E402
 from pathlib import Path  # noqa: E402
@@ -16,15 +17,20 @@ from threading import Event  # noqa: E402
 
 from rich.console import Console  # noqa: E402
 
-from fedmia.federation.run import execute, prepare  # noqa: E402
+from fedmia.federation.run import Prepared, federate, make_site, prepare  # noqa: E402
+from fedmia.federation.snapshot import SnapshotStore  # noqa: E402
 from fedmia.report.files import json_text  # noqa: E402
 from fedmia.report.publish import publish, show  # noqa: E402
 from fedmia.report.rows import Report  # noqa: E402
 from fedmia.report.seeds import seeds_summary  # noqa: E402
 from fedmia.report.terminal import seeds_table  # noqa: E402
+from fedmia.results import RunScores  # noqa: E402
 from fedmia.runtime.interrupts import Interrupts  # noqa: E402
 from fedmia.runtime.outfolder import OutFolder  # noqa: E402
+from fedmia.runtime.progress import Display  # noqa: E402
 from fedmia.runtime.stopwatch import Stopwatch  # noqa: E402
+from fedmia.scoring.probes import Probes  # noqa: E402
+from fedmia.scoring.score import score  # noqa: E402
 from fedmia.settings.command import INTERRUPTED, Invocation, run  # noqa: E402
 from fedmia.settings.commands import SIMULATE  # noqa: E402
 from fedmia.settings.experiment import Experiment  # noqa: E402
@@ -83,6 +89,32 @@ def one(
     if asked.seeds == 1 or not (asked.json or asked.quiet):  # else a summary follows
         show(report, out, json=asked.json, quiet=asked.quiet)
     return report
+
+
+def execute(
+    prepared: Prepared, out: Path | None, watch: Stopwatch, stop: Event, quiet: bool
+) -> RunScores:
+    """Train, attack and score. The snapshots of `main` stay in `out` where it is given.
+
+    Raises:
+        FederationError: a client failed; nothing is reported.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="fedmia-") as made,
+        Display(prepared.total_rounds(), quiet) as display,
+    ):
+        folder = Path(made)
+        site = make_site(prepared, folder, stop)
+        snapshots = SnapshotStore((out or folder) / "snapshots")
+        probes = Probes(site, prepared.data, prepared.split)
+        finished = federate(
+            prepared, site, folder, snapshots, probe=probes.knn, watch=watch, display=display
+        )
+        display.say("attacks")
+        scores = score(finished, probes, watch)
+        for branch in ("zero", "placebo"):
+            snapshots.drop(branch)
+        return scores
 
 
 def _summary(reports: list[Report], asked: Invocation) -> None:

@@ -1,10 +1,10 @@
-"""The template of every strategy: roll call, seeded cohort, sorted replies, aggregation, store."""
+"""The template of every strategy: what its server does in a round, and what its clients do."""
 
 from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -13,10 +13,13 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
+from fedmia.federation.local import Local
 from fedmia.federation.snapshot import Update
 from fedmia.seeding import rng
 from fedmia.settings.option import Options, option
 from fedmia.ssl.base import State
+
+PATIENCE = 3600.0  # seconds in which every client answers an order
 
 
 class FederationError(RuntimeError):
@@ -45,12 +48,24 @@ class Course:
     seed: int
 
 
-OnRound = Callable[[Course, int, State, list[Update], float], None]
+@dataclass(frozen=True)
+class Round:
+    """A round that is done: its new global weights, the updates sorted by client, its seconds."""
+
+    number: int
+    state: State
+    updates: list[Update]
+    seconds: float
 
 
 @dataclass
 class FederatedStrategy(Options, Strategy):
-    """A server strategy as options. Subclasses are dataclasses, one a file, and say `aggregate`."""
+    """A strategy as options: the server's half and the client's half of one method.
+
+    Subclasses are dataclasses, one a file, and say `aggregate`; every other method is the identity
+    by default. The client's half runs on an instance of each client's own, built anew each round:
+    what must last goes into `Local.kept` and `Local.memory`.
+    """
 
     paper: ClassVar[str] = ""
 
@@ -60,27 +75,60 @@ class FederatedStrategy(Options, Strategy):
         choices=("uniform", "examples"),
     )
     course: Course | None = field(default=None, init=False, repr=False)
-    on_round: OnRound | None = field(default=None, init=False, repr=False)
     nodes: dict[int, int] = field(default_factory=dict, init=False, repr=False)
     _global: State = field(default_factory=dict, init=False, repr=False)
-    _sent_at: float = field(default=0.0, init=False, repr=False)
+    _updates: list[Update] = field(default_factory=list, init=False, repr=False)
+
+    # -- the server's half ---------------------------------------------------------------------
 
     @abstractmethod
     def aggregate(self, received: State, updates: list[Update]) -> State:
         """New global weights from the round's first ones and the updates, sorted by client."""
 
-    def client_options(self) -> dict[str, float]:
-        """What every client is asked to do besides training, by name."""
+    def broadcast(self) -> State:
+        """What every client of the coming round receives beside the weights."""
         return {}
 
-    def follow(self, course: Course, clients: int, on_round: OnRound, grid: Grid) -> None:
-        """Set the stretch of rounds that the next `start` runs, after a roll call of the nodes.
+    # -- the client's half ---------------------------------------------------------------------
+
+    def begin(self, local: Local) -> State:
+        """The weights that local training starts from."""
+        return local.received
+
+    def after_backward(self, local: Local) -> None:
+        """Change the gradients of `local.weights` in place, before each step of the optimizer.
+
+        Under DP-SGD they are clipped and noised by then, so what is added here costs no privacy as
+        long as it rests on what the client has received and sent alone.
+        """
+        return None
+
+    def finish(self, local: Local, trained: State, sent: State) -> dict[str, float]:
+        """Keep what the next round needs; metrics that travel with the upload.
+
+        Args:
+            trained: the weights after training. sent: those that leave the client, after its
+                defence; of an active attacker what it crafted.
+        """
+        return {}
+
+    # -- the rounds ----------------------------------------------------------------------------
+
+    def rounds(self, grid: Grid, course: Course, state: State, clients: int) -> Iterator[Round]:
+        """The rounds of `course` from `state`, each as it is done, after a roll call of the nodes.
 
         Raises:
-            FederationError: not every client answers the roll call.
+            FederationError: a client does not answer, or answers what cannot be averaged.
         """
-        self.course, self.on_round = course, on_round
-        self.nodes = self.nodes or call_roll(grid, clients)
+        self.course, self.nodes = course, self.nodes or call_roll(grid, clients)
+        arrays = ArrayRecord(torch_state_dict=state)
+        for turn in range(1, course.last - course.first + 1):
+            began = time.perf_counter()
+            orders = self.configure_train(turn, arrays, ConfigRecord(), grid)
+            arrays, _ = self.aggregate_train(turn, grid.send_and_receive(orders, timeout=PATIENCE))
+            updates, self._updates = self._updates, []
+            seconds = time.perf_counter() - began
+            yield Round(course.first + turn, self._global, updates, seconds)
 
     def mean(self, updates: list[Update]) -> State:
         """Weighted mean of the updates, summed in float64 in the order of partition ids."""
@@ -100,18 +148,11 @@ class FederatedStrategy(Options, Strategy):
         assert self.course is not None
         course, round = self.course, self.course.first + server_round
         self._global = arrays.to_torch_state_dict()
-        self._sent_at = time.perf_counter()
-        asked: dict[str, float] = {"turn": float(server_round - 1), **self.client_options()}
-        order = ConfigRecord(
-            {
-                "round": round,
-                "branch": course.branch,
-                "data": course.data,
-                "craft": course.craft,
-                **{f"opt.{k}": v for k, v in asked.items()},
-            }
-        )
-        content = RecordDict({"arrays": arrays, "config": order})
+        order = {"round": round, "turn": server_round - 1, "craft": course.craft}
+        where = {"branch": course.branch, "data": course.data}
+        content = RecordDict({"arrays": arrays, "config": ConfigRecord({**order, **where})})
+        if sent := self.broadcast():
+            content["broadcast"] = ArrayRecord(torch_state_dict=sent)
         return [
             Message(content, dst_node_id=self.nodes[c], message_type=MessageType.TRAIN)
             for c in cohort(course, round, len(self.nodes))
@@ -120,7 +161,7 @@ class FederatedStrategy(Options, Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord, MetricRecord]:
-        assert self.course is not None and self.on_round is not None
+        assert self.course is not None
         course, round = self.course, self.course.first + server_round
         names = {node: client for client, node in self.nodes.items()}
         updates = sorted((_update(m, round, names) for m in replies), key=lambda u: u.client)
@@ -129,9 +170,9 @@ class FederatedStrategy(Options, Strategy):
             silent = sorted(set(expected) - {u.client for u in updates})
             raise FederationError(f"round {round}: no reply from clients {silent}")
         check_finite(updates, self._global)
-        merged = self._global | self.aggregate(self._global, updates)
-        self.on_round(course, round, merged, updates, time.perf_counter() - self._sent_at)
-        return ArrayRecord(torch_state_dict=merged), MetricRecord()
+        self._global |= self.aggregate(self._global, updates)
+        self._updates = updates
+        return ArrayRecord(torch_state_dict=self._global), MetricRecord()
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -170,15 +211,11 @@ def call_roll(grid: Grid, clients: int, patience: float = 120.0) -> dict[int, in
 
 def cohort(course: Course, round: int, clients: int) -> list[int]:
     """Sorted partition ids that take part in `round`: a seeded draw without replacement."""
-    size = max(1, round_half_up(course.participation * clients))
+    size = max(1, int(course.participation * clients + 0.5))
     if size >= clients:
         return list(range(clients))
     drawn = rng(course.seed, "cohort", round).choice(clients, size, replace=False)
     return sorted(int(c) for c in drawn)
-
-
-def round_half_up(value: float) -> int:
-    return int(value + 0.5)
 
 
 def check_finite(updates: list[Update], received: State) -> None:
@@ -201,7 +238,7 @@ def check_finite(updates: list[Update], received: State) -> None:
             if tensor.shape != received[name].shape or not bool(tensor.isfinite().all()):
                 raise FederationError(
                     f"round {update.round}: client {update.client} sent a '{name}' that is not "
-                    "finite or of another shape; a lower --train.lr or --attack.ascent.lr helps "
+                    "finite or of another shape; a lower --train.lr or a milder attack helps "
                     "if training diverged"
                 )
 

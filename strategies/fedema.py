@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
+
+from fedmia.federation.local import Local
 from fedmia.settings.option import option
+from fedmia.ssl.base import State
 from strategies.fedavg import FedAvg as _FedAvg
 
 
@@ -22,5 +26,15 @@ class FedEMA(_FedAvg):
 
     tau: float = option(0.7, "mu of a client's second round; sets its lambda", ge=0, le=1)
 
-    def client_options(self) -> dict[str, float]:
-        return {"ema_tau": self.tau}
+    def begin(self, local: Local) -> State:
+        own, received = local.kept, local.received
+        if not own:
+            return received
+        gap = torch.stack([(own[n] - received[n]).double().norm() for n in own]).norm()
+        scale = local.memory.setdefault("ema_scale", self.tau / max(float(gap), 1e-12))
+        mu = local.memory["ema_mu"] = min(1.0, scale * float(gap))
+        return received | {n: mu * own[n] + (1 - mu) * received[n] for n in own}
+
+    def finish(self, local: Local, trained: State, sent: State) -> dict[str, float]:
+        local.kept = {n: trained[n] for n in local.weights}
+        return {}

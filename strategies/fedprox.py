@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from fedmia.federation.local import Local
 from fedmia.settings.option import option
 from strategies.fedavg import FedAvg as _FedAvg
 
@@ -17,5 +18,9 @@ class FedProx(_FedAvg):
 
     mu: float = option(0.01, "weight of the proximal term", ge=0)
 
-    def client_options(self) -> dict[str, float]:
-        return {"proximal_mu": self.mu}
+    def after_backward(self, local: Local) -> None:
+        if not self.mu:
+            return
+        for name, weight in local.weights.items():
+            if weight.grad is not None:
+                weight.grad.add_(weight.detach() - local.received[name], alpha=self.mu)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from clients.base import Desk
+from clients.desk import Desk
 from clients.honest import Honest
 from fedmia import registry
 from fedmia.simulate import main

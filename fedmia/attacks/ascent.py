@@ -13,24 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedmia.attacks._ascent import LOSSES, attack_losses, climb, read_losses
-from fedmia.attacks.base import ActiveAttack, Scores
+from fedmia.attacks.base import ActiveAttack, Scores, Trajectory, Turn
 from fedmia.data.images import digests
 from fedmia.settings.option import option
-from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import SSLMethod, State
+from fedmia.ssl.base import State
 from fedmia.ssl.train import two_views
 from fedmia.threat import NEGATIVES, ClientView, Threat
-
-
-@dataclass(frozen=True)
-class Trajectory:
-    """Losses before the attack (1, N), under the uploads (R or 0, N), and under the aggregated
-    models (R, N) of the attack rounds."""
-
-    rounds: list[int]
-    before: Scores
-    sent: Scores
-    after: Scores
 
 
 @dataclass
@@ -41,6 +29,9 @@ class Ascent(ActiveAttack):
     needs: ClassVar[Threat] = Threat("white_box", "client")
     main: ClassVar[bool] = True
     looks_at: ClassVar[tuple[str, ...]] = ("loss", "ascent")
+    uploads: ClassVar[str] = "weights on which the loss of the images under test was driven up"
+    control: ClassVar[str] = "ascent-zero"
+    over: ClassVar[str] = "the same rounds without ascent"
     act: ClassVar[str] = "ascent"
 
     steps: int = option(1, "G, passes of ascent over the targets in a round; 0 = the control", ge=0)
@@ -77,31 +68,29 @@ class Ascent(ActiveAttack):
         return dataclasses.replace(self, steps=0)
 
     def chosen(self, targets: Tensor, round: int) -> NDArray[np.bool_]:
+        """(N,) which targets are attacked in attack round `round` (0, 1, ...)."""
         picked = np.ones(len(targets), dtype=bool)
         if self.schedule == "rotate":
             batches = -(-len(targets) // self.batch)
             picked = np.arange(len(targets)) // self.batch == round % max(batches, 1)
         return picked
 
-    def craft(
-        self,
-        method: SSLMethod,
-        received: State,
-        trained: State,
-        targets: Tensor,
-        augment: Augment,
-        rng: np.random.Generator,
-    ) -> State:
-        base = received if self.base == "aggregated" else trained
+    def craft(self, turn: Turn) -> State:
+        base = turn.received if self.base == "aggregated" else turn.trained
+        targets = turn.targets[torch.from_numpy(self.chosen(turn.targets, turn.number))]
         if self.steps == 0 or not len(targets):
             return base
-        method.load_shared(base)
+        method, rng = turn.method, turn.rng
         device = next(iter(method.parameters())).device
+        if self.negatives == "held" and turn.held is not None:  # keys under the weights received
+            method.load_shared(turn.received)
+            method.fill_bank(turn.held.to(device).float() / 255)
+        method.load_shared(base)
         pixels = targets.to(device)
         for _ in range(self.steps):
             order = torch.from_numpy(rng.permutation(len(pixels))).to(device)
             for part in order.split(self.batch):
-                view1, view2 = two_views(pixels[part], augment, rng)
+                view1, view2 = two_views(pixels[part], turn.augment, rng)
                 climb(
                     method,
                     lambda a=view1, b=view2: attack_losses(method, a, b, self.loss),  # type: ignore[misc]
@@ -137,6 +126,11 @@ class Ascent(ActiveAttack):
         after = self.under(view, images, [view.received[r] for r in rounds])
         uploads = [view.sent[r] for r in rounds] if self.reading in ("recovery", "line23") else []
         return Trajectory(rounds, before, self.under(view, images, uploads), after)
+
+    def curves(self, view: ClientView, images: Tensor) -> Trajectory:
+        seen = self.trajectory(view, images)
+        first = [view.sent[seen.rounds[0]]]
+        return dataclasses.replace(seen, sent=self.under(view, images, first))
 
     def under(self, view: ClientView, images: Tensor, states: Sequence[State]) -> Scores:
         """Loss of each image under each of the view's states, (len(states), N)."""

@@ -166,36 +166,58 @@ class Attack(Options, ABC):
         return None
 
 
+@dataclass(frozen=True)
+class Turn:
+    """What an active attack has at hand when its client is to upload.
+
+    Attributes:
+        method: the client's own, with the bank of its training; may be changed.
+        received: the global weights of the round.
+        trained: what honest local training made of them.
+        targets: uint8 (N, C, H, W) in an order that carries no truth.
+        held: uint8 images that the attacker holds; None: the bank holds their keys already.
+        number: attack round 0, 1, ...
+        augment: recipe of the views.
+        rng: stream of (seed, round, partition).
+    """
+
+    method: SSLMethod
+    received: State
+    trained: State
+    targets: Tensor
+    held: Tensor | None
+    number: int
+    augment: Any
+    rng: np.random.Generator
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """What an active attack reads of N images: before it (1, N), under its uploads (R or fewer,
+    N), and under the aggregated models (R, N) of its rounds."""
+
+    rounds: list[int]
+    before: Scores
+    sent: Scores
+    after: Scores
+
+
 class ActiveAttack(Attack):
     """An attack with a part inside the federation: what its client sends in place of an update."""
 
-    negatives: str
+    uploads: ClassVar[str]  # what that is, in a few words
+    control: ClassVar[str]  # name of `disarmed` in the report
+    over: ClassVar[str]  # what that control is, as in "ascent adds .. over <the same rounds ..>"
 
     @abstractmethod
-    def craft(
-        self,
-        method: SSLMethod,
-        received: State,
-        trained: State,
-        targets: Tensor,
-        augment: Any,
-        rng: np.random.Generator,
-    ) -> State:
-        """The state that the malicious client uploads.
-
-        Args:
-            method: the client's own method; its bank is what `negatives` says; may be changed.
-            received: the global weights of the round.
-            trained: what honest local training made of them.
-            targets: uint8 (N, C, H, W) in an order that carries no truth.
-            augment: recipe of the views.
-            rng: stream of (seed, round, partition).
-        """
-
-    @abstractmethod
-    def chosen(self, targets: Tensor, round: int) -> NDArray[np.bool_]:
-        """(N,) which targets are attacked in attack round `round` (0, 1, ...)."""
+    def craft(self, turn: Turn) -> State:
+        """The state that the malicious client uploads."""
 
     @abstractmethod
     def disarmed(self) -> ActiveAttack:
         """The paired control: the same attack with its active step set to zero."""
+
+    def curves(self, view: Any, images: Tensor) -> Trajectory | None:
+        """What is drawn of uint8 (N, C, H, W), the first upload's row first in `sent`; None: no
+        curves. The images come without their truth."""
+        return None

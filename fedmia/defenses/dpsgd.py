@@ -100,8 +100,7 @@ class DPSGD(Defense):
         tally = _Tally()
         with private_optimizer(job, noise, self.max_grad_norm, rate * size, generator) as private:
             weights = job.method.trainable()
-            anchor = [w.detach().clone() for w in weights] if job.proximal_mu else []
-            private.attach_step_hook(lambda _: self._between(job, anchor, noise, tally))
+            private.attach_step_hook(lambda _: self._between(job, noise, tally))
             for views in poisson_batches(job):
                 if job.stop():
                     break
@@ -145,8 +144,8 @@ class DPSGD(Defense):
             )
         return float(memory["noise_multiplier"])
 
-    def _between(self, job: Job, anchor: list[Tensor], noise: float, tally: _Tally) -> None:
-        """After the noise, before the step: FedProx's pull, and the step's signal to noise."""
+    def _between(self, job: Job, noise: float, tally: _Tally) -> None:
+        """After the noise, before the step: the step's signal to noise, and the job's hook."""
         weights = job.method.trainable()
         tally.steps += 1
         if noise:
@@ -154,9 +153,7 @@ class DPSGD(Defense):
             spread = noise * self.max_grad_norm * math.sqrt(sum(w.numel() for w in weights))
             sums = [w.summed_grad.norm() for w in weights]  # type: ignore[attr-defined]
             tally.signals.append(float(torch.stack(sums).norm()) / spread)
-        for weight, start in zip(weights, anchor, strict=False):
-            assert weight.grad is not None
-            weight.grad.add_(weight.detach() - start, alpha=job.proximal_mu)
+        job.after_backward()
 
     def _count(
         self, losses: Tensor | None, weights: list[torch.nn.Parameter], tally: _Tally

@@ -1,9 +1,8 @@
-"""One run: data, federation, attacks, report. The order of this file is the way of the data."""
+"""One run before it is scored: the data, the clients, the rounds on the backend asked for."""
 
 from __future__ import annotations
 
-import tempfile
-from contextlib import ExitStack
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -11,23 +10,26 @@ from threading import Event
 import numpy as np
 import torch
 
-from clients.base import Site, client_app
+from clients.app import client_app
+from clients.site import Site
 from fedmia import registry
 from fedmia.attacks.base import ActiveAttack
 from fedmia.data.images import ImageSet
 from fedmia.data.split import Split, make_split
 from fedmia.errors import InputError
-from fedmia.federation.backends import run_inline, run_ray
+from fedmia.federation.inline import run_inline
+from fedmia.federation.ray import run_ray
 from fedmia.federation.rounds import Federation
-from fedmia.federation.snapshot import DiskStore, MemoryStore, SnapshotStore
-from fedmia.results import RunScores
+from fedmia.federation.schedule import Schedule
+from fedmia.federation.snapshot import DiskStore, MemoryStore, SnapshotStore, StateStore
+from fedmia.results import RoundInfo
 from fedmia.runtime.device import resolve_device
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
-from fedmia.scoring.score import Probes, score
 from fedmia.seeding import rng, torch_rng
 from fedmia.settings.experiment import Experiment
-from fedmia.ssl.base import Recipe
+from fedmia.settings.roles import sees
+from fedmia.ssl.base import Recipe, State
 
 
 @dataclass
@@ -39,6 +41,35 @@ class Prepared:
     split: Split
     active: ActiveAttack | None
     notes: list[str]
+
+    def total_rounds(self) -> int:
+        """Rounds over all branches."""
+        clean, last = Schedule(self.experiment).clean, Schedule(self.experiment).last
+        zero, placebo = self.active is not None, bool(self.split.placebo_parts)
+        return last * (1 + placebo) + (last - clean) * zero
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A federation whose rounds are over: all that is scored.
+
+    Attributes:
+        store: what each client keeps, its defence's account among it.
+        snapshots: the models of the rounds, branch by branch.
+        rounds: one row a finished round of `main`.
+        complete: every branch ran to its end.
+    """
+
+    prepared: Prepared
+    site: Site
+    store: StateStore
+    snapshots: SnapshotStore
+    rounds: list[RoundInfo]
+    complete: bool
+
+    @property
+    def schedule(self) -> Schedule:
+        return Schedule(self.prepared.experiment)
 
 
 def prepare(experiment: Experiment) -> Prepared:
@@ -62,7 +93,7 @@ def prepare(experiment: Experiment) -> Prepared:
         experiment.partition.build("partition"),
         experiment.federation.clients,
         malicious,
-        bool(active) or experiment.attacker == "server",
+        bool(active) or sees(experiment.attacker).vantage == "server",
         experiment.seed,
     )
     # Sizes, constants and pairs that do not suit are refused before anything is written.
@@ -113,6 +144,7 @@ def make_site(prepared: Prepared, workdir: Path, stop: Event) -> Site:
         targets=rng(experiment.seed, "targets").permutation(candidates),
         model=(experiment.model.name, dict(experiment.model.options)),
         ssl=(experiment.ssl.name, dict(experiment.ssl.options)),
+        strategy=(experiment.strategy.name, dict(experiment.strategy.options)),
         train=experiment.train,
         defense=(defense.name, dict(defense.options)) if defense else None,
         defended=frozenset(experiment.defended),
@@ -143,48 +175,28 @@ def pixel_constants(
     return tuple(mean) * (channels // len(mean)), tuple(std) * (channels // len(std))
 
 
-def execute(
-    prepared: Prepared, out: Path | None, watch: Stopwatch, stop: Event, quiet: bool
-) -> RunScores:
-    """Train, attack and score. The snapshots of `main` stay in `out` where it is given.
+def federate(
+    prepared: Prepared,
+    site: Site,
+    folder: Path,
+    snapshots: SnapshotStore,
+    *,
+    probe: Callable[[State], float | None],
+    watch: Stopwatch,
+    display: Display,
+) -> Finished:
+    """Run the rounds on the backend asked for; clients of other processes keep files in `folder`.
 
     Raises:
-        FederationError: a client failed; nothing is reported.
+        FederationError: a client failed.
     """
-    experiment = prepared.experiment
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedmia-")))
-        site = make_site(prepared, folder, stop)
-        probes = Probes(site, prepared.data, prepared.split)
-        ray = experiment.backend == "ray"
-        federation = Federation(
-            experiment=experiment,
-            site=site,
-            split=prepared.split,
-            store=DiskStore(folder / "clients") if ray else MemoryStore(),
-            snapshots=SnapshotStore((out or folder) / "snapshots"),
-            holder=experiment.malicious_clients[0] if experiment.malicious_clients else None,
-            active=prepared.active is not None,
-            placebo=bool(prepared.split.placebo_parts),
-            probe=probes.knn,
-            watch=watch,
-            stop=stop,
-        )
-        federation.display = stack.enter_context(Display(federation.total_rounds(), quiet))
-        torch.set_num_threads(site.threads)
-        federate(federation)
-        scores = score(prepared, federation, probes, watch)
-        for branch in ("zero", "placebo"):
-            federation.snapshots.drop(branch)
-        return scores
-
-
-def federate(federation: Federation) -> None:
-    """Run the rounds on the backend asked for."""
-    experiment = federation.experiment
-    app = client_app(federation.site, federation.store)
-    clients, threads = experiment.federation.clients, experiment.threads_per_client
-    if experiment.backend == "ray":
-        run_ray(federation.run, app, clients, threads, experiment.gpus_per_client)
+    torch.set_num_threads(site.threads)
+    experiment, ray = prepared.experiment, prepared.experiment.backend == "ray"
+    store: StateStore = DiskStore(folder / "clients") if ray else MemoryStore()
+    run = Federation(experiment, site, prepared.split, store, snapshots, probe, watch, display)
+    app, clients = client_app(site, store), experiment.federation.clients
+    if ray:
+        run_ray(run.run, app, clients, site.threads, experiment.gpus_per_client)
     else:
-        run_inline(federation.run, app, clients, threads)
+        run_inline(run.run, app, clients, site.threads)
+    return Finished(prepared, site, store, snapshots, run.rounds, run.complete)

@@ -109,7 +109,7 @@ def write_tensors(tensors: State, path: Path) -> None:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The global weights after a round, with what the attacker's client held then."""
+    """The global weights after a round, with the bank of the attacker's client then."""
 
     round: int
     state: State
@@ -186,7 +186,7 @@ class SnapshotStore:
 
 
 class StateFiles(Mapping[int, State]):
-    """States on disk by number: each is read when it is asked for, and none is held."""
+    """States on disk by number: each is read when it is asked for, and none stays."""
 
     def __init__(self, files: Mapping[int, Path]) -> None:
         self._files = dict(sorted(files.items()))

@@ -25,7 +25,7 @@ from fedmia.settings.forms import (
     section,
 )
 from fedmia.settings.option import Options, option
-from fedmia.settings.roles import ROLES, client_role, refusal
+from fedmia.settings.roles import ATTACKERS, is_client, refusal, sees
 from fedmia.settings.values import convert
 from fedmia.ssl.train import Train
 
@@ -120,7 +120,7 @@ class Experiment(Settings):
     attacker: str = option(
         "none",
         "role of the last client(s), or the honest but curious server, and then no client's",
-        choices=ROLES,
+        choices=ATTACKERS,
     )
     malicious: int = option(1, "clients that take the attacker's role", ge=1)
     attacker_trains: bool = option(True, "malicious clients also train on their own images")
@@ -152,6 +152,7 @@ class Experiment(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        sees(self.attacker)  # a role that attacks nothing is refused
         if not re.fullmatch(r"auto|cpu|cuda(:[0-9]+)?", self.device):
             raise InputError(
                 f"{opt('device')} must be auto, cpu, cuda or cuda:N, got '{self.device}'"
@@ -180,8 +181,13 @@ class Experiment(Settings):
     @property
     def malicious_clients(self) -> tuple[int, ...]:
         """Ids of the clients in the attacker's role: the last ones; none of them is the server."""
-        count = min(self.malicious, self.federation.clients) if client_role(self.attacker) else 0
+        count = min(self.malicious, self.federation.clients) if is_client(self.attacker) else 0
         return tuple(range(self.federation.clients - count, self.federation.clients))
+
+    @property
+    def holder(self) -> int | None:
+        """Id of the client that the attacker reads through, None where it is no client."""
+        return next(iter(self.malicious_clients), None)
 
     @property
     def honest_clients(self) -> tuple[int, ...]:

@@ -58,7 +58,7 @@ def list_page(kind: str = "", columns: int | None = None) -> str:
 
 
 def _kind(kind: str, width: int, detail: bool) -> list[str]:
-    flag = {"attack": "--attacks"}.get(kind, f"--{kind}")
+    flag = {"attack": "--attacks", "role": "--attacker"}.get(kind, f"--{kind}")
     lines = [f"{kind} ({flag})"]
     for name in registry.names(kind):
         cls = registry.load(kind, name)
@@ -66,6 +66,8 @@ def _kind(kind: str, width: int, detail: bool) -> list[str]:
         lines += row(label, registry.summary(cls), width)
         if registry.paper(cls):
             lines += row("", registry.paper(cls), width)
+        if hasattr(cls, "uploads"):
+            lines += row("", f"Uploads {cls.uploads}.", width)
         for one, type_ in option_fields(cls) if detail else []:
             lines += _plugin_row(kind, name, one, type_, width)
     return lines

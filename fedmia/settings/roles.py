@@ -1,27 +1,61 @@
-"""What each attacker's role permits: the one place that says which attacks may run under it."""
+"""Who attacks, and which attacks that lets run: what the attacker's role says of itself, asked."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedmia import registry
 from fedmia.attacks.base import ActiveAttack
+from fedmia.errors import InputError
 from fedmia.threat import Threat
 
-ROLES = ("none", "passive", "active", "server")
+# The attackers that are no client. The server is honest but curious: it aggregates as it should,
+# and keeps what it is sent.
+OUTSIDER, SERVER = "none", "server"
+APART: Mapping[str, Threat] = {
+    OUTSIDER: Threat("white_box", "outsider"),
+    SERVER: Threat("white_box", "server"),
+}
 
 
-def held(attacker: str) -> Threat:
-    """The threat that a run with this attacker grants: an outsider's, a client's or the server's
-    view. The server is honest but curious: it aggregates as it should, and keeps what it is sent.
+class Attackers(Sequence[str]):
+    """Names that `--attacker` takes; `package.module:Class` is one too. Read when asked."""
+
+    def __getitem__(self, at: Any) -> Any:
+        found = [n for n in registry.names("role") if registry.load("role", n).sees]
+        return [OUTSIDER, *sorted(found, key=crafts), SERVER][at]
+
+    def __len__(self) -> int:
+        return len(self[:])
+
+    def __contains__(self, name: object) -> bool:
+        return ":" in str(name) or name in self[:]
+
+
+ATTACKERS = Attackers()
+
+
+def is_client(attacker: str) -> bool:
+    """Whether the last clients take the attacker's role."""
+    return attacker not in APART
+
+
+def sees(attacker: str) -> Threat:
+    """The threat that a run with this attacker grants.
+
+    Raises:
+        InputError: no such role, or one that attacks nothing.
     """
-    vantage = {"none": "outsider", "server": "server"}.get(attacker, "client")
-    return Threat("white_box", vantage)
+    threat = registry.load("role", attacker).sees if is_client(attacker) else APART[attacker]
+    if threat is None:
+        raise InputError(f"role '{attacker}' attacks nothing")
+    return threat
 
 
-def client_role(attacker: str) -> bool:
-    """Whether the last clients take the attacker's role: neither an outsider nor the server is
-    one of them."""
-    return attacker in ("passive", "active")
+def crafts(attacker: str) -> bool:
+    """Whether its clients may upload what an active attack crafts."""
+    return is_client(attacker) and bool(registry.load("role", attacker).crafts)
 
 
 def refusal(attack: type[Any], attacker: str, shadows: bool | None = None) -> str | None:
@@ -30,13 +64,18 @@ def refusal(attack: type[Any], attacker: str, shadows: bool | None = None) -> st
     Args:
         shadows: whether it asks for shadows with its options; None: with its default ones.
     """
-    if issubclass(attack, ActiveAttack) and attacker != "active":
-        return "needs --attacker active: it uploads crafted updates"
+    if issubclass(attack, ActiveAttack) and not crafts(attacker):
+        return f"needs --attacker {_any(map(crafts, ATTACKERS))}: it uploads crafted updates"
     if attack.uses_shadows if shadows is None else shadows:
         return "needs shadow encoders: python -m fedmia.audit --encoder RUN trains them"
     needs = attack.needs
-    if held(attacker).covers(needs):
+    if sees(attacker).covers(needs):
         return None
-    if needs.vantage == "client":
-        return "needs --attacker passive, active or server: it uses what a client sees"
-    return "needs --attacker server: it uses each client's own update"
+    what = "what a client sees" if needs.vantage == "client" else "each client's own update"
+    return f"needs --attacker {_any(sees(a).covers(needs) for a in ATTACKERS)}: it uses {what}"
+
+
+def _any(fit: Any) -> str:
+    """The attackers that `fit`, as in "passive, active or server"."""
+    *first, last = [name for name, fits in zip(ATTACKERS, fit, strict=True) if fits]
+    return f"{', '.join(first)} or {last}" if first else last

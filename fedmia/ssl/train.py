@@ -72,7 +72,7 @@ class Job:
         rng: stream of this (seed, round, partition): shuffling first, then views, epoch by epoch.
         step: global step at which this round starts; `run` moves it on.
         total_steps: steps of the whole run, for the schedule.
-        proximal_mu: weight of FedProx's mu/2 ||w - w_received||^2.
+        after_backward: may change the gradients before each step; a strategy's client half.
         stop: asked before each step; True ends the round early (the run was interrupted).
     """
 
@@ -85,7 +85,7 @@ class Job:
     step: int
     total_steps: int
     device: torch.device
-    proximal_mu: float = 0.0
+    after_backward: Callable[[], None] = lambda: None
     stop: Callable[[], bool] = lambda: False
 
     def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
@@ -133,8 +133,6 @@ class Job:
         total, count = 0.0, 0
         layout = torch.channels_last if self.train.channels_last else torch.preserve_format
         self.method.train().to(memory_format=layout)
-        weights = self.method.trainable() if self.proximal_mu else []
-        anchor = [w.detach().clone() for w in weights]
         for view1, view2 in self.batches():
             if self.stop():
                 break
@@ -142,9 +140,7 @@ class Job:
             losses = self.forward(view1, view2)
             self.optimizer.zero_grad(set_to_none=True)
             losses.mean().backward()
-            for weight, start in zip(weights, anchor, strict=False):
-                if weight.grad is not None:
-                    weight.grad.add_(weight.detach() - start, alpha=self.proximal_mu)
+            self.after_backward()
             self.optimizer.step()
             self.method.after_step()
             self.step += 1

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedmia.attacks.base import ActiveAttack, Attack, Known
+from fedmia.attacks.base import ActiveAttack, Attack, Known, Turn
 from fedmia.data.base import Request
 from fedmia.data.images import IntArray
 from fedmia.data.synthetic import Synthetic
@@ -166,12 +166,9 @@ def least_view(
     received, sent = {0: method.shared_state()}, {}
     for turn in (0, 1):
         base = received[turn]
-        picked = targets[torch.from_numpy(attack.chosen(targets, turn))]
-        client = copy.deepcopy(method)
-        if attack.negatives == "held":
-            client.load_shared(base)
-            client.fill_bank(held.float() / 255)
-        sent[turn + 1] = attack.craft(client, base, base, picked, augment, rng(0, "craft", turn))
+        client, draw = copy.deepcopy(method), rng(0, "craft", turn)
+        order = Turn(client, base, base, targets, held, turn, augment, draw)
+        sent[turn + 1] = attack.craft(order)
         received[turn + 1] = {n: (t + sent[turn + 1][n]) / 2 for n, t in base.items()}
     released = copy.deepcopy(method)
     released.load_shared(received[2])

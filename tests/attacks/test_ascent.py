@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedmia.attacks._ascent import attack_losses
 from fedmia.attacks.ascent import Ascent
-from fedmia.attacks.base import Known
+from fedmia.attacks.base import Known, Turn
 from fedmia.seeding import rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import State
@@ -153,10 +153,15 @@ def shifted(received: State, by: float) -> State:
 def craft(make_moco: Any, images: Tensor, seed: int = 0, **options: Any) -> tuple[State, State]:
     method = make_moco()
     received = method.shared_state()
-    sent = Ascent(**options).craft(
-        method, received, shifted(received, 0.01), images, AUGMENT, rng(seed, "craft")
-    )
-    return received, sent
+    trained = shifted(received, 0.01)
+    return received, Ascent(**options).craft(turn(method, received, trained, images, seed))
+
+
+def turn(
+    method: Any, received: State, trained: State, images: Tensor, seed: int = 0,
+    held: Tensor | None = None,
+) -> Turn:  # fmt: skip
+    return Turn(method, received, trained, images, held, 0, AUGMENT, rng(seed, "craft"))
 
 
 @pytest.mark.parametrize("base", ["aggregated", "trained"])
@@ -209,9 +214,8 @@ def test_craft__climbs_against_the_images_held(
     an untrained encoder gives all images nearly one key, where the loss bends sharply."""
     method = make_moco()
     received = method.shared_state()
-    method.fill_bank(held.float() / 255)
     attack = Ascent(steps=3, lr=0.01)
-    sent = attack.craft(method, received, received, images, AUGMENT, rng(0, "craft"))
+    sent = attack.craft(turn(method, received, received, images, held=held))
     view = ClientView(make_moco(), AUGMENT, seed=5, device=torch.device("cpu"), held=held)
     observer, pixels, read = view.holder("held"), view.view_pixels(images, 2), []
     for weights in (received, sent):
@@ -228,7 +232,7 @@ def test_craft__sends_the_tensors_of_its_base(make_moco: Any, images: Tensor, ba
     trained = shifted(received, 0.01)
     method.encoder.register_buffer("running_mean", torch.ones(2))
     received["running_mean"] = torch.ones(2)
-    sent = Ascent(base=base).craft(method, received, trained, images, AUGMENT, rng(0, "craft"))
+    sent = Ascent(base=base).craft(turn(method, received, trained, images))
     assert sent.keys() == (received if base == "aggregated" else trained).keys()
 
 
@@ -265,7 +269,7 @@ def test_craft__leaves_what_it_was_given(make_moco: Any, images: Tensor) -> None
     kept, local = {n: t.clone() for n, t in received.items()}, method.local_state()
     pool = images.clone()
     for boost in (1.0, 2.0):
-        Ascent(boost=boost).craft(method, received, shifted(received, 0.1), pool, AUGMENT, rng(0))
+        Ascent(boost=boost).craft(turn(method, received, shifted(received, 0.1), pool))
     assert all(torch.equal(received[n], t) for n, t in kept.items())
     assert torch.equal(pool, images)
     assert all(torch.equal(method.local_state()[n], t) for n, t in local.items())

@@ -13,7 +13,7 @@ import torch
 
 import fedmia.attacks
 from fedmia import registry
-from fedmia.attacks.base import ActiveAttack
+from fedmia.attacks.base import ActiveAttack, Turn
 from fedmia.seeding import rng
 from fedmia.testing.attack import ATTACK_CHECKS, AttackCase, passed_images
 from fedmia.testing.material import AUGMENT
@@ -103,6 +103,7 @@ def test_disarmed__is_the_same_attack_without_its_active_step(name: str, case_of
     moco, images = case.method, case.images
     received = moco.shared_state()
     trained = {n: t + 0.01 for n, t in received.items()}
-    sent = control.craft(copy.deepcopy(moco), received, trained, images, AUGMENT, rng(0, "craft"))
+    turn = Turn(copy.deepcopy(moco), received, trained, images, None, 1, AUGMENT, rng(0, "craft"))
+    sent = control.craft(turn)
     assert all(torch.equal(sent[n], t) for n, t in trained.items())  # the honest update
-    np.testing.assert_array_equal(control.chosen(images, 1), attack.chosen(images, 1))
+    assert attack.control != attack.over and attack.uploads

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from clients.base import Desk, Site, Task
+from clients.desk import Desk
+from clients.site import Site, Task
 from fedmia.federation.snapshot import MemoryStore
 from fedmia.seeding import rng
 from fedmia.ssl.augment import Augment
@@ -56,6 +57,7 @@ def make_desk(tmp_path: Path, textures: Callable[..., torch.Tensor]) -> MakeDesk
             "parts": {"members": (np.arange(10),)}, "targets": np.arange(0),
             "held": np.arange(0),
             "model": ("smallnet", {"width": 4}), "ssl": ("moco", {"dim": 8}),
+            "strategy": ("fedavg", {}),
             "train": Train(local_epochs=1, batch_size=5), "defense": (name, options),
             "defended": frozenset({0}), "attack": None, "attacker_trains": True,
             "batch_norm": "average", "channels": 3, "size": 8, "mean": (0.5,) * 3,
@@ -64,7 +66,7 @@ def make_desk(tmp_path: Path, textures: Callable[..., torch.Tensor]) -> MakeDesk
         site = Site(**{**values, **more})
         start = site.method(-1, None).shared_state() if received is None else received
         return Desk(
-            site, store or MemoryStore(), Task(0, round, "main", "members", False, {}), start
+            site, store or MemoryStore(), Task(0, round, "main", "members", False, 0), start
         )
 
     return make

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,10 +25,12 @@ from fedmia.defenses._persample import (
 )
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.errors import InputError
+from fedmia.federation.local import Local
 from fedmia.federation.snapshot import MemoryStore
 from fedmia.seeding import rng
 from fedmia.ssl.base import SSLMethod
 from fedmia.ssl.train import Job
+from strategies.fedprox import FedProx
 
 OPEN = DPSGD(noise_multiplier=0.0, max_grad_norm=1e6)
 NOISE_FREE = (0.0, 1e6)
@@ -76,6 +79,13 @@ def test_step__clips_each_image_to_the_norm(symmetric: bool, make_moco: Any, mak
             assert torch.allclose(weight.grad, wanted, rtol=1e-3, atol=2e-5)
 
 
+def pull(method: Any, mu: float) -> Callable[[], None]:
+    """FedProx's client half on a job's method."""
+    weights = dict(zip(method.shared_parameters(), method.trainable(), strict=True))
+    local = Local(method.shared_state(), {}, {}, {}, weights)
+    return lambda: FedProx(mu=mu).after_backward(local)
+
+
 @pytest.mark.parametrize("batch_size", [12, 4])
 @pytest.mark.parametrize("symmetric, mu", [(False, 0.0), (True, 0.3)])
 def test_train__no_noise_and_no_clip_is_ordinary_training(
@@ -84,9 +94,8 @@ def test_train__no_noise_and_no_clip_is_ordinary_training(
     """Same Poisson batches, sums divided by the expected size, through the plain loop."""
     method = make_moco(symmetric=symmetric)
     other = copy.deepcopy(method)
-    more = {"proximal_mu": mu}
-    ours = make_job(method, batch_size=batch_size, more=more)
-    plain = make_job(other, batch_size=batch_size, more=more)
+    ours = make_job(method, batch_size=batch_size, more={"after_backward": pull(method, mu)})
+    plain = make_job(other, batch_size=batch_size, more={"after_backward": pull(other, mu)})
     OPEN.train(ours, {})
     plain.rng.integers(2**63 - 1)  # the seed of the noise
     batches = list(poisson_batches(plain))
@@ -210,12 +219,12 @@ def test_train__two_rounds_continue_what_one_desk_began(make_desk: Any) -> None:
     """Momentum, queue and accountant are kept: round 2 starts where round 1 ended."""
     options = {"noise_multiplier": 1.0}
     store = MemoryStore()
-    first, _ = Honest().work(make_desk("dpsgd", options, store))
+    first = Honest().answer(make_desk("dpsgd", options, store)).state
     kept = store.load("main", 0)
     assert kept is not None and kept.memory["history"] == [[1.0, 0.5, 2]]
     momenta = {n: t.clone() for n, t in kept.tensors.items() if n.startswith("momentum.")}
     desk = make_desk("dpsgd", options, store, 2, first)
-    second, _ = Honest().work(desk)
+    second = Honest().answer(desk).state
     # By hand: one method and one optimizer, never stored.
     site = desk.site
     method = site.method(0, 10)
@@ -227,7 +236,8 @@ def test_train__two_rounds_continue_what_one_desk_began(make_desk: Any) -> None:
     optimizer = make_optimizer(method, site.train)
     memory: dict[str, Any] = {}
     for round in (1, 2):
-        job = by_hand._job(method, optimizer, by_hand.images)
+        local = Local(by_hand.received, {}, {}, {}, {})
+        job = by_hand._job(method, optimizer, by_hand.images, local)
         job.rng, job.step = rng(0, "train", round, 0), (round - 1) * 2
         by_hand.defense.train(job, memory)
         if round == 1:

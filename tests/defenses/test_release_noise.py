@@ -201,8 +201,9 @@ def test_honest__the_rounds_of_the_run_reach_the_defence(name: str, make_desk: A
     store, received = MemoryStore(), None
     for round in (1, 2, 3, 4):
         desk = make_desk(name, {"epsilon": 5.0}, store, round, received)
-        received, metrics = Honest().work(desk)
-        assert metrics["noise_std"] > 0
+        update = Honest().answer(desk)
+        received = update.state
+        assert update.metrics["noise_std"] > 0
     kept = store.load("main", 0)
     assert kept is not None and kept.memory["planned"] == 4
     assert desk.defense.privacy(kept.memory).value == pytest.approx(5.0, rel=1e-6)

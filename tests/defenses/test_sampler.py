@@ -50,7 +50,7 @@ def naive(desk: Any, pairs: int, order: int) -> float:
 def test_sampler__equals_the_naive_loop(name: str, order: int, make_desk: Any) -> None:
     store = MemoryStore()
     desk = make_desk(name, OPTIONS, store)
-    released, metrics = Honest().work(desk)
+    metrics = Honest().answer(desk).metrics
     kept = store.load("main", 0)
     assert kept is not None
     found = kept.memory["sensitivity"]
@@ -64,14 +64,16 @@ def test_sampler__equals_the_naive_loop(name: str, order: int, make_desk: Any) -
 
 def test_sampler__sampled_once_and_training_is_what_it_was(make_desk: Any) -> None:
     store, plain = MemoryStore(), MemoryStore()
-    one, _, _ = make_desk("logistic", OPTIONS, store).train()
+    desk = make_desk("logistic", OPTIONS, store)
+    one, _, _ = desk.train()
     other, _, _ = make_desk("logistic", {}, plain).train()
     assert all(torch.equal(one[n], other[n]) for n in one)
+    desk.settle(one, {})
     first = store.load("main", 0)
     assert first is not None
     desk = make_desk("logistic", OPTIONS, store, 2)
     desk.rehearse = lambda positions: pytest.fail("sampled a second time")
-    desk.train()
+    desk.settle(desk.train()[0], {})
     second = store.load("main", 0)
     assert second is not None
     assert second.memory["sensitivity"] == first.memory["sensitivity"]

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import torch
 
-from clients.base import Site
-from fedmia.federation.rounds import Federation
+from fedmia.federation.run import Finished as Run
 from fedmia.federation.run import Prepared, federate, make_site, prepare
-from fedmia.federation.snapshot import MemoryStore, SnapshotStore
+from fedmia.federation.snapshot import SnapshotStore
+from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.settings.command import parse
 from fedmia.settings.commands import SIMULATE
@@ -40,27 +40,19 @@ def prepared(flags: str) -> Prepared:
     return prepare(experiment)
 
 
-def federated(setup: Prepared, folder: Path, **site: Any) -> Federation:
+def federated(setup: Prepared, folder: Path, **site: Any) -> Run:
     """The rounds of every branch on the inline backend; `site` replaces fields of the clients'."""
     folder.mkdir()
-    built: Site = replace(make_site(setup, folder, Event()), **site)
-    experiment = setup.settings
-    federation = Federation(
-        experiment=experiment, site=built, split=setup.split, store=MemoryStore(),
-        snapshots=SnapshotStore(folder / "snapshots"),
-        holder=experiment.malicious_clients[0] if experiment.malicious_clients else None,
-        active=setup.active is not None, probe=lambda state: None,
-        placebo=bool(setup.split.placebo_parts),
-        watch=Stopwatch(time.perf_counter()), stop=Event(),
+    return federate(
+        setup, replace(make_site(setup, folder, Event()), **site), folder,
+        SnapshotStore(folder / "snapshots"), probe=lambda state: None,
+        watch=Stopwatch(time.perf_counter()), display=Display(0, True),
     )  # fmt: skip
-    federate(federation)
-    return federation
 
 
-def weights(federation: Federation, branch: str = "main") -> dict[int, State]:
+def weights(run: Run, branch: str = "main") -> dict[int, State]:
     """Global weights of `branch` by round, as they were kept."""
-    kept = federation.snapshots
-    return {r: kept.load(branch, r).state for r in kept.rounds(branch)}
+    return {r: run.snapshots.load(branch, r).state for r in run.snapshots.rounds(branch)}
 
 
 def same(one: State, other: State) -> bool:
@@ -68,15 +60,15 @@ def same(one: State, other: State) -> bool:
     return set(one) == set(other) and all(torch.equal(one[n], other[n]) for n in one)
 
 
-Finished = Callable[[str], Federation]
+Finished = Callable[[str], Run]
 
 
 @pytest.fixture(scope="package")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """`finished(flags)`: a federation run once for all who only read it."""
-    made: dict[str, Federation] = {}
+    made: dict[str, Run] = {}
 
-    def run(flags: str) -> Federation:
+    def run(flags: str) -> Run:
         flags = " ".join(flags.split())
         if flags not in made:
             made[flags] = federated(prepared(flags), tmp_path_factory.mktemp("finished") / "run")

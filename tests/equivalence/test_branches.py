@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedmia.federation.rounds import Federation
+from fedmia.federation.run import Finished as Run
 
 from .conftest import Finished, federated, prepared, same, weights
 
@@ -86,7 +86,7 @@ def test_placebo__trains_the_same_way_on_images_that_nobody_is_scored_on(
 def test_attacker__its_images_and_updates_reach_the_average_only_if_it_trains(
     tmp_path: Path,
 ) -> None:
-    def last(flags: str, name: str) -> Federation:
+    def last(flags: str, name: str) -> Run:
         return federated(prepared("--attacker passive --attacks none " + flags), tmp_path / name)
 
     idle = last("--attacker-trains false", "idle")

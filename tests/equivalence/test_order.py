@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from flwr.app import Message
 
-from fedmia.federation.backends import InlineGrid
-from fedmia.federation.rounds import Federation
+from fedmia.federation.inline import InlineGrid
+from fedmia.federation.run import Finished as Run
 
 from .conftest import Finished, federated, prepared, same, weights
 
 FLAGS = "--attacker active --attacks ascent --strategy fedavg --strategy.weighting examples"
 
 
-def equal(one: Federation, other: Federation) -> bool:
+def equal(one: Run, other: Run) -> bool:
     """The same weights, uploads and client states in every branch."""
     for branch in ("main", "zero", "placebo"):
         a, b = weights(one, branch), weights(other, branch)
@@ -32,24 +32,24 @@ def equal(one: Federation, other: Federation) -> bool:
 
 
 @pytest.fixture(scope="module")
-def serial(tmp_path_factory: pytest.TempPathFactory) -> Federation:
+def serial(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The clients one after the other, in the order of the draw."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedmia.federation.backends.os.cpu_count", lambda: 1)
+        patch.setattr("fedmia.federation.inline.os.cpu_count", lambda: 1)
         return federated(prepared(FLAGS), tmp_path_factory.mktemp("serial") / "run")
 
 
 def test_pool__one_thread_and_four_give_the_same_bits(
-    serial: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    serial: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedmia.federation.backends.os.cpu_count", lambda: 4)
+    monkeypatch.setattr("fedmia.federation.inline.os.cpu_count", lambda: 4)
     four = federated(prepared(FLAGS), tmp_path / "four")
     assert equal(serial, four)
     assert [r.loss for r in serial.rounds] == [r.loss for r in four.rounds]
 
 
 def test_replies__their_order_does_not_matter(
-    serial: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    serial: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = InlineGrid.send_and_receive
 

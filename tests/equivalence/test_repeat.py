@@ -93,6 +93,7 @@ def test_config__a_runs_own_file_repeats_its_numbers(
     [
         "",
         "--strategy fedema --federation.participation 0.5",
+        "--strategy scaffold --federation.batch_norm local --model.norm batch",
         "--defense dpsgd --ssl.symmetric true",
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-import clients.base
+import clients.app
 from fedmia import registry
 from fedmia.data.base import Request
 from fedmia.data.digits import Digits
@@ -94,13 +94,13 @@ def test_rounds__repeat_bit_by_bit_and_average_what_is_shared(
     flags, prefix = METHODS[name]
     monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})  # slow, tested elsewhere
     updates: list[Update] = []
-    work = clients.base._work
+    work = clients.app._work
 
     def recorded(*args: Any) -> Update:
         updates.append(work(*args))
         return updates[-1]
 
-    monkeypatch.setattr(clients.base, "_work", recorded)
+    monkeypatch.setattr(clients.app, "_work", recorded)
     reports, states = [], []
     for folder in ("one", "two"):
         out = tmp_path / folder

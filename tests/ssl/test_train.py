@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedmia.errors import InputError
+from fedmia.federation.local import Local
 from fedmia.seeding import rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
 from fedmia.ssl.train import Job, Train, make_optimizer, two_views
+from strategies.fedprox import FedProx
 
 AUGMENT = Augment(hue=0.1)
 
@@ -150,12 +152,19 @@ def test_two_views__consume_two_rows_of_uniforms_an_image(images: Tensor) -> Non
     assert not torch.equal(view1, view2)
 
 
+def pull(method: Any, mu: float) -> dict[str, Any]:
+    """FedProx's client half, as a job's hook."""
+    weights = dict(zip(method.shared_parameters(), method.trainable(), strict=True))
+    local = Local(method.shared_state(), {}, {}, {}, weights)
+    return {"after_backward": lambda: FedProx(mu=mu).after_backward(local)}
+
+
 @pytest.mark.parametrize("mu", [0.0, 0.5])
 def test_run__proximal_term_against_its_formula(make_moco: Any, images: Tensor, mu: float) -> None:
     train = Train(local_epochs=2, batch_size=5, lr=0.05)
     method, plain = make_moco(), make_moco()
     anchor = copy.deepcopy(plain.encoder)
-    job = make_job(method, images, train, proximal_mu=mu)
+    job = make_job(method, images, train, **pull(method, mu))
     views = list(make_job(plain, images, train).batches())
     job.run()
     optimizer = make_optimizer(plain, train)
@@ -177,7 +186,7 @@ def test_run__proximal_term_pulls_towards_the_start(make_moco: Any, images: Tens
     for mu in (0.0, 1.0, 10.0):
         method = make_moco()
         start = method.shared_state()
-        make_job(method, images, Train(local_epochs=2, lr=0.05), proximal_mu=mu).run()
+        make_job(method, images, Train(local_epochs=2, lr=0.05), **pull(method, mu)).run()
         end = method.shared_state()
         gaps.append(float(torch.stack([(end[n] - start[n]).norm() for n in start]).norm()))
     assert gaps[0] > gaps[1] > gaps[2] > 0

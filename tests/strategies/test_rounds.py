@@ -1,4 +1,4 @@
-"""Every strategy through Flower's own loop, with clients that echo and clients that misbehave."""
+"""Every strategy through its rounds, with clients that echo and clients that misbehave."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flwr.app import ArrayRecord, Context, Error, Message, MetricRecord, RecordD
 from flwr.clientapp import ClientApp
 
 from fedmia import registry
-from fedmia.federation.backends import InlineGrid
+from fedmia.federation.inline import InlineGrid
 from fedmia.federation.snapshot import Update
 from fedmia.seeding import rng
 from fedmia.ssl.base import State
@@ -124,22 +124,30 @@ def federate(
 ) -> tuple[State, Seen]:  # fmt: skip
     grid = grid_type(echo(reply), clients, 2, 1)
     seen: Seen = []
-
-    def on_round(
-        course: Course, round: int, state: State, ups: list[Update], seconds: float
-    ) -> None:
-        assert seconds >= 0
-        seen.append((round, {n: t.clone() for n, t in state.items()}, ups))
-
     try:
         course = Course("main", "members", first, first + rounds, False, share, 0)
-        strategy.follow(course, clients, on_round, grid)
+        for done in strategy.rounds(grid, course, some_state(99), clients):
+            assert done.seconds >= 0
+            seen.append((done.number, {n: t.clone() for n, t in done.state.items()}, done.updates))
+    finally:
+        grid.close()
+    return done.state, seen
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_strategy__flowers_own_loop_gives_the_same(name: str) -> None:
+    end, _ = federate(registry.build("strategy", name, {}))
+    strategy = registry.build("strategy", name, {})
+    strategy.course = Course("main", "members", 5, 8, False, 1.0, 0)
+    grid = InlineGrid(echo(drift), 4, 2, 1)
+    try:
+        strategy.nodes = call_roll(grid, 4)
         initial = ArrayRecord(torch_state_dict=some_state(99))
-        result = strategy.start(grid, initial, num_rounds=rounds)
+        result = strategy.start(grid, initial, num_rounds=3)
     finally:
         grid.close()
     assert result.arrays is not None
-    return dict(result.arrays.to_torch_state_dict()), seen
+    assert exactly(dict(result.arrays.to_torch_state_dict()), end)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -157,7 +165,7 @@ def test_every_strategy__runs_the_course_it_was_given(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_strategy__aggregates_what_the_clients_sent(name: str) -> None:
-    """Flower's loop adds nothing: the same aggregation, round by round, without it."""
+    """The loop adds nothing: the same aggregation, round by round, without it."""
     end, seen = federate(registry.build("strategy", name, {}))
     alone, state = registry.build("strategy", name, {}), some_state(99)
     for _, _, ups in seen:

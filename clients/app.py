@@ -1,0 +1,65 @@
+"""Flower's side of every client: from a message to a client's work and back."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+from flwr.app import ArrayRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from clients.base import Role
+from clients.desk import Desk
+from clients.site import Site, Task
+from fedmia import registry
+from fedmia.federation.snapshot import StateStore, Update
+from fedmia.ssl.base import State
+
+
+def client_app(site: Site, store: StateStore) -> ClientApp:
+    """The Flower app of every client: `query` answers the roll call, `train` works a round."""
+    app = ClientApp()
+
+    @app.query()
+    def roll_call(message: Message, context: Context) -> Message:
+        record = MetricRecord({"client": int(context.node_config["partition-id"])})
+        return Message(RecordDict({"metrics": record}), reply_to=message)
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        torch.set_num_threads(site.threads)
+        try:
+            update = _work(site, store, message, int(context.node_config["partition-id"]))
+        except Exception as error:  # the strategy says whose it was; Ray would print pages of it
+            reason = f"{type(error).__name__}: {error}"
+            return Message(Error(code=0, reason=reason), reply_to=message)
+        return Message(_content(update), reply_to=message)
+
+    return app
+
+
+def _work(site: Site, store: StateStore, message: Message, client: int) -> Update:
+    """One client's round."""
+    config: dict[str, Any] = dict(message.content.config_records["config"])
+    received, broadcast = (_tensors(message, n, site.device) for n in ("arrays", "broadcast"))
+    began = time.perf_counter()
+    role: Role = registry.build("role", site.roles[client], {})
+    update = role.answer(Desk(site, store, Task(client, **config), received, broadcast))
+    update.metrics.update(began=began, ended=time.perf_counter())
+    return update
+
+
+def _tensors(message: Message, record: str, device: str) -> State:
+    """Tensors of a record of the message, by name; empty where it has none."""
+    found = message.content.array_records.get(record)
+    state = found.to_torch_state_dict() if found is not None else {}
+    return {n: t.to(device) for n, t in state.items()}
+
+
+def _content(update: Update) -> RecordDict:
+    metrics = MetricRecord(
+        {"client": update.client, "num-examples": update.examples, **update.metrics}
+    )
+    state = {n: t.detach().cpu() for n, t in update.state.items()}
+    return RecordDict({"arrays": ArrayRecord(torch_state_dict=state), "metrics": metrics})

@@ -1,0 +1,108 @@
+"""What every client of a run is told, and what one is asked to do in a round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedmia import registry
+from fedmia.attacks.base import ActiveAttack
+from fedmia.data.images import ByteArray, IntArray
+from fedmia.seeding import torch_rng
+from fedmia.ssl.base import Recipe, SSLMethod
+from fedmia.ssl.train import Train
+
+
+@dataclass(frozen=True)
+class Site:
+    """What every client of a run is told; small, so that it travels with the app.
+
+    Attributes:
+        images_file: `.npy` of all images, memory-mapped by each worker.
+        roles: role of each client, by partition id.
+        parts: data set name (`members` or `placebo`) -> index arrays by partition id.
+        targets: indices that the active attacker climbs, in an order without truth.
+        held: indices of the images that the attacker holds: its own and the known ones.
+        defended: partition ids under `defense`.
+        total_rounds: rounds of the whole run, pre-training included, for the schedule.
+    """
+
+    seed: int
+    images_file: Path
+    roles: tuple[str, ...]
+    parts: dict[str, tuple[IntArray, ...]]
+    targets: IntArray
+    held: IntArray
+    model: tuple[str, dict[str, Any]]
+    ssl: tuple[str, dict[str, Any]]
+    strategy: tuple[str, dict[str, Any]]
+    train: Train
+    defense: tuple[str, dict[str, Any]] | None
+    defended: frozenset[int]
+    attack: ActiveAttack | None
+    attacker_trains: bool
+    batch_norm: str
+    channels: int
+    size: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    total_rounds: int
+    device: str
+    threads: int
+    stop: Any = field(default=None, compare=False)  # threading.Event of the inline backend
+
+    def __getstate__(self) -> dict[str, Any]:
+        kept = {k: v for k, v in self.__dict__.items() if k not in ("images", "stop")}
+        return {**kept, "stop": None}
+
+    @cached_property
+    def images(self) -> ByteArray:
+        """uint8 (N, C, H, W), read only."""
+        found: ByteArray = np.load(self.images_file, mmap_mode="r")
+        return found
+
+    def method(self, client: int, images: int | None) -> SSLMethod:
+        """A fresh method for a holder of `images` images; weights of the run's first model."""
+        net = registry.build("model", *self.model)
+        spec = registry.build("ssl", *self.ssl)
+        recipe = Recipe(self.mean, self.std, images)
+        generator = torch_rng(self.seed, "client-method", client)
+        built: SSLMethod = spec.build(net.build(self.channels, self.size), recipe, generator)
+        return built.to(self.device)
+
+    def leaves(self, name: str) -> bool:
+        """Whether the tensor leaves its client: local batch norm keeps its running statistics."""
+        return self.batch_norm == "average" or ".running_" not in name
+
+    def take(self, indices: IntArray) -> Tensor:
+        """uint8 (N, C, H, W) of the images at `indices`."""
+        return torch.from_numpy(self.images[indices])
+
+    def stopped(self) -> bool:
+        """Whether the run was interrupted."""
+        return self.stop is not None and self.stop.is_set()
+
+
+@dataclass(frozen=True)
+class Task:
+    """One round's order to one client.
+
+    Attributes:
+        branch: which federation of the run (`main`, `zero`, `placebo`).
+        data: which index arrays it trains on.
+        craft: whether the active attacker may send a crafted state.
+        turn: rounds of this stretch before this one: the number of an attack round.
+    """
+
+    client: int
+    round: int
+    branch: str
+    data: str
+    craft: bool
+    turn: int

@@ -1,0 +1,64 @@
+"""SCAFFOLD: control variates take the drift of each client out of its steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+
+from fedmia.federation.local import Local
+from fedmia.federation.snapshot import Update
+from fedmia.ssl.base import State
+from strategies.fedavg import FedAvg as _FedAvg
+
+METRIC = "scaffold_reach"  # W of a client's round, beside its upload
+
+
+@dataclass
+class Scaffold(_FedAvg):
+    """FedAvg whose clients add c - c_i to each gradient (Algorithm 1, option II, uniform controls).
+
+    After a round from x, client i sets c_i+ = c_i - c + (x - y) / W: y is what it really sent and
+    W the sum of its learning rates over 1 - momentum, K eta_l for plain SGD at a constant rate
+    (with momentum the last steps' part that is still to come is counted in). The server takes the
+    same differences from the uploads, c+ = c + |S|/N mean_S[(x - y) / W - c], so nothing but the
+    upload and W leaves a client. Hence it runs under every defence and costs no privacy: controls
+    rest on noised uploads alone, given that W tells no more than the number of steps. Their noise
+    is the upload's over W. Only parameters have controls.
+    """
+
+    paper: ClassVar[str] = "Karimireddy et al., ICML 2020, arXiv 1910.06378"
+
+    control: State = field(default_factory=dict, init=False, repr=False)
+
+    def broadcast(self) -> State:
+        return self.control
+
+    def aggregate(self, received: State, updates: list[Update]) -> State:
+        stepped = [u for u in updates if u.metrics.get(METRIC, 0.0) > 0]
+        share = len(stepped) / max(len(self.nodes), len(updates), 1)
+        for name in updates[0].state if stepped else ():
+            if ".running_" in name:  # batch norm's statistics take no steps
+                continue
+            x = received[name].double()
+            slopes = [(x - u.state[name].double()) / u.metrics[METRIC] for u in stepped]
+            c = self.control.get(name, torch.zeros_like(received[name])).double()
+            moved = c + share * (torch.stack(slopes).mean(dim=0) - c)
+            self.control[name] = moved.to(received[name].dtype)
+        return super().aggregate(received, updates)
+
+    def after_backward(self, local: Local) -> None:
+        for control, sign in ((local.broadcast, 1), (local.kept, -1)):
+            for name, weight in local.weights.items():
+                if weight.grad is not None and name in control:
+                    weight.grad.add_(control[name], alpha=sign)
+
+    def finish(self, local: Local, trained: State, sent: State) -> dict[str, float]:
+        for name in local.weights if local.reach > 0 else ():
+            slope = (local.received[name].double() - sent[name].double()) / local.reach
+            for control, sign in ((local.kept, 1), (local.broadcast, -1)):
+                if name in control:
+                    slope += sign * control[name]
+            local.kept[name] = slope.to(sent[name].dtype)
+        return {METRIC: local.reach}

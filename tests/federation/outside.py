@@ -1,0 +1,76 @@
+"""A role and an active attack from outside the package: nothing of the product knows them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+from torch import Tensor
+from torch.nn import functional as F
+
+from clients.base import Role
+from clients.desk import Desk
+from fedmia.attacks.base import ActiveAttack, Scores, Trajectory, Turn
+from fedmia.settings.option import option
+from fedmia.ssl.base import State
+from fedmia.threat import ClientView, Threat, WhiteBox
+
+
+class Loud(Role):
+    """Trains as told and uploads what its attack makes of it, saying so."""
+
+    sees: ClassVar[Threat | None] = Threat("white_box", "client")
+    crafts: ClassVar[bool] = True
+
+    def work(self, desk: Desk) -> tuple[State, dict[str, float]]:
+        trained, metrics, method = desk.train()
+        return desk.craft(method, trained), metrics | {"loud": 1.0}
+
+
+class Idler(Role):
+    """Sends back what it received; attacks nothing."""
+
+    def work(self, desk: Desk) -> tuple[State, dict[str, float]]:
+        return desk.received, {}
+
+
+@dataclass
+class SignFlip(ActiveAttack):
+    """Uploads its own step turned round, and reads how much closer an image's views came."""
+
+    paper: ClassVar[str] = "none"
+    needs: ClassVar[Threat] = Threat("white_box", "client")
+    looks_at: ClassVar[tuple[str, ...]] = ("similarity", "trajectory")
+    uploads: ClassVar[str] = "its own step with the sign turned"
+    control: ClassVar[str] = "sign-kept"
+    over: ClassVar[str] = "the same rounds with honest steps"
+    act: ClassVar[str] = "sign-flip"
+
+    boost: float = option(2.0, "factor on the step; -1 is the honest one", ge=-1)
+
+    def craft(self, turn: Turn) -> State:
+        if self.boost == -1:
+            return turn.trained
+        return {n: turn.received[n] - self.boost * (t - turn.received[n])
+                for n, t in turn.trained.items()}  # fmt: skip
+
+    def disarmed(self) -> SignFlip:
+        return replace(self, boost=-1.0)
+
+    def score(self, view: ClientView, images: Tensor) -> Scores:
+        first, last = min(view.received), max(view.received)
+        return self.cosine(view.at(last), images) - self.cosine(view.at(first), images)
+
+    def cosine(self, model: WhiteBox, images: Tensor) -> Scores:
+        """Mean cosine of two views with two others, (N,)."""
+        z = model.embed_views(images, 4)
+        found: Scores = F.cosine_similarity(z[:, :2], z[:, 2:], dim=2).mean(dim=1).double().numpy()
+        return found
+
+    def curves(self, view: ClientView, images: Tensor) -> Trajectory:
+        rounds = sorted(view.sent)
+        after = np.stack([self.cosine(view.at(r), images) for r in rounds])
+        before = self.cosine(view.at(min(view.received)), images)
+        sent = self.cosine(view.of_weights(view.sent[rounds[0]]), images)
+        return Trajectory(rounds, before[None], sent[None], after)

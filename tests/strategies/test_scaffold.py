@@ -1,0 +1,221 @@
+"""SCAFFOLD against Algorithm 1 of its paper, and against client drift in closed form."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedmia import registry
+from fedmia.federation.local import Local
+from fedmia.federation.run import Prepared, make_site
+from fedmia.federation.snapshot import Update
+from fedmia.seeding import rng
+from fedmia.simulate import main
+from fedmia.ssl.base import State
+from fedmia.ssl.train import Job, make_optimizer
+from strategies.base import FederatedStrategy
+from strategies.fedavg import FedAvg
+from strategies.scaffold import METRIC, Scaffold
+from tests.equivalence.conftest import federated, prepared, same, weights
+
+RATE, ROUNDS = 0.05, 3
+PLAIN = (
+    f"--clients 2 --pretrain none --pretrain-rounds 0 --rounds {ROUNDS} --train.local_epochs 2 "
+    f"--train.momentum 0 --train.weight_decay 0 --train.schedule constant --train.lr {RATE} "
+    f"--split.members 34 --federation.snapshots {ROUNDS} --attacks none "
+)
+
+
+def algorithm_1(setup: Prepared, folder: Path) -> tuple[list[State], State, list[State]]:
+    """Algorithm 1, option II, eta_g 1, all clients: x of every round, c, and every c_i."""
+    site = make_site(setup, folder, Event())
+    x = site.method(-1, None).shared_state()
+    c = {n: torch.zeros_like(t) for n, t in x.items()}
+    controls = [dict(c), dict(c)]
+    parts = site.parts["members"]
+    clients = [site.method(i, len(parts[i])) for i in (0, 1)]  # queue and key encoder live on
+    models, spec = [x], registry.build("ssl", *site.ssl)
+    for round in range(1, ROUNDS + 1):
+        ends, moved = [], []
+        for i, method in enumerate(clients):
+            method.load_shared(x)
+            method.begin_first_round() if round == 1 else method.begin_round()
+            job = Job(
+                method, make_optimizer(method, site.train), site.images[parts[i]], spec.augment,
+                site.train, rng(site.seed, "train", round, i), 0, 1, torch.device("cpu"),
+            )  # fmt: skip
+            steps = 0
+            method.train()
+            for views in job.batches():
+                y = dict(method.encoder.named_parameters())
+                slopes = torch.autograd.grad(method.losses(*views).mean(), list(y.values()))
+                with torch.no_grad():
+                    for (name, w), slope in zip(y.items(), slopes, strict=True):
+                        w -= RATE * (slope - controls[i][name] + c[name])
+                method.after_step()
+                steps += 1
+            y = method.shared_state()
+            new = {n: controls[i][n] - c[n] + (x[n] - y[n]) / (steps * RATE) for n in x}
+            moved.append({n: new[n] - controls[i][n] for n in x})
+            controls[i] = new
+            ends.append(y)
+        x = {n: (ends[0][n] + ends[1][n]) / 2 for n in x}
+        c = {n: c[n] + (moved[0][n] + moved[1][n]) / 2 for n in x}
+        models.append(x)
+    return models, c, controls
+
+
+def test_run__is_algorithm_1(tmp_path: Path) -> None:
+    """Through messages and desks; shards of 17 images, so batches are uneven."""
+    setup = prepared(PLAIN + "--strategy scaffold")
+    (tmp_path / "twin").mkdir()
+    models, c, controls = algorithm_1(setup, tmp_path / "twin")
+    run = federated(setup, tmp_path / "run")
+    found = weights(run)
+    assert sorted(found) == list(range(ROUNDS + 1))
+    for round, want in enumerate(models):
+        for name in want:
+            torch.testing.assert_close(found[round][name], want[name], atol=1e-6, rtol=0)
+    for client, want in enumerate(controls):
+        kept = run.store.load("main", client)
+        assert kept is not None
+        for name in want:
+            got = kept.tensors[f"strategy.{name}"]
+            torch.testing.assert_close(got, want[name], atol=2e-5, rtol=0)  # (x - y) / 0.3
+    largest = max(float(t.abs().max()) for t in c.values())
+    assert largest > 100 * 2e-5  # the controls are no zeros
+
+
+def test_first_round__is_fedavgs_and_the_second_is_not(tmp_path: Path) -> None:
+    runs = [
+        weights(federated(prepared(PLAIN + f"--strategy {name}"), tmp_path / name))
+        for name in ("scaffold", "fedavg")
+    ]
+    assert same(runs[0][1], runs[1][1]) and not same(runs[0][2], runs[1][2])
+
+
+class Toy:
+    """Clients whose loss is a/2 (w - t)^2 in one weight, under the halves of a strategy."""
+
+    def __init__(self, strategy: FederatedStrategy, slopes: list[float], ends: list[float]) -> None:
+        self.strategy, self.slopes, self.ends = strategy, slopes, ends
+        self.strategy.nodes = {i: i for i in range(len(ends))}
+        self.kept: list[State] = [{} for _ in ends]
+        self.x = torch.zeros(1, dtype=torch.float64)
+
+    def client(self, i: int, steps: int, rate: float) -> Update:
+        w = nn.Parameter(self.x.clone())
+        own = type(self.strategy)()
+        local = Local({"w": self.x}, self.strategy.broadcast(), self.kept[i], {}, {"w": w})
+        w.data = own.begin(local)["w"].clone()
+        for _ in range(steps):
+            w.grad = self.slopes[i] * (w.detach() - self.ends[i])
+            local.reach += rate
+            own.after_backward(local)
+            w.data -= rate * w.grad
+        sent = {"w": w.detach().clone()}
+        metrics = own.finish(local, sent, sent)
+        self.kept[i] = local.kept
+        return Update(i, 1, sent, 1, metrics)
+
+    def round(self, clients: Any = None, steps: int = 5, rate: float = 0.1) -> list[Update]:
+        among = range(len(self.ends)) if clients is None else clients
+        updates = [self.client(i, steps, rate) for i in among]
+        self.x = self.strategy.aggregate({"w": self.x}, updates)["w"]
+        return updates
+
+
+def test_drift__is_gone_where_fedavg_stays_at_its_own_fixed_point() -> None:
+    slopes, ends = [1.0, 4.0, 0.2], [2.0, -1.0, 9.0]
+    left = [(1 - 0.1 * a) ** 5 for a in slopes]  # of the way, after five steps
+    biased = sum((1 - r) * t for r, t in zip(left, ends, strict=True)) / sum(1 - r for r in left)
+    best = sum(a * t for a, t in zip(slopes, ends, strict=True)) / sum(slopes)
+    assert abs(biased - best) > 0.5
+    plain, free = Toy(FedAvg(), slopes, ends), Toy(Scaffold(), slopes, ends)
+    for _ in range(300):
+        plain.round()
+        free.round()
+    assert float(plain.x) == pytest.approx(biased, abs=1e-6)
+    assert float(free.x) == pytest.approx(best, abs=1e-6)
+    # At the optimum each control is the client's own slope there, and they cancel.
+    for kept, a, t in zip(free.kept, slopes, ends, strict=True):
+        assert float(kept["w"]) == pytest.approx(a * (best - t), abs=1e-5)
+    assert float(free.strategy.broadcast()["w"]) == pytest.approx(0.0, abs=1e-5)
+
+
+def test_control__is_the_mean_of_the_clients_after_every_full_round() -> None:
+    toy = Toy(Scaffold(), [1.0, 4.0, 0.2], [2.0, -1.0, 9.0])
+    for _ in range(3):
+        toy.round()
+        want = torch.stack([k["w"] for k in toy.kept]).mean(dim=0)
+        torch.testing.assert_close(toy.strategy.broadcast()["w"], want, atol=1e-9, rtol=0)
+
+
+def test_participation__the_control_moves_by_the_share_that_took_part() -> None:
+    """Those who never trained count as zeros, as in Algorithm 1: c stays the mean over all N."""
+    toy = Toy(Scaffold(), [1.0, 4.0, 0.2, 2.0], [2.0, -1.0, 9.0, 3.0])
+    for cohort in ((0, 2), (1, 2), (3,)):
+        toy.round(cohort)
+        zero = torch.zeros(1, dtype=torch.float64)
+        want = sum((k.get("w", zero) for k in toy.kept), zero) / 4
+        torch.testing.assert_close(toy.strategy.broadcast()["w"], want, atol=1e-9, rtol=0)
+
+
+def test_client_without_a_step__keeps_its_control_and_is_left_out() -> None:
+    toy = Toy(Scaffold(), [1.0, 4.0], [2.0, -1.0])
+    toy.round()
+    before, kept = toy.strategy.broadcast()["w"].clone(), toy.kept[1]["w"].clone()
+    idle, busy = toy.client(1, 0, 0.1), toy.client(0, 5, 0.1)
+    assert idle.metrics[METRIC] == 0 and torch.equal(toy.kept[1]["w"], kept)
+    toy.strategy.aggregate({"w": toy.x}, [busy, idle])
+    slope = (toy.x - busy.state["w"]) / busy.metrics[METRIC]
+    want = before + (slope - before) / 2
+    torch.testing.assert_close(toy.strategy.broadcast()["w"], want, atol=1e-9, rtol=0)
+    strategy = Scaffold()
+    strategy.aggregate({"w": toy.x}, [Update(0, 1, {"w": toy.x + 1}, 1, {})])  # it never trained
+    assert strategy.broadcast() == {}
+
+
+def test_finish__takes_what_was_sent_not_what_was_trained() -> None:
+    """So that the control holds the defence's noise and nothing from behind it."""
+    x, w = torch.zeros(2), nn.Parameter(torch.zeros(2))
+    local = Local({"w": x}, {"w": torch.ones(2)}, {"w": torch.full((2,), 3.0)}, {}, {"w": w}, 0.5)
+    noisy = torch.tensor([-1.0, 2.0])
+    Scaffold().finish(local, {"w": torch.tensor([7.0, 7.0])}, {"w": noisy})
+    torch.testing.assert_close(local.kept["w"], 3 - 1 + (0 - noisy) / 0.5)
+
+
+def test_statistics__of_batch_norm_have_no_control() -> None:
+    state: State = {"w": torch.zeros(1), "bn.running_mean": torch.zeros(1)}
+    strategy = Scaffold()
+    sent: dict[str, Tensor] = {n: t + 1 for n, t in state.items()}
+    strategy.aggregate(state, [Update(0, 1, sent, 1, {METRIC: 0.5})])
+    assert set(strategy.broadcast()) == {"w"} and float(strategy.broadcast()["w"]) == -2.0
+
+
+@pytest.mark.parametrize(
+    "defense", ["dpsgd --defense.epsilon 50", "logistic --defense.epsilon 500"]
+)
+def test_defence__spends_what_it_spends_under_fedavg(
+    defense: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = {}
+    for strategy in ("scaffold", "fedavg"):
+        flags = (
+            f"--clients 3 --rounds 2 --pretrain-rounds 1 --train.local_epochs 1 --model.width 4 "
+            f"--split.members 24 --split.nonmembers 40 --split.known 8 --split.test 20 "
+            f"--device cpu --attacks none --json --strategy {strategy} --defense {defense}"
+        )
+        assert main(shlex.split(flags)) == 0
+        report = json.loads(capsys.readouterr().out)
+        found[strategy] = [c["defence"]["epsilon"] for c in report["clients"]]
+        assert np.isfinite([r["loss"] for r in report["rounds"]]).all()
+    assert found["scaffold"] == found["fedavg"] and found["fedavg"][0]["value"] > 0
