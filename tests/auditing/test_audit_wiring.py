@@ -1,0 +1,120 @@
+"""What an audit hands to whom: each test fails for one wire that leads to the wrong place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedmia.attacks.base import Attack, Known, Scores
+from fedmia.auditing.harness import Harness
+from fedmia.auditing.images import deal
+from fedmia.auditing.run import prepare
+from fedmia.auditing.views import UNTRAINED, ModelViews
+from fedmia.data.images import digests
+from fedmia.results import ScoredAttack
+from fedmia.scoring.scorer import Scorer
+from fedmia.settings.command import parse
+from fedmia.settings.commands import AUDIT
+from fedmia.threat import BlackBox, Threat
+from tests.auditing.brought import tiny
+from tests.auditing.conftest import Audit, Sides
+
+SEED = 0  # of `reseeded`, changed under one name
+
+
+def reseeded() -> nn.Module:
+    """`tiny` with weights of seed SEED."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        return tiny()
+
+
+@dataclass
+class Memory(Attack):
+    """Knows again exactly the images that it was fitted on as members."""
+
+    paper: ClassVar[str] = "none"
+    needs: ClassVar[Threat] = Threat("black_box", "outsider")
+    looks_at: ClassVar[tuple[str, ...]] = ("features",)
+    _known: set[bytes] = field(default_factory=set, init=False)
+
+    def fit(self, view: Any, known: Known, rng: np.random.Generator) -> None:
+        self._known = set(digests(known.members.numpy()))
+
+    def score(self, view: Any, images: Tensor) -> Scores:
+        return np.array([float(d in self._known) for d in digests(images.numpy())])
+
+
+def test_reuse__other_weights_under_one_name_are_scored_anew(
+    audit: Audit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def scores(out: str) -> dict[str, float]:
+        done = audit("--encoder tests.auditing.test_audit_wiring:reseeded", tmp_path / out)
+        assert done.code == 0
+        return {row["name"]: row["auc"] for row in done.report["attacks"]}
+
+    first = scores("ONE")
+    assert scores("ONE") == first
+    monkeypatch.setattr("tests.auditing.test_audit_wiring.SEED", 1)
+    second = scores("ONE")
+    assert second == scores("OTHER") and second != first
+
+
+def test_posers__are_one_half_of_the_nonmembers_and_the_rest_the_other(
+    archives: Sides,
+) -> None:
+    harness = made(archives, "")
+    values = np.arange(11.0)
+    scored = ScoredAttack("a", "", "black_box", "outsider", np.array([99.0]), values)
+    posing = harness.posers(scored)
+    one, other = posing.scores_members, posing.scores_nonmembers
+    assert (len(one), len(other)) == (5, 6) and sorted([*one, *other]) == values.tolist()
+    assert not set(one) & set(other)
+
+
+def made(archives: Sides, flags: str) -> Harness:
+    line = f"--encoder tests.auditing.brought:tiny {archives.flags} --attacks similarity {flags}"
+    asked = parse(AUDIT, line.split()).settings
+    device = torch.device("cpu")
+    released, dealt = prepare(asked, device)
+    return Harness(ModelViews(asked, released, dealt, released.augment, device), nothing())
+
+
+def nothing() -> Any:
+    """Keeps no finished attack."""
+    return SimpleNamespace(load=lambda *_: None, save=lambda *_: None)
+
+
+def test_threshold__is_set_on_scores_of_known_images_that_were_left_out(archives: Sides) -> None:
+    """An attack that learns its known images by heart scores them as strangers, fold by fold."""
+    dealt = deal(parse(AUDIT, f"--encoder x {archives.flags}".split()).settings, None)
+    known = Known(dealt.known_members, dealt.known_nonmembers)
+    scorer = Scorer(known, dealt.scored_members, dealt.scored_nonmembers, 0, lambda name: Memory())
+    method = made(archives, "").views.method("released")
+    view = BlackBox(method, made(archives, "").views.augment, seed=0, device=torch.device("cpu"))
+    found = scorer.scored("memory", view)
+    assert found.known_members.tolist() == [0.0] * len(known.members)
+    assert found.known_nonmembers.tolist() == [0.0] * len(known.nonmembers)
+    fitted = Memory()
+    fitted.fit(view, known, np.random.default_rng(0))
+    assert fitted.score(view, known.members).tolist() == [1.0] * len(known.members)
+
+
+def test_untrained_control__has_rows_of_its_own(archives: Sides) -> None:
+    """What the control's view embeds is the control's, also after the encoder's view has embedded
+    the same images; an attack's views of one model share rows."""
+    views = made(archives, "").views
+    images, known = views.dealt.scored_members, views.known
+    trained = views.view("released", "similarity", known, None).embed_plain(images, "encoder")
+    control = views.view(UNTRAINED, "similarity", known, None).embed_plain(images, "encoder")
+    assert not torch.allclose(trained, control)
+    alone = made(archives, "").views
+    fresh = alone.view(UNTRAINED, "similarity", known, None).embed_plain(images, "encoder")
+    torch.testing.assert_close(control, fresh, rtol=0, atol=0)
