@@ -10,7 +10,10 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
+from fedmia.attacks.base import refuse_few
+
 CLASSIFIERS = ("lda", "lr", "svm")
+LEAST = 2  # images of a side, or nothing can be said of their spread
 
 
 def fit_classifier(name: str, features: NDArray[np.float64], truth: NDArray[np.int64]) -> Pipeline:
@@ -19,7 +22,12 @@ def fit_classifier(name: str, features: NDArray[np.float64], truth: NDArray[np.i
     Args:
         name: one of CLASSIFIERS.
         features: (N, F). truth: (N,), 1 = member.
+
+    Raises:
+        InputError: fewer than LEAST images of a side.
     """
+    members = int(truth.sum())
+    refuse_few("a classifier", LEAST, members, len(truth) - members)
     models = {
         "lda": lambda: LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto"),
         "lr": lambda: LogisticRegression(max_iter=1000),

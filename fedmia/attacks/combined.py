@@ -24,7 +24,6 @@ class Combined(Attack):
     needs: ClassVar[Threat] = Threat("white_box", "outsider")
     main: ClassVar[bool] = True
     looks_at: ClassVar[tuple[str, ...]] = ("similarity", "loss", "features")
-    least_known: ClassVar[int] = 2
 
     views: int = option(24, "augmented views an image; the loss pairs their halves", ge=2)
     negatives: str = option(

@@ -24,7 +24,6 @@ class Internal(Attack):
     needs: ClassVar[Threat] = Threat("white_box", "outsider")
     main: ClassVar[bool] = True
     looks_at: ClassVar[tuple[str, ...]] = ("layers",)
-    least_known: ClassVar[int] = 2
 
     layers: tuple[str, ...] | None = option(
         None,

@@ -24,7 +24,6 @@ class Similarity(Attack):
     needs: ClassVar[Threat] = Threat("black_box", "outsider")
     main: ClassVar[bool] = True
     looks_at: ClassVar[tuple[str, ...]] = ("similarity",)
-    least_known: ClassVar[int] = 2
 
     views: int = option(24, "M, augmented views an image", ge=2)
     pairs: str = option(
