@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 import sys
 import tarfile
@@ -16,11 +17,12 @@ from torch import Tensor
 
 import fedmia
 from fedmia import registry
-from fedmia.attacks.base import Known
+from fedmia.attacks import Known
 from fedmia.seeding import rng
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+ATTACKS = (ROOT / "docs" / "attacks.md").read_text(encoding="utf-8")
 PACKAGES = ("fedmia", "strategies", "clients")
 
 
@@ -80,7 +82,8 @@ def test_import__says_when_the_neighbours_are_missing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "CHANGELOG.md", "docs/architecture.md", "docs/sharp_edges.md"]
+    "page",
+    ["README.md", "CHANGELOG.md", *(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))],
 )
 def test_pages__link_to_what_is_there(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
@@ -100,45 +103,33 @@ def test_readme__commands_are_the_scripts() -> None:
         assert done.returncode == 0, done.stderr
 
 
-def table() -> dict[str, tuple[str, str, str]]:
-    """README's rows of attacks: name -> access, vantage, queries."""
-    rows = re.findall(r"^\| `([a-z0-9-]+)` \| (\w+) \| (\w+) \| ([^|]+) \|", README, re.MULTILINE)
-    return {name: (access, vantage, queries.strip()) for name, access, vantage, queries in rows}
+def attacks_page() -> dict[str, Any]:
+    """What scripts/attacks.py defines."""
+    return runpy.run_path(str(ROOT / "scripts" / "attacks.py"))
 
 
-def test_readme__lists_every_attack() -> None:
-    assert sorted(table()) == registry.names("attack")
+def test_attacks_page__is_what_the_script_writes_but_for_queries() -> None:
+    """Every line, every attack; queries are counted below, one attack a test."""
+    made = attacks_page()
+    names = sorted(registry.names("attack"), key=lambda n: not registry.load("attack", n).main)
+    count = dict(re.findall(r"^\| `([a-z0-9-]+)`.*? \| \w+ \| \w+ \| ([^|]+) \|", ATTACKS, re.M))
+    assert list(count) == names
+    rows = [made["row"](name, count[name]) for name in names]
+    head = [made["HEAD"], "|---" * 6 + "|"]
+    assert made["TEXT"].format(table="\n".join([*head, *rows])) == ATTACKS
 
 
 @pytest.mark.parametrize("name", registry.names("attack"))
-def test_readme__tells_what_an_attack_needs(
-    name: str, make_moco: Any, make_view: Any, images: Tensor, known: Known, held: Tensor
-) -> None:
-    cls = registry.load("attack", name)  # trained briefly: what it asks does not depend on that
-    brief = {k: 5 for k in ("steps", "epochs") if getattr(cls, k, 0) > 5}
-    attack = registry.build("attack", name, brief)
-    access, vantage, queries = table()[name]
-    assert (attack.needs.access, attack.needs.vantage) == (access, vantage)
-    view = make_view(attack, make_moco(), images)
-    attack.fit(view, known, rng(0))
-    counted = []
-    for some in (images[:7], images):
-        before = view.queries
-        attack.score(view, some)
-        counted.append(view.queries - before)
-    count = re.fullmatch(r"(\d+)(?: \+ (\d+) a round| a model| an update)?", queries)
-    assert count is not None
-    updates = sum(map(len, getattr(view, "updates", {}).values()))
-    models = {
-        "round": 1 + len(getattr(view, "sent", {})),
-        "model": len(getattr(view, "received", {})),
-        "update": updates,
-    }.get(queries.rpartition(" ")[2], 1)
-    an_image = int(count[1]) + int(count[2]) * (models - 1) if count[2] else int(count[1]) * models
-    assert counted[1] - counted[0] == (len(images) - 7) * an_image
-    # Keys of held images are asked of each model once a call, however many images are scored.
-    banks = models if hasattr(attack, "negatives") else 0
-    assert counted[1] - len(images) * an_image == len(held) * banks
+def test_attacks_page__tells_the_queries_of_an_image(name: str) -> None:
+    made = attacks_page()
+    assert made["row"](name, made["queries"](name)) in ATTACKS.splitlines()
+
+
+def test_readme__is_one_page_and_shows_one_example_of_each() -> None:
+    assert len(README.splitlines()) <= 120
+    commands = [c.split()[1] for c in re.findall(r"```bash\n(.*?)```", README, flags=re.DOTALL)]
+    assert commands == [f"scripts/{n}.sh" for n in ("run", "audit", "test")]
+    assert "fedmia.library import audit" in block("python", "attacker = view(encoder)")
 
 
 def test_readme__example_of_an_attack_works(

@@ -1,0 +1,89 @@
+"""Writes docs/attacks.md: `--list attack` as a table, with the queries that each attack makes.
+
+python scripts/attacks.py
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fedmia import registry
+from fedmia.seeding import rng
+from fedmia.testing import material
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "attacks.md"
+HEAD = "| Attack | Access | Vantage | Queries an image | What it looks at | Published |"
+TEXT = """# The attacks, and what each needs
+
+Made by `python scripts/attacks.py` from what `--list attack` shows, which also has every option.
+
+Access: `black_box` embeds images, `white_box` reads the weights. Vantage: an `outsider` has the
+released model, a `client` takes part in the training and sees every round's model, the `server`
+also sees every client's update. Queries are images embedded by the default settings to score one
+image, whatever other attacks have embedded already; attacks on the contrastive loss also embed the
+images that the attacker itself holds, once for each model that they read, as negatives. Attacks
+marked with a star train shadow encoders: the attacker's own, on images whose membership it knows.
+
+{table}
+
+Those marked with **m** are what a simulation runs (`--attacks main`); `--attacks all` adds the
+others that its role permits. `--attacker none` leaves the outsider's attacks; with `passive` a
+client also keeps what it receives; with `active` it also sends crafted updates; with `server` the
+honest-but-curious server reads each client's update. An active attack comes with a paired control
+that does everything but its active step, and the report says whether that step adds anything. The
+attacker also knows the membership of some images, on which classifiers and thresholds are fitted;
+those are never scored. `all-for-one` names the client that trained on an image, and is also judged
+as asked about one client. `baseline-b` needs all images' true classes.
+"""
+
+
+def queries(name: str) -> str:
+    """Images embedded to score one, counted on a small encoder; `a model` where several are read.
+
+    Trained briefly: what an attack asks does not depend on that.
+    """
+    cls = registry.load("attack", name)
+    brief = {k: 5 for k in ("steps", "epochs") if getattr(cls, k, 0) > 5}
+    attack = registry.build("attack", name, brief)
+    images, held = material.textures(5), material.textures(14, seed=2)
+    view: Any = material.least_view(attack, material.small_moco(), images, held=held)
+    attack.fit(view, material.some_known(attack.least_known), rng(0))
+    counted = []
+    for some in (images[:2], images):
+        before = view.queries
+        attack.score(view, some)
+        counted.append(view.queries - before)
+    each, left = divmod(counted[1] - counted[0], len(images) - 2)
+    updates = sum(map(len, getattr(view, "updates", {}).values()))
+    models = {"client": len(getattr(view, "received", {})), "server": updates}.get(
+        attack.needs.vantage, 1
+    )
+    # Keys of held images are asked of each model once a call, however many images are scored.
+    banks = models if hasattr(attack, "negatives") else 0
+    assert not left and counted[1] - len(images) * each == len(held) * banks, name
+    assert each % models == 0, name
+    of = {"client": " a model", "server": " an update"}.get(attack.needs.vantage, "")
+    return f"{each // models}{of}"
+
+
+def row(name: str, asked: str) -> str:
+    """One line of the table."""
+    cls = registry.load("attack", name)
+    marks = " *" * cls.uses_shadows + " **m**" * cls.main
+    needs, about = cls.needs, registry.summary(cls).replace("|", "\\|")
+    return (
+        f"| `{name}`{marks} | {needs.access} | {needs.vantage} | {asked} | {about} | "
+        f"{registry.paper(cls)} |"
+    )
+
+
+def page() -> str:
+    """The whole text."""
+    names = sorted(registry.names("attack"), key=lambda n: not registry.load("attack", n).main)
+    rows = [row(name, queries(name)) for name in names]
+    return TEXT.format(table="\n".join([HEAD, "|---" * 6 + "|", *rows]))
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
