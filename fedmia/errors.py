@@ -16,16 +16,18 @@ class InputError(ValueError):
     """The user's input is wrong. Its message is one line: what, where, the value, what is allowed.
 
     Options in the message are written with `opt`, by their path in the settings
-    (`federation.clients`). The command line says them as flags, a file's as its keys; `str` as
-    Python does. The command line prints the line on standard error and exits with code 2.
+    (`federation.clients`). The command line says them as flags, a file's as its keys. It prints
+    the line on standard error and exits with code 2.
 
     Attributes:
         text: the message with its options still open, to be part of another one.
+        tongue: how `str` says them, once it is known who gave them.
     """
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.text = text
+        self.tongue: Tongue = in_python
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -33,7 +35,7 @@ class InputError(ValueError):
         return tuple(mark[1] for mark in _MARK.finditer(self.text))
 
     def __str__(self) -> str:
-        return said(self.text)
+        return said(self.text, self.tongue)
 
 
 def opt(path: str, value: Any = ...) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import sysconfig
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from fedmia.errors import InputError, Tongue, in_python, nearest, said
 from fedmia.runtime.environment import version
 from fedmia.settings import help
-from fedmia.settings.flags import Command, Flags, Typed, read
+from fedmia.settings.flags import Command, Typed, read
 from fedmia.settings.tree import from_tree, merge, normal
 from fedmia.settings.values import Text, convert
 from fedmia.settings.yamlfile import load
@@ -61,16 +62,15 @@ def run(
     """
     speak: Tongue = in_python
     try:
-        flags = read(command, arguments)
-        speak, asked = understood(command, flags)
+        asked = parse(command, arguments)
         if asked.page is not None:
             sys.stdout.write(asked.page.rstrip("\n") + "\n")
             return 0
-        return work(asked)
-    except Refused as error:
-        return bad_input(error.error, error.tongue)
+        speak = asked.settings.tongue
+        with told(speak):
+            return work(asked)
     except InputError as error:
-        return bad_input(error, speak)
+        return bad_input(error)
     except failures as error:
         print("fedmia: the run failed: " + said(str(error), speak), file=sys.stderr)
         return FAILED
@@ -78,9 +78,9 @@ def run(
         return INTERRUPTED
 
 
-def bad_input(error: InputError, speak: Tongue = in_python) -> int:
+def bad_input(error: InputError) -> int:
     """Print the error on standard error, as one line; returns the exit code 2."""
-    print("fedmia: error: " + said(error.text, speak), file=sys.stderr)
+    print(f"fedmia: error: {error}", file=sys.stderr)
     return BAD_INPUT
 
 
@@ -89,55 +89,42 @@ def parse(command: Command, arguments: Sequence[str]) -> Invocation:
 
     Raises:
         InputError: anything wrong in the arguments or the file, or that the checks refuse; its
-            options said as the user gave them.
+            options are said as the user gave them.
     """
-    try:
-        return understood(command, read(command, arguments))[1]
-    except Refused as refused:
-        raise InputError(said(refused.error.text, refused.tongue)) from None
-
-
-class Refused(Exception):
-    """Bad input, and the tongue in which its user is to be told."""
-
-    def __init__(self, error: InputError, tongue: Tongue) -> None:
-        super().__init__(error)
-        self.error, self.tongue = error, tongue
-
-
-def understood(command: Command, flags: Flags) -> tuple[Tongue, Invocation]:
-    """What the flags ask for, and how to speak of its options from now on.
-
-    Raises:
-        Refused: bad input.
-    """
-    given = flags.command
-    speak: Tongue = Typed(command, flags.typed)
-    try:
-        if (page := _page(command, given)) is not None:
-            return speak, Invocation(None, page=page)
-        seeds = convert("--seeds", Text(given.get("seeds", "1")), int)
-        if seeds < 1:
-            raise InputError(f"--seeds must be >= 1, got {seeds}")
-        if given.get("out") == "":
-            raise InputError("--out needs a folder, got ''")
+    flags = read(command, arguments)
+    given, speak = flags.command, Typed(command, flags.typed)
+    if (page := _page(command, given)) is not None:
+        return Invocation(None, page=page)
+    seeds = convert("--seeds", Text(given.get("seeds", "1")), int)
+    if seeds < 1:
+        raise InputError(f"--seeds must be >= 1, got {seeds}")
+    if given.get("out") == "":
+        raise InputError("--out needs a folder, got ''")
+    with told(speak):
         tree = normal(command.root, flags.tree)
-        if "config" in given:
-            file = find_config(given["config"], command.presets)
-            # On its own first, so that the file's mistakes are named as the file's.
-            lower = load(file)
-            speak = in_file(file)
-            lower = normal(command.root, lower)
-            from_tree(command.root, lower)
-            speak = Typed(command, flags.typed, file, lower)
-            tree = merge(command.root, lower, tree, command.runs)
+    if "config" in given:
+        file = find_config(given["config"], command.presets)
+        lower = load(file)
+        with told(in_file(file)):  # on its own first, so that its mistakes are named as its own
+            from_tree(command.root, lower := normal(command.root, lower))
+        speak = Typed(command, flags.typed, file, lower)
+        tree = merge(command.root, lower, tree, command.runs)
+    with told(speak):
         settings: Any = from_tree(command.root, tree, tongue=speak)
         command.check(settings)
+    folder = Path(given["out"]) if "out" in given else None
+    return Invocation(settings, folder, seeds, "quiet" in given, "json" in given)
+
+
+@contextmanager
+def told(speak: Tongue) -> Iterator[None]:
+    """Errors inside say their options as `speak` does, unless they know better."""
+    try:
+        yield
     except InputError as error:
-        raise Refused(error, speak) from None
-    out = given.get("out")
-    folder = Path(out) if out is not None else None
-    return speak, Invocation(settings, folder, seeds, "quiet" in given, "json" in given)
+        if error.tongue is in_python:
+            error.tongue = speak
+        raise
 
 
 def in_file(file: Path) -> Tongue:
