@@ -81,7 +81,8 @@ def test_pretrain__every_mode_runs_its_rounds(mode: str, capsys: Capture) -> Non
     phases = [r["phase"] for r in found["rounds"]]
     assert phases == ["pretrain"] * (0 if mode == "none" else 2) + ["federated"] * 2
     assert ("pre-training was pooled" in found["verdict"]) is (mode == "pooled")
-    assert all(r["loss"] > 0 for r in found["rounds"])
+    losses = [r["loss"] for r in found["rounds"]]
+    assert all(loss > 0 for loss in losses) and len(set(losses)) == len(losses)
 
 
 def test_pretrain__only_public_images_and_no_others_make_the_public_model(
@@ -100,13 +101,6 @@ def test_pretrain__only_public_images_and_no_others_make_the_public_model(
         f"{TINY}--attacks none --pretrain public --pretrain-rounds 2 --split.public 16", capsys
     )
     assert set(seen) == {3, 4}
-
-
-@pytest.mark.parametrize("name", registry.names("strategy"))
-def test_strategy__runs(name: str, capsys: Capture) -> None:
-    found = reported(f"{FRESH}--attacks none --strategy {name}", capsys)
-    assert found["config"]["strategy"]["name"] == name and len(found["rounds"]) == 2
-    assert found["attacks"] == [] and "no attack was scored" in found["verdict"]
 
 
 STANDINGS = {

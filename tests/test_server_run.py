@@ -16,6 +16,7 @@ from fedmia.errors import InputError
 from fedmia.federation.rounds import Federation
 from fedmia.federation.snapshot import SnapshotStore
 from fedmia.report.figures import draw
+from fedmia.report.intervals import wilson
 from fedmia.settings.command import parse
 from fedmia.settings.commands import SIMULATE
 from fedmia.settings.suits import check
@@ -49,7 +50,9 @@ def report(folder: Path) -> Report:
 def test_report__names_clients_beside_chance_and_the_placebo(report: Report) -> None:
     (row,) = report["named_clients"]
     assert row["attack"] == "all-for-one" and row["n"] == 24
-    assert row["chance"] == 0.25 and 0 <= row["correct"] <= 24
+    assert row["chance"] == 0.25 and row["accuracy"] == pytest.approx(row["correct"] / 24, abs=1e-6)
+    assert row["ci"] == pytest.approx(wilson(row["correct"], 24), abs=1e-6)
+    assert row["n"] == 24 and row["ci"][0] <= row["accuracy"] <= row["ci"][1]
     assert row["ci"][0] <= row["accuracy"] <= row["ci"][1]
     assert row["placebo"]["n"] == 24
     assert row["placebo"]["ci"][0] <= row["chance"] <= row["placebo"]["ci"][1]

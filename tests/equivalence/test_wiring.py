@@ -3,6 +3,7 @@ model an attack reads, whose rounds a control sees, which stream a noise is draw
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -12,7 +13,9 @@ import pytest
 import torch
 from scipy.stats import rankdata
 
+from fedmia import registry
 from fedmia.data.images import digests
+from fedmia.federation import rounds
 from fedmia.federation.run import make_site
 from fedmia.scoring.score import attacked
 from fedmia.scoring.snapshots import Evaluation
@@ -181,14 +184,40 @@ def test_scored_images__are_none_that_the_attacker_knows(finished: Finished) -> 
     assert not known & set(scored) and len(set(scored)) == len(scored)
 
 
+@pytest.mark.parametrize("mode", ["pooled", "public"])
+def test_server_training__sees_the_pool_or_the_public_images_and_no_others(
+    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+    plain = rounds.Job
+
+    def noted(**values: Any) -> Any:
+        seen.append(values["images"])
+        return plain(**values)
+
+    monkeypatch.setattr(rounds, "Job", noted)
+    setup = prepared(f"--attacker none --attacks none --pretrain {mode} --split.public 12")
+    federated(setup, tmp_path / "run")
+    split, images = setup.split, setup.data.images
+    want = np.concatenate(split.parts) if mode == "pooled" else split.public
+    assert len(seen) == CLEAN  # one call a round of pre-training, none for the federated ones
+    assert all(sorted(digests(s)) == sorted(digests(images[want])) for s in seen)
+
+
 def test_strategy__each_moves_the_model_in_its_own_way(finished: Finished, tmp_path: Path) -> None:
-    """Four rounds from one seed: all start alike, and each option does what it says."""
-    first = weights(finished("--attacker none --attacks none --strategy fedavg"))
-    for strategy in ("fedprox --strategy.mu 5", "fedavgm", "fedema", "scaffold"):
-        other = weights(finished(f"--attacker none --attacks none --strategy {strategy}"))
-        assert same(first[0], other[0]) and not same(first[LAST], other[LAST]), strategy
+    """Four rounds from one seed: all start alike, none ends where another does, and an option
+    that takes the difference away gives FedAvg back."""
+    runs = {
+        name: weights(finished(f"--attacker none --attacks none --strategy {name} {more}"))
+        for name in registry.names("strategy")
+        for more in ["--strategy.mu 5" if name == "fedprox" else ""]
+    }
+    assert {"fedavg", "fedprox", "fedavgm", "fedema", "scaffold"} <= set(runs)
+    assert all(sorted(r) == sorted(runs["fedavg"]) and same(r[0], runs["fedavg"][0])
+               for r in runs.values())  # fmt: skip
+    for one, other in itertools.combinations(runs, 2):
+        assert not same(runs[one][LAST], runs[other][LAST]), (one, other)
     for flags in ("fedprox --strategy.mu 0", "fedavgm --strategy.beta 0"):
-        other = weights(federated(
-            prepared(f"--attacker none --attacks none --strategy {flags}"), tmp_path / flags[:7]
-        ))  # fmt: skip
-        assert all(torch.allclose(first[LAST][n], t, atol=1e-6) for n, t in other[LAST].items())
+        setup = prepared(f"--attacker none --attacks none --strategy {flags}")
+        plain = weights(federated(setup, tmp_path / flags[:7]))[LAST]
+        assert all(torch.allclose(runs["fedavg"][LAST][n], t, atol=1e-6) for n, t in plain.items())
