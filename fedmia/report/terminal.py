@@ -9,17 +9,14 @@ from rich.text import Text
 
 from fedmia.report.format import (
     by_reason,
-    clients_sentence,
     control_of,
     epsilon,
     estimate,
     interval,
     most_leaking_first,
-    named_sentence,
     number,
-    per_client_sentence,
-    utility_sentence,
-)
+    sentences,
+)  # fmt: skip
 from fedmia.report.rows import AttackRow, Report, SeedsSummary, control_sets
 
 COLOURS = {
@@ -43,7 +40,7 @@ def render(report: Report) -> RenderableType:
     for pair in report["paired"]:
         unit = " (by batch)" if pair["unit"] == "batch" else ""
         parts.append(Text(f"Paired{unit}: {pair['statement']}."))
-    parts += [Text(line) for line in sentences(report)]
+    parts += [Text(line) for line in lines(report)]
     for names, reason in by_reason(report).items():
         parts.append(Text(f"Not run: {names}: {reason}", style="dim"))
     colour = COLOURS[report["verdict_code"]]
@@ -93,20 +90,14 @@ def legend(report: Report) -> list[str]:
     return lines
 
 
-def sentences(report: Report) -> list[str]:
+def lines(report: Report) -> list[str]:
     """Pixels, utility, clients and defences, a line each."""
     found = []
     pixels = report["controls"]["pixels"]
     if pixels is not None and pixels["auc"] is not None:
         ci = interval(pixels["auc_ci_simultaneous"])
         found.append(f"Pixels only, without the model: AUC {number(pixels['auc'])} {ci}.")
-    said = (
-        utility_sentence(report),
-        clients_sentence(report),
-        named_sentence(report),
-        per_client_sentence(report),
-    )
-    found += [s for s in said if s]
+    found += [said for said in sentences(report).values() if said]
     # Clients of one defence and one epsilon share a line.
     held: dict[str, list[int]] = {}
     for client in report["clients"]:

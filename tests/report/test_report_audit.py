@@ -15,9 +15,8 @@ import pytest
 from rich.console import Console
 
 from fedmia.report.build import build_report
-from fedmia.report.csvfile import sweep_csv
 from fedmia.report.figures import attacks
-from fedmia.report.files import write_report
+from fedmia.report.files import sweep_csv, write_report
 from fedmia.report.metrics import attack_row
 from fedmia.report.page import page
 from fedmia.report.terminal import render
