@@ -45,13 +45,9 @@ def page(report: Report, figures: Mapping[str, bytes]) -> str:
     for act in acts:
         captions |= {f"{act}{end}": text.format(act) for end, text in CAPTIONS_OF_ACT.items()}
     templates = Environment(
-        loader=PackageLoader("fedmia.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+        loader=PackageLoader("fedmia.report"), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
     return templates.get_template("page.j2").render(
         report=report,
         tables={
