@@ -12,8 +12,8 @@ from fedmia.report.checks import check
 from fedmia.report.clients import client_rows, declared_attack, ranking
 from fedmia.report.intervals import LEVEL, wilson
 from fedmia.report.metrics import attack_row, auc_numbers, auc_of
-from fedmia.report.named import named_rows
 from fedmia.report.paired import paired_row
+from fedmia.report.per_client import named_rows
 from fedmia.report.rows import (
     AttackRow,
     ClientRow,
@@ -83,7 +83,7 @@ def build_report(run: RunScores) -> Report:
         "config": run.config,
         "versions": run.versions,
         "hardware": run.hardware,
-        "sweep": sweep_rows(run.sweep, len(run.attacks)),
+        "sweep": sweep_rows(run.sweep, len(run.attacks)) if run.sweep else [],
         "timing": run.timing,
     }
     if not report["sweep"]:
@@ -121,7 +121,7 @@ def utility(probes: Mapping[str, Probe]) -> UtilityRow:
     """kNN and linear probe accuracy with Wilson intervals; null where a probe did not run."""
 
     def ci(probe: Probe) -> tuple[float, float] | None:
-        return None if probe.value is None else wilson(probe.value * probe.n, probe.n)
+        return None if probe.value is None else wilson(round(probe.value * probe.n), probe.n)
 
     knn, linear = (probes.get(name, Probe(None, 0)) for name in ("knn", "linear"))
     return {
@@ -146,18 +146,13 @@ def round_row(info: RoundInfo) -> RoundRow:
     }
 
 
-def sweep_rows(sweep: Sweep | None, attacks: int) -> list[SweepRow]:
+def sweep_rows(sweep: Sweep, attacks: int) -> list[SweepRow]:
     """The report's `sweep`; its simultaneous intervals hold over all values of all attacks."""
     rows: list[SweepRow] = []
-    if sweep is None:
-        return rows
     for point in sweep.points:
         place: SweepPlace = {
-            "attack": point.attack,
-            "sweep": sweep.kind,
-            "value": point.value,
-            "known": point.known,
-        }
+            "attack": point.attack, "sweep": sweep.kind, "value": point.value, "known": point.known,
+        }  # fmt: skip
         if point.scored is None:
             rows.append({**place, "not_run": str(point.not_run)})
         else:
@@ -194,20 +189,15 @@ def notes(run: RunScores, clients: Sequence[ClientRow]) -> list[str]:
 
 def strict(value: Any, key: str = "") -> Any:
     """`value` in strict JSON types: floats rounded, null for what is not finite."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
     if isinstance(value, Mapping):
         return {str(k): strict(v, str(k)) for k, v in value.items()}
-    if isinstance(value, np.ndarray):
-        return strict(value.tolist(), key)
     if isinstance(value, list | tuple):
         return [strict(v, key) for v in value]
-    if isinstance(value, bool | np.bool_):
-        return bool(value)
-    if isinstance(value, int | np.integer):
-        return int(value)
-    if isinstance(value, float | np.floating):
-        number = float(value)
-        if not math.isfinite(number):
+    if isinstance(value, float):
+        if not math.isfinite(value):
             return None
         # A threshold may be tiny, and six decimals would turn it into 0.
-        return float(f"{number:.6g}") if key == "threshold" else round(number, 6)
-    return value if value is None or isinstance(value, str) else str(value)
+        return float(f"{value:.6g}") if key == "threshold" else round(value, 6)
+    return value if value is None or isinstance(value, bool | int | str) else str(value)

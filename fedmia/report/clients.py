@@ -13,8 +13,8 @@ from typing import cast
 import numpy as np
 
 from fedmia.report.intervals import LEVEL, Interval, auc_interval
-from fedmia.report.rows import ClientNumbers, ClientRow, DefenceRow, EpsilonRow, with_auc
-from fedmia.results import ClientDefence, FloatArray, IntArray, RunScores, ScoredAttack
+from fedmia.report.rows import ClientRow, DefenceRow, EpsilonRow, with_auc
+from fedmia.results import ClientDefence, ClientInfo, FloatArray, IntArray, RunScores, ScoredAttack
 from fedmia.seeding import rng
 
 DECLARED = ("combined", "similarity")
@@ -25,11 +25,8 @@ def declared_attack(run: RunScores) -> ScoredAttack | None:
     """The attack that clients are compared by, fixed before any score is seen: `combined`, else
     `similarity`, else the first by image on a model not under attack, else the first by image."""
     usable = [a for a in run.attacks if a.unit == "image" and len(a.scores_members)]
-    for name in DECLARED:
-        for attack in usable:
-            if attack.name == name:
-                return attack
-    return next((a for a in usable if not a.under_attack), usable[0] if usable else None)
+    declared = [a for name in DECLARED for a in usable if a.name == name]
+    return next(iter([*declared, *(a for a in usable if not a.under_attack), *usable]), None)
 
 
 def mix_weights(mix: IntArray, labels: IntArray) -> FloatArray:
@@ -92,23 +89,20 @@ def null_band(
     return float(values.mean()), (float(low), float(high)), int(counts.sum())
 
 
-def client_numbers(run: RunScores, attack: ScoredAttack | None, client: int) -> ClientNumbers:
-    """AUC of one client's scored members, sizes and null, without the simultaneous interval."""
-    mine = run.member_client == client
+def client_row(run: RunScores, attack: ScoredAttack | None, client: ClientInfo) -> ClientRow:
+    """One entry of the report's `clients`, without the simultaneous interval."""
+    mine = run.member_client == client.id
     # Members of a class that no scored non-member has cannot be compared with their like.
     like = mine & np.isin(run.member_labels, run.nonmember_labels)
     n = int((mine if attack is None else like).sum())
-    row: ClientNumbers = {
-        "n_members": n,
-        "n_nonmembers_effective": None,
-        "auc": None,
-        "auc_ci": None,
-        "auc_ci_simultaneous": None,
-        "null_auc": None,
-        "null_ci": None,
-        "null_n": None,
+    row: ClientRow = {
+        "id": client.id, "size": client.size, "role": client.role,
+        "defence": _defence(client.defence), "classes": list(client.classes) or None,
+        "n_members": n, "n_nonmembers_effective": None,
+        "auc": None, "auc_ci": None, "auc_ci_simultaneous": None,
+        "null_auc": None, "null_ci": None, "null_n": None,
         "attack": attack.name if attack else None,
-    }
+    }  # fmt: skip
     if attack is None or n == 0:
         return row
     mix, scores = run.member_labels[like], attack.scores_nonmembers
@@ -117,7 +111,7 @@ def client_numbers(run: RunScores, attack: ScoredAttack | None, client: int) -> 
     value = weighted_auc(attack.scores_members[like], scores, weights)
     row["n_nonmembers_effective"], row["auc"] = size, value
     row["auc_ci"] = auc_interval(value, n, size)
-    null = null_band(mix, scores, run.nonmember_labels, rng(run.seed, "client-null", int(client)))
+    null = null_band(mix, scores, run.nonmember_labels, rng(run.seed, "client-null", client.id))
     if null is not None:
         row["null_auc"], row["null_ci"], row["null_n"] = null
     return row
@@ -126,17 +120,7 @@ def client_numbers(run: RunScores, attack: ScoredAttack | None, client: int) -> 
 def client_rows(run: RunScores) -> list[ClientRow]:
     """The report's `clients`; simultaneous intervals hold over all clients together."""
     attack = declared_attack(run)
-    rows: list[ClientRow] = [
-        {
-            "id": client.id,
-            "size": client.size,
-            "role": client.role,
-            "defence": _defence(client.defence),
-            "classes": list(client.classes) or None,
-            **client_numbers(run, attack, client.id),
-        }
-        for client in run.clients
-    ]
+    rows = [client_row(run, attack, client) for client in run.clients]
     clients = sum(r["auc"] is not None for r in rows)
     for row in rows:
         value, n, m = row["auc"], row["n_members"], row["n_nonmembers_effective"]

@@ -55,6 +55,16 @@ def most_leaking_first(rows: Sequence[AttackRow]) -> list[AttackRow]:
     return sorted(rows, key=lambda r: -1.0 if r["auc"] is None else r["auc"], reverse=True)
 
 
+def sentences(report: Report) -> dict[str, str | None]:
+    """What is said beside the tables, by what it is about; None where there is nothing to say."""
+    return {
+        "utility": utility_sentence(report),
+        "clients": clients_sentence(report),
+        "named": named_sentence(report),
+        "per_client": per_client_sentence(report),
+    }
+
+
 def clients_sentence(report: Report) -> str | None:
     """One sentence on the clients: a ranking where it stands, else the range beside the nulls."""
     rows = [(c["auc"], c) for c in report["clients"] if c["auc"] is not None]

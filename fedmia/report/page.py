@@ -8,13 +8,7 @@ from collections.abc import Mapping
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fedmia.report import tables
-from fedmia.report.format import (
-    by_reason,
-    clients_sentence,
-    named_sentence,
-    per_client_sentence,
-    utility_sentence,
-)
+from fedmia.report.format import by_reason, sentences
 from fedmia.report.rows import Report
 
 CAPTIONS: Mapping[str, str] = {
@@ -51,13 +45,9 @@ def page(report: Report, figures: Mapping[str, bytes]) -> str:
     for act in acts:
         captions |= {f"{act}{end}": text.format(act) for end, text in CAPTIONS_OF_ACT.items()}
     templates = Environment(
-        loader=PackageLoader("fedmia.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+        loader=PackageLoader("fedmia.report"), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
     return templates.get_template("page.j2").render(
         report=report,
         tables={
@@ -69,12 +59,7 @@ def page(report: Report, figures: Mapping[str, bytes]) -> str:
             "clients": tables.clients(report),
             "rounds": tables.rounds(report),
         },
-        said={
-            "utility": utility_sentence(report),
-            "clients": clients_sentence(report),
-            "named": named_sentence(report),
-            "per_client": per_client_sentence(report),
-        },
+        said=sentences(report),
         pictures={
             name: (captions.get(name, name), base64.b64encode(png).decode("ascii"))
             for name, png in figures.items()

@@ -1,9 +1,10 @@
-"""Did this client train on this image? An attack's scores of pairs (image, client), judged.
+"""Whose image was it: how often an attack names the client that holds a scored member; and did
+this client train on this image: an attack's scores of pairs (image, client), judged.
 
-The test of FedMIA (Zhu et al., CVPR 2025, arXiv 2402.06289), which knows the client it asks about.
-A positive is a pair of a scored member and the client that holds it. A negative is a pair of
-a scored non-member and any client that holds scored members. Pairs of a member and a client that
-does not hold it are neither, as in FedMIA: whether those are told apart, `named_clients` counts.
+The second is the test of FedMIA (Zhu et al., CVPR 2025, arXiv 2402.06289), which knows the client
+it asks about. A positive is a pair of a scored member and the client that holds it. A negative is
+a pair of a scored non-member and any client that holds scored members. Pairs of a member and
+a client that does not hold it are neither, as in FedMIA: whether those are told apart, naming does.
 """
 
 from __future__ import annotations
@@ -11,13 +12,48 @@ from __future__ import annotations
 import numpy as np
 
 from fedmia.report.clients import effective_size, mix_weights
-from fedmia.report.intervals import Interval, auc_interval, clopper_pearson
-from fedmia.report.rows import PerClientRow
-from fedmia.results import FloatArray, RunScores, ScoredAttack
+from fedmia.report.intervals import Interval, auc_interval, clopper_pearson, wilson
+from fedmia.report.rows import NamedCounts, NamedRow, PerClientRow
+from fedmia.results import FloatArray, IntArray, RunScores, ScoredAttack
 from fedmia.seeding import rng
 
 DRAWS = 1000
 TARGET = 0.01  # false-positive rate
+
+
+def named_rows(run: RunScores) -> list[NamedRow]:
+    """The report's `named_clients`: one row for each attack that names clients.
+
+    `chance` is what the client with most scored members would be right with, named for each.
+    `per_client` is the test for one client (see `per_client`), null where the attack has no
+    scores by client. `placebo` holds the same counts and the same test where the clients never
+    saw the images: there nothing but chance can be right.
+    """
+    rows: list[NamedRow] = []
+    for attack in run.attacks:
+        if attack.named_members is None or not len(attack.named_members):
+            continue
+        counts = np.unique(run.member_client, return_counts=True)[1]
+        row: NamedRow = {
+            "attack": attack.name,
+            **_counts(attack.named_members, run.member_client),
+            "chance": float(counts.max() / counts.sum()),
+            "per_client": per_client(run, attack),
+            "placebo": None,
+        }
+        for control in run.controls.get("placebo", ()):
+            if control.name == attack.name and control.named_members is not None:
+                row["placebo"] = {
+                    **_counts(control.named_members, run.member_client),
+                    "per_client": per_client(run, control, "placebo"),
+                }
+        rows.append(row)
+    return rows
+
+
+def _counts(named: IntArray, truth: IntArray) -> NamedCounts:
+    correct, n = int(np.sum(named == truth)), len(truth)
+    return {"correct": correct, "n": n, "accuracy": correct / n, "ci": wilson(correct, n)}
 
 
 def per_client(run: RunScores, attack: ScoredAttack, *stream: str) -> PerClientRow | None:

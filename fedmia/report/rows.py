@@ -138,10 +138,15 @@ class DefenceRow(TypedDict):
     metrics: dict[str, float]  # of its last round
 
 
-class ClientNumbers(TypedDict):
-    """Leakage of one client's scored members against non-members of the same class mix; null
+class ClientRow(TypedDict):
+    """One client; leakage of its scored members against non-members of the same class mix, null
     where it has none."""
 
+    id: int
+    size: int  # images
+    role: str
+    defence: DefenceRow | None
+    classes: list[int] | None  # images by class, null where not known
     n_members: int  # scored, of classes that a scored non-member has
     n_nonmembers_effective: float | None  # Kish's number of the weighted non-members
     auc: float | None
@@ -153,16 +158,6 @@ class ClientNumbers(TypedDict):
     attack: str | None  # that clients are compared by
 
 
-class ClientRow(ClientNumbers, TypedDict):
-    """One client."""
-
-    id: int
-    size: int  # images
-    role: str
-    defence: DefenceRow | None
-    classes: list[int] | None  # images by class, null where not known
-
-
 @dataclass(frozen=True)
 class Auc:
     """An AUC that is known, with its 95 % and its simultaneous interval."""
@@ -172,7 +167,7 @@ class Auc:
     together: Interval
 
 
-def known_auc(row: AucRow | ClientNumbers) -> Auc | None:
+def known_auc(row: AucRow | ClientRow) -> Auc | None:
     """The AUC of a row, None where it is null."""
     value, ci, together = row["auc"], row["auc_ci"], row["auc_ci_simultaneous"]
     if value is None or ci is None or together is None:
@@ -180,7 +175,7 @@ def known_auc(row: AucRow | ClientNumbers) -> Auc | None:
     return Auc(value, ci, together)
 
 
-AnyRow = TypeVar("AnyRow", bound=AucRow | ClientNumbers)
+AnyRow = TypeVar("AnyRow", bound=AucRow | ClientRow)
 
 
 def with_auc(rows: Iterable[AnyRow]) -> list[tuple[AnyRow, Auc]]:

@@ -35,13 +35,12 @@ def seeds_summary(reports: Sequence[Report]) -> SeedsSummary:
 
 def spread(name: str, unit: str, values: Sequence[float]) -> SeedRow:
     """One attack's AUC over models, rounded to 6 decimals."""
-    some = bool(values)
     return {
         "name": name,
         "unit": unit,
         "models": len(values),
-        "auc_mean": round(statistics.fmean(values), 6) if some else None,
+        "auc_mean": round(statistics.fmean(values), 6) if values else None,
         "auc_sd": round(statistics.stdev(values), 6) if len(values) > 1 else None,
-        "auc_min": min(values) if some else None,
-        "auc_max": max(values) if some else None,
+        "auc_min": min(values, default=None),
+        "auc_max": max(values, default=None),
     }

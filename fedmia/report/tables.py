@@ -28,9 +28,9 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """Cells in the order of the table's head. `css`: as of a cell."""
+    """Cells in the order of the table's head; text is a cell of one line. `css`: as of a cell."""
 
-    cells: tuple[Cell, ...]
+    cells: Sequence[str | Cell]
     css: str = ""
 
 
@@ -38,17 +38,8 @@ class Row:
 class Table:
     """A head, and rows of as many cells."""
 
-    head: tuple[Cell, ...]
-    rows: tuple[Row, ...]
-
-
-def table(head: Sequence[str | Cell], rows: Sequence[Row | Sequence[str | Cell]]) -> Table:
-    """A table of cells; a string is a cell without more lines."""
-    return Table(_cells(head), tuple(r if isinstance(r, Row) else Row(_cells(r)) for r in rows))
-
-
-def _cells(held: Sequence[str | Cell]) -> tuple[Cell, ...]:
-    return tuple(Cell(c) if isinstance(c, str) else c for c in held)
+    head: Sequence[str | Cell]
+    rows: Sequence[Row]
 
 
 def _over(value: float | None, *intervals: Interval | None) -> Cell:
@@ -80,62 +71,44 @@ def attacks(report: Report) -> Table:
     for row in most_leaking_first(report["attacks"]):
         ci = row["auc_ci_simultaneous"]
         controls = [control_of(report, name, row["name"]) for name in sets]
-        cells = (
-            _attack(row),
+        how = f"{row['threat']['access']}, {row['threat']['vantage']}"
+        more = (how, "under attack" if row["under_attack"] else "", row["paper"])
+        n = _whole(f"{row['n_members']} + {row['n_nonmembers']}")
+        unit = "batches" if row["unit"] == "batch" else "images"
+        cells = [
+            Cell(row["name"], tuple(line for line in more if line)),
             _over(row["auc"], row["auc_ci"], ci),
             *(_over(c["auc"], c["auc_ci_simultaneous"]) if c else Cell(DASH) for c in controls),
-            _at_threshold(row),
-            _rates(row),
-            _counts(row),
-        )
+            *_rates(row),
+            Cell(n, (unit, f"{row['queries']:,} queries")),
+        ]
         rows.append(Row(cells, "leaks" if ci is not None and ci[0] > 0.5 else ""))
-    return table(head, rows)
+    return Table(head, rows)
 
 
-def _attack(row: AttackRow) -> Cell:
-    how = f"{row['threat']['access']}, {row['threat']['vantage']}"
-    more = (how, "under attack" if row["under_attack"] else "", row["paper"])
-    return Cell(row["name"], tuple(line for line in more if line))
-
-
-def _at_threshold(row: AttackRow) -> Cell:
-    lines = (
+def _rates(row: AttackRow) -> tuple[Cell, Cell]:
+    """What is right at the chosen threshold, and the TPR at each FPR."""
+    chosen = (
         _line("accuracy", row["accuracy"], row["accuracy_ci"]),
         _line("precision", row["precision"], row["precision_ci"]),
         _line("recall", row["recall"], row["recall_ci"]),
         _line("best (oracle)", row["oracle_accuracy"], None),
     )
-    return Cell("", lines, "numbers")
-
-
-def _rates(row: AttackRow) -> Cell:
     rates, ends = row["tpr_at_fpr"], row["tpr_at_fpr_ci"]
-    lines = (_line(f"{100 * float(t):g} %:", rates[t], ends[t]) for t in rates)
-    return Cell("", tuple(lines), "numbers")
-
-
-def _counts(row: AttackRow) -> Cell:
-    unit = "batches" if row["unit"] == "batch" else "images"
-    n = _whole(f"{row['n_members']} + {row['n_nonmembers']}")
-    return Cell(n, (unit, f"{row['queries']:,} queries"))
+    low = tuple(_line(f"{100 * float(t):g} %:", rates[t], ends[t]) for t in rates)
+    return Cell("", chosen, "numbers"), Cell("", low, "numbers")
 
 
 def paired(report: Report) -> Table:
     """Attacks against their paired controls."""
     head = ["attack", "control", "unit", "difference of AUCs", "95 %", "simultaneous", ""]
-    rows = [
-        [
-            p["attack"],
-            p["control"],
-            p["unit"],
-            DASH if p["difference"] is None else f"{p['difference']:+.3f}",
-            _whole(interval(p["ci"], 3)),
-            _whole(interval(p["ci_simultaneous"], 3)),
-            p["statement"],
-        ]
-        for p in report["paired"]
-    ]
-    return table(head, rows)
+    rows = []
+    for p in report["paired"]:
+        difference = DASH if p["difference"] is None else f"{p['difference']:+.3f}"
+        ends = [_whole(interval(ci, 3)) for ci in (p["ci"], p["ci_simultaneous"])]
+        cells = [p["attack"], p["control"], p["unit"], difference, *ends, p["statement"]]
+        rows.append(Row(cells))
+    return Table(head, rows)
 
 
 def controls(report: Report) -> Table:
@@ -152,66 +125,54 @@ def controls(report: Report) -> Table:
         n = f"{row['n_members']} + {row['n_nonmembers']}"
         ci = row["auc_ci_simultaneous"]
         holds = "" if ci is None else "holds 0.5" if ci[0] <= 0.5 <= ci[1] else "EXCLUDES 0.5"
-        rows.append([label, name, estimate(row["auc"], row["auc_ci"]), interval(ci), holds, n])
-    return table(["control", "attack", "AUC, 95 %", "simultaneous", "", "n"], rows)
+        auc = estimate(row["auc"], row["auc_ci"])
+        rows.append(Row([label, name, auc, interval(ci), holds, n]))
+    return Table(["control", "attack", "AUC, 95 %", "simultaneous", "", "n"], rows)
 
 
 def utility(report: Report) -> Table:
     """Probes of the encoder beside those of the untrained one."""
     here, before = report["utility"], report["utility"]["untrained"]
-    n = f"{here['n']:,}"
+    kinds = (
+        ("weighted kNN", here["knn"], here["knn_ci"], before["knn"], before["knn_ci"]),
+        ("linear probe", here["linear"], here["linear_ci"], before["linear"], before["linear_ci"]),
+    )
     rows = [
-        [label, estimate(value, ci), estimate(old, old_ci), n]
-        for label, value, ci, old, old_ci in (
-            ("weighted kNN", here["knn"], here["knn_ci"], before["knn"], before["knn_ci"]),
-            ("linear probe", here["linear"], here["linear_ci"], before["linear"],
-             before["linear_ci"]),
-        )
+        Row([label, estimate(value, ci), estimate(old, old_ci), f"{here['n']:,}"])
+        for label, value, ci, old, old_ci in kinds
         if value is not None
-    ]  # fmt: skip
-    return table(["probe", "accuracy, 95 %", "untrained encoder", "n"], rows)
+    ]
+    return Table(["probe", "accuracy, 95 %", "untrained encoder", "n"], rows)
 
 
 def clients(report: Report) -> Table:
     """Clients with their defence and epsilon, AUC and null."""
     head = ["client", "images", "role", "defence", "scored members", "AUC, 95 %"]
     head += ["simultaneous", "null: posing non-members"]
-    rows: list[list[str | Cell]] = []
+    rows = []
     for c in report["clients"]:
         defence = Cell(DASH)
         if c["defence"]:
             spent = c["defence"]["epsilon"]
             defence = Cell(epsilon(c["defence"]), (spent["assumptions"],) if spent else ())
-        rows.append(
-            [
-                str(c["id"]),
-                f"{c['size']:,}",
-                c["role"],
-                defence,
-                str(c["n_members"]),
-                _whole(estimate(c["auc"], c["auc_ci"])),
-                _whole(interval(c["auc_ci_simultaneous"])) or DASH,
-                _whole(estimate(c["null_auc"], c["null_ci"])),
-            ]
-        )
-    return table(head, rows)
+        auc = _whole(estimate(c["auc"], c["auc_ci"]))
+        together = _whole(interval(c["auc_ci_simultaneous"])) or DASH
+        null = _whole(estimate(c["null_auc"], c["null_ci"]))
+        size, n = f"{c['size']:,}", str(c["n_members"])
+        rows.append(Row([str(c["id"]), size, c["role"], defence, n, auc, together, null]))
+    return Table(head, rows)
 
 
 def rounds(report: Report) -> Table:
     """Rounds whose snapshot was scored, and the last one."""
-    held = report["rounds"]
-    shown = [r for r in held if r["leakage"] or r["knn"] is not None or r is held[-1]]
-    rows: list[list[str | Cell]] = [
-        [
-            f"{r['round']}{' *' if r['under_attack'] else ''}",
-            r["phase"],
-            number(r["loss"], 3),
-            number(r["knn"], 3),
-            Cell("", tuple(f"{n} {number(auc, 3)}" for n, auc in r["leakage"].items()), "grid"),
-        ]
-        for r in shown
-    ]
-    return table(["round", "phase", "loss", "kNN", "AUC by attack"], rows)
+    held, rows = report["rounds"], []
+    for r in held:
+        if r["leakage"] or r["knn"] is not None or r is held[-1]:
+            name = f"{r['round']}{' *' if r['under_attack'] else ''}"
+            aucs = tuple(f"{n} {number(auc, 3)}" for n, auc in r["leakage"].items())
+            seen = [number(r["loss"], 3), number(r["knn"], 3)]
+            rows.append(Row([name, r["phase"], *seen, Cell("", aucs, "grid")]))
+    return Table(["round", "phase", "loss", "kNN", "AUC by attack"], rows)
 
 
 def sweep(report: Report) -> Table:
@@ -221,17 +182,15 @@ def sweep(report: Report) -> Table:
     names = list(dict.fromkeys(r["attack"] for r in swept))
     rows = []
     for row in sorted(swept, key=lambda r: (names.index(r["attack"]), r["value"])):
-        cells = [row["attack"], f"{row['value']:,}"]
         if row["not_run"] is None:
-            cells += [] if known else [f"{row['known']:,}"]
-            cells += [f"{row['queries']:,}", estimate(row["auc"], row["auc_ci"])]
+            cells = [f"{row['known']:,}", f"{row['queries']:,}"]
+            cells += [estimate(row["auc"], row["auc_ci"])]
             cells += [interval(row["auc_ci_simultaneous"]) or DASH, number(row["accuracy"])]
         else:
-            cells += [] if known else [DASH]
-            cells += [DASH, f"not run: {row['not_run']}", DASH, DASH]
-        rows.append(cells)
+            cells = [DASH, DASH, f"not run: {row['not_run']}", DASH, DASH]
+        rows.append(Row([row["attack"], f"{row['value']:,}", *cells[known:]]))
     heads = ["known a side"] if known else ["query budget", "known a side"]
-    return table(["attack", *heads, "queries", "AUC, 95 %", "simultaneous", "accuracy"], rows)
+    return Table(["attack", *heads, "queries", "AUC, 95 %", "simultaneous", "accuracy"], rows)
 
 
 def flat(values: Json, before: str = "") -> list[tuple[str, str]]:

@@ -9,25 +9,17 @@ from rich.text import Text
 
 from fedmia.report.format import (
     by_reason,
-    clients_sentence,
     control_of,
     epsilon,
     estimate,
     interval,
     most_leaking_first,
-    named_sentence,
     number,
-    per_client_sentence,
-    utility_sentence,
+    sentences,
 )
-from fedmia.report.rows import AttackRow, Report, SeedsSummary, control_sets
+from fedmia.report.rows import Report, SeedsSummary, control_sets
 
-COLOURS = {
-    "leaks": "red",
-    "not-established": "green",
-    "shift": "yellow",
-    "control-failed": "yellow",
-}
+COLOURS = {"leaks": "red", "not-established": "green"}  # else yellow
 
 
 def render(report: Report) -> RenderableType:
@@ -43,10 +35,10 @@ def render(report: Report) -> RenderableType:
     for pair in report["paired"]:
         unit = " (by batch)" if pair["unit"] == "batch" else ""
         parts.append(Text(f"Paired{unit}: {pair['statement']}."))
-    parts += [Text(line) for line in sentences(report)]
+    parts += [Text(line) for line in lines(report)]
     for names, reason in by_reason(report).items():
         parts.append(Text(f"Not run: {names}: {reason}", style="dim"))
-    colour = COLOURS[report["verdict_code"]]
+    colour = COLOURS.get(report["verdict_code"], "yellow")
     parts.append(Panel(Text(report["verdict"], style="bold"), title="verdict", border_style=colour))
     return Group(*parts)
 
@@ -67,7 +59,7 @@ def attack_table(report: Report) -> Table:
         leaks = ci is not None and ci[0] > 0.5
         controls = [control_of(report, label, row["name"]) for label in sets]
         table.add_row(
-            Text(row["name"] + marks(row), style="bold" if leaks else ""),
+            Text(f"{row['name']}{' *' * row['under_attack']}", style="bold" if leaks else ""),
             Text(estimate(row["auc"], ci), style="bold red" if leaks else ""),
             *(number(c["auc"] if c else None) for c in controls),
             number(row["tpr_at_fpr"]["0.01"]),
@@ -77,36 +69,25 @@ def attack_table(report: Report) -> Table:
     return table
 
 
-def marks(row: AttackRow) -> str:
-    """`*` for a score on the attacked model."""
-    return " *" if row["under_attack"] else ""
-
-
 def legend(report: Report) -> list[str]:
     """What the table's signs mean, as far as they occur."""
-    lines = ["n: scored members + non-members; accuracy at a threshold from known images."]
+    found = ["n: scored members + non-members; accuracy at a threshold from known images."]
     if any(r["under_attack"] for r in report["attacks"]):
-        lines.append("* scored on the model under attack.")
+        found.append("* scored on the model under attack.")
     batches = [r["name"] for r in report["attacks"] if r["unit"] == "batch"]
     if batches:
-        lines.append(f"By batch, n counts batches, not images: {', '.join(batches)}.")
-    return lines
+        found.append(f"By batch, n counts batches, not images: {', '.join(batches)}.")
+    return found
 
 
-def sentences(report: Report) -> list[str]:
+def lines(report: Report) -> list[str]:
     """Pixels, utility, clients and defences, a line each."""
     found = []
     pixels = report["controls"]["pixels"]
     if pixels is not None and pixels["auc"] is not None:
         ci = interval(pixels["auc_ci_simultaneous"])
         found.append(f"Pixels only, without the model: AUC {number(pixels['auc'])} {ci}.")
-    said = (
-        utility_sentence(report),
-        clients_sentence(report),
-        named_sentence(report),
-        per_client_sentence(report),
-    )
-    found += [s for s in said if s]
+    found += [said for said in sentences(report).values() if said]
     # Clients of one defence and one epsilon share a line.
     held: dict[str, list[int]] = {}
     for client in report["clients"]:
@@ -119,22 +100,12 @@ def sentences(report: Report) -> list[str]:
 
 def seeds_table(summary: SeedsSummary) -> Table:
     """`--seeds`: the spread of every attack's AUC over independently trained models."""
-    table = Table(
-        box=None,
-        pad_edge=False,
-        header_style="bold",
-        title=f"{summary['models']} models",
-        title_justify="left",
-    )
+    title = f"{summary['models']} models"
+    table = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
     table.add_column("attack")
     for name in ("mean AUC", "sd", "least", "greatest"):
         table.add_column(name, justify="right")
-    rows = sorted(
-        summary["attacks"],
-        key=lambda r: -1.0 if r["auc_mean"] is None else r["auc_mean"],
-        reverse=True,
-    )
-    for row in rows:
+    for row in sorted(summary["attacks"], key=lambda r: -(r["auc_mean"] or 0.0)):
         values = (row["auc_mean"], row["auc_sd"], row["auc_min"], row["auc_max"])
         table.add_row(row["name"], *(number(v, 3) for v in values))
     return table

@@ -15,9 +15,8 @@ import pytest
 from rich.console import Console
 
 from fedmia.report.build import build_report
-from fedmia.report.csvfile import sweep_csv
-from fedmia.report.figures import sweep
-from fedmia.report.files import write_report
+from fedmia.report.figures import attacks
+from fedmia.report.files import sweep_csv, write_report
 from fedmia.report.metrics import attack_row
 from fedmia.report.page import page
 from fedmia.report.terminal import render
@@ -136,8 +135,8 @@ def test_figure__lines_and_intervals(
     swept: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn = []
-    monkeypatch.setattr(sweep.canvas, "png", lambda figure: drawn.append(figure) or b"png")
-    assert sweep.by_value(swept) == b"png"
+    monkeypatch.setattr(attacks.canvas, "png", lambda figure: drawn.append(figure) or b"png")
+    assert attacks.by_value(swept) == b"png"
     (axes,) = drawn[0].axes
     named = {line.get_label(): line for line in axes.lines if line.get_label()[0] != "_"}
     by_name = {n: [r["auc"] for r in swept["sweep"] if r["attack"] == n and not r["not_run"]]
@@ -150,9 +149,9 @@ def test_figure__lines_and_intervals(
 
 
 def test_figure__nothing_to_draw(audit: RunScores, swept: dict[str, Any]) -> None:
-    assert sweep.by_value(build_report(audit)) is None
+    assert attacks.by_value(build_report(audit)) is None
     rows = [row for row in swept["sweep"] if row["not_run"]]
-    assert rows and sweep.by_value(swept | {"sweep": rows}) is None
+    assert rows and attacks.by_value(swept | {"sweep": rows}) is None
 
 
 def test_files__a_sweep_has_its_own(

@@ -12,8 +12,8 @@ from rich.console import Console
 
 from fedmia.report.build import build_report
 from fedmia.report.intervals import wilson
-from fedmia.report.named import named_rows
 from fedmia.report.page import page
+from fedmia.report.per_client import named_rows
 from fedmia.report.terminal import render
 from fedmia.results import RunScores
 

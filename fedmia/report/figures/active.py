@@ -13,9 +13,11 @@ from fedmia.results import FloatArray, IntArray, RunScores, ScoredAttack
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
-def by_round(run: RunScores) -> bytes | None:
+@canvas.drawn
+def by_round(run: RunScores) -> Figure | None:
     """Median loss and middle half, members and non-members, by round under the act, and the same
     rounds without it beside (of ascent: Figs. 10 and 13 of the paper)."""
     curves = run.curves
@@ -24,25 +26,28 @@ def by_round(run: RunScores) -> bytes | None:
     panels = [(f"with {curves.act}", curves.members, curves.nonmembers)]
     if curves.control_members is not None and curves.control_nonmembers is not None:
         panels.append((f"without {curves.act}", curves.control_members, curves.control_nonmembers))
-    with canvas.style():
-        figure = canvas.new(4.2 * len(panels) + 0.3, 3.9)
-        grid = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-        for axes, (title, members, nonmembers) in zip(grid, panels, strict=True):
-            _band(axes, curves.rounds, nonmembers, canvas.NONMEMBER, "non-members", "s--")
-            _band(axes, curves.rounds, members, canvas.MEMBER, "members", "o-")
-            axes.set_title(title, weight="normal")
-            canvas.whole_rounds(axes)
-            axes.grid(axis="y")
-        grid[0].set_ylabel("loss on the aggregated model")
-        n = canvas.counts(curves.members.shape[1], curves.nonmembers.shape[1])
-        _heading(figure, f"Loss of the images under test, median and middle half ({n})")
-        handles, labels = grid[0].get_legend_handles_labels()
-        figure.legend(handles[::-1], labels[::-1], loc="outside lower left", ncols=2)
-        return canvas.png(figure)
+    n = canvas.counts(curves.members.shape[1], curves.nonmembers.shape[1])
+    heading = f"Loss of the images under test, median and middle half ({n})"
+    figure, grid = _panels(1, len(panels), 4.2 * len(panels) + 0.3, 3.9, heading)
+    for axes, (title, members, nonmembers) in zip(grid[0], panels, strict=True):
+        _band(axes, curves.rounds, nonmembers, canvas.NONMEMBER, "non-members", "s--")
+        _band(axes, curves.rounds, members, canvas.MEMBER, "members", "o-")
+        axes.set_title(title, weight="normal")
+        canvas.whole_rounds(axes)
+        axes.grid(axis="y")
+    grid[0, 0].set_ylabel("loss on the aggregated model")
+    handles, labels = grid[0, 0].get_legend_handles_labels()
+    figure.legend(handles[::-1], labels[::-1], loc="outside lower left", ncols=2)
+    return figure
 
 
-def _heading(figure: Any, text: str) -> None:
-    figure.suptitle(text, x=0.01, ha="left", fontsize=11, weight="bold")
+def _panels(
+    down: int, across: int, width: float, height: float, heading: str
+) -> tuple[Figure, Any]:
+    """A figure and its plots (down, across), which share what goes upwards."""
+    figure = canvas.new(width, height)
+    figure.suptitle(heading, x=0.01, ha="left", fontsize=11, weight="bold")
+    return figure, figure.subplots(down, across, sharey=True, squeeze=False)
 
 
 def _band(
@@ -53,57 +58,43 @@ def _band(
     axes.plot(rounds, middle, style, color=colour, markersize=4, linewidth=1.6, label=label)
 
 
-def distributions(run: RunScores) -> bytes | None:
+@canvas.drawn
+def distributions(run: RunScores) -> Figure | None:
     """Loss of members and of non-members before and after the act (of ascent: Fig. 11)."""
     curves = run.curves
     if curves is None:
         return None
-    sides = (
-        ("members", curves.before_members, curves.after_members),
-        ("non-members", curves.before_nonmembers, curves.after_nonmembers),
-    )
-    held = [(title, before, after) for title, before, after in sides if _both(before, after)]
+    held = [
+        (title, before, after)
+        for title, before, after in (
+            ("members", curves.before_members, curves.after_members),
+            ("non-members", curves.before_nonmembers, curves.after_nonmembers),
+        )
+        if before is not None and after is not None and len(before) and len(after)
+    ]
     if not held:
         return None
-    edges = np.linspace(*_range([x for _, *pair in held for x in pair if x is not None]), 31)
-    with canvas.style():
-        figure = canvas.new(4.2 * len(held) + 0.3, 3.6)
-        grid = figure.subplots(1, len(held), sharey=True, squeeze=False)[0]
-        for axes, (title, before, after) in zip(grid, held, strict=True):
-            assert before is not None and after is not None
-            for name, losses, colour, fill in (
-                (f"before {curves.act}", before, canvas.GREY, True),
-                (f"after {curves.act}", after, canvas.RED, False),
-            ):
-                axes.hist(
-                    np.clip(losses, edges[0], edges[-1]),
-                    bins=edges.tolist(),
-                    weights=np.full(len(losses), 100 / len(losses)),
-                    histtype="stepfilled" if fill else "step",
-                    color=colour,
-                    alpha=0.45 if fill else 1.0,
-                    linewidth=1.6,
-                    label=name,
-                )
-            axes.set_title(f"{len(before):,} {title}", weight="normal")
-            axes.set_xlabel("loss")
-        grid[0].set_ylabel("% of images")
-        _heading(figure, f"Loss before and after the local {curves.act}")
-        figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower left", ncols=2)
-        return canvas.png(figure)
+    # The outermost half per cent piles up in the end bins.
+    low, high = np.quantile(np.concatenate([x for _, *pair in held for x in pair]), [0.005, 0.995])
+    edges = np.linspace(low, high if high > low else low + 1, 31)
+    heading = f"Loss before and after the local {curves.act}"
+    figure, grid = _panels(1, len(held), 4.2 * len(held) + 0.3, 3.6, heading)
+    filled = {"histtype": "stepfilled", "color": canvas.GREY, "alpha": 0.45}
+    outlined = {"histtype": "step", "color": canvas.RED}
+    for axes, (title, before, after) in zip(grid[0], held, strict=True):
+        for when, losses, look in (("before", before, filled), ("after", after, outlined)):
+            shares, inside = np.full(len(losses), 100 / len(losses)), losses.clip(*edges[[0, -1]])
+            look = look | {"linewidth": 1.6, "label": f"{when} {curves.act}"}
+            axes.hist(inside, edges.tolist(), weights=shares, **look)
+        axes.set_title(f"{len(before):,} {title}", weight="normal")
+        axes.set_xlabel("loss")
+    grid[0, 0].set_ylabel("% of images")
+    canvas.legend(grid[0, 0], 2)
+    return figure
 
 
-def _both(before: FloatArray | None, after: FloatArray | None) -> bool:
-    return before is not None and after is not None and len(before) > 0 and len(after) > 0
-
-
-def _range(arrays: list[FloatArray]) -> tuple[float, float]:
-    """Histogram limits; the outermost half per cent piles up in the end bins."""
-    low, high = np.quantile(np.concatenate(arrays), [0.005, 0.995])
-    return float(low), float(high if high > low else low + 1)
-
-
-def thresholds(run: RunScores, report: Report, act: str) -> bytes | None:
+@canvas.drawn
+def thresholds(run: RunScores, report: Report, act: str) -> Figure | None:
     """Balanced accuracy by threshold of the attacks that read `act` (of ascent: Fig. 12), with
     the threshold chosen on known images marked; None without such an attack."""
     rows = {r["name"]: r for r in report["attacks"]}
@@ -116,18 +107,16 @@ def thresholds(run: RunScores, report: Report, act: str) -> bytes | None:
         return None
     across = min(3, len(drawn))
     down = -(-len(drawn) // across)
-    with canvas.style():
-        figure = canvas.new(max(4.6, 3.2 * across), 0.8 + 2.9 * down)
-        grid = figure.subplots(down, across, sharey=True, squeeze=False)
-        for axes in grid.flat[len(drawn) :]:
-            axes.set_visible(False)
-        for axes, attack in zip(grid.flat, drawn, strict=False):
-            _accuracy(axes, attack, rows[attack.name])
-        for line in grid:
-            line[0].set_ylabel("balanced accuracy")
-        _heading(figure, f"Accuracy by threshold under {act}")
-        figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower left", ncols=3)
-        return canvas.png(figure)
+    size = max(4.6, 3.2 * across), 0.8 + 2.9 * down
+    figure, grid = _panels(down, across, *size, f"Accuracy by threshold under {act}")
+    for axes in grid.flat[len(drawn) :]:
+        axes.set_visible(False)
+    for axes, attack in zip(grid.flat, drawn, strict=False):
+        _accuracy(axes, attack, rows[attack.name])
+    for axes in grid[:, 0]:
+        axes.set_ylabel("balanced accuracy")
+    canvas.legend(grid[0, 0])
+    return figure
 
 
 def _accuracy(axes: Axes, attack: ScoredAttack, row: AttackRow) -> None:
@@ -141,7 +130,7 @@ def _accuracy(axes: Axes, attack: ScoredAttack, row: AttackRow) -> None:
     if row["threshold"] is not None and row["accuracy"] is not None:
         axes.plot(row["threshold"], row["accuracy"], "o", color=canvas.RED, label="chosen on known")
         axes.axvline(row["threshold"], color=canvas.RED, linewidth=0.8, linestyle=":")
-    canvas.half_line(axes, vertical=False)
+    canvas.half_line(axes)
     low, high = np.quantile(both, [0.005, 0.995])
     if high > low:
         axes.set_xlim(low, high)

@@ -1,4 +1,4 @@
-"""Figures of the attacks: AUCs beside their controls, ROC, features in space."""
+"""Figures of the attacks: AUCs beside their controls, ROC, features in space, a sweep."""
 
 from __future__ import annotations
 
@@ -9,19 +9,17 @@ import numpy as np
 
 from fedmia.report.figures import canvas
 from fedmia.report.metrics import roc
-from fedmia.report.rows import AttackRow, Auc, Report, control_sets, known_auc, with_auc
-from fedmia.results import FloatArray, RunScores, ScoredAttack
+from fedmia.report.rows import Auc, Report, control_sets, known_auc, with_auc
+from fedmia.results import RunScores, ScoredAttack
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Line = tuple[str, str, Auc]  # the attack (empty: a control of the one above), its kind, AUC
 SHAPES = ("s", "D", "^", "v", "P", "X")
-
-
-def ordered(rows: Sequence[AttackRow]) -> list[tuple[AttackRow, Auc]]:
-    """Attacks with an AUC, by image before by batch, the most leaking first."""
-    return sorted(with_auc(rows), key=lambda s: (s[0]["unit"] != "image", -s[1].value))
+SWEPT = {"known": "known images a side", "query_budget": "query budget, images embedded"}
+APART = 0.012  # of the axis of a sweep, between the markers of two attacks at one value
 
 
 def beside(report: Report, name: str) -> list[tuple[str, Auc]]:
@@ -39,10 +37,13 @@ def beside(report: Report, name: str) -> list[tuple[str, Auc]]:
     return found
 
 
-def forest(report: Report) -> bytes | None:
-    """AUC of every attack with both intervals, its controls under it; None without attacks."""
+@canvas.drawn
+def forest(report: Report) -> Figure | None:
+    """AUC of every attack with both intervals, by image before by batch, the most leaking first,
+    its controls under it; None without attacks."""
     lines: list[Line] = []
-    for row, auc in ordered(report["attacks"]):
+    rows = with_auc(report["attacks"])
+    for row, auc in sorted(rows, key=lambda r: (r[0]["unit"] != "image", -r[1].value)):
         mark = "*" if row["under_attack"] else ""
         lines.append((f"{row['name']}{mark}", "attack", auc))
         lines += [("", label, control) for label, control in beside(report, row["name"])]
@@ -52,26 +53,23 @@ def forest(report: Report) -> bytes | None:
     if not lines:
         return None
     kinds = [k for k in dict.fromkeys(kind for _, kind, _ in lines) if k != "attack"]
-    with canvas.style():
-        figure = canvas.new(8, 1.9 + 0.27 * len(lines))
-        axes = figure.add_subplot()
-        place = 0.0
-        for name, kind, auc in lines:
-            place -= 1.35 if name else 0.85
-            shape = "o" if kind == "attack" else SHAPES[kinds.index(kind) % len(SHAPES)]
-            _interval(axes, place, auc, shape, canvas.BLUE if kind == "attack" else canvas.GREY)
-            _labels(axes, place, name, auc)
-        _forest_axes(axes, place, lines, report)
-        _forest_legend(axes, kinds, report)
-        return canvas.png(figure)
-
-
-def _interval(axes: Axes, place: float, auc: Auc, shape: str, colour: str) -> None:
-    strong = colour != canvas.GREY
-    axes.plot(auc.together, [place] * 2, color=colour, linewidth=1.0)
-    axes.plot(auc.ci, [place] * 2, color=colour, linewidth=4.0 if strong else 2.5, alpha=0.6)
-    face = colour if strong else "white"
-    axes.plot(auc.value, place, shape, color=colour, markerfacecolor=face, markersize=6)
+    figure, axes = canvas.one(8, 1.9 + 0.27 * len(lines))
+    place = 0.0
+    for name, kind, auc in lines:
+        place -= 1.35 if name else 0.85
+        shape = "o" if kind == "attack" else SHAPES[kinds.index(kind) % len(SHAPES)]
+        canvas.estimate(axes, place, auc, shape, faint=kind != "attack")
+        _labels(axes, place, name, auc)
+    ends = [limit for _, _, auc in lines for limit in auc.together]
+    axes.set_xlim(max(0.0, min([0.4, *ends]) - 0.03), min(1.0, max([0.75, *ends]) + 0.03))
+    axes.set_ylim(place - 0.8, -0.4)
+    axes.set_yticks([])
+    canvas.auc_axis(axes, "AUC, members against non-members (0.5: nothing told)")
+    sizes = [r for r in report["attacks"] if r["unit"] == "image" and r["auc"] is not None]
+    n = canvas.counts(sizes[0]["n_members"], sizes[0]["n_nonmembers"]) if sizes else "batches"
+    axes.set_title(f"Leakage by attack, controls beside ({n})")
+    _forest_legend(figure, kinds, report)
+    return figure
 
 
 def _labels(axes: Axes, place: float, name: str, auc: Auc) -> None:
@@ -85,68 +83,48 @@ def _labels(axes: Axes, place: float, name: str, auc: Auc) -> None:
     axes.text(1.02, place, text, transform=across, va="center", color=colour, fontsize=9)
 
 
-def _forest_axes(axes: Axes, bottom: float, lines: Sequence[Line], report: Report) -> None:
-    canvas.half_line(axes, vertical=True)
-    ends = [limit for _, _, auc in lines for limit in auc.together]
-    axes.set_xlim(max(0.0, min([0.4, *ends]) - 0.03), min(1.0, max([0.75, *ends]) + 0.03))
-    axes.set_ylim(bottom - 0.8, -0.4)
-    axes.set_yticks([])
-    axes.spines["left"].set_visible(False)
-    axes.grid(axis="x")
-    axes.set_xlabel("AUC, members against non-members (0.5: nothing told)")
-    sizes = [r for r in report["attacks"] if r["unit"] == "image" and r["auc"] is not None]
-    n = canvas.counts(sizes[0]["n_members"], sizes[0]["n_nonmembers"]) if sizes else "batches"
-    axes.set_title(f"Leakage by attack, controls beside ({n})")
-
-
-def _forest_legend(axes: Axes, kinds: Sequence[str], report: Report) -> None:
+def _forest_legend(figure: Figure, kinds: Sequence[str], report: Report) -> None:
     from matplotlib.lines import Line2D
 
     handles = [
         Line2D([], [], color=canvas.BLUE, marker="o", linewidth=4, alpha=0.7, label="attack, 95 %"),
         Line2D([], [], color=canvas.BLUE, linewidth=1, label="simultaneous 95 %"),
     ]
+    look: dict[str, Any] = {"color": canvas.GREY, "linewidth": 2, "markerfacecolor": "white"}
     for i, kind in enumerate(kinds):
-        shape = SHAPES[i % len(SHAPES)]
-        label = "pixels only" if kind == "pixels" else kind
-        label += " control" if kind in report["controls"] and kind != "pixels" else ""
-        look: dict[str, Any] = {"color": canvas.GREY, "linewidth": 2, "markerfacecolor": "white"}
-        handles.append(Line2D([], [], marker=shape, label=label, **look))
-    figure = axes.get_figure()
-    assert figure is not None
+        label = f"{kind} control" if kind in report["controls"] else kind
+        label = "pixels only" if kind == "pixels" else label
+        handles.append(Line2D([], [], marker=SHAPES[i % len(SHAPES)], label=label, **look))
     figure.legend(handles=handles, loc="outside lower left", ncols=3)
     if any(r["under_attack"] for r in report["attacks"]):
         figure.text(0.99, 0.01, "* scored on the model under attack", ha="right", size=8)
 
 
-def roc_curves(run: RunScores) -> bytes | None:
+@canvas.drawn
+def roc_curves(run: RunScores) -> Figure | None:
     """ROC of all attacks on log axes, where the low false-positive rates count."""
     attacks = [a for a in run.attacks if len(a.scores_members) and len(a.scores_nonmembers)]
     if not attacks:
         return None
-    most = max(len(a.scores_nonmembers) for a in attacks)
-    least_tpr = 1 / max(len(a.scores_members) for a in attacks)
-    floor_x, floor_y = 0.7 / most, 0.7 * min(least_tpr, 0.01)
-    with canvas.style():
-        figure = canvas.new(7, 5.4)
-        axes = figure.add_subplot()
-        line = np.geomspace(floor_x, 1, 50)
-        axes.plot(line, line, color=canvas.GREY, linewidth=1, linestyle=":", label="chance")
-        for i, attack in enumerate(attacks):
-            _roc_line(axes, attack, i, floor_x)
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.set_xlim(floor_x, 1)
-        axes.set_ylim(floor_y, 1.05)
-        for target in (0.001, 0.01, 0.1):
-            if target > floor_x:
-                axes.axvline(target, color="#dddddd", linewidth=0.8, zorder=0)
-        axes.set_xlabel("false-positive rate")
-        axes.set_ylabel("true-positive rate")
-        n = canvas.counts(len(run.member_ids), len(run.nonmember_ids))
-        axes.set_title(f"ROC on log axes ({n})")
-        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower left", ncols=3)
-        return canvas.png(figure)
+    floor_x = 0.7 / max(len(a.scores_nonmembers) for a in attacks)
+    floor_y = 0.7 * min(1 / max(len(a.scores_members) for a in attacks), 0.01)
+    figure, axes = canvas.one(7, 5.4)
+    line = np.geomspace(floor_x, 1, 50)
+    axes.plot(line, line, color=canvas.GREY, linewidth=1, linestyle=":", label="chance")
+    for i, attack in enumerate(attacks):
+        _roc_line(axes, attack, i, floor_x)
+    axes.loglog()
+    axes.set_xlim(floor_x, 1)
+    axes.set_ylim(floor_y, 1.05)
+    for target in (0.001, 0.01, 0.1):
+        if target > floor_x:
+            axes.axvline(target, color="#dddddd", linewidth=0.8, zorder=0)
+    axes.set_xlabel("false-positive rate")
+    axes.set_ylabel("true-positive rate")
+    n = canvas.counts(len(run.member_ids), len(run.nonmember_ids))
+    axes.set_title(f"ROC on log axes ({n})")
+    canvas.legend(axes)
+    return figure
 
 
 def _roc_line(axes: Axes, attack: ScoredAttack, i: int, floor: float) -> None:
@@ -154,45 +132,66 @@ def _roc_line(axes: Axes, attack: ScoredAttack, i: int, floor: float) -> None:
     label = attack.name
     if attack.unit == "batch":
         label += f" ({len(attack.scores_members)} + {len(attack.scores_nonmembers)} batches)"
+    look = canvas.look(i) | {"marker": "", "linewidth": 1.8, "drawstyle": "steps-post"}
     # A log axis has no 0: what is reached without one false alarm is drawn at the left edge.
-    axes.plot(
-        np.maximum(fpr, floor),
-        np.maximum(tpr, 1e-9),
-        drawstyle="steps-post",
-        **canvas.look(i) | {"marker": ""},
-        linewidth=1.8,
-        label=label,
-    )
+    axes.plot(np.maximum(fpr, floor), np.maximum(tpr, 1e-9), **look, label=label)
 
 
-def scatter(run: RunScores, most: int = 1000) -> bytes | None:
+@canvas.drawn
+def scatter(run: RunScores, most: int = 1000) -> Figure | None:
     """The three features of the combined attack in space (Fig. 9 of the paper), at most `most`
     images a side; None where no attack handed its features over."""
     attack = next((a for a in run.attacks if a.features_members is not None), None)
     if attack is None or attack.features_members is None or attack.features_nonmembers is None:
         return None
-    sides = (attack.features_nonmembers, attack.features_members)
+    members, nonmembers = (
+        held[:: max(1, -(-len(held) // most))]
+        for held in (attack.features_members, attack.features_nonmembers)
+    )
+    figure = canvas.new(6.5, 5.6)
+    axes: Any = figure.add_subplot(projection="3d")
+    look = {"s": 16, "alpha": 0.7, "linewidths": 0, "depthshade": False}
+    axes.scatter(*nonmembers.T, c=canvas.SKY, marker="o", label="non-members", **look)
+    axes.scatter(*members.T, c=canvas.MEMBER, marker="^", label="members", **look)
     names = attack.feature_names or ("feature 1", "feature 2", "feature 3")
-    with canvas.style():
-        figure = canvas.new(6.5, 5.6)
-        axes: Any = figure.add_subplot(projection="3d")
-        looks = (("non-members", canvas.SKY, "o"), ("members", canvas.MEMBER, "^"))
-        shown = []
-        for (label, colour, shape), points in zip(looks, sides, strict=True):
-            some = _thin(points, most)
-            shown.append(len(some))
-            look = {"s": 16, "alpha": 0.7, "linewidths": 0, "depthshade": False}
-            axes.scatter(*some.T, c=colour, marker=shape, label=label, **look)
-        axes.set_xlabel(names[0], labelpad=6)
-        axes.set_ylabel(names[1], labelpad=6)
-        axes.set_zlabel(names[2], labelpad=6)
-        axes.tick_params(labelsize=8)
-        axes.set_box_aspect(None, zoom=0.9)
-        axes.set_title(f"Features of {attack.name} ({canvas.counts(shown[1], shown[0])})")
-        axes.legend(loc="upper left", bbox_to_anchor=(0.0, 0.97))
-        return canvas.png(figure)
+    for name, side in zip(names, "xyz", strict=True):
+        getattr(axes, f"set_{side}label")(name, labelpad=6)
+    axes.tick_params(labelsize=8)
+    axes.set_box_aspect(None, zoom=0.9)
+    axes.set_title(f"Features of {attack.name} ({canvas.counts(len(members), len(nonmembers))})")
+    axes.legend(loc="upper left", bbox_to_anchor=(0.0, 0.97))
+    return figure
 
 
-def _thin(points: FloatArray, most: int) -> FloatArray:
-    step = max(1, -(-len(points) // most))
-    return points[::step]
+@canvas.drawn
+def by_value(report: Report) -> Figure | None:
+    """AUC of every attack at each value of a sweep with its 95 % interval; None without a sweep.
+
+    The values stand at equal distances, the attacks of one value side by side.
+    """
+    rows = with_auc(r for r in report.get("sweep", ()) if r["not_run"] is None)
+    if not rows:
+        return None
+    values = sorted({r["value"] for r, _ in rows})
+    names = list(dict.fromkeys(r["attack"] for r, _ in rows))
+    first = rows[0][0]
+    figure, axes = canvas.one(7.5, 4.6)
+    for i, name in enumerate(names):
+        own = {r["value"]: auc for r, auc in rows if r["attack"] == name}
+        shift = (i - (len(names) - 1) / 2) * APART * max(len(values), 2)
+        places = [j + shift for j, value in enumerate(values) if value in own]
+        aucs = [own[value] for value in values if value in own]
+        look = canvas.look(i)
+        for place, auc in zip(places, aucs, strict=True):
+            axes.plot([place] * 2, auc.ci, color=look["color"], linewidth=1.2, alpha=0.8)
+        axes.plot(places, [auc.value for auc in aucs], **look, label=name)
+    canvas.half_line(axes)
+    axes.set_xticks(range(len(values)), [f"{v:,}" for v in values])
+    axes.set_xlim(-0.4, len(values) - 0.6)
+    axes.grid(axis="y")
+    axes.set_xlabel(SWEPT.get(first["sweep"], first["sweep"]))
+    axes.set_ylabel("AUC, 95 % interval")
+    n = canvas.counts(first["n_members"], first["n_nonmembers"])
+    axes.set_title(f"Leakage by what the attacker has ({n})")
+    canvas.legend(axes)
+    return figure

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import io
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ParamSpec
+
+from fedmia.report.rows import Auc
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+P = ParamSpec("P")
 # Okabe and Ito's palette, told apart by colour-blind readers; black and yellow left out.
 BLUE, RED, GREEN = "#0072B2", "#D55E00", "#009E73"
 ORANGE, SKY, PINK = "#E69F00", "#56B4E9", "#CC79A7"
@@ -19,55 +22,44 @@ MEMBER, NONMEMBER = RED, BLUE
 COLOURS = (BLUE, RED, GREEN, ORANGE, PINK, SKY, GREY)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)))
-STYLE: Mapping[str, Any] = {
-    "font.size": 10,
-    "axes.titlesize": 11,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": GREY,
-    "axes.labelcolor": INK,
-    "axes.grid": False,
-    "axes.axisbelow": True,
-    "xtick.color": GREY,
-    "ytick.color": GREY,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "grid.color": "#e3e3e3",
-    "grid.linewidth": 0.8,
-    "legend.frameon": False,
-    "legend.fontsize": 9,
-    "figure.dpi": 110,
-}
+STYLE: dict[Any, Any] = {
+    "backend": "agg", "figure.dpi": 110, "font.size": 10,
+    "axes.titlesize": 11, "axes.titleweight": "bold", "axes.titlelocation": "left",
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": False,
+    "axes.edgecolor": GREY, "axes.labelcolor": INK, "axes.axisbelow": True,
+    "xtick.color": GREY, "ytick.color": GREY, "xtick.labelcolor": INK, "ytick.labelcolor": INK,
+    "grid.color": "#e3e3e3", "grid.linewidth": 0.8,
+    "legend.frameon": False, "legend.fontsize": 9,
+}  # fmt: skip
 
 
-@contextmanager
-def style() -> Iterator[None]:
-    """matplotlib's settings for the figures, restored afterwards."""
-    import matplotlib
+def drawn(draw: Callable[P, Figure | None]) -> Callable[P, bytes | None]:
+    """`draw` under the figures' settings of matplotlib, and its figure as PNG bytes."""
 
-    settings: Any = {"backend": "agg", **STYLE}
-    with matplotlib.rc_context(settings):
-        yield
+    @functools.wraps(draw)
+    def as_png(*args: P.args, **options: P.kwargs) -> bytes | None:
+        import matplotlib
+
+        with matplotlib.rc_context(STYLE):
+            figure = draw(*args, **options)
+            return None if figure is None else png(figure)
+
+    return as_png
 
 
 def new(width: float, height: float) -> Figure:
     """An empty figure of that many inches, outside pyplot's state."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08)
-    figure = Figure(figsize=(width, height), layout=layout)
-    FigureCanvasAgg(figure)
-    return figure
+    return Figure(figsize=(width, height), layout=layout)
 
 
-def look(i: int) -> dict[str, Any]:
-    """Colour, dashes and marker of the i-th line."""
-    lists = {"color": COLOURS, "linestyle": DASHES, "marker": MARKERS}
-    return {name: held[i % len(held)] for name, held in lists.items()}
+def one(width: float, height: float) -> tuple[Figure, Axes]:
+    """A figure of one plot."""
+    figure = new(width, height)
+    return figure, figure.add_subplot()
 
 
 def png(figure: Figure) -> bytes:
@@ -77,7 +69,40 @@ def png(figure: Figure) -> bytes:
     return data.getvalue()
 
 
-def half_line(axes: Axes, *, vertical: bool) -> None:
+def look(i: int) -> dict[str, Any]:
+    """Colour, dashes and marker of the i-th line."""
+    lists = {"color": COLOURS, "linestyle": DASHES, "marker": MARKERS}
+    return {name: held[i % len(held)] for name, held in lists.items()}
+
+
+def legend(axes: Axes, columns: int = 3) -> None:
+    """What `axes` shows, named below the figure."""
+    handles, labels = axes.get_legend_handles_labels()
+    if handles:
+        axes.figure.legend(handles, labels, loc="outside lower left", ncols=columns)
+
+
+def estimate(
+    axes: Axes, place: float, auc: Auc, shape: str = "o", *, faint: bool = False,
+    label: str | None = None,
+) -> None:  # fmt: skip
+    """An AUC on its 95 % interval (thick) and the simultaneous one (thin), across at `place`."""
+    colour, width, face = (GREY, 2.5, "white") if faint else (BLUE, 4.0, BLUE)
+    axes.plot(auc.together, [place] * 2, color=colour, linewidth=1.0)
+    axes.plot(auc.ci, [place] * 2, color=colour, linewidth=width, alpha=0.6)
+    look: dict[str, Any] = {"markerfacecolor": face, "markersize": 6, "label": label}
+    axes.plot(auc.value, place, shape, color=colour, **look)
+
+
+def auc_axis(axes: Axes, label: str) -> None:
+    """AUC across, named; nothing upwards but names."""
+    half_line(axes, vertical=True)
+    axes.spines["left"].set_visible(False)
+    axes.grid(axis="x")
+    axes.set_xlabel(label)
+
+
+def half_line(axes: Axes, *, vertical: bool = False) -> None:
     """The line of AUC 0.5, where nothing is told."""
     draw = axes.axvline if vertical else axes.axhline
     draw(0.5, color=GREY, linewidth=1, linestyle=(0, (4, 3)), zorder=0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,31 +11,28 @@ from fedmia.report.rows import Auc, ClientRow, Report, with_auc
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
-def leakage(report: Report) -> bytes | None:
+@canvas.drawn
+def leakage(report: Report) -> Figure | None:
     """AUC of each client with both intervals over the band of its null; None without one."""
     rows = with_auc(report["clients"])
     if not rows:
         return None
-    with canvas.style():
-        figure = canvas.new(7.5, 1.7 + 0.34 * len(rows))
-        axes = figure.add_subplot()
-        for i, (row, auc) in enumerate(rows):
-            _client(axes, -i, row, auc, first=i == 0)
-        canvas.half_line(axes, vertical=True)
-        axes.set_yticks([-i for i in range(len(rows))], [_name(r) for r, _ in rows])
-        axes.set_ylim(-len(rows) + 0.4, 0.6)
-        axes.set_xlim(0, 1)
-        axes.tick_params(axis="y", length=0)
-        axes.spines["left"].set_visible(False)
-        axes.grid(axis="x")
-        by = rows[0][0]["attack"]
-        axes.set_xlabel(f"AUC of {by}, non-members weighted to the client's classes")
-        total = sum(r["n_members"] for r, _ in rows)
-        axes.set_title(f"Leakage by client ({total:,} members of {len(rows)} clients)")
-        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower left", ncols=3)
-        return canvas.png(figure)
+    figure, axes = canvas.one(7.5, 1.7 + 0.34 * len(rows))
+    for i, (row, auc) in enumerate(rows):
+        _client(axes, -i, row, auc)
+    axes.set_yticks([-i for i in range(len(rows))], [_name(r) for r, _ in rows])
+    axes.set_ylim(-len(rows) + 0.4, 0.6)
+    axes.set_xlim(0, 1)
+    axes.tick_params(axis="y", length=0)
+    by = rows[0][0]["attack"]
+    canvas.auc_axis(axes, f"AUC of {by}, non-members weighted to the client's classes")
+    total = sum(r["n_members"] for r, _ in rows)
+    axes.set_title(f"Leakage by client ({total:,} members of {len(rows)} clients)")
+    canvas.legend(axes)
+    return figure
 
 
 def _name(row: ClientRow) -> str:
@@ -43,50 +40,39 @@ def _name(row: ClientRow) -> str:
     return f"client {row['id']}, n {row['n_members']}" + (f"\n{defence['name']}" if defence else "")
 
 
-def _client(axes: Axes, place: float, row: ClientRow, auc: Auc, *, first: bool) -> None:
+def _client(axes: Axes, place: int, row: ClientRow, auc: Auc) -> None:
+    first = place == 0  # it alone is named in the legend
     if row["null_ci"] is not None and row["null_auc"] is not None:
         low, high = row["null_ci"]
         label = "non-members posing as its members" if first else None
-        axes.barh(
-            place, high - low, left=low, height=0.62, color=canvas.GREY, alpha=0.25, label=label
-        )
+        axes.barh(place, high - low, 0.62, low, color=canvas.GREY, alpha=0.25, label=label)
         axes.plot([row["null_auc"]] * 2, [place - 0.31, place + 0.31], color=canvas.GREY)
-    axes.plot(auc.together, [place] * 2, color=canvas.BLUE, linewidth=1.0)
-    axes.plot(auc.ci, [place] * 2, color=canvas.BLUE, linewidth=4, alpha=0.6)
     label = "its members: 95 %, simultaneous 95 %" if first else None
-    axes.plot(auc.value, place, "o", color=canvas.BLUE, markersize=6, label=label)
+    canvas.estimate(axes, place, auc, label=label)
 
 
-def holdings(report: Report) -> bytes | None:
+@canvas.drawn
+def holdings(report: Report) -> Figure | None:
     """Who holds what: images by client and class; None where classes were not handed over."""
     rows = [(c, c["classes"]) for c in report["clients"] if c["classes"]]
     if not rows:
         return None
-    table = np.zeros((len(rows), max(len(held) for _, held in rows)), dtype=int)
-    for i, (_, held) in enumerate(rows):
-        table[i, : len(held)] = held
-    with canvas.style():
-        wide = min(10.0, 2.4 + 0.42 * table.shape[1])
-        figure = canvas.new(max(4.5, wide), 1.4 + 0.3 * len(rows))
-        axes = figure.add_subplot()
-        image = axes.imshow(table, cmap="Blues", aspect="auto", vmin=0)
-        axes.set_yticks(range(len(rows)), [f"client {r['id']} ({r['size']:,})" for r, _ in rows])
-        if table.shape[1] <= 30:
-            axes.set_xticks(range(table.shape[1]))
-        axes.tick_params(length=0)
-        axes.set_xlabel("class")
-        for side in axes.spines.values():
-            side.set_visible(False)
-        if table.shape[1] <= 20 and table.max() < 10_000:
-            _numbers(axes, table)
-        else:
-            figure.colorbar(image, ax=axes, label="images", shrink=0.8)
-        axes.set_title(f"Who holds what ({int(table.sum()):,} images)")
-        return canvas.png(figure)
-
-
-def _numbers(axes: Axes, table: Any) -> None:
-    for (i, j), count in np.ndenumerate(table):
-        if count:
-            colour = "white" if count > 0.6 * table.max() else canvas.INK
-            axes.text(j, i, f"{count}", ha="center", va="center", fontsize=8, color=colour)
+    classes = max(len(held) for _, held in rows)
+    table = np.array([[*held, *[0] * (classes - len(held))] for _, held in rows])
+    figure, axes = canvas.one(max(4.5, min(10.0, 2.4 + 0.42 * classes)), 1.4 + 0.3 * len(rows))
+    image = axes.imshow(table, cmap="Blues", aspect="auto", vmin=0)
+    axes.set_yticks(range(len(rows)), [f"client {r['id']} ({r['size']:,})" for r, _ in rows])
+    if classes <= 30:
+        axes.set_xticks(range(classes))
+    axes.tick_params(length=0)
+    axes.set_xlabel("class")
+    axes.spines[:].set_visible(False)
+    if classes <= 20 and table.max() < 10_000:
+        for (i, j), count in np.ndenumerate(table):
+            if count:
+                colour = "white" if count > 0.6 * table.max() else canvas.INK
+                axes.text(j, i, f"{count}", ha="center", va="center", fontsize=8, color=colour)
+    else:
+        figure.colorbar(image, ax=axes, label="images", shrink=0.8)
+    axes.set_title(f"Who holds what ({int(table.sum()):,} images)")
+    return figure

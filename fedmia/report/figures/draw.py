@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedmia.report.figures import active, attacks, clients, rounds, sweep
+from fedmia.report.figures import active, attacks, clients, rounds
 from fedmia.report.rows import Report
 from fedmia.results import RunScores
 
@@ -21,7 +21,7 @@ def draw_all(run: RunScores, report: Report) -> dict[str, bytes]:
         "rounds": rounds.leakage(report),
         "layers": rounds.layers(report),
         "features": attacks.scatter(run),
-        "sweep": sweep.by_value(report),
+        "sweep": attacks.by_value(report),
     }
     if run.curves is not None:
         act = run.curves.act

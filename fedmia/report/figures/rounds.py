@@ -11,6 +11,7 @@ from fedmia.report.rows import AttackRow, Report, RoundRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Named = Literal["leakage", "layers"]
 
@@ -27,69 +28,56 @@ def known(found: Iterable[tuple[int, float | None]]) -> tuple[list[int], list[fl
 
 
 def names(rounds: Sequence[RoundRow], key: Named) -> list[str]:
-    """Names in `key` of any round, in the order met."""
-    return list(dict.fromkeys(name for r in rounds for name in r[key]))
+    """Names whose AUC `key` knows of any round, in the order met."""
+    met = dict.fromkeys(name for r in rounds for name in r[key])
+    return [name for name in met if series(rounds, key, name)[0]]
 
 
-def shade(axes: Axes, rounds: Sequence[RoundRow], *, label: bool = False) -> None:
+def shade(axes: Axes, rounds: Sequence[RoundRow], *, label: bool = True) -> None:
     """Shade the rounds under attack, and mark where pre-training ends."""
     attacked = [r["round"] for r in rounds if r["under_attack"]]
     if attacked:
-        axes.axvspan(
-            min(attacked) - 0.5,
-            max(attacked) + 0.5,
-            color=canvas.ORANGE,
-            alpha=0.15,
-            linewidth=0,
-            label="under attack" if label else None,
-        )
+        said = "under attack" if label else None
+        ends = min(attacked) - 0.5, max(attacked) + 0.5
+        axes.axvspan(*ends, color=canvas.ORANGE, alpha=0.15, linewidth=0, label=said)
     before = [r["round"] for r in rounds if r["phase"] == "pretrain"]
     if before and len(before) < len(rounds):
-        axes.axvline(
-            max(before) + 0.5,
-            color=canvas.GREY,
-            linewidth=1,
-            linestyle=":",
-            label="pre-training ends" if label else None,
-        )
+        said = "pre-training ends" if label else None
+        axes.axvline(max(before) + 0.5, color=canvas.GREY, linewidth=1, linestyle=":", label=said)
 
 
-def leakage(report: Report) -> bytes | None:
+@canvas.drawn
+def leakage(report: Report) -> Figure | None:
     """AUC of each attack by round with 95 % bands, kNN and loss beneath; None without rounds."""
     rounds = report["rounds"]
-    listed = [n for n in names(rounds, "leakage") if series(rounds, "leakage", n)[0]]
+    listed = names(rounds, "leakage")
     beneath = {
         "kNN accuracy": known((r["round"], r["knn"]) for r in rounds),
         "loss": known((r["round"], r["loss"]) for r in rounds),
     }
-    parts = [("AUC", 3.0)] if listed else []
-    parts += [(label, 1.3) for label, (xs, _) in beneath.items() if xs]
+    parts = {"AUC": 3.0} if listed else {}
+    parts |= {label: 1.3 for label, (xs, _) in beneath.items() if xs}
     if not parts:
         return None
-    with canvas.style():
-        figure = canvas.new(8, 1.2 + sum(1.1 * h for _, h in parts))
-        grid = figure.subplots(
-            len(parts), 1, sharex=True, squeeze=False, height_ratios=[h for _, h in parts]
-        )
-        for axes, (label, _) in zip(grid[:, 0], parts, strict=True):
-            first = axes is grid[0, 0]
-            axes.set_ylabel(label)
-            if label == "AUC":
-                for i, name in enumerate(listed):
-                    _leak_line(axes, report, name, i)
-                canvas.half_line(axes, vertical=False)
-            else:
-                xs, ys = beneath[label]
-                style = "o-" if len(xs) < 60 else "-"
-                axes.plot(xs, ys, style, color=canvas.INK, markersize=3, linewidth=1.3)
-            shade(axes, rounds, label=first)
-            axes.grid(axis="y")
-        canvas.whole_rounds(grid[-1, 0])
-        grid[0, 0].set_title(f"Leakage, utility and loss by round{_sizes(report, listed)}")
-        handles, labels = grid[0, 0].get_legend_handles_labels()
-        if handles:
-            figure.legend(handles, labels, loc="outside lower left", ncols=4)
-        return canvas.png(figure)
+    heights = list(parts.values())
+    figure = canvas.new(8, 1.2 + sum(1.1 * h for h in heights))
+    grid = figure.subplots(len(parts), sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+    for axes, label in zip(grid, parts, strict=True):
+        axes.set_ylabel(label)
+        if label == "AUC":
+            for i, name in enumerate(listed):
+                _leak_line(axes, report, name, i)
+            canvas.half_line(axes)
+        else:
+            xs, ys = beneath[label]
+            style = "o-" if len(xs) < 60 else "-"
+            axes.plot(xs, ys, style, color=canvas.INK, markersize=3, linewidth=1.3)
+        shade(axes, rounds, label=axes is grid[0])
+        axes.grid(axis="y")
+    canvas.whole_rounds(grid[-1])
+    grid[0].set_title(f"Leakage, utility and loss by round{_sizes(report, listed)}")
+    canvas.legend(grid[0], 4)
+    return figure
 
 
 def _row(report: Report, name: str) -> AttackRow | None:
@@ -104,40 +92,38 @@ def _sizes(report: Report, listed: Sequence[str]) -> str:
 def _leak_line(axes: Axes, report: Report, name: str, i: int) -> None:
     xs, ys = series(report["rounds"], "leakage", name)
     look = canvas.look(i)
-    row = _row(report, name)
-    if row is not None:
+    if (row := _row(report, name)) is not None:
         bands = [auc_interval(y, row["n_members"], row["n_nonmembers"]) for y in ys]
-        lows, highs = [b[0] for b in bands], [b[1] for b in bands]
-        axes.fill_between(xs, lows, highs, color=look["color"], alpha=0.10, linewidth=0)
+        lows, highs = zip(*bands, strict=True)
+        axes.fill_between(xs, lows, highs, color=look["color"], alpha=0.1, linewidth=0)
     axes.plot(xs, ys, **look, markersize=5, linewidth=1.6, label=name)
 
 
-def layers(report: Report) -> bytes | None:
+@canvas.drawn
+def layers(report: Report) -> Figure | None:
     """AUC by layer and round, the similarity attack dashed beside (Fig. 6 of the paper)."""
+    import matplotlib
+
     rounds = report["rounds"]
-    listed = [n for n in names(rounds, "layers") if series(rounds, "layers", n)[0]]
+    listed = names(rounds, "layers")
     if not listed:
         return None
-    with canvas.style():
-        import matplotlib
-
-        figure = canvas.new(8, 4.6)
-        axes = figure.add_subplot()
-        # Deep layers dark, so that the order of the layers shows without the legend.
-        shades = matplotlib.colormaps["viridis_r"]
-        for i, name in enumerate(listed):
-            xs, ys = series(rounds, "layers", name)
-            dark = shades(0.12 + 0.88 * i / max(1, len(listed) - 1))
-            look = canvas.look(i) | {"linestyle": "-", "color": dark}
-            axes.plot(xs, ys, **look, markersize=5, linewidth=1.6, label=name)
-        xs, ys = series(rounds, "leakage", "similarity")
-        if xs:
-            axes.plot(xs, ys, "--", color=canvas.RED, linewidth=1.4, label="similarity attack")
-        canvas.half_line(axes, vertical=False)
-        shade(axes, rounds, label=True)
-        axes.grid(axis="y")
-        canvas.whole_rounds(axes)
-        axes.set_ylabel("AUC")
-        axes.set_title(f"Leakage by layer and round{_sizes(report, ['internal'])}")
-        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower left", ncols=4)
-        return canvas.png(figure)
+    figure, axes = canvas.one(8, 4.6)
+    # Deep layers dark, so that the order of the layers shows without the legend.
+    shades = matplotlib.colormaps["viridis_r"]
+    for i, name in enumerate(listed):
+        dark = shades(0.12 + 0.88 * i / max(1, len(listed) - 1))
+        look = canvas.look(i) | {"linestyle": "-", "color": dark}
+        xs, ys = series(rounds, "layers", name)
+        axes.plot(xs, ys, **look, markersize=5, linewidth=1.6, label=name)
+    xs, ys = series(rounds, "leakage", "similarity")
+    if xs:
+        axes.plot(xs, ys, "--", color=canvas.RED, linewidth=1.4, label="similarity attack")
+    canvas.half_line(axes)
+    shade(axes, rounds)
+    axes.grid(axis="y")
+    canvas.whole_rounds(axes)
+    axes.set_ylabel("AUC")
+    axes.set_title(f"Leakage by layer and round{_sizes(report, ['internal'])}")
+    canvas.legend(axes, 4)
+    return figure
