@@ -14,7 +14,7 @@ import torch
 
 from fedmia.errors import InputError
 from fedmia.shadows._one import Stopped, Trained, Training, train_one
-from fedmia.shadows.cache import Damaged, Folder, about, key_of
+from fedmia.shadows.cache import ENCODER, Folder, about, key_of
 from fedmia.shadows.draw import Ground, Pixels, as_bytes, deal, survey
 from fedmia.shadows.plan import Blueprint, Plan, Target, blueprint
 from fedmia.ssl.base import State
@@ -64,7 +64,10 @@ def train_shadows(
     made = blueprint(plan, target)
     ground = survey(pool, candidates)
     shadows = _trainings(plan, made, ground, pool, candidates, device, cache)
-    _announce(ground, plan.online, say)
+    if ground.attacked and not plan.online:
+        say(f"shadow images: {ground.attacked} left out, as they are among those under attack")
+    if ground.repeated:
+        say(f"shadow images: {ground.repeated} left out, as they repeat another")
     for note in made.spec.notes(len(shadows[0].members)):
         say(f"shadow encoders: {note}")
     done = {s.index: kept for s in shadows if (kept := _kept(s, say)) is not None}
@@ -126,23 +129,10 @@ def _trainings(
     return found
 
 
-def _announce(ground: Ground, online: bool, say: Callable[[str], None]) -> None:
-    if ground.attacked and not online:
-        say(f"shadow images: {ground.attacked} left out, as they are among those under attack")
-    if ground.repeated:
-        say(f"shadow images: {ground.repeated} left out, as they repeat another")
-
-
 def _kept(shadow: Training, say: Callable[[str], None]) -> State | None:
     """The finished shadow's tensors, if the cache has them whole."""
-    if shadow.folder is None:
-        return None
-    try:
-        state = shadow.folder.encoder()
-    except Damaged as error:
-        say(f"{shadow.name}: {error} in {shadow.folder.path} is damaged, training it again")
-        return None
-    if state is not None:
+    state = shadow.kept(ENCODER, say)
+    if state is not None and shadow.folder is not None:
         shadow.folder.describe(shadow.members, shadow.nonmembers)
     return state
 
