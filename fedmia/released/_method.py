@@ -8,9 +8,9 @@ from fedmia.seeding import torch_rng
 from fedmia.ssl._bank import Bank
 from fedmia.ssl._twoview import TwoView
 from fedmia.ssl.base import Encoder, State
+from fedmia.ssl.moco import MoCoV2
 
 BANK = 1024  # random negatives before `fill_bank`
-TEMPERATURE = 0.2  # MoCo v2's: what the encoder was trained with is not known
 
 
 class ReleasedMethod(TwoView):
@@ -19,17 +19,16 @@ class ReleasedMethod(TwoView):
     Args:
         width: P, length of the encoder's output.
         seed: of the unit vectors that the bank holds at first.
+
+    Its temperature is MoCo v2's: what the encoder was trained with is not known.
     """
 
     bank: Bank
     PART = 256  # its images may be large
 
-    def __init__(
-        self, encoder: Encoder, width: int, seed: int, temperature: float = TEMPERATURE
-    ) -> None:
+    def __init__(self, encoder: Encoder, width: int, seed: int) -> None:
         bank = Bank.random(BANK, width, torch_rng(seed, "released", "bank"))
-        super().__init__(encoder, bank=bank)
-        self.temperature = temperature
+        super().__init__(encoder, MoCoV2(), bank=bank)
 
     @property
     def queue(self) -> Tensor:
@@ -41,10 +40,6 @@ class ReleasedMethod(TwoView):
 
     def after_step(self) -> None:
         raise RuntimeError("a released encoder is not trained here")
-
-    def output_losses(self, z1: Tensor, z2: Tensor) -> Tensor:
-        """InfoNCE of outputs (B, P) in both directions, added, against the bank: (B,)."""
-        return self.bank_losses(z1, z2, self.temperature)
 
     def local_state(self) -> State:
         return {}

@@ -35,16 +35,16 @@ class MaskedAutoencoder(TwoView):
     Which patches are masked depends on the view's content, on how many steps the client has made
     and on a seed drawn when built: an image's loss is its own, in whatever batch it comes.
 
-    The bank's rows are the pooled vectors of the visible patches that were trained on.
+    MAE has no loss of encoder outputs: `output_losses` asks, as for MoCo, whether the encoder takes
+    two views of an image for one image. The bank's rows are the pooled vectors of the visible
+    patches that were trained on.
     """
 
     def __init__(
         self, encoder: Encoder, decoder: Decoder, spec: MAE, K: int, generator: torch.Generator
     ) -> None:
-        bank = Bank.random(K, encoder.backbone.width, generator)
-        super().__init__(encoder, bank=bank)
+        super().__init__(encoder, spec, bank=Bank.random(K, encoder.backbone.width, generator))
         self.decoder = decoder
-        self.spec = spec
         self.seed = int(torch.randint(2**62, (), generator=generator))
         self.steps = 0
 
@@ -97,14 +97,6 @@ class MaskedAutoencoder(TwoView):
         """The next step masks anew; the batch's pooled vectors go into the bank."""
         super().after_step()
         self.steps += 1
-
-    def output_losses(self, z1: Tensor, z2: Tensor) -> Tensor:
-        """InfoNCE in both directions against the bank, summed: an observer's contrastive reading.
-
-        MAE has no loss of encoder outputs. This one asks, as for MoCo, whether the encoder takes
-        two views of an image for one image.
-        """
-        return self.bank_losses(z1, z2, self.spec.temperature)
 
     def local_state(self) -> State:
         return super().local_state() | {"steps": torch.tensor(self.steps)}
