@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from fedmia.errors import InputError
 from fedmia.nets._keyed import content_words, keyed_uniforms
-from fedmia.nets.base import Backbone, Drawn
+from fedmia.nets.base import Drawn, Trunk
 
 STAGES = 4
 EPS = 1e-6  # of the layer norms, as in the public code of DINO and MAE
@@ -134,7 +134,7 @@ class Block(nn.Module):
         return x + (out if kept is None else out * kept[:, 1:, None])
 
 
-class VisionTransformer(Backbone):
+class VisionTransformer(Trunk):
     """Patches, a class token and pre-norm blocks in four stages.
 
     Args:
@@ -219,9 +219,6 @@ class VisionTransformer(Backbone):
         rates = torch.linspace(0, self.drop_path, self.depth, device=x.device).repeat_interleave(2)
         drawn = keyed_uniforms(x, content_words(self.cls.weight)[0], len(rates))
         return ((drawn >= rates) / (1 - rates)).to(x.dtype)
-
-    def stages(self, x: Tensor) -> dict[str, Tensor]:
-        return self.trunk(x)[0]
 
     def trunk(self, x: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """Patch tokens after each stage as maps (B, D, h, w), and the pooled vector (B, D)."""

@@ -64,6 +64,13 @@ class Backbone(nn.Module):
         return found
 
 
+class Trunk(Backbone, ABC):
+    """A backbone that defines `trunk` whole."""
+
+    def stages(self, x: Tensor) -> dict[str, Tensor]:
+        return self.trunk(x)[0]
+
+
 class Net(Options, ABC):
     """An encoder family. Subclasses are frozen dataclasses of options."""
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.errors import InputError, opt
-from fedmia.nets.base import Backbone
+from fedmia.nets.base import Trunk
 from fedmia.released._outputs import grid, is_map, read_outputs
 from fedmia.released.base import FAILURES, first
 
@@ -26,7 +26,7 @@ PREFIX = 16  # most class and register tokens
 Fired = list[tuple[str, Tensor]]
 
 
-class HookedBackbone(Backbone):
+class HookedBackbone(Trunk):
     """Any module (B, C, H, W) -> vector, map or tokens, with the stages that hooks can catch.
 
     Args:
@@ -72,9 +72,6 @@ class HookedBackbone(Backbone):
             assert returned is not None
             found["map"] = returned
         return found, self.pool(found[self.layers[-1]]) if self.pooled else vector
-
-    def stages(self, x: Tensor) -> dict[str, Tensor]:
-        return self.trunk(x)[0]
 
 
 @contextmanager
@@ -138,9 +135,7 @@ def trial(
                 continue
             took.append((count, size))
             break
-        if len(took) == 2:
-            break
-        if given and not took:
+        if len(took) == 2 or given and not took:
             break
     if not took:
         what = f"{opt('size', given)}: {where} fails on" if given else f"{where} fails on blank"

@@ -13,7 +13,7 @@ from fedmia.nets.base import Backbone
 from fedmia.released import checkpoint, untrained
 from fedmia.released._hooked import Trial
 from fedmia.released._method import ReleasedMethod
-from fedmia.released.base import Released, Wanted
+from fedmia.released.base import Constants, Released, Wanted
 from fedmia.ssl.base import Encoder, SSLMethod
 from fedmia.ssl.moco import MoCoV2
 
@@ -30,53 +30,39 @@ def seeded(make: Callable[[], Any], seed: int) -> Any:
         return make()
 
 
-@torch.no_grad()
-def width(encoder: Encoder, tried: Trial) -> int:
-    """P, length of the encoder's output."""
-    blank = torch.zeros(1, tried.channels, tried.size, tried.size)
-    return int(encoder(blank).shape[1])
-
-
-def around(backbone: Backbone, wanted: Wanted, tried: Trial, own: Any, notes: list[str]) -> Encoder:
-    """An encoder without a head around `backbone`."""
-    mean, std = wanted.constants(tried.channels, own, notes)
-    return Encoder(backbone, nn.Identity(), mean, std)
-
-
 def white_box(
     name: str,
-    encoder: Encoder,
+    network: Backbone | Encoder | SSLMethod,
     tried: Trial,
     wanted: Wanted,
     notes: list[str],
+    *,
+    own: Constants | None = None,
     size: int | None = None,
 ) -> Released:
     """The encoder with its layers and weights at hand; its control has permuted weights.
 
     Args:
-        size: that the encoder asks for where the user gives none and other sizes work too.
+        network: a backbone, which gets no head, an encoder, or a method with its own loss.
+        own: the normalisation that goes with a backbone, None: not known.
+        size: that it asks for where the user gives none and other sizes work too.
     """
-    encoder.requires_grad_(True)  # attacks train copies; whoever made it may have frozen it
-    method = ReleasedMethod(encoder.eval(), width(encoder, tried), wanted.seed)
-    return of_method(name, method, tried, wanted, notes, size)
-
-
-def of_method(
-    name: str,
-    method: SSLMethod,
-    tried: Trial,
-    wanted: Wanted,
-    notes: list[str],
-    size: int | None = None,
-) -> Released:
-    """`white_box` of a method that computes its own loss."""
-    method.to(wanted.device)
+    if isinstance(network, Backbone):
+        mean, std = wanted.constants(tried.channels, own, notes)
+        network = Encoder(network, nn.Identity(), mean, std)
+    if isinstance(network, Encoder):
+        network.requires_grad_(True)  # attacks train copies; whoever made it may have frozen it
+        with torch.no_grad():
+            blank = torch.zeros(1, tried.channels, tried.size, tried.size)
+            width = network.eval()(blank).shape[1]
+        network = ReleasedMethod(network, width, wanted.seed)
+    method = network.to(wanted.device)
 
     def permuted(least: int) -> SSLMethod:
         made = copy.deepcopy(method)
         for prefix, module in made.shared_modules().items():
-            own = {prefix + key: tensor for key, tensor in module.state_dict().items()}
-            untrained.permute(own, wanted.seed, least)
+            tensors = {prefix + key: tensor for key, tensor in module.state_dict().items()}
+            untrained.permute(tensors, wanted.seed, least)
         return made
 
     return permutable("white_box", name, method, permuted, tried, wanted, notes, size)
@@ -115,7 +101,5 @@ def permutable(
 
 def weigh(module: nn.Module, wanted: Wanted, where: str, notes: list[str]) -> None:
     """The checkpoint's weights into an architecture, or a note that there are none."""
-    found = f"{where}: {RANDOM}"
-    if wanted.checkpoint is not None:
-        found = checkpoint.fit(module, wanted.checkpoint, where)
-    notes.append(found)
+    given = wanted.checkpoint
+    notes.append(f"{where}: {RANDOM}" if given is None else checkpoint.fit(module, given, where))

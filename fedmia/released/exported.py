@@ -30,15 +30,9 @@ class Exported(Program):
     """
 
     def __init__(
-        self,
-        program: ExportedProgram,
-        where: str,
-        device: torch.device,
-        seed: int,
-        least: int | None,
+        self, program: ExportedProgram, where: str, wanted: Wanted, least: int | None
     ) -> None:
-        self.where = where
-        self.device = device
+        self.where, self.device = where, wanted.device
         inputs = set(program.graph_signature.user_inputs)
         values = [n.meta.get("val") for n in program.graph.nodes if n.name in inputs]
         if len(values) != 1 or not isinstance(values[0], Tensor):
@@ -49,10 +43,11 @@ class Exported(Program):
         if not self.dtype.is_floating_point:
             raise InputError(f"{where} takes {self.dtype} pixels; an encoder takes floats")
         self.take([n if isinstance(n, int) else None for n in values[0].shape])
-        if device.type != "cpu":
-            program = move_to_device_pass(program, str(device))
+        if self.device.type != "cpu":
+            program = move_to_device_pass(program, str(self.device))
         self.module: Any = program.module()
-        if least is not None and not untrained.permute(self.module.state_dict(), seed, least):
+        own = self.module.state_dict()
+        if least is not None and not untrained.permute(own, wanted.seed, least):
             raise InputError(f"{where}: no untrained control: no weights to permute were found")
 
     def run(self, pixels: Tensor) -> Any:
@@ -87,6 +82,6 @@ def load(spec: str, wanted: Wanted) -> Released:
             raise InputError(
                 f"cannot read '{spec}' as an exported program: {first(error)}"
             ) from None
-        return Exported(read, where, wanted.device, wanted.seed, least)
+        return Exported(read, where, wanted, least)
 
     return black_box(program(None), program, wanted)

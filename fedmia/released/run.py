@@ -11,7 +11,7 @@ import torch
 
 from fedmia import registry
 from fedmia.data.base import Dataset, Request
-from fedmia.errors import InputError, opt, unknown
+from fedmia.errors import InputError, opt
 from fedmia.federation.snapshot import SnapshotStore
 from fedmia.nets.base import Net
 from fedmia.released.base import Released, Wanted, first
@@ -127,13 +127,11 @@ def _plugin(kind: str, tree: Mapping[str, Any]) -> Any:
 
 
 def _built(kind: str, name: str, options: Mapping[str, Any]) -> Any:
-    kinds = {f.name: type_ for f, type_ in option_fields(registry.load(kind, name))}
-    for key in options:
-        if key not in kinds:
-            raise unknown(f"option of {kind} '{name}'", key, kinds)
-    return registry.build(
-        kind, name, {k: convert(f"{kind}.{k}", v, kinds[k]) for k, v in options.items()}
-    )
+    given = dict(options)
+    for one, type_ in option_fields(registry.load(kind, name)):
+        if one.name in given:
+            given[one.name] = convert(f"{kind}.{one.name}", given[one.name], type_)
+    return registry.build(kind, name, given)
 
 
 def _source(tree: Mapping[str, Any]) -> tuple[Dataset, str | None] | None:
