@@ -150,7 +150,7 @@ def deal_sets(audit: Audit, members: ImageSet, others: ImageSet, views: Views) -
         member_labels=m.labels[m_scored],
         nonmember_labels=o.labels[o_scored],
         spare=torch.from_numpy(o.images[spare]),
-        labels=Labels.by_digest(zip(names, (m.labels, o.labels), strict=True)),
+        labels=Labels(zip(names, (m.labels, o.labels), strict=True)),
         names=(m.name, o.name),
         views=views,
         notes=tuple(notes),

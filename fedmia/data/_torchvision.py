@@ -34,10 +34,12 @@ class Archive(Dataset):
     Attributes:
         kind: its class there.
         files: what the data folder should hold, for the error.
+        by_flag: whether it takes `train=True` for `split="train"`.
     """
 
     kind: ClassVar[str]
     files: ClassVar[str]
+    by_flag: ClassVar[bool] = False
 
     subset: str = option("train", "which images", choices=("train", "test", "all"))
 
@@ -51,14 +53,16 @@ class Archive(Dataset):
         parts = ("train", "test") if self.subset == "all" else (self.subset,)
         opened = [self._read(name, root, part) for part in parts]
         images = np.concatenate([_channels_first(part.data) for part in opened])
-        labels = np.concatenate([np.asarray(_labels(part)) for part in opened])
+        told = [part.targets if hasattr(part, "targets") else part.labels for part in opened]
+        labels = np.concatenate([np.asarray(one) for one in told])
         return ImageSet(square(images, request.size, name), renumbered(labels), name)
 
     def open(self, root: str, part: str, download: bool) -> Any:
         """One part, `train` or `test`: a data set with .data and .targets or .labels."""
         from torchvision import datasets  # slow to import, and `--list` has no use for it
 
-        return getattr(datasets, self.kind)(root, split=part, download=download)
+        which = {"train": part == "train"} if self.by_flag else {"split": part}
+        return getattr(datasets, self.kind)(root, download=download, **which)
 
     def _read(self, name: str, root: Path, part: str) -> Any:
         missing = [p for p in (root, *root.parents) if not p.exists()]
@@ -93,7 +97,3 @@ def _impatient() -> Iterator[None]:
 def _channels_first(data: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
     pixels = np.asarray(data, dtype=np.uint8)
     return pixels if pixels.shape[1] == 3 else np.ascontiguousarray(pixels.transpose(0, 3, 1, 2))
-
-
-def _labels(part: Any) -> Any:
-    return part.targets if hasattr(part, "targets") else part.labels

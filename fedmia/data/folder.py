@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedmia.data._decode import Gallery
-from fedmia.data._source import folder_path
+from fedmia.data._source import existing, given
 from fedmia.data.base import Dataset, Request
 from fedmia.data.images import ImageSet
 from fedmia.errors import InputError
@@ -36,7 +36,7 @@ class Folder(Dataset):
                 of images, an image cannot be decoded, or images are not square or differ in size
                 and no size is given.
         """
-        root = folder_path(request, "folder")
+        root = existing(given(request, "folder"), "folder", "folder")
         folders = sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
         classes = [files for files in map(images_under, folders) if files]
         direct = sorted(p for p in root.iterdir() if is_image(p))

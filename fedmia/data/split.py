@@ -60,17 +60,8 @@ class Split:
         halves = np.concatenate([self.known_members, self.scored_members])
         if not np.array_equal(np.sort(halves), np.sort(self.members)):
             raise ValueError("known and scored members do not make up the members")
-        everything = np.concatenate(
-            [
-                *self.parts,
-                *self.placebo_parts,
-                self.known_nonmembers,
-                self.scored_nonmembers,
-                self.test_fit,
-                self.test_eval,
-                self.public,
-            ]
-        )
+        outside = self.known_nonmembers, self.scored_nonmembers, self.test_fit, self.test_eval
+        everything = np.concatenate([*self.parts, *self.placebo_parts, *outside, self.public])
         if len(np.unique(everything)) != len(everything):
             raise ValueError("an image has two roles")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from fedmia.data._source import as_folder
+from fedmia.data._source import existing
 from fedmia.data.base import Dataset, Request
 from fedmia.data.folder import images_under, read_classes
 from fedmia.data.images import ImageSet
@@ -41,11 +41,11 @@ class TinyImageNet(Dataset):
 
 def _root(request: Request) -> Path:
     if request.path:
-        return as_folder(Path(request.path), "tinyimagenet")
+        return existing(Path(request.path), "tinyimagenet", "folder")
     if request.data_dir is None:
         raise InputError(
             "tinyimagenet needs its unpacked folder: "
             f"{opt('data.name', 'tinyimagenet:PATH')} or {opt('data.dir', 'PATH')}"
         )
     inner = request.data_dir / "tiny-imagenet-200"
-    return inner if inner.is_dir() else as_folder(request.data_dir, "tinyimagenet")
+    return inner if inner.is_dir() else existing(request.data_dir, "tinyimagenet", "folder")

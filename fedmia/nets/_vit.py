@@ -6,6 +6,8 @@ Opacus' per-sample gradients fail.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -141,38 +143,19 @@ class VisionTransformer(Trunk):
         channels: of the images.
         size: their side in pixels; a multiple of `patch`. Other sizes may be embedded too.
         patch: side of a patch in pixels.
-        width: D, a multiple of `heads` and of 4.
-        depth: blocks, at least 4.
-        positions: `sincos` or `learned`.
-        pool: `cls`, the class token, or `mean` of the patch tokens; both after the last norm.
-        drop_path: stochastic depth of the last block, in [0, 1); rises linearly from 0.
+        spec: the options of `fedmia.nets.vit`. What is pooled comes after the last norm, and
+            `drop_path`, that of the last block, rises linearly from 0.
     """
 
     layers = tuple(f"layer{i}" for i in range(1, STAGES + 1))
 
-    def __init__(
-        self,
-        channels: int,
-        size: int,
-        *,
-        patch: int,
-        width: int,
-        depth: int,
-        heads: int,
-        positions: str,
-        pool: str,
-        drop_path: float,
-    ) -> None:
+    def __init__(self, channels: int, size: int, patch: int, spec: Any) -> None:
         super().__init__()
-        self.width, self.patch, self.depth = width, patch, depth
-        self.channels, self.side, self.pooling, self.drop_path = (
-            channels,
-            size // patch,
-            pool,
-            drop_path,
-        )
+        width, depth, heads = spec.width, spec.depth, spec.heads
+        self.width, self.channels, self.patch, self.side = width, channels, patch, size // patch
+        self.depth, self.drop_path, self.pooling = depth, spec.drop_path, spec.pool
         self.embed = nn.Linear(patch * patch * channels, width)
-        kind = LearnedPositions if positions == "learned" else SineCosinePositions
+        kind = LearnedPositions if spec.positions == "learned" else SineCosinePositions
         self.positions = kind(width, self.side)
         self.cls = ClassToken(width)
         ends = [depth * i // STAGES for i in range(STAGES + 1)]

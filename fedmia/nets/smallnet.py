@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from fedmia.errors import InputError
-from fedmia.nets._norm import NORMS, make_norm
-from fedmia.nets.base import Backbone, Net
+from fedmia.nets.base import NORMS, Backbone, Net, make_norm
 from fedmia.settings.option import option
 
 

@@ -9,8 +9,7 @@ from typing import ClassVar
 from torch import nn
 
 from fedmia.errors import InputError
-from fedmia.nets._norm import NORMS, make_norm
-from fedmia.nets.base import Backbone, Net
+from fedmia.nets.base import NORMS, Backbone, Net, make_norm
 from fedmia.settings.option import option
 
 STAGES = 5
@@ -66,17 +65,8 @@ class VGG11BN(Net):
         Raises:
             InputError: a size below 2, whose map would be 1x1.
         """
-        w = self.width
+        if size < 2:
+            raise InputError(f"VGG-11-BN needs images of at least 2x2 pixels, got {size}x{size}")
+        w, pools = self.width, min(STAGES, size.bit_length() - 2)
         stages = ((w,), (2 * w,), (4 * w, 4 * w), (8 * w, 8 * w), (8 * w, 8 * w))
-        return VGG(stages, channels, self.norm, pool_count("VGG-11-BN", size))
-
-
-def pool_count(name: str, size: int) -> int:
-    """Most max-pools, up to five, that leave a last map of at least 2x2.
-
-    Raises:
-        InputError: a size below 2, which no map of 2x2 comes of.
-    """
-    if size < 2:
-        raise InputError(f"{name} needs images of at least 2x2 pixels, got {size}x{size}")
-    return min(STAGES, size.bit_length() - 2)
+        return VGG(stages, channels, self.norm, pools)

@@ -62,17 +62,7 @@ class _Size(Net):
                 f"{type(self).__name__} cuts {size}x{size} images into patches of {patch}x{patch}: "
                 "the size must be a multiple of the patch, and two of it at least"
             )
-        return VisionTransformer(
-            channels,
-            size,
-            patch=patch,
-            width=self.width,
-            depth=self.depth,
-            heads=self.heads,
-            positions=self.positions,
-            pool=self.pool,
-            drop_path=self.drop_path,
-        )
+        return VisionTransformer(channels, size, patch, self)
 
 
 @dataclass(frozen=True)

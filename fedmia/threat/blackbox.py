@@ -15,14 +15,13 @@ from fedmia.data.images import IntArray, digests
 from fedmia.errors import InputError, opt, unknown
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
-from fedmia.threat._negatives import Negatives
 from fedmia.threat._rows import CHUNK, OUTPUTS, PRECISIONS, Rows, Views
 from fedmia.threat.labels import Labels
 from fedmia.threat.needs import Meter, Threat
 from fedmia.threat.signals import PixelCache, Signals
 
 
-class BlackBox(Rows, Negatives):
+class BlackBox(Rows):
     """Queries to an encoder, and the augmentation that the attacker assumes.
 
     Args:
@@ -78,11 +77,6 @@ class BlackBox(Rows, Negatives):
     # -- the budget ----------------------------------------------------------------------------
 
     @property
-    def budget(self) -> int | None:
-        """Most images that may be embedded, None without a limit."""
-        return self._meter.budget
-
-    @property
     def queries(self) -> int:
         """Images embedded so far, counted as if nothing had been shared with other attacks."""
         return self._meter.queries
@@ -94,7 +88,8 @@ class BlackBox(Rows, Negatives):
     @property
     def remaining(self) -> int | None:
         """Queries left, None without a budget."""
-        return None if self.budget is None else self.budget - self.queries
+        budget = self._meter.budget
+        return None if budget is None else budget - self.queries
 
     def charge(self, queries: int) -> None:
         """Count `queries` images.

@@ -84,11 +84,7 @@ class PixelCache:
     _lock: Lock = field(default_factory=Lock, repr=False)
 
     def get(
-        self,
-        key: tuple[object, ...],
-        images: Tensor,
-        views: int,
-        draw: Callable[[Tensor], Tensor],
+        self, key: tuple[object, ...], images: Tensor, views: int, draw: Callable[[Tensor], Tensor]
     ) -> Tensor:
         """(views, N, C, H, W); view j does not depend on how many are asked for."""
         kept = self.rows.setdefault(key, {})
