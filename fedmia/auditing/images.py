@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedmia import registry
-from fedmia.data._resize import square
+from fedmia.data._pixels import square
 from fedmia.data.base import Request, Views
 from fedmia.data.images import ImageSet, IntArray, digests
 from fedmia.errors import InputError, opt, renamed

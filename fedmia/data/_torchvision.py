@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedmia.data._resize import square
+from fedmia.data._pixels import square
 from fedmia.data._source import renumbered
 from fedmia.data.base import Dataset, Request
 from fedmia.data.images import ImageSet
@@ -20,11 +20,6 @@ from fedmia.errors import InputError, opt
 from fedmia.settings.option import option
 
 TIMEOUT = 20.0  # seconds of silence after which a download counts as impossible
-
-
-def default_folder() -> Path:
-    """Where data sets are kept when no `--data-dir` is given."""
-    return Path.home() / ".cache" / "fedmia"
 
 
 @dataclass(frozen=True)
@@ -49,7 +44,7 @@ class Archive(Dataset):
         Raises:
             InputError: the files are absent or corrupt and cannot be downloaded.
         """
-        name, root = self.kind.lower(), request.data_dir or default_folder()
+        name, root = self.kind.lower(), request.data_dir or Path.home() / ".cache" / "fedmia"
         parts = ("train", "test") if self.subset == "all" else (self.subset,)
         opened = [self._read(name, root, part) for part in parts]
         images = np.concatenate([_channels_first(part.data) for part in opened])

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedmia.data._resize import square
+from fedmia.data._pixels import square
 from fedmia.data._source import file_path, renumbered
 from fedmia.data.base import Dataset, Request
 from fedmia.data.images import ImageSet
@@ -56,21 +56,16 @@ class Npz(Dataset):
 def _arrays(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
     try:
         with path.open("rb") as file:  # np.load leaves a broken archive's file open
-            return _members(np.load(file, allow_pickle=False), path)
+            archive = np.load(file, allow_pickle=False)
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise InputError(f"npz: {path} is not an archive of arrays (expected x and y)")
+            for name in ("x", "y"):
+                if name not in archive:
+                    has = ", ".join(archive.files)
+                    raise InputError(f"npz: {path} has no array '{name}' (it has: {has})")
+            return archive["x"], archive["y"]
     except InputError:
         raise
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         text = " ".join(str(error).split())
         raise InputError(f"npz: cannot read {path}: {text}") from None
-
-
-def _members(archive: Any, path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
-    if not isinstance(archive, np.lib.npyio.NpzFile):
-        raise InputError(f"npz: {path} is not an archive of arrays (expected x and y)")
-    with archive:
-        for name in ("x", "y"):
-            if name not in archive:
-                raise InputError(
-                    f"npz: {path} has no array '{name}' (it has: {', '.join(archive.files)})"
-                )
-        return archive["x"], archive["y"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from fedmia.data._decode import Gallery
+from fedmia.data._pixels import Gallery
 from fedmia.data._source import file_path, renumbered
 from fedmia.data.base import Dataset, Request
 from fedmia.data.images import ImageSet
@@ -40,8 +40,7 @@ class Parquet(Dataset):
 
         Raises:
             InputError: the file is missing, empty or corrupt, a column is missing or of another
-                type, an image cannot be decoded, or images are not square or differ in size and
-                no size is given.
+                type; and as `Gallery.add`.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq

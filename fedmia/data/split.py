@@ -66,11 +66,6 @@ class Split:
             raise ValueError("an image has two roles")
 
     @property
-    def clients(self) -> int:
-        """Number of clients, malicious ones included."""
-        return len(self.parts)
-
-    @property
     def honest(self) -> int:
         """Number of honest clients: ids 0..honest-1."""
         return len(self.parts) - self.malicious
@@ -123,7 +118,9 @@ def make_split(
     """
     check_clients(options, clients, malicious)
     honest = clients - malicious
-    pool = _distinct(data)
+    # The first of each group of byte-equal images, ascending.
+    first = {name: at for at, name in reversed([*enumerate(digests(data.images))])}
+    pool = np.array(sorted(first.values()), dtype=np.int64)
     sizes = role_sizes(options, clients, malicious, placebo, len(pool), data.name)
     order = rng(seed, "split").permutation(pool)
     ends = np.cumsum([sizes.members, sizes.nonmembers, sizes.test, sizes.public, sizes.reserve])
@@ -150,14 +147,6 @@ def make_split(
         duplicates_removed=len(data) - len(pool),
         distinct=len(pool),
     )
-
-
-def _distinct(data: ImageSet) -> IntArray:
-    """Indices of the first of each group of byte-equal images, ascending."""
-    first: dict[bytes, int] = {}
-    for index, digest in enumerate(digests(data.images)):
-        first.setdefault(digest, index)
-    return np.fromiter(first.values(), np.int64, len(first))
 
 
 def _deal(

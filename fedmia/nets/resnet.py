@@ -125,11 +125,7 @@ class _Depth(Net):
     depths: ClassVar[tuple[int, ...]]
 
     def build(self, channels: int, size: int) -> ResNet:
-        """The backbone, its weights not yet set.
-
-        Raises:
-            InputError: the last map would be 1x1, so that it holds no parts to compare.
-        """
+        """Raises InputError where the last map would be 1x1, with no parts to compare."""
         stem = self.stem
         if stem == "auto":
             stem = "cifar" if size < CIFAR_BELOW else "imagenet"

@@ -20,8 +20,6 @@ class VGG(Backbone):
 
     Args:
         stages: output channels of each convolution, stage by stage.
-        channels: of the images.
-        norm: `group` or `batch`.
         pools: how many of the stages end in a 2x2 max-pool, from the first on.
     """
 
@@ -60,11 +58,7 @@ class VGG11BN(Net):
     )
 
     def build(self, channels: int, size: int) -> VGG:
-        """The backbone, its weights not yet set.
-
-        Raises:
-            InputError: a size below 2, whose map would be 1x1.
-        """
+        """Raises InputError at a size below 2, whose map would be 1x1."""
         if size < 2:
             raise InputError(f"VGG-11-BN needs images of at least 2x2 pixels, got {size}x{size}")
         w, pools = self.width, min(STAGES, size.bit_length() - 2)

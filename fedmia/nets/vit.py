@@ -51,11 +51,7 @@ class _Size(Net):
         check_width(f"{type(self).__name__}.", self.width, self.heads)
 
     def build(self, channels: int, size: int) -> VisionTransformer:
-        """The backbone, its weights not yet set.
-
-        Raises:
-            InputError: the size is not a multiple of the patch, or the map would be 1x1.
-        """
+        """Raises InputError unless the size is a multiple of the patch, and two of it at least."""
         patch = auto_patch(size) if self.patch is None else self.patch
         if size % patch or size < 2 * patch:
             raise InputError(

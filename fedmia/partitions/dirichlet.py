@@ -9,7 +9,7 @@ import numpy as np
 
 from fedmia.data.images import IntArray
 from fedmia.errors import InputError
-from fedmia.partitions._deal import Law, by_class, dirichlet_cuts
+from fedmia.partitions.base import Law, by_class, dirichlet_cuts
 from fedmia.settings.option import option
 
 TRIES = 1000

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedmia.data.images import IntArray
-from fedmia.partitions._deal import Law
+from fedmia.partitions.base import Law
 
 
 @dataclass(frozen=True)

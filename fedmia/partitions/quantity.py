@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedmia.data.images import IntArray
-from fedmia.partitions._deal import Law, dirichlet_cuts
+from fedmia.partitions.base import Law, dirichlet_cuts
 from fedmia.settings.option import option
 
 

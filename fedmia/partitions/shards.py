@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedmia.data.images import IntArray
-from fedmia.partitions._deal import Law, by_class
+from fedmia.partitions.base import Law, by_class
 from fedmia.settings.option import option
 
 

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from threading import get_ident
 from typing import Any, NamedTuple
 
@@ -83,14 +84,11 @@ def caught(module: nn.Module, names: Sequence[str]) -> Iterator[Fired]:
     fired: Fired = []
     owner = get_ident()
 
-    def hook_for(name: str) -> Callable[[nn.Module, Any, Any], None]:
-        def hook(_: nn.Module, __: Any, out: Any) -> None:
-            if isinstance(out, Tensor) and get_ident() == owner:
-                fired.append((name, out))
+    def hook(name: str, _: nn.Module, __: Any, out: Any) -> None:
+        if isinstance(out, Tensor) and get_ident() == owner:
+            fired.append((name, out))
 
-        return hook
-
-    handles = [module.get_submodule(n).register_forward_hook(hook_for(n)) for n in names]
+    handles = [module.get_submodule(n).register_forward_hook(partial(hook, n)) for n in names]
     try:
         yield fired
     finally:

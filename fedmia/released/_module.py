@@ -7,17 +7,20 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedmia.nets.base import Backbone
 from fedmia.released import checkpoint, untrained
 from fedmia.released._hooked import Trial
-from fedmia.released._method import ReleasedMethod
 from fedmia.released.base import Constants, Released, Wanted
-from fedmia.ssl.base import Encoder, SSLMethod
+from fedmia.seeding import torch_rng
+from fedmia.ssl._bank import Bank
+from fedmia.ssl._twoview import TwoView
+from fedmia.ssl.base import Encoder, SSLMethod, State
 from fedmia.ssl.moco import MoCoV2
 
 RANDOM = "random weights: nothing was trained. Without --checkpoint there is nothing to leak."
+BANK = 1024  # random negatives before `fill_bank`
 
 
 def seeded(make: Callable[[], Any], seed: int) -> Any:
@@ -28,6 +31,30 @@ def seeded(make: Callable[[], Any], seed: int) -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return make()
+
+
+class ReleasedMethod(TwoView):
+    """A foreign encoder and a bank of negatives; it is attacked, never trained here.
+
+    Args:
+        width: P, length of the encoder's output.
+        seed: of the unit vectors that the bank holds at first.
+
+    Its temperature is MoCo v2's: what the encoder was trained with is not known.
+    """
+
+    bank: Bank
+    PART = 256  # its images may be large
+
+    def __init__(self, encoder: Encoder, width: int, seed: int) -> None:
+        bank = Bank.random(BANK, width, torch_rng(seed, "released", "bank"))
+        super().__init__(encoder, MoCoV2(), bank=bank)
+
+    def losses(self, view1: Tensor, view2: Tensor) -> Tensor:
+        raise RuntimeError("a released encoder is not trained here")
+
+    def local_state(self) -> State:
+        return {}
 
 
 def white_box(

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from fedmia.errors import InputError, opt
 from fedmia.nets.base import Trunk
 from fedmia.released._hooked import CHANNELS, SIZES, trial
-from fedmia.released._method import ReleasedMethod
-from fedmia.released._module import permutable
+from fedmia.released._module import ReleasedMethod, permutable
 from fedmia.released._outputs import read_outputs
 from fedmia.released.base import Released, Wanted
 from fedmia.ssl.base import Encoder

@@ -70,9 +70,6 @@ def load(spec: str, wanted: Wanted) -> Released:
                 ) from None
         return made.to(wanted.device).eval()
 
-    def first_model() -> SSLMethod:
-        return method(_read(store, 0) if 0 in kept else None)
-
     fixed = not _takes(method(None), channels, 2 * size)
     if fixed and wanted.size not in (None, size):
         takes = f"run '{folder}' takes {size}x{size} images only"
@@ -86,7 +83,7 @@ def load(spec: str, wanted: Wanted) -> Released:
         name=f"{folder.resolve().name}@{turn}",
         method=method(state),
         augment=spec_ssl.augment,
-        untrained=first_model,
+        untrained=lambda: method(_read(store, 0) if 0 in kept else None),
         untrained_how=how,
         access="white_box",
         channels=channels,

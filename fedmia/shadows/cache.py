@@ -81,19 +81,17 @@ class Folder:
     def describe(self, members: ByteArray, nonmembers: ByteArray) -> None:
         """Write `about.json` and `images.npz`, unless they stand there already."""
         self.path.mkdir(parents=True, exist_ok=True)
-        if not self._described(members, nonmembers):
+        try:
+            kept = read_images(self.path)
+            same = all(map(np.array_equal, kept, (members, nonmembers)))
+            same &= json.loads((self.path / ABOUT).read_text()) == self.description
+        except (Damaged, OSError, ValueError):
+            same = False
+        if not same:
             with replacing(self.path / IMAGES) as file, file.open("wb") as out:
                 np.savez(out, members=members, nonmembers=nonmembers)
             with replacing(self.path / ABOUT) as file:
                 file.write_text(json.dumps(self.description, indent=2, sort_keys=True) + "\n")
-
-    def _described(self, members: ByteArray, nonmembers: ByteArray) -> bool:
-        try:
-            kept = read_images(self.path)
-            same = json.loads((self.path / ABOUT).read_text()) == self.description
-        except (Damaged, OSError, ValueError):
-            return False
-        return same and all(map(np.array_equal, kept, (members, nonmembers)))
 
     def write(self, name: str, tensors: State) -> None:
         """Write the file `name` (ENCODER, PROGRESS) with its seal."""
