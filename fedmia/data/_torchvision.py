@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -64,7 +63,9 @@ class Archive(Dataset):
         try:
             with contextlib.suppress(RuntimeError, FileNotFoundError):
                 return self.open(str(root), part, False)
-            with _impatient(), contextlib.redirect_stdout(sys.stderr):
+            with contextlib.ExitStack() as after, contextlib.redirect_stdout(sys.stderr):
+                after.callback(socket.setdefaulttimeout, socket.getdefaulttimeout())
+                socket.setdefaulttimeout(TIMEOUT)  # torchvision would wait for ever
                 return self.open(str(root), part, True)
         # Broken archives raise what their readers raise: pickle, scipy, tarfile, socket errors.
         except Exception as error:
@@ -76,17 +77,6 @@ class Archive(Dataset):
                 f"{name}: no readable {self.files} in {root}, and downloading it failed ({why}); "
                 f"put it there or give its folder with {opt('data.dir')}"
             ) from None
-
-
-@contextlib.contextmanager
-def _impatient() -> Iterator[None]:
-    """Sockets give up after TIMEOUT: torchvision's download would wait for ever."""
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(TIMEOUT)
-    try:
-        yield
-    finally:
-        socket.setdefaulttimeout(before)
 
 
 def _channels_first(data: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:

@@ -33,11 +33,7 @@ class Npz(Dataset):
         """
         path = file_path(request, "npz")
         x, y = _arrays(path)
-        if (
-            x.dtype != np.uint8
-            or x.ndim not in (3, 4)
-            or (x.ndim == 4 and x.shape[3] not in (1, 3))
-        ):
+        if x.dtype != np.uint8 or not (x.ndim == 3 or (x.ndim == 4 and x.shape[3] in (1, 3))):
             raise InputError(
                 f"npz: {path}: x must be uint8 (N, H, W), (N, H, W, 1) or (N, H, W, 3), got "
                 f"{x.dtype} {x.shape}"

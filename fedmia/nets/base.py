@@ -55,15 +55,11 @@ class Backbone(nn.Module):
             InputError: a layer that this backbone does not have.
         """
         stages, pooled = self.trunk(x)
-        found = {}
-        for name in layers:
-            if name == "avgpool":
-                found[name] = pooled
-            elif name in stages:
-                found[name] = stages[name]
-            else:
+        found, wanted = {**stages, "avgpool": pooled}, list(layers)
+        for name in wanted:
+            if name not in found:
                 raise unknown("layer", name, [*self.layers, "avgpool"])
-        return found
+        return {name: found[name] for name in wanted}
 
 
 class Trunk(Backbone, ABC):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -54,17 +53,6 @@ class Exported(Program):
         return self.module(pixels.to(self.device, self.dtype))
 
 
-@contextmanager
-def silent(name: str) -> Iterator[None]:
-    """A context in which the logger `name` says nothing."""
-    logger = logging.getLogger(name)
-    before, logger.disabled = logger.disabled, True
-    try:
-        yield
-    finally:
-        logger.disabled = before
-
-
 def load(spec: str, wanted: Wanted) -> Released:
     """The program in `spec`: images (B, C, H, W) to vectors, maps, tokens, or several of them.
 
@@ -72,11 +60,13 @@ def load(spec: str, wanted: Wanted) -> Released:
         InputError: it cannot be read, or is no encoder.
     """
     wanted.refuse_checkpoint(spec)
-    where = Path(spec).name
+    where, logger = Path(spec).name, logging.getLogger("torch.export")
 
     def program(least: int | None) -> Exported:
         try:
-            with silent("torch.export"):  # it logs a traceback before it raises
+            with ExitStack() as after:
+                after.callback(setattr, logger, "disabled", logger.disabled)
+                logger.disabled = True  # it logs a traceback before it raises
                 read = torch.export.load(spec)
         except Exception as error:  # whatever a file that is no archive makes torch raise
             raise InputError(

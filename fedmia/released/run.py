@@ -34,13 +34,14 @@ def load(spec: str, wanted: Wanted) -> Released:
         InputError: no finished run, a round that was not kept, or a size that cannot be known.
     """
     wanted.refuse_checkpoint(spec)
-    folder, asked = _parts(spec)
+    name, _, asked = (spec, "", "") if Path(spec).is_dir() else spec.rpartition("@")
+    folder = Path(name)
     tree = _config(folder)
     store = SnapshotStore(folder / "snapshots")
     kept = store.rounds(BRANCH)
     if not kept:
         raise InputError(f"run '{folder}' holds no snapshots in snapshots/{BRANCH}")
-    turn = kept[-1] if asked is None else asked
+    turn = int(asked) if asked else kept[-1]
     if turn not in kept:
         near = min(kept, key=lambda r: abs(r - turn))
         listed = ", ".join(map(str, kept))
@@ -91,14 +92,6 @@ def load(spec: str, wanted: Wanted) -> Released:
         fixed_size=fixed,
         notes=notes,
     )
-
-
-def _parts(spec: str) -> tuple[Path, int | None]:
-    """Folder and round of `RUN@ROUND`."""
-    if Path(spec).is_dir():
-        return Path(spec), None
-    folder, _, turn = spec.rpartition("@")
-    return Path(folder), int(turn)
 
 
 def _config(folder: Path) -> dict[str, Any]:

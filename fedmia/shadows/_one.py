@@ -18,6 +18,8 @@ from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod, State, under
 from fedmia.ssl.train import Job, make_optimizer
 
+Say = Callable[[str], None]  # takes a line for the user
+
 
 class Stopped(Exception):
     """Training was interrupted; what is in the cache is not lost."""
@@ -61,7 +63,7 @@ class Training:
     def name(self) -> str:
         return f"shadow-{self.index}"
 
-    def kept(self, file: str, say: Callable[[str], None]) -> State | None:
+    def kept(self, file: str, say: Say) -> State | None:
         """What the cache has of it in `file`, None where that is nothing or damaged."""
         if self.folder is None:
             return None
@@ -90,7 +92,7 @@ def train_one(
     shadow: Training,
     device: torch.device,
     every: int,
-    say: Callable[[str], None],
+    say: Say,
     count: Callable[[int], None],
     stopped: Callable[[], bool],
 ) -> State:
@@ -100,7 +102,7 @@ def train_one(
 
     Args:
         every: epochs between two writings of its progress.
-        say: takes a line for the user. count: takes a number of epochs that are done.
+        count: takes a number of epochs that are done.
         stopped: once it says so, it keeps saying so.
 
     Raises:
@@ -143,12 +145,7 @@ def train_one(
     return state
 
 
-def _resume(
-    shadow: Training,
-    method: SSLMethod,
-    optimizer: torch.optim.Optimizer,
-    say: Callable[[str], None],
-) -> int:
+def _resume(shadow: Training, method: SSLMethod, optimizer: torch.optim.Optimizer, say: Say) -> int:
     """Load the shadow's progress, or begin as a client begins its first round; epochs done."""
     kept = shadow.kept(PROGRESS, say)
     if kept is None:

@@ -70,7 +70,11 @@ def train_shadows(
         say(f"shadow images: {ground.repeated} left out, as they repeat another")
     for note in made.spec.notes(len(shadows[0].members)):
         say(f"shadow encoders: {note}")
-    done = {s.index: kept for s in shadows if (kept := _kept(s, say)) is not None}
+    done: dict[int, State] = {}
+    for s in shadows:
+        if (state := s.kept(ENCODER, say)) is not None and s.folder is not None:
+            s.folder.describe(s.members, s.nonmembers)
+            done[s.index] = state
     if done:
         say(f"{len(done)} of {len(shadows)} shadow encoders found in the cache")
     counter = _Counter(progress, plan.epochs * len(done), plan.epochs * len(shadows))
@@ -127,14 +131,6 @@ def _trainings(
         found.append(Training(made, index, members, nonmembers, folder))
     made.method(0, len(found[0].members))  # what cannot be built says so before anything trains
     return found
-
-
-def _kept(shadow: Training, say: Callable[[str], None]) -> State | None:
-    """The finished shadow's tensors, if the cache has them whole."""
-    state = shadow.kept(ENCODER, say)
-    if state is not None and shadow.folder is not None:
-        shadow.folder.describe(shadow.members, shadow.nonmembers)
-    return state
 
 
 class _Counter:

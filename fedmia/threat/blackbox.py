@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -203,10 +204,10 @@ class Shadow:
     view: BlackBox
     members: Tensor
     nonmembers: Tensor
-    _names: set[bytes] = field(default_factory=set, init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        self._names.update(digests(self.members.numpy()))
+    @cached_property
+    def _names(self) -> set[bytes]:
+        return set(digests(self.members.numpy()))
 
     def trained_on(self, images: Tensor) -> NDArray[np.bool_]:
         """(N,) which of uint8 `images` it was trained on, by their bytes."""

@@ -88,16 +88,12 @@ class PixelCache:
         fresh = draw(images[short])
         drawn = {names[i]: fresh[:, j] for j, i in enumerate(short)}
         with self._lock:
-            self._keep(kept, drawn)
+            for name, row in drawn.items():  # in the place of none or of fewer views
+                old = kept.get(name)
+                size = row.nbytes - (0 if old is None else old.nbytes)
+                if size > 0 and self.used + size <= self.limit:
+                    self.used += size
+                    kept[name] = row.clone()
         if len(short) == len(names):
             return fresh
         return torch.stack([drawn[n] if n in drawn else rows[n] for n in names], dim=1)
-
-    def _keep(self, kept: dict[bytes, Tensor], drawn: dict[bytes, Tensor]) -> None:
-        """Put drawn rows in the place of none or of fewer views, until the limit is reached."""
-        for name, row in drawn.items():
-            old = kept.get(name)
-            size = row.nbytes - (0 if old is None else old.nbytes)
-            if size > 0 and self.used + size <= self.limit:
-                self.used += size
-                kept[name] = row.clone()
