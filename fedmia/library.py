@@ -23,8 +23,8 @@ from fedmia.attacks.base import Attack
 from fedmia.data.base import Views
 from fedmia.data.images import ImageSet
 from fedmia.errors import InputError, opt
-from fedmia.released.base import Wanted
-from fedmia.released.memory import Encoder, Images, bring, constants, name_of, pixels
+from fedmia.released.base import Wanted, constants
+from fedmia.released.memory import Encoder, Images, bring, name_of, pixels
 from fedmia.report.rows import Report
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.settings.option import option_fields

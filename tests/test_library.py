@@ -200,7 +200,7 @@ def test_view__takes_a_method_and_keeps_its_loss(make_moco: Any, images: Tensor)
     )
     assert torch.equal(attacker.embed_plain(images), expected.embed_plain(images))
     assert torch.equal(attacker.losses(images, 2, "held"), expected.losses(images, 2, "held"))
-    assert attacker.copy_method().queue.shape[0] == 6  # filled with what is held
+    assert attacker.copy_method().bank.rows.shape[0] == 6  # filled with what is held
     assert method.queue.shape[0] != 6
 
 

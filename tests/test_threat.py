@@ -513,7 +513,7 @@ def test_pixels__may_be_shared_between_threads(make_moco: Any, images: Tensor) -
 
 def test_negatives__an_image_is_never_its_own(make_moco: Any, images: Tensor, held: Tensor) -> None:
     """Each meets the half of the images held that it is not in, so all meet as many."""
-    view, banks = BlackBox(make_moco(), AUGMENT, seed=0, device=CPU, held=held), []
+    view, banks = WhiteBox(make_moco(), AUGMENT, seed=0, device=CPU, held=held), []
     method = copy.deepcopy(view._method)
     fill = method.fill_bank
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedmia import registry
-from fedmia.data._resize import square
+from fedmia.data._pixels import square
 from fedmia.data.base import Request, Views
 from fedmia.data.images import ImageSet, IntArray, digests
 from fedmia.errors import InputError, opt, renamed
@@ -150,7 +150,7 @@ def deal_sets(audit: Audit, members: ImageSet, others: ImageSet, views: Views) -
         member_labels=m.labels[m_scored],
         nonmember_labels=o.labels[o_scored],
         spare=torch.from_numpy(o.images[spare]),
-        labels=Labels.by_digest(zip(names, (m.labels, o.labels), strict=True)),
+        labels=Labels(zip(names, (m.labels, o.labels), strict=True)),
         names=(m.name, o.name),
         views=views,
         notes=tuple(notes),

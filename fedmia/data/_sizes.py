@@ -85,13 +85,7 @@ def role_sizes(
 ) -> Sizes:
     """Fixed sizes as asked; of what they leave, at most a quarter to test, then non-members.
 
-    Args:
-        options: the sizes asked for.
-        clients: number of clients, malicious ones included.
-        malicious: how many of them attack.
-        placebo: whether honest clients also get a reserve part.
-        distinct: how many images there are to share out.
-        name: the data source, for the error.
+    Arguments as of `make_split`; there are `distinct` images, of a source called `name`.
 
     Raises:
         InputError: too few images; the message holds the sum.

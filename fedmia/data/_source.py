@@ -19,39 +19,27 @@ def file_path(request: Request, name: str) -> Path:
     Raises:
         InputError: no path given, or it is missing, a folder or empty.
     """
-    path = Path(given(request, name))
-    if not path.exists():
-        raise InputError(f"{name}: no such file: {path}")
-    if not path.is_file():
-        raise InputError(f"{name}: {path} is a folder, expected a file")
+    path = existing(given(request, name), name, "file")
     if path.stat().st_size == 0:
         raise InputError(f"{name}: {path} is empty")
     return path
 
 
-def folder_path(request: Request, name: str) -> Path:
-    """The folder that `name:PATH` names.
-
-    Raises:
-        InputError: no path given, or it is missing or not a folder.
-    """
-    return as_folder(Path(given(request, name)), name)
-
-
-def as_folder(path: Path, name: str) -> Path:
-    """`path` itself; InputError if it is missing or not a folder."""
+def existing(path: Path, name: str, what: str) -> Path:
+    """`path` itself; InputError if it is missing or no `what`, `file` or `folder`."""
     if not path.exists():
-        raise InputError(f"{name}: no such folder: {path}")
-    if not path.is_dir():
-        raise InputError(f"{name}: {path} is a file, expected a folder")
+        raise InputError(f"{name}: no such {what}: {path}")
+    if not (path.is_file() if what == "file" else path.is_dir()):
+        other = "folder" if what == "file" else "file"
+        raise InputError(f"{name}: {path} is a {other}, expected a {what}")
     return path
 
 
-def given(request: Request, name: str) -> str:
-    """The text after the colon; InputError if there is none."""
+def given(request: Request, name: str) -> Path:
+    """The path after the colon; InputError if there is none."""
     if not request.path:
         raise InputError(f"{name} needs a path: {opt('data.name', f'{name}:PATH')}")
-    return request.path
+    return Path(request.path)
 
 
 def renumbered(labels: NDArray[Any]) -> IntArray:

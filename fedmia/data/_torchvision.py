@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import socket
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from fedmia.data._resize import square
+from fedmia.data._pixels import square
 from fedmia.data._source import renumbered
 from fedmia.data.base import Dataset, Request
 from fedmia.data.images import ImageSet
@@ -22,11 +21,6 @@ from fedmia.settings.option import option
 TIMEOUT = 20.0  # seconds of silence after which a download counts as impossible
 
 
-def default_folder() -> Path:
-    """Where data sets are kept when no `--data-dir` is given."""
-    return Path.home() / ".cache" / "fedmia"
-
-
 @dataclass(frozen=True)
 class Archive(Dataset):
     """A data set of torchvision, training images first.
@@ -34,10 +28,12 @@ class Archive(Dataset):
     Attributes:
         kind: its class there.
         files: what the data folder should hold, for the error.
+        by_flag: whether it takes `train=True` for `split="train"`.
     """
 
     kind: ClassVar[str]
     files: ClassVar[str]
+    by_flag: ClassVar[bool] = False
 
     subset: str = option("train", "which images", choices=("train", "test", "all"))
 
@@ -47,25 +43,29 @@ class Archive(Dataset):
         Raises:
             InputError: the files are absent or corrupt and cannot be downloaded.
         """
-        name, root = self.kind.lower(), request.data_dir or default_folder()
+        name, root = self.kind.lower(), request.data_dir or Path.home() / ".cache" / "fedmia"
         parts = ("train", "test") if self.subset == "all" else (self.subset,)
         opened = [self._read(name, root, part) for part in parts]
         images = np.concatenate([_channels_first(part.data) for part in opened])
-        labels = np.concatenate([np.asarray(_labels(part)) for part in opened])
+        told = [part.targets if hasattr(part, "targets") else part.labels for part in opened]
+        labels = np.concatenate([np.asarray(one) for one in told])
         return ImageSet(square(images, request.size, name), renumbered(labels), name)
 
     def open(self, root: str, part: str, download: bool) -> Any:
         """One part, `train` or `test`: a data set with .data and .targets or .labels."""
         from torchvision import datasets  # slow to import, and `--list` has no use for it
 
-        return getattr(datasets, self.kind)(root, split=part, download=download)
+        which = {"train": part == "train"} if self.by_flag else {"split": part}
+        return getattr(datasets, self.kind)(root, download=download, **which)
 
     def _read(self, name: str, root: Path, part: str) -> Any:
         missing = [p for p in (root, *root.parents) if not p.exists()]
         try:
             with contextlib.suppress(RuntimeError, FileNotFoundError):
                 return self.open(str(root), part, False)
-            with _impatient(), contextlib.redirect_stdout(sys.stderr):
+            with contextlib.ExitStack() as after, contextlib.redirect_stdout(sys.stderr):
+                after.callback(socket.setdefaulttimeout, socket.getdefaulttimeout())
+                socket.setdefaulttimeout(TIMEOUT)  # torchvision would wait for ever
                 return self.open(str(root), part, True)
         # Broken archives raise what their readers raise: pickle, scipy, tarfile, socket errors.
         except Exception as error:
@@ -79,21 +79,6 @@ class Archive(Dataset):
             ) from None
 
 
-@contextlib.contextmanager
-def _impatient() -> Iterator[None]:
-    """Sockets give up after TIMEOUT: torchvision's download would wait for ever."""
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(TIMEOUT)
-    try:
-        yield
-    finally:
-        socket.setdefaulttimeout(before)
-
-
 def _channels_first(data: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
     pixels = np.asarray(data, dtype=np.uint8)
     return pixels if pixels.shape[1] == 3 else np.ascontiguousarray(pixels.transpose(0, 3, 1, 2))
-
-
-def _labels(part: Any) -> Any:
-    return part.targets if hasattr(part, "targets") else part.labels

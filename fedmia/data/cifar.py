@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from fedmia.data._torchvision import Archive
 
@@ -13,11 +13,7 @@ class _Cifar(Archive):
     paper: ClassVar[str] = (
         "Krizhevsky, 'Learning Multiple Layers of Features from Tiny Images', 2009"
     )
-
-    def open(self, root: str, part: str, download: bool) -> Any:
-        from torchvision import datasets  # slow to import, and `--list` has no use for it
-
-        return getattr(datasets, self.kind)(root, train=part == "train", download=download)
+    by_flag: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)

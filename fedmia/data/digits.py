@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedmia.data._resize import square
+from fedmia.data._pixels import square
 from fedmia.data.base import Dataset, Request, Views
 from fedmia.data.images import ImageSet
 

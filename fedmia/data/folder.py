@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedmia.data._decode import Gallery
-from fedmia.data._source import folder_path
+from fedmia.data._pixels import Gallery
+from fedmia.data._source import existing, given
 from fedmia.data.base import Dataset, Request
 from fedmia.data.images import ImageSet
 from fedmia.errors import InputError
@@ -32,11 +32,10 @@ class Folder(Dataset):
         Hidden files and files without a usual image suffix are left out.
 
         Raises:
-            InputError: the folder is missing, or holds no images, or both images and subfolders
-                of images, an image cannot be decoded, or images are not square or differ in size
-                and no size is given.
+            InputError: the folder is missing, holds no images, or both images and subfolders of
+                images; and as `Gallery.add`.
         """
-        root = folder_path(request, "folder")
+        root = existing(given(request, "folder"), "folder", "folder")
         folders = sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
         classes = [files for files in map(images_under, folders) if files]
         direct = sorted(p for p in root.iterdir() if is_image(p))
@@ -54,14 +53,7 @@ class Folder(Dataset):
 def read_classes(where: str, classes: list[list[Path]], size: int | None, name: str) -> ImageSet:
     """An ImageSet of the files of each class, class by class.
 
-    Args:
-        where: how errors name the source.
-        classes: files of each class, none empty.
-        size: pixels a side, or None.
-        name: name of the ImageSet.
-
-    Raises:
-        InputError: as Gallery.add.
+    Errors, those of `Gallery.add`, name the source `where`.
     """
     files = [f for c in classes for f in c]
     gallery = Gallery(where, len(files), size)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedmia.data._resize import square
+from fedmia.data._pixels import square
 from fedmia.data._source import file_path, renumbered
 from fedmia.data.base import Dataset, Request
 from fedmia.data.images import ImageSet
@@ -33,11 +33,7 @@ class Npz(Dataset):
         """
         path = file_path(request, "npz")
         x, y = _arrays(path)
-        if (
-            x.dtype != np.uint8
-            or x.ndim not in (3, 4)
-            or (x.ndim == 4 and x.shape[3] not in (1, 3))
-        ):
+        if x.dtype != np.uint8 or not (x.ndim == 3 or (x.ndim == 4 and x.shape[3] in (1, 3))):
             raise InputError(
                 f"npz: {path}: x must be uint8 (N, H, W), (N, H, W, 1) or (N, H, W, 3), got "
                 f"{x.dtype} {x.shape}"
@@ -56,21 +52,16 @@ class Npz(Dataset):
 def _arrays(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
     try:
         with path.open("rb") as file:  # np.load leaves a broken archive's file open
-            return _members(np.load(file, allow_pickle=False), path)
+            archive = np.load(file, allow_pickle=False)
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise InputError(f"npz: {path} is not an archive of arrays (expected x and y)")
+            for name in ("x", "y"):
+                if name not in archive:
+                    has = ", ".join(archive.files)
+                    raise InputError(f"npz: {path} has no array '{name}' (it has: {has})")
+            return archive["x"], archive["y"]
     except InputError:
         raise
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         text = " ".join(str(error).split())
         raise InputError(f"npz: cannot read {path}: {text}") from None
-
-
-def _members(archive: Any, path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
-    if not isinstance(archive, np.lib.npyio.NpzFile):
-        raise InputError(f"npz: {path} is not an archive of arrays (expected x and y)")
-    with archive:
-        for name in ("x", "y"):
-            if name not in archive:
-                raise InputError(
-                    f"npz: {path} has no array '{name}' (it has: {', '.join(archive.files)})"
-                )
-        return archive["x"], archive["y"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from fedmia.data._decode import Gallery
+from fedmia.data._pixels import Gallery
 from fedmia.data._source import file_path, renumbered
 from fedmia.data.base import Dataset, Request
 from fedmia.data.images import ImageSet
@@ -40,8 +40,7 @@ class Parquet(Dataset):
 
         Raises:
             InputError: the file is missing, empty or corrupt, a column is missing or of another
-                type, an image cannot be decoded, or images are not square or differ in size and
-                no size is given.
+                type; and as `Gallery.add`.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -55,37 +54,12 @@ class Parquet(Dataset):
                 if count == 0:
                     raise InputError(f"parquet: {path} has no rows")
                 batches = file.iter_batches(BATCH, columns=list(columns))
-                return self._read(batches, columns, count, path, request.size)
+                gallery = Gallery(f"parquet: {path}", count, request.size)
+                labels = _read(batches, columns, count, gallery)
+                return ImageSet(gallery.images(), renumbered(np.array(labels)), path.stem)
         except (pa.ArrowException, OSError) as error:
             text = " ".join(str(error).split())
             raise InputError(f"parquet: cannot read {path}: {text}") from None
-
-    def _read(
-        self,
-        batches: Iterator[pa.RecordBatch],
-        columns: tuple[str, str],
-        count: int,
-        path: Path,
-        size: int | None,
-    ) -> ImageSet:
-        image_column, label_column = columns
-        gallery = Gallery(f"parquet: {path}", count, size)
-        labels: list[int] = []
-        for batch in batches:
-            first = len(labels)
-            batch = batch.slice(0, count - first)
-            encoded = batch.column(image_column)
-            encoded = encoded.field("bytes") if hasattr(encoded, "field") else encoded
-            values = batch.column(label_column)
-            for column, found in ((image_column, encoded), (label_column, values)):
-                if found.null_count:
-                    row = first + found.is_null().to_pylist().index(True)
-                    raise InputError(f"parquet: {path}: row {row} has no value in '{column}'")
-            gallery.add([(f"row {first + i}", x.as_py()) for i, x in enumerate(encoded)])
-            labels += values.to_pylist()
-            if len(labels) == count:
-                break
-        return ImageSet(gallery.images(), renumbered(np.array(labels)), path.stem)
 
     def _columns(self, schema: pa.Schema, path: Path) -> tuple[str, str]:
         """Names of the image column and of the label column."""
@@ -102,6 +76,27 @@ class Parquet(Dataset):
         _demand("label", label, numbers, schema.names, path)
         assert image is not None and label is not None
         return image, label
+
+
+def _read(
+    batches: Iterator[pa.RecordBatch], columns: tuple[str, str], count: int, gallery: Gallery
+) -> list[int]:
+    """Labels of the first `count` rows, whose images go into the gallery."""
+    labels: list[int] = []
+    for batch in batches:
+        first = len(labels)
+        batch = batch.slice(0, count - first)
+        encoded, values = (batch.column(name) for name in columns)
+        encoded = encoded.field("bytes") if hasattr(encoded, "field") else encoded
+        for column, found in zip(columns, (encoded, values), strict=True):
+            if found.null_count:
+                row = first + found.is_null().to_pylist().index(True)
+                raise InputError(f"{gallery.name}: row {row} has no value in '{column}'")
+        gallery.add([(f"row {first + i}", x.as_py()) for i, x in enumerate(encoded)])
+        labels += values.to_pylist()
+        if len(labels) == count:
+            break
+    return labels
 
 
 def _demand(

@@ -60,24 +60,10 @@ class Split:
         halves = np.concatenate([self.known_members, self.scored_members])
         if not np.array_equal(np.sort(halves), np.sort(self.members)):
             raise ValueError("known and scored members do not make up the members")
-        everything = np.concatenate(
-            [
-                *self.parts,
-                *self.placebo_parts,
-                self.known_nonmembers,
-                self.scored_nonmembers,
-                self.test_fit,
-                self.test_eval,
-                self.public,
-            ]
-        )
+        outside = self.known_nonmembers, self.scored_nonmembers, self.test_fit, self.test_eval
+        everything = np.concatenate([*self.parts, *self.placebo_parts, *outside, self.public])
         if len(np.unique(everything)) != len(everything):
             raise ValueError("an image has two roles")
-
-    @property
-    def clients(self) -> int:
-        """Number of clients, malicious ones included."""
-        return len(self.parts)
 
     @property
     def honest(self) -> int:
@@ -132,7 +118,9 @@ def make_split(
     """
     check_clients(options, clients, malicious)
     honest = clients - malicious
-    pool = _distinct(data)
+    # The first of each group of byte-equal images, ascending.
+    first = {name: at for at, name in reversed([*enumerate(digests(data.images))])}
+    pool = np.array(sorted(first.values()), dtype=np.int64)
     sizes = role_sizes(options, clients, malicious, placebo, len(pool), data.name)
     order = rng(seed, "split").permutation(pool)
     ends = np.cumsum([sizes.members, sizes.nonmembers, sizes.test, sizes.public, sizes.reserve])
@@ -159,14 +147,6 @@ def make_split(
         duplicates_removed=len(data) - len(pool),
         distinct=len(pool),
     )
-
-
-def _distinct(data: ImageSet) -> IntArray:
-    """Indices of the first of each group of byte-equal images, ascending."""
-    first: dict[bytes, int] = {}
-    for index, digest in enumerate(digests(data.images)):
-        first.setdefault(digest, index)
-    return np.fromiter(first.values(), np.int64, len(first))
 
 
 def _deal(

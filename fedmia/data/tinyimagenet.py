@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from fedmia.data._source import as_folder
+from fedmia.data._source import existing
 from fedmia.data.base import Dataset, Request
 from fedmia.data.folder import images_under, read_classes
 from fedmia.data.images import ImageSet
@@ -30,22 +30,18 @@ class TinyImageNet(Dataset):
         Raises:
             InputError: no folder given or found, or it holds no training images.
         """
-        root = _root(request)
+        if request.path:
+            root = existing(Path(request.path), "tinyimagenet", "folder")
+        elif request.data_dir is None:
+            raise InputError(
+                "tinyimagenet needs its unpacked folder: "
+                f"{opt('data.name', 'tinyimagenet:PATH')} or {opt('data.dir', 'PATH')}"
+            )
+        elif not (root := request.data_dir / "tiny-imagenet-200").is_dir():
+            root = existing(request.data_dir, "tinyimagenet", "folder")
         train = root / "train"
         classes = [images_under(d / "images") for d in sorted(train.glob("n*")) if d.is_dir()]
         classes = [c for c in classes if c]
         if not classes:
             raise InputError(f"tinyimagenet: no images train/<wnid>/images/*.JPEG in {root}")
         return read_classes(f"tinyimagenet: {root}", classes, request.size, "tinyimagenet")
-
-
-def _root(request: Request) -> Path:
-    if request.path:
-        return as_folder(Path(request.path), "tinyimagenet")
-    if request.data_dir is None:
-        raise InputError(
-            "tinyimagenet needs its unpacked folder: "
-            f"{opt('data.name', 'tinyimagenet:PATH')} or {opt('data.dir', 'PATH')}"
-        )
-    inner = request.data_dir / "tiny-imagenet-200"
-    return inner if inner.is_dir() else as_folder(request.data_dir, "tinyimagenet")

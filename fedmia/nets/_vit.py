@@ -6,13 +6,15 @@ Opacus' per-sample gradients fail.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedmia.errors import InputError
 from fedmia.nets._keyed import content_words, keyed_uniforms
-from fedmia.nets.base import Backbone, Drawn
+from fedmia.nets.base import Drawn, Trunk
 
 STAGES = 4
 EPS = 1e-6  # of the layer norms, as in the public code of DINO and MAE
@@ -134,45 +136,26 @@ class Block(nn.Module):
         return x + (out if kept is None else out * kept[:, 1:, None])
 
 
-class VisionTransformer(Backbone):
+class VisionTransformer(Trunk):
     """Patches, a class token and pre-norm blocks in four stages.
 
     Args:
         channels: of the images.
         size: their side in pixels; a multiple of `patch`. Other sizes may be embedded too.
         patch: side of a patch in pixels.
-        width: D, a multiple of `heads` and of 4.
-        depth: blocks, at least 4.
-        positions: `sincos` or `learned`.
-        pool: `cls`, the class token, or `mean` of the patch tokens; both after the last norm.
-        drop_path: stochastic depth of the last block, in [0, 1); rises linearly from 0.
+        spec: the options of `fedmia.nets.vit`. What is pooled comes after the last norm, and
+            `drop_path`, that of the last block, rises linearly from 0.
     """
 
     layers = tuple(f"layer{i}" for i in range(1, STAGES + 1))
 
-    def __init__(
-        self,
-        channels: int,
-        size: int,
-        *,
-        patch: int,
-        width: int,
-        depth: int,
-        heads: int,
-        positions: str,
-        pool: str,
-        drop_path: float,
-    ) -> None:
+    def __init__(self, channels: int, size: int, patch: int, spec: Any) -> None:
         super().__init__()
-        self.width, self.patch, self.depth = width, patch, depth
-        self.channels, self.side, self.pooling, self.drop_path = (
-            channels,
-            size // patch,
-            pool,
-            drop_path,
-        )
+        width, depth, heads = spec.width, spec.depth, spec.heads
+        self.width, self.channels, self.patch, self.side = width, channels, patch, size // patch
+        self.depth, self.drop_path, self.pooling = depth, spec.drop_path, spec.pool
         self.embed = nn.Linear(patch * patch * channels, width)
-        kind = LearnedPositions if positions == "learned" else SineCosinePositions
+        kind = LearnedPositions if spec.positions == "learned" else SineCosinePositions
         self.positions = kind(width, self.side)
         self.cls = ClassToken(width)
         ends = [depth * i // STAGES for i in range(STAGES + 1)]
@@ -219,9 +202,6 @@ class VisionTransformer(Backbone):
         rates = torch.linspace(0, self.drop_path, self.depth, device=x.device).repeat_interleave(2)
         drawn = keyed_uniforms(x, content_words(self.cls.weight)[0], len(rates))
         return ((drawn >= rates) / (1 - rates)).to(x.dtype)
-
-    def stages(self, x: Tensor) -> dict[str, Tensor]:
-        return self.trunk(x)[0]
 
     def trunk(self, x: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """Patch tokens after each stage as maps (B, D, h, w), and the pooled vector (B, D)."""

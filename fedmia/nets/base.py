@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from fedmia.errors import unknown
 from fedmia.settings.option import Options
 
+NORMS = ("group", "batch")
+
 
 class Backbone(nn.Module):
     """A convolutional or transformer trunk without a head.
@@ -53,15 +55,34 @@ class Backbone(nn.Module):
             InputError: a layer that this backbone does not have.
         """
         stages, pooled = self.trunk(x)
-        found = {}
-        for name in layers:
-            if name == "avgpool":
-                found[name] = pooled
-            elif name in stages:
-                found[name] = stages[name]
-            else:
+        found, wanted = {**stages, "avgpool": pooled}, list(layers)
+        for name in wanted:
+            if name not in found:
                 raise unknown("layer", name, [*self.layers, "avgpool"])
-        return found
+        return {name: found[name] for name in wanted}
+
+
+class Trunk(Backbone, ABC):
+    """A backbone that defines `trunk` whole."""
+
+    def stages(self, x: Tensor) -> dict[str, Tensor]:
+        return self.trunk(x)[0]
+
+
+def make_norm(name: str, channels: int) -> nn.Module:
+    """`group`: the most groups <= 32 that divide `channels`; `batch`: batch norm, torch defaults.
+
+    Group norm is the default of the house: it keeps no running statistics to average between
+    clients, mixes no images, and per-sample gradients exist (Wu and He, ECCV 2018, 32 groups).
+    """
+    if name == "batch":
+        return nn.BatchNorm2d(channels)
+    return nn.GroupNorm(group_count(channels), channels)
+
+
+def group_count(channels: int) -> int:
+    """The largest divisor of `channels` that is at most 32."""
+    return max(g for g in range(1, min(32, channels) + 1) if channels % g == 0)
 
 
 class Net(Options, ABC):

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedmia.errors import InputError
-from fedmia.nets._norm import NORMS, make_norm
-from fedmia.nets.base import Backbone, Net
+from fedmia.nets.base import NORMS, Backbone, Net, make_norm
 from fedmia.settings.option import option
 
 STEMS = ("auto", "cifar", "imagenet")
@@ -126,15 +125,17 @@ class _Depth(Net):
     depths: ClassVar[tuple[int, ...]]
 
     def build(self, channels: int, size: int) -> ResNet:
-        """The backbone, its weights not yet set.
-
-        Raises:
-            InputError: the last map would be 1x1, so that it holds no parts to compare.
-        """
+        """Raises InputError where the last map would be 1x1, with no parts to compare."""
         stem = self.stem
         if stem == "auto":
             stem = "cifar" if size < CIFAR_BELOW else "imagenet"
-        check_size(type(self).__name__, size, 8 if stem == "cifar" else 32, f"the {stem} stem")
+        reduction = 8 if stem == "cifar" else 32
+        if size <= reduction:
+            raise InputError(
+                f"{type(self).__name__} with the {stem} stem makes a 1x1 last map of {size}x{size} "
+                f"images, which has no parts to compare; the size must be at least {reduction + 1} "
+                "pixels"
+            )
         return ResNet(self.block, self.depths, channels, self.width, self.norm, stem)
 
 
@@ -163,12 +164,3 @@ class ResNet50(_Depth):
     name: ClassVar[str] = "resnet50"
     block: ClassVar[Block] = Bottleneck
     depths: ClassVar[tuple[int, ...]] = (3, 4, 6, 3)
-
-
-def check_size(name: str, size: int, reduction: int, because: str) -> None:
-    """Raise InputError unless the last map, size / reduction rounded up, is at least 2x2."""
-    if -(-size // reduction) < 2:
-        raise InputError(
-            f"{name} with {because} makes a 1x1 last map of {size}x{size} images, which has no "
-            f"parts to compare; the size must be at least {reduction + 1} pixels"
-        )

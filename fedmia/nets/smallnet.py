@@ -7,19 +7,12 @@ from dataclasses import dataclass
 from torch import nn
 
 from fedmia.errors import InputError
-from fedmia.nets._norm import NORMS, make_norm
-from fedmia.nets.base import Backbone, Net
+from fedmia.nets.base import NORMS, Backbone, Net, make_norm
 from fedmia.settings.option import option
 
 
 class SmallConvNet(Backbone):
-    """Four stages of 3x3 convolution, norm, ReLU; dispatch, not arithmetic, is its cost.
-
-    Args:
-        channels: of the images.
-        widths, strides: of the four convolutions.
-        norm: `group` or `batch`.
-    """
+    """Four stages of 3x3 convolution, norm, ReLU; dispatch, not arithmetic, is its cost."""
 
     layers = ("layer1", "layer2", "layer3", "layer4")
 
@@ -44,11 +37,7 @@ class SmallNet(Net):
     norm: str = option("group", "normalisation: groups of channels, or the batch", choices=NORMS)
 
     def build(self, channels: int, size: int) -> SmallConvNet:
-        """The backbone, its weights not yet set.
-
-        Raises:
-            InputError: a size below 2, whose map would be 1x1.
-        """
+        """Raises InputError at a size below 2, whose map would be 1x1."""
         if size < 2:
             raise InputError(f"SmallNet needs images of at least 2x2 pixels, got {size}x{size}")
         w = self.width

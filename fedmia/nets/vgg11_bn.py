@@ -9,8 +9,7 @@ from typing import ClassVar
 from torch import nn
 
 from fedmia.errors import InputError
-from fedmia.nets._norm import NORMS, make_norm
-from fedmia.nets.base import Backbone, Net
+from fedmia.nets.base import NORMS, Backbone, Net, make_norm
 from fedmia.settings.option import option
 
 STAGES = 5
@@ -21,8 +20,6 @@ class VGG(Backbone):
 
     Args:
         stages: output channels of each convolution, stage by stage.
-        channels: of the images.
-        norm: `group` or `batch`.
         pools: how many of the stages end in a 2x2 max-pool, from the first on.
     """
 
@@ -61,22 +58,9 @@ class VGG11BN(Net):
     )
 
     def build(self, channels: int, size: int) -> VGG:
-        """The backbone, its weights not yet set.
-
-        Raises:
-            InputError: a size below 2, whose map would be 1x1.
-        """
-        w = self.width
+        """Raises InputError at a size below 2, whose map would be 1x1."""
+        if size < 2:
+            raise InputError(f"VGG-11-BN needs images of at least 2x2 pixels, got {size}x{size}")
+        w, pools = self.width, min(STAGES, size.bit_length() - 2)
         stages = ((w,), (2 * w,), (4 * w, 4 * w), (8 * w, 8 * w), (8 * w, 8 * w))
-        return VGG(stages, channels, self.norm, pool_count("VGG-11-BN", size))
-
-
-def pool_count(name: str, size: int) -> int:
-    """Most max-pools, up to five, that leave a last map of at least 2x2.
-
-    Raises:
-        InputError: a size below 2, which no map of 2x2 comes of.
-    """
-    if size < 2:
-        raise InputError(f"{name} needs images of at least 2x2 pixels, got {size}x{size}")
-    return min(STAGES, size.bit_length() - 2)
+        return VGG(stages, channels, self.norm, pools)

@@ -51,28 +51,14 @@ class _Size(Net):
         check_width(f"{type(self).__name__}.", self.width, self.heads)
 
     def build(self, channels: int, size: int) -> VisionTransformer:
-        """The backbone, its weights not yet set.
-
-        Raises:
-            InputError: the size is not a multiple of the patch, or the map would be 1x1.
-        """
+        """Raises InputError unless the size is a multiple of the patch, and two of it at least."""
         patch = auto_patch(size) if self.patch is None else self.patch
         if size % patch or size < 2 * patch:
             raise InputError(
                 f"{type(self).__name__} cuts {size}x{size} images into patches of {patch}x{patch}: "
                 "the size must be a multiple of the patch, and two of it at least"
             )
-        return VisionTransformer(
-            channels,
-            size,
-            patch=patch,
-            width=self.width,
-            depth=self.depth,
-            heads=self.heads,
-            positions=self.positions,
-            pool=self.pool,
-            drop_path=self.drop_path,
-        )
+        return VisionTransformer(channels, size, patch, self)
 
 
 @dataclass(frozen=True)

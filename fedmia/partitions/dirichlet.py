@@ -9,15 +9,14 @@ import numpy as np
 
 from fedmia.data.images import IntArray
 from fedmia.errors import InputError
-from fedmia.partitions._deal import by_class, require
-from fedmia.partitions.base import Partition
+from fedmia.partitions.base import Law, by_class, dirichlet_cuts
 from fedmia.settings.option import option
 
 TRIES = 1000
 
 
 @dataclass(frozen=True)
-class Dirichlet(Partition):
+class Dirichlet(Law):
     """Class mixes that differ: each class is dealt in Dirichlet(alpha) proportions."""
 
     paper: ClassVar[str] = "Hsu et al., 'Measuring the Effects of Non-Identical Data', 2019"
@@ -25,7 +24,7 @@ class Dirichlet(Partition):
     alpha: float = option(0.5, "concentration: small gives each client few classes", gt=0)
     min_size: int = option(2, "fewest images a client may get; draws that give fewer repeat", ge=1)
 
-    def __call__(self, labels: IntArray, clients: int, rng: np.random.Generator) -> list[IntArray]:
+    def deal(self, labels: IntArray, clients: int, rng: np.random.Generator) -> list[IntArray]:
         """Parts of uneven sizes and class mixes, of at least `min_size` images each.
 
         For each class c, proportions p ~ Dirichlet(alpha, ..., alpha) over the clients; client k
@@ -33,30 +32,18 @@ class Dirichlet(Partition):
         drawn again until every client holds enough.
 
         Raises:
-            InputError: too few images, or no draw in 1000 gave every client `min_size`.
+            InputError: no draw in 1000 gave every client `min_size`.
         """
-        require(labels, clients, self.min_size, "dirichlet")
-        if clients == 1:
-            return [np.arange(len(labels))]
         classes = by_class(labels, rng)
         totals = np.array([len(c) for c in classes])
         for _ in range(TRIES):
-            cuts = self._cuts(totals, clients, rng)
+            cuts = dirichlet_cuts(self.alpha, totals, clients, rng)
             sizes = np.diff(cuts, axis=1, prepend=0, append=totals[:, None]).sum(axis=0)
             if sizes.min() >= self.min_size:
                 pieces = [np.split(c, at) for c, at in zip(classes, cuts, strict=True)]
-                return [np.sort(np.concatenate(p)) for p in zip(*pieces, strict=True)]
+                return [np.concatenate(p) for p in zip(*pieces, strict=True)]
         raise InputError(
             f"partition dirichlet: alpha {self.alpha} gave some of {clients} clients fewer than "
             f"{self.min_size} of {len(labels)} images in each of {TRIES} draws; raise alpha or the "
             "number of images, or lower the number of clients"
         )
-
-    def _cuts(self, totals: IntArray, clients: int, rng: np.random.Generator) -> IntArray:
-        """(classes, clients - 1) ascending cut points of each class, in 0..its total."""
-        shares = rng.dirichlet(np.full(clients, float(self.alpha)), size=len(totals))
-        # The smallest alphas underflow to a row without mass: all of that class to one client.
-        empty = ~(np.abs(shares.sum(axis=1) - 1) < 0.5)
-        shares[empty] = np.eye(clients)[rng.integers(clients, size=int(empty.sum()))]
-        ends = np.cumsum(shares, axis=1)[:, :-1]
-        return np.minimum(np.rint(ends * totals[:, None]).astype(np.int64), totals[:, None])

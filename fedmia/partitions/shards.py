@@ -8,33 +8,26 @@ from typing import ClassVar
 import numpy as np
 
 from fedmia.data.images import IntArray
-from fedmia.partitions._deal import by_class, require
-from fedmia.partitions.base import Partition
+from fedmia.partitions.base import Law, by_class
 from fedmia.settings.option import option
 
 
 @dataclass(frozen=True)
-class Shards(Partition):
+class Shards(Law):
     """Few classes a client: each class is cut into shards, each client gets `classes` of them."""
 
     paper: ClassVar[str] = "McMahan et al., 'Communication-Efficient Learning', AISTATS 2017"
 
     classes: int = option(2, "classes that each client holds", ge=1)
 
-    def __call__(self, labels: IntArray, clients: int, rng: np.random.Generator) -> list[IntArray]:
+    def deal(self, labels: IntArray, clients: int, rng: np.random.Generator) -> list[IntArray]:
         """Parts of `classes` classes each, where the images allow it.
 
         Unlike the paper's, no shard holds two classes. A client gets more classes where
         clients x classes is less than the number of classes (all images are dealt), and fewer
         where there are not enough images or classes. Larger classes are cut into more shards, so
         that sizes are similar.
-
-        Raises:
-            InputError: fewer images than clients.
         """
-        require(labels, clients, 1, "shards")
-        if clients == 1:
-            return [np.arange(len(labels))]
         groups = by_class(labels, rng)
         totals = np.array([len(g) for g in groups])
         shards = shard_counts(totals, clients, self.classes)
@@ -43,7 +36,7 @@ class Shards(Partition):
         for group, takers in zip(groups, holders, strict=True):
             for client, piece in zip(takers, np.array_split(group, len(takers)), strict=True):
                 parts[client].append(piece)
-        return [np.sort(np.concatenate(p)) for p in parts]
+        return [np.concatenate(p) for p in parts]
 
 
 def shard_counts(totals: IntArray, clients: int, classes: int) -> IntArray:

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from threading import get_ident
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.errors import InputError, opt
-from fedmia.nets.base import Backbone
+from fedmia.nets.base import Trunk
 from fedmia.released._outputs import grid, is_map, read_outputs
 from fedmia.released.base import FAILURES, first
 
@@ -26,7 +27,7 @@ PREFIX = 16  # most class and register tokens
 Fired = list[tuple[str, Tensor]]
 
 
-class HookedBackbone(Backbone):
+class HookedBackbone(Trunk):
     """Any module (B, C, H, W) -> vector, map or tokens, with the stages that hooks can catch.
 
     Args:
@@ -73,9 +74,6 @@ class HookedBackbone(Backbone):
             found["map"] = returned
         return found, self.pool(found[self.layers[-1]]) if self.pooled else vector
 
-    def stages(self, x: Tensor) -> dict[str, Tensor]:
-        return self.trunk(x)[0]
-
 
 @contextmanager
 def caught(module: nn.Module, names: Sequence[str]) -> Iterator[Fired]:
@@ -86,14 +84,11 @@ def caught(module: nn.Module, names: Sequence[str]) -> Iterator[Fired]:
     fired: Fired = []
     owner = get_ident()
 
-    def hook_for(name: str) -> Callable[[nn.Module, Any, Any], None]:
-        def hook(_: nn.Module, __: Any, out: Any) -> None:
-            if isinstance(out, Tensor) and get_ident() == owner:
-                fired.append((name, out))
+    def hook(name: str, _: nn.Module, __: Any, out: Any) -> None:
+        if isinstance(out, Tensor) and get_ident() == owner:
+            fired.append((name, out))
 
-        return hook
-
-    handles = [module.get_submodule(n).register_forward_hook(hook_for(n)) for n in names]
+    handles = [module.get_submodule(n).register_forward_hook(partial(hook, n)) for n in names]
     try:
         yield fired
     finally:
@@ -138,9 +133,7 @@ def trial(
                 continue
             took.append((count, size))
             break
-        if len(took) == 2:
-            break
-        if given and not took:
+        if len(took) == 2 or given and not took:
             break
     if not took:
         what = f"{opt('size', given)}: {where} fails on" if given else f"{where} fails on blank"

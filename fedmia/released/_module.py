@@ -7,17 +7,20 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedmia.nets.base import Backbone
 from fedmia.released import checkpoint, untrained
 from fedmia.released._hooked import Trial
-from fedmia.released._method import ReleasedMethod
-from fedmia.released.base import Released, Wanted
-from fedmia.ssl.base import Encoder, SSLMethod
+from fedmia.released.base import Constants, Released, Wanted
+from fedmia.seeding import torch_rng
+from fedmia.ssl._bank import Bank
+from fedmia.ssl._twoview import TwoView
+from fedmia.ssl.base import Encoder, SSLMethod, State
 from fedmia.ssl.moco import MoCoV2
 
 RANDOM = "random weights: nothing was trained. Without --checkpoint there is nothing to leak."
+BANK = 1024  # random negatives before `fill_bank`
 
 
 def seeded(make: Callable[[], Any], seed: int) -> Any:
@@ -30,53 +33,63 @@ def seeded(make: Callable[[], Any], seed: int) -> Any:
         return make()
 
 
-@torch.no_grad()
-def width(encoder: Encoder, tried: Trial) -> int:
-    """P, length of the encoder's output."""
-    blank = torch.zeros(1, tried.channels, tried.size, tried.size)
-    return int(encoder(blank).shape[1])
+class ReleasedMethod(TwoView):
+    """A foreign encoder and a bank of negatives; it is attacked, never trained here.
 
+    Args:
+        width: P, length of the encoder's output.
+        seed: of the unit vectors that the bank holds at first.
 
-def around(backbone: Backbone, wanted: Wanted, tried: Trial, own: Any, notes: list[str]) -> Encoder:
-    """An encoder without a head around `backbone`."""
-    mean, std = wanted.constants(tried.channels, own, notes)
-    return Encoder(backbone, nn.Identity(), mean, std)
+    Its temperature is MoCo v2's: what the encoder was trained with is not known.
+    """
+
+    bank: Bank
+    PART = 256  # its images may be large
+
+    def __init__(self, encoder: Encoder, width: int, seed: int) -> None:
+        bank = Bank.random(BANK, width, torch_rng(seed, "released", "bank"))
+        super().__init__(encoder, MoCoV2(), bank=bank)
+
+    def losses(self, view1: Tensor, view2: Tensor) -> Tensor:
+        raise RuntimeError("a released encoder is not trained here")
+
+    def local_state(self) -> State:
+        return {}
 
 
 def white_box(
     name: str,
-    encoder: Encoder,
+    network: Backbone | Encoder | SSLMethod,
     tried: Trial,
     wanted: Wanted,
     notes: list[str],
+    *,
+    own: Constants | None = None,
     size: int | None = None,
 ) -> Released:
     """The encoder with its layers and weights at hand; its control has permuted weights.
 
     Args:
-        size: that the encoder asks for where the user gives none and other sizes work too.
+        network: a backbone, which gets no head, an encoder, or a method with its own loss.
+        own: the normalisation that goes with a backbone, None: not known.
+        size: that it asks for where the user gives none and other sizes work too.
     """
-    encoder.requires_grad_(True)  # attacks train copies; whoever made it may have frozen it
-    method = ReleasedMethod(encoder.eval(), width(encoder, tried), wanted.seed)
-    return of_method(name, method, tried, wanted, notes, size)
-
-
-def of_method(
-    name: str,
-    method: SSLMethod,
-    tried: Trial,
-    wanted: Wanted,
-    notes: list[str],
-    size: int | None = None,
-) -> Released:
-    """`white_box` of a method that computes its own loss."""
-    method.to(wanted.device)
+    if isinstance(network, Backbone):
+        mean, std = wanted.constants(tried.channels, own, notes)
+        network = Encoder(network, nn.Identity(), mean, std)
+    if isinstance(network, Encoder):
+        network.requires_grad_(True)  # attacks train copies; whoever made it may have frozen it
+        with torch.no_grad():
+            blank = torch.zeros(1, tried.channels, tried.size, tried.size)
+            width = network.eval()(blank).shape[1]
+        network = ReleasedMethod(network, width, wanted.seed)
+    method = network.to(wanted.device)
 
     def permuted(least: int) -> SSLMethod:
         made = copy.deepcopy(method)
         for prefix, module in made.shared_modules().items():
-            own = {prefix + key: tensor for key, tensor in module.state_dict().items()}
-            untrained.permute(own, wanted.seed, least)
+            tensors = {prefix + key: tensor for key, tensor in module.state_dict().items()}
+            untrained.permute(tensors, wanted.seed, least)
         return made
 
     return permutable("white_box", name, method, permuted, tried, wanted, notes, size)
@@ -115,7 +128,5 @@ def permutable(
 
 def weigh(module: nn.Module, wanted: Wanted, where: str, notes: list[str]) -> None:
     """The checkpoint's weights into an architecture, or a note that there are none."""
-    found = f"{where}: {RANDOM}"
-    if wanted.checkpoint is not None:
-        found = checkpoint.fit(module, wanted.checkpoint, where)
-    notes.append(found)
+    given = wanted.checkpoint
+    notes.append(f"{where}: {RANDOM}" if given is None else checkpoint.fit(module, given, where))

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.errors import InputError, opt
-from fedmia.nets.base import Backbone
+from fedmia.nets.base import Trunk
 from fedmia.released._hooked import CHANNELS, SIZES, trial
-from fedmia.released._method import ReleasedMethod
-from fedmia.released._module import permutable
+from fedmia.released._module import ReleasedMethod, permutable
 from fedmia.released._outputs import read_outputs
 from fedmia.released.base import Released, Wanted
 from fedmia.ssl.base import Encoder
@@ -81,7 +80,7 @@ class Program(ABC):
         return vector.float(), None if one is None else one.float()
 
 
-class ProgramBackbone(Backbone):
+class ProgramBackbone(Trunk):
     """A program's vector, and its map where it returns one."""
 
     def __init__(self, program: Program, has_map: bool) -> None:
@@ -92,9 +91,6 @@ class ProgramBackbone(Backbone):
     def trunk(self, x: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         vector, one = self.program(x)
         return {} if one is None or not self.layers else {"map": one}, vector
-
-    def stages(self, x: Tensor) -> dict[str, Tensor]:
-        return self.trunk(x)[0]
 
 
 def black_box(program: Program, permuted: Callable[[int], Program], wanted: Wanted) -> Released:
@@ -125,7 +121,5 @@ def black_box(program: Program, permuted: Callable[[int], Program], wanted: Want
         encoder = Encoder(ProgramBackbone(of, one is not None), nn.Identity(), mean, std)
         return ReleasedMethod(encoder, vector.shape[1], wanted.seed).to(wanted.device).eval()
 
-    def control(least: int) -> ReleasedMethod:
-        return method(permuted(least))
-
-    return permutable("black_box", where, method(program), control, tried, wanted, notes)
+    own, control = method(program), lambda least: method(permuted(least))
+    return permutable("black_box", where, own, control, tried, wanted, notes)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -110,6 +111,11 @@ class Wanted:
         return tuple(mean) * (channels // len(mean)), tuple(std) * (channels // len(std))
 
 
+def constants(values: Sequence[float] | float | None) -> tuple[float, ...] | None:
+    """One value or one a channel, as `Wanted` has them."""
+    return None if values is None else tuple(float(v) for v in np.ravel(np.asarray(values)))
+
+
 def load(
     spec: str,
     *,
@@ -133,14 +139,7 @@ def load(
     """
     if size is not None and size < 1:
         raise InputError(f"{opt('size')} must be >= 1, got {size}")
-    wanted = Wanted(
-        checkpoint,
-        size,
-        None if mean is None else tuple(mean),
-        None if std is None else tuple(std),
-        torch.device(device),
-        seed,
-    )
+    wanted = Wanted(checkpoint, size, constants(mean), constants(std), torch.device(device), seed)
     module, rest = _form(spec)
     # A form's libraries are imported when it is asked for.
     loader = importlib.import_module(f"fedmia.released.{module}").load

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +29,9 @@ class Exported(Program):
     """
 
     def __init__(
-        self,
-        program: ExportedProgram,
-        where: str,
-        device: torch.device,
-        seed: int,
-        least: int | None,
+        self, program: ExportedProgram, where: str, wanted: Wanted, least: int | None
     ) -> None:
-        self.where = where
-        self.device = device
+        self.where, self.device = where, wanted.device
         inputs = set(program.graph_signature.user_inputs)
         values = [n.meta.get("val") for n in program.graph.nodes if n.name in inputs]
         if len(values) != 1 or not isinstance(values[0], Tensor):
@@ -49,25 +42,15 @@ class Exported(Program):
         if not self.dtype.is_floating_point:
             raise InputError(f"{where} takes {self.dtype} pixels; an encoder takes floats")
         self.take([n if isinstance(n, int) else None for n in values[0].shape])
-        if device.type != "cpu":
-            program = move_to_device_pass(program, str(device))
+        if self.device.type != "cpu":
+            program = move_to_device_pass(program, str(self.device))
         self.module: Any = program.module()
-        if least is not None and not untrained.permute(self.module.state_dict(), seed, least):
+        own = self.module.state_dict()
+        if least is not None and not untrained.permute(own, wanted.seed, least):
             raise InputError(f"{where}: no untrained control: no weights to permute were found")
 
     def run(self, pixels: Tensor) -> Any:
         return self.module(pixels.to(self.device, self.dtype))
-
-
-@contextmanager
-def silent(name: str) -> Iterator[None]:
-    """A context in which the logger `name` says nothing."""
-    logger = logging.getLogger(name)
-    before, logger.disabled = logger.disabled, True
-    try:
-        yield
-    finally:
-        logger.disabled = before
 
 
 def load(spec: str, wanted: Wanted) -> Released:
@@ -77,16 +60,18 @@ def load(spec: str, wanted: Wanted) -> Released:
         InputError: it cannot be read, or is no encoder.
     """
     wanted.refuse_checkpoint(spec)
-    where = Path(spec).name
+    where, logger = Path(spec).name, logging.getLogger("torch.export")
 
     def program(least: int | None) -> Exported:
         try:
-            with silent("torch.export"):  # it logs a traceback before it raises
+            with ExitStack() as after:
+                after.callback(setattr, logger, "disabled", logger.disabled)
+                logger.disabled = True  # it logs a traceback before it raises
                 read = torch.export.load(spec)
         except Exception as error:  # whatever a file that is no archive makes torch raise
             raise InputError(
                 f"cannot read '{spec}' as an exported program: {first(error)}"
             ) from None
-        return Exported(read, where, wanted.device, wanted.seed, least)
+        return Exported(read, where, wanted, least)
 
     return black_box(program(None), program, wanted)

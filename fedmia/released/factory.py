@@ -11,7 +11,7 @@ from fedmia.errors import InputError
 from fedmia.nets.base import Backbone
 from fedmia.released import checkpoint
 from fedmia.released._hooked import CHANNELS, hooked, trial
-from fedmia.released._module import around, seeded, white_box
+from fedmia.released._module import seeded, white_box
 from fedmia.released.base import Released, Wanted, first
 from fedmia.ssl.base import Encoder
 
@@ -32,11 +32,7 @@ def load(spec: str, wanted: Wanted) -> Released:
 
 
 def wrap(
-    module: nn.Module,
-    where: str,
-    wanted: Wanted,
-    notes: list[str],
-    channels: int | None = None,
+    module: nn.Module, where: str, wanted: Wanted, notes: list[str], channels: int | None = None
 ) -> Released:
     """Any torch module as a released encoder. The module itself is taken: moved, its weights made
     float32 and trainable, set to evaluation.
@@ -53,13 +49,10 @@ def wrap(
     counts = (channels,) if channels else (convs[0],) if convs else CHANNELS
     if isinstance(module, Encoder):
         wanted.refuse_constants(f"the encoder of {where}")
-        return white_box(where, module, trial(module, where, counts, wanted.size), wanted, notes)
-    if isinstance(module, Backbone):
-        backbone, tried = module, trial(module, where, counts, wanted.size)
-    else:
-        backbone, tried = hooked(module, where, counts, wanted.size)
-    encoder = around(backbone, wanted, tried, None, notes)
-    return white_box(where, encoder, tried, wanted, notes)
+    if isinstance(module, Encoder | Backbone):
+        tried = trial(module, where, counts, wanted.size)
+        return white_box(where, module, tried, wanted, notes)
+    return white_box(where, *hooked(module, where, counts, wanted.size), wanted, notes)
 
 
 def _made(spec: str) -> nn.Module:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 
 from fedmia.errors import InputError
 from fedmia.released._hooked import CHANNELS, trial
-from fedmia.released._module import of_method
+from fedmia.released._module import white_box
 from fedmia.released.base import Released, Wanted
 from fedmia.released.factory import wrap
 from fedmia.ssl.base import SSLMethod
@@ -54,7 +53,7 @@ def bring(
         inner = made.to("cpu").eval().encoder  # blank pixels are tried there
         own = inner.mean.shape[1]  # 1 where one constant serves all channels
         counts = (channels,) if channels else (own, *(c for c in CHANNELS if c != own))
-        found = of_method(where, made, trial(inner, where, counts, wanted.size), wanted, [])
+        found = white_box(where, made, trial(inner, where, counts, wanted.size), wanted, [])
     found.method.to(wanted.device).eval()
     return found
 
@@ -82,8 +81,3 @@ def pixels(images: Images, what: str) -> Tensor:
     if isinstance(images, Tensor):
         return images.detach().cpu()
     return torch.from_numpy(np.ascontiguousarray(images))
-
-
-def constants(values: Sequence[float] | float | None) -> tuple[float, ...] | None:
-    """One value or one a channel, as `Wanted` has them."""
-    return None if values is None else tuple(float(v) for v in np.ravel(np.asarray(values)))

@@ -11,7 +11,7 @@ import torch
 
 from fedmia import registry
 from fedmia.data.base import Dataset, Request
-from fedmia.errors import InputError, opt, unknown
+from fedmia.errors import InputError, opt
 from fedmia.federation.snapshot import SnapshotStore
 from fedmia.nets.base import Net
 from fedmia.released.base import Released, Wanted, first
@@ -34,13 +34,14 @@ def load(spec: str, wanted: Wanted) -> Released:
         InputError: no finished run, a round that was not kept, or a size that cannot be known.
     """
     wanted.refuse_checkpoint(spec)
-    folder, asked = _parts(spec)
+    name, _, asked = (spec, "", "") if Path(spec).is_dir() else spec.rpartition("@")
+    folder = Path(name)
     tree = _config(folder)
     store = SnapshotStore(folder / "snapshots")
     kept = store.rounds(BRANCH)
     if not kept:
         raise InputError(f"run '{folder}' holds no snapshots in snapshots/{BRANCH}")
-    turn = kept[-1] if asked is None else asked
+    turn = int(asked) if asked else kept[-1]
     if turn not in kept:
         near = min(kept, key=lambda r: abs(r - turn))
         listed = ", ".join(map(str, kept))
@@ -70,9 +71,6 @@ def load(spec: str, wanted: Wanted) -> Released:
                 ) from None
         return made.to(wanted.device).eval()
 
-    def first_model() -> SSLMethod:
-        return method(_read(store, 0) if 0 in kept else None)
-
     fixed = not _takes(method(None), channels, 2 * size)
     if fixed and wanted.size not in (None, size):
         takes = f"run '{folder}' takes {size}x{size} images only"
@@ -86,7 +84,7 @@ def load(spec: str, wanted: Wanted) -> Released:
         name=f"{folder.resolve().name}@{turn}",
         method=method(state),
         augment=spec_ssl.augment,
-        untrained=first_model,
+        untrained=lambda: method(_read(store, 0) if 0 in kept else None),
         untrained_how=how,
         access="white_box",
         channels=channels,
@@ -94,14 +92,6 @@ def load(spec: str, wanted: Wanted) -> Released:
         fixed_size=fixed,
         notes=notes,
     )
-
-
-def _parts(spec: str) -> tuple[Path, int | None]:
-    """Folder and round of `RUN@ROUND`."""
-    if Path(spec).is_dir():
-        return Path(spec), None
-    folder, _, turn = spec.rpartition("@")
-    return Path(folder), int(turn)
 
 
 def _config(folder: Path) -> dict[str, Any]:
@@ -127,13 +117,11 @@ def _plugin(kind: str, tree: Mapping[str, Any]) -> Any:
 
 
 def _built(kind: str, name: str, options: Mapping[str, Any]) -> Any:
-    kinds = {f.name: type_ for f, type_ in option_fields(registry.load(kind, name))}
-    for key in options:
-        if key not in kinds:
-            raise unknown(f"option of {kind} '{name}'", key, kinds)
-    return registry.build(
-        kind, name, {k: convert(f"{kind}.{k}", v, kinds[k]) for k, v in options.items()}
-    )
+    given = dict(options)
+    for one, type_ in option_fields(registry.load(kind, name)):
+        if one.name in given:
+            given[one.name] = convert(f"{kind}.{one.name}", given[one.name], type_)
+    return registry.build(kind, name, given)
 
 
 def _source(tree: Mapping[str, Any]) -> tuple[Dataset, str | None] | None:

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from fedmia.errors import InputError
-from fedmia.nets.base import Backbone
+from fedmia.nets.base import Trunk
 from fedmia.released._hooked import STAGES, caught, trial
-from fedmia.released._module import around, seeded, weigh, white_box
+from fedmia.released._module import seeded, weigh, white_box
 from fedmia.released._outputs import grid, is_map
 from fedmia.released.base import Released, Wanted, first, unknown_model
 
 
-class TimmBackbone(Backbone):
+class TimmBackbone(Trunk):
     """`forward_features` gives the map or the tokens, `forward_head` the vector.
 
     Args:
@@ -50,9 +50,6 @@ class TimmBackbone(Backbone):
         if self.layers and last is not None:
             found[self.layers[-1]] = last
         return found, self.module.forward_head(out).flatten(1)
-
-    def stages(self, x: Tensor) -> dict[str, Tensor]:
-        return self.trunk(x)[0]
 
     def _as_map(self, out: Any) -> Tensor | None:
         """(B, D, h, w) of what `forward_features` returned, or None."""
@@ -98,5 +95,4 @@ def load(name: str, wanted: Wanted) -> Released:
     tried = trial(module, where, (channels,), wanted.size or size)
     backbone = TimmBackbone(module, tried.channels, tried.size)
     own = (tuple(map(float, data["mean"])), tuple(map(float, data["std"])))
-    encoder = around(backbone, wanted, tried, own, notes)
-    return white_box(where, encoder, tried, wanted, notes, size)
+    return white_box(where, backbone, tried, wanted, notes, own=own, size=size)

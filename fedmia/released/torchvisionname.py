@@ -8,7 +8,7 @@ from torch import nn
 from torchvision import models
 
 from fedmia.released._hooked import hooked
-from fedmia.released._module import around, seeded, weigh, white_box
+from fedmia.released._module import seeded, weigh, white_box
 from fedmia.released.base import IMAGENET, Released, Wanted, unknown_model
 
 HEADS = ("fc", "classifier", "heads", "head")
@@ -41,5 +41,4 @@ def load(name: str, wanted: Wanted) -> Released:
     module = seeded(make, wanted.seed)
     weigh(module, wanted, where, notes)
     backbone, tried = hooked(module, where, (3,), wanted.size, flat_is_map=True)
-    encoder = around(backbone, wanted, tried, IMAGENET, notes)
-    return white_box(where, encoder, tried, wanted, notes)
+    return white_box(where, backbone, tried, wanted, notes, own=IMAGENET)

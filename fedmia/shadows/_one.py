@@ -12,11 +12,13 @@ from torch import Tensor
 from fedmia.data.images import ByteArray
 from fedmia.errors import InputError
 from fedmia.seeding import rng
-from fedmia.shadows.cache import Damaged, Folder
+from fedmia.shadows.cache import PROGRESS, Damaged, Folder
 from fedmia.shadows.plan import Blueprint
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod, State, under
 from fedmia.ssl.train import Job, make_optimizer
+
+Say = Callable[[str], None]  # takes a line for the user
 
 
 class Stopped(Exception):
@@ -61,6 +63,16 @@ class Training:
     def name(self) -> str:
         return f"shadow-{self.index}"
 
+    def kept(self, file: str, say: Say) -> State | None:
+        """What the cache has of it in `file`, None where that is nothing or damaged."""
+        if self.folder is None:
+            return None
+        try:
+            return self.folder.read(file)
+        except Damaged as error:
+            say(f"{self.name}: {error} in {self.folder.path} is damaged, training it again")
+            return None
+
     def trained(self, state: State) -> Trained:
         """The shadow with the finished weights `state` (`shared.*`, `local.*`)."""
         method = self.blueprint.method(self.index, len(self.members))
@@ -80,7 +92,7 @@ def train_one(
     shadow: Training,
     device: torch.device,
     every: int,
-    say: Callable[[str], None],
+    say: Say,
     count: Callable[[int], None],
     stopped: Callable[[], bool],
 ) -> State:
@@ -90,7 +102,7 @@ def train_one(
 
     Args:
         every: epochs between two writings of its progress.
-        say: takes a line for the user. count: takes a number of epochs that are done.
+        count: takes a number of epochs that are done.
         stopped: once it says so, it keeps saying so.
 
     Raises:
@@ -125,36 +137,27 @@ def train_one(
             )
         count(1)
         if folder is not None and (epoch + 1) % every == 0 and epoch + 1 < made.epochs:
-            folder.keep_progress(
-                _state(method)
-                | {f"optimizer.{n}": t for n, t in optimizer_state(optimizer).items()}
-                | {"epoch": torch.tensor(epoch + 1)}
-            )
+            momenta = _momenta(optimizer)
+            folder.write(PROGRESS, _state(method) | momenta | {"epoch": torch.tensor(epoch + 1)})
     state = {n: t.cpu().contiguous() for n, t in _state(method).items()}
     if folder is not None:
         folder.finish(state, shadow.members, shadow.nonmembers)
     return state
 
 
-def _resume(
-    shadow: Training,
-    method: SSLMethod,
-    optimizer: torch.optim.Optimizer,
-    say: Callable[[str], None],
-) -> int:
+def _resume(shadow: Training, method: SSLMethod, optimizer: torch.optim.Optimizer, say: Say) -> int:
     """Load the shadow's progress, or begin as a client begins its first round; epochs done."""
-    kept = None
-    if shadow.folder is not None:
-        try:
-            kept = shadow.folder.progress()
-        except Damaged as error:
-            say(f"{shadow.name}: {error} in {shadow.folder.path} is damaged, training it again")
+    kept = shadow.kept(PROGRESS, say)
     if kept is None:
         method.begin_first_round()
         return 0
     method.load_shared(under("shared.", kept))
     method.load_local(under("local.", kept))
-    restore_optimizer(optimizer, under("optimizer.", kept))
+    momenta: dict[int, State] = {}
+    for key, tensor in under("optimizer.", kept).items():
+        parameter, _, name = key.partition(".")
+        momenta.setdefault(int(parameter), {})[name] = tensor
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": momenta})
     return int(kept["epoch"])
 
 
@@ -164,23 +167,12 @@ def _state(method: SSLMethod) -> State:
     return shared | {f"local.{n}": t for n, t in method.local_state().items()}
 
 
-def optimizer_state(optimizer: torch.optim.Optimizer) -> State:
-    """Momenta and counters: `<parameter>.<name>`, or `<parameter>.<name>#` for a plain number."""
-    found: State = {}
-    for parameter, kept in optimizer.state_dict()["state"].items():
-        for name, value in kept.items():
-            if isinstance(value, torch.Tensor):
-                found[f"{parameter}.{name}"] = value
-            elif value is not None:
-                found[f"{parameter}.{name}#"] = torch.tensor(value)
-    return found
-
-
-def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: State) -> None:
-    """Load what `optimizer_state` gave into an optimizer of the same parameters."""
-    state: dict[int, dict[str, object]] = {}
-    for key, tensor in tensors.items():
-        parameter, _, name = key.partition(".")
-        kept = state.setdefault(int(parameter), {})
-        kept[name.removesuffix("#")] = tensor.item() if name.endswith("#") else tensor
-    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+def _momenta(optimizer: torch.optim.Optimizer) -> State:
+    """`optimizer.<parameter>.<name>` of SGD, which keeps tensors alone."""
+    kept = optimizer.state_dict()["state"].items()
+    return {
+        f"optimizer.{parameter}.{name}": tensor
+        for parameter, own in kept
+        for name, tensor in own.items()
+        if tensor is not None
+    }

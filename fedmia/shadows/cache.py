@@ -72,56 +72,40 @@ class Folder:
         self.description = description
         self.key = key_of(description)
 
-    def encoder(self) -> State | None:
-        """The finished shadow's `shared.*` and `local.*`, None where it is not finished.
-
-        Raises:
-            Damaged: the file is not what was written.
-        """
-        return self._read(ENCODER)
-
-    def progress(self) -> State | None:
-        """What `keep_progress` wrote last, None where there is none.
-
-        Raises:
-            Damaged: the file is not what was written.
-        """
-        return self._read(PROGRESS)
-
-    def keep_progress(self, tensors: State) -> None:
-        """Write a training that is not finished."""
-        self._write(PROGRESS, tensors)
-
     def finish(self, tensors: State, members: ByteArray, nonmembers: ByteArray) -> None:
         """Write the finished shadow and drop its progress."""
         self.describe(members, nonmembers)
-        self._write(ENCODER, tensors)
+        self.write(ENCODER, tensors)
         (self.path / PROGRESS).unlink(missing_ok=True)
 
     def describe(self, members: ByteArray, nonmembers: ByteArray) -> None:
         """Write `about.json` and `images.npz`, unless they stand there already."""
         self.path.mkdir(parents=True, exist_ok=True)
-        if not self._described(members, nonmembers):
+        try:
+            kept = read_images(self.path)
+            same = all(map(np.array_equal, kept, (members, nonmembers)))
+            same &= json.loads((self.path / ABOUT).read_text()) == self.description
+        except (Damaged, OSError, ValueError):
+            same = False
+        if not same:
             with replacing(self.path / IMAGES) as file, file.open("wb") as out:
                 np.savez(out, members=members, nonmembers=nonmembers)
             with replacing(self.path / ABOUT) as file:
                 file.write_text(json.dumps(self.description, indent=2, sort_keys=True) + "\n")
 
-    def _described(self, members: ByteArray, nonmembers: ByteArray) -> bool:
-        try:
-            kept = read_images(self.path)
-            same = json.loads((self.path / ABOUT).read_text()) == self.description
-        except (Damaged, OSError, ValueError):
-            return False
-        return same and all(map(np.array_equal, kept, (members, nonmembers)))
-
-    def _write(self, name: str, tensors: State) -> None:
+    def write(self, name: str, tensors: State) -> None:
+        """Write the file `name` (ENCODER, PROGRESS) with its seal."""
         self.path.mkdir(parents=True, exist_ok=True)
         kept = {n: t.detach().cpu().contiguous() for n, t in tensors.items()}
         with replacing(self.path / name) as file:
             save_file(kept | {"seal": seal(self.key, kept)}, file)
 
-    def _read(self, name: str) -> State | None:
+    def read(self, name: str) -> State | None:
+        """What `write` wrote to the file `name`, None where there is none.
+
+        Raises:
+            Damaged: the file is not what was written.
+        """
         if not (self.path / name).exists():
             return None
         try:

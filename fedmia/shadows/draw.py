@@ -15,6 +15,7 @@ from fedmia.seeding import rng
 from fedmia.shadows.plan import Plan
 
 Pixels = Tensor | NDArray[np.uint8]
+Named = list[tuple[bytes, int]]  # images by digest
 LEAST = 2  # members a shadow
 
 
@@ -42,8 +43,8 @@ class Ground:
         attacked: images of the pool left out because a candidate equals them.
     """
 
-    pool: list[tuple[bytes, int]]
-    candidates: list[tuple[bytes, int]]
+    pool: Named
+    candidates: Named
     repeated: int
     attacked: int
 
@@ -105,13 +106,7 @@ def deal(plan: Plan, ground: Ground) -> list[Deal]:
     return [_one(plan.seed, i, images, ground.pool, candidates) for i in range(plan.count)]
 
 
-def _one(
-    seed: int,
-    index: int,
-    images: int,
-    pool: list[tuple[bytes, int]],
-    candidates: list[tuple[bytes, int]],
-) -> Deal:
+def _one(seed: int, index: int, images: int, pool: Named, candidates: Named) -> Deal:
     """The deal of shadow `index`."""
     order = rng(seed, "shadow-candidates", index // 2).permutation(len(candidates)).tolist()
     half = len(candidates) // 2

@@ -73,7 +73,7 @@ def _load(path: Path) -> tuple[int, Trained]:
         description = json.loads((path / ABOUT).read_text())
         blueprint, index = _blueprint(description), int(description["index"])
         folder = Folder(path, description)
-        state = folder.encoder()
+        state = folder.read(ENCODER)
         if state is None:
             raise InputError(f"shadow encoders: {path} is unfinished, it holds no {ENCODER}")
         members, nonmembers = read_images(path)

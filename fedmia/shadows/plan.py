@@ -204,8 +204,8 @@ def _complete(kind: str, choice: Choice) -> Choice:
     """Every option written out; policies between rounds never apply, as there is one round."""
     name, given = choice
     built = registry.build(kind, name, given)
-    options = {f.name: getattr(built, f.name) for f, _ in option_fields(type(built))}
-    for one, _ in option_fields(type(built)):
-        if set(one.metadata["choices"] or ()) == {"keep", "reset"}:
-            options[one.name] = "keep"  # `reset` would not store all that a resumed epoch needs
+    options = {}
+    for one, _ in option_fields(type(built)):  # `reset` would not store what a resumed epoch needs
+        between = set(one.metadata["choices"] or ()) == {"keep", "reset"}
+        options[one.name] = "keep" if between else getattr(built, one.name)
     return name, options

@@ -14,7 +14,7 @@ import torch
 
 from fedmia.errors import InputError
 from fedmia.shadows._one import Stopped, Trained, Training, train_one
-from fedmia.shadows.cache import Damaged, Folder, about, key_of
+from fedmia.shadows.cache import ENCODER, Folder, about, key_of
 from fedmia.shadows.draw import Ground, Pixels, as_bytes, deal, survey
 from fedmia.shadows.plan import Blueprint, Plan, Target, blueprint
 from fedmia.ssl.base import State
@@ -64,10 +64,17 @@ def train_shadows(
     made = blueprint(plan, target)
     ground = survey(pool, candidates)
     shadows = _trainings(plan, made, ground, pool, candidates, device, cache)
-    _announce(ground, plan.online, say)
+    if ground.attacked and not plan.online:
+        say(f"shadow images: {ground.attacked} left out, as they are among those under attack")
+    if ground.repeated:
+        say(f"shadow images: {ground.repeated} left out, as they repeat another")
     for note in made.spec.notes(len(shadows[0].members)):
         say(f"shadow encoders: {note}")
-    done = {s.index: kept for s in shadows if (kept := _kept(s, say)) is not None}
+    done: dict[int, State] = {}
+    for s in shadows:
+        if (state := s.kept(ENCODER, say)) is not None and s.folder is not None:
+            s.folder.describe(s.members, s.nonmembers)
+            done[s.index] = state
     if done:
         say(f"{len(done)} of {len(shadows)} shadow encoders found in the cache")
     counter = _Counter(progress, plan.epochs * len(done), plan.epochs * len(shadows))
@@ -124,27 +131,6 @@ def _trainings(
         found.append(Training(made, index, members, nonmembers, folder))
     made.method(0, len(found[0].members))  # what cannot be built says so before anything trains
     return found
-
-
-def _announce(ground: Ground, online: bool, say: Callable[[str], None]) -> None:
-    if ground.attacked and not online:
-        say(f"shadow images: {ground.attacked} left out, as they are among those under attack")
-    if ground.repeated:
-        say(f"shadow images: {ground.repeated} left out, as they repeat another")
-
-
-def _kept(shadow: Training, say: Callable[[str], None]) -> State | None:
-    """The finished shadow's tensors, if the cache has them whole."""
-    if shadow.folder is None:
-        return None
-    try:
-        state = shadow.folder.encoder()
-    except Damaged as error:
-        say(f"{shadow.name}: {error} in {shadow.folder.path} is damaged, training it again")
-        return None
-    if state is not None:
-        shadow.folder.describe(shadow.members, shadow.nonmembers)
-    return state
 
 
 class _Counter:

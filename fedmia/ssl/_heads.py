@@ -52,13 +52,8 @@ def mlp(
         # Batch norm subtracts the mean over the batch, and with it any bias.
         parts.append(nn.Linear(before, after, bias=not (normed and norm == "batch")))
         if normed:
-            parts.append(_norm(norm, after, affine=not last))
+            layer = nn.LayerNorm(after, elementwise_affine=not last)
+            parts.append(BatchNorm(after, affine=not last) if norm == "batch" else layer)
         if not last:
             parts.append(nn.ReLU())
     return nn.Sequential(*parts)
-
-
-def _norm(norm: str, width: int, affine: bool) -> nn.Module:
-    if norm == "batch":
-        return BatchNorm(width, affine=affine)
-    return nn.LayerNorm(width, elementwise_affine=affine)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from fedmia.ssl._twoview import TwoView
+from fedmia.ssl.base import State
 
 # Local state named as a key encoder's: no snapshot of what the holder knows contains it.
 SEEN = "key.seen"
@@ -61,6 +66,29 @@ class Prototypes(nn.Module):
 def freeze_for(epochs: float, images: int | None) -> int:
     """Images seen in `epochs` epochs over `images` images; 0 where their number is not known."""
     return 0 if images is None else round(epochs * images)
+
+
+class Prototyped(TwoView):
+    """A method of prototypes, which the federation averages and each client counts for."""
+
+    prototypes: Prototypes
+
+    def shared_modules(self) -> Mapping[str, nn.Module]:
+        return {"": self.encoder, "prototypes.": self.prototypes}
+
+    def local_state(self) -> State:
+        """Also how many images were seen, which ends the freeze of the prototypes."""
+        return super().local_state() | {SEEN: torch.tensor(self.prototypes.seen)}
+
+    def load_local(self, state: State) -> None:
+        if SEEN in state:
+            self.prototypes.seen = int(state[SEEN])
+        super().load_local({n: t for n, t in state.items() if n != SEEN})
+
+
+def swapped(q: Sequence[Tensor], s: Sequence[Tensor], T: float) -> Tensor:
+    """Mean of the `cross_entropy` of each view's scores with the other's targets, (B,)."""
+    return (cross_entropy(q[0], s[1], T) + cross_entropy(q[1], s[0], T)) / 2
 
 
 def cross_entropy(targets: Tensor, scores: Tensor, T: float) -> Tensor:

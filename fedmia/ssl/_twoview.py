@@ -36,18 +36,26 @@ class TwoView(SSLMethod):
     Args:
         encoder: its output is what observers see; a predictor is no part of it.
         predictor: applied in training alone; averaged as `predictor.`.
+        spec: the method's options; its `temperature` is that of the bank's losses.
         bank: of rows as long as the outputs, or None for a method whose reading needs no negatives.
     """
 
+    spec: Any
     bank: Bank | None
     BANK: ClassVar[str] = "bank"  # what `local_state` calls it
     PART: ClassVar[int] = 1024  # images a forward pass of `fill_bank`
 
     def __init__(
-        self, encoder: Encoder, *, predictor: nn.Module | None = None, bank: Bank | None = None
+        self,
+        encoder: Encoder,
+        spec: Any,
+        *,
+        predictor: nn.Module | None = None,
+        bank: Bank | None = None,
     ) -> None:
         super().__init__()
         self.encoder = encoder
+        self.spec = spec
         self.predictor = predictor
         self.bank = bank
         self._latest: list[Tensor] = []  # of the batch, of unit length, for the bank
@@ -68,11 +76,11 @@ class TwoView(SSLMethod):
                 self.bank.enqueue(new)
         self._latest = []
 
-    def bank_losses(self, z1: Tensor, z2: Tensor, T: float) -> Tensor:
-        """InfoNCE against the bank, summed over both directions, (B,) of outputs (B, P)."""
-        if self.bank is None:
-            raise ValueError(f"{type(self).__name__} was built without a bank")
-        return self.bank.losses(z1, z2, T)
+    def output_losses(self, z1: Tensor, z2: Tensor) -> Tensor:
+        """InfoNCE against the bank, summed over both directions: an observer is given outputs, and
+        has no batch, no predictor and no momentum encoder."""
+        assert self.bank is not None
+        return self.bank.losses(z1, z2, self.spec.temperature)
 
     @torch.no_grad()
     def fill_bank(self, pixels: Tensor) -> None:
@@ -81,7 +89,7 @@ class TwoView(SSLMethod):
             self.bank.fill(torch.cat([self.encoder(part) for part in pixels.split(self.PART)]))
 
     def local_state(self) -> State:
-        return {} if self.bank is None else self.bank.state(self.BANK)
+        return self.bank.state(self.BANK) if self.bank else {}  # nor is an empty one kept
 
     def load_local(self, state: State) -> None:
         if self.bank is not None:
@@ -91,20 +99,21 @@ class TwoView(SSLMethod):
 class KeyedTwoView(TwoView):
     """Also a momentum encoder, which stays with the client: k <- m k + (1 - m) q.
 
-    Args:
-        momentum: m, the same at every step. Papers raise it to 1 over the run; here a client
-            knows neither how many rounds it will join nor when, so it stays.
-        key: `keep` the client's own between rounds, or `reset` to the received encoder.
+    The options hold `momentum`, m, the same at every step (papers raise it to 1 over the run; here
+    a client knows neither how many rounds it will join nor when), and `key`: `keep` the client's
+    own between rounds, or `reset` to the received encoder.
     """
 
-    def __init__(self, encoder: Encoder, *, momentum: float, key: str, **more: Any) -> None:
-        super().__init__(encoder, **more)
+    def __init__(self, encoder: Encoder, spec: Any, **more: Any) -> None:
+        super().__init__(encoder, spec, **more)
         self.key_encoder = copy.deepcopy(encoder).requires_grad_(False)
-        self.momentum = momentum
-        self.key = key
         # Walking the modules at every step costs a tenth of a small encoder's training.
         self._keys: list[Tensor] = list(self.key_encoder.parameters())
         self._queries: list[Tensor] = list(self.encoder.parameters())
+
+    def pairs(self) -> Mapping[str, tuple[nn.Module, nn.Module]]:
+        """What follows by momentum, and what it follows, by the prefix of its local names."""
+        return {"key.": (self.key_encoder, self.encoder)}
 
     @torch.no_grad()
     def after_step(self) -> None:
@@ -112,25 +121,32 @@ class KeyedTwoView(TwoView):
 
         Batch norm's running statistics stay the key encoder's own, as in public code.
         """
-        torch._foreach_lerp_(self._keys, self._queries, 1 - self.momentum)
+        torch._foreach_lerp_(self._keys, self._queries, 1 - self.spec.momentum)
         super().after_step()
 
     def begin_first_round(self) -> None:
         """The momentum encoder starts as a copy of the global one."""
-        self.key_encoder.load_state_dict(self.encoder.state_dict())
+        for key, query in self.pairs().values():
+            key.load_state_dict(query.state_dict())
 
     def begin_round(self) -> None:
-        if self.key == "reset":
+        if self.spec.key == "reset":
             self.begin_first_round()
 
     def local_state(self) -> State:
-        return copies("key.", self.key_encoder) | super().local_state()
+        kept = super().local_state()
+        for prefix, (key, _) in self.pairs().items():
+            kept |= copies(prefix, key)
+        return kept
 
     def load_local(self, state: State) -> None:
         """Restore the bank, and the momentum encoder where `state` holds one."""
-        if own := under("key.", state):
-            self.key_encoder.load_state_dict(own)
-        super().load_local(state)
+        left = dict(state)
+        for prefix, (key, _) in self.pairs().items():
+            if own := under(prefix, left):
+                key.load_state_dict(own)
+            left = {n: t for n, t in left.items() if not n.startswith(prefix)}
+        super().load_local(left)
 
 
 @dataclass(frozen=True)
@@ -146,10 +162,6 @@ class TwoViewSSL(ViewsSSL):
     flip: float | None = flip_option()
     jitter: float | None = jitter_option()
 
-    def hidden_width(self, width: int) -> int:
-        """Width of the hidden layers for features of length `width`."""
-        return 2 * width if self.hidden is None else self.hidden
-
     def encoder(
         self,
         backbone: Backbone,
@@ -160,14 +172,14 @@ class TwoViewSSL(ViewsSSL):
     ) -> Encoder:
         """The backbone with a head of so many layers (`mlp`), every weight drawn."""
         D = backbone.width
-        head = mlp(D, self.hidden_width(D), self.dim, layers, self.head_norm, last_norm)
+        head = mlp(D, self.hidden or 2 * D, self.dim, layers, self.head_norm, last_norm)
         encoder = Encoder(backbone, head, recipe.mean, recipe.std)
         initialise(encoder, generator)
         return encoder
 
     def predictor(self, backbone: Backbone, generator: torch.Generator) -> nn.Module:
         """Two layers from outputs to outputs, every weight drawn."""
-        made = mlp(self.dim, self.hidden_width(backbone.width), self.dim, 2, self.head_norm)
+        made = mlp(self.dim, self.hidden or 2 * backbone.width, self.dim, 2, self.head_norm)
         initialise(made, generator)
         return made
 

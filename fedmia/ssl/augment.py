@@ -91,7 +91,10 @@ class Augment(Options):
         u = uniforms.to(images.dtype)
         geometry, (toss, rest) = u[:, : 2 * ATTEMPTS + 2], u[:, 2 * ATTEMPTS + 2 :].split([5, 9], 1)
         flip, jitter, gray, blur, solar = toss.unbind(1)
-        x = self._crop_and_flip(images, geometry, flip < self.flip)
+        x = images
+        if self.flip or not self.crop_min == self.ratio_min == self.ratio_max == 1:
+            # Crop, resize and flip at once: every later stage commutes with the flip.
+            x = resized_crop(x, self.boxes(geometry, *x.shape[2:]), flip < self.flip)
         x = self._jitter(x, jitter < self.jitter_p, rest[:, :4], rest[:, 4:8])
         if self.gray_p and x.shape[1] == 3:
             x = torch.where(per_image(gray < self.gray_p), luma(x), x)
@@ -101,13 +104,6 @@ class Augment(Options):
         if self.solarize_p:
             x = torch.where(per_image(solar < self.solarize_p) & (x >= 0.5), 1 - x, x)
         return x
-
-    def _crop_and_flip(self, x: Tensor, u: Tensor, flip: Tensor) -> Tensor:
-        """Crop, resize and flip at once: every later stage commutes with the flip."""
-        whole = self.crop_min == 1 and self.ratio_min == self.ratio_max == 1
-        if whole and not self.flip:
-            return x
-        return resized_crop(x, self.boxes(u, x.shape[2], x.shape[3]), flip)
 
     def boxes(self, u: Tensor, height: int, width: int) -> Tensor:
         """Crop boxes (B, 4) of whole pixels: top, left, height, width.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedmia.nets.base import Backbone
@@ -25,9 +25,10 @@ def distance(p: Tensor, z: Tensor) -> Tensor:
 class BYOLMethod(KeyedTwoView):
     """Online encoder and predictor, which the federation averages; the target stays at home."""
 
+    predictor: nn.Module
+
     def losses(self, view1: Tensor, view2: Tensor) -> Tensor:
         """Both directions, summed as in the paper (Sec. 3.1)."""
-        assert self.predictor is not None
         with torch.no_grad():
             target1, target2 = self.key_encoder(view1), self.key_encoder(view2)
         online1, online2 = self.encoder(view1), self.encoder(view2)
@@ -65,5 +66,4 @@ class BYOL(TwoViewSSL):
 
     def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> BYOLMethod:
         encoder = self.encoder(backbone, recipe, generator, 2)
-        predictor = self.predictor(backbone, generator)
-        return BYOLMethod(encoder, momentum=self.momentum, key=self.key, predictor=predictor)
+        return BYOLMethod(encoder, self, predictor=self.predictor(backbone, generator))

@@ -13,22 +13,19 @@ from torch import Tensor, nn
 from fedmia.nets.base import Backbone
 from fedmia.settings.option import option
 from fedmia.ssl._options import COLLAPSES, head_norm_option, key_option
-from fedmia.ssl._prototypes import SEEN, Prototypes, cross_entropy, freeze_for
+from fedmia.ssl._prototypes import Prototyped, Prototypes, freeze_for, swapped
 from fedmia.ssl._twoview import KeyedTwoView, TwoViewSSL
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import Encoder, Recipe, State, copies, under
-
-TEACHER = "key.prototypes."
+from fedmia.ssl.base import Encoder, Recipe, State
 
 
-class DINOMethod(KeyedTwoView):
+class DINOMethod(Prototyped, KeyedTwoView):
     """Student and prototypes, which the federation averages; teacher and centre stay at home."""
 
     centre: Tensor  # (K,), a buffer
 
     def __init__(self, encoder: Encoder, prototypes: Prototypes, spec: DINO) -> None:
-        super().__init__(encoder, momentum=spec.momentum, key=spec.key)
-        self.spec = spec
+        super().__init__(encoder, spec)
         self.prototypes = prototypes
         self.key_prototypes = copy.deepcopy(prototypes).requires_grad_(False)
         self._keys.append(self.key_prototypes.weight)
@@ -36,8 +33,8 @@ class DINOMethod(KeyedTwoView):
         self.register_buffer("centre", torch.zeros(len(prototypes.weight)))
         self._teacher_scores: Tensor | None = None  # of the batch, for the centre
 
-    def shared_modules(self) -> Mapping[str, nn.Module]:
-        return {"": self.encoder, "prototypes.": self.prototypes}
+    def pairs(self) -> Mapping[str, tuple[nn.Module, nn.Module]]:
+        return {"key.prototypes.": (self.key_prototypes, self.prototypes), **super().pairs()}
 
     def losses(self, view1: Tensor, view2: Tensor) -> Tensor:
         """Mean of H(teacher(view1), student(view2)) and H(teacher(view2), student(view1))."""
@@ -51,10 +48,8 @@ class DINOMethod(KeyedTwoView):
         self, teacher: tuple[Tensor, Tensor], student: tuple[Tensor, Tensor]
     ) -> Tensor:
         T, centre = self.spec.teacher_temperature, self.centre
-        q1, q2 = (torch.softmax((t - centre) / T, dim=1) for t in teacher)
-        s1, s2 = student
-        T = self.spec.temperature
-        return (cross_entropy(q1, s2, T) + cross_entropy(q2, s1, T)) / 2
+        q = [torch.softmax((t - centre) / T, dim=1) for t in teacher]
+        return swapped(q, student, self.spec.temperature)
 
     @torch.no_grad()
     def after_step(self) -> None:
@@ -79,27 +74,14 @@ class DINOMethod(KeyedTwoView):
         found = [self.prototypes(self.encoder(part)) for part in pixels.split(1024)]
         self.centre = torch.cat(found).mean(dim=0)
 
-    def begin_first_round(self) -> None:
-        """The teacher starts as a copy of the global student."""
-        super().begin_first_round()
-        self.key_prototypes.load_state_dict(self.prototypes.state_dict())
-
     def local_state(self) -> State:
-        """Teacher, centre, and how many images were seen (the freeze of the prototypes)."""
-        kept = copies(TEACHER, self.key_prototypes)
-        kept |= {"centre": self.centre.clone(), SEEN: torch.tensor(self.prototypes.seen)}
-        return super().local_state() | kept
+        """Teacher and centre, and what prototypes keep."""
+        return super().local_state() | {"centre": self.centre.clone()}
 
     def load_local(self, state: State) -> None:
-        """Restore the centre, and the teacher and the count where `state` holds them."""
-        if own := under(TEACHER, state):
-            self.key_prototypes.load_state_dict(own)
-        if SEEN in state:
-            self.prototypes.seen = int(state[SEEN])
+        super().load_local(state)
         if "centre" in state:
             self.centre = state["centre"].to(self.centre.device).clone()
-        rest = {n: t for n, t in state.items() if n != SEEN and not n.startswith(TEACHER)}
-        super().load_local(rest)
 
 
 @dataclass(frozen=True)

@@ -35,16 +35,16 @@ class MaskedAutoencoder(TwoView):
     Which patches are masked depends on the view's content, on how many steps the client has made
     and on a seed drawn when built: an image's loss is its own, in whatever batch it comes.
 
-    The bank's rows are the pooled vectors of the visible patches that were trained on.
+    MAE has no loss of encoder outputs: `output_losses` asks, as for MoCo, whether the encoder takes
+    two views of an image for one image. The bank's rows are the pooled vectors of the visible
+    patches that were trained on.
     """
 
     def __init__(
         self, encoder: Encoder, decoder: Decoder, spec: MAE, K: int, generator: torch.Generator
     ) -> None:
-        bank = Bank.random(K, encoder.backbone.width, generator)
-        super().__init__(encoder, bank=bank)
+        super().__init__(encoder, spec, bank=Bank.random(K, encoder.backbone.width, generator))
         self.decoder = decoder
-        self.spec = spec
         self.seed = int(torch.randint(2**62, (), generator=generator))
         self.steps = 0
 
@@ -97,14 +97,6 @@ class MaskedAutoencoder(TwoView):
         """The next step masks anew; the batch's pooled vectors go into the bank."""
         super().after_step()
         self.steps += 1
-
-    def output_losses(self, z1: Tensor, z2: Tensor) -> Tensor:
-        """InfoNCE in both directions against the bank, summed: an observer's contrastive reading.
-
-        MAE has no loss of encoder outputs. This one asks, as for MoCo, whether the encoder takes
-        two views of an image for one image.
-        """
-        return self.bank_losses(z1, z2, self.spec.temperature)
 
     def local_state(self) -> State:
         return super().local_state() | {"steps": torch.tensor(self.steps)}
@@ -169,14 +161,7 @@ class MAE(ViewsSSL):
                 f"vit-base), got {type(backbone).__name__}"
             )
         encoder = Encoder(backbone, nn.Identity(), recipe.mean, recipe.std)
-        decoder = Decoder(
-            backbone.width,
-            width=self.decoder_width,
-            depth=self.decoder_depth,
-            heads=self.decoder_heads,
-            side=backbone.side,
-            outputs=backbone.patch**2 * backbone.channels,
-        )
+        decoder = Decoder(backbone, self)
         initialise(encoder, generator)
         initialise(decoder, generator)
         K = bank_length(self.bank, recipe.images)
@@ -210,28 +195,24 @@ class Decoder(nn.Module):
     as its token and a 0. So the layer is one that Opacus knows.
 
     Args:
-        inputs: D, length of the encoder's tokens.
-        width: length of the decoder's own, a multiple of `heads` and of 4.
-        side: patches a side.
-        outputs: pixel values of a patch.
+        vit: the encoder's backbone, of tokens of length D.
     """
 
-    def __init__(
-        self, inputs: int, *, width: int, depth: int, heads: int, side: int, outputs: int
-    ) -> None:
+    def __init__(self, vit: VisionTransformer, spec: MAE) -> None:
         super().__init__()
-        self.embed = nn.Linear(inputs + 1, width)
-        self.positions = SineCosinePositions(width, side)
-        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(depth))
+        width, blocks = spec.decoder_width, range(spec.decoder_depth)
+        self.embed = nn.Linear(vit.width + 1, width)
+        self.positions = SineCosinePositions(width, vit.side)
+        self.blocks = nn.ModuleList(Block(width, spec.decoder_heads) for _ in blocks)
         self.norm = nn.LayerNorm(width, eps=EPS)
-        self.predict = nn.Linear(width, outputs)
+        self.predict = nn.Linear(width, vit.patch**2 * vit.channels)
 
     def forward(self, latent: Tensor, order: Tensor, grid: tuple[int, int]) -> Tensor:
         """(B, n, outputs) of n = h * w patches.
 
         Args:
             latent: (B, 1 + v, D), class token first, then the visible patches in `order`.
-            order: (B, n) of `patch_order`.
+            order: (B, n) of `MaskedAutoencoder.order`.
             grid: (h, w).
         """
         B, seen, D = latent.shape

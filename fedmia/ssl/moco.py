@@ -25,9 +25,7 @@ class MomentumContrast(KeyedTwoView):
     BANK = "queue"
 
     def __init__(self, encoder: Encoder, spec: MoCo, K: int, generator: torch.Generator) -> None:
-        bank = Bank.random(K, spec.dim, generator)
-        super().__init__(encoder, momentum=spec.momentum, key=spec.key, bank=bank)
-        self.spec = spec
+        super().__init__(encoder, spec, bank=Bank.random(K, spec.dim, generator))
 
     @property
     def queue(self) -> Tensor:
@@ -48,10 +46,6 @@ class MomentumContrast(KeyedTwoView):
             loss = (loss + info_nce(q2, k1, negatives, self.spec.temperature)) / 2
             self._latest.append(k1)
         return loss
-
-    def output_losses(self, z1: Tensor, z2: Tensor) -> Tensor:
-        """L1 + L2 of Algorithm 1 (Chen et al.), with the method's own temperature."""
-        return self.bank_losses(z1, z2, self.spec.temperature)
 
     def local_state(self) -> State:
         """The key encoder, and the queue where the policy keeps it."""

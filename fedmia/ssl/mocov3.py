@@ -11,11 +11,10 @@ from torch.nn import functional as F
 
 from fedmia.nets.base import Backbone
 from fedmia.settings.option import option
-from fedmia.ssl._bank import Bank
 from fedmia.ssl._options import key_option
 from fedmia.ssl._twoview import BankedSSL, KeyedTwoView
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import Encoder, Recipe
+from fedmia.ssl.base import Recipe
 
 
 def batch_nce(q: Tensor, k: Tensor, T: float) -> Tensor:
@@ -35,11 +34,7 @@ def batch_nce(q: Tensor, k: Tensor, T: float) -> Tensor:
 class MoCoV3Method(KeyedTwoView):
     """Query encoder with a predictor, momentum encoder without."""
 
-    def __init__(self, encoder: Encoder, predictor: nn.Module, spec: MoCoV3, bank: Bank) -> None:
-        super().__init__(
-            encoder, momentum=spec.momentum, key=spec.key, predictor=predictor, bank=bank
-        )
-        self.spec = spec
+    predictor: nn.Module
 
     def losses(self, view1: Tensor, view2: Tensor) -> Tensor:
         """ctr(q1, k2) + ctr(q2, k1) of each image.
@@ -47,7 +42,6 @@ class MoCoV3Method(KeyedTwoView):
         The public code updates the momentum encoder before it computes keys, here `after_step`
         does: the same sequence, because the two encoders start equal.
         """
-        assert self.predictor is not None
         both, count, T = torch.cat([view1, view2]), len(view1), self.spec.temperature
         with torch.no_grad():
             k1, k2 = F.normalize(self.key_encoder(both), dim=1).split(count)
@@ -55,13 +49,6 @@ class MoCoV3Method(KeyedTwoView):
         self.remember(z[:count])
         q1, q2 = F.normalize(self.predictor(z), dim=1).split(count)
         return batch_nce(q1, k2, T) + batch_nce(q2, k1, T)
-
-    def output_losses(self, z1: Tensor, z2: Tensor) -> Tensor:
-        """InfoNCE of both directions against the bank, without the predictor.
-
-        An observer is given encoder outputs, and has neither the batch nor the momentum encoder.
-        """
-        return self.bank_losses(z1, z2, self.spec.temperature)
 
 
 @dataclass(frozen=True)
@@ -91,4 +78,4 @@ class MoCoV3(BankedSSL):
         encoder = self.encoder(backbone, recipe, generator, 2, last_norm=True)
         predictor = self.predictor(backbone, generator)  # as for ResNets: no last norm
         bank = self.random_bank(recipe.images, generator)
-        return MoCoV3Method(encoder, predictor, self, bank)
+        return MoCoV3Method(encoder, self, predictor=predictor, bank=bank)

@@ -11,11 +11,10 @@ from torch.nn import functional as F
 
 from fedmia.nets.base import Backbone
 from fedmia.settings.option import option
-from fedmia.ssl._bank import Bank
 from fedmia.ssl._options import MIXES, head_norm_option
 from fedmia.ssl._twoview import BankedSSL, TwoView
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import Encoder, Recipe
+from fedmia.ssl.base import Recipe
 
 
 def nt_xent(z1: Tensor, z2: Tensor, T: float) -> Tensor:
@@ -40,10 +39,6 @@ def nt_xent(z1: Tensor, z2: Tensor, T: float) -> Tensor:
 class SimCLRMethod(TwoView):
     """One encoder; nothing of its training outlives a step but the weights."""
 
-    def __init__(self, encoder: Encoder, spec: SimCLR, bank: Bank) -> None:
-        super().__init__(encoder, bank=bank)
-        self.spec = spec
-
     def losses(self, view1: Tensor, view2: Tensor) -> Tensor:
         """NT-Xent of each image; both views go through the encoder at once, as in the paper."""
         z = self.encoder(torch.cat([view1, view2]))
@@ -51,10 +46,6 @@ class SimCLRMethod(TwoView):
         self.remember(z1)
         z1, z2 = F.normalize(z, dim=1).split(len(view1))
         return nt_xent(z1, z2, self.spec.temperature)
-
-    def output_losses(self, z1: Tensor, z2: Tensor) -> Tensor:
-        """InfoNCE of both directions against the bank: an observer has no batch."""
-        return self.bank_losses(z1, z2, self.spec.temperature)
 
 
 @dataclass(frozen=True)
@@ -82,4 +73,4 @@ class SimCLR(BankedSSL):
 
     def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> SimCLRMethod:
         encoder = self.encoder(backbone, recipe, generator, 2)
-        return SimCLRMethod(encoder, self, self.random_bank(recipe.images, generator))
+        return SimCLRMethod(encoder, self, bank=self.random_bank(recipe.images, generator))

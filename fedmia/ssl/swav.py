@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from fedmia.nets.base import Backbone
 from fedmia.settings.option import option
 from fedmia.ssl._bank import Bank
 from fedmia.ssl._options import COLLAPSES, head_norm_option
-from fedmia.ssl._prototypes import SEEN, Prototypes, cross_entropy, freeze_for
-from fedmia.ssl._twoview import TwoView, TwoViewSSL
+from fedmia.ssl._prototypes import Prototyped, Prototypes, freeze_for, swapped
+from fedmia.ssl._twoview import TwoViewSSL
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import Encoder, Recipe, State
+from fedmia.ssl.base import Encoder, Recipe
 
 
 def potentials(scores: Tensor, epsilon: float, iterations: int) -> Tensor:
@@ -45,7 +44,7 @@ def codes(scores: Tensor, u: Tensor, epsilon: float) -> Tensor:
     return torch.softmax(scores / epsilon + u, dim=1)
 
 
-class SwAVMethod(TwoView):
+class SwAVMethod(Prototyped):
     """Encoder and prototypes, which the federation averages; the queue stays at home.
 
     The bank is the queue: outputs of earlier batches, both views of each image, that take part in
@@ -55,13 +54,9 @@ class SwAVMethod(TwoView):
     bank: Bank
 
     def __init__(self, encoder: Encoder, prototypes: Prototypes, spec: SwAV) -> None:
-        super().__init__(encoder, bank=Bank(torch.zeros(spec.queue, spec.dim)))
-        self.spec = spec
+        super().__init__(encoder, spec, bank=Bank(torch.zeros(spec.queue, spec.dim)))
         self.prototypes = prototypes
         self._images = 0
-
-    def shared_modules(self) -> Mapping[str, nn.Module]:
-        return {"": self.encoder, "prototypes.": self.prototypes}
 
     def losses(self, view1: Tensor, view2: Tensor) -> Tensor:
         """Swapped prediction (Eq. 1 and 2), the mean of both directions as in the public code."""
@@ -73,11 +68,7 @@ class SwAVMethod(TwoView):
         self._images = len(view1)
         if self.spec.queue:
             self.remember(torch.cat([z1, z2]))
-        return self._swapped((q1, q2), (s1, s2))
-
-    def _swapped(self, q: tuple[Tensor, Tensor], s: tuple[Tensor, Tensor]) -> Tensor:
-        T = self.spec.temperature
-        return (cross_entropy(q[0], s[1], T) + cross_entropy(q[1], s[0], T)) / 2
+        return swapped((q1, q2), (s1, s2), self.spec.temperature)
 
     def _u(self, scores: Tensor) -> Tensor:
         """Potentials (K,) under which all prototypes are used alike by `scores` (N, K)."""
@@ -104,17 +95,8 @@ class SwAVMethod(TwoView):
         holder's queue alone, so that the images read together do not matter."""
         s1, s2 = self.prototypes(z1), self.prototypes(z2)
         u = self._u(self._queued())
-        return self._swapped((self._codes(s1, u), self._codes(s2, u)), (s1, s2))
-
-    def local_state(self) -> State:
-        """Queue (where there is one), and how many images were seen."""
-        kept = super().local_state() if self.spec.queue else {}
-        return kept | {SEEN: torch.tensor(self.prototypes.seen)}
-
-    def load_local(self, state: State) -> None:
-        super().load_local(state)
-        if SEEN in state:
-            self.prototypes.seen = int(state[SEEN])
+        q = self._codes(s1, u), self._codes(s2, u)
+        return swapped(q, (s1, s2), self.spec.temperature)
 
 
 @dataclass(frozen=True)

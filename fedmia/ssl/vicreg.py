@@ -13,7 +13,7 @@ from fedmia.nets.base import Backbone
 from fedmia.settings.option import option
 from fedmia.ssl._twoview import TwoView, TwoViewSSL
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import Encoder, Recipe
+from fedmia.ssl.base import Recipe
 
 GAMMA, EPSILON = 1.0, 1e-4
 
@@ -41,9 +41,7 @@ def covariance(z: Tensor) -> Tensor:
 class VICRegMethod(TwoView):
     """One encoder; nothing of its training outlives a step but the weights."""
 
-    def __init__(self, encoder: Encoder, spec: VICReg) -> None:
-        super().__init__(encoder)
-        self.spec = spec
+    spec: VICReg
 
     def losses(self, view1: Tensor, view2: Tensor) -> Tensor:
         """Each image's invariance term plus the batch's variance and covariance terms.

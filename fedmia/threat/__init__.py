@@ -7,9 +7,9 @@ guard against mistakes, not against malicious Python: an attack that reaches int
 leaves the threat model, as any code in one process can.
 """
 
-from fedmia.threat._rows import CHUNK, OUTPUTS, PRECISIONS, Views
+from fedmia.threat._rows import OUTPUTS, PRECISIONS, Views
 from fedmia.threat.blackbox import BlackBox, Shadow
-from fedmia.threat.client import ClientView, OutputLoss
+from fedmia.threat.client import ClientView
 from fedmia.threat.labels import Labels
 from fedmia.threat.needs import ACCESS, NEGATIVES, VANTAGE, BudgetError, Meter, Threat, require
 from fedmia.threat.server import ServerView
@@ -17,7 +17,6 @@ from fedmia.threat.whitebox import WhiteBox
 
 __all__ = [
     "ACCESS",
-    "CHUNK",
     "NEGATIVES",
     "OUTPUTS",
     "PRECISIONS",
@@ -27,7 +26,6 @@ __all__ = [
     "ClientView",
     "Labels",
     "Meter",
-    "OutputLoss",
     "ServerView",
     "Shadow",
     "Threat",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -15,14 +16,13 @@ from fedmia.data.images import IntArray, digests
 from fedmia.errors import InputError, opt, unknown
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
-from fedmia.threat._negatives import Negatives
 from fedmia.threat._rows import CHUNK, OUTPUTS, PRECISIONS, Rows, Views
 from fedmia.threat.labels import Labels
 from fedmia.threat.needs import Meter, Threat
 from fedmia.threat.signals import PixelCache, Signals
 
 
-class BlackBox(Rows, Negatives):
+class BlackBox(Rows):
     """Queries to an encoder, and the augmentation that the attacker assumes.
 
     Args:
@@ -78,11 +78,6 @@ class BlackBox(Rows, Negatives):
     # -- the budget ----------------------------------------------------------------------------
 
     @property
-    def budget(self) -> int | None:
-        """Most images that may be embedded, None without a limit."""
-        return self._meter.budget
-
-    @property
     def queries(self) -> int:
         """Images embedded so far, counted as if nothing had been shared with other attacks."""
         return self._meter.queries
@@ -94,7 +89,8 @@ class BlackBox(Rows, Negatives):
     @property
     def remaining(self) -> int | None:
         """Queries left, None without a budget."""
-        return None if self.budget is None else self.budget - self.queries
+        budget = self._meter.budget
+        return None if budget is None else budget - self.queries
 
     def charge(self, queries: int) -> None:
         """Count `queries` images.
@@ -208,10 +204,10 @@ class Shadow:
     view: BlackBox
     members: Tensor
     nonmembers: Tensor
-    _names: set[bytes] = field(default_factory=set, init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        self._names.update(digests(self.members.numpy()))
+    @cached_property
+    def _names(self) -> set[bytes]:
+        return set(digests(self.members.numpy()))
 
     def trained_on(self, images: Tensor) -> NDArray[np.bool_]:
         """(N,) which of uint8 `images` it was trained on, by their bytes."""

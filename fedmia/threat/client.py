@@ -86,22 +86,20 @@ class ClientView(WhiteBox):
         method, rows = self.copy_method(), [torch.zeros(0, len(images))]
 
         def compute(x: Tensor) -> Tensor:
-            return self.by_negatives(
-                method, negatives, x, lambda rows: self._losses(method, x[rows], pairs, loss)
-            )
+            def read(some: Tensor) -> Tensor:
+                columns = []
+                for part in x[some].split(max(1, CHUNK // (2 * pairs))):
+                    pixels = self.view_pixels(part, 2 * pairs).flatten(0, 1)
+                    z = torch.cat([method.encoder(one) for one in self.passes(pixels)])
+                    z = z.view(2 * pairs, len(part), -1)
+                    each = [loss(method, z[i], z[pairs + i]) for i in range(pairs)]
+                    columns.append(torch.stack(each).mean(dim=0).float().cpu())
+                return torch.cat(columns)
+
+            return self.by_negatives(method, negatives, x, read)
 
         for state in states:
             self._read[id(state)] = state
             method.load_shared(state)
             rows.append(self._under.get((id(state), pairs, negatives, name), images, compute)[None])
         return torch.cat(rows)
-
-    def _losses(self, method: SSLMethod, images: Tensor, pairs: int, loss: OutputLoss) -> Tensor:
-        columns = []
-        for part in images.split(max(1, CHUNK // (2 * pairs))):
-            pixels = self.view_pixels(part, 2 * pairs).flatten(0, 1)
-            z = torch.cat([method.encoder(x) for x in self.passes(pixels)])
-            z = z.view(2 * pairs, len(part), -1)
-            each = [loss(method, z[i], z[pairs + i]) for i in range(pairs)]
-            columns.append(torch.stack(each).mean(dim=0).float().cpu())
-        return torch.cat(columns)

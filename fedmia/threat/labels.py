@@ -15,26 +15,16 @@ class Labels:
     """Classes of images, looked up by the images' bytes: they tell nothing of membership.
 
     Args:
-        given: pairs of uint8 images (N, C, H, W) and their classes (N,). A source whose images
-            are all of one class has no labels.
+        given: pairs of uint8 images (N, C, H, W), or their `fedmia.data.images.digests`, and their
+            classes (N,). A source whose images are all of one class has no labels.
     """
 
-    def __init__(self, given: Iterable[tuple[Tensor, IntArray]] = ()) -> None:
+    def __init__(self, given: Iterable[tuple[Tensor | list[bytes], IntArray]] = ()) -> None:
         self._classes: dict[bytes, int] = {}
         for images, classes in given:
-            self._add(digests(images.numpy()), classes)
-
-    @classmethod
-    def by_digest(cls, given: Iterable[tuple[list[bytes], IntArray]]) -> Labels:
-        """Of images whose digests (`fedmia.data.images.digests`) are known already."""
-        found = cls()
-        for names, classes in given:
-            found._add(names, classes)
-        return found
-
-    def _add(self, names: list[bytes], classes: IntArray) -> None:
-        if len(np.unique(classes)) > 1:
-            self._classes.update(zip(names, classes.tolist(), strict=True))
+            if len(np.unique(classes)) > 1:
+                names = digests(images.numpy()) if isinstance(images, Tensor) else images
+                self._classes.update(zip(names, classes.tolist(), strict=True))
 
     def __or__(self, other: Labels) -> Labels:
         """Both together; where they differ on an image, `other`'s."""

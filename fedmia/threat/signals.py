@@ -33,15 +33,7 @@ class Signals:
         self, key: tuple[object, ...], images: Tensor, compute: Callable[[Tensor], Tensor]
     ) -> Tensor:
         """(N, ...) signal of uint8 `images`, computing only the rows not yet known."""
-        known = self.rows.setdefault(key, {})
-        names = digests(images.numpy())
-        missing = [i for i, name in enumerate(names) if name not in known]
-        if missing:
-            fresh = compute(images[missing])
-            known.update((names[i], row) for i, row in zip(missing, fresh.unbind(), strict=True))
-            if len(missing) == len(names):
-                return fresh.clone()
-        return torch.stack([known[name] for name in names])
+        return self.grow(key, images, 1, lambda x, *_: compute(x)[:, None])[:, 0]
 
     def grow(
         self,
@@ -84,11 +76,7 @@ class PixelCache:
     _lock: Lock = field(default_factory=Lock, repr=False)
 
     def get(
-        self,
-        key: tuple[object, ...],
-        images: Tensor,
-        views: int,
-        draw: Callable[[Tensor], Tensor],
+        self, key: tuple[object, ...], images: Tensor, views: int, draw: Callable[[Tensor], Tensor]
     ) -> Tensor:
         """(views, N, C, H, W); view j does not depend on how many are asked for."""
         kept = self.rows.setdefault(key, {})
@@ -100,16 +88,12 @@ class PixelCache:
         fresh = draw(images[short])
         drawn = {names[i]: fresh[:, j] for j, i in enumerate(short)}
         with self._lock:
-            self._keep(kept, drawn)
+            for name, row in drawn.items():  # in the place of none or of fewer views
+                old = kept.get(name)
+                size = row.nbytes - (0 if old is None else old.nbytes)
+                if size > 0 and self.used + size <= self.limit:
+                    self.used += size
+                    kept[name] = row.clone()
         if len(short) == len(names):
             return fresh
         return torch.stack([drawn[n] if n in drawn else rows[n] for n in names], dim=1)
-
-    def _keep(self, kept: dict[bytes, Tensor], drawn: dict[bytes, Tensor]) -> None:
-        """Put drawn rows in the place of none or of fewer views, until the limit is reached."""
-        for name, row in drawn.items():
-            old = kept.get(name)
-            size = row.nbytes - (0 if old is None else old.nbytes)
-            if size > 0 and self.used + size <= self.limit:
-                self.used += size
-                kept[name] = row.clone()

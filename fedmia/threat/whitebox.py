@@ -1,14 +1,16 @@
-"""Also the weights: layers, gradients, copies."""
+"""Also the weights: layers, copies, losses against the queue or against keys of images held."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from fedmia.errors import unknown
+from fedmia.data.images import digests, ranked
+from fedmia.errors import InputError, unknown
 from fedmia.ssl.base import SSLMethod, State
 from fedmia.threat.blackbox import BlackBox
 from fedmia.threat.needs import Meter, Threat
@@ -58,30 +60,99 @@ class WhiteBox(BlackBox):
     def losses(self, images: Tensor, pairs: int, negatives: str) -> Tensor:
         """Contrastive loss (N,) of uint8 (N, C, H, W), mean over `pairs` pairs of the image's
         fixed views; 2 N pairs queries, and those of `holder(negatives)`."""
-        self.charge(2 * pairs * len(images) + self.bank_queries(negatives))
-        return self._paired(images, self._encoded(images, 2 * pairs), negatives)
+        return self.views_and_losses(images, 2 * pairs, negatives)[1]
 
     @torch.no_grad()
     def views_and_losses(self, images: Tensor, views: int, negatives: str) -> tuple[Tensor, Tensor]:
         """`embed_views` (N, views, P), and `losses` (N,) of the same views paired first half with
         second; N x views queries, and those of `holder(negatives)`."""
         self.charge(views * len(images) + self.bank_queries(negatives))
-        rows = self._encoded(images, views)
-        return rows, self._paired(images, rows, negatives)
-
-    def _encoded(self, images: Tensor, views: int) -> Tensor:
-        return self._rows(images, views)[:, :, self._columns("encoder")]
-
-    def _paired(self, images: Tensor, rows: Tensor, negatives: str) -> Tensor:
-        """Mean loss (N,) of the images' rows (N, V, P), view i with view V//2 + i."""
-        method, pairs = self.copy_method(), rows.shape[1] // 2
+        rows = self._rows(images, views)[:, :, self._columns("encoder")]
+        method, pairs = self.copy_method(), views // 2
 
         def read(some: Tensor) -> Tensor:
             z = rows[some].to(self.device)
             each = [method.output_losses(z[:, i], z[:, pairs + i]) for i in range(pairs)]
             return torch.stack(each).mean(dim=0).cpu()
 
-        return self.by_negatives(method, negatives, images, read)
+        return rows, self.by_negatives(method, negatives, images, read)
+
+    # -- negatives -----------------------------------------------------------------------------
+
+    def holder(self, negatives: str) -> SSLMethod:
+        """A copy of the model whose bank is the holder's `queue`, or keys of the images it `held`.
+
+        Keys of held images are queries, one an image.
+
+        Raises:
+            InputError: `held` where the attacker holds no image.
+        """
+        method = self.copy_method()
+        if negatives == "held":
+            self.arm(method)
+        return method
+
+    def bank_queries(self, negatives: str) -> int:
+        """What the bank of `holder(negatives)` costs.
+
+        Raises:
+            InputError: `held` where the attacker holds no image.
+        """
+        if negatives != "held":
+            return 0
+        if self._held is None or not len(self._held):
+            raise InputError("negatives 'held': this attacker holds no images of its own")
+        return len(self._held)
+
+    def arm(self, method: SSLMethod) -> None:
+        """Fill the bank of `method` with its keys of the images held; as many queries."""
+        self.charge(self.bank_queries("held"))
+        assert self._held is not None
+        self._fill(method, self._held)
+
+    def by_negatives(
+        self, method: SSLMethod, negatives: str, images: Tensor, read: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """`read(rows)` of all images, (N, ...), while the bank of `method` holds their negatives.
+
+        `held` images are keys in two halves, told apart by content. An image meets the half that
+        it is not in, so a known image is never its own negative and has as many negatives as any
+        other: what is fitted on known images holds for those under test. Both halves are filled,
+        whoever meets them: keys of all images held, uncounted here.
+
+        Args:
+            read: rows of `images`, (n,) -> (n, ...).
+        """
+        if negatives != "held":
+            return read(torch.arange(len(images)))
+        halves, inside = self._halves
+        # The second half serves all but its own images.
+        first = torch.tensor([name in inside for name in digests(images.numpy())], dtype=torch.bool)
+        found: list[tuple[Tensor, Tensor]] = []
+        for half, rows in zip(
+            halves, (first.nonzero()[:, 0], (~first).nonzero()[:, 0]), strict=True
+        ):
+            self._fill(method, half)
+            if len(rows):
+                found.append((rows, read(rows)))
+        whole = torch.cat([rows for rows, _ in found])
+        return torch.cat([values for _, values in found])[whole.argsort()]
+
+    @cached_property
+    def _halves(self) -> tuple[tuple[Tensor, Tensor], set[bytes]]:
+        """The images held in two halves, and the names of those in the second."""
+        assert self._held is not None
+        names = digests(self._held.numpy())
+        order = ranked(names)
+        second = order[::2]
+        first = order[1::2] or second  # one image alone serves everybody
+        return (self._held[first], self._held[second]), {names[i] for i in second}
+
+    @torch.no_grad()
+    def _fill(self, method: SSLMethod, images: Tensor) -> None:
+        method.fill_bank(images.to(self.device).float() / 255)
+
+    # -- copies --------------------------------------------------------------------------------
 
     def copy_method(self) -> SSLMethod:
         """A copy of the model that the attacker may train; the released one stays as it is."""

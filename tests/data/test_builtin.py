@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch.nn.functional import interpolate
 
-from fedmia.data._resize import fit, square
+from fedmia.data._pixels import fit, square
 from fedmia.data.base import Request
 from fedmia.data.cifar import Cifar10, Cifar100
 from fedmia.data.digits import Digits

@@ -13,8 +13,7 @@ from torch import nn
 
 from fedmia import registry
 from fedmia.errors import InputError
-from fedmia.nets._norm import group_count
-from fedmia.nets.base import Backbone, Net, initialise
+from fedmia.nets.base import Backbone, Net, group_count, initialise
 from fedmia.nets.resnet import ResNet18, ResNet34, ResNet50
 from fedmia.nets.smallnet import SmallNet
 

@@ -1,4 +1,4 @@
-"""Encoded images (any format that Pillow reads) into one uint8 array, decoded by threads."""
+"""Images of any format and shape into one uint8 array of squares: decoded, cropped, resized."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps
 
-from fedmia.data._resize import fit
 from fedmia.data.images import ByteArray
 from fedmia.errors import InputError, opt
 
@@ -48,9 +47,8 @@ class Gallery:
         workers = min(8, os.cpu_count() or 1)
         with warnings.catch_warnings(), ThreadPoolExecutor(workers) as pool:
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            for where, (pixels, colour) in zip(
-                (where for where, _ in batch), pool.map(self._decode, batch), strict=True
-            ):
+            decoded = pool.map(self._decode, batch)
+            for (where, _), (pixels, colour) in zip(batch, decoded, strict=True):
                 self._keep(where, pixels)
                 self._colour |= colour
 
@@ -63,26 +61,21 @@ class Gallery:
     def _decode(self, item: Encoded) -> tuple[ByteArray, bool]:
         where, source = item
         try:
-            with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
-                if image.mode not in GREY + COLOUR:
+            with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as found:
+                if found.mode not in GREY + COLOUR:
                     raise InputError(
-                        f"{self.name}: {where}: Pillow mode {image.mode} is not 8 bits a channel"
+                        f"{self.name}: {where}: Pillow mode {found.mode} is not 8 bits a channel"
                     )
-                return self._pixels_of(ImageOps.exif_transpose(image))
+                colour = found.mode not in GREY
+                image = ImageOps.exif_transpose(found).convert("RGB" if colour else "L")
+                pixels = np.asarray(image if self.size is None else fit(image, self.size))
+                return (pixels.transpose(2, 0, 1) if colour else pixels[None]), colour
         except InputError:
             raise
         # Pillow's decoders raise many kinds of errors on broken bytes; each means the same here.
         except Exception as error:
             text = " ".join(str(error).split()) or type(error).__name__
             raise InputError(f"{self.name}: {where}: cannot decode the image: {text}") from None
-
-    def _pixels_of(self, image: Image.Image) -> tuple[ByteArray, bool]:
-        colour = image.mode not in GREY
-        image = image.convert("RGB" if colour else "L")
-        if self.size is not None:
-            image = fit(image, self.size)
-        pixels = np.asarray(image)
-        return (pixels.transpose(2, 0, 1) if colour else pixels[None]), colour
 
     def _keep(self, where: str, pixels: ByteArray) -> None:
         _, height, width = pixels.shape
@@ -102,3 +95,44 @@ class Gallery:
             )
         self._pixels[self._added] = pixels
         self._added += 1
+
+
+def fit(image: Image.Image, size: int) -> Image.Image:
+    """The largest central square of `image`, resized to `size` pixels a side.
+
+    Pillow's bilinear filter, which widens its support when it shrinks (antialias).
+    """
+    width, height = image.size
+    side = min(width, height)
+    left, top = (width - side) // 2, (height - side) // 2
+    if width != height:
+        image = image.crop((left, top, left + side, top + side))
+    return image if side == size else image.resize((size, size), Image.Resampling.BILINEAR)
+
+
+def square(images: ByteArray, size: int | None, name: str) -> ByteArray:
+    """Images of one shape, (N, C, H, W) uint8, as (N, C, size, size).
+
+    Args:
+        images: C in {1, 3}.
+        size: pixels a side, or None to keep the images' own.
+        name: the data source, for the error.
+
+    Raises:
+        InputError: the images are not square and no size is given.
+    """
+    count, channels, height, width = images.shape
+    if size is None and height != width:
+        raise InputError(
+            f"{name}: images of {height}x{width} pixels are not square; give "
+            f"{opt('data.size')} to crop and resize them"
+        )
+    if size is None or size == height == width:
+        return images
+    out = np.empty((count, channels, size, size), np.uint8)
+    for i, image in enumerate(images):
+        grey = channels == 1
+        pixels = image[0] if grey else np.ascontiguousarray(image.transpose(1, 2, 0))
+        resized = np.asarray(fit(Image.fromarray(pixels), size))
+        out[i] = resized[None] if grey else resized.transpose(2, 0, 1)
+    return out
