@@ -25,7 +25,7 @@ from fedmia.threat import BudgetError, ClientView
 from fedmia.threat.signals import Signals
 
 # Networks hardly trained keep the same promises.
-BRIEF = {"steps": 3, "epochs": 3, "crops": 8, "downstream_images": 60, "views": 8, "pairs": 1}
+BRIEF = {"steps": 2, "epochs": 1, "crops": 6, "downstream_images": 20, "views": 8, "pairs": 1}
 
 
 class Run(NamedTuple):

@@ -47,10 +47,8 @@ class Case:
         self.name = cls.__name__
         self.must(issubclass(cls, base), f" must be a subclass of {base.__name__}")
         self.must("__dataclass_fields__" in vars(cls), " must be a dataclass: it lacks @dataclass")
-        had = {f.name: f.default for f in dataclasses.fields(cls)}
-        cut = {
-            k: v for k, v in (limits or {}).items() if isinstance(had.get(k), int) and had[k] > v
-        }
+        usual: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(cls)}
+        cut = {k: v for k, v in limits.items() if isinstance(usual.get(k), int) and usual[k] > v}
         self.first = cls(**cut) if plugin is cls else plugin
 
     def new(self, **options: Any) -> Any:

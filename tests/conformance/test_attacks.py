@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import functools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,12 +27,7 @@ Cases = Callable[[str], AttackCase]
 @pytest.fixture(scope="module")
 def case_of() -> Cases:
     """`case_of(name)`: its usual scores are computed once."""
-    found: dict[str, AttackCase] = {}
-
-    def case(name: str) -> AttackCase:
-        return found.setdefault(name, AttackCase(registry.load("attack", name)))
-
-    return case
+    return functools.cache(lambda name: AttackCase(registry.load("attack", name)))
 
 
 def test_exports__name_every_built_in_for_type_checkers() -> None:
