@@ -1,7 +1,7 @@
-"""Membership attacks, one class a file: `from fedmia.attacks import LpLA, Known`.
+"""Membership attacks, one or a family a file: `from fedmia.attacks import LpLA, Known`.
 
-A class is imported when it is asked for, from the file that bears its name (`EncoderMIV` is in
-`encodermi_v.py`). A file added to the package is found without a list to extend; the one below is
+A class is imported when it is asked for, from the file whose name it begins with (`EncoderMIV` is
+in `encodermi.py`). A file added to the package is found without a list to extend; the one below is
 for type checkers. To use attacks on a torch module and on images in memory, see `fedmia.library`.
 """
 
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
     from fedmia.attacks.base import Attack as Attack
     from fedmia.attacks.base import Known as Known
     from fedmia.attacks.base import NotFitted as NotFitted
-    from fedmia.attacks.baseline_a import BaselineA as BaselineA
+    from fedmia.attacks.baseline import BaselineA as BaselineA
+    from fedmia.attacks.baseline import BaselineD as BaselineD
+    from fedmia.attacks.baseline import BaselineE as BaselineE
     from fedmia.attacks.baseline_b import BaselineB as BaselineB
     from fedmia.attacks.baseline_c import BaselineC as BaselineC
-    from fedmia.attacks.baseline_d import BaselineD as BaselineD
-    from fedmia.attacks.baseline_e import BaselineE as BaselineE
     from fedmia.attacks.combined import Combined as Combined
-    from fedmia.attacks.encodermi_s import EncoderMIS as EncoderMIS
-    from fedmia.attacks.encodermi_t import EncoderMIT as EncoderMIT
-    from fedmia.attacks.encodermi_v import EncoderMIV as EncoderMIV
+    from fedmia.attacks.encodermi import EncoderMIS as EncoderMIS
+    from fedmia.attacks.encodermi import EncoderMIT as EncoderMIT
+    from fedmia.attacks.encodermi import EncoderMIV as EncoderMIV
     from fedmia.attacks.fe_mi import FeMI as FeMI
     from fedmia.attacks.internal import Internal as Internal
     from fedmia.attacks.lira import LiRA as LiRA
-    from fedmia.attacks.lira_rounds import LiRARounds as LiRARounds
+    from fedmia.attacks.lira import LiRARounds as LiRARounds
     from fedmia.attacks.lpla import LpLA as LpLA
     from fedmia.attacks.partcrop import PartCrop as PartCrop
-    from fedmia.attacks.partcrop_v2 import PartCropV2 as PartCropV2
+    from fedmia.attacks.partcrop import PartCropV2 as PartCropV2
     from fedmia.attacks.rmia import RMIA as RMIA
-    from fedmia.attacks.rmia_rounds import RMIARounds as RMIARounds
+    from fedmia.attacks.rmia import RMIARounds as RMIARounds
     from fedmia.attacks.sd_mi import SDMI as SDMI
     from fedmia.attacks.similarity import Similarity as Similarity
     from fedmia.attacks.supervised_mi import SupervisedMI as SupervisedMI
@@ -55,7 +55,7 @@ def _lookup(name: str) -> Any:
     # Modules and what Python itself asks for; importing every attack would not help either.
     if name.startswith("_") or name in (*files, "base"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    likely = [file for file in files if file.replace("_", "") == name.lower()]
+    likely = [file for file in files if name.lower().startswith(file.replace("_", ""))]
     for some in (["base"] if name in _CONTRACT else likely, files):
         if name in (found := _classes(*some)):
             return found[name]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -9,8 +12,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
+from torch import Tensor
 
-from fedmia.attacks.base import refuse_few
+from fedmia.attacks.base import Attack, Known, Scores, refuse_few
 
 CLASSIFIERS = ("lda", "lr", "svm")
 LEAST = 2  # images of a side, or nothing can be said of their spread
@@ -34,6 +38,24 @@ def fit_classifier(name: str, features: NDArray[np.float64], truth: NDArray[np.i
         "svm": lambda: SVC(kernel="rbf"),
     }
     return make_pipeline(StandardScaler(), models[name]()).fit(features, truth)
+
+
+class Classified(Attack):
+    """An attack whose known images train a small classifier on some features (its option)."""
+
+    classifier: str
+    _model: Pipeline
+
+    @abstractmethod
+    def inputs(self, view: Any, images: Tensor) -> Scores:
+        """The features (N, F) of uint8 (N, C, H, W)."""
+
+    def fit(self, view: Any, known: Known, rng: np.random.Generator) -> None:
+        images, truth = known.both()
+        self._model = fit_classifier(self.classifier, self.inputs(view, images), truth)
+
+    def score(self, view: Any, images: Tensor) -> Scores:
+        return decide(self._model, self.inputs(view, images))
 
 
 def decide(model: Pipeline, features: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -118,8 +118,6 @@ class NetworkAttack(Attack):
         choices=("spread", "none"),
     )
     epochs: int = option(100, "passes over the images fitted on", ge=1)
-    _model: Any = field(default=None, init=False, repr=False)
-    _spreads: tuple[float, ...] = field(default=(), init=False, repr=False)
 
     @property
     def learns(self) -> bool:
@@ -148,16 +146,10 @@ class NetworkAttack(Attack):
         self._spreads = tuple(spread(k) if self.scale == "spread" else 1.0 for k in kinds)
         inputs = self._scaled(kinds)
         self._model = train_logits(
-            self.network((inputs.shape[1], *WIDTHS[self.attacker])),
-            inputs,
-            truth,
-            rng,
+            self.network((inputs.shape[1], *WIDTHS[self.attacker])), inputs, truth, rng,
             optimizer=partial(torch.optim.Adam, lr=1e-3, weight_decay=5e-4),
-            epochs=self.epochs,
-            batch=BATCH,
-            start=start_normal,
-            balanced=True,
-        )
+            epochs=self.epochs, batch=BATCH, start=start_normal, balanced=True,
+        )  # fmt: skip
 
     def score(self, view: BlackBox, images: Tensor) -> Scores:
         return logits(self._model, self._scaled(self.inputs(view, images)))

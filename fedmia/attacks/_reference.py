@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -54,7 +54,6 @@ class Referenced(Attack):
         choices=("auto", *OUTPUTS),
     )
     temperature: float = option(0.2, "of the loss", gt=0)
-    _others: Tensor | None = field(default=None, init=False, repr=False)
 
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
         self._others = by_content(known.both()[0])
@@ -69,7 +68,6 @@ class Referenced(Attack):
         Raises:
             InputError: too few known images for the signal.
         """
-        assert self._others is not None
         measure = Measure(self.signal, self.views, self.layer, self.temperature)
         return measure(view, images, self._others)
 
@@ -94,7 +92,6 @@ class FromShadows(Referenced):
         "(auto: online where every known image has both kinds, which stand for those to score)",
         choices=MODES,
     )
-    _online: bool = field(default=False, init=False, repr=False)
 
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
         """Raises InputError: the view has no shadows."""

@@ -12,10 +12,10 @@ from scipy import stats
 from torch import Tensor
 
 from fedmia.attacks._cosine import pairwise_cosines
-from fedmia.attacks.base import Attack, Scores
+from fedmia.attacks.base import Attack, Scores, negatives_option
 from fedmia.errors import InputError
 from fedmia.settings.option import option
-from fedmia.threat import NEGATIVES, ServerView, Threat, WhiteBox
+from fedmia.threat import ServerView, Threat, WhiteBox
 
 FEWEST = 3  # clients: of two, each would be judged by one other, which has no deviation
 
@@ -42,11 +42,7 @@ class AllForOne(Attack):
     )
     pairs: int = option(2, "pairs of views an image for loss and gradient", ge=1)
     views: int = option(8, "views an image for similarity", ge=2)
-    negatives: str = option(
-        "held",
-        "negatives of the loss: keys of half the images that the attacker holds, or its queue",
-        choices=NEGATIVES,
-    )
+    negatives: str = negatives_option()
 
     def score(self, view: ServerView, images: Tensor) -> Scores:
         """How far the image stands out on the client where it does most: the greatest deviate."""

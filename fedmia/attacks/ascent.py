@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -12,13 +13,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedmia.attacks._ascent import LOSSES, attack_losses, climb, read_losses
-from fedmia.attacks.base import ActiveAttack, Scores, Trajectory, Turn
+from fedmia.attacks.ascent_static import LOSSES, attack_losses, climb, read_losses
+from fedmia.attacks.base import ActiveAttack, Scores, Trajectory, Turn, negatives_option
 from fedmia.data.images import digests
 from fedmia.settings.option import option
 from fedmia.ssl.base import State
 from fedmia.ssl.train import two_views
-from fedmia.threat import NEGATIVES, ClientView, Threat
+from fedmia.threat import ClientView, Threat
 
 
 @dataclass
@@ -49,11 +50,7 @@ class Ascent(ActiveAttack):
         "targets of a round: all of them, or one batch a round in turn (Algorithm 1's loop)",
         choices=("all", "rotate"),
     )
-    negatives: str = option(
-        "held",
-        "negatives of the loss: keys of half the images that the attacker holds, or its queue",
-        choices=NEGATIVES,
-    )
+    negatives: str = negatives_option()
     loss: str = option("training", "the loss that is climbed and read", choices=LOSSES)
     pairs: int = option(4, "pairs of fixed views over which a loss is read", ge=1)
     reading: str = option(
@@ -91,12 +88,7 @@ class Ascent(ActiveAttack):
             order = torch.from_numpy(rng.permutation(len(pixels))).to(device)
             for part in order.split(self.batch):
                 view1, view2 = two_views(pixels[part], turn.augment, rng)
-                climb(
-                    method,
-                    lambda a=view1, b=view2: attack_losses(method, a, b, self.loss),  # type: ignore[misc]
-                    1,
-                    self.lr,
-                )
+                climb(method, partial(attack_losses, method, view1, view2, self.loss), 1, self.lr)
         shared = method.shared_state()
         crafted = {name: shared[name] for name in base}  # a base may leave out local statistics
         if self.boost == 1.0:
@@ -134,16 +126,9 @@ class Ascent(ActiveAttack):
 
     def under(self, view: ClientView, images: Tensor, states: Sequence[State]) -> Scores:
         """Loss of each image under each of the view's states, (len(states), N)."""
-        read = view.losses_under(
-            states,
-            images,
-            self.pairs,
-            self.negatives,
-            self.loss,
-            lambda m, a, b: read_losses(m, a, b, self.loss),
-        )
-        losses: Scores = read.double().numpy()
-        return losses
+        read = partial(read_losses, reading=self.loss)
+        found = view.losses_under(states, images, self.pairs, self.negatives, self.loss, read)
+        return np.asarray(found.double().numpy())
 
     def attacked(self, view: ClientView, images: Tensor) -> Scores:
         """(R, N) 1 where the round attacked the image: under `rotate` it is read only then."""

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedmia.errors import InputError
-from fedmia.settings.option import Options
+from fedmia.settings.option import Options, option
 from fedmia.ssl.base import SSLMethod, State
-from fedmia.threat import Threat
+from fedmia.threat import NEGATIVES, Threat
 
 Scores = NDArray[np.float64]
 
@@ -41,6 +41,12 @@ class Known:
         """All known images, members first, and their truth (1 = member)."""
         truth = np.repeat([1, 0], [len(self.members), len(self.nonmembers)])
         return torch.cat([self.members, self.nonmembers]), truth.astype(np.int64)
+
+
+def negatives_option() -> Any:
+    """The option that says which negatives a contrastive loss has."""
+    text = "negatives of the loss: keys of half the images that the attacker holds, or its queue"
+    return option("held", text, choices=NEGATIVES)
 
 
 class NotFitted(RuntimeError):
@@ -87,13 +93,16 @@ def _fitted(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Attack(Options, ABC):
-    """A membership attack. Subclasses are dataclasses of options, one a file.
+    """A membership attack. Subclasses are dataclasses of options, one or a family a file.
 
     The harness fits on known images, then scores shuffled candidates without their truth.
     `fit` may be called again and forgets what was fitted before. That `score`, `by_client` and
     `features` raise NotFitted before `fit` is seen to here, not by subclasses.
     """
 
+    # As on the command line: a class of a family states it, else that of its file, or
+    # `module:Class` from outside.
+    name: ClassVar[str]
     paper: ClassVar[str]
     needs: ClassVar[Threat]
     by_round: ClassVar[bool] = True  # cheap enough to be scored on every evaluated snapshot
@@ -113,6 +122,10 @@ class Attack(Options, ABC):
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
+        if "name" not in vars(cls):
+            package, _, file = cls.__module__.rpartition(".")
+            own = package == __package__
+            cls.name = file.replace("_", "-") if own else f"{cls.__module__}:{cls.__qualname__}"
         for name in ("fit", "score", "by_client", "features"):
             source = next(c for c in cls.__mro__ if name in vars(c))
             if source is cls or not issubclass(source, Attack):  # its own, or a mixin's
@@ -121,14 +134,6 @@ class Attack(Options, ABC):
 
     def _note_fit(self, done: bool) -> None:
         object.__setattr__(self, "_fit_done", done)  # a frozen dataclass may be an attack, too
-
-    @property
-    def name(self) -> str:
-        """As on the command line: that of its file, or `module:Class` from outside."""
-        cls = type(self)
-        package, _, file = cls.__module__.rpartition(".")
-        own = package == __package__
-        return file.replace("_", "-") if own else f"{cls.__module__}:{cls.__qualname__}"
 
     @property
     def learns(self) -> bool:

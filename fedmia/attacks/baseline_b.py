@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 from torch import Tensor
 
-from fedmia.attacks._baselines import downstream_classifier, labelled_images
-from fedmia.attacks._encodermi import NetworkFitted
+from fedmia.attacks._downstream import downstream_classifier, labelled_images
+from fedmia.attacks._fitted import NetworkFitted
 from fedmia.attacks._reference import by_content
 from fedmia.attacks.base import Known
 from fedmia.data.images import IntArray, digests
@@ -48,8 +48,6 @@ class BaselineB(NetworkFitted):
     layer: str = option(
         "avgpool", "output that the downstream classifier is trained on", choices=OUTPUTS
     )
-    _filed: tuple[Tensor, IntArray] | None = field(default=None, init=False, repr=False)
-    _target: Any = field(default=None, init=False, repr=False)
 
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
         """Fit on what the shadows' classifiers get right, then train the target's; one query an

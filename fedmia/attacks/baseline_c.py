@@ -13,7 +13,7 @@ from sklearn.pipeline import Pipeline
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedmia.attacks._baselines import DownstreamFitted, confidences
+from fedmia.attacks._downstream import DownstreamFitted, confidences
 from fedmia.attacks.base import Known
 from fedmia.errors import InputError
 from fedmia.settings.option import option
@@ -128,7 +128,6 @@ class BaselineC(DownstreamFitted):
     epsilon: float = option(8 / 255, "largest change of a pixel in [0, 1]", gt=0, le=1)
     steps: int = option(7, "steps of PGD", ge=1)
     step: float = option(2 / 255, "change of a pixel in one step", gt=0, le=1)
-    _crafts: tuple[Adversarial, ...] = field(default=(), init=False, repr=False)
 
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
         """As `DownstreamFitted.fit`.

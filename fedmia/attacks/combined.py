@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedmia.attacks._classifier import CLASSIFIERS, decide, fit_classifier
+from fedmia.attacks._classifier import CLASSIFIERS, Classified
 from fedmia.attacks._cosine import pairwise_cosines
-from fedmia.attacks.base import Attack, Known, Scores
+from fedmia.attacks.base import Scores, negatives_option
 from fedmia.settings.option import option
-from fedmia.threat import NEGATIVES, Threat, WhiteBox
+from fedmia.threat import Threat, WhiteBox
 
 
 @dataclass
-class Combined(Attack):
+class Combined(Classified):
     """Cosine similarity, contrastive loss and highest softmax output, in a linear classifier."""
 
     paper: ClassVar[str] = "Chen et al., Federated Contrastive Learning, Sec. IV-B3, Eq. 7"
@@ -26,26 +26,14 @@ class Combined(Attack):
     looks_at: ClassVar[tuple[str, ...]] = ("similarity", "loss", "features")
 
     views: int = option(24, "augmented views an image; the loss pairs their halves", ge=2)
-    negatives: str = option(
-        "held",
-        "negatives of the loss: keys of half the images that the attacker holds, or its queue",
-        choices=NEGATIVES,
-    )
+    negatives: str = negatives_option()
     classifier: str = option("lda", "classifier on the three features", choices=CLASSIFIERS)
-    _model: Any = field(default=None, init=False, repr=False)
-
-    def fit(self, view: WhiteBox, known: Known, rng: np.random.Generator) -> None:
-        images, truth = known.both()
-        self._model = fit_classifier(self.classifier, self._table(view, images), truth)
-
-    def score(self, view: WhiteBox, images: Tensor) -> Scores:
-        return decide(self._model, self._table(view, images))
 
     def features(self, view: WhiteBox, images: Tensor) -> tuple[tuple[str, str, str], Scores]:
         names = ("cosine similarity", "contrastive loss", "highest confidence")
-        return names, self._table(view, images)
+        return names, self.inputs(view, images)
 
-    def _table(self, view: WhiteBox, images: Tensor) -> Scores:
+    def inputs(self, view: WhiteBox, images: Tensor) -> Scores:
         """(N, 3): mean cosine of the views, mean loss of their pairs, mean highest confidence."""
         rows, losses = view.views_and_losses(images, self.views, self.negatives)
         embedded = rows.double()

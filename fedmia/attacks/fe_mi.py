@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -43,7 +43,6 @@ class FeMI(Attack):
         2000, "most training steps; the recipe's epochs are cut to them (0: all of them)", ge=0
     )
     layer: str = option("avgpool", "output that is read", choices=OUTPUTS)
-    _model: Any = field(default=None, init=False, repr=False)
 
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
         images, truth = known.both()

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedmia.attacks._classifier import CLASSIFIERS, decide, fit_classifier
-from fedmia.attacks.base import Attack, Known, Scores
+from fedmia.attacks._classifier import CLASSIFIERS, Classified
 from fedmia.settings.option import option
 from fedmia.threat import Threat, WhiteBox
 
 
 @dataclass
-class Internal(Attack):
+class Internal(Classified):
     """Top-K softmax confidences of internal layers, each layer read as a classifier."""
 
     paper: ClassVar[str] = "Chen et al., Federated Contrastive Learning, Sec. IV-B2, Eq. 6"
@@ -31,16 +30,8 @@ class Internal(Attack):
     )
     top: int = option(3, "K, largest confidences used of each layer", ge=1)
     classifier: str = option("lr", "classifier on the confidences", choices=CLASSIFIERS)
-    _model: Any = field(default=None, init=False, repr=False)
 
-    def fit(self, view: WhiteBox, known: Known, rng: np.random.Generator) -> None:
-        images, truth = known.both()
-        self._model = fit_classifier(self.classifier, self._inputs(view, images), truth)
-
-    def score(self, view: WhiteBox, images: Tensor) -> Scores:
-        return decide(self._model, self._inputs(view, images))
-
-    def _inputs(self, view: WhiteBox, images: Tensor) -> NDArray[np.float64]:
+    def inputs(self, view: WhiteBox, images: Tensor) -> NDArray[np.float64]:
         found = view.features(images, view.layers[-3:] if self.layers is None else self.layers)
         return np.concatenate([top_confidences(f, self.top) for f in found.values()], axis=1)
 

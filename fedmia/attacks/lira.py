@@ -1,8 +1,8 @@
-"""LiRA without labels: an image's signal against those of shadow encoders, as Gaussians."""
+"""LiRA without labels: an image's signal against those of reference models, as Gaussians."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedmia.attacks._measure import logit
 from fedmia.attacks._reference import (
+    FromRounds,
     FromShadows,
     by_content,
     first_by_content,
@@ -19,6 +20,7 @@ from fedmia.attacks._reference import (
     pooled_deviation,
 )
 from fedmia.attacks.base import Known, Scores
+from fedmia.errors import InputError
 from fedmia.settings.option import option
 from fedmia.threat import BlackBox
 
@@ -52,7 +54,6 @@ class LiRA(FromShadows):
         choices=("auto", "individual", "fixed"),
     )
     pool: int = option(256, "images of the shadows that a fixed variance is pooled over", ge=2)
-    _deviations: tuple[float, float] | None = field(default=None, init=False, repr=False)
 
     @property
     def learns(self) -> bool:
@@ -91,7 +92,6 @@ class LiRA(FromShadows):
         Only shadows are read. Where no image has two shadows of a kind, the other kind's is taken;
         where neither has, 1: it changes no order then.
         """
-        assert self._others is not None
         own = first_by_content(
             [t for s in view.shadows for t in (s.members, s.nonmembers)], self.pool
         )
@@ -101,6 +101,59 @@ class LiRA(FromShadows):
         found = [pooled_deviation(rows, which) for which in (inside, ~inside)]
         usable = [max(f, LEAST) if f is not None else None for f in found]
         return usable[0] or usable[1] or 1.0, usable[1] or usable[0] or 1.0
+
+
+@dataclass
+class LiRARounds(FromRounds):
+    """LiRA from rounds: how far an image's signal stands out from that of the earlier rounds.
+
+    The signals of all images drift from round to round, so each model's are first brought to mean
+    0 and deviation 1 on the known images, members and non-members alike. The score is then offline
+    LiRA's, (x - mean) / deviation over the references. As they are few, an image's variance is
+    drawn towards that of the known images: (prior v_known + sum of squares) / (prior + R - 1). One
+    reference tells no variance: the score is then the gain itself.
+    """
+
+    name: ClassVar[str] = "lira-rounds"
+    paper: ClassVar[str] = (
+        "Carlini et al., Membership Inference Attacks From First Principles, Alg. 1; references by "
+        "round are fedmia's"
+    )
+
+    prior: float = option(4.0, "rounds that the known images' variance counts as", gt=0)
+
+    @property
+    def learns(self) -> bool:
+        return False
+
+    def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
+        """Raises InputError: fewer than 2 known images, or no model of a round."""
+        super().fit(view, known, rng)
+        if len(self._others) < 2:
+            raise InputError(f"{self.name} needs at least 2 known images, got {len(self._others)}")
+        rows = self._logits(view, self._others)
+        spread = rows.std(axis=1)
+        self._centre, self._deviation = rows.mean(axis=1), np.where(spread > 0, spread, 1.0)
+        references = self._standard(rows)[1:]
+        self._typical = pooled_deviation(references, np.ones(references.shape, dtype=bool))
+
+    def score(self, view: BlackBox, images: Tensor) -> Scores:
+        rows = self._standard(self._logits(view, images))
+        mean, squares = mean_and_sum(rows[1:], np.ones(rows[1:].shape, dtype=bool))
+        gain = np.asarray(rows[0] - mean)
+        if not self._typical:
+            return gain
+        freedom = len(rows) - 2
+        variance = (self.prior * self._typical**2 + squares) / (self.prior + freedom)
+        return np.asarray(gain / np.sqrt(variance))
+
+    def _logits(self, view: BlackBox, images: Tensor) -> Scores:
+        """(1 + R, N): of the last model, then of the references."""
+        target, references, _ = self.readings(view, images)
+        return logit(np.concatenate([target[None], references]))
+
+    def _standard(self, rows: Scores) -> Scores:
+        return np.asarray((rows - self._centre[:, None]) / self._deviation[:, None])
 
 
 def log_normal(x: Scores, mean: Scores, deviation: Scores) -> Scores:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -63,7 +63,6 @@ class LpLA(Attack):
         choices=("held-out", "random-pixels"),
     )
     layer: str = option("avgpool", "output whose norm is taken", choices=OUTPUTS)
-    _fitted: Fitted | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -84,7 +83,6 @@ class LpLA(Attack):
         self._fitted = fit_gaussians(both[: len(known.members)], both[len(known.members) :])
 
     def score(self, view: BlackBox, images: Tensor) -> Scores:
-        assert self._fitted is not None
         norms = self._norms(view, images)
         if not self._fitted.varies:
             return np.zeros(len(norms))

@@ -1,4 +1,4 @@
-"""RMIA without labels: how much surer an encoder is of an image than of known non-members."""
+"""RMIA without labels: how many known non-members an image beats, against reference models."""
 
 from __future__ import annotations
 
@@ -6,14 +6,59 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from sklearn.metrics import roc_auc_score
+from torch import Tensor
 
-from fedmia.attacks._reference import FromShadows, Readings, mean_and_sum
-from fedmia.attacks._relative import Relative
-from fedmia.attacks.base import Scores
+from fedmia.attacks._reference import FromRounds, FromShadows, Readings, Referenced, mean_and_sum
+from fedmia.attacks.base import Known, Scores
+from fedmia.settings.option import option
+from fedmia.threat import BlackBox
+
+GRID = tuple(i / 10 for i in range(11))
 
 
 @dataclass
-class RMIA(FromShadows, Relative):
+class _Relative(Referenced):
+    """The pairwise test of RMIA, whatever the reference models are."""
+
+    least_known: ClassVar[int] = 2
+
+    offline_a: float | None = option(
+        None,
+        "a in p(x) = ((1 + a) p_out(x) + 1 - a) / 2, offline: how little membership lifts p (none: "
+        "the value from 0 to 1 in tenths that tells the known images apart best)",
+        ge=0,
+        le=1,
+    )
+    gamma: float = option(
+        1.0, "an image beats a non-member whose ratio is this many times smaller", gt=0
+    )
+
+    def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
+        """Raises InputError: what the references lack."""
+        super().fit(view, known, rng)
+        if self.offline_a is None:
+            images, truth = known.both()
+            found = self.readings(view, images)
+            self._a = best_a([roc_auc_score(truth, self.ratios(found, a)) for a in GRID])
+            others = found.of(truth == 0)
+        else:
+            self._a = self.offline_a
+            others = self.readings(view, known.nonmembers)
+        self._population = np.sort(self.ratios(others, self._a))
+
+    def score(self, view: BlackBox, images: Tensor) -> Scores:
+        found = self.readings(view, images)
+        return beaten(self.ratios(found, self._a), self._population, self.gamma)
+
+    def ratios(self, found: Readings, a: float) -> Scores:
+        """p(x | target) / p(x), (N,)."""
+        outside = mean_and_sum(found.references, ~found.inside)[0]
+        return np.asarray(found.target / (((1 + a) * outside + 1 - a) / 2))
+
+
+@dataclass
+class RMIA(FromShadows, _Relative):
     """Robust membership inference attack: the share of known non-members that an image beats.
 
     An image's ratio is p(x | target) / p(x), where p is its signal in (0, 1) and p(x) the mean over
@@ -34,3 +79,36 @@ class RMIA(FromShadows, Relative):
             return super().ratios(found, a)
         kinds = [mean_and_sum(found.references, w)[0] for w in (found.inside, ~found.inside)]
         return np.asarray(found.target / ((kinds[0] + kinds[1]) / 2))
+
+
+@dataclass
+class RMIARounds(FromRounds, _Relative):
+    """RMIA from rounds: an image's gain since the earlier rounds, against known non-members' gains.
+
+    As `rmia` offline, with p_out the mean over the earlier global models that a client received.
+    """
+
+    name: ClassVar[str] = "rmia-rounds"
+    paper: ClassVar[str] = (
+        "Zarifzadeh et al., Low-Cost High-Power Membership Inference Attacks; references by round "
+        "are fedmia's"
+    )
+
+
+def best_a(aucs: list[float]) -> float:
+    """The value of GRID of the highest AUC; of several the middle one."""
+    best = np.flatnonzero(np.array(aucs) == max(aucs))
+    return GRID[int(best[len(best) // 2])]
+
+
+def beaten(ratios: Scores, population: Scores, gamma: float) -> Scores:
+    """Share (N,) of the sorted `population` (Z,) that each ratio is at least gamma times.
+
+    Within a step, the share grows by less than 1 / Z with the ratio, so that no two images whose
+    ratios differ are tied.
+    """
+    # The comparison is made as the paper's quotient is, by multiplication: no division by 0.
+    counts = np.searchsorted(gamma * population, ratios, side="right")
+    within = np.log(ratios) - np.log(population).mean()
+    small = (1 + within / (1 + np.abs(within))) / 2  # from 0 to 1, far slower than a sigmoid
+    return np.asarray((counts + small) / (len(population) + 1), dtype=np.float64)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -70,8 +70,6 @@ class SDMI(Attack):
         1000, "most training steps; the recipe's epochs are cut to them (0: all of them)", ge=0
     )
     layer: str = option("avgpool", "output between which distances are taken", choices=OUTPUTS)
-    _anchors: Tensor | None = field(default=None, init=False, repr=False)
-    _model: Any = field(default=None, init=False, repr=False)
 
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
         """Raises InputError: fewer than 2 known images of a side are left beside the anchors."""
@@ -93,7 +91,6 @@ class SDMI(Attack):
 
     def _inputs(self, vectors: Tensor) -> Tensor:
         """(N, A) distances to the anchors, and beside them the vectors where a selector reads."""
-        assert self._anchors is not None
         found = distances(vectors, self._anchors, self.distance)
         return torch.cat([found, vectors.double()], dim=1) if self.selector else found
 

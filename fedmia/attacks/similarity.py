@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedmia.attacks._classifier import CLASSIFIERS, decide, fit_classifier
+from fedmia.attacks._classifier import CLASSIFIERS, Classified
 from fedmia.attacks._cosine import pairwise_cosines
-from fedmia.attacks.base import Attack, Known, Scores
+from fedmia.attacks.base import Known, Scores
 from fedmia.settings.option import option
 from fedmia.threat import BlackBox, Threat
 
 
 @dataclass
-class Similarity(Attack):
+class Similarity(Classified):
     """Pairwise cosine similarity of M views of the image under the encoder."""
 
     paper: ClassVar[str] = "Chen et al., Federated Contrastive Learning, Sec. IV-B1, Eq. 4-5"
@@ -35,7 +35,6 @@ class Similarity(Attack):
     classifier: str = option(
         "lr", "classifier for all and top3 (mean needs none)", choices=CLASSIFIERS
     )
-    _model: Any = field(default=None, init=False, repr=False)
 
     @property
     def learns(self) -> bool:
@@ -43,14 +42,14 @@ class Similarity(Attack):
 
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
         if self.pairs != "mean":  # of which higher = member, by the paper's claim
-            images, truth = known.both()
-            self._model = fit_classifier(self.classifier, self._inputs(view, images), truth)
+            super().fit(view, known, rng)
 
     def score(self, view: BlackBox, images: Tensor) -> Scores:
-        inputs = self._inputs(view, images)
-        return inputs[:, 0] if self.pairs == "mean" else decide(self._model, inputs)
+        return (
+            self.inputs(view, images)[:, 0] if self.pairs == "mean" else super().score(view, images)
+        )
 
-    def _inputs(self, view: BlackBox, images: Tensor) -> NDArray[np.float64]:
+    def inputs(self, view: BlackBox, images: Tensor) -> NDArray[np.float64]:
         cosines = pairwise_cosines(view.embed_views(images, self.views))
         if self.pairs == "mean":
             return cosines.mean(axis=1, keepdims=True)

@@ -7,8 +7,7 @@ import dataclasses
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -28,38 +27,56 @@ from fedmia.threat import BlackBox, ClientView, Labels, ServerView, Shadow, Whit
 PIXELS = 8
 CPU = torch.device("cpu")
 AUGMENT = Augment(hue=0.1)
+T = TypeVar("T")
 VIEWS = {view.threat: view for view in (BlackBox, WhiteBox, ClientView, ServerView)}
 
 
-def sentence(holds: object, text: str) -> None:
-    """Raise AssertionError with `text` unless `holds`."""
-    if not holds:
-        raise AssertionError(text)
+class Case:
+    """A plugin under check, and the sentences that name it.
 
-
-def brief(cls: type[Any], limits: Mapping[str, int]) -> dict[str, int]:
-    """The options of `limits` that a class has and whose defaults are longer."""
-    defaults = {f.name: f.default for f in dataclasses.fields(cls)}
-    return {k: v for k, v in limits.items() if isinstance(d := defaults.get(k), int) and d > v}
-
-
-def instance(plugin: Any, base: type, limits: Mapping[str, int] = MappingProxyType({})) -> Any:
-    """`plugin` where it is an instance; of a class one with defaults, cut to `limits`.
+    Args:
+        plugin: an instance, taken as it is, or a class, taken with its defaults cut to `limits`.
 
     Raises:
         AssertionError: its class is no dataclass of its own, or of another kind than `base`.
     """
-    cls = plugin if isinstance(plugin, type) else type(plugin)
-    sentence(issubclass(cls, base), f"{cls.__name__} must be a subclass of {base.__name__}")
-    decorated = "__dataclass_fields__" in vars(cls)
-    sentence(decorated, f"{cls.__name__} must be a dataclass: it lacks @dataclass")
-    return cls(**brief(cls, limits)) if plugin is cls else plugin
 
+    def __init__(self, plugin: Any, base: type, limits: Mapping[str, int]) -> None:
+        self.cls: Any = plugin if isinstance(plugin, type) else type(plugin)
+        cls = self.cls
+        self.name = cls.__name__
+        self.must(issubclass(cls, base), f" must be a subclass of {base.__name__}")
+        self.must("__dataclass_fields__" in vars(cls), " must be a dataclass: it lacks @dataclass")
+        usual: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(cls)}
+        cut = {k: v for k, v in limits.items() if isinstance(usual.get(k), int) and usual[k] > v}
+        self.first = cls(**cut) if plugin is cls else plugin
 
-def renewed(plugin: Any, **options: Any) -> Any:
-    """A new one with the same options, and those of `options` that it has."""
-    own = {f.name for f in dataclasses.fields(plugin)}
-    return dataclasses.replace(plugin, **{k: options[k] for k in own & set(options)})
+    def new(self, **options: Any) -> Any:
+        """A new one with the same options, and those of `options` that it has."""
+        own = {f.name for f in dataclasses.fields(self.first)}
+        return dataclasses.replace(self.first, **{k: options[k] for k in own & set(options)})
+
+    def must(self, holds: object, text: str) -> None:
+        """Raise AssertionError with the plugin's name and `text` unless `holds`."""
+        if not holds:
+            raise AssertionError(self.name + (text if text[0] in " ." else f": {text}"))
+
+    def kept(self, before: State, after: State, text: str) -> None:
+        """Refuse states that differ; `{}` in `text` is the first tensor that does."""
+        wrong = changed(before, after)
+        self.must(wrong is None, text.replace("{}", str(wrong)))
+
+    def form(self, got: State, like: State, verb: str) -> None:
+        """Refuse tensors of other names, shapes or types, and those that are not finite."""
+        self.must(got.keys() == like.keys(), f"{verb} drops or adds tensors")
+        for n, t in got.items():
+            right = t.shape == like[n].shape and t.dtype == like[n].dtype and t.isfinite().all()
+            self.must(right, f"the {verb}d {n} is of another form")
+
+    def declares_paper(self) -> None:
+        """Refuse a class that does not say where it is from."""
+        paper = getattr(self.cls, "paper", "")
+        self.must(paper and "\n" not in paper, ".paper must say where it is from, in one line")
 
 
 @contextmanager
@@ -82,6 +99,15 @@ def run(checks: Sequence[Callable[[Any], None]], make: Callable[[Any], Any], plu
         case = make(plugin)
         for check in checks:
             check(case)
+
+
+def under_seeds(make: Callable[[], T], *seeds: int) -> list[T]:
+    """What `make` gives under each seed of the global generators."""
+    found = []
+    for seed in seeds:
+        with global_seed(seed):
+            found.append(make())
+    return found
 
 
 def everything(method: Any) -> State:

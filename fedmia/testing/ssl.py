@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -14,40 +15,29 @@ from fedmia.nets.vit import ViTTiny
 from fedmia.seeding import torch_rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSL, Recipe, SSLMethod
-from fedmia.testing.material import (
-    PIXELS,
-    changed,
-    everything,
-    global_seed,
-    instance,
-    run,
-    sentence,
-    textures,
-)
+from fedmia.testing.material import PIXELS, Case, changed, everything, run, textures, under_seeds
 
 SMALL = {"dim": 8, "prototypes": 8, "queue": 16, "bank": 6, "decoder_width": 8, "decoder_depth": 1}
 
 
-class SSLCase:
-    """A method's options, and what its checks are made of: narrow networks, pairs of views.
-
-    Args:
-        ssl: a class, taken with its defaults but made small, or an instance, as it is.
-    """
+class SSLCase(Case):
+    """A method's options (of a class made small), narrow networks and pairs of views."""
 
     def __init__(self, ssl: SSL | type[SSL]) -> None:
-        self.spec: SSL = instance(ssl, SSL, SMALL)
-        self.cls, self.name = type(self.spec), type(self.spec).__name__
+        super().__init__(ssl, SSL, SMALL)
+        self.spec: SSL = self.first
 
     def build(self, seed: int = 0, images: int | None = None) -> SSLMethod:
         """An untrained method on a narrow SmallNet, or on a transformer where it needs one."""
-        recipe, generator = Recipe((0.5,) * 3, (0.25,) * 3, images), torch_rng(seed, "test")
-        try:
-            built = self.spec.build(SmallNet(width=4).build(3, PIXELS), recipe, generator)
-        except InputError:
-            vit = ViTTiny(width=12, heads=3, depth=4, patch=2)
-            built = self.spec.build(vit.build(3, PIXELS), recipe, torch_rng(seed, "test"))
-        return built.train()
+        recipe = Recipe((0.5,) * 3, (0.25,) * 3, images)
+        for net in (SmallNet(width=4), ViTTiny(width=12, heads=3, depth=4, patch=2)):
+            try:
+                built = self.spec.build(net.build(3, PIXELS), recipe, torch_rng(seed, "test"))
+            except InputError as error:
+                refused = error
+            else:
+                return built.train()
+        raise refused
 
     def views(self, count: int = 5, seed: int = 0) -> tuple[Tensor, Tensor]:
         """Two views (count, 3, 8, 8) in [0, 1] of different images."""
@@ -65,39 +55,45 @@ class SSLCase:
             method.after_step()
         return method
 
+    @cached_property
+    def _usual(self) -> SSLMethod:
+        (method,) = under_seeds(lambda: self.train(self.build()), 1)
+        return method
+
+    def trained(self) -> SSLMethod:
+        """A method of its own after `train`, which is run once."""
+        return copy.deepcopy(self._usual)
+
+    def losses_of(self, losses: Tensor, count: int, what: str) -> None:
+        """Refuse losses that are not one finite number an image, with gradients."""
+        self.must(
+            losses.shape == (count,), f"{what} are of shape {tuple(losses.shape)}, not ({count},)"
+        )
+        self.must(losses.isfinite().all(), f"{what} are not finite")
+        self.must(losses.requires_grad, f"{what.split(' of ')[0]} have no gradient")
+
 
 def declares_views_and_learning_rate(case: SSLCase) -> None:
     """Its class says where it is from; its views and rate can be used."""
-    paper = getattr(case.cls, "paper", "")
-    sentence(
-        paper and "\n" not in paper, f"{case.name}.paper must say where it is from, in one line"
-    )
+    case.declares_paper()
     found = case.spec.augment
-    sentence(isinstance(found, Augment), f"{case.name}.augment must be an Augment, got {found!r}")
-    sentence(case.spec.lr > 0, f"{case.name}.lr must be > 0, got {case.spec.lr}")
+    case.must(isinstance(found, Augment), f".augment must be an Augment, got {found!r}")
+    case.must(case.spec.lr > 0, f".lr must be > 0, got {case.spec.lr}")
 
 
 def build_draws_from_its_generator(case: SSLCase) -> None:
     """Same seed, same weights, whatever the global generators hold."""
-    built = []
-    for seed in (1, 2):
-        with global_seed(seed):
-            built.append(everything(case.build()))
-    wrong = changed(*built)
-    sentence(wrong is None, f"{case.name}: {wrong} is not drawn from the generator of build")
-    other = changed(built[0], everything(case.build(seed=1)))
-    sentence(other is not None, f"{case.name}: another seed builds the same weights")
+    one, two = under_seeds(lambda: everything(case.build()), 1, 2)
+    case.kept(one, two, "{} is not drawn from the generator of build")
+    other = changed(one, everything(case.build(seed=1)))
+    case.must(other, "another seed builds the same weights")
 
 
 def losses_are_one_finite_number_an_image(case: SSLCase) -> None:
     """(B,), with gradients, of a batch and of a single image."""
     for count in (5, 1):
-        method = case.build()
-        losses = method.losses(*case.views(count))
-        text = f"{case.name}: losses of {count} images are of shape {tuple(losses.shape)}"
-        sentence(losses.shape == (count,), f"{text}, not ({count},)")
-        sentence(losses.isfinite().all(), f"{case.name}: losses of {count} images are not finite")
-        sentence(losses.requires_grad, f"{case.name}: losses have no gradient")
+        losses = case.build().losses(*case.views(count))
+        case.losses_of(losses, count, f"losses of {count} images")
 
 
 def coupled(case: SSLCase) -> bool:
@@ -111,99 +107,84 @@ def coupled(case: SSLCase) -> bool:
 def losses_are_per_image_unless_coupled(case: SSLCase) -> None:
     """DP-SGD rests on it."""
     text = "an image's loss depends on the others of its batch, but coupled is False"
-    sentence(case.spec.coupled or not coupled(case), f"{case.name}: {text}")
+    case.must(case.spec.coupled or not coupled(case), text)
 
 
 def training_repeats_and_moves_the_weights(case: SSLCase) -> None:
     """To the bit, and stays finite."""
-    trained = []
-    for seed in (1, 2):
-        with global_seed(seed):
-            trained.append(everything(case.train(case.build())))
-    wrong = changed(*trained)
-    sentence(wrong is None, f"{case.name}: two trainings with one seed differ in {wrong}")
-    odd = next((n for n, t in trained[0].items() if not t.isfinite().all()), None)
-    sentence(odd is None, f"{case.name}: {odd} is not finite after three steps")
-    moved = changed(
-        case.build().shared_state(), trained[0] | case.train(case.build()).shared_state()
-    )
-    sentence(moved is not None, f"{case.name}: training leaves the shared weights as they were")
+    one, (two,) = case.trained(), under_seeds(lambda: case.train(case.build()), 2)
+    found = everything(one)
+    case.kept(found, everything(two), "two trainings with one seed differ in {}")
+    odd = next((n for n, t in found.items() if not t.isfinite().all()), None)
+    case.must(odd is None, f"{odd} is not finite after three steps")
+    moved = changed(case.build().shared_state(), one.shared_state())
+    case.must(moved, "training leaves the shared weights as they were")
 
 
 def shared_state_comes_back(case: SSLCase) -> None:
     """A copy of every trained float; a state that does not fit is refused."""
-    method, other = case.train(case.build()), case.build(seed=1)
+    method, other = case.trained(), case.build(seed=1)
     state, names = method.shared_state(), method.shared_parameters()
     floats = all(t.is_floating_point() for t in state.values())
-    sentence(floats, f"{case.name}: shared_state holds tensors that are not floats")
+    case.must(floats, "shared_state holds tensors that are not floats")
     whole = set(names) <= set(state) and len(names) == len(method.trainable())
-    sentence(whole, f"{case.name}: shared_state lacks parameters that are trained")
+    case.must(whole, "shared_state lacks parameters that are trained")
     kept = copy.deepcopy(state)
     other.load_shared(state)
-    wrong = changed(state, other.shared_state())
-    sentence(wrong is None, f"{case.name}: load_shared loses {wrong}")
+    case.kept(state, other.shared_state(), "load_shared loses {}")
     case.train(method)
-    wrong = changed(kept, state)
-    sentence(wrong is None, f"{case.name}: shared_state is no copy: {wrong} moves with training")
+    case.kept(kept, state, "shared_state is no copy: {} moves with training")
     less = {n: t for n, t in state.items() if n != names[0]}
     for what, odd in (("lacks a parameter", less), ("is unknown", state | {"?": state[names[0]]})):
         try:
             other.load_shared(odd)
         except ValueError:
             continue
-        raise AssertionError(f"{case.name}: load_shared takes a state in which a tensor {what}")
+        case.must(False, f"load_shared takes a state in which a tensor {what}")
 
 
 def local_state_comes_back(case: SSLCase) -> None:
     """A client that is built anew goes on as if it had stayed."""
-    method, other = case.train(case.build()), case.build()
-    state, shared = method.local_state(), method.shared_state()
+    method, other = case.trained(), case.build()
+    state = method.local_state()
     kept = copy.deepcopy(state)
-    other.load_shared(shared)
+    other.load_shared(method.shared_state())
     other.load_local(state)
-    wrong = changed(state, other.local_state())
-    sentence(wrong is None, f"{case.name}: load_local loses {wrong}")
+    case.kept(state, other.local_state(), "load_local loses {}")
     case.train(method)
-    wrong = changed(kept, state)
-    sentence(wrong is None, f"{case.name}: local_state is no copy: {wrong} moves with training")
+    case.kept(kept, state, "local_state is no copy: {} moves with training")
     if "reset" in vars(case.spec).values():
         return  # it lets something go at the end of a round, by an option of its own
     case.train(other)
     # Integer counters of batch norm, which nothing reads, may differ.
-    wrong = changed(*(one.shared_state() | one.local_state() for one in (method, other)))
-    text = "local_state lacks something: a client that is restored trains otherwise, see"
-    sentence(wrong is None, f"{case.name}: {text} {wrong}")
+    found, want = (one.shared_state() | one.local_state() for one in (method, other))
+    text = "local_state lacks something: a client that is restored trains otherwise, see {}"
+    case.kept(found, want, text)
 
 
 def rounds_begin_with_the_weights_received(case: SSLCase) -> None:
     """Only local state may change."""
-    method = case.train(case.build())
+    method = case.trained()
     state = method.shared_state()
     method.begin_first_round()
     method.begin_round()
-    wrong = changed(state, method.shared_state())
-    sentence(wrong is None, f"{case.name}: beginning a round changes the shared {wrong}")
+    case.kept(state, method.shared_state(), "beginning a round changes the shared {}")
 
 
 def output_losses_are_an_observers(case: SSLCase) -> None:
     """Before and after the bank is filled; they change nothing, and have gradients."""
-    method, (a, b) = case.train(case.build()).eval(), case.views()
+    method, (a, b) = case.trained().eval(), case.views()
     for filled in (False, True):
         if filled:
             shared = method.shared_state()
             method.fill_bank(case.views(7, seed=4)[0])
-            wrong = changed(shared, method.shared_state())
-            sentence(wrong is None, f"{case.name}: fill_bank changes the shared {wrong}")
+            case.kept(shared, method.shared_state(), "fill_bank changes the shared {}")
         before = everything(method)
         losses = method.output_losses(method.encoder(a), method.encoder(b))
-        text = f"{case.name}: output_losses are of shape {tuple(losses.shape)}, not (5,)"
-        sentence(losses.shape == (5,), text)
-        sentence(losses.isfinite().all(), f"{case.name}: output_losses are not finite")
-        sentence(losses.requires_grad, f"{case.name}: output_losses have no gradient")
-        wrong = changed(before, everything(method))
-        sentence(wrong is None, f"{case.name}: output_losses change {wrong}")
+        case.losses_of(losses, 5, "output_losses")
+        case.kept(before, everything(method), "output_losses change {}")
         near = torch.allclose(method.probe_losses(a, b), losses, rtol=1e-4, atol=1e-5)
-        sentence(near, f"{case.name}: probe_losses are not the output_losses of the two views")
+        case.must(near, "probe_losses are not the output_losses of the two views")
 
 
 def notes_are_sentences(case: SSLCase) -> None:
@@ -212,27 +193,17 @@ def notes_are_sentences(case: SSLCase) -> None:
         case.build(images=images)
         found = case.spec.notes(images)
         right = all(isinstance(n, str) and n and "\n" not in n for n in found)
-        sentence(isinstance(found, list) and right, f"{case.name}: notes are no lines: {found!r}")
+        case.must(isinstance(found, list) and right, f"notes are no lines: {found!r}")
 
 
 SSL_CHECKS: tuple[Callable[[SSLCase], None], ...] = (
-    declares_views_and_learning_rate,
-    build_draws_from_its_generator,
-    losses_are_one_finite_number_an_image,
-    training_repeats_and_moves_the_weights,
-    losses_are_per_image_unless_coupled,
-    shared_state_comes_back,
-    local_state_comes_back,
-    rounds_begin_with_the_weights_received,
-    output_losses_are_an_observers,
-    notes_are_sentences,
-)
+    declares_views_and_learning_rate, build_draws_from_its_generator,
+    losses_are_one_finite_number_an_image, training_repeats_and_moves_the_weights,
+    losses_are_per_image_unless_coupled, shared_state_comes_back, local_state_comes_back,
+    rounds_begin_with_the_weights_received, output_losses_are_an_observers, notes_are_sentences,
+)  # fmt: skip
 
 
 def check_ssl(ssl: SSL | type[SSL]) -> None:
-    """Check that a self-supervised method keeps the promises of `fedmia.ssl.base`.
-
-    Raises:
-        AssertionError: one sentence that says which promise it breaks.
-    """
+    """AssertionError unless a self-supervised method keeps the promises of `fedmia.ssl.base`."""
     run(SSL_CHECKS, SSLCase, ssl)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -12,7 +12,7 @@ from fedmia.federation.snapshot import Update
 from fedmia.seeding import torch_rng
 from fedmia.settings import Options
 from fedmia.ssl.base import State
-from fedmia.testing.material import changed, global_seed, instance, renewed, run, sentence
+from fedmia.testing.material import Case, run, under_seeds
 
 if TYPE_CHECKING:  # Flower is loaded by the class that is checked
     from strategies.base import FederatedStrategy
@@ -33,90 +33,69 @@ def some_updates(count: int = 4, state: State | None = None) -> list[Update]:
     return [Update(c, 1, state or some_state(c), 3 + 2 * c, {}) for c in range(count)]
 
 
-class StrategyCase:
-    """A strategy, and what its checks are made of.
-
-    Args:
-        strategy: a class, taken with its defaults, or an instance, as it is.
-    """
+class StrategyCase(Case):
+    """A strategy, and the weights that its clients received."""
 
     def __init__(self, strategy: FederatedStrategy | type[FederatedStrategy]) -> None:
-        self._first: FederatedStrategy = instance(strategy, Options)
-        self.name = type(self._first).__name__
+        super().__init__(strategy, Options, {})
         self.received = some_state(99)
-
-    def strategy(self, **options: Any) -> FederatedStrategy:
-        """A new one, with those of `options` that it has."""
-        new: FederatedStrategy = renewed(self._first, **options)
-        return new
 
     def near(self, got: State, want: State, text: str) -> None:
         """Refuse a state further than rounding from another."""
         for n, t in want.items():
             gap = float((got[n].double() - t.double()).abs().max())
-            sentence(gap <= 1e-5, f"{self.name}: {text} ({n} by {gap:.2g})")
+            self.must(gap <= 1e-5, f"{text} ({n} by {gap:.2g})")
 
 
 def aggregate_keeps_its_inputs_and_their_form(case: StrategyCase) -> None:
     """New tensors of the same names, shapes and types."""
     received, updates = case.received, some_updates()
     kept = copy.deepcopy((received, updates))
-    got = case.strategy().aggregate(received, updates)
-    wrong = changed(kept[0], received)
-    sentence(wrong is None, f"{case.name}: aggregate changes the received {wrong} in place")
+    got = case.new().aggregate(received, updates)
+    case.kept(kept[0], received, "aggregate changes the received {} in place")
     for before, after in zip(kept[1], updates, strict=True):
-        wrong = changed(before.state, after.state)
-        text = f"{case.name}: aggregate changes {wrong} of client {after.client}'s update in place"
-        sentence(wrong is None, text)
-    sentence(got.keys() == received.keys(), f"{case.name}: aggregate drops or adds tensors")
-    for n, t in got.items():
-        right = t.shape == received[n].shape and t.dtype == received[n].dtype
-        sentence(right and t.isfinite().all(), f"{case.name}: the aggregated {n} has another form")
+        text = f"aggregate changes {{}} of client {after.client}'s update in place"
+        case.kept(before.state, after.state, text)
+    case.form(got, received, "aggregate")
 
 
 def aggregate_of_one_update_is_the_update(case: StrategyCase) -> None:
     """At the neutral setting; so is that of several that are equal."""
-    for count in (1, 4):
+    state = some_state(7)
+    for count, what in ((1, "one update"), (4, "equal updates")):
         for weighting in ("uniform", "examples"):
-            strategy, state = case.strategy(**NEUTRAL, weighting=weighting), some_state(7)
+            strategy = case.new(**NEUTRAL, weighting=weighting)
             got = strategy.aggregate(case.received, some_updates(count, state))
-            what = "one update" if count == 1 else "equal updates"
             case.near(got, state, f"the aggregate of {what} is not the update")
 
 
 def aggregate_depends_on_no_order(case: StrategyCase) -> None:
     """Clients may answer in any."""
-    want = case.strategy().aggregate(case.received, some_updates())
-    got = case.strategy().aggregate(case.received, some_updates()[::-1])
+    want = case.new().aggregate(case.received, some_updates())
+    got = case.new().aggregate(case.received, some_updates()[::-1])
     case.near(got, want, "aggregate depends on the order of the updates")
 
 
 def aggregate_repeats(case: StrategyCase) -> None:
     """Two rounds of one instance are those of another: they share nothing."""
-    runs = []
-    for seed in (1, 2):
-        strategy, found = case.strategy(), case.received
-        with global_seed(seed):
-            for _ in range(2):
-                found = strategy.aggregate(found, some_updates())
-        runs.append(found)
-    wrong = changed(*runs)
+
+    def rounds() -> State:
+        strategy, found = case.new(), case.received
+        for _ in range(2):
+            found = strategy.aggregate(found, some_updates())
+        return found
+
     text = "two instances aggregate the same updates otherwise: state is shared or drawn globally"
-    sentence(wrong is None, f"{case.name}: {text} ({wrong})")
+    one, other = under_seeds(rounds, 1, 2)
+    case.kept(one, other, f"{text} ({{}})")
 
 
 STRATEGY_CHECKS: tuple[Callable[[StrategyCase], None], ...] = (
-    aggregate_keeps_its_inputs_and_their_form,
-    aggregate_of_one_update_is_the_update,
-    aggregate_depends_on_no_order,
-    aggregate_repeats,
-)
+    aggregate_keeps_its_inputs_and_their_form, aggregate_of_one_update_is_the_update,
+    aggregate_depends_on_no_order, aggregate_repeats,
+)  # fmt: skip
 
 
 def check_strategy(strategy: FederatedStrategy | type[FederatedStrategy]) -> None:
-    """Check that a strategy keeps the promises of `strategies.base` about aggregation.
-
-    Raises:
-        AssertionError: one sentence that says which promise it breaks.
-    """
+    """AssertionError unless a strategy keeps what `strategies.base` says of aggregation."""
     run(STRATEGY_CHECKS, StrategyCase, strategy)

@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedmia.attacks._ascent import attack_losses
 from fedmia.attacks.ascent import Ascent
+from fedmia.attacks.ascent_static import attack_losses
 from fedmia.attacks.base import Known, Turn
 from fedmia.seeding import rng
 from fedmia.ssl.augment import Augment

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmia.attacks._ascent import attack_losses, climb, read_losses
-from fedmia.attacks.ascent_static import AscentStatic
+from fedmia.attacks.ascent_static import AscentStatic, attack_losses, climb, read_losses
 from fedmia.attacks.base import Known
 from fedmia.data.images import digests
 from fedmia.errors import InputError

@@ -17,14 +17,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedmia import registry
-from fedmia.attacks._baselines import (
-    Patch,
+from fedmia.attacks._downstream import (
     confidences,
     downstream_classifier,
     labelled_images,
 )
-from fedmia.attacks._encodermi import best_threshold
+from fedmia.attacks._fitted import best_threshold
 from fedmia.attacks.base import Known
+from fedmia.attacks.baseline import Patch
 from fedmia.attacks.baseline_c import Adversarial, Downstream
 from fedmia.data.base import Request
 from fedmia.data.digits import Digits

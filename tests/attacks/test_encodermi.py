@@ -13,11 +13,12 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
 from fedmia import registry
-from fedmia.attacks import _encodermi
-from fedmia.attacks._encodermi import best_threshold, pairwise
+from fedmia.attacks import _cosine
+from fedmia.attacks._cosine import pairwise
+from fedmia.attacks._fitted import best_threshold
 from fedmia.attacks._mlp import logits, mlp, train_logits
 from fedmia.attacks.base import Known
-from fedmia.attacks.encodermi_s import DeepSets
+from fedmia.attacks.encodermi import DeepSets
 from fedmia.errors import InputError
 from fedmia.nets.base import Backbone
 from fedmia.seeding import rng, torch_rng
@@ -204,16 +205,16 @@ def naive_pairs(vectors: Tensor, similarity: str) -> list[float]:
     return found
 
 
-@pytest.mark.parametrize("similarity", _encodermi.SIMILARITIES)
+@pytest.mark.parametrize("similarity", _cosine.SIMILARITIES)
 def test_pairwise__is_the_loop_over_pairs(similarity: str, monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = torch.randn(7, 5, 9, generator=torch_rng(0, "pairs")) + 1
     want = [naive_pairs(one, similarity) for one in vectors]
     np.testing.assert_allclose(pairwise(vectors, similarity).numpy(), want, atol=1e-9)
-    monkeypatch.setattr(_encodermi, "CHUNK", 3)
+    monkeypatch.setattr(_cosine, "CHUNK", 3)
     np.testing.assert_allclose(pairwise(vectors, similarity).numpy(), want, atol=1e-9)
 
 
-@pytest.mark.parametrize("similarity", _encodermi.SIMILARITIES)
+@pytest.mark.parametrize("similarity", _cosine.SIMILARITIES)
 def test_pairwise__closer_is_higher_and_zeros_are_finite(similarity: str) -> None:
     a = torch.tensor([1.0, 2.0, 4.0])
     found = pairwise(torch.stack([a, a + 0.01 * a.flip(0), -a])[None], similarity)[0]

@@ -25,8 +25,7 @@ from fedmia.attacks._partcrop import (
     start_normal,
 )
 from fedmia.attacks.base import Attack, Known
-from fedmia.attacks.partcrop import Crops, PartCrop
-from fedmia.attacks.partcrop_v2 import NormTanh, PartCropV2
+from fedmia.attacks.partcrop import Crops, NormTanh, PartCrop, PartCropV2
 from fedmia.errors import InputError
 from fedmia.nets.base import Backbone, initialise
 from fedmia.nets.resnet import ResNet18

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedmia.attacks._reference import Readings
-from fedmia.attacks._relative import GRID, beaten, best_a
 from fedmia.attacks.base import Known
-from fedmia.attacks.rmia import RMIA
+from fedmia.attacks.rmia import GRID, RMIA, beaten, best_a
 from fedmia.attacks.similarity import Similarity
 from fedmia.errors import InputError
 from fedmia.seeding import rng

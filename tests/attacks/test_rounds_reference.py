@@ -15,8 +15,8 @@ from torch import Tensor
 
 from fedmia.attacks._reference import Readings
 from fedmia.attacks.base import Known
-from fedmia.attacks.lira_rounds import LiRARounds
-from fedmia.attacks.rmia_rounds import RMIARounds
+from fedmia.attacks.lira import LiRARounds
+from fedmia.attacks.rmia import RMIARounds
 from fedmia.attacks.similarity import Similarity
 from fedmia.errors import InputError
 from fedmia.federation.snapshot import Snapshot, SnapshotStore

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import functools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,10 +16,9 @@ import fedmia.attacks
 from fedmia import registry
 from fedmia.attacks.base import ActiveAttack, Turn
 from fedmia.seeding import rng
-from fedmia.testing.attack import ATTACK_CHECKS, AttackCase, passed_images
+from fedmia.testing.attack import ATTACK_CHECKS, AttackCase
 from fedmia.testing.material import AUGMENT
 from fedmia.threat import ServerView
-from fedmia.threat.signals import Signals
 
 every_attack = pytest.mark.parametrize("name", registry.names("attack"))
 Cases = Callable[[str], AttackCase]
@@ -27,12 +27,7 @@ Cases = Callable[[str], AttackCase]
 @pytest.fixture(scope="module")
 def case_of() -> Cases:
     """`case_of(name)`: its usual scores are computed once."""
-    found: dict[str, AttackCase] = {}
-
-    def case(name: str) -> AttackCase:
-        return found.setdefault(name, AttackCase(registry.load("attack", name)))
-
-    return case
+    return functools.cache(lambda name: AttackCase(registry.load("attack", name)))
 
 
 def test_exports__name_every_built_in_for_type_checkers() -> None:
@@ -70,32 +65,26 @@ def test_learns__is_said_by_none_to_whom_known_images_do_not_matter(
 ) -> None:
     """The other half of `learns_says_whether_known_images_matter`."""
     case = case_of(name)
-    if case.attack().learns:
-        got = case.scores(case.attack(), case.view(), case.swapped)
-        assert not np.array_equal(got, case.usual().scores)
+    if case.new().learns:
+        assert not np.array_equal(case.run(known=case.swapped).scores, case.usual().scores)
 
 
 @every_attack
 def test_queries__of_rows_that_are_shared_pass_once(name: str, case_of: Cases) -> None:
-    case, shared = case_of(name), Signals()
-    case.scores(case.attack(), case.view(signals=shared))
-    attack, cached = case.attack(), case.view(signals=shared)
-    fresh = case.view(signals=shared)
-    with passed_images() as passed:
-        case.scores(attack, cached)
-        case.scores(attack, fresh)
-    assert cached.queries == fresh.queries == case.usual().queries
+    case = case_of(name)
+    attack, view, _, queries, passed = case.again
+    assert queries == case.usual().queries
     if not isinstance(attack, ActiveAttack) and name != "ascent-static":  # those use no shared row
         bank = len(case.held) if hasattr(attack, "negatives") else 0
-        if isinstance(fresh, ServerView):
+        if isinstance(view, ServerView):
             bank = 0  # it keys the negatives of an update only for rows that it lacks
-        assert sum(passed) == 4 * bank  # fit and score of both views, and not one image more
+        assert passed == 2 * bank  # fit and score, and not one image more
 
 
 @every_attack
 def test_disarmed__is_the_same_attack_without_its_active_step(name: str, case_of: Cases) -> None:
     case = case_of(name)
-    attack = case.attack(base="trained")
+    attack = case.new(base="trained")
     if not isinstance(attack, ActiveAttack):
         return
     control = attack.disarmed()

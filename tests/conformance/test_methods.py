@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -26,12 +27,18 @@ def promises() -> Iterator[Any]:
                 yield pytest.param(kind, name, check, id=f"{kind}-{name}-{check.__name__}")
 
 
+@functools.cache
+def case_of(kind: str, name: str) -> Any:
+    """Its usual run is made once."""
+    return KINDS[kind][0](registry.load(kind, name))
+
+
 @pytest.mark.parametrize(("kind", "name", "check"), list(promises()))
 def test_plugin__keeps_its_promise(kind: str, name: str, check: Callable[[Any], None]) -> None:
-    check(KINDS[kind][0](registry.load(kind, name)))
+    check(case_of(kind, name))
 
 
 @pytest.mark.parametrize("name", registry.names("ssl"))
 def test_coupled__says_whether_a_loss_depends_on_others(name: str) -> None:
-    case = SSLCase(registry.load("ssl", name))
+    case = case_of("ssl", name)
     assert coupled(case) == case.spec.coupled

@@ -1,51 +1,25 @@
-"""EncoderMI's parts: membership features, the fit on shadow encoders, the best threshold."""
+"""What is fitted on shadow encoders: the best threshold, or a network."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from fedmia.attacks._mlp import logits, mlp, train_logits
 from fedmia.attacks.base import Attack, Known, Scores
 from fedmia.errors import InputError
 from fedmia.settings.option import option
-from fedmia.threat import OUTPUTS, BlackBox, Threat
+from fedmia.threat import BlackBox, Threat
 
-SIMILARITIES = ("cosine", "correlation", "euclidean")
-CHUNK = 1024  # images whose pairs are formed at once
 LEAST = 2  # images a side to fit on
-
-
-def pairwise(embedded: Tensor, similarity: str = "cosine") -> Tensor:
-    """Similarities of all pairs of an image's views (Eq. 3), higher = closer.
-
-    Args:
-        embedded: (N, n, P).
-        similarity: `cosine`; `correlation`, Pearson's of the two vectors; `euclidean`, the
-            distance with its sign turned (the paper names the metric and gives no formula).
-
-    Returns:
-        float64 (N, n (n - 1) / 2), pairs (1, 2), (1, 3) .. (n - 1, n).
-    """
-    return torch.cat([_pairs(part.double(), similarity) for part in embedded.split(CHUNK)])
-
-
-def _pairs(x: Tensor, similarity: str) -> Tensor:
-    i, j = torch.triu_indices(x.shape[1], x.shape[1], offset=1)
-    if similarity == "euclidean":
-        return -torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist")[:, i, j]
-    if similarity == "correlation":
-        x = x - x.mean(dim=2, keepdim=True)
-    unit = F.normalize(x, dim=2)
-    return (unit @ unit.transpose(1, 2))[:, i, j]
 
 
 def best_threshold(values: NDArray[np.float64], truth: NDArray[np.int64]) -> float:
@@ -82,8 +56,6 @@ class ShadowFitted(Attack):
 
     needs: ClassVar[Threat] = Threat("black_box", "outsider")
     uses_shadows: ClassVar[bool] = True
-
-    _fitted: Any = field(default=None, init=False, repr=False)
 
     @property
     def learns(self) -> bool:
@@ -176,14 +148,10 @@ class NetworkFitted(ShadowFitted):
     def learn(self, inputs: Tensor, truth: NDArray[np.int64], rng: np.random.Generator) -> Any:
         scale = self.scaling(inputs) if self.scale == "standard" else Scaling()
         model = train_logits(
-            self.network(inputs.shape[1]),
-            scale(inputs).float(),
-            truth,
-            rng,
-            optimizer=lambda weights: torch.optim.Adam(weights, lr=self.rate, fused=True),
-            epochs=self.epochs,
-            batch=self.batch_size,
-        )
+            self.network(inputs.shape[1]), scale(inputs).float(), truth, rng,
+            optimizer=partial(torch.optim.Adam, lr=self.rate, fused=True),
+            epochs=self.epochs, batch=self.batch_size,
+        )  # fmt: skip
         return scale, model.double()  # so that a row's logit does not depend on its place
 
     def scaling(self, inputs: Tensor) -> Scaling:
@@ -205,43 +173,3 @@ class Scaling:
     def __call__(self, inputs: Tensor) -> Tensor:
         spread = torch.where(self.deviation > 0, self.deviation, 1.0)
         return (inputs.double() - self.mean) / spread
-
-
-@dataclass
-class PairSimilarities(ShadowFitted):
-    """Reads the pairwise similarities of the image's views.
-
-    The paper leaves open whether the encoder answers with its projection; MoCo's loss, on which
-    it reports, compares the encoder's own outputs (Eq. 1), hence `layer=encoder`.
-    """
-
-    looks_at: ClassVar[tuple[str, ...]] = ("similarity",)
-
-    views: int = option(10, "n, augmented views an image", ge=2)
-    similarity: str = option(
-        "cosine", "of two views: cosine, Pearson correlation, or minus the Euclidean distance",
-        choices=SIMILARITIES,
-    )  # fmt: skip
-    layer: str = option(
-        "encoder", "output that is compared: the projection, or pooled features", choices=OUTPUTS
-    )
-    fit_on: str = option(
-        "shadow",
-        "what the classifier is fitted on: shadow encoders, or known images of the target as "
-        "PartCrop and LpLA re-implement it (no shadow is read)",
-        choices=("shadow", "known"),
-    )
-
-    @property
-    def learns(self) -> bool:
-        return self.fit_on == "known"
-
-    def asks_shadows(self) -> bool:
-        return self.fit_on == "shadow"
-
-    def pools(self, view: BlackBox, known: Known) -> list[tuple[BlackBox, Known]]:
-        return [(view, known)] if self.learns else super().pools(view, known)
-
-    def pairs(self, view: BlackBox, images: Tensor) -> Tensor:
-        """float64 (N, n (n - 1) / 2), unsorted."""
-        return pairwise(view.embed_views(images, self.views, self.layer), self.similarity)

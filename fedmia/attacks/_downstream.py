@@ -1,9 +1,9 @@
-"""What EncoderMI's baselines read: patches of an image, and a downstream task with labels."""
+"""What EncoderMI's baselines read of a downstream task with labels."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,10 +13,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
-from torch.nn import functional as F
 from torchvision.transforms.v2.functional import rgb_to_grayscale
 
-from fedmia.attacks._encodermi import NetworkFitted
+from fedmia.attacks._fitted import NetworkFitted
 from fedmia.attacks.base import Known, Scores
 from fedmia.data.base import Request
 from fedmia.data.digits import Digits
@@ -29,37 +28,6 @@ from fedmia.settings.option import option
 from fedmia.threat import OUTPUTS, BlackBox
 
 TASKS = ("synthetic", "digits")
-
-
-@dataclass(frozen=True)
-class Patch:
-    """One patch of a grid of disjoint ones, resized to the image's own size; nothing is random.
-
-    Where the sides do not divide evenly, borders are rounded to whole pixels.
-    """
-
-    row: int
-    column: int
-    rows: int
-    columns: int
-
-    @property
-    def draws(self) -> int:
-        return 0
-
-    def __call__(self, images: Tensor, uniforms: Tensor) -> Tensor:
-        """(B, C, H, W) from (B, C, H, W); `uniforms` (B, 0) plays no part."""
-        height, width = images.shape[2:]
-        top, bottom = _borders(self.row, self.rows, height)
-        left, right = _borders(self.column, self.columns, width)
-        cut = images[:, :, top:bottom, left:right]
-        return F.interpolate(cut, (height, width), mode="bilinear", align_corners=False)
-
-
-def _borders(index: int, parts: int, pixels: int) -> tuple[int, int]:
-    if pixels < parts:
-        raise InputError(f"{pixels} pixels cannot be divided into {parts} patches")
-    return round(index * pixels / parts), round((index + 1) * pixels / parts)
 
 
 def labelled_images(
@@ -136,8 +104,6 @@ class DownstreamFitted(NetworkFitted):
     layer: str = option(
         "avgpool", "output that the downstream classifier is trained on", choices=OUTPUTS
     )
-    _task: tuple[Tensor, NDArray[np.int64]] | None = field(default=None, init=False, repr=False)
-    _target: Any = field(default=None, init=False, repr=False)
 
     @abstractmethod
     def target_inputs(self, view: BlackBox, images: Tensor) -> Tensor:
@@ -161,6 +127,5 @@ class DownstreamFitted(NetworkFitted):
 
     def classifier(self, view: BlackBox) -> Pipeline:
         """The downstream classifier on the features of the view's encoder."""
-        assert self._task is not None
         images, labels = self._task
         return downstream_classifier(view.embed_plain(images, self.layer), labels)

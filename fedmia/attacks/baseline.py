@@ -1,0 +1,147 @@
+"""EncoderMI's baselines on a classifier's answers, on the feature vector and on patches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from sklearn.pipeline import Pipeline
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedmia.attacks._downstream import DownstreamFitted, confidences
+from fedmia.attacks._fitted import NetworkFitted, ThresholdFitted
+from fedmia.attacks.base import Scores
+from fedmia.errors import InputError
+from fedmia.settings.option import option
+from fedmia.threat import OUTPUTS, BlackBox
+
+
+@dataclass
+class BaselineA(DownstreamFitted):
+    """Sorted confidence scores of a downstream classifier, in a network fitted on shadows.
+
+    One downstream task, with labels of its own images only, is learned on the features of each
+    shadow encoder and of the target.
+    """
+
+    name: ClassVar[str] = "baseline-a"
+    paper: ClassVar[str] = "Liu et al., EncoderMI, CCS 2021, Sec. 5.1 (Baseline-A)"
+
+    def inputs(self, view: BlackBox, images: Tensor) -> Tensor:
+        """float64 (N, k) of k classes, each row in descending order."""
+        return self._sorted(self.classifier(view), view, images)
+
+    def target_inputs(self, view: BlackBox, images: Tensor) -> Tensor:
+        return self._sorted(self._target, view, images)
+
+    def _sorted(self, model: Pipeline, view: BlackBox, images: Tensor) -> Tensor:
+        found = confidences(model, view.embed_plain(images, self.layer))
+        return found.sort(dim=1, descending=True).values
+
+
+@dataclass
+class BaselineD(NetworkFitted):
+    """The plain image's feature vector, in a network fitted on shadow encoders.
+
+    An encoder's features have no common order with another's, so this is near chance, as in the
+    paper. Neither sorting nor the network's size is in the paper's text: the vector goes in as it
+    is unless `rank`, into the network of EncoderMI-V.
+    """
+
+    name: ClassVar[str] = "baseline-d"
+    paper: ClassVar[str] = "Liu et al., EncoderMI, CCS 2021, Sec. 5.1 (Baseline-D)"
+    looks_at: ClassVar[tuple[str, ...]] = ("features",)
+
+    layer: str = option("avgpool", "output that is read", choices=OUTPUTS)
+    rank: bool = option(False, "sort each vector in descending order, as Baseline-A sorts scores")
+
+    def inputs(self, view: BlackBox, images: Tensor) -> Tensor:
+        """float64 (N, D)."""
+        features = view.embed_plain(images, self.layer).double()
+        return features.sort(dim=1, descending=True).values if self.rank else features
+
+    def decide(self, fitted: Any, inputs: Tensor) -> Scores:
+        """As `NetworkFitted.decide`.
+
+        Raises:
+            InputError: the target's feature vector is not as long as the shadows'.
+        """
+        learned = fitted[1][0].in_features
+        if inputs.shape[1] != learned:
+            raise InputError(
+                f"{self.name}: feature vectors of length {inputs.shape[1]} at '{self.layer}', "
+                f"but the shadow encoders' have {learned}: it needs an architecture of that width"
+            )
+        return super().decide(fitted, inputs)
+
+
+@dataclass(frozen=True)
+class Patch:
+    """One patch of a grid of disjoint ones, resized to the image's own size; nothing is random.
+
+    Where the sides do not divide evenly, borders are rounded to whole pixels.
+    """
+
+    row: int
+    column: int
+    rows: int
+    columns: int
+
+    @property
+    def draws(self) -> int:
+        return 0
+
+    def __call__(self, images: Tensor, uniforms: Tensor) -> Tensor:
+        """(B, C, H, W) from (B, C, H, W); `uniforms` (B, 0) plays no part."""
+        height, width = images.shape[2:]
+        top, bottom = _borders(self.row, self.rows, height)
+        left, right = _borders(self.column, self.columns, width)
+        cut = images[:, :, top:bottom, left:right]
+        return F.interpolate(cut, (height, width), mode="bilinear", align_corners=False)
+
+
+def _borders(index: int, parts: int, pixels: int) -> tuple[int, int]:
+    if pixels < parts:
+        raise InputError(f"{pixels} pixels cannot be divided into {parts} patches")
+    return round(index * pixels / parts), round((index + 1) * pixels / parts)
+
+
+@dataclass
+class BaselineE(ThresholdFitted):
+    """Mean cosine of the centre patch and the others, less the shadows' best threshold.
+
+    The paper divides the image evenly into 3x1, 3x3 (the best) or 3x5 patches. It does not say
+    how the encoder takes them: here each is resized to the image's size, as a random crop is.
+    """
+
+    name: ClassVar[str] = "baseline-e"
+    paper: ClassVar[str] = "Liu et al., EncoderMI, CCS 2021, Sec. 5.1 (Baseline-E)"
+    looks_at: ClassVar[tuple[str, ...]] = ("patches",)
+
+    rows: int = option(3, "patches from top to bottom, odd", ge=1)
+    columns: int = option(3, "patches from left to right, odd", ge=1)
+    layer: str = option(
+        "encoder", "output that is compared: the projection, or pooled features", choices=OUTPUTS
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rows * self.columns < 3 or self.rows * self.columns % 2 == 0:
+            raise InputError(
+                "BaselineE.rows and columns must be odd, and more than 1 patch: "
+                f"{self.rows}x{self.columns} has no centre patch with others"
+            )
+
+    def inputs(self, view: BlackBox, images: Tensor) -> Tensor:
+        """float64 (N, 1); rows x columns queries an image."""
+        patches = [
+            Patch(row, column, self.rows, self.columns)
+            for row in range(self.rows)
+            for column in range(self.columns)
+        ]
+        rows = [view.embed_views(images, 1, self.layer, patch)[:, 0] for patch in patches]
+        centre = rows.pop(len(rows) // 2)
+        cosines = F.cosine_similarity(centre.double(), torch.stack(rows).double(), dim=2)
+        return cosines.mean(dim=0)[:, None]
