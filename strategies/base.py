@@ -13,6 +13,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
+from fedmia.errors import opt
 from fedmia.federation.local import Local
 from fedmia.federation.snapshot import Update
 from fedmia.seeding import rng
@@ -238,8 +239,8 @@ def check_finite(updates: list[Update], received: State) -> None:
             if tensor.shape != received[name].shape or not bool(tensor.isfinite().all()):
                 raise FederationError(
                     f"round {update.round}: client {update.client} sent a '{name}' that is not "
-                    "finite or of another shape; a lower --train.lr or a milder attack helps "
-                    "if training diverged"
+                    f"finite or of another shape; a lower {opt('train.lr')} or a milder attack "
+                    "helps if training diverged"
                 )
 
 

@@ -45,10 +45,7 @@ def run_ray(
         "num_cpus": os.cpu_count() or 1,
     }
     run_simulation(
-        main,
-        app,
-        clients,
-        backend_config={"client_resources": resources, "init_args": init},
+        main, app, clients, backend_config={"client_resources": resources, "init_args": init}
     )
     if failure:
         raise failure[0]

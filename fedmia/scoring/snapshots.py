@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from fedmia import registry
 from fedmia.attacks.base import ActiveAttack, Attack, Known
 from fedmia.federation.run import Finished
-from fedmia.federation.snapshot import Snapshot, SnapshotStore
+from fedmia.federation.snapshot import Snapshot
 from fedmia.probes.pixels import pixel_scores
 from fedmia.results import ScoredAttack
 from fedmia.scoring.scorer import Scorer
@@ -20,25 +20,6 @@ from fedmia.settings.roles import sees
 from fedmia.ssl.base import State
 from fedmia.threat import ClientView, ServerView, WhiteBox
 from fedmia.threat.signals import PixelCache, Signals
-
-
-class Received(Mapping[int, State]):
-    """Global weights of the kept rounds of `branch` up to `last`, each read when asked for."""
-
-    def __init__(self, snapshots: SnapshotStore, branch: str, last: int) -> None:
-        self._snapshots, self._branch = snapshots, branch
-        self._rounds = [r for r in snapshots.rounds(branch) if r <= last]
-
-    def __getitem__(self, round: int) -> State:
-        if round not in self._rounds:
-            raise KeyError(round)
-        return self._snapshots.load(self._branch, round).state
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._rounds)
-
-    def __len__(self) -> int:
-        return len(self._rounds)
 
 
 @dataclass
@@ -133,7 +114,7 @@ class Evaluation:
     def on(self, snapshot: Snapshot, names: list[str], branch: str = "main") -> list[ScoredAttack]:
         """The named attacks on one snapshot of `branch`, sharing what they compute."""
         signals = Signals()
-        seen = Received(self.snapshots, branch, snapshot.round)
+        seen = self.snapshots.received(branch, snapshot.round)
         views = ((n, self.view(snapshot, signals, seen, branch=branch)) for n in names)
         return [self.scorer.scored(n, view) for n, view in views]
 
