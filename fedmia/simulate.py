@@ -106,7 +106,7 @@ def execute(
         folder = Path(made)
         site = make_site(prepared, folder, stop)
         snapshots = SnapshotStore((out or folder) / "snapshots")
-        probes = Probes(site, prepared.data, prepared.split)
+        probes = Probes(site, prepared.data.labels, prepared.split)
         finished = federate(
             prepared, site, folder, snapshots, probe=probes.knn, watch=watch, display=display
         )

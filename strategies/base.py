@@ -14,8 +14,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from fedmia.errors import opt
-from fedmia.federation.local import Local
-from fedmia.federation.snapshot import Update
+from fedmia.federation.snapshot import Local, Update
 from fedmia.seeding import rng
 from fedmia.settings.option import Options, option
 from fedmia.ssl.base import State

@@ -17,8 +17,7 @@ from fedmia.attacks.base import ActiveAttack
 from fedmia.data.images import ImageSet
 from fedmia.data.split import Split, make_split
 from fedmia.errors import InputError
-from fedmia.federation.inline import run_inline
-from fedmia.federation.ray import run_ray
+from fedmia.federation.backends import run_inline, run_ray
 from fedmia.federation.rounds import Federation
 from fedmia.federation.schedule import Schedule
 from fedmia.federation.snapshot import DiskStore, MemoryStore, SnapshotStore, StateStore

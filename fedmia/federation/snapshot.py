@@ -1,4 +1,4 @@
-"""What the federation leaves behind: updates in flight, snapshots and client state on disk."""
+"""What the federation leaves behind: updates in flight, what clients keep, snapshots on disk."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 from fedmia.ssl.base import State, under
 
@@ -40,6 +41,29 @@ class LocalState:
 
     tensors: State = field(default_factory=dict)
     memory: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Local:
+    """What the client's half of a strategy works on.
+
+    Attributes:
+        received: the global weights as they came, by name.
+        broadcast: tensors that the server's half sent beside them.
+        kept: tensors of the strategy's own that stay with the client between the rounds of a
+            branch; empty before its first round.
+        memory: JSON-able, kept likewise, shared with the client's defence.
+        weights: the parameters in training, by their names in `received`.
+        reach: the learning rates of the steps so far, summed, over 1 - momentum: how far a
+            gradient of 1 in every step moves a weight in the end.
+    """
+
+    received: State
+    broadcast: State
+    kept: State
+    memory: dict[str, Any]
+    weights: dict[str, nn.Parameter]
+    reach: float = 0.0
 
 
 class StateStore(ABC):

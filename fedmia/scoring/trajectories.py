@@ -51,10 +51,9 @@ class Trajectories:
 
     def _view(self, branch: str) -> ClientView:
         snapshots, clean = self.run.snapshots, self.run.schedule.clean
-        sent = snapshots.sent(branch)
-        rounds = [r for r in snapshots.rounds(branch) if r == clean or r in sent]
-        received = {r: snapshots.load(branch, r).state for r in rounds}
-        sent = {r: s for r, s in sent.items() if r in received}
+        uploads, kept = snapshots.sent(branch), snapshots.received(branch, self.run.schedule.last)
+        received = {r: kept[r] for r in kept if r == clean or r in uploads}
+        sent = {r: uploads[r] for r in uploads if r in received}
         first = snapshots.load(branch, clean)
         view = self.evaluation.view(first, Signals(), received, sent, branch)
         assert isinstance(view, ClientView)

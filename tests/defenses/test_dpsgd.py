@@ -25,8 +25,7 @@ from fedmia.defenses._persample import (
 )
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.errors import InputError
-from fedmia.federation.local import Local
-from fedmia.federation.snapshot import MemoryStore
+from fedmia.federation.snapshot import Local, MemoryStore
 from fedmia.seeding import rng
 from fedmia.ssl.base import SSLMethod
 from fedmia.ssl.train import Job

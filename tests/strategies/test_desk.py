@@ -14,8 +14,7 @@ import torch
 from clients.desk import Desk
 from clients.honest import Honest
 from clients.site import Site, Task
-from fedmia.federation.local import Local
-from fedmia.federation.snapshot import LocalState, MemoryStore
+from fedmia.federation.snapshot import Local, LocalState, MemoryStore
 from fedmia.ssl.base import State
 from fedmia.ssl.train import Train
 from strategies.fedema import FedEMA

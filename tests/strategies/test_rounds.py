@@ -14,7 +14,7 @@ from flwr.app import ArrayRecord, Context, Error, Message, MetricRecord, RecordD
 from flwr.clientapp import ClientApp
 
 from fedmia import registry
-from fedmia.federation.inline import InlineGrid
+from fedmia.federation.backends import InlineGrid
 from fedmia.federation.snapshot import Update
 from fedmia.seeding import rng
 from fedmia.ssl.base import State
