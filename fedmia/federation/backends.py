@@ -50,13 +50,9 @@ class InlineGrid(Grid):
         return None
 
     def create_message(
-        self,
-        content: RecordDict,
-        message_type: str,
-        dst_node_id: int,
-        group_id: str,
+        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str,
         ttl: float | None = None,
-    ) -> Message:
+    ) -> Message:  # fmt: skip
         return Message(
             content, dst_node_id=dst_node_id, message_type=message_type, group_id=group_id, ttl=ttl
         )
@@ -65,12 +61,9 @@ class InlineGrid(Grid):
         return list(self._contexts)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        names = []
-        for message in messages:
-            name = str(next(self._names))
-            self._pending[name] = self._pool.submit(self._answer, message)
-            names.append(name)
-        return names
+        sent = {str(next(self._names)): self._pool.submit(self._answer, m) for m in messages}
+        self._pending |= sent
+        return list(sent)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         return [self._pending.pop(name).result() for name in message_ids]

@@ -29,7 +29,7 @@ BATCH = 8  # images in a batch of the by-batch reading
 def score(run: Finished, probes: Probes, watch: Stopwatch) -> RunScores:
     """All that the report is made of, from the rounds that are finished."""
     prepared, snapshots = run.prepared, run.snapshots
-    experiment, split, labels = prepared.experiment, prepared.split, prepared.data.labels
+    experiment, split, data = prepared.experiment, prepared.split, prepared.data
     evaluation = Evaluation(run, {n: dict(o) for n, o in experiment.attack.items()})
     with watch.part("attacks"):
         found = attacked(evaluation)
@@ -41,7 +41,8 @@ def score(run: Finished, probes: Probes, watch: Stopwatch) -> RunScores:
         notes.append(f"{active} was not scored: its client finished no attacked round.")
     environment = describe()
     owner = dict(zip(split.members, split.owner, strict=True))
-    classes = int(labels.max()) + 1
+    labels, classes = data.labels, int(data.labels.max()) + 1
+    shape = {"data": data.name, "channels": data.channels, "size": data.size, "classes": classes}
     return RunScores(
         seed=experiment.seed,
         member_ids=split.scored_members,
@@ -55,13 +56,7 @@ def score(run: Finished, probes: Probes, watch: Stopwatch) -> RunScores:
         pretrain=experiment.pretrain.mode,
         interrupted=None if run.complete else run.rounds[-1].round if run.rounds else 0,
         notes=notes,
-        split={
-            "data": prepared.data.name,
-            "channels": prepared.data.channels,
-            "size": prepared.data.size,
-            "classes": classes,
-            **split.counts(),
-        },
+        split=shape | split.counts(),
         config=to_tree(experiment),
         versions=environment["versions"] | {"commit": environment["commit"]},
         hardware=environment["hardware"],

@@ -59,8 +59,6 @@ class Evaluation:
         """The name of the active attack, if one is run."""
         return next((n for n in self.attacks if isinstance(self.build(n), ActiveAttack)), None)
 
-    # -- views ---------------------------------------------------------------------------------
-
     def view(
         self,
         snapshot: Snapshot,
@@ -81,16 +79,14 @@ class Evaluation:
         method = self.site.method(-1, len(mine) if mine is not None else None)
         method.load_shared(snapshot.state)
         method.eval()
-        held = self.site.take(self.site.held)
         if snapshot.holder:
             method.load_local(snapshot.holder)
         else:
-            own = self.site.take(mine) if mine is not None else held
-            method.fill_bank(own.to(self.site.device).float() / 255)
+            method.fill_bank(self.site.pixels(self.site.held if mine is None else mine))
         shared: dict[str, Any] = {
             "seed": self.site.seed,
             "device": torch.device(self.site.device),
-            "held": held,
+            "held": self.site.take(self.site.held),
             "signals": signals,
             "pixels": self._pixels,
         }
@@ -98,18 +94,15 @@ class Evaluation:
             return WhiteBox(method, self.augment, **shared)
         targets = self.site.take(self.site.targets)
         shared |= {"received": received, "sent": sent, "targets": targets}
-        if self.vantage == "server":
-            shared |= self.uploads(branch, snapshot.round)
-            return ServerView(method, self.augment, **shared)
-        return ClientView(method, self.augment, **shared)
+        if self.vantage == "client":
+            return ClientView(method, self.augment, **shared)
+        return ServerView(method, self.augment, **shared, **self.uploads(branch, snapshot.round))
 
     def uploads(self, branch: str, last: int) -> dict[str, Any]:
         """Updates of `branch` by round, to round `last`, and what their clients had received."""
         before = self.snapshots.before(branch)
         updates = {r: self.snapshots.updates(branch, r) for r in before if r <= last}
         return {"before": before, "updates": updates}
-
-    # -- scores --------------------------------------------------------------------------------
 
     def on(self, snapshot: Snapshot, names: list[str], branch: str = "main") -> list[ScoredAttack]:
         """The named attacks on one snapshot of `branch`, sharing what they compute."""
