@@ -14,6 +14,7 @@ from flwr.app import ArrayRecord, Context, Error, Message, MetricRecord, RecordD
 from flwr.clientapp import ClientApp
 
 from fedmia import registry
+from fedmia.errors import said
 from fedmia.federation.backends import InlineGrid
 from fedmia.federation.snapshot import Update
 from fedmia.seeding import rng
@@ -254,8 +255,10 @@ def spoiled(how: str) -> Reply:
 def test_every_strategy__a_spoiled_update_names_its_client(
     name: str, how: str, message: str
 ) -> None:
-    with pytest.raises(FederationError, match=message):
+    with pytest.raises(FederationError, match=message) as raised:
         federate(registry.build("strategy", name, {}), reply=spoiled(how))
+    flags = said(str(raised.value), lambda path, value: f"--{path}")
+    assert ("a lower --train.lr or a milder attack" in flags) == (how in ("nan", "inf", "shape"))
 
 
 def test_missing_reply__names_its_client() -> None:
