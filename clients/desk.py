@@ -31,7 +31,7 @@ class Desk:
 
     def __post_init__(self) -> None:
         site, task = self.site, self.task
-        self.indices = site.parts[task.data][task.client]
+        self.indices = site.dealt(task.branch)[task.client]
         self.kept = self.store.load(task.branch, task.client)
         self.memory: dict[str, Any] = dict(self.kept.memory) if self.kept else {}
         self.strategy = registry.build("strategy", *site.strategy)

@@ -98,6 +98,10 @@ class Site:
             stop=self.stopped,
         )
 
+    def dealt(self, branch: str) -> tuple[IntArray, ...]:
+        """Indices of the images that clients train on in a branch of the run."""
+        return self.parts["placebo" if branch == "placebo" else "members"]
+
     def take(self, indices: IntArray) -> Tensor:
         """uint8 (N, C, H, W) of the images at `indices`."""
         return torch.from_numpy(self.images[indices])
@@ -117,7 +121,6 @@ class Task:
 
     Attributes:
         branch: which federation of the run (`main`, `zero`, `placebo`).
-        data: which index arrays it trains on.
         craft: whether the active attacker may send a crafted state.
         turn: rounds of this stretch before this one: the number of an attack round.
     """
@@ -125,6 +128,5 @@ class Task:
     client: int
     round: int
     branch: str
-    data: str
     craft: bool
     turn: int

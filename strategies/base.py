@@ -32,7 +32,6 @@ class Course:
 
     Attributes:
         branch: `main`, `zero` or `placebo`; clients keep their state by branch.
-        data: which index arrays the clients train on.
         first: rounds already behind; the stretch runs first + 1 .. last.
         craft: whether the active attacker may craft; its attack round 0 is first + 1.
         participation: share of clients in a round's cohort, in (0, 1].
@@ -40,7 +39,6 @@ class Course:
     """
 
     branch: str
-    data: str
     first: int
     last: int
     craft: bool
@@ -149,8 +147,8 @@ class FederatedStrategy(Options, Strategy):
         course, round = self.course, self.course.first + server_round
         self._global = arrays.to_torch_state_dict()
         order = {"round": round, "turn": server_round - 1, "craft": course.craft}
-        where = {"branch": course.branch, "data": course.data}
-        content = RecordDict({"arrays": arrays, "config": ConfigRecord({**order, **where})})
+        told = ConfigRecord({**order, "branch": course.branch})
+        content = RecordDict({"arrays": arrays, "config": told})
         if sent := self.broadcast():
             content["broadcast"] = ArrayRecord(torch_state_dict=sent)
         return [

@@ -120,8 +120,8 @@ class Federation:
         strategy: FederatedStrategy = self.experiment.strategy.build("strategy")
         mode, clean = self.experiment.pretrain.mode, self.schedule.clean
         if mode in ("pooled", "public"):
-            parts = self.site.parts[_data(branch)]
-            indices = np.concatenate(parts) if mode == "pooled" else self.split.public
+            pooled = np.concatenate(self.site.dealt(branch))
+            indices = pooled if mode == "pooled" else self.split.public
             return self._server_training(branch, state, indices), strategy
         return self._stretch(grid, strategy, branch, state, 0, clean, craft=False), strategy
 
@@ -135,7 +135,7 @@ class Federation:
         first: int, last: int, *, craft: bool,
     ) -> State:  # fmt: skip
         share, seed = self.experiment.federation.participation, self.experiment.seed
-        course = Course(branch, _data(branch), first, last, craft, share, seed)
+        course = Course(branch, first, last, craft, share, seed)
         for done in strategy.rounds(grid, course, state, len(self.site.roles)):
             self._record(course, state, done)
             state = done.state
@@ -207,8 +207,3 @@ class Federation:
             state = method.shared_state()
             self._note(branch, round, False, metrics["loss"], state)
         return state
-
-
-def _data(branch: str) -> str:
-    """Whose images the clients of a branch train on."""
-    return "placebo" if branch == "placebo" else "members"

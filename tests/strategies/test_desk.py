@@ -47,7 +47,7 @@ def desk(
 ) -> Desk:  # fmt: skip
     """Client 0 in a round under the strategy `name`."""
     told = replace(site, strategy=(name, options))
-    return Desk(told, store, Task(0, round, "main", "members", False, 0), received)
+    return Desk(told, store, Task(0, round, "main", False, 0), received)
 
 
 def sent(at: Desk) -> State:
