@@ -25,7 +25,7 @@ from flwr.serverapp import Grid
 
 from clients.app import client_app
 from fedmia.attacks.ascent import Ascent
-from fedmia.federation.inline import run_inline
+from fedmia.federation.backends import run_inline
 from fedmia.federation.rounds import Federation
 from fedmia.federation.run import Finished, make_site, prepare
 from fedmia.federation.snapshot import MemoryStore, SnapshotStore

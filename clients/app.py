@@ -58,8 +58,7 @@ def _tensors(message: Message, record: str, device: str) -> State:
 
 
 def _content(update: Update) -> RecordDict:
-    metrics = MetricRecord(
-        {"client": update.client, "num-examples": update.examples, **update.metrics}
-    )
+    counts = {"client": update.client, "num-examples": update.examples}
+    metrics = MetricRecord({**counts, **update.metrics})
     state = {n: t.detach().cpu() for n, t in update.state.items()}
     return RecordDict({"arrays": ArrayRecord(torch_state_dict=state), "metrics": metrics})

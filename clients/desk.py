@@ -2,43 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
-from torch import nn
-from torch.optim import SGD
+from torch.optim import Optimizer
 
 from clients.site import Site, Task
 from fedmia import registry
 from fedmia.attacks.base import Turn
-from fedmia.data.images import ByteArray, IntArray
+from fedmia.data.images import IntArray
 from fedmia.defenses.base import Defense, Metrics, Outlook
-from fedmia.federation.local import Local
-from fedmia.federation.snapshot import LocalState, StateStore, Update
+from fedmia.federation.snapshot import Local, LocalState, StateStore, Update
 from fedmia.seeding import rng
-from fedmia.ssl.base import SSLMethod, State
-from fedmia.ssl.train import Job, make_optimizer
+from fedmia.ssl.base import SSLMethod, State, under
+from fedmia.ssl.train import Job
 
 
+@dataclass
 class Desk:
     """A client in a round: its images, its method, its memory, its upload."""
 
-    def __init__(
-        self,
-        site: Site,
-        store: StateStore,
-        task: Task,
-        received: State,
-        broadcast: State | None = None,
-    ) -> None:
-        self.site = site
-        self.store = store
-        self.task = task
-        self.received = received
-        self.broadcast = broadcast or {}
-        self.indices = site.parts[task.data][task.client]
-        self.kept = store.load(task.branch, task.client)
+    site: Site
+    store: StateStore
+    task: Task
+    received: State
+    broadcast: State = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        site, task = self.site, self.task
+        self.indices = site.dealt(task.branch)[task.client]
+        self.kept = self.store.load(task.branch, task.client)
         self.memory: dict[str, Any] = dict(self.kept.memory) if self.kept else {}
         self.strategy = registry.build("strategy", *site.strategy)
         self.defense: Defense | None = None
@@ -50,20 +44,11 @@ class Desk:
         """Randomness of (seed, round, partition), by name."""
         return rng(self.site.seed, name, self.task.round, self.task.client)
 
-    @property
-    def images(self) -> ByteArray:
-        return self.site.images[self.indices]
-
     def train(self) -> tuple[State, Metrics, SSLMethod]:
         """Local epochs from where the strategy starts: what may leave, metrics, the method."""
-        method = self.site.method(self.task.client, len(self.indices))
-        local = Local(
-            self.received, self.broadcast, self._own("strategy."), self.memory, _weights(method)
-        )
-        method.load_shared(self.strategy.begin(local))
-        optimizer = make_optimizer(method, self.site.train)
-        self._restore(method, optimizer)
-        job = self._job(method, optimizer, self.images, local)
+        job, local = self._job(self.indices, self._own("strategy."), self.memory)
+        method = job.method
+        self._restore(method, job.optimizer)
         if self.defense is not None and self.kept is None:
             total, count = self.site.total_rounds, len(self.indices)
             outlook = Outlook(total, count, self.rehearse, self.stream("prepare"))
@@ -72,7 +57,7 @@ class Desk:
         state = method.shared_state()
         trained = {n: t for n, t in state.items() if self.site.leaves(n)}
         staying = {f"running.{n}": t for n, t in state.items() if n not in trained}
-        self._trained = local, trained, staying | self._resumed(method, optimizer)
+        self._trained = local, trained, staying | self._resumed(method, job.optimizer)
         return trained, metrics, method
 
     def settle(self, state: State, metrics: Metrics) -> Update:
@@ -111,49 +96,38 @@ class Desk:
         method = self.site.method(self.task.client, len(self.indices))
         method.load_shared(self.received)
         method.begin_first_round()
-        method.fill_bank(self.site.take(self.indices).to(self.site.device).float() / 255)
+        method.fill_bank(self.site.pixels(self.indices))
         return method
 
     def rehearse(self, positions: IntArray) -> State:
         """Weights after a first round on the client's images at `positions`; nothing is kept."""
-        method = self.site.method(self.task.client, len(positions))
-        local = Local(self.received, self.broadcast, {}, {}, _weights(method))
-        method.load_shared(self.strategy.begin(local))
-        method.begin_first_round()
-        optimizer = make_optimizer(method, self.site.train)
-        self._job(method, optimizer, self.images[positions], local).run()
-        return method.shared_state()
+        job, _ = self._job(self.indices[positions], {}, {})
+        job.method.begin_first_round()
+        job.run()
+        return job.method.shared_state()
 
-    def _job(self, method: SSLMethod, optimizer: SGD, images: ByteArray, local: Local) -> Job:
-        train = self.site.train
-        steps = train.local_epochs * -(-len(images) // train.batch_size)
+    def _job(self, indices: IntArray, kept: State, memory: dict[str, Any]) -> tuple[Job, Local]:
+        """This round's training on the images at `indices`, from where the strategy starts."""
+        site = self.site
+        method = site.method(self.task.client, len(indices))
+        weights = dict(zip(method.shared_parameters(), method.trainable(), strict=True))
+        local = Local(self.received, self.broadcast, kept, memory, weights)
+        method.load_shared(self.strategy.begin(local))
+        job = site.job(method, site.images[indices], self.task.round, self.stream("train"))
 
         def after_backward() -> None:
-            local.reach += optimizer.param_groups[0]["lr"] / (1 - train.momentum)
+            local.reach += job.optimizer.param_groups[0]["lr"] / (1 - site.train.momentum)
             self.strategy.after_backward(local)
 
-        return Job(
-            method=method,
-            optimizer=optimizer,
-            images=images,
-            augment=registry.build("ssl", *self.site.ssl).augment,
-            train=train,
-            rng=self.stream("train"),
-            step=(self.task.round - 1) * steps,
-            total_steps=self.site.total_rounds * steps,
-            device=torch.device(self.site.device),
-            after_backward=after_backward,
-            stop=self.site.stopped,
-        )
+        job.after_backward = after_backward
+        return job, local
 
     def _own(self, prefix: str) -> State:
         """Kept tensors whose names begin with `prefix`, without it."""
-        kept = self.kept.tensors.items() if self.kept else ()
-        return {
-            n.removeprefix(prefix): t.to(self.site.device) for n, t in kept if n.startswith(prefix)
-        }
+        kept = under(prefix, self.kept.tensors if self.kept else {})
+        return {n: t.to(self.site.device) for n, t in kept.items()}
 
-    def _restore(self, method: SSLMethod, optimizer: SGD) -> None:
+    def _restore(self, method: SSLMethod, optimizer: Optimizer) -> None:
         """Go on where the last round ended."""
         if self.kept is None:
             method.begin_first_round()
@@ -162,12 +136,10 @@ class Desk:
         method.begin_round()
         if running := self._own("running."):
             method.load_shared(method.shared_state() | running)
-        momentum = self._own("momentum.")
-        for i, weight in enumerate(method.trainable()):
-            if str(i) in momentum:
-                optimizer.state[weight]["momentum_buffer"] = momentum[str(i)].clone()
+        for i, momentum in self._own("momentum.").items():
+            optimizer.state[method.trainable()[int(i)]]["momentum_buffer"] = momentum.clone()
 
-    def _resumed(self, method: SSLMethod, optimizer: SGD) -> State:
+    def _resumed(self, method: SSLMethod, optimizer: Optimizer) -> State:
         """What `_restore` takes up in the next round, by name."""
         tensors = {f"local.{n}": t for n, t in method.local_state().items()}
         if self.site.train.optimizer_state == "keep":
@@ -176,7 +148,3 @@ class Desk:
                 if kept is not None:
                     tensors[f"momentum.{i}"] = kept.detach()
         return tensors
-
-
-def _weights(method: SSLMethod) -> dict[str, nn.Parameter]:
-    return dict(zip(method.shared_parameters(), method.trainable(), strict=True))

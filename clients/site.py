@@ -16,7 +16,7 @@ from fedmia.attacks.base import ActiveAttack
 from fedmia.data.images import ByteArray, IntArray
 from fedmia.seeding import torch_rng
 from fedmia.ssl.base import Recipe, SSLMethod
-from fedmia.ssl.train import Train
+from fedmia.ssl.train import Job, Train, make_optimizer
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,35 @@ class Site:
         """Whether the tensor leaves its client: local batch norm keeps its running statistics."""
         return self.batch_norm == "average" or ".running_" not in name
 
+    def job(
+        self, method: SSLMethod, images: ByteArray, round: int, stream: np.random.Generator
+    ) -> Job:
+        """The training of `method` on `images` in `round`, at its place in the run's schedule."""
+        steps = self.train.local_epochs * -(-len(images) // self.train.batch_size)
+        return Job(
+            method=method,
+            optimizer=make_optimizer(method, self.train),
+            images=images,
+            augment=registry.build("ssl", *self.ssl).augment,
+            train=self.train,
+            rng=stream,
+            step=(round - 1) * steps,
+            total_steps=self.total_rounds * steps,
+            device=torch.device(self.device),
+            stop=self.stopped,
+        )
+
+    def dealt(self, branch: str) -> tuple[IntArray, ...]:
+        """Indices of the images that clients train on in a branch of the run."""
+        return self.parts["placebo" if branch == "placebo" else "members"]
+
     def take(self, indices: IntArray) -> Tensor:
         """uint8 (N, C, H, W) of the images at `indices`."""
         return torch.from_numpy(self.images[indices])
+
+    def pixels(self, indices: IntArray) -> Tensor:
+        """The same in [0, 1] on the device."""
+        return self.take(indices).to(self.device).float() / 255
 
     def stopped(self) -> bool:
         """Whether the run was interrupted."""
@@ -95,7 +121,6 @@ class Task:
 
     Attributes:
         branch: which federation of the run (`main`, `zero`, `placebo`).
-        data: which index arrays it trains on.
         craft: whether the active attacker may send a crafted state.
         turn: rounds of this stretch before this one: the number of an attack round.
     """
@@ -103,6 +128,5 @@ class Task:
     client: int
     round: int
     branch: str
-    data: str
     craft: bool
     turn: int

@@ -6,12 +6,12 @@ import time
 
 _STARTED = time.perf_counter()  # before the heavy imports, which the report's timing names
 
-import logging  # noqa: E402
 import os  # noqa: E402
 import sys  # noqa: E402
 import tempfile  # noqa: E402
 from collections.abc import Sequence  # noqa: E402
 from dataclasses import replace  # noqa: E402
+from functools import partial  # noqa: E402
 from pathlib import Path  # noqa: E402
 from threading import Event  # noqa: E402
 
@@ -42,12 +42,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code: 0, 2 bad input, 1 failed, 130 interrupted."""
     watch = Stopwatch(_STARTED)
     watch.claim("import")
-    logging.getLogger("flwr").setLevel(logging.ERROR)
     arguments = sys.argv[1:] if argv is None else argv
     with Interrupts("rounds") as stop:
-        return run(
-            SIMULATE, arguments, lambda asked: simulate(asked, watch, stop), (FederationError,)
-        )
+        work = partial(simulate, watch=watch, stop=stop)
+        return run(SIMULATE, arguments, work, (FederationError,))
 
 
 def simulate(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
@@ -99,14 +97,12 @@ def execute(
     Raises:
         FederationError: a client failed; nothing is reported.
     """
-    with (
-        tempfile.TemporaryDirectory(prefix="fedmia-") as made,
-        Display(prepared.total_rounds(), quiet) as display,
-    ):
+    shown = Display(prepared.total_rounds(), quiet)
+    with tempfile.TemporaryDirectory(prefix="fedmia-") as made, shown as display:
         folder = Path(made)
         site = make_site(prepared, folder, stop)
         snapshots = SnapshotStore((out or folder) / "snapshots")
-        probes = Probes(site, prepared.data, prepared.split)
+        probes = Probes(site, prepared.data.labels, prepared.split)
         finished = federate(
             prepared, site, folder, snapshots, probe=probes.knn, watch=watch, display=display
         )

@@ -13,8 +13,8 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from fedmia.federation.local import Local
-from fedmia.federation.snapshot import Update
+from fedmia.errors import opt
+from fedmia.federation.snapshot import Local, Update
 from fedmia.seeding import rng
 from fedmia.settings.option import Options, option
 from fedmia.ssl.base import State
@@ -32,7 +32,6 @@ class Course:
 
     Attributes:
         branch: `main`, `zero` or `placebo`; clients keep their state by branch.
-        data: which index arrays the clients train on.
         first: rounds already behind; the stretch runs first + 1 .. last.
         craft: whether the active attacker may craft; its attack round 0 is first + 1.
         participation: share of clients in a round's cohort, in (0, 1].
@@ -40,7 +39,6 @@ class Course:
     """
 
     branch: str
-    data: str
     first: int
     last: int
     craft: bool
@@ -149,8 +147,8 @@ class FederatedStrategy(Options, Strategy):
         course, round = self.course, self.course.first + server_round
         self._global = arrays.to_torch_state_dict()
         order = {"round": round, "turn": server_round - 1, "craft": course.craft}
-        where = {"branch": course.branch, "data": course.data}
-        content = RecordDict({"arrays": arrays, "config": ConfigRecord({**order, **where})})
+        told = ConfigRecord({**order, "branch": course.branch})
+        content = RecordDict({"arrays": arrays, "config": told})
         if sent := self.broadcast():
             content["broadcast"] = ArrayRecord(torch_state_dict=sent)
         return [
@@ -238,8 +236,8 @@ def check_finite(updates: list[Update], received: State) -> None:
             if tensor.shape != received[name].shape or not bool(tensor.isfinite().all()):
                 raise FederationError(
                     f"round {update.round}: client {update.client} sent a '{name}' that is not "
-                    "finite or of another shape; a lower --train.lr or a milder attack helps "
-                    "if training diverged"
+                    f"finite or of another shape; a lower {opt('train.lr')} or a milder attack "
+                    "helps if training diverged"
                 )
 
 

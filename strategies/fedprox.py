@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedmia.federation.local import Local
+from fedmia.federation.snapshot import Local
 from fedmia.settings.option import option
 from strategies.fedavg import FedAvg as _FedAvg
 

@@ -7,8 +7,7 @@ from typing import ClassVar
 
 import torch
 
-from fedmia.federation.local import Local
-from fedmia.federation.snapshot import Update
+from fedmia.federation.snapshot import Local, Update
 from fedmia.ssl.base import State
 from strategies.fedavg import FedAvg as _FedAvg
 

@@ -16,7 +16,7 @@ import torch
 from flwr.app import Context, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedmia.federation.inline import InlineGrid, run_inline
+from fedmia.federation.backends import InlineGrid, run_inline
 
 ROOT = Path(__file__).resolve().parents[1]
 CLIENTS = 4

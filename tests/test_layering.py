@@ -20,7 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("fedmia.registry", "fedmia.runtime"),
     ("fedmia.data", "fedmia.nets", "fedmia.partitions", "fedmia.probes"),
     ("fedmia.ssl",),
-    ("fedmia.threat", "fedmia.federation.snapshot", "fedmia.federation.local"),
+    ("fedmia.threat", "fedmia.federation.snapshot"),
     ("fedmia.attacks", "fedmia.defenses", "fedmia.shadows", "fedmia.released", "fedmia.report"),
     ("clients", "strategies"),
     ("fedmia.settings",),

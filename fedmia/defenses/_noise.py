@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from fedmia.defenses._clip import difference, norm, protected, size
-from fedmia.defenses._sampler import sampled_sensitivity
+from fedmia.defenses._sensitivity import difference, norm, protected, sampled_sensitivity
 from fedmia.defenses.base import Defense, Metrics, Outlook
 from fedmia.errors import InputError
 from fedmia.results import Epsilon
@@ -37,12 +37,12 @@ class ReleaseNoise(Defense):
 
     Replacing the whole data of a client moves a clipped update by at most 2C, whatever training
     did, so the guarantee rests on no property of the method. It covers every round: the releases
-    of a run compose adaptively.
+    of a run compose adaptively. By default the noise is pure DP in L1, whose epsilons add up.
     """
 
-    order: ClassVar[int]  # of the norm that clips
-    default_clip: ClassVar[float]  # C = default_clip * weights^(1/order)
-    default_scale: ClassVar[float]
+    order: ClassVar[int] = 1  # of the norm that clips
+    default_clip: ClassVar[float] = 0.01  # C = default_clip * weights^(1/order)
+    default_scale: ClassVar[float] = 0.005
 
     epsilon: float | None = option(
         None, "privacy budget of the whole run, for the client as a whole", gt=0
@@ -76,13 +76,13 @@ class ReleaseNoise(Defense):
     def deviation(self, scale: float) -> float:
         """Standard deviation of the noise on one weight."""
 
-    @abstractmethod
-    def scale_for(self, sensitivity: float, rounds: int) -> float:
+    def scale_for(self, epsilon: float, sensitivity: float, rounds: int) -> float:
         """Scale at which `rounds` releases spend `epsilon`."""
+        return sensitivity * rounds / epsilon
 
-    @abstractmethod
     def spent(self, sensitivity: float, scale: float, rounds: int) -> float:
         """Epsilon of `rounds` releases at scale > 0."""
+        return rounds * sensitivity / scale
 
     def check(self, *, norm: str, coupled: bool = False) -> None:
         if norm == "batch":
@@ -108,13 +108,14 @@ class ReleaseNoise(Defense):
         names = protected(trained)
         update = difference(trained, received, names)
         length = norm(update, self.order)
-        bound = self._bound(size(trained, names))
+        weights = sum(trained[n].numel() for n in names)  # a public number, as is C
+        bound = self.clip or self.default_clip * weights ** (1 / self.order)
         scale = self._settle(bound, memory)
         clips = self.sensitivity == "clip" and length > bound
         released = {n: received[n] for n in trained}
         if clips:
             update = {n: t * (bound / length) for n, t in update.items()}
-        noise = self._noise(trained, names, scale, rng)
+        noise = {n: self._noise(trained[n], scale, rng) for n in names} if scale else {}
         for n in names:
             # Not received + (trained - received): that differs from trained in the last bit.
             sent = received[n].double() + update[n] if clips else trained[n]
@@ -145,33 +146,22 @@ class ReleaseNoise(Defense):
             assumptions=SAMPLED.format(pairs=self.samples) if sampled else CLIPPED,
         )
 
-    def _bound(self, weights: int) -> float:
-        """C for a model of that many weights, a public number."""
-        return self.default_clip * weights ** (1 / self.order) if self.clip is None else self.clip
-
     def _settle(self, bound: float, memory: dict[str, Any]) -> float:
         """The run's noise scale; it and the sensitivity are fixed in the first round."""
         if "scale" in memory:
             return float(memory["scale"])
         if self.sensitivity == "clip":
             memory["sensitivity"] = 2 * bound
-        needs = [k for k, used in (("planned", self.epsilon), ("sensitivity", True)) if used]
-        if any(k not in memory for k in needs):
-            raise ValueError("prepare() must be called before the first release")
-        if self.epsilon is not None:
-            memory["scale"] = self.scale_for(memory["sensitivity"], memory["planned"])
-        else:
-            memory["scale"] = self.default_scale if self.scale is None else float(self.scale)
+        try:
+            sensitivity, scale = memory["sensitivity"], self.scale
+            if self.epsilon is not None:
+                scale = self.scale_for(self.epsilon, sensitivity, memory["planned"])
+        except KeyError:
+            raise ValueError("prepare() must be called before the first release") from None
+        memory["scale"] = self.default_scale if scale is None else float(scale)
         return float(memory["scale"])
 
-    def _noise(
-        self, state: State, names: list[str], scale: float, rng: np.random.Generator
-    ) -> State:
-        """Noise for the named tensors, float64 on their device; empty at scale 0."""
-        if not scale:
-            return {}
-        found = {}
-        for n in names:
-            drawn = torch.from_numpy(self.draw(rng, scale, state[n].numel()))
-            found[n] = drawn.view(state[n].shape).to(state[n].device)
-        return found
+    def _noise(self, like: Tensor, scale: float, rng: np.random.Generator) -> Tensor:
+        """Noise of the shape of a tensor, float64 on its device."""
+        drawn = torch.from_numpy(self.draw(rng, scale, like.numel()))
+        return drawn.view(like.shape).to(like.device)

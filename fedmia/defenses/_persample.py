@@ -76,8 +76,8 @@ def private_optimizer(
                 module.__dict__.pop(name, None)
 
 
-def image_gradients(job: Job, views: Batch) -> Tensor | None:
-    """Fill every weight's `grad_sample` from one batch; the losses (B,), None for an empty one.
+def image_gradients(job: Job, views: Batch) -> Tensor:
+    """Fill every weight's `grad_sample` from one batch, which may be empty; the losses (B,).
 
     Both forward passes of a symmetric loss belong to the same images: Opacus sums them in one
     record of each.
@@ -89,7 +89,7 @@ def image_gradients(job: Job, views: Batch) -> Tensor | None:
         return losses.detach()
     for weight in job.method.trainable():
         weight.grad_sample = weight.new_zeros((0, *weight.shape))  # type: ignore[attr-defined]
-    return None
+    return views[0].new_zeros(0)
 
 
 def gradient_norms(weights: list[torch.nn.Parameter]) -> Tensor:

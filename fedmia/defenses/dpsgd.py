@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 
 from fedmia.defenses._accounting import ACCOUNTANTS, History, epsilon_spent, noise_for
 from fedmia.defenses._persample import (
@@ -107,7 +106,11 @@ class DPSGD(Defense):
                 job.set_rate()
                 private.zero_grad(set_to_none=True)
                 losses = image_gradients(job, views)
-                self._count(losses, weights, tally)
+                norms = gradient_norms(weights)
+                tally.loss += float(losses.sum())
+                tally.images += len(losses)
+                tally.norms += float(norms.sum())
+                tally.clipped += int((norms > self.max_grad_norm).sum())
                 private.step()
                 job.method.after_step()
                 job.step += 1
@@ -155,17 +158,6 @@ class DPSGD(Defense):
             tally.signals.append(float(torch.stack(sums).norm()) / spread)
         job.after_backward()
 
-    def _count(
-        self, losses: Tensor | None, weights: list[torch.nn.Parameter], tally: _Tally
-    ) -> None:
-        if losses is None:
-            return
-        norms = gradient_norms(weights)
-        tally.loss += float(losses.sum())
-        tally.images += len(losses)
-        tally.norms += float(norms.sum())
-        tally.clipped += int((norms > self.max_grad_norm).sum())
-
     def _metrics(self, tally: _Tally, noise: float, expected: float) -> Metrics:
         images = max(tally.images, 1)
         metrics = {
@@ -185,6 +177,5 @@ def _history(memory: dict[str, Any]) -> History:
 def _longer(history: History, entry: tuple[float, float, int]) -> list[list[float]]:
     """`history` with `entry`, joined to the last one where only the count differs; JSON-able."""
     if history and history[-1][:2] == entry[:2]:
-        last = history.pop()
-        entry = (*entry[:2], last[2] + entry[2])
+        entry = (*entry[:2], history.pop()[2] + entry[2])
     return [list(e) for e in [*history, entry]]

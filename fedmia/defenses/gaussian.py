@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedmia.defenses._gdp import epsilon_at, mu_at
+from fedmia.defenses._accounting import epsilon_at, mu_at
 from fedmia.defenses._noise import ReleaseNoise
 from fedmia.settings.option import option
 
@@ -35,9 +35,8 @@ class Gaussian(ReleaseNoise):
     def deviation(self, scale: float) -> float:
         return scale
 
-    def scale_for(self, sensitivity: float, rounds: int) -> float:
-        assert self.epsilon is not None
-        return sensitivity * math.sqrt(rounds) / mu_at(self.epsilon, self.delta)
+    def scale_for(self, epsilon: float, sensitivity: float, rounds: int) -> float:
+        return sensitivity * math.sqrt(rounds) / mu_at(epsilon, self.delta)
 
     def spent(self, sensitivity: float, scale: float, rounds: int) -> float:
         return epsilon_at(sensitivity * math.sqrt(rounds) / scale, self.delta)

@@ -20,19 +20,9 @@ class Logistic(ReleaseNoise):
     """
 
     paper: ClassVar[str] = "Yang, Gohari, Topcu, 2022"
-    order: ClassVar[int] = 1
-    default_clip: ClassVar[float] = 0.01
-    default_scale: ClassVar[float] = 0.005
 
     def draw(self, rng: np.random.Generator, scale: float, count: int) -> NDArray[np.float64]:
         return rng.logistic(0.0, scale, count)
 
     def deviation(self, scale: float) -> float:
         return scale * math.pi / math.sqrt(3)
-
-    def scale_for(self, sensitivity: float, rounds: int) -> float:
-        assert self.epsilon is not None
-        return sensitivity * rounds / self.epsilon
-
-    def spent(self, sensitivity: float, scale: float, rounds: int) -> float:
-        return rounds * sensitivity / scale

@@ -13,22 +13,51 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 from flwr.serverapp import Grid
 
 from clients.site import Site
-from fedmia import registry
 from fedmia.data.split import Split
-from fedmia.federation.schedule import Schedule
 from fedmia.federation.snapshot import Snapshot, SnapshotStore, StateStore
 from fedmia.results import RoundInfo
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch, covered
 from fedmia.seeding import rng
 from fedmia.settings.experiment import Experiment
-from fedmia.ssl.base import State
-from fedmia.ssl.train import Job, make_optimizer
+from fedmia.settings.roles import sees
+from fedmia.ssl.base import State, under
 from strategies.base import Course, FederatedStrategy, Round
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The rounds of an experiment, counted on over pre-training and federation."""
+
+    experiment: Experiment
+
+    @property
+    def clean(self) -> int:
+        """Last round before the first that may be attacked."""
+        return self.experiment.pretrain.rounds
+
+    @property
+    def last(self) -> int:
+        return self.clean + self.experiment.federation.rounds
+
+    def evaluated(self) -> list[int]:
+        """Rounds whose model is scored: evenly spread, with the first, the last clean, the last."""
+        spread = np.linspace(0, self.last, self.experiment.federation.snapshots + 1)
+        return sorted({*(int(r) for r in spread.round()), self.clean, self.last})
+
+    def updates_kept(self) -> set[int]:
+        """Rounds whose updates by client stay on disk: `federation.keep_updates`, evenly spread,
+        or the evaluated ones where the server attacks; never those of a server's own training."""
+        asked, pretrain = self.experiment.federation.keep_updates, self.experiment.pretrain
+        first = self.clean if pretrain.mode in ("pooled", "public") else 0
+        if asked is None:
+            server = sees(self.experiment.attacker).vantage == "server"
+            return {r for r in self.evaluated() if r > first} if server else set()
+        spread = np.linspace(first, self.last, asked + 1)[1:]
+        return {int(r) for r in spread.round()} - {first}
 
 
 class Interrupted(Exception):
@@ -91,8 +120,8 @@ class Federation:
         strategy: FederatedStrategy = self.experiment.strategy.build("strategy")
         mode, clean = self.experiment.pretrain.mode, self.schedule.clean
         if mode in ("pooled", "public"):
-            parts = self.site.parts[_data(branch)]
-            indices = np.concatenate(parts) if mode == "pooled" else self.split.public
+            pooled = np.concatenate(self.site.dealt(branch))
+            indices = pooled if mode == "pooled" else self.split.public
             return self._server_training(branch, state, indices), strategy
         return self._stretch(grid, strategy, branch, state, 0, clean, craft=False), strategy
 
@@ -106,7 +135,7 @@ class Federation:
         first: int, last: int, *, craft: bool,
     ) -> State:  # fmt: skip
         share, seed = self.experiment.federation.participation, self.experiment.seed
-        course = Course(branch, _data(branch), first, last, craft, share, seed)
+        course = Course(branch, first, last, craft, share, seed)
         for done in strategy.rounds(grid, course, state, len(self.site.roles)):
             self._record(course, state, done)
             state = done.state
@@ -121,38 +150,36 @@ class Federation:
             raise Interrupted
         honest = [u for u in updates if u.client not in self.experiment.malicious_clients]
         losses = [u.metrics["loss"] for u in honest if "loss" in u.metrics]
-        loss = float(np.mean(losses)) if losses else None
+        kept = branch != "zero" and round in self.schedule.updates_kept()
+        if kept:
+            self.snapshots.save_before(branch, round, received)
         for update in updates:
             if course.craft and update.client == self.holder:
                 self.snapshots.save_sent(branch, round, update.state)
-        if branch != "zero" and round in self.schedule.updates_kept():
-            self.snapshots.save_before(branch, round, received)
-            for update in updates:
+            if kept:
                 self.snapshots.save_update(branch, round, update.client, update.state)
-        self._finish(branch, round, done.state, attacked=course.craft)
+        loss = float(np.mean(losses)) if losses else None
         self._note(branch, round, course.craft, loss, done.state)
 
     def _note(
         self, branch: str, round: int, attacked: bool, loss: float | None, state: State
     ) -> None:
-        knn = None
-        if branch == "main":
-            if round in self.schedule.evaluated():
-                with self.watch.part("probes"):
-                    knn = self.probe(state)
-            phase = "pretrain" if round <= self.schedule.clean else "federated"
-            self.rounds.append(RoundInfo(round, phase, attacked, loss, knn))
-        self.display.round(branch, loss, knn)
-
-    def _finish(self, branch: str, round: int, state: State, *, attacked: bool) -> None:
-        """Keep the round where it is to be scored; hold the last of `main` for an interruption."""
-        schedule = self.schedule
-        wanted = attacked or (branch == "main" and round in schedule.evaluated())
-        if wanted or round in (schedule.clean, schedule.last):
+        """Keep the round where it is to be scored, or hold the last of `main` for an interruption;
+        probe it, and tell."""
+        schedule, main, knn = self.schedule, branch == "main", None
+        evaluated = main and round in schedule.evaluated()
+        if attacked or evaluated or round in (schedule.clean, schedule.last):
             self.keep(branch, round, state)
             self._unsaved = None
-        elif branch == "main":
+        elif main:
             self._unsaved = self._snapshot(branch, round, state)
+        if evaluated:
+            with self.watch.part("probes"):
+                knn = self.probe(state)
+        if main:
+            phase = "pretrain" if round <= schedule.clean else "federated"
+            self.rounds.append(RoundInfo(round, phase, attacked, loss, knn))
+        self.display.round(branch, loss, knn)
 
     def keep(self, branch: str, round: int, state: State) -> None:
         """Write a snapshot."""
@@ -161,42 +188,22 @@ class Federation:
     def _snapshot(self, branch: str, round: int, state: State) -> Snapshot:
         """The weights with the holder's bank; its key encoder stays with the client."""
         kept = self.store.load(branch, self.holder) if self.holder is not None else None
-        own = kept.tensors.items() if kept else ()
-        bank = {n[6:]: t for n, t in own if n.startswith("local.") and n[6:10] != "key."}
-        return Snapshot(round, state, bank)
+        bank = under("local.", kept.tensors if kept else {})
+        return Snapshot(round, state, {n: t for n, t in bank.items() if not n.startswith("key.")})
 
     def _server_training(self, branch: str, state: State, indices: np.ndarray) -> State:
         """Pre-training by the server itself, in `rounds` rounds of local epochs on `indices`."""
-        train, seed = self.experiment.train, self.experiment.seed
-        method = self.site.method(-1, len(indices))
+        site, seed = self.site, self.experiment.seed
+        method = site.method(-1, len(indices))
         method.load_shared(state)
         method.begin_first_round()
-        optimizer = make_optimizer(method, train)
-        steps = train.local_epochs * -(-len(indices) // train.batch_size)
-        spec = registry.build("ssl", *self.site.ssl)
+        job = site.job(method, site.images[indices], 1, rng(seed, "pretrain", 1))
         for round in range(1, self.schedule.clean + 1):
-            job = Job(
-                method=method,
-                optimizer=optimizer,
-                images=self.site.images[indices],
-                augment=spec.augment,
-                train=train,
-                rng=rng(seed, "pretrain", round),
-                step=(round - 1) * steps,
-                total_steps=self.schedule.last * steps,
-                device=torch.device(self.site.device),
-                stop=self.site.stopped,
-            )
+            job.rng = rng(seed, "pretrain", round)
             with self.watch.part("train"):
                 metrics = job.run()
-            if self.site.stopped():
+            if site.stopped():
                 raise Interrupted
             state = method.shared_state()
-            self._finish(branch, round, state, attacked=False)
             self._note(branch, round, False, metrics["loss"], state)
         return state
-
-
-def _data(branch: str) -> str:
-    """Whose images the clients of a branch train on."""
-    return "placebo" if branch == "placebo" else "members"

@@ -17,10 +17,8 @@ from fedmia.attacks.base import ActiveAttack
 from fedmia.data.images import ImageSet
 from fedmia.data.split import Split, make_split
 from fedmia.errors import InputError
-from fedmia.federation.inline import run_inline
-from fedmia.federation.ray import run_ray
-from fedmia.federation.rounds import Federation
-from fedmia.federation.schedule import Schedule
+from fedmia.federation.backends import run_inline, run_ray
+from fedmia.federation.rounds import Federation, Schedule
 from fedmia.federation.snapshot import DiskStore, MemoryStore, SnapshotStore, StateStore
 from fedmia.results import RoundInfo
 from fedmia.runtime.device import resolve_device
@@ -44,9 +42,9 @@ class Prepared:
 
     def total_rounds(self) -> int:
         """Rounds over all branches."""
-        clean, last = Schedule(self.experiment).clean, Schedule(self.experiment).last
-        zero, placebo = self.active is not None, bool(self.split.placebo_parts)
-        return last * (1 + placebo) + (last - clean) * zero
+        schedule, zero = Schedule(self.experiment), self.active is not None
+        placebo = bool(self.split.placebo_parts)
+        return schedule.last * (1 + placebo) + (schedule.last - schedule.clean) * zero
 
 
 @dataclass(frozen=True)
@@ -80,27 +78,20 @@ def prepare(experiment: Experiment) -> Prepared:
     """
     data = experiment.data.source().load(experiment.data.request(experiment.seed))
     built = {n: registry.build("attack", n, o) for n, o in experiment.attack.items()}
-    active = [a for a in built.values() if isinstance(a, ActiveAttack)]
+    active = {n: a for n, a in built.items() if isinstance(a, ActiveAttack)}
     if len(active) > 1:
         raise InputError(
-            "only one active attack can run inside one federation, got "
-            f"{[n for n, a in built.items() if isinstance(a, ActiveAttack)]}"
+            f"only one active attack can run inside one federation, got {list(active)}"
         )
-    malicious = len(experiment.malicious_clients)
-    split = make_split(
-        data,
-        experiment.split,
-        experiment.partition.build("partition"),
-        experiment.federation.clients,
-        malicious,
-        bool(active) or sees(experiment.attacker).vantage == "server",
-        experiment.seed,
-    )
+    clients, malicious = experiment.federation.clients, len(experiment.malicious_clients)
+    placebo = bool(active) or sees(experiment.attacker).vantage == "server"
+    deal, seed = experiment.partition.build("partition"), experiment.seed
+    split = make_split(data, experiment.split, deal, clients, malicious, placebo, seed)
     # Sizes, constants and pairs that do not suit are refused before anything is written.
     backbone = experiment.model.build("model").build(data.channels, data.size)
     recipe = Recipe(*pixel_constants(experiment, data.channels))
     spec = experiment.ssl.build("ssl")
-    method = spec.build(backbone, recipe, torch_rng(experiment.seed, "trial"))
+    method = spec.build(backbone, recipe, torch_rng(seed, "trial"))
     notes = sorted({n for part in split.parts for n in spec.notes(len(part))})[:3]
     if split.duplicates_removed:
         notes.append(
@@ -119,7 +110,7 @@ def prepare(experiment: Experiment) -> Prepared:
             "Without pre-training the last model before the first crafted update is the "
             "untrained one: passive attacks have nothing to find on it."
         )
-    return Prepared(experiment, data, split, active[0] if active else None, notes)
+    return Prepared(experiment, data, split, next(iter(active.values()), None), notes)
 
 
 def make_site(prepared: Prepared, workdir: Path, stop: Event) -> Site:
@@ -127,8 +118,7 @@ def make_site(prepared: Prepared, workdir: Path, stop: Event) -> Site:
     experiment, data, split = prepared.experiment, prepared.data, prepared.split
     file = workdir / "images.npy"
     np.save(file, data.images)
-    malicious = len(experiment.malicious_clients)
-    honest = experiment.federation.clients - malicious
+    honest, malicious = len(experiment.honest_clients), len(experiment.malicious_clients)
     own = split.parts[honest:]
     candidates = np.concatenate(
         [split.scored_members, split.scored_nonmembers, split.known_members, split.known_nonmembers]
@@ -176,15 +166,9 @@ def pixel_constants(
 
 
 def federate(
-    prepared: Prepared,
-    site: Site,
-    folder: Path,
-    snapshots: SnapshotStore,
-    *,
-    probe: Callable[[State], float | None],
-    watch: Stopwatch,
-    display: Display,
-) -> Finished:
+    prepared: Prepared, site: Site, folder: Path, snapshots: SnapshotStore, *,
+    probe: Callable[[State], float | None], watch: Stopwatch, display: Display,
+) -> Finished:  # fmt: skip
     """Run the rounds on the backend asked for; clients of other processes keep files in `folder`.
 
     Raises:

@@ -1,17 +1,21 @@
-"""What the federation leaves behind: updates in flight, snapshots and client state on disk."""
+"""What the federation leaves behind: updates in flight, what clients keep, snapshots on disk."""
 
 from __future__ import annotations
 
+import copy
 import json
+import re
 import shutil
-from collections.abc import Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from safetensors.torch import load_file, save_file
+from torch import nn
 
-from fedmia.ssl.base import State
+from fedmia.ssl.base import State, under
 
 
 @dataclass(frozen=True)
@@ -39,18 +43,46 @@ class LocalState:
     memory: dict[str, Any] = field(default_factory=dict)
 
 
-class StateStore(Protocol):
+@dataclass
+class Local:
+    """What the client's half of a strategy works on.
+
+    Attributes:
+        received: the global weights as they came, by name.
+        broadcast: tensors that the server's half sent beside them.
+        kept: tensors of the strategy's own that stay with the client between the rounds of a
+            branch; empty before its first round.
+        memory: JSON-able, kept likewise, shared with the client's defence.
+        weights: the parameters in training, by their names in `received`.
+        reach: the learning rates of the steps so far, summed, over 1 - momentum: how far a
+            gradient of 1 in every step moves a weight in the end.
+    """
+
+    received: State
+    broadcast: State
+    kept: State
+    memory: dict[str, Any]
+    weights: dict[str, nn.Parameter]
+    reach: float = 0.0
+
+
+class StateStore(ABC):
     """Where clients keep their local state, by branch of the run and partition id."""
 
+    @abstractmethod
     def load(self, branch: str, client: int) -> LocalState | None: ...
 
+    @abstractmethod
     def save(self, branch: str, client: int, state: LocalState) -> None: ...
 
     def fork(self, source: str, target: str, clients: int) -> None:
         """Give branch `target` a copy of every state of branch `source`."""
+        for client in range(clients):
+            if (state := self.load(source, client)) is not None:
+                self.save(target, client, copy.deepcopy(state))
 
 
-class MemoryStore:
+class MemoryStore(StateStore):
     """Local states in this process (inline backend)."""
 
     def __init__(self) -> None:
@@ -62,16 +94,8 @@ class MemoryStore:
     def save(self, branch: str, client: int, state: LocalState) -> None:
         self._kept[branch, client] = state
 
-    def fork(self, source: str, target: str, clients: int) -> None:
-        for client in range(clients):
-            state = self._kept.get((source, client))
-            if state is not None:
-                copied = {name: t.clone() for name, t in state.tensors.items()}
-                memory = json.loads(json.dumps(state.memory))
-                self._kept[target, client] = LocalState(copied, memory)
 
-
-class DiskStore:
+class DiskStore(StateStore):
     """Local states under a folder that every worker process reaches (Ray backend)."""
 
     def __init__(self, root: Path) -> None:
@@ -84,24 +108,17 @@ class DiskStore:
         path = self._path(branch, client)
         if not path.exists():
             return None
-        memory = json.loads(path.with_suffix(".json").read_text())
-        return LocalState(load_file(path), memory)
+        return LocalState(load_file(path), json.loads(path.with_suffix(".json").read_text()))
 
     def save(self, branch: str, client: int, state: LocalState) -> None:
         path = self._path(branch, client)
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_tensors(state.tensors, path)
         path.with_suffix(".json").write_text(json.dumps(state.memory))
-
-    def fork(self, source: str, target: str, clients: int) -> None:
-        for client in range(clients):
-            state = self.load(source, client)
-            if state is not None:
-                self.save(target, client, state)
 
 
 def write_tensors(tensors: State, path: Path) -> None:
     """Write a state atomically: a run that dies midway leaves no half file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
     save_file({name: t.contiguous().cpu() for name, t in tensors.items()}, partial)
     partial.rename(path)
@@ -116,6 +133,28 @@ class Snapshot:
     holder: State
 
 
+class StateFiles(Mapping[int, State]):
+    """States on disk by number: each is read when it is asked for, and none stays.
+
+    Args:
+        files: their numbers are the last of their paths: `client-0003`, `round-0003/before`.
+        prefix: of the names of the tensors that are meant.
+    """
+
+    def __init__(self, files: Iterable[Path], prefix: str = "") -> None:
+        self._files = dict(sorted((_number(f), f) for f in files))
+        self._prefix = prefix
+
+    def __getitem__(self, number: int) -> State:
+        return under(self._prefix, load_file(self._files[number]))
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
 class SnapshotStore:
     """Snapshots of one run: `<root>/<branch>/round-0040.safetensors`."""
 
@@ -124,24 +163,22 @@ class SnapshotStore:
 
     def save(self, branch: str, snapshot: Snapshot) -> None:
         """Write the global weights as `global.*` and the holder's local tensors as `holder.*`."""
-        folder = self.root / branch
-        folder.mkdir(parents=True, exist_ok=True)
         tensors = {f"global.{n}": t for n, t in snapshot.state.items()}
         tensors |= {f"holder.{n}": t for n, t in snapshot.holder.items()}
-        write_tensors(tensors, folder / f"round-{snapshot.round:04d}.safetensors")
+        write_tensors(tensors, self.root / branch / _round(snapshot.round))
 
     def rounds(self, branch: str) -> list[int]:
         """Rounds that were kept, in order."""
-        files = (self.root / branch).glob("round-*.safetensors")
-        return sorted(int(f.stem.removeprefix("round-")) for f in files)
+        return sorted(map(_number, (self.root / branch).glob("round-*.safetensors")))
 
     def load(self, branch: str, round: int) -> Snapshot:
-        tensors = load_file(self.root / branch / f"round-{round:04d}.safetensors")
-        return Snapshot(
-            round,
-            {n.removeprefix("global."): t for n, t in tensors.items() if n.startswith("global.")},
-            {n.removeprefix("holder."): t for n, t in tensors.items() if n.startswith("holder.")},
-        )
+        tensors = load_file(self.root / branch / _round(round))
+        return Snapshot(round, under("global.", tensors), under("holder.", tensors))
+
+    def received(self, branch: str, last: int) -> StateFiles:
+        """Round -> global weights after it, for the rounds up to `last` that were kept."""
+        kept = (self.root / branch / _round(r) for r in self.rounds(branch) if r <= last)
+        return StateFiles(kept, "global.")
 
     def drop(self, branch: str) -> None:
         """Delete all that was kept of `branch`."""
@@ -149,14 +186,11 @@ class SnapshotStore:
 
     def save_sent(self, branch: str, round: int, state: State) -> None:
         """Keep what the malicious client uploaded in `round`."""
-        folder = self.root / branch / "sent"
-        folder.mkdir(parents=True, exist_ok=True)
-        write_tensors(state, folder / f"round-{round:04d}.safetensors")
+        write_tensors(state, self.root / branch / "sent" / _round(round))
 
-    def sent(self, branch: str) -> dict[int, State]:
-        """Crafted uploads by round."""
-        files = sorted((self.root / branch / "sent").glob("round-*.safetensors"))
-        return {int(f.stem.removeprefix("round-")): load_file(f) for f in files}
+    def sent(self, branch: str) -> StateFiles:
+        """Round -> crafted upload."""
+        return StateFiles((self.root / branch / "sent").glob("round-*.safetensors"))
 
     def save_before(self, branch: str, round: int, state: State) -> None:
         """Keep the global weights that the clients of `round` received."""
@@ -168,39 +202,20 @@ class SnapshotStore:
 
     def before(self, branch: str) -> StateFiles:
         """Round -> global weights that its clients received, for rounds whose updates are kept."""
-        folders = sorted((self.root / branch / "updates").glob("round-*"))
-        files = ((f, f / "before.safetensors") for f in folders)
-        return StateFiles({_number(f): file for f, file in files if file.exists()})
+        return StateFiles((self.root / branch / "updates").glob("round-*/before.safetensors"))
 
     def updates(self, branch: str, round: int) -> StateFiles:
         """Client -> weights that it sent in `round`; empty where they were not kept."""
-        files = sorted(
-            (self.root / branch / "updates" / f"round-{round:04d}").glob("client-*.safetensors")
-        )
-        return StateFiles({_number(f): f for f in files})
+        return StateFiles(self._updates(branch, round).glob("client-*.safetensors"))
 
     def _updates(self, branch: str, round: int) -> Path:
-        folder = self.root / branch / "updates" / f"round-{round:04d}"
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
+        return self.root / branch / "updates" / f"round-{round:04d}"
 
 
-class StateFiles(Mapping[int, State]):
-    """States on disk by number: each is read when it is asked for, and none stays."""
-
-    def __init__(self, files: Mapping[int, Path]) -> None:
-        self._files = dict(sorted(files.items()))
-
-    def __getitem__(self, number: int) -> State:
-        return load_file(self._files[number])
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._files)
-
-    def __len__(self) -> int:
-        return len(self._files)
+def _round(round: int) -> str:
+    return f"round-{round:04d}.safetensors"
 
 
 def _number(path: Path) -> int:
-    """3 of `round-0003` or `client-0003.safetensors`."""
-    return int(path.name.partition(".")[0].rpartition("-")[2])
+    """3 of `round-0003.safetensors` or `round-0003/before.safetensors`."""
+    return int(re.findall(r"-(\d+)", str(path))[-1])

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from clients.site import Site
-from fedmia.data.images import ImageSet
+from fedmia.data.images import IntArray
 from fedmia.data.split import Split
 from fedmia.probes.knn import knn_accuracy
 from fedmia.probes.linear import linear_accuracy
@@ -17,34 +18,32 @@ from fedmia.ssl.base import State
 
 @dataclass
 class Probes:
-    """Utility of a state's pooled features on images apart from all others."""
+    """Utility of a state's pooled features on images apart from all others.
+
+    Args:
+        labels: class of each image of the data.
+    """
 
     site: Site
-    data: ImageSet
+    labels: IntArray
     split: Split
 
-    def features(
-        self, state: State
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    @torch.no_grad()
+    def features(self, state: State) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Features and labels of the fitting half, then of the testing half."""
         torch.set_num_threads(self.site.threads)
         method = self.site.method(-1, None)
         method.load_shared(state)
         method.eval()
-        out: list[torch.Tensor] = []
-        for indices in (self.split.test_fit, self.split.test_eval):
-            pixels = torch.from_numpy(self.data.images[indices])
-            with torch.no_grad():
-                parts = [
-                    method.encoder.features(p.to(self.site.device).float() / 255, ["avgpool"])
-                    for p in pixels.split(1024)
-                ]
-            out += [
-                torch.cat([p["avgpool"].float().cpu() for p in parts]),
-                torch.from_numpy(self.data.labels[indices]),
-            ]
-        fit, fit_labels, test, test_labels = out
-        return fit, fit_labels, test, test_labels
+
+        def pooled(indices: IntArray) -> Tensor:
+            parts = [indices[i : i + 1024] for i in range(0, len(indices), 1024)]
+            found = [method.encoder.features(self.site.pixels(p), ["avgpool"]) for p in parts]
+            return torch.cat([f["avgpool"].float().cpu() for f in found])
+
+        fit, test = self.split.test_fit, self.split.test_eval
+        ours, theirs = (torch.from_numpy(self.labels[half]) for half in (fit, test))
+        return pooled(fit), ours, pooled(test), theirs
 
     def knn(self, state: State) -> float:
         """Weighted-kNN accuracy in [0, 1]."""

@@ -15,8 +15,7 @@ import torch
 from fedmia import registry
 from fedmia.data.images import IntArray
 from fedmia.federation.run import Finished
-from fedmia.federation.snapshot import Snapshot
-from fedmia.results import ClientDefence, ClientInfo, Pair, RoundInfo, RunScores, ScoredAttack
+from fedmia.results import ClientDefence, ClientInfo, Pair, RoundInfo, RunScores
 from fedmia.runtime.environment import describe
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.scoring.probes import Probes
@@ -30,7 +29,7 @@ BATCH = 8  # images in a batch of the by-batch reading
 def score(run: Finished, probes: Probes, watch: Stopwatch) -> RunScores:
     """All that the report is made of, from the rounds that are finished."""
     prepared, snapshots = run.prepared, run.snapshots
-    experiment, split, labels = prepared.experiment, prepared.split, prepared.data.labels
+    experiment, split, data = prepared.experiment, prepared.split, prepared.data
     evaluation = Evaluation(run, {n: dict(o) for n, o in experiment.attack.items()})
     with watch.part("attacks"):
         found = attacked(evaluation)
@@ -41,13 +40,14 @@ def score(run: Finished, probes: Probes, watch: Stopwatch) -> RunScores:
     if (active := evaluation.active()) and not snapshots.sent("main"):
         notes.append(f"{active} was not scored: its client finished no attacked round.")
     environment = describe()
-    owner = dict(zip(split.members.tolist(), split.owner.tolist(), strict=True))
-    classes = int(labels.max()) + 1
+    owner = dict(zip(split.members, split.owner, strict=True))
+    labels, classes = data.labels, int(data.labels.max()) + 1
+    shape = {"data": data.name, "channels": data.channels, "size": data.size, "classes": classes}
     return RunScores(
         seed=experiment.seed,
         member_ids=split.scored_members,
         nonmember_ids=split.scored_nonmembers,
-        member_client=np.array([owner[i] for i in split.scored_members.tolist()]),
+        member_client=np.array([owner[i] for i in split.scored_members]),
         member_labels=labels[split.scored_members],
         nonmember_labels=labels[split.scored_nonmembers],
         utility=utility,
@@ -56,13 +56,7 @@ def score(run: Finished, probes: Probes, watch: Stopwatch) -> RunScores:
         pretrain=experiment.pretrain.mode,
         interrupted=None if run.complete else run.rounds[-1].round if run.rounds else 0,
         notes=notes,
-        split={
-            "data": prepared.data.name,
-            "channels": prepared.data.channels,
-            "size": prepared.data.size,
-            "classes": classes,
-            **split.counts(),
-        },
+        split=shape | split.counts(),
         config=to_tree(experiment),
         versions=environment["versions"] | {"commit": environment["commit"]},
         hardware=environment["hardware"],
@@ -139,49 +133,28 @@ def side_by_side(work: Mapping[str, Callable[[], Any]], threads: int) -> dict[st
 
 
 def leakage(evaluation: Evaluation, info: RoundInfo, names: list[str]) -> RoundInfo:
-    """The round with the scores of each passive attack and of each layer."""
+    """The round with the scores of each passive attack, and of `internal` by layer (Fig. 6)."""
     chosen = [n for n in names if registry.load("attack", n).by_round]
-    snapshot = evaluation.run.snapshots.load("main", info.round)
+    snapshot, layers = evaluation.run.snapshots.load("main", info.round), {}
     found = {s.name: s for s in evaluation.on(snapshot, chosen)}
-    layers = by_layer(evaluation, snapshot) if "internal" in names else {}
+    inner = evaluation.site.method(-1, None).encoder.layers if "internal" in names else ()
+    for layer in inner:
+        options = {**evaluation.attacks["internal"], "layers": (layer,)}
+        alone = replace(evaluation, attacks={"internal": options})
+        (layers[layer],) = alone.on(snapshot, ["internal"])
     return replace(info, leakage=found, layers=layers)
-
-
-def by_layer(evaluation: Evaluation, snapshot: Snapshot) -> dict[str, ScoredAttack]:
-    """The internal attack on each layer alone (Fig. 6)."""
-    site = evaluation.site
-    layers = site.method(-1, None).encoder.layers
-    options = dict(evaluation.attacks["internal"])
-    found = {}
-    for layer in layers:
-        alone = replace(evaluation, attacks={"internal": {**options, "layers": (layer,)}})
-        found[layer] = alone.on(snapshot, ["internal"])[0]
-    return found
 
 
 def client_rows(run: Finished, labels: IntArray, classes: int) -> list[ClientInfo]:
     """Each client with its role, its images, and its defence's statement."""
     site, rows = run.site, []
     for client, role in enumerate(site.roles):
-        own = site.parts["members"][client]
-        counts = np.bincount(labels[own], minlength=classes)
-        rows.append(
-            ClientInfo(
-                id=client,
-                size=len(own),
-                role=role,
-                defence=_defence(run, client),
-                classes=tuple(int(c) for c in counts),
-            )
-        )
+        own, defence = site.parts["members"][client], None
+        if site.defense is not None and client in site.defended:
+            kept = run.store.load("main", client)
+            memory = dict(kept.memory) if kept else {}
+            epsilon = registry.build("defense", *site.defense).privacy(memory)
+            defence = ClientDefence(site.defense[0], epsilon, memory.get("metrics", {}))
+        counts = np.bincount(labels[own], minlength=classes).tolist()
+        rows.append(ClientInfo(client, len(own), role, defence, tuple(counts)))
     return rows
-
-
-def _defence(run: Finished, client: int) -> ClientDefence | None:
-    site = run.site
-    if site.defense is None or client not in site.defended:
-        return None
-    kept = run.store.load("main", client)
-    memory: Mapping[str, Any] = kept.memory if kept else {}
-    built = registry.build("defense", *site.defense)
-    return ClientDefence(site.defense[0], built.privacy(dict(memory)), memory.get("metrics", {}))

@@ -67,8 +67,10 @@ class Scorer:
             told = attack.by_client(view, self.candidates)
         members, nonmembers = self.apart(scores)
         columns = self.apart(found[1]) if found else (None, None)
-        if told is not None:
-            more |= self._by_client(*told)
+        if told is not None:  # ids of clients (K,) and scores by client (K, N)
+            ids, (mine, others) = told[0], self.apart(told[1].T)
+            more |= {"named_members": ids[mine.argmax(axis=1)], "client_ids": ids}
+            more |= {"by_client_members": mine, "by_client_nonmembers": others}
         return ScoredAttack(
             name=more.pop("label", name),
             paper=attack.paper,
@@ -86,16 +88,6 @@ class Scorer:
             feature_names=found[0] if found else (),
             **more,
         )
-
-    def _by_client(self, ids: np.ndarray, scores: np.ndarray) -> dict[str, np.ndarray]:
-        """Fields of `ScoredAttack` from ids of clients (K,) and scores by client (K, N)."""
-        members, nonmembers = self.apart(scores.T)
-        return {
-            "named_members": ids[members.argmax(axis=1)],
-            "client_ids": ids,
-            "by_client_members": members,
-            "by_client_nonmembers": nonmembers,
-        }
 
     def _known_scores(
         self, name: str, fitted: Attack, view: BlackBox

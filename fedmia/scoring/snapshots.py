@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from fedmia import registry
 from fedmia.attacks.base import ActiveAttack, Attack, Known
 from fedmia.federation.run import Finished
-from fedmia.federation.snapshot import Snapshot, SnapshotStore
+from fedmia.federation.snapshot import Snapshot
 from fedmia.probes.pixels import pixel_scores
 from fedmia.results import ScoredAttack
 from fedmia.scoring.scorer import Scorer
@@ -20,25 +20,6 @@ from fedmia.settings.roles import sees
 from fedmia.ssl.base import State
 from fedmia.threat import ClientView, ServerView, WhiteBox
 from fedmia.threat.signals import PixelCache, Signals
-
-
-class Received(Mapping[int, State]):
-    """Global weights of the kept rounds of `branch` up to `last`, each read when asked for."""
-
-    def __init__(self, snapshots: SnapshotStore, branch: str, last: int) -> None:
-        self._snapshots, self._branch = snapshots, branch
-        self._rounds = [r for r in snapshots.rounds(branch) if r <= last]
-
-    def __getitem__(self, round: int) -> State:
-        if round not in self._rounds:
-            raise KeyError(round)
-        return self._snapshots.load(self._branch, round).state
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._rounds)
-
-    def __len__(self) -> int:
-        return len(self._rounds)
 
 
 @dataclass
@@ -78,8 +59,6 @@ class Evaluation:
         """The name of the active attack, if one is run."""
         return next((n for n in self.attacks if isinstance(self.build(n), ActiveAttack)), None)
 
-    # -- views ---------------------------------------------------------------------------------
-
     def view(
         self,
         snapshot: Snapshot,
@@ -100,16 +79,14 @@ class Evaluation:
         method = self.site.method(-1, len(mine) if mine is not None else None)
         method.load_shared(snapshot.state)
         method.eval()
-        held = self.site.take(self.site.held)
         if snapshot.holder:
             method.load_local(snapshot.holder)
         else:
-            own = self.site.take(mine) if mine is not None else held
-            method.fill_bank(own.to(self.site.device).float() / 255)
+            method.fill_bank(self.site.pixels(self.site.held if mine is None else mine))
         shared: dict[str, Any] = {
             "seed": self.site.seed,
             "device": torch.device(self.site.device),
-            "held": held,
+            "held": self.site.take(self.site.held),
             "signals": signals,
             "pixels": self._pixels,
         }
@@ -117,10 +94,9 @@ class Evaluation:
             return WhiteBox(method, self.augment, **shared)
         targets = self.site.take(self.site.targets)
         shared |= {"received": received, "sent": sent, "targets": targets}
-        if self.vantage == "server":
-            shared |= self.uploads(branch, snapshot.round)
-            return ServerView(method, self.augment, **shared)
-        return ClientView(method, self.augment, **shared)
+        if self.vantage == "client":
+            return ClientView(method, self.augment, **shared)
+        return ServerView(method, self.augment, **shared, **self.uploads(branch, snapshot.round))
 
     def uploads(self, branch: str, last: int) -> dict[str, Any]:
         """Updates of `branch` by round, to round `last`, and what their clients had received."""
@@ -128,12 +104,10 @@ class Evaluation:
         updates = {r: self.snapshots.updates(branch, r) for r in before if r <= last}
         return {"before": before, "updates": updates}
 
-    # -- scores --------------------------------------------------------------------------------
-
     def on(self, snapshot: Snapshot, names: list[str], branch: str = "main") -> list[ScoredAttack]:
         """The named attacks on one snapshot of `branch`, sharing what they compute."""
         signals = Signals()
-        seen = Received(self.snapshots, branch, snapshot.round)
+        seen = self.snapshots.received(branch, snapshot.round)
         views = ((n, self.view(snapshot, signals, seen, branch=branch)) for n in names)
         return [self.scorer.scored(n, view) for n, view in views]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -27,14 +28,14 @@ class Trajectories:
 
     def work(self) -> dict[str, Callable[[], ScoredAttack]]:
         """What is to be scored, by name: the attack, and the controls whose rounds are whole."""
-        rounds = len(self.run.snapshots.sent("main"))
+        rounds = {b: len(self.run.snapshots.sent(b)) for b in ("main", "zero", "placebo")}
         found: dict[str, Callable[[], ScoredAttack]] = {
             "active": lambda: self.on("main"),
-            "active-untrained": lambda: self.untrained(rounds),
+            "active-untrained": lambda: self.untrained(rounds["main"]),
         }
-        if len(self.run.snapshots.sent("zero")) == rounds:
+        if rounds["zero"] == rounds["main"]:
             found["active-zero"] = lambda: self.on("zero", self.attack.control)
-        if len(self.run.snapshots.sent("placebo")) == rounds:
+        if rounds["placebo"] == rounds["main"]:
             found["active-placebo"] = lambda: self.on("placebo")
         return found
 
@@ -45,19 +46,16 @@ class Trajectories:
 
     def view(self, branch: str) -> ClientView:
         """What the active client saw of a branch; one view a branch, so that reads are shared."""
-        if branch not in self._views:
-            self._views[branch] = self._view(branch)
-        return self._views[branch]
-
-    def _view(self, branch: str) -> ClientView:
+        if branch in self._views:
+            return self._views[branch]
         snapshots, clean = self.run.snapshots, self.run.schedule.clean
-        sent = snapshots.sent(branch)
-        rounds = [r for r in snapshots.rounds(branch) if r == clean or r in sent]
-        received = {r: snapshots.load(branch, r).state for r in rounds}
-        sent = {r: s for r, s in sent.items() if r in received}
+        uploads, kept = snapshots.sent(branch), snapshots.received(branch, self.run.schedule.last)
+        received = {r: kept[r] for r in kept if r == clean or r in uploads}
+        sent = {r: uploads[r] for r in uploads if r in received}
         first = snapshots.load(branch, clean)
         view = self.evaluation.view(first, Signals(), received, sent, branch)
         assert isinstance(view, ClientView)
+        self._views[branch] = view
         return view
 
     def untrained(self, rounds: int) -> ScoredAttack:
@@ -91,8 +89,8 @@ class Trajectories:
         main, zero = (self.attack.curves(self.view(b), images) for b in ("main", "zero"))
         if main is None or zero is None:
             return None
-        after, before, sent = apart(main.after.T), apart(main.before[0]), apart(main.sent[0])
-        control = apart(zero.after.T)
+        after, control = apart(main.after.T), apart(zero.after.T)
+        before, sent = apart(main.before[0]), apart(main.sent[0])
         return Curves(
             act=self.attack.act,
             rounds=np.array(main.rounds),
@@ -115,11 +113,6 @@ def by_batch(scored: ScoredAttack, size: int, seed: int) -> ScoredAttack:
         order = draw.permutation(len(values))[: len(values) // size * size]
         return values[order].reshape(-1, size).mean(axis=1)
 
-    return replace(
-        scored,
-        unit="batch",
-        scores_members=means(scored.scores_members),
-        scores_nonmembers=means(scored.scores_nonmembers),
-        known_members=means(scored.known_members),
-        known_nonmembers=means(scored.known_nonmembers),
-    )
+    kinds = ("scores_members", "scores_nonmembers", "known_members", "known_nonmembers")
+    batched: dict[str, Any] = {kind: means(getattr(scored, kind)) for kind in kinds}
+    return replace(scored, unit="batch", **batched)

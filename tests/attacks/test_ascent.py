@@ -164,6 +164,15 @@ def turn(
     return Turn(method, received, trained, images, held, 0, AUGMENT, rng(seed, "craft"))
 
 
+@pytest.mark.parametrize("schedule", ["all", "rotate"])
+def test_disarmed__chooses_the_same_targets(images: Tensor, schedule: str) -> None:
+    attack = Ascent(schedule=schedule, batch=8)
+    control = attack.disarmed()
+    picked = attack.chosen(images, 1)
+    np.testing.assert_array_equal(control.chosen(images, 1), picked)
+    assert picked.all() == (schedule == "all") and picked.any()
+
+
 @pytest.mark.parametrize("base", ["aggregated", "trained"])
 def test_craft__of_zero_steps_is_its_base(make_moco: Any, images: Tensor, base: str) -> None:
     """From `trained` that is the honest update, bit for bit: the paired control."""

@@ -20,7 +20,6 @@ from fedmia.attacks.rmia import RMIARounds
 from fedmia.attacks.similarity import Similarity
 from fedmia.errors import InputError
 from fedmia.federation.snapshot import Snapshot, SnapshotStore
-from fedmia.scoring.snapshots import Received
 from fedmia.seeding import rng
 from fedmia.threat import ClientView, WhiteBox
 from fedmia.threat.signals import Signals
@@ -213,7 +212,7 @@ def test_received__reads_a_branch_up_to_a_round_when_asked(tmp_path: Path) -> No
     for branch, offset in (("main", 0.0), ("placebo", 0.5)):
         for r in (0, 2, 4):
             store.save(branch, Snapshot(r, {"w": torch.tensor([r + offset])}, {}))
-    found = Received(store, "placebo", 2)
+    found = store.received("placebo", 2)
     assert list(found) == [0, 2] and len(found) == 2 and 4 not in found
     assert found[2]["w"].item() == 2.5
     with pytest.raises(KeyError):

@@ -65,9 +65,7 @@ def make_desk(tmp_path: Path, textures: Callable[..., torch.Tensor]) -> MakeDesk
         }  # fmt: skip
         site = Site(**{**values, **more})
         start = site.method(-1, None).shared_state() if received is None else received
-        return Desk(
-            site, store or MemoryStore(), Task(0, round, "main", "members", False, 0), start
-        )
+        return Desk(site, store or MemoryStore(), Task(0, round, "main", False, 0), start)
 
     return make
 

@@ -25,8 +25,7 @@ from fedmia.defenses._persample import (
 )
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.errors import InputError
-from fedmia.federation.local import Local
-from fedmia.federation.snapshot import MemoryStore
+from fedmia.federation.snapshot import Local, MemoryStore
 from fedmia.seeding import rng
 from fedmia.ssl.base import SSLMethod
 from fedmia.ssl.train import Job
@@ -236,9 +235,8 @@ def test_train__two_rounds_continue_what_one_desk_began(make_desk: Any) -> None:
     optimizer = make_optimizer(method, site.train)
     memory: dict[str, Any] = {}
     for round in (1, 2):
-        local = Local(by_hand.received, {}, {}, {}, {})
-        job = by_hand._job(method, optimizer, by_hand.images, local)
-        job.rng, job.step = rng(0, "train", round, 0), (round - 1) * 2
+        job = site.job(method, site.images[by_hand.indices], 1, rng(0, "train", round, 0))
+        job.optimizer, job.step = optimizer, (round - 1) * 2
         by_hand.defense.train(job, memory)
         if round == 1:
             buffers = [optimizer.state[w]["momentum_buffer"] for w in method.trainable()]

@@ -13,7 +13,7 @@ from scipy import stats
 
 from clients.honest import Honest
 from fedmia import registry
-from fedmia.defenses._gdp import epsilon_at
+from fedmia.defenses._accounting import epsilon_at
 from fedmia.defenses._noise import ReleaseNoise
 from fedmia.defenses.base import Outlook
 from fedmia.defenses.gaussian import Gaussian

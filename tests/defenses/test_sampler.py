@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from clients.honest import Honest
-from fedmia.defenses._sampler import sampled_sensitivity
+from fedmia.defenses._sensitivity import sampled_sensitivity
 from fedmia.defenses.base import Outlook
 from fedmia.errors import InputError
 from fedmia.federation.snapshot import MemoryStore

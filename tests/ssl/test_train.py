@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedmia.errors import InputError
-from fedmia.federation.local import Local
+from fedmia.federation.snapshot import Local
 from fedmia.seeding import rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod

@@ -14,8 +14,7 @@ import torch
 from clients.desk import Desk
 from clients.honest import Honest
 from clients.site import Site, Task
-from fedmia.federation.local import Local
-from fedmia.federation.snapshot import LocalState, MemoryStore
+from fedmia.federation.snapshot import Local, LocalState, MemoryStore
 from fedmia.ssl.base import State
 from fedmia.ssl.train import Train
 from strategies.fedema import FedEMA
@@ -48,7 +47,7 @@ def desk(
 ) -> Desk:  # fmt: skip
     """Client 0 in a round under the strategy `name`."""
     told = replace(site, strategy=(name, options))
-    return Desk(told, store, Task(0, round, "main", "members", False, 0), received)
+    return Desk(told, store, Task(0, round, "main", False, 0), received)
 
 
 def sent(at: Desk) -> State:

@@ -14,7 +14,8 @@ from flwr.app import ArrayRecord, Context, Error, Message, MetricRecord, RecordD
 from flwr.clientapp import ClientApp
 
 from fedmia import registry
-from fedmia.federation.inline import InlineGrid
+from fedmia.errors import said
+from fedmia.federation.backends import InlineGrid
 from fedmia.federation.snapshot import Update
 from fedmia.seeding import rng
 from fedmia.ssl.base import State
@@ -125,7 +126,7 @@ def federate(
     grid = grid_type(echo(reply), clients, 2, 1)
     seen: Seen = []
     try:
-        course = Course("main", "members", first, first + rounds, False, share, 0)
+        course = Course("main", first, first + rounds, False, share, 0)
         for done in strategy.rounds(grid, course, some_state(99), clients):
             assert done.seconds >= 0
             seen.append((done.number, {n: t.clone() for n, t in done.state.items()}, done.updates))
@@ -138,7 +139,7 @@ def federate(
 def test_every_strategy__flowers_own_loop_gives_the_same(name: str) -> None:
     end, _ = federate(registry.build("strategy", name, {}))
     strategy = registry.build("strategy", name, {})
-    strategy.course = Course("main", "members", 5, 8, False, 1.0, 0)
+    strategy.course = Course("main", 5, 8, False, 1.0, 0)
     grid = InlineGrid(echo(drift), 4, 2, 1)
     try:
         strategy.nodes = call_roll(grid, 4)
@@ -187,7 +188,7 @@ def test_every_strategy__order_of_arrival_changes_no_bit(name: str, weighting: s
 def test_every_strategy__only_the_cohort_trains(name: str) -> None:
     _, seen = federate(registry.build("strategy", name, {}), clients=5, share=0.4, rounds=4)
     for round, _, ups in seen:
-        course = Course("main", "members", 5, 9, False, 0.4, 0)
+        course = Course("main", 5, 9, False, 0.4, 0)
         assert [u.client for u in ups] == cohort(course, round, 5)
     assert len({tuple(u.client for u in ups) for _, _, ups in seen}) > 1
 
@@ -254,8 +255,10 @@ def spoiled(how: str) -> Reply:
 def test_every_strategy__a_spoiled_update_names_its_client(
     name: str, how: str, message: str
 ) -> None:
-    with pytest.raises(FederationError, match=message):
+    with pytest.raises(FederationError, match=message) as raised:
         federate(registry.build("strategy", name, {}), reply=spoiled(how))
+    flags = said(str(raised.value), lambda path, value: f"--{path}")
+    assert ("a lower --train.lr or a milder attack" in flags) == (how in ("nan", "inf", "shape"))
 
 
 def test_missing_reply__names_its_client() -> None:

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from fedmia import registry
-from fedmia.federation.local import Local
 from fedmia.federation.run import Prepared, make_site
-from fedmia.federation.snapshot import Update
+from fedmia.federation.snapshot import Local, Update
 from fedmia.seeding import rng
 from fedmia.simulate import main
 from fedmia.ssl.base import State

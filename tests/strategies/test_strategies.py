@@ -110,11 +110,11 @@ def test_cohort__is_seeded_sorted_and_of_the_size_asked(
     drawn = []
     for seed in (0, 1):
         for round in range(1, 9):
-            course = Course("main", "members", 0, 8, False, share, seed)
+            course = Course("main", 0, 8, False, share, seed)
             picked = cohort(course, round, clients)
             assert picked == sorted(set(picked)) and len(picked) == size
             assert set(picked) <= set(range(clients))
-            other = Course("zero", "placebo", 4, 8, True, share, seed)
+            other = Course("zero", 4, 8, True, share, seed)
             assert cohort(other, round, clients) == picked  # branches are paired
             drawn.append(tuple(picked))
     if size < clients:

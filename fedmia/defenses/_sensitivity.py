@@ -1,16 +1,39 @@
-"""The Sensitivity Sampler (Yang et al., Algorithm 2; Rubinstein and Alda, 2017)."""
+"""What of a state is released, its norm, and how far one image moves it; in float64."""
 
 from __future__ import annotations
 
 import numpy as np
+import torch
 
-from fedmia.defenses._clip import difference, norm, protected
 from fedmia.defenses.base import Outlook
 from fedmia.errors import InputError
+from fedmia.ssl.base import State
+
+
+def protected(state: State) -> list[str]:
+    """Names of the tensors that are clipped, noised and released: the float weights.
+
+    Integer counters and batch norm's running statistics are not: a count of 1000 steps would
+    fill the norm, and noise makes a variance negative.
+    """
+    return [n for n, t in state.items() if t.is_floating_point() and ".running_" not in n]
+
+
+def difference(after: State, before: State, names: list[str]) -> State:
+    """after - before, float64."""
+    return {n: after[n].double() - before[n].double() for n in names}
+
+
+def norm(update: State, order: int) -> float:
+    """L1 (order 1) or L2 (order 2) norm over all tensors together."""
+    parts = [torch.linalg.vector_norm(t, order) for t in update.values()]
+    return float(torch.linalg.vector_norm(torch.stack(parts), order)) if parts else 0.0
 
 
 def sampled_sensitivity(outlook: Outlook, pairs: int, order: int) -> float:
     """Largest distance of two trainings on the client's images without d_i and without d_j.
+
+    The Sensitivity Sampler (Yang et al., Algorithm 2; Rubinstein and Alda, 2017).
 
     Both trainings of a pair draw the same randomness, and d_j takes in one the place that d_i has
     in the other; otherwise the distance would measure the shuffling. i and j differ (the paper

@@ -1,4 +1,4 @@
-"""Clients in threads of this process, behind Flower's own grid."""
+"""Where clients run: in threads of this process, or in Flower's simulation on Ray."""
 
 from __future__ import annotations
 
@@ -27,18 +27,15 @@ class InlineGrid(Grid):
     """
 
     def __init__(self, app: ClientApp, clients: int, workers: int, threads: int) -> None:
-        identify()
+        # Flower's `Message` asks for its sender's identity; its own runners set it likewise.
+        TaskIdentity.task_id = TaskIdentity.run_id = 1
+        TaskIdentity.node_id = SERVER
         self._app = app
-        self._contexts = {
-            SERVER + 1 + client: Context(
-                run_id=1,
-                node_id=SERVER + 1 + client,
-                state=RecordDict(),
-                run_config={},
-                node_config={"partition-id": client, "num-partitions": clients},
-            )
-            for client in range(clients)
-        }
+        self._contexts = {}
+        for client in range(clients):
+            node = SERVER + 1 + client
+            config: dict[str, Any] = {"partition-id": client, "num-partitions": clients}
+            self._contexts[node] = Context(1, node, config, RecordDict(), {})
         self._pool = ThreadPoolExecutor(
             workers, "client", initializer=torch.set_num_threads, initargs=(threads,)
         )
@@ -53,13 +50,9 @@ class InlineGrid(Grid):
         return None
 
     def create_message(
-        self,
-        content: RecordDict,
-        message_type: str,
-        dst_node_id: int,
-        group_id: str,
+        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str,
         ttl: float | None = None,
-    ) -> Message:
+    ) -> Message:  # fmt: skip
         return Message(
             content, dst_node_id=dst_node_id, message_type=message_type, group_id=group_id, ttl=ttl
         )
@@ -68,12 +61,9 @@ class InlineGrid(Grid):
         return list(self._contexts)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        names = []
-        for message in messages:
-            name = str(next(self._names))
-            self._pending[name] = self._pool.submit(self._answer, message)
-            names.append(name)
-        return names
+        sent = {str(next(self._names)): self._pool.submit(self._answer, m) for m in messages}
+        self._pending |= sent
+        return list(sent)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         return [self._pending.pop(name).result() for name in message_ids]
@@ -96,15 +86,6 @@ class InlineGrid(Grid):
             return Message(Error(code=0, reason=reason), reply_to=message)
 
 
-def identify() -> None:
-    """Tell Flower that this process is a server: its `Message` asks for the sender's identity.
-
-    Flower's own runners do the same at their start.
-    """
-    TaskIdentity.task_id = TaskIdentity.run_id = 1
-    TaskIdentity.node_id = SERVER
-
-
 def run_inline(server: ServerMain, app: ClientApp, clients: int, threads: int) -> None:
     """Run `server` against clients in this process, as many at once as the cores allow."""
     logging.getLogger("flwr").setLevel(logging.ERROR)  # it logs every round of every branch
@@ -114,3 +95,37 @@ def run_inline(server: ServerMain, app: ClientApp, clients: int, threads: int) -
         server(grid)
     finally:
         grid.close()
+
+
+def run_ray(
+    server: ServerMain, app: ClientApp, clients: int, threads: int, gpus_per_client: float
+) -> None:
+    """Run `server` against Flower's simulation runtime: one Ray actor per `threads` cores.
+
+    Raises:
+        whatever `server` raises, unwrapped.
+    """
+    os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
+    os.environ.setdefault("RAY_DEDUP_LOGS", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or Ray prints a warning
+    from flwr.serverapp import ServerApp
+    from flwr.simulation import run_simulation
+
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    failure: list[BaseException] = []
+    main = ServerApp()
+
+    @main.main()
+    def _(grid: Grid, context: Context) -> None:
+        try:
+            server(grid)
+        except BaseException as error:  # handed to the caller below: Flower would only log it
+            failure.append(error)
+
+    resources: dict[str, Any] = {"num_cpus": threads, "num_gpus": gpus_per_client}
+    init: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False}
+    init["num_cpus"] = os.cpu_count() or 1
+    backend: Any = {"client_resources": resources, "init_args": init}
+    run_simulation(main, app, clients, backend_config=backend)
+    if failure:
+        raise failure[0]
