@@ -7,7 +7,7 @@ from typing import Any
 
 from fedmia import registry
 from fedmia.attacks.base import ActiveAttack
-from fedmia.errors import InputError
+from fedmia.errors import InputError, opt
 from fedmia.threat import Threat
 
 # The attackers that are no client. The server is honest but curious: it aggregates as it should,
@@ -65,17 +65,17 @@ def refusal(attack: type[Any], attacker: str, shadows: bool | None = None) -> st
         shadows: whether it asks for shadows with its options; None: with its default ones.
     """
     if issubclass(attack, ActiveAttack) and not crafts(attacker):
-        return f"needs --attacker {_any(map(crafts, ATTACKERS))}: it uploads crafted updates"
+        return f"needs {_any(map(crafts, ATTACKERS))}: it uploads crafted updates"
     if attack.uses_shadows if shadows is None else shadows:
         return "needs shadow encoders: python -m fedmia.audit --encoder RUN trains them"
     needs = attack.needs
     if sees(attacker).covers(needs):
         return None
     what = "what a client sees" if needs.vantage == "client" else "each client's own update"
-    return f"needs --attacker {_any(sees(a).covers(needs) for a in ATTACKERS)}: it uses {what}"
+    return f"needs {_any(sees(a).covers(needs) for a in ATTACKERS)}: it uses {what}"
 
 
 def _any(fit: Any) -> str:
-    """The attackers that `fit`, as in "passive, active or server"."""
+    """The attackers that `fit`, as in "--attacker passive, active or server"."""
     *first, last = [name for name, fits in zip(ATTACKERS, fit, strict=True) if fits]
-    return f"{', '.join(first)} or {last}" if first else last
+    return opt("attacker", f"{', '.join(first)} or {last}" if first else last)

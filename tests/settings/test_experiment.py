@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from fedmia import registry
 from fedmia.attacks.base import ActiveAttack
 from fedmia.data.split import SplitOptions
-from fedmia.errors import InputError
+from fedmia.errors import InputError, said
 from fedmia.runtime import environment
 from fedmia.settings.command import parse
 from fedmia.settings.commands import SIMULATE
@@ -162,7 +162,7 @@ def test_roles__the_server_is_no_client(wall: str) -> None:
     check(experiment)
     assert experiment.malicious_clients == () and experiment.defended == tuple(range(10))
     assert "ascent" not in expand_attacks(("all",), "server")
-    with pytest.raises(InputError, match="'ascent' needs --attacker active"):
+    with pytest.raises(InputError, match="'ascent' needs attacker=active"):
         check(Experiment(attacker="server", attacks=("ascent",)))
 
 
@@ -190,14 +190,14 @@ def test_attacks__main_and_all_are_what_the_role_permits() -> None:
         ("client", "passive", None),
         ("outsider", "none", None),
         ("client", "server", None),
-        ("server", "active", "needs --attacker server"),
+        ("server", "active", "needs attacker=server"),
         ("server", "server", None),
     ],
 )
 def test_refusal__by_declared_needs(vantage: str, role: str, words: str | None) -> None:
     attack = type("Probe", (), {"needs": Threat("black_box", vantage), "uses_shadows": False})
     reason = refusal(attack, role)
-    assert reason is None if words is None else reason is not None and words in reason
+    assert reason is None if words is None else reason is not None and words in said(reason)
 
 
 def test_round_trip__dict_and_yaml_are_exact(tmp_path: Path, wall: str) -> None:
@@ -331,7 +331,7 @@ def test_check__an_honest_client_must_remain(clients: int, malicious: int) -> No
 def test_check__ascent_needs_the_active_attacker() -> None:
     for role in ("none", "passive"):
         message = refused({"attacks": ["ascent"], "attacker": role})
-        assert "needs --attacker active" in message and message.endswith(f"attacker={role}")
+        assert "needs attacker=active" in message and message.endswith(f"attacker={role}")
     check(experiment_of({"attacks": ["ascent"], "attacker": "active"}))
 
 
