@@ -63,5 +63,4 @@ def _arrays(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
     except InputError:
         raise
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        text = " ".join(str(error).split())
-        raise InputError(f"npz: cannot read {path}: {text}") from None
+        raise InputError(f"npz: cannot read {path}: {' '.join(str(error).split())}") from None

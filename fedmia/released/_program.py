@@ -44,12 +44,11 @@ class Program(ABC):
         Raises:
             InputError: not (B, C, H, W) with C of 1 to 4 and H = W.
         """
-        told = ", ".join("any" if not isinstance(n, int) else str(n) for n in shape)
-        if len(shape) != 4:
+        sides = [n if isinstance(n, int) else None for n in shape]
+        told = ", ".join("any" if n is None else str(n) for n in sides)
+        if len(sides) != 4:
             raise InputError(f"{self.where} takes ({told}); an encoder takes images (B, C, H, W)")
-        self.batch, self.channels, height, width = (
-            n if isinstance(n, int) else None for n in shape
-        )
+        self.batch, self.channels, height, width = sides
         if self.channels is not None and self.channels > 4:
             raise InputError(f"{self.where} takes ({told}): the channels must come second")
         if height != width:

@@ -41,7 +41,7 @@ class Exported(Program):
         self.dtype = values[0].dtype
         if not self.dtype.is_floating_point:
             raise InputError(f"{where} takes {self.dtype} pixels; an encoder takes floats")
-        self.take([n if isinstance(n, int) else None for n in values[0].shape])
+        self.take(list(values[0].shape))
         if self.device.type != "cpu":
             program = move_to_device_pass(program, str(self.device))
         self.module: Any = program.module()

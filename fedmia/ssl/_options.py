@@ -25,13 +25,11 @@ def crop_option(otherwise: str = "the data source's, else 0.2") -> Any:
 
 
 def flip_option() -> Any:
-    """`flip`."""
     help = "probability of a horizontal flip (none: the data source's, else 0.5)"
     return option(None, help, ge=0, le=1)
 
 
 def jitter_option() -> Any:
-    """`jitter`."""
     help = "factor on the colour jitter, 0 = no jitter (none: the data source's, else 1)"
     return option(None, help, ge=0)
 

@@ -89,7 +89,7 @@ class TwoView(SSLMethod):
             self.bank.fill(torch.cat([self.encoder(part) for part in pixels.split(self.PART)]))
 
     def local_state(self) -> State:
-        return self.bank.state(self.BANK) if self.bank else {}  # nor is an empty one kept
+        return {} if self.bank is None else self.bank.state(self.BANK)
 
     def load_local(self, state: State) -> None:
         if self.bank is not None:

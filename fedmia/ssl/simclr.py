@@ -42,8 +42,7 @@ class SimCLRMethod(TwoView):
     def losses(self, view1: Tensor, view2: Tensor) -> Tensor:
         """NT-Xent of each image; both views go through the encoder at once, as in the paper."""
         z = self.encoder(torch.cat([view1, view2]))
-        z1, z2 = z.split(len(view1))
-        self.remember(z1)
+        self.remember(z[: len(view1)])
         z1, z2 = F.normalize(z, dim=1).split(len(view1))
         return nt_xent(z1, z2, self.spec.temperature)
 

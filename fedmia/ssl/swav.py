@@ -13,10 +13,10 @@ from fedmia.nets.base import Backbone
 from fedmia.settings.option import option
 from fedmia.ssl._bank import Bank
 from fedmia.ssl._options import COLLAPSES, head_norm_option
-from fedmia.ssl._prototypes import Prototyped, Prototypes, freeze_for, swapped
+from fedmia.ssl._prototypes import SEEN, Prototyped, Prototypes, freeze_for, swapped
 from fedmia.ssl._twoview import TwoViewSSL
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import Encoder, Recipe
+from fedmia.ssl.base import Encoder, Recipe, State
 
 
 def potentials(scores: Tensor, epsilon: float, iterations: int) -> Tensor:
@@ -97,6 +97,10 @@ class SwAVMethod(Prototyped):
         u = self._u(self._queued())
         q = self._codes(s1, u), self._codes(s2, u)
         return swapped(q, (s1, s2), self.spec.temperature)
+
+    def local_state(self) -> State:
+        kept = super().local_state()
+        return kept if self.spec.queue else {SEEN: kept[SEEN]}
 
 
 @dataclass(frozen=True)
