@@ -16,10 +16,6 @@ FloatArray = NDArray[np.floating[Any]]
 IntArray = NDArray[np.integer[Any]]
 
 
-def _none() -> FloatArray:
-    return np.zeros(0)
-
-
 @dataclass(frozen=True)
 class ScoredAttack:
     """Scores of one attack on the evaluated images. A higher score says member.
@@ -52,8 +48,8 @@ class ScoredAttack:
     vantage: str
     scores_members: FloatArray
     scores_nonmembers: FloatArray
-    known_members: FloatArray = field(default_factory=_none)
-    known_nonmembers: FloatArray = field(default_factory=_none)
+    known_members: FloatArray = field(default_factory=lambda: np.zeros(0))
+    known_nonmembers: FloatArray = field(default_factory=lambda: np.zeros(0))
     under_attack: bool = False
     queries: int = 0
     seconds: float = 0.0
