@@ -9,8 +9,7 @@ import torch
 from clients.site import Site
 from fedmia.data.images import ImageSet
 from fedmia.data.split import Split
-from fedmia.probes.knn import knn_accuracy
-from fedmia.probes.linear import linear_accuracy
+from fedmia.probes.utility import knn_accuracy, linear_accuracy
 from fedmia.results import Probe
 from fedmia.ssl.base import State
 
