@@ -75,13 +75,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """One attack at one value of a sweep, or why it could not run there.
-
-    Attributes:
-        known: known images a side that it had, None where it did not run.
-        scored: its scores, None where it did not run.
-        not_run: why, None where it ran.
-    """
+    """One attack at one value of a sweep, with `known` images a side; or why it could not run."""
 
     attack: str
     value: int
@@ -112,9 +106,8 @@ class Epsilon:
     """A privacy statement, printed with what it rests on.
 
     Attributes:
-        value: epsilon spent over all rounds, None where none can be stated.
-        delta: delta of (epsilon, delta)-DP, 0 for pure DP.
-        rounds: rounds it covers.
+        value: epsilon spent over all `rounds`, None where none can be stated.
+        delta: of (epsilon, delta)-DP, 0 for pure DP.
         standing: `guaranteed`, `heuristic` or `empirical`.
         assumptions: one sentence: unit of privacy, what is assumed, why the standing.
     """
