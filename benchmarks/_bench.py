@@ -26,15 +26,8 @@ from fedmia.threat.signals import PixelCache, Signals
 
 KNOWN = 3  # images a side: the least that every attack fits on
 OWN = 4  # of the shadow, likewise
-CALLS = (
-    "embed",
-    "embed_plain",
-    "embed_views",
-    "responses",
-    "features",
-    "losses",
-    "views_and_losses",
-)
+CALLS = ("embed", "embed_plain", "embed_views", "responses", "features", "losses",
+         "views_and_losses")  # fmt: skip
 HOLDS = Threat("white_box", "outsider")
 # It trains copies of the model and reads their losses: its passes are no signal of the model.
 TRAINS = ("ascent-static",)
@@ -115,27 +108,17 @@ class Bench:
         shadow = Shadow(view, c, d)
         return cls(made[0], spec.augment, chosen, Known(a, b), device, shadow, labels, precision)
 
-    def view(self, signals: Signals, pixels: PixelCache) -> Timed:
-        """A view as the audit gives it, which shares its rows and pixels with others."""
-        return Timed(
-            self.method,
-            self.augment,
-            seed=0,
-            device=self.device,
-            held=self.known.both()[0],
-            signals=signals,
-            pixels=pixels,
-            shadows=(self.shadow,),
-            labels=self.labels,
-            precision=self.precision,
-        )
+    def view(self, signals: Signals | None = None, pixels: PixelCache | None = None) -> Timed:
+        """A view as the audit gives it, which shares the rows and pixels with others."""
+        signals, pixels = signals or Signals(), pixels or PixelCache()
+        own: dict[str, Any] = {"held": self.known.both()[0], "shadows": (self.shadow,)}
+        own |= {"labels": self.labels, "precision": self.precision, "device": self.device}
+        return Timed(self.method, self.augment, seed=0, signals=signals, pixels=pixels, **own)
 
     def build(self, name: str) -> Attack:
         """The attack with its defaults, its network hardly trained."""
         known = {f.name for f in fields(registry.load("attack", name))}
-        brief = {k: v for k, v in BRIEF.items() if k in known}
-        built: Attack = registry.build("attack", name, brief)
-        return built
+        return registry.build("attack", name, {k: v for k, v in BRIEF.items() if k in known})
 
     def passes(self, name: str) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
         """What one `score` sends through the encoder, (images, side), and the batches that it
@@ -155,12 +138,10 @@ class Bench:
             return classify(network, x)
 
         attack = self.build(name)
-        attack.fit(self.view(Signals(), PixelCache()), self.known, rng(0, "fit"))
-        with (
-            patch.object(Encoder, "normalise", counted),
-            patch.object(Downstream, "forward", climbed),
-        ):
-            attack.score(self.view(Signals(), PixelCache()), self.images)
+        attack.fit(self.view(), self.known, rng(0, "fit"))
+        own = patch.object(Downstream, "forward", climbed)
+        with patch.object(Encoder, "normalise", counted), own:
+            attack.score(self.view(), self.images)
         return [(count, side) for side, count in sorted(sent.items())], gradients
 
     def bare(
@@ -168,7 +149,7 @@ class Bench:
     ) -> float:
         """Seconds of the encoder on as many pixels of the same sizes, in the views' batches, and of
         gradients of as many with respect to their pixels, in the same batches."""
-        view, encoder, total = self.view(Signals(), PixelCache()), self.method.encoder, 0.0
+        view, encoder, total = self.view(), self.method.encoder, 0.0
         low = torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bfloat16")
         for count, side in passes:
             pixels = torch.rand(count, 3, side, side, device=self.device)

@@ -29,7 +29,6 @@ from fedmia.federation.backends import run_inline
 from fedmia.federation.rounds import Federation
 from fedmia.federation.run import Finished, make_site, prepare
 from fedmia.federation.snapshot import MemoryStore, SnapshotStore
-from fedmia.report.metrics import auc
 from fedmia.report.paired import paired_row
 from fedmia.results import Pair
 from fedmia.runtime.environment import describe
@@ -79,21 +78,13 @@ def settings() -> list[dict[str, Any]]:
     found += [{"lr": lr, "steps": 5, "schedule": "rotate"} for lr in RATES[1:]]
     found += [{"lr": lr, "batch": 256} for lr in RATES[1:]]
     found += [{"lr": 0.01, "loss": "algorithm1"}]
-    plain = {
-        "steps": 1,
-        "base": "aggregated",
-        "boost": 1.0,
-        "schedule": "all",
-        "batch": 32,
-        "loss": "training",
-    }
+    plain = {"steps": 1, "base": "aggregated", "boost": 1.0}
+    plain |= {"schedule": "all", "batch": 32, "loss": "training"}
     return [{**plain, **f} for f in found]
 
 
-def search(
-    experiment: Any, folder: Path, save: Callable[[list[dict[str, Any]]], None]
-) -> list[dict[str, Any]]:
-    """One row a setting and reading; `save` sees them after every setting."""
+def search(experiment: Any, folder: Path, save: Callable[[list[dict[str, Any]]], None]) -> None:
+    """Hands one row a setting and reading to `save` after every setting."""
     prepared = prepare(experiment)
     site = make_site(prepared, folder, Event())
     torch.set_num_threads(site.threads)
@@ -107,20 +98,15 @@ def search(
     def explore(grid: Grid) -> None:
         first = site.method(-1, None).shared_state()
         state, strategy = run.pretrain(grid, "main", first)
-        nodes = dict(strategy.nodes)
-        clients = len(site.roles)
 
         def branch(name: str) -> None:
-            store.fork("main", name, clients)
+            store.fork("main", name, len(site.roles))
             run.keep(name, run.schedule.clean, state)
-            again = copy.deepcopy(strategy)
-            again.nodes = nodes
-            run.attacked(grid, again, name, state)
+            run.attacked(grid, copy.deepcopy(strategy), name, state)
 
         branch("zero")
         for i, setting in enumerate(settings()):
-            attack = replace(Ascent(), **setting)
-            object.__setattr__(site, "attack", attack)
+            object.__setattr__(site, "attack", replace(Ascent(), **setting))
             name = f"try-{i}"
             try:
                 branch(name)
@@ -134,7 +120,6 @@ def search(
             save(rows)
 
     run_inline(explore, client_app(site, store), len(site.roles), site.threads)
-    return rows
 
 
 def compare(judge: Trajectories, name: str, setting: dict[str, Any]) -> list[dict[str, Any]]:
@@ -144,16 +129,10 @@ def compare(judge: Trajectories, name: str, setting: dict[str, Any]) -> list[dic
         judge.evaluation.attacks["ascent"] |= {**setting, "reading": reading}
         active, control = judge.on(name), judge.on("zero", "ascent-zero")
         row = paired_row(Pair(active, control, "zero"), 1)
-        rows.append(
-            {
-                **setting,
-                "reading": reading,
-                "auc": round(auc(active.scores_members, active.scores_nonmembers), 4),
-                "auc_zero": round(auc(control.scores_members, control.scores_nonmembers), 4),
-                "difference": round(row["difference"], 4),
-                "ci": [round(x, 4) for x in row["ci"]],
-            }
-        )
+        found = {"auc": row["auc"], "auc_zero": row["auc_control"], "difference": row["difference"]}
+        found = {name: round(value, 4) for name, value in found.items()}
+        ci = [round(x, 4) for x in row["ci"]]
+        rows.append({**setting, "reading": reading, **found, "ci": ci})
     return rows
 
 

@@ -105,21 +105,15 @@ def audited(flags: str, out: Path) -> dict[str, Any]:
     started = time.perf_counter()
     with contextlib.redirect_stdout(io.StringIO()):
         code = audit([*shlex.split(flags), "--out", str(out)])
-    report = json.loads((out / "report.json").read_text()) if code in (0, 1) else {}
-    if not report:
+    if code not in (0, 1):
         raise SystemExit(f"the audit {out.name} ended with exit code {code}")
+    report = json.loads((out / "report.json").read_text())
     rows = {"attacks": report["attacks"]} | {
         f"{name} control": rows for name, rows in report["controls"].items() if name != "pixels"
     }
-    seconds = report["timing"]["by_attack"]
-    found = {
-        label: [
-            {k: row[k] for k in KEPT}
-            | ({"seconds": seconds[row["name"]]} if label == "attacks" else {})
-            for row in listed
-        ]
-        for label, listed in rows.items()
-    }
+    found = {label: [{k: row[k] for k in KEPT} for row in listed] for label, listed in rows.items()}
+    for row in found["attacks"]:
+        row["seconds"] = report["timing"]["by_attack"][row["name"]]
     low = [
         f"{row['name']} ({label})"
         for label, listed in found.items()
@@ -170,15 +164,11 @@ def main() -> int:
     where = describe()
     where["versions"] |= {name: version(name) for name in ("onnx", "onnxruntime", "onnxscript")}
     report = {
-        "model": asked.model,
-        "pixels": asked.size,
-        "images_a_side": asked.images,
-        "threads": asked.threads,
-        "flags": asked.flags,
+        "model": asked.model, "pixels": asked.size, "images_a_side": asked.images,
+        "threads": asked.threads, "flags": asked.flags,
         "holds_half": all(f["holds_half"] for f in forms.values()),
-        "bytes": sizes,
-        "forms": forms,
-    } | where
+        "bytes": sizes, "forms": forms,
+    } | where  # fmt: skip
     asked.out.parent.mkdir(parents=True, exist_ok=True)
     asked.out.write_text(json.dumps(report, indent=2) + "\n")
     for name, form in forms.items():

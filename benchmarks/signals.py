@@ -46,7 +46,7 @@ def measure_attacks(bench: Bench, repeats: int) -> dict[str, Any]:
     for _ in range(repeats):
         signals, pixels = Signals(), PixelCache()
         for name in chosen:
-            alone, beside = bench.view(Signals(), PixelCache()), bench.view(signals, pixels)
+            alone, beside = bench.view(), bench.view(signals, pixels)
             whole, own = bench.run(name, alone)
             bare = bench.bare(*passes[name])
             shared, _ = bench.run(name, beside)
@@ -58,14 +58,10 @@ def measure_attacks(bench: Bench, repeats: int) -> dict[str, Any]:
         found[name] = {
             "passes": [{"images": count, "side": side} for count, side in passes[name][0]],
             "gradients": sum(count for count, _ in passes[name][1]),
-            "queries": queries[name][0],
-            "queries_sharing": queries[name][1],
-            "alone_s": whole,
-            "shared_s": shared,
-            "extraction_s": own,
-            "bare_s": bare,
-            "ratio": ratio,
-        }
+            "queries": queries[name][0], "queries_sharing": queries[name][1],
+            "alone_s": whole, "shared_s": shared,
+            "extraction_s": own, "bare_s": bare, "ratio": ratio,
+        }  # fmt: skip
     plain = [name for name in chosen if not registry.load("attack", name).uses_shadows]
     sharing = {"without_shadows": _sharing(found, plain), "all": _sharing(found, chosen)}
     same = all(one == other for one, other in queries.values())
@@ -94,61 +90,65 @@ def against_loops(case: dict[str, Any], side: int) -> dict[str, float]:
     return {"loops_s": looped, "shared_s": ours, "faster": looped / ours}
 
 
-def torchvision_recipe(recipe: Augment, channels: int, side: int) -> Callable[[Tensor], Tensor]:
+def torchvision_recipe(recipe: Augment, side: int) -> Callable[[Tensor], Tensor]:
     """The same recipe, for one image."""
     jitter = v2.ColorJitter(recipe.brightness, recipe.contrast, recipe.saturation, recipe.hue)
     taps = max(3, int(0.1 * side) | 1)
     blur = v2.GaussianBlur(taps, (recipe.blur_sigma_min, recipe.blur_sigma_max))
-    composed: Callable[[Tensor], Tensor] = v2.Compose(
-        [
-            v2.RandomResizedCrop(side, (recipe.crop_min, recipe.crop_max)),
-            v2.RandomApply([jitter], recipe.jitter_p),
-            v2.RandomGrayscale(recipe.gray_p),
-            v2.RandomApply([blur], recipe.blur_p),
-            v2.RandomHorizontalFlip(recipe.flip),
-        ]
-    )
-    return composed
+    crop = v2.RandomResizedCrop(side, (recipe.crop_min, recipe.crop_max))
+    jittered = v2.RandomApply([jitter], recipe.jitter_p)
+    blurred = v2.RandomApply([blur], recipe.blur_p)
+    gray, flip = v2.RandomGrayscale(recipe.gray_p), v2.RandomHorizontalFlip(recipe.flip)
+    return v2.Compose([crop, jittered, gray, blurred, flip])
 
 
 def single_crop(recipe: Crops, side: int) -> Callable[[Tensor], Tensor]:
     """A crop of torchvision, of one image."""
     area, ratio = (recipe.scale_min, recipe.scale_max), (recipe.ratio_min, recipe.ratio_max)
     cut = v2.RandomResizedCrop(recipe.pixels(side, side), area, ratio)
-    composed: Callable[[Tensor], Tensor] = v2.Compose([cut, v2.RandomHorizontalFlip(recipe.flip)])
-    return composed
+    return v2.Compose([cut, v2.RandomHorizontalFlip(recipe.flip)])
+
+
+Loop = tuple[Callable[[Tensor], Tensor], int, Callable[[Timed], Tensor], Views]
 
 
 @torch.no_grad()
 def measure_loop(bench: Bench, repeats: int, views: int = 24, crops: int = 128) -> dict[str, Any]:
     """The loop that a user would write, a view and a forward pass an image, beside the views."""
-    side, few = bench.images.shape[-1], bench.images[:NAIVE].to(bench.device).float() / 255
-    cases: dict[str, tuple[Callable[[Tensor], Tensor], int, Callable[[Timed], Tensor], Views]] = {
-        "views": (torchvision_recipe(bench.augment, 3, side), views,
+    side = bench.images.shape[-1]
+    cases: dict[str, Loop] = {
+        "views": (torchvision_recipe(bench.augment, side), views,
                   lambda v: v.embed_views(bench.images, views), bench.augment),
         "crops": (single_crop(Crops(), side), crops,
                   lambda v: v.responses(bench.images, Crops(), crops), Crops()),
     }  # fmt: skip
     found = {}
-    for kind, (single, count, ask, recipe) in cases.items():
-        rows, times = [], max(1, count // 8)  # of the loop's images, enough to time
-        for _ in range(repeats):
-            draw = seconds(lambda: [single(x) for x in few for _ in range(times)], bench.device)  # noqa: B023
-            loop = seconds(
-                lambda: [bench.method.encoder(single(x)[None]) for x in few for _ in range(times)],  # noqa: B023
-                bench.device,
-            )
-            fresh = bench.view(Signals(), PixelCache(limit=0))
-            ours = seconds(lambda: ask(fresh), bench.device)  # noqa: B023
-            drawn = seconds(lambda: fresh.view_pixels(bench.images, count, recipe), bench.device)  # noqa: B023
-            theirs, own = len(few) * times, len(bench.images) * count
-            rows.append((draw / theirs, drawn / own, loop / theirs, ours / own))
+    for kind, case in cases.items():
+        rows = [_loop_turn(bench, *case) for _ in range(repeats)]
         draw, drawn, loop, ours = (median(c) * 1e6 for c in zip(*rows, strict=True))
         found[kind] = {
             "loop_pixels_us": draw, "pixels_us": drawn, "pixels_faster": draw / drawn,
             "loop_us": loop, "us": ours, "faster": loop / ours,
         }  # fmt: skip
     return found
+
+
+def _loop_turn(
+    bench: Bench, single: Callable[[Tensor], Tensor], count: int,
+    ask: Callable[[Timed], Tensor], recipe: Views,
+) -> tuple[float, ...]:  # fmt: skip
+    """Seconds a view: of the loop's pixels and ours, of the loop whole and ours."""
+    few = bench.images[:NAIVE].to(bench.device).float() / 255
+    encoder, times = bench.method.encoder, max(1, count // 8)  # of the loop, enough to time
+    draw = seconds(lambda: [single(x) for x in few for _ in range(times)], bench.device)
+    loop = seconds(
+        lambda: [encoder(single(x)[None]) for x in few for _ in range(times)], bench.device
+    )
+    fresh = bench.view(pixels=PixelCache(limit=0))
+    ours = seconds(lambda: ask(fresh), bench.device)
+    drawn = seconds(lambda: fresh.view_pixels(bench.images, count, recipe), bench.device)
+    theirs, own = len(few) * times, len(bench.images) * count
+    return draw / theirs, drawn / own, loop / theirs, ours / own
 
 
 def table(name: str, case: dict[str, Any]) -> str:
@@ -162,10 +162,8 @@ def table(name: str, case: dict[str, Any]) -> str:
         lines.append(f"  shared / alone, {which}: {row['ratio']:.3f} of {row['alone_s']:.2f} s")
     lines.append(f"  the same queries: {case['sharing']['same_queries']}")
     for kind, row in case["loop"].items():
-        lines.append(
-            f"  {kind}: {row['faster']:.1f} times faster than a loop, "
-            f"{row['pixels_faster']:.1f} without the encoder"
-        )
+        less = f"{row['pixels_faster']:.1f} without the encoder"
+        lines.append(f"  {kind}: {row['faster']:.1f} times faster than a loop, {less}")
     lines.append(f"  all attacks: {case['all_attacks']['faster']:.1f} times faster than loops")
     return "\n".join(lines) + "\n"
 

@@ -16,10 +16,6 @@ FloatArray = NDArray[np.floating[Any]]
 IntArray = NDArray[np.integer[Any]]
 
 
-def _none() -> FloatArray:
-    return np.zeros(0)
-
-
 @dataclass(frozen=True)
 class ScoredAttack:
     """Scores of one attack on the evaluated images. A higher score says member.
@@ -52,8 +48,8 @@ class ScoredAttack:
     vantage: str
     scores_members: FloatArray
     scores_nonmembers: FloatArray
-    known_members: FloatArray = field(default_factory=_none)
-    known_nonmembers: FloatArray = field(default_factory=_none)
+    known_members: FloatArray = field(default_factory=lambda: np.zeros(0))
+    known_nonmembers: FloatArray = field(default_factory=lambda: np.zeros(0))
     under_attack: bool = False
     queries: int = 0
     seconds: float = 0.0
@@ -79,13 +75,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """One attack at one value of a sweep, or why it could not run there.
-
-    Attributes:
-        known: known images a side that it had, None where it did not run.
-        scored: its scores, None where it did not run.
-        not_run: why, None where it ran.
-    """
+    """One attack at one value of a sweep, with `known` images a side; or why it could not run."""
 
     attack: str
     value: int
@@ -116,9 +106,8 @@ class Epsilon:
     """A privacy statement, printed with what it rests on.
 
     Attributes:
-        value: epsilon spent over all rounds, None where none can be stated.
-        delta: delta of (epsilon, delta)-DP, 0 for pure DP.
-        rounds: rounds it covers.
+        value: epsilon spent over all `rounds`, None where none can be stated.
+        delta: of (epsilon, delta)-DP, 0 for pure DP.
         standing: `guaranteed`, `heuristic` or `empirical`.
         assumptions: one sentence: unit of privacy, what is assumed, why the standing.
     """

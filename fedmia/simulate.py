@@ -19,8 +19,7 @@ from rich.console import Console  # noqa: E402
 
 from fedmia.federation.run import Prepared, federate, make_site, prepare  # noqa: E402
 from fedmia.federation.snapshot import SnapshotStore  # noqa: E402
-from fedmia.report.files import json_text  # noqa: E402
-from fedmia.report.publish import publish, show  # noqa: E402
+from fedmia.report.publish import json_text, publish, show  # noqa: E402
 from fedmia.report.rows import Report  # noqa: E402
 from fedmia.report.seeds import seeds_summary  # noqa: E402
 from fedmia.report.terminal import seeds_table  # noqa: E402

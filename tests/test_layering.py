@@ -36,8 +36,8 @@ PURE = (
     "fedmia.federation.snapshot", "fedmia.seeding", "fedmia.settings", "fedmia.errors",
     "fedmia.shadows", "fedmia.auditing", "fedmia.audit", "fedmia.scoring.scorer", "fedmia.runtime",
 )  # fmt: skip
-REPORTING = ("fedmia.report.build", "fedmia.report.files", "fedmia.report.figures.draw",
-             "fedmia.report.publish", "fedmia.report.terminal")  # fmt: skip
+REPORTING = ("fedmia.report.build", "fedmia.report.figures.draw", "fedmia.report.publish",
+             "fedmia.report.terminal")  # fmt: skip
 FEDERATED = ("flwr", "ray", "opacus", "clients", "strategies")
 
 

@@ -11,8 +11,7 @@ import torch
 from fedmia import registry
 from fedmia.attacks.base import Attack, Known
 from fedmia.auditing.images import Dealt
-from fedmia.probes.knn import knn_accuracy
-from fedmia.probes.linear import linear_accuracy
+from fedmia.probes.utility import knn_accuracy, linear_accuracy
 from fedmia.released.base import Released
 from fedmia.results import Probe
 from fedmia.seeding import rng

@@ -27,7 +27,7 @@ from fedmia.report.rows import (
     control_sets,
 )
 from fedmia.report.verdict import verdict
-from fedmia.results import Probe, RoundInfo, RunScores, ScoredAttack, Sweep
+from fedmia.results import Probe, RoundInfo, RunScores, Sweep
 
 ONE_MODEL = (
     "Intervals condition on the one model that was trained: they tell how the scores would vary "
@@ -166,8 +166,7 @@ def notes(run: RunScores, clients: Sequence[ClientRow]) -> list[str]:
     found = [ONE_MODEL + (SEEDS if run.rounds else ".")]  # an audit trains no model
     if run.attacks:
         found.append(ORACLE)
-    listed: list[tuple[str, Sequence[ScoredAttack]]] = [("", run.attacks), *run.controls.items()]
-    for name, attacks in listed:
+    for name, attacks in (("", run.attacks), *run.controls.items()):
         for a in attacks:
             who = f"{a.name}{f' ({name} control)' if name else ''}"
             both = np.concatenate([a.scores_members, a.scores_nonmembers])

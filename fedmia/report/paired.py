@@ -61,20 +61,14 @@ def paired_row(pair: Pair, family: int) -> PairedRow:
         )
     n, m = sizes[0]
     head: Compared = {
-        "attack": attack.name,
-        "control": control.name,
-        "unit": attack.unit,
-        "n_members": n,
-        "n_nonmembers": m,
-    }
+        "attack": attack.name, "control": control.name, "unit": attack.unit,
+        "n_members": n, "n_nonmembers": m,
+    }  # fmt: skip
     if n == 0 or m == 0:
+        said = f"{attack.name}: no pairs of members and non-members to compare"
         return {
-            **head,
-            "difference": None,
-            "ci": None,
-            "ci_simultaneous": None,
-            "statement": f"{attack.name}: no pairs of members and non-members to compare",
-        }
+            **head, "difference": None, "ci": None, "ci_simultaneous": None, "statement": said,
+        }  # fmt: skip
     a = auc(attack.scores_members, attack.scores_nonmembers)
     b = auc(control.scores_members, control.scores_nonmembers)
     together = difference_interval(attack, control, LEVEL, family)

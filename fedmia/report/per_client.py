@@ -24,10 +24,8 @@ TARGET = 0.01  # false-positive rate
 def named_rows(run: RunScores) -> list[NamedRow]:
     """The report's `named_clients`: one row for each attack that names clients.
 
-    `chance` is what the client with most scored members would be right with, named for each.
-    `per_client` is the test for one client (see `per_client`), null where the attack has no
-    scores by client. `placebo` holds the same counts and the same test where the clients never
-    saw the images: there nothing but chance can be right.
+    `placebo` holds the same counts and the same test where the clients never saw the images: there
+    nothing but chance can be right.
     """
     rows: list[NamedRow] = []
     for attack in run.attacks:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
 
 from fedmia.report.build import build_report, strict
-from fedmia.report.files import json_text, write_report
-from fedmia.report.rows import Report
+from fedmia.report.page import page
+from fedmia.report.rows import Report, SweepRow
 from fedmia.report.terminal import render
 from fedmia.results import RunScores
 from fedmia.runtime.stopwatch import Stopwatch
@@ -44,3 +48,77 @@ def show(report: Report, folder: Path | None, *, json: bool, quiet: bool) -> Non
     console.print(report["verdict"] if quiet else render(report), highlight=False, soft_wrap=quiet)
     if folder is not None and not quiet:
         console.print(f"Report: {folder / 'report.html'}", highlight=False, soft_wrap=True)
+
+
+def json_text(report: Mapping[str, object]) -> str:
+    """`report` as strict JSON, indented, ending in a newline.
+
+    Raises:
+        ValueError: a number that is not finite.
+    """
+    return json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def scores_csv(run: RunScores) -> str:
+    """CSV text with columns image, truth (1 member, 0 not), client, label, and one an attack.
+
+    Attacks by batch have no score of an image and are left out. `client` is empty for
+    non-members. Scores have 9 digits, which tell any two float32 apart.
+    """
+    attacks = [a for a in run.attacks if a.unit == "image"]
+    members = [a.scores_members for a in attacks]
+    nonmembers = [a.scores_nonmembers for a in attacks]
+    nobody = [""] * len(run.nonmember_ids)
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(["image", "truth", "client", "label", *(a.name for a in attacks)])
+    for truth, *columns in (
+        (1, run.member_ids, run.member_client, run.member_labels, *members),
+        (0, run.nonmember_ids, nobody, run.nonmember_labels, *nonmembers),
+    ):
+        for image, client, label, *scores in zip(*columns, strict=True):
+            table.writerow([image, truth, client, label, *(f"{s:.9g}" for s in scores)])
+    return text.getvalue()
+
+
+def sweep_csv(rows: Sequence[SweepRow]) -> str:
+    """CSV text of `report["sweep"]`: one line an attack and value, empty where it could not run."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    head = ["attack", "sweep", "value", "known", "n_members", "n_nonmembers", "queries", "auc"]
+    head += ["auc_low", "auc_high", "auc_low_simultaneous", "auc_high_simultaneous"]
+    table.writerow([*head, "accuracy", "tpr_at_1_percent_fpr", "not_run"])
+    for row in rows:
+        place = [row["attack"], row["sweep"], row["value"], row["known"]]
+        if row["not_run"] is not None:
+            table.writerow([*place, *[None] * 10, row["not_run"]])
+            continue
+        counts = [row["n_members"], row["n_nonmembers"], row["queries"]]
+        ends = [*(row["auc_ci"] or (None, None)), *(row["auc_ci_simultaneous"] or (None, None))]
+        rates = [row["accuracy"], row["tpr_at_fpr"]["0.01"]]
+        table.writerow([*place, *counts, row["auc"], *ends, *rates, None])
+    return text.getvalue()
+
+
+def write_report(
+    folder: Path, run: RunScores, report: Report, figures: Mapping[str, bytes]
+) -> list[Path]:
+    """Write report.json, report.html, scores.csv, sweep.csv where there was a sweep, and
+    figures/NAME.png; returns their paths.
+
+    `report` is what `build_report(run)` returned, with `timing` filled in by the caller if it was
+    not known before; `figures` is what `draw_all` returned.
+    """
+    texts = {
+        "report.json": json_text(report),
+        "report.html": page(report, figures),
+        "scores.csv": scores_csv(run),
+    }
+    if swept := report.get("sweep"):
+        texts["sweep.csv"] = sweep_csv(swept)
+    files = {name: text.encode() for name, text in texts.items()}
+    files |= {f"figures/{name}.png": data for name, data in figures.items()}
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+    return [folder / name for name in files]

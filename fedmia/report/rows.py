@@ -216,7 +216,7 @@ class NamedRow(NamedCounts, TypedDict):
     """An attack that names the client of an image."""
 
     attack: str
-    per_client: PerClientRow | None
+    per_client: PerClientRow | None  # null without scores by client
     chance: float  # right by always naming the client with most scored members
     placebo: PlaceboNamed | None
 

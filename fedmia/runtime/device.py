@@ -9,16 +9,17 @@ def resolve_device(device: str) -> str:
     """`auto` is the GPU where torch finds one, else the CPU; any other name is itself."""
     if device != "auto":
         return device
-    return "cuda" if _gpus() else "cpu"
+    return "cuda" if gpus() else "cpu"
 
 
 def gpus_without(device: str) -> int | None:
     """How many GPUs torch finds, where `device` (`cuda`, `cuda:N`) is none of them; else None."""
     if not device.startswith("cuda"):
         return None
-    found = _gpus()
+    found = gpus()
     return None if int(device.partition(":")[2] or 0) < found else found
 
 
-def _gpus() -> int:
+def gpus() -> int:
+    """How many GPUs torch finds."""
     return torch.cuda.device_count() if torch.cuda.is_available() else 0

@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from fedmia.runtime.device import gpus
+
 PACKAGES = (
     "fedmia", "torch", "torchvision", "flwr", "ray", "opacus", "numpy", "scipy", "scikit-learn",
     "pyarrow", "pillow", "pyyaml", "safetensors", "matplotlib", "rich",
@@ -43,12 +45,12 @@ def versions() -> dict[str, str | None]:
 
 def hardware() -> dict[str, Any]:
     """Processor, cores that this process may use, memory in GiB, GPUs by name, system."""
-    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    affinity = getattr(os, "sched_getaffinity", None)
     return {
         "cpu": _cpu_name(),
-        "cores": _cores(),
+        "cores": len(affinity(0)) if affinity else os.cpu_count() or 1,
         "memory_gib": _memory(),
-        "gpus": [torch.cuda.get_device_name(i) for i in range(gpus)],
+        "gpus": [torch.cuda.get_device_name(i) for i in range(gpus())],
         "system": f"{platform.system()} {platform.machine()}",
     }
 
@@ -82,12 +84,6 @@ def _git(folder: Path, *arguments: str) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() or None if done.returncode == 0 else None
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _cpu_name() -> str:

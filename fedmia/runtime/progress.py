@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console
@@ -11,39 +10,37 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 
 class Shown:
-    """A progress bar that is on the terminal while its context is open."""
+    """Bars on standard error while its context is open; silent if `quiet` or on no terminal.
 
-    _bar: Progress
+    Args:
+        seen: more columns, before those of the time.
+        over: what is finished shows how long it took.
+    """
+
+    def __init__(self, quiet: bool, *seen: TextColumn, over: bool = False) -> None:
+        console = Console(stderr=True)
+        done = TextColumn("{task.completed:.0f}/{task.total:.0f}")
+        left = TimeRemainingColumn(elapsed_when_finished=over)
+        columns = (*seen, TimeElapsedColumn(), TextColumn("left"), left)
+        silent = quiet or not console.is_terminal
+        self._bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), done, *columns,
+            console=console, disable=silent,
+        )  # fmt: skip
 
     def __enter__(self) -> Self:
         self._bar.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
 
 class Display(Shown):
-    """A progress bar on standard error; silent when `quiet` or not on a terminal."""
+    """The rounds of a run."""
 
     def __init__(self, rounds: int, quiet: bool) -> None:
-        console = Console(stderr=True)
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
-            TextColumn("{task.fields[seen]}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=console,
-            disable=quiet or not console.is_terminal,
-        )
+        super().__init__(quiet, TextColumn("{task.fields[seen]}"))
         self._task = self._bar.add_task("rounds", total=rounds, seen="")
 
     def round(self, branch: str, loss: float | None, knn: float | None) -> None:
@@ -58,27 +55,17 @@ class Display(Shown):
 
 
 class AuditDisplay(Shown):
-    """Bars on standard error; on no terminal a line for each finished attack; silent if quiet.
+    """The attacks of an audit; on no terminal a line for each, silent if `quiet`.
 
     Args:
         attacks: to run on the encoder, each again on the untrained control.
     """
 
     def __init__(self, attacks: int, quiet: bool) -> None:
-        console = Console(stderr=True)
+        super().__init__(quiet, over=True)
         self._quiet = quiet
-        self._plain = not quiet and not console.is_terminal
+        self._plain = not quiet and not self._bar.console.is_terminal
         self._total = attacks
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(elapsed_when_finished=True),
-            console=console,
-            disable=quiet or not console.is_terminal,
-        )
         self._attacks = self._bar.add_task("attacks", total=max(2 * attacks, 1))
         self._epochs = self._bar.add_task("shadow epochs", total=1, visible=False)
 

@@ -17,42 +17,36 @@ class Stopwatch:
     """
 
     def __init__(self, started: float) -> None:
-        self.started = started
         self._mark = started
         self._open = ["overhead_s"]
         self.seconds = dict.fromkeys(PARTS, 0.0)
 
-    def _settle(self) -> None:
-        now = time.perf_counter()
-        self.seconds[self._open[-1]] += now - self._mark
-        self._mark = now
-
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
         """Charge the time inside to `name`."""
-        self._settle()
+        self.claim()
         self._open.append(name)
         try:
             yield
         finally:
-            self._settle()
+            self.claim()
             self._open.pop()
 
-    def claim(self, name: str) -> None:
-        """Charge what has passed since the last change of part to `name`."""
+    def claim(self, name: str = "") -> None:
+        """Charge what has passed since the last charge to `name`, or to the innermost part."""
         now = time.perf_counter()
-        self.seconds[name] += now - self._mark
+        self.seconds[name or self._open[-1]] += now - self._mark
         self._mark = now
 
     def move(self, name: str, seconds: float) -> None:
         """Take `seconds` out of the overhead and charge them to `name`."""
-        self._settle()
+        self.claim()
         self.seconds["overhead_s"] -= seconds
         self.seconds[name] += seconds
 
     def timing(self) -> dict[str, float]:
         """Seconds by part, and `total_s`, their sum."""
-        self._settle()
+        self.claim()
         return {**self.seconds, "total_s": sum(self.seconds.values())}
 
 

@@ -10,8 +10,7 @@ from torch import Tensor
 from clients.site import Site
 from fedmia.data.images import IntArray
 from fedmia.data.split import Split
-from fedmia.probes.knn import knn_accuracy
-from fedmia.probes.linear import linear_accuracy
+from fedmia.probes.utility import knn_accuracy, linear_accuracy
 from fedmia.results import Probe
 from fedmia.ssl.base import State
 

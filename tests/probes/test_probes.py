@@ -11,9 +11,8 @@ import torch
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
-from fedmia.probes.knn import knn_accuracy, weighted_knn
-from fedmia.probes.linear import linear_accuracy
 from fedmia.probes.pixels import pixel_features, pixel_scores
+from fedmia.probes.utility import knn_accuracy, linear_accuracy, weighted_knn
 
 
 def blobs(count: int, seed: int, apart: float) -> tuple[Tensor, Tensor]:

@@ -16,9 +16,9 @@ from rich.console import Console
 
 from fedmia.report.build import build_report
 from fedmia.report.figures import attacks
-from fedmia.report.files import sweep_csv, write_report
 from fedmia.report.metrics import attack_row
 from fedmia.report.page import page
+from fedmia.report.publish import sweep_csv, write_report
 from fedmia.report.terminal import render
 from fedmia.results import RunScores, ScoredAttack
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedmia.report.build import build_report, family_size
-from fedmia.report.files import scores_csv
+from fedmia.report.publish import scores_csv
 from fedmia.report.seeds import seeds_summary
 from fedmia.results import Probe, RoundInfo, RunScores, ScoredAttack
 

@@ -15,9 +15,9 @@ from rich.console import Console
 
 from fedmia.report import tables
 from fedmia.report.build import build_report
-from fedmia.report.files import json_text, write_report
 from fedmia.report.format import estimate, interval, number
 from fedmia.report.page import page
+from fedmia.report.publish import json_text, write_report
 from fedmia.report.seeds import seeds_summary
 from fedmia.report.terminal import render, seeds_table
 from fedmia.results import Pair, RunScores, ScoredAttack

@@ -1,8 +1,12 @@
-"""Weighted k-nearest-neighbour probe (Wu et al., CVPR 2018): utility of the encoder's features."""
+"""Utility of the encoder's features: a weighted k-nearest-neighbour probe (Wu et al., CVPR 2018)
+and a linear one."""
 
 from __future__ import annotations
 
 import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -31,3 +35,18 @@ def knn_accuracy(
     """Share of `features` (N, D) whose weighted-kNN label is right, in [0, 1]."""
     predicted = weighted_knn(bank, bank_labels, features, k, T)
     return float((predicted == labels).double().mean())
+
+
+def linear_accuracy(
+    train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Tensor, C: float = 1.0
+) -> float:
+    """Accuracy in [0, 1] on `test` (N, D) of multinomial logistic regression fitted on `train`.
+
+    Args:
+        C: inverse strength of the L2 penalty on standardised features, > 0.
+    """
+    if len(train_labels.unique()) < 2:
+        return float((test_labels == train_labels[0]).double().mean())
+    model = make_pipeline(StandardScaler(), LogisticRegression(C=C, max_iter=500))
+    model.fit(train.numpy(), train_labels.numpy())
+    return float(model.score(test.numpy(), test_labels.numpy()))
