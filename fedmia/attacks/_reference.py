@@ -92,6 +92,7 @@ class FromShadows(Referenced):
         "(auto: online where every known image has both kinds, which stand for those to score)",
         choices=MODES,
     )
+    _online = False
 
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
         """Raises InputError: the view has no shadows."""

@@ -85,6 +85,7 @@ class Patch:
 
     @property
     def draws(self) -> int:
+        """None: nothing is random."""
         return 0
 
     def __call__(self, images: Tensor, uniforms: Tensor) -> Tensor:
