@@ -44,7 +44,7 @@ class Classified(Attack):
     """An attack whose known images train a small classifier on some features (its option)."""
 
     classifier: str
-    _model: Pipeline
+    _model: Any = None
 
     @abstractmethod
     def inputs(self, view: Any, images: Tensor) -> Scores:

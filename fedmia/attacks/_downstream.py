@@ -60,16 +60,11 @@ def labelled_images(
     taken = found.take(stream(seed, "downstream").permutation(len(found))[:count])
     if len(np.unique(taken.labels)) < 2:
         raise InputError(f"downstream task {file or task}: {len(taken)} images of a single class")
-    return _with_channels(torch.from_numpy(taken.images), channels), taken.labels
-
-
-def _with_channels(images: Tensor, channels: int) -> Tensor:
-    if images.shape[1] == channels:
-        return images
-    if channels == 3:
-        return images.expand(-1, 3, -1, -1).contiguous()
-    gray: Tensor = rgb_to_grayscale(images)
-    return gray
+    images = torch.from_numpy(taken.images)
+    if images.shape[1] != channels:
+        grey = channels != 3
+        images = rgb_to_grayscale(images) if grey else images.expand(-1, 3, -1, -1).contiguous()
+    return images, taken.labels
 
 
 def downstream_classifier(features: Tensor, labels: NDArray[np.int64]) -> Pipeline:
@@ -106,8 +101,11 @@ class DownstreamFitted(NetworkFitted):
     )
 
     @abstractmethod
-    def target_inputs(self, view: BlackBox, images: Tensor) -> Tensor:
-        """`inputs` of the target, by the downstream classifier `_target` trained in `fit`."""
+    def answers(self, model: Pipeline, view: BlackBox, images: Tensor) -> Tensor:
+        """`inputs` by a downstream classifier that is trained already."""
+
+    def inputs(self, view: BlackBox, images: Tensor) -> Tensor:
+        return self.answers(self.classifier(view), view, images)
 
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
         """Fit on the shadows' classifiers, then train the target's; one query an image of the task.
@@ -123,7 +121,7 @@ class DownstreamFitted(NetworkFitted):
         self._target = self.classifier(view)
 
     def score(self, view: BlackBox, images: Tensor) -> Scores:
-        return self.decide(self._fitted, self.target_inputs(view, images))
+        return self.decide(self._fitted, self.answers(self._target, view, images))
 
     def classifier(self, view: BlackBox) -> Pipeline:
         """The downstream classifier on the features of the view's encoder."""

@@ -101,11 +101,7 @@ class ShadowFitted(Attack):
             yield self.inputs(encoder, images), truth
 
     def refuse_few(self, pool: Known) -> None:
-        """Refuse images of which there are too few to fit on, of either kind.
-
-        Raises:
-            InputError: naming how many there are.
-        """
+        """Raise InputError where there are too few images to fit on, of either kind."""
         if min(len(pool.members), len(pool.nonmembers)) < LEAST:
             raise InputError(
                 f"{self.name}: {len(pool.members)} members and {len(pool.nonmembers)} "
@@ -121,8 +117,7 @@ class ThresholdFitted(ShadowFitted):
         return best_threshold(inputs[:, 0].numpy(), truth)
 
     def decide(self, fitted: float, inputs: Tensor) -> Scores:
-        scores: Scores = inputs[:, 0].numpy() - fitted
-        return scores
+        return np.asarray(inputs[:, 0].numpy() - fitted)
 
 
 @dataclass

@@ -57,7 +57,11 @@ class Measure:
         Raises:
             InputError: `others` are too few for the signal.
         """
-        layer = self.layer
+        layer, least = self.layer, {"similarity": 0, "norm": 1, "loss": 2}[self.signal]
+        if len(others) < least:
+            raise InputError(
+                f"signal '{self.signal}' needs at least {least} known images, got {len(others)}"
+            )
         if layer == "auto":
             layer = "avgpool" if self.signal == "norm" else "encoder"
         if self.signal == "norm":
@@ -71,7 +75,6 @@ class Measure:
         return np.clip(found, EDGE, 1 - EDGE)
 
     def _shortness(self, view: BlackBox, images: Tensor, others: Tensor, layer: str) -> Scores:
-        self._need(others, 1)
         typical = _log_norms(view.embed_plain(others, layer)).mean()
         logit = typical - _log_norms(view.embed_plain(images, layer))
         return np.asarray(torch.sigmoid(logit).numpy(), dtype=np.float64)
@@ -79,22 +82,14 @@ class Measure:
     def _picked(
         self, rows: Tensor, images: Tensor, view: BlackBox, others: Tensor, layer: str
     ) -> Scores:
-        self._need(others, 2)
         keys = F.normalize(view.embed_plain(others, layer).double(), dim=1)
-        names = digests(others.numpy())
-        place = {name: i for i, name in enumerate(names)}
+        place = {name: i for i, name in enumerate(digests(others.numpy()))}
         itself = [place.get(name, -1) for name in digests(images.numpy())]
         # An image is no negative of its own: a known one would else look less of a member.
         same = torch.tensor(itself)[:, None] == torch.arange(len(keys))
         parts = zip(rows.split(CHUNK), same.split(CHUNK), strict=True)
         logs = [log_picked(part, keys, mask, self.temperature) for part, mask in parts]
         return np.asarray(torch.cat(logs).exp().numpy(), dtype=np.float64)
-
-    def _need(self, others: Tensor, least: int) -> None:
-        if len(others) < least:
-            raise InputError(
-                f"signal '{self.signal}' needs at least {least} known images, got {len(others)}"
-            )
 
 
 def log_picked(rows: Tensor, keys: Tensor, skip: Tensor, temperature: float) -> Tensor:

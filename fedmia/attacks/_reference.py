@@ -92,15 +92,15 @@ class FromShadows(Referenced):
         "(auto: online where every known image has both kinds, which stand for those to score)",
         choices=MODES,
     )
+    _online = False
 
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
         """Raises InputError: the view has no shadows."""
         images = known.both()[0]
         inside = np.stack([s.trained_on(images) for s in view.shadows])
         both = inside.any(axis=0) & ~inside.all(axis=0)
-        self._online = self.mode == "online" or (
-            self.mode == "auto" and len(images) > 0 and bool(both.all())
-        )
+        every = self.mode == "auto" and len(images) > 0 and bool(both.all())
+        self._online = self.mode == "online" or every
         super().fit(view, known, rng)
 
     def models(self, view: BlackBox, images: Tensor) -> list[tuple[BlackBox, NDArray[np.bool_]]]:
@@ -156,8 +156,7 @@ class FromRounds(Referenced):
 
 def by_content(images: Tensor) -> Tensor:
     """The images in an order that their bytes alone decide, so that no sum depends on theirs."""
-    names = digests(images.numpy())
-    return images[ranked(names)]
+    return images[ranked(digests(images.numpy()))]
 
 
 def mean_and_sum(values: Scores, which: NDArray[np.bool_]) -> tuple[Scores, Scores]:

@@ -46,8 +46,7 @@ class AllForOne(Attack):
 
     def score(self, view: ServerView, images: Tensor) -> Scores:
         """How far the image stands out on the client where it does most: the greatest deviate."""
-        found: Scores = self.by_client(view, images)[1].max(axis=0)
-        return found
+        return np.asarray(self.by_client(view, images)[1].max(axis=0))
 
     def by_client(self, view: ServerView, images: Tensor) -> tuple[NDArray[np.int64], Scores]:
         """Ids of the clients (K,) and how far each image stands out on each, (K, N).
@@ -91,9 +90,8 @@ class AllForOne(Attack):
         return model.losses(images, self.pairs, self.negatives)
 
     def _similarity(self, model: WhiteBox, images: Tensor) -> Tensor:
-        return torch.from_numpy(
-            pairwise_cosines(model.embed_views(images, self.views)).mean(axis=1)
-        )
+        cosines = pairwise_cosines(model.embed_views(images, self.views))
+        return torch.from_numpy(cosines.mean(axis=1))
 
 
 def stand_out(measured: Scores) -> Scores:
@@ -113,5 +111,4 @@ def stand_out(measured: Scores) -> Scores:
     least = K * np.finfo(np.float64).eps * np.abs(measured).max(axis=0) + np.finfo(np.float64).tiny
     t = (centred - mean) / np.maximum(spread, least) / np.sqrt(1 + 1 / (K - 1))
     tail = np.maximum(stats.t.sf(np.abs(t), K - 2), np.finfo(np.float64).tiny)
-    deviates: Scores = np.sign(t) * stats.norm.isf(tail)
-    return deviates
+    return np.asarray(np.sign(t) * stats.norm.isf(tail))

@@ -66,11 +66,10 @@ class Ascent(ActiveAttack):
 
     def chosen(self, targets: Tensor, round: int) -> NDArray[np.bool_]:
         """(N,) which targets are attacked in attack round `round` (0, 1, ...)."""
-        picked = np.ones(len(targets), dtype=bool)
-        if self.schedule == "rotate":
-            batches = -(-len(targets) // self.batch)
-            picked = np.arange(len(targets)) // self.batch == round % max(batches, 1)
-        return picked
+        if self.schedule == "all":
+            return np.ones(len(targets), dtype=bool)
+        batches = -(-len(targets) // self.batch)
+        return np.asarray(np.arange(len(targets)) // self.batch == round % max(batches, 1))
 
     def craft(self, turn: Turn) -> State:
         base = turn.received if self.base == "aggregated" else turn.trained
@@ -108,8 +107,7 @@ class Ascent(ActiveAttack):
             change = seen.sent - seen.after
         else:
             change = -np.abs(seen.sent - seen.after)
-        total: Scores = (change * weight).sum(axis=0) / np.maximum(weight.sum(axis=0), 1)
-        return total
+        return np.asarray((change * weight).sum(axis=0) / np.maximum(weight.sum(axis=0), 1))
 
     def trajectory(self, view: ClientView, images: Tensor) -> Trajectory:
         """Losses of uint8 (N, C, H, W) through the attack; of uploads only if they are read."""
@@ -138,8 +136,5 @@ class Ascent(ActiveAttack):
         position = {name: i for i, name in enumerate(digests(view.targets.numpy()))}
         at = np.array([position.get(name, -1) for name in digests(images.numpy())])
         clean = min(view.received)  # attack round 0 is the one after; some may have been missed
-        rows = []
-        for round in rounds:
-            picked = np.append(self.chosen(view.targets, round - clean - 1), False)  # -1: no target
-            rows.append(picked[at].astype(np.float64))
-        return np.stack(rows)
+        picked = [np.append(self.chosen(view.targets, r - clean - 1), False) for r in rounds]
+        return np.stack([one[at].astype(np.float64) for one in picked])  # at -1: no target

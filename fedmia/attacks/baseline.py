@@ -29,14 +29,8 @@ class BaselineA(DownstreamFitted):
     name: ClassVar[str] = "baseline-a"
     paper: ClassVar[str] = "Liu et al., EncoderMI, CCS 2021, Sec. 5.1 (Baseline-A)"
 
-    def inputs(self, view: BlackBox, images: Tensor) -> Tensor:
+    def answers(self, model: Pipeline, view: BlackBox, images: Tensor) -> Tensor:
         """float64 (N, k) of k classes, each row in descending order."""
-        return self._sorted(self.classifier(view), view, images)
-
-    def target_inputs(self, view: BlackBox, images: Tensor) -> Tensor:
-        return self._sorted(self._target, view, images)
-
-    def _sorted(self, model: Pipeline, view: BlackBox, images: Tensor) -> Tensor:
         found = confidences(model, view.embed_plain(images, self.layer))
         return found.sort(dim=1, descending=True).values
 
@@ -91,21 +85,18 @@ class Patch:
 
     @property
     def draws(self) -> int:
+        """None: nothing is random."""
         return 0
 
     def __call__(self, images: Tensor, uniforms: Tensor) -> Tensor:
         """(B, C, H, W) from (B, C, H, W); `uniforms` (B, 0) plays no part."""
-        height, width = images.shape[2:]
-        top, bottom = _borders(self.row, self.rows, height)
-        left, right = _borders(self.column, self.columns, width)
-        cut = images[:, :, top:bottom, left:right]
-        return F.interpolate(cut, (height, width), mode="bilinear", align_corners=False)
-
-
-def _borders(index: int, parts: int, pixels: int) -> tuple[int, int]:
-    if pixels < parts:
-        raise InputError(f"{pixels} pixels cannot be divided into {parts} patches")
-    return round(index * pixels / parts), round((index + 1) * pixels / parts)
+        cut, cuts = images, ((2, self.row, self.rows), (3, self.column, self.columns))
+        for dim, index, parts in cuts:
+            if (pixels := images.shape[dim]) < parts:
+                raise InputError(f"{pixels} pixels cannot be divided into {parts} patches")
+            start, end = round(index * pixels / parts), round((index + 1) * pixels / parts)
+            cut = cut.narrow(dim, start, end - start)
+        return F.interpolate(cut, images.shape[2:], mode="bilinear", align_corners=False)
 
 
 @dataclass

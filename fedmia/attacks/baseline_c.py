@@ -8,7 +8,6 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -44,10 +43,9 @@ class Downstream(nn.Module):
         weight, bias = linear.coef_, linear.intercept_
         if len(weight) == 1:  # of two classes only the second has a logit
             weight, bias = np.vstack([0 * weight, weight]), np.append([0.0], bias)
-        self.register_buffer("mean", _float(scaler.mean_))
-        self.register_buffer("deviation", _float(scaler.scale_))
-        self.register_buffer("weight", _float(weight))
-        self.register_buffer("bias", _float(bias))
+        found = {"mean": scaler.mean_, "deviation": scaler.scale_, "weight": weight, "bias": bias}
+        for name, values in found.items():
+            self.register_buffer(name, torch.from_numpy(np.asarray(values)).float())
         self.to(next(encoder.parameters(), encoder.mean).device)
 
     @property
@@ -69,10 +67,6 @@ class Downstream(nn.Module):
         for name, tensor in self.state_dict().items():
             found.update(name.encode() + np.ascontiguousarray(tensor.cpu().numpy()).tobytes())
         return found.digest()
-
-
-def _float(values: NDArray[np.float64]) -> Tensor:
-    return torch.from_numpy(np.asarray(values)).float()
 
 
 @dataclass(frozen=True)
@@ -144,8 +138,8 @@ class BaselineC(DownstreamFitted):
         model = self.classifier(view)
         return self._answers(model, self._deceive(view, model), view, images)
 
-    def target_inputs(self, view: BlackBox, images: Tensor) -> Tensor:
-        return self._answers(self._target, self._crafts, view, images)
+    def answers(self, model: Pipeline, view: BlackBox, images: Tensor) -> Tensor:
+        return self._answers(model, self._crafts, view, images)
 
     def _deceive(self, view: BlackBox, model: Pipeline) -> tuple[Adversarial, ...]:
         """One recipe a class."""

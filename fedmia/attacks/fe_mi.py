@@ -51,5 +51,4 @@ class FeMI(Attack):
         self._model = Scaled(network(features.shape[1]), features, truth, rng, recipe, self.steps)
 
     def score(self, view: BlackBox, images: Tensor) -> Scores:
-        scores: Scores = self._model.scores(view.embed_plain(images, self.layer))
-        return scores
+        return np.asarray(self._model.scores(view.embed_plain(images, self.layer)))

@@ -72,8 +72,7 @@ class LpLA(Attack):
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
         """Raises InputError: fewer than 2 known images of a side that it reads."""
         random = self.nonmembers == "random-pixels"
-        few = len(known.members) < 2 or (not random and len(known.nonmembers) < 2)
-        if few:
+        if len(known.members) < 2 or (not random and len(known.nonmembers) < 2):
             raise InputError(
                 f"lpla needs at least 2 known members{'' if random else ' and non-members'}, got "
                 f"{len(known.members)} and {len(known.nonmembers)}"
@@ -97,11 +96,8 @@ class LpLA(Attack):
 def lp_norms(vectors: Tensor, p: float, tolerance: float = 0.0) -> Scores:
     """(N,) p-norms of vectors (N, P), (sum |v|^p)^(1/p); at p = 0 how many |v| > `tolerance`."""
     sizes = vectors.double().abs()
-    if p == 0:
-        norms = (sizes > tolerance).sum(dim=1).double()
-    else:
-        norms = torch.linalg.vector_norm(sizes, ord=p, dim=1)
-    return np.asarray(norms.numpy(), dtype=np.float64)
+    count = (sizes > tolerance).sum(dim=1).double()
+    return np.asarray((torch.linalg.vector_norm(sizes, ord=p, dim=1) if p else count).numpy())
 
 
 def random_pixels(like: Tensor, rng: np.random.Generator) -> Tensor:

@@ -150,15 +150,11 @@ class PartCrop(NetworkAttack):
         return True
 
 
-class NormTanh(nn.Module):
+class NormTanh(RMSNorm):
     """What stands between two linear layers in place of ReLU: RMSNorm, then tanh."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = RMSNorm()
-
     def forward(self, x: Tensor) -> Tensor:
-        return torch.tanh(self.norm(x))
+        return torch.tanh(super().forward(x))
 
 
 @dataclass

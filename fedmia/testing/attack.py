@@ -60,27 +60,18 @@ class AttackCase(Case):
         return material.least_view(self.new(), self.method, self.images, **own, **more)
 
     def run(
-        self,
-        attack: Attack | None = None,
-        known: Known | None = None,
-        *,
-        seed: int = 1,
-        refit: bool = False,
-        others: bool = False,
-        **more: Any,
-    ) -> Run:
+        self, known: Known | None = None, seed: int = 1, refit: bool = False, others: bool = False,
+        attack: Attack | None = None, **more: Any,
+    ) -> Run:  # fmt: skip
         """Scores of the images under test by a new attack that is fitted with the usual seed.
 
         Args:
             seed: of the global generators. refit: fit on other images first.
             others: score some of the images first, on a view of their own.
             more: of the view.
-
-        Raises:
-            AssertionError: the scores are no array, or the run left a trace.
         """
         attack, view = attack or self.new(), self.view(**more)
-        with self._untouched(view), passed_images() as passed, global_seed(seed):
+        with self._watched(view) as passed, global_seed(seed):
             if refit:
                 attack.fit(view, self.swapped, rng(1, "fit"))
             attack.fit(view, known or self.known, rng(0, "fit"))
@@ -95,7 +86,7 @@ class AttackCase(Case):
         """That of a new attack on a new view, made once."""
         attack = self.new(**options)
         if repr(attack) not in self._usual:
-            self._usual[repr(attack)] = self.run(attack)
+            self._usual[repr(attack)] = self.run(attack=attack)
         return self._usual[repr(attack)]
 
     @cached_property
@@ -116,32 +107,26 @@ class AttackCase(Case):
         self.must(gap <= atol, f"{text} (largest change {gap:.2g})")
 
     @contextmanager
-    def _untouched(self, view: Any) -> Iterator[None]:
-        """Refuse what changes the target, the images or what was sent."""
+    def _watched(self, view: Any) -> Iterator[list[int]]:
+        """Counts the images that pass through encoders meanwhile, batch by batch, and refuses what
+        changes the target, the images or what was sent."""
         images, before = self.images.clone(), everything(view._method)
         sent = copy.deepcopy(getattr(view, "sent", {}))
-        yield
+        passed, normalise = list[int](), Encoder.normalise
+
+        def counted(encoder: Encoder, pixels: Tensor) -> Tensor:
+            if bool(pixels.any()):  # `features` asks for widths with one black image: no query
+                passed.append(len(pixels))
+            return normalise(encoder, pixels)
+
+        with patch.object(Encoder, "normalise", counted):
+            yield passed
         self.kept(before, everything(view._method), " changes its target: {} differs after score")
         left = [n for n, w in view._method.named_parameters() if w.grad is not None]
         self.must(not left, f" changes its target: it leaves a gradient in {left[:1]}")
         self.must(torch.equal(images, self.images), " changes the images that it scores")
         for round, state in sent.items():
             self.kept(state, view.sent[round], f" changes what was sent in round {round}: {{}}")
-
-
-@contextmanager
-def passed_images() -> Iterator[list[int]]:
-    """Counts the images that pass through encoders meanwhile, batch by batch."""
-    passed: list[int] = []
-    normalise = Encoder.normalise
-
-    def counted(self: Encoder, pixels: Tensor) -> Tensor:
-        if bool(pixels.any()):  # `features` asks for widths with one black image: no query
-            passed.append(len(pixels))
-        return normalise(self, pixels)
-
-    with patch.object(Encoder, "normalise", counted):
-        yield passed
 
 
 class Forgetful(Signals):
@@ -308,10 +293,10 @@ def by_client_has_a_finite_score_of_each_image(case: AttackCase) -> None:
     few = f"by_client names {len(ids)} clients, needs {attack.least_clients}"
     case.must(len(ids) >= attack.least_clients, few)
     right = found.shape == (len(ids), len(case.images)) and found.dtype == np.float64
-    text = "by_client scores must be finite float64 (clients, images)"
-    case.must(right and np.isfinite(found).all(), text)
-    text = "by_client depends on the order of the candidates"
-    case.same(again[1], found[:, ::-1], text, 1e-6)
+    finite = right and np.isfinite(found).all()
+    case.must(finite, "by_client scores must be finite float64 (clients, images)")
+    order = "by_client depends on the order of the candidates"
+    case.same(again[1], found[:, ::-1], order, 1e-6)
 
 
 ATTACK_CHECKS: tuple[Callable[[AttackCase], None], ...] = (

@@ -327,7 +327,7 @@ def test_baseline_c__answers_of_the_target_to_examples_of_the_shadow(
     attack = registry.build("attack", "baseline-c", {"downstream_images": 40, "epochs": 1})
     attack.fit(view, NOBODY, rng(0, "fit"))
     assert view.queries == 40
-    got = attack.target_inputs(view, images)
+    got = attack.answers(attack._target, view, images)
     assert view.queries == 40 + 10 * 6 and got.shape == (6, 100)
     task, labels = labelled_images("synthetic", None, 40, (3, 8, 8), view.seed)
     of_shadow = downstream_classifier(shadows[0].view.embed_plain(task, "avgpool"), labels)
