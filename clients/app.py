@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import time
+from threading import Lock
 from typing import Any
 
 import torch
@@ -15,6 +17,10 @@ from clients.site import Site, Task
 from fedmia import registry
 from fedmia.federation.snapshot import StateStore, Update
 from fedmia.ssl.base import State
+
+# To read an array's header, and to import what an optimizer's first step needs, Python is parsed; two
+# threads that do so at once break one another's (CPython 3.11, gh-106905: "AST constructor ..").
+PARSING = Lock()
 
 
 def client_app(site: Site, store: StateStore) -> ClientApp:
@@ -53,7 +59,9 @@ def _work(site: Site, store: StateStore, message: Message, client: int) -> Updat
 def _tensors(message: Message, record: str, device: str) -> State:
     """Tensors of a record of the message, by name; empty where it has none."""
     found = message.content.array_records.get(record)
-    state = found.to_torch_state_dict() if found is not None else {}
+    with PARSING:
+        importlib.import_module("torch._dynamo")
+        state = found.to_torch_state_dict() if found is not None else {}
     return {n: t.to(device) for n, t in state.items()}
 
 

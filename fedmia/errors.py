@@ -24,10 +24,12 @@ class InputError(ValueError):
         tongue: how `str` says them, once it is known who gave them.
     """
 
+    tongue: Tongue
+
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.text = text
-        self.tongue: Tongue = in_python
+        self.tongue = in_python
 
     @property
     def paths(self) -> tuple[str, ...]:

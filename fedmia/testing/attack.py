@@ -19,8 +19,18 @@ from torch import Tensor
 from fedmia.attacks.base import ActiveAttack, Attack, Known, NotFitted, Scores
 from fedmia.seeding import rng
 from fedmia.ssl.base import Encoder
-from fedmia.testing import material
-from fedmia.testing.material import VIEWS, Case, everything, global_seed, textures
+from fedmia.testing.material import (
+    VIEWS,
+    Case,
+    everything,
+    global_seed,
+    least_view,
+    run,
+    small_moco,
+    small_shadows,
+    some_known,
+    textures,
+)
 from fedmia.threat import BudgetError, ClientView
 from fedmia.threat.signals import Signals
 
@@ -45,19 +55,19 @@ class AttackCase(Case):
         super().__init__(attack, Attack, BRIEF)
         self.images, self.held = textures(20), textures(14, seed=2)
         least = self.cls.least_known
-        self.known, self.swapped = (material.some_known(least, swap) for swap in (False, True))
-        self.method = material.small_moco()
+        self.known, self.swapped = (some_known(least, swap) for swap in (False, True))
+        self.method = small_moco()
         self._usual: dict[str, Run] = {}
 
     @cached_property
     def shadows(self) -> Any:
         """The attacker's own encoders, for attacks that read them."""
-        return material.small_shadows()
+        return small_shadows()
 
     def view(self, **more: Any) -> Any:
         """A new view, the least that the attack says is enough."""
         own = {"held": self.held, "shadows": self.shadows}
-        return material.least_view(self.new(), self.method, self.images, **own, **more)
+        return least_view(self.new(), self.method, self.images, **own, **more)
 
     def run(
         self, known: Known | None = None, seed: int = 1, refit: bool = False, others: bool = False,
@@ -311,4 +321,4 @@ ATTACK_CHECKS: tuple[Callable[[AttackCase], None], ...] = (
 
 def check_attack(attack: Attack | type[Attack]) -> None:
     """AssertionError unless an attack keeps every promise of `fedmia.attacks.base`."""
-    material.run(ATTACK_CHECKS, AttackCase, attack)
+    run(ATTACK_CHECKS, AttackCase, attack)

@@ -13,9 +13,9 @@ import pytest
 import torch
 from scipy.stats import rankdata
 
+from clients.site import Site
 from fedmia import registry
 from fedmia.data.images import digests
-from fedmia.federation import rounds
 from fedmia.federation.run import make_site
 from fedmia.scoring.score import attacked
 from fedmia.scoring.snapshots import Evaluation
@@ -189,19 +189,21 @@ def test_server_training__sees_the_pool_or_the_public_images_and_no_others(
     mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Any] = []
-    plain = rounds.Job
+    plain = Site.job
 
-    def noted(**values: Any) -> Any:
-        seen.append(values["images"])
-        return plain(**values)
+    def noted(self: Site, method: Any, images: Any, *more: Any) -> Any:
+        seen.append(sorted(digests(images)))
+        return plain(self, method, images, *more)
 
-    monkeypatch.setattr(rounds, "Job", noted)
+    monkeypatch.setattr(Site, "job", noted)
     setup = prepared(f"--attacker none --attacks none --pretrain {mode} --split.public 12")
     federated(setup, tmp_path / "run")
     split, images = setup.split, setup.data.images
     want = np.concatenate(split.parts) if mode == "pooled" else split.public
-    assert len(seen) == CLEAN  # one call a round of pre-training, none for the federated ones
-    assert all(sorted(digests(s)) == sorted(digests(images[want])) for s in seen)
+    parts = [sorted(digests(images[part])) for part in split.parts]
+    # The server trains once, then each client on its own images in each of the two rounds.
+    assert seen[0] == sorted(digests(images[want]))
+    assert len(seen) == 1 + 2 * 4 and all(seen.count(part) == 2 for part in parts)
 
 
 def test_strategy__each_moves_the_model_in_its_own_way(finished: Finished, tmp_path: Path) -> None:
