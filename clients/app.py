@@ -18,7 +18,7 @@ from fedmia import registry
 from fedmia.federation.snapshot import StateStore, Update
 from fedmia.ssl.base import State
 
-# To read an array's header, and to import what an optimizer's first step needs, Python is parsed; two
+# Reading an array's header parses Python, and so does what an optimizer's first step imports; two
 # threads that do so at once break one another's (CPython 3.11, gh-106905: "AST constructor ..").
 PARSING = Lock()
 
@@ -26,6 +26,7 @@ PARSING = Lock()
 def client_app(site: Site, store: StateStore) -> ClientApp:
     """The Flower app of every client: `query` answers the roll call, `train` works a round."""
     app = ClientApp()
+    assert len(site.images)  # the file's header is parsed here, before threads begin
 
     @app.query()
     def roll_call(message: Message, context: Context) -> Message:
