@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from scipy.optimize import brentq
-from scipy.stats import binomtest, norm
+from scipy.stats import beta, norm
 
 Interval = tuple[float, float]
 LEVEL = 0.95
@@ -54,21 +54,28 @@ def auc_interval(auc: float, m: float, n: float, level: float = LEVEL, family: i
     return low, high
 
 
-def wilson(k: int, n: int, level: float = LEVEL) -> Interval:
+def wilson(k: float, n: float, level: float = LEVEL) -> Interval:
     """Wilson's score interval of a proportion k / n."""
-    return _proportion(k, n, level, "wilson")
+    if n <= 0:
+        return 0.0, 1.0
+    z = z_value(level)
+    p, zz = k / n, z * z / n
+    centre = (p + zz / 2) / (1 + zz)
+    half = z * math.sqrt(p * (1 - p) / n + zz / (4 * n)) / (1 + zz)
+    # At k = 0 and k = n the limit is exactly 0 or 1; rounding would miss it by one bit.
+    low = 0.0 if k <= 0 else max(0.0, centre - half)
+    high = 1.0 if k >= n else min(1.0, centre + half)
+    return low, high
 
 
 def clopper_pearson(k: int, n: int, level: float = LEVEL) -> Interval:
     """Exact (conservative) interval of a proportion k / n."""
-    return _proportion(k, n, level, "exact")
-
-
-def _proportion(k: int, n: int, level: float, method: str) -> Interval:
     if n <= 0:
         return 0.0, 1.0
-    low, high = binomtest(k, n).proportion_ci(level, method)
-    return float(low), float(high)
+    tail = (1 - level) / 2
+    low = 0.0 if k == 0 else float(beta.ppf(tail, k, n - k + 1))
+    high = 1.0 if k == n else float(beta.isf(tail, k + 1, n - k))
+    return low, high
 
 
 def mover_difference(

@@ -142,6 +142,7 @@ def memorise(method: MomentumContrast, pixels: Tensor, held: Tensor, by: str) ->
     return mine.shared_state()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("measure", MEASURES)
 def test_planted__the_client_that_memorised_an_image_is_named(
     measure: str, make_moco: Callable[..., Any], textures: Callable[..., Tensor], held: Tensor,

@@ -23,7 +23,13 @@ from fedmia.threat import BlackBox
 
 MakeView = Callable[..., Any]
 CPU = torch.device("cpu")
-every_attack = pytest.mark.parametrize("name", registry.names("attack"))
+# These train a network of their own, or read many models: their turn comes with the slow tests.
+COSTLY = ("baseline-c", "sd-mi", "partcrop", "partcrop-v2", "fe-mi", "supervised-mi",
+          "variance-only", "lira", "lira-rounds", "rmia-rounds")  # fmt: skip
+every_attack = pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.slow] * (n in COSTLY)) for n in registry.names("attack")],
+)
 # The leak planted here is one that all of these look for; test_oracles.py plants one at a time.
 CHEN = [n for n in registry.names("attack") if "Chen et al." in registry.load("attack", n).paper]
 chens_attack = pytest.mark.parametrize("name", CHEN)

@@ -197,7 +197,15 @@ def promised(name: str, leak: str) -> bool | None:
 PROMISED = [(leak, n) for leak in sorted(SEEN_BY) for n in ATTACKS if promised(n, leak) is not None]
 
 
-@pytest.mark.parametrize(("leak", "name"), PROMISED)
+# Whoever trains a network of its own is asked among the slow tests.
+COSTLY = ("baseline-a", "baseline-b", "baseline-c", "encodermi-s", "encodermi-v", "fe-mi",
+          "partcrop-v2", "sd-mi", "supervised-mi", "variance-only")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("leak", "name"),
+    [pytest.param(*p, marks=[pytest.mark.slow] * (p[1] in COSTLY)) for p in PROMISED],
+)
 def test_oracle__is_found_by_who_looks_there_and_by_no_one_else(
     leak: str, name: str, scene: Callable[[str], Scene], make_view: Callable[..., Any]
 ) -> None:

@@ -245,6 +245,7 @@ def test_spread__is_one_for_constants() -> None:
     assert spread(torch.tensor([[0.0, 6.0]])) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [0.03, 1.0, 5.0])
 @pytest.mark.parametrize("cls", [PartCrop, PartCropV2])
 def test_network__learns_sharper_responses_of_any_size(cls: type[PartCrop], scale: float) -> None:
@@ -314,6 +315,7 @@ def test_leak__is_found_by_default(leak: dict[str, Any]) -> None:
         assert auc(registry.build("attack", name, {"crops": 64}), **leak) > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"),
     [

@@ -536,6 +536,7 @@ def test_check_strategy__says_what_is_wrong(cls: type[FederatedStrategy], said: 
     assert broken(check_strategy, cls).startswith(said)
 
 
+@pytest.mark.slow
 def test_import__needs_no_federation_and_no_test_runner() -> None:
     program = (
         "import sys\nimport fedmia.testing\n"

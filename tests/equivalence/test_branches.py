@@ -45,6 +45,7 @@ def test_zero_branch__is_the_run_without_ascent(finished: Finished) -> None:
     assert not same(main[3], zero[3])  # and the ascent does something
 
 
+@pytest.mark.slow
 def test_no_ascent_from_its_own_training__is_an_honest_client(
     tmp_path: Path, finished: Finished
 ) -> None:

@@ -39,6 +39,7 @@ def serial(tmp_path_factory: pytest.TempPathFactory) -> Run:
         return federated(prepared(FLAGS), tmp_path_factory.mktemp("serial") / "run")
 
 
+@pytest.mark.slow
 def test_pool__one_thread_and_four_give_the_same_bits(
     serial: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,6 +62,7 @@ def test_another_seed__another_report(first: dict[str, Any], capsys: Capture) ->
     assert other["attacks"][0] != mine and other["rounds"] != first["rounds"]
 
 
+@pytest.mark.slow
 def test_config__a_runs_own_file_repeats_its_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

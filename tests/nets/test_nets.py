@@ -155,6 +155,9 @@ def test_nets__per_sample_gradients_of_opacus_equal_a_loop(name: str, per_sample
     per_sample(built(name).double(), pixels(3).double())
 
 
-@pytest.mark.parametrize("name", ["smallnet", "resnet18", "resnet50"])
+@pytest.mark.parametrize(
+    "name",
+    ["smallnet", *(pytest.param(n, marks=pytest.mark.slow) for n in ("resnet18", "resnet50"))],
+)
 def test_nets__export_with_a_dynamic_batch(name: str, exported: Any) -> None:
     exported(built(name).eval(), pixels)

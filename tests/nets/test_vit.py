@@ -188,6 +188,7 @@ def test_vit__per_sample_gradients_of_opacus_equal_a_loop(
     per_sample(toy(**options).double().train(), pixels(3).double())
 
 
+@pytest.mark.slow
 def test_vit__exports_with_a_dynamic_batch(exported: Any) -> None:
     exported(toy().eval(), pixels)
 

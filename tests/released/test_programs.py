@@ -16,7 +16,7 @@ from fedmia.released.base import IMAGENET, load, probe
 from tests.released.conftest import SIZE, make_tiny, save_pt2
 
 Saved = Callable[[str, str], str]
-KINDS = pytest.mark.parametrize("kind", ["pt2", "onnx"])
+KINDS = pytest.mark.parametrize("kind", ["pt2", pytest.param("onnx", marks=pytest.mark.slow)])
 
 
 def expected(module: nn.Module, images: Tensor) -> Tensor:

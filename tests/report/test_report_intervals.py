@@ -105,7 +105,10 @@ def test_mover_mean__matches_difference_of_rates() -> None:
     assert (low, high) == pytest.approx(((1 + 0.0524) / 2, (1 + 0.3339) / 2), abs=1e-4)
 
 
-@pytest.mark.parametrize(("tpr", "fpr"), [(0.6, 0.4), (0.1, 0.02), (0.98, 0.9)])
+@pytest.mark.parametrize(
+    ("tpr", "fpr"),
+    [(0.6, 0.4), *(pytest.param(*p, marks=pytest.mark.slow) for p in ((0.1, 0.02), (0.98, 0.9)))],
+)
 def test_precision_interval__is_conservative(tpr: float, fpr: float) -> None:
     generator = np.random.default_rng(3)
     n, m, draws = 60, 200, 1500

@@ -112,6 +112,7 @@ def test_train_shadows__resumes_bit_by_bit(
     assert not list(tmp_path.rglob("*progress*")) and not list(tmp_path.rglob("*.partial"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ssl", registry.names("ssl"))
 def test_train_shadows__every_method_resumes(pool: Tensor, tmp_path: Path, ssl: str) -> None:
     model = ("vit-tiny", {"depth": 4, "width": 24}) if ssl == "mae" else MODEL

@@ -42,6 +42,7 @@ SMALL: dict[str, dict[str, int]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_training__loss_falls_and_the_outputs_stay_apart(name: str) -> None:
     images = Digits().load(Request(None, None, None, 0)).images[:64]

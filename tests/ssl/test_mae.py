@@ -299,6 +299,7 @@ def train(method: MaskedAutoencoder, images: Tensor, rounds: int, epochs: int) -
     return losses
 
 
+@pytest.mark.slow
 def test_training__lowers_the_loss_and_repeats(textures: Any) -> None:
     images = textures(64)
     method, again = (build(width=32, decoder_width=32) for _ in range(2))

@@ -63,6 +63,7 @@ def test_losses__say_coupled_and_are(name: str) -> None:
     assert bool((method.losses(a, b)[:3] != method.losses(other, b)[:3]).all())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALL)
 def test_losses__fall_in_training(name: str, textures: Any) -> None:
     recipe, train = (
