@@ -96,6 +96,7 @@ def test_export__no_program(audit: Audit, tmp_path: Path) -> None:
         assert done.err.splitlines()[-1].startswith("fedmia: error: cannot read ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["torchvision:mobilenet_v3_small", "timm:resnet10t", "timm:vit_tiny_patch16_224"]
 )

@@ -13,6 +13,7 @@ from fedmia.defenses._accounting import ORDERS, epsilon_spent, noise_for
 from fedmia.errors import InputError
 
 
+@pytest.mark.slow
 def test_noise_for__agrees_with_opacus() -> None:
     for epsilon in (0.5, 8.0):
         theirs = get_noise_multiplier(

@@ -17,7 +17,10 @@ IDLE = ACTIVE + "--attack.ascent.steps 0"
 CLEAN = 2  # rounds of pre-training in the tiny experiment
 
 
-@pytest.mark.parametrize("strategy", ["fedavg", "fedavgm", "fedema"])
+@pytest.mark.parametrize(
+    "strategy",
+    ["fedavg", *(pytest.param(n, marks=pytest.mark.slow) for n in ("fedavgm", "fedema"))],
+)
 def test_disarmed_attack__main_and_zero_are_the_same_federation(
     strategy: str, finished: Finished
 ) -> None:

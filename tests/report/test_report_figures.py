@@ -112,6 +112,7 @@ def test_figures__edges_of_the_data(run: RunScores, scored: Callable[..., Scored
     assert "features" not in names and "layers" not in names
 
 
+@pytest.mark.slow
 def test_ascent_thresholds__only_for_ascent_attacks(run: RunScores) -> None:
     passive = replace(run, attacks=run.attacks[:3], pairs=[])
     assert active.thresholds(passive, build_report(passive), "ascent") is None

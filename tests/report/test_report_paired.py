@@ -67,6 +67,7 @@ def test_paired_row__refuses_other_images(scored: Make) -> None:
         paired_row(Pair(*pair, OVER), 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gap", [0.0, 0.8])
 def test_difference_interval__covers_the_true_difference(scored: Make, gap: float) -> None:
     generator = np.random.default_rng(11)

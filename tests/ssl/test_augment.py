@@ -183,6 +183,7 @@ def least_p_value(recipe: Augment, reference: np.ndarray, image: torch.Tensor) -
     return min(ks_2samp(a, b).pvalue for a, b in zip(ours.T, reference.T, strict=True))
 
 
+@pytest.mark.slow
 def test_augment__agrees_with_torchvision_in_distribution() -> None:
     """Two-sample KS on nine statistics, p > 1e-3 for each; a wrong recipe is far below."""
     # A ramp from left to right makes flips visible, noise makes blurs so.
