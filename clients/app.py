@@ -18,8 +18,8 @@ from fedmia import registry
 from fedmia.federation.snapshot import StateStore, Update
 from fedmia.ssl.base import State
 
-# Reading an array's header parses Python, and so does what an optimizer's first step imports; two
-# threads that do so at once break one another's (CPython 3.11, gh-106905: "AST constructor ..").
+# What an optimizer's first step imports parses Python, and in CPython 3.11 two threads that do
+# so at once break one another's (gh-106905: "AST constructor ..").
 PARSING = Lock()
 
 
@@ -62,7 +62,7 @@ def _tensors(message: Message, record: str, device: str) -> State:
     found = message.content.array_records.get(record)
     with PARSING:
         importlib.import_module("torch._dynamo")
-        state = found.to_torch_state_dict() if found is not None else {}
+    state = found.to_torch_state_dict() if found is not None else {}
     return {n: t.to(device) for n, t in state.items()}
 
 

@@ -10,10 +10,12 @@ import textwrap
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from flwr.app import Context, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, Context, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedmia.federation.backends import InlineGrid, run_inline
@@ -139,3 +141,34 @@ def test_client_that_raises__exit_code_1_and_one_line(backend: str, tmp_path: Pa
     assert len(lines) == 1, done.stderr
     assert lines[0].startswith("fedmia: the run failed: round 1: client 2 failed: ")
     assert "no room on device 3" in lines[0]
+
+
+def test_arrays__are_read_once_by_no_client_and_are_each_clients_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two threads that parse an array's header at once can break one another in CPython 3.11."""
+    readers: list[str] = []
+    plain = np.load
+
+    def noted(*given: Any, **more: Any) -> Any:
+        readers.append(threading.current_thread().name)
+        return plain(*given, **more)
+
+    monkeypatch.setattr(np, "load", noted)
+    app, seen = ClientApp(), []
+
+    @app.train()
+    def _(message: Message, context: Context) -> Message:
+        state = message.content.array_records["arrays"].to_torch_state_dict()
+        seen.append(state["w"].clone())
+        state["w"].add_(1.0)  # nobody else's
+        return Message(RecordDict(), reply_to=message)
+
+    grid = InlineGrid(app, CLIENTS, workers=2, threads=1)
+    content = RecordDict({"arrays": ArrayRecord(torch_state_dict={"w": torch.arange(3.0)})})
+    list(grid.send_and_receive(
+        Message(content, dst_node_id=n, message_type=MessageType.TRAIN) for n in grid.get_node_ids()
+    ))  # fmt: skip
+    grid.close()
+    assert len(seen) == CLIENTS and all(torch.equal(w, torch.arange(3.0)) for w in seen)
+    assert readers == [threading.current_thread().name]
