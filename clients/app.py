@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import time
-from threading import Lock
 from typing import Any
 
 import torch
@@ -18,15 +16,10 @@ from fedmia import registry
 from fedmia.federation.snapshot import StateStore, Update
 from fedmia.ssl.base import State
 
-# What an optimizer's first step imports parses Python, and in CPython 3.11 two threads that do
-# so at once break one another's (gh-106905: "AST constructor ..").
-PARSING = Lock()
-
 
 def client_app(site: Site, store: StateStore) -> ClientApp:
     """The Flower app of every client: `query` answers the roll call, `train` works a round."""
     app = ClientApp()
-    assert len(site.images)  # the file's header is parsed here, before threads begin
 
     @app.query()
     def roll_call(message: Message, context: Context) -> Message:
@@ -60,8 +53,6 @@ def _work(site: Site, store: StateStore, message: Message, client: int) -> Updat
 def _tensors(message: Message, record: str, device: str) -> State:
     """Tensors of a record of the message, by name; empty where it has none."""
     found = message.content.array_records.get(record)
-    with PARSING:
-        importlib.import_module("torch._dynamo")
     state = found.to_torch_state_dict() if found is not None else {}
     return {n: t.to(device) for n, t in state.items()}
 

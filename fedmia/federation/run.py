@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from fedmia import registry
 from fedmia.attacks.base import ActiveAttack
 from fedmia.data.images import ImageSet
 from fedmia.data.split import Split, make_split
-from fedmia.errors import InputError
+from fedmia.errors import InputError, opt
 from fedmia.federation.backends import run_inline, run_ray
 from fedmia.federation.rounds import Federation, Schedule
 from fedmia.federation.snapshot import DiskStore, MemoryStore, SnapshotStore, StateStore
@@ -159,9 +160,9 @@ def pixel_constants(
     source = experiment.data.source()
     mean = experiment.data.mean or source.mean
     std = experiment.data.std or source.std
-    for flag, values in (("--mean", mean), ("--std", std)):
+    for name, values in (("data.mean", mean), ("data.std", std)):
         if len(values) not in (1, channels):
-            raise InputError(f"{flag}: {len(values)} values for images of {channels} channels")
+            raise InputError(f"{opt(name)}: {len(values)} values for images of {channels} channels")
     return tuple(mean) * (channels // len(mean)), tuple(std) * (channels // len(std))
 
 
@@ -182,5 +183,9 @@ def federate(
     if ray:
         run_ray(run.run, app, clients, site.threads, experiment.gpus_per_client)
     else:
+        # Both parse Python, which no two threads may do at once (see `backends.Opened`).
+        with watch.part("import"):
+            importlib.import_module("torch._dynamo")  # else at an optimizer's first step
+        len(site.images)  # opens the file
         run_inline(run.run, app, clients, site.threads)
     return Finished(prepared, site, store, snapshots, run.rounds, run.complete)

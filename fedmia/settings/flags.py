@@ -97,7 +97,6 @@ class Typed:
 
 
 def _holds(tree: Any, path: str) -> bool:
-    head, _, rest = path.partition(".")
     if not isinstance(tree, Mapping):
         return False
     # The names of plugins in `attack.NAME.OPTION` may hold dots themselves.
