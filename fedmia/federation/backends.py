@@ -131,7 +131,9 @@ def run_ray(
     from flwr.serverapp import ServerApp
     from flwr.simulation import run_simulation
 
-    logging.getLogger("flwr").setLevel(logging.ERROR)
+    # What fails comes back as a message or an exception and is said once, in one line; the threads
+    # that a second Ctrl-C ends would print their tracebacks on top.
+    logging.getLogger("flwr").setLevel(logging.CRITICAL)
     failure: list[BaseException] = []
     main = ServerApp()
 
