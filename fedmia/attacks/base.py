@@ -84,10 +84,10 @@ def _fitted(method: Callable[..., Any]) -> Callable[..., Any]:
     """`method` that raises NotFitted before `fit`."""
 
     @wraps(method)
-    def wrapped(self: Attack, view: Any, images: Tensor) -> Any:
+    def wrapped(self: Attack, view: Any, images: Tensor, *more: Any) -> Any:
         if not self._fit_done:
             raise NotFitted(f"{self.name}: call fit before score")
-        return method(self, view, images)
+        return method(self, view, images, *more)
 
     return wrapped
 
@@ -96,8 +96,8 @@ class Attack(Options, ABC):
     """A membership attack. Subclasses are dataclasses of options, one or a family a file.
 
     The harness fits on known images, then scores shuffled candidates without their truth.
-    `fit` may be called again and forgets what was fitted before. That `score`, `by_client` and
-    `features` raise NotFitted before `fit` is seen to here, not by subclasses.
+    `fit` may be called again and forgets what was fitted before. That `score`, `by_client`,
+    `features` and `score_sets` raise NotFitted before `fit` is seen to here, not by subclasses.
     """
 
     # As on the command line: a class of a family states it, else that of its file, or
@@ -126,7 +126,7 @@ class Attack(Options, ABC):
             package, _, file = cls.__module__.rpartition(".")
             own = package == __package__
             cls.name = file.replace("_", "-") if own else f"{cls.__module__}:{cls.__qualname__}"
-        for name in ("fit", "score", "by_client", "features"):
+        for name in ("fit", "score", "by_client", "features", "score_sets"):
             source = next(c for c in cls.__mro__ if name in vars(c))
             if source is cls or not issubclass(source, Attack):  # its own, or a mixin's
                 wrap = _fitting if name == "fit" else _fitted
@@ -164,6 +164,12 @@ class Attack(Options, ABC):
         """Ids of the clients (K,) and one finite score of each image for each, (K, N): higher,
         likelier that this client trained on it. For attacks that tell clients apart; called
         after `fit`. The client of an image's highest score is the one that the attack names."""
+        return None
+
+    def score_sets(self, view: Any, sets: Tensor, known: Known) -> Scores | None:
+        """(S, 2) of uint8 sets (S, B, C, H, W): a score of each set as a whole, and that of the
+        same attack without its act; higher, likelier that all its images are members. For attacks
+        that learn more of a set than of its images; None: the mean of `score` says all."""
         return None
 
     def features(self, view: Any, images: Tensor) -> tuple[tuple[str, str, str], Scores] | None:

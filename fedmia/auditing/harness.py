@@ -11,6 +11,7 @@ from torch import Tensor
 from fedmia.attacks.base import Known
 from fedmia.auditing.resume import Finished, decides
 from fedmia.auditing.views import UNTRAINED, ModelViews
+from fedmia.data.sets import ImageSets, form_sets
 from fedmia.errors import InputError, opt, said
 from fedmia.probes.pixels import pixel_scores
 from fedmia.results import ScoredAttack
@@ -163,13 +164,20 @@ class Harness:
             ValueError: scores that are not finite.
         """
         scorer = self.scorer if known is self.known else self._scorer(known)
-        scored = scorer.scored(name, self.views.view(model, name, known, budget))
+        scored = scorer.scored(
+            name, self.views.view(model, name, known, budget), self.sets(model, budget)
+        )
         for which in ("scores_members", "scores_nonmembers", "known_members", "known_nonmembers"):
             values = getattr(scored, which)
             bad = int(np.count_nonzero(~np.isfinite(values)))
             if bad:
                 raise ValueError(f"{bad} of {len(values)} {which} are not finite")
         return scored
+
+    def sets(self, model: str, budget: int | None) -> ImageSets | None:
+        """The sets that attacks judge as wholes: on the encoder, where queries are free."""
+        free = model == "released" and budget is None
+        return form_sets(*self.scorer.sizes, self.views.audit.seed) if free else None
 
     # -- controls that need no other model -----------------------------------------------------
 

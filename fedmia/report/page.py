@@ -54,6 +54,7 @@ def page(report: Report, figures: Mapping[str, bytes]) -> str:
             "attacks": tables.attacks(report),
             "paired": tables.paired(report),
             "controls": tables.controls(report),
+            "sets": tables.sets(report),
             "sweep": tables.sweep(report),
             "utility": tables.utility(report),
             "clients": tables.clients(report),

@@ -90,6 +90,30 @@ class PairedRow(Compared, TypedDict):
     statement: str  # what `ci_simultaneous` says, in words
 
 
+class SetControl(TypedDict):
+    """A control on the same sets, and what the attack has over it."""
+
+    name: str
+    auc: float
+    auc_ci: Interval
+    difference: float  # of the AUCs, in [-1, 1]
+    difference_ci: Interval
+
+
+class SetRow(TypedDict):
+    """Sets of `size` images, each of members alone or of non-members alone, told apart."""
+
+    attack: str
+    judged: str  # mean: by the mean score of its images; alone: acted on by itself, as a whole
+    size: int
+    n_member_sets: int
+    n_nonmember_sets: int
+    auc: float
+    auc_ci: Interval
+    auc_ci_simultaneous: Interval  # over the rows of `sets`
+    control: SetControl | None
+
+
 class Controls(TypedDict):
     """The attacks where nothing can leak. Absent: the run has no such control."""
 
@@ -239,6 +263,7 @@ class Family(TypedDict):
     level: float
     intervals: int
     intervals_clients: int  # a family of their own
+    intervals_sets: int  # another
     method: str
     widest: float | None  # width
 
@@ -280,7 +305,7 @@ class Report(TypedDict):
     verdict: str
     verdict_code: str  # leaks, not-established, shift, control-failed
     attacks: list[AttackRow]
-    batches: list[AttackRow]  # read by batch, with intervals of their own
+    sets: list[SetRow]  # no verdict rests on them
     paired: list[PairedRow]
     controls: Controls
     utility: Utility

@@ -15,6 +15,7 @@ from fedmia.report.format import (
     number,
 )
 from fedmia.report.rows import AttackRow, AucRow, Interval, Json, Report, control_sets
+from fedmia.results import ALONE
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,23 @@ def paired(report: Report) -> Table:
         cells = [p["attack"], p["control"], p["unit"], difference, *ends, p["statement"]]
         rows.append(Row(cells))
     return Table(head, rows)
+
+
+def sets(report: Report) -> Table:
+    """Sets of one kind under each attack, the best told apart first, beside their controls."""
+    head = ["attack", "a set's score", "AUC, 95 %", "simultaneous", "control on the same sets"]
+    rows = []
+    for s in sorted(report["sets"], key=lambda s: -s["auc"]):
+        how = "the set climbed alone" if s["judged"] == ALONE else "mean of its images' scores"
+        together = s["auc_ci_simultaneous"]
+        beside: str | Cell = DASH
+        if (c := s["control"]) is not None:
+            more = f"difference {c['difference']:+.2f} {interval(c['difference_ci'])}"
+            beside = Cell(f"{c['name']} {estimate(c['auc'], c['auc_ci'])}", (_whole(more),))
+        cells = [s["attack"], how, estimate(s["auc"], s["auc_ci"]), interval(together), beside]
+        n = f"{s['n_member_sets']} + {s['n_nonmember_sets']} of {s['size']}"
+        rows.append(Row([*cells, _whole(n)], "leaks" if together[0] > 0.5 else ""))
+    return Table([*head, Cell("sets", ("of members + of non-members",))], rows)
 
 
 def controls(report: Report) -> Table:

@@ -14,16 +14,23 @@ import torch
 
 from fedmia import registry
 from fedmia.data.images import IntArray
+from fedmia.data.sets import form_sets
 from fedmia.federation.run import Finished
-from fedmia.results import ClientDefence, ClientInfo, Pair, RoundInfo, RunScores
+from fedmia.results import (
+    ClientDefence,
+    ClientInfo,
+    Pair,
+    RoundInfo,
+    RunScores,
+    ScoredAttack,
+)
 from fedmia.runtime.environment import describe
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.scoring.probes import Probes
+from fedmia.scoring.sets import set_scores
 from fedmia.scoring.snapshots import Evaluation
-from fedmia.scoring.trajectories import Trajectories, by_batch
+from fedmia.scoring.trajectories import Trajectories
 from fedmia.settings.tree import to_tree
-
-BATCH = 8  # images in a batch of the by-batch reading
 
 
 def score(run: Finished, probes: Probes, watch: Stopwatch) -> RunScores:
@@ -65,12 +72,13 @@ def score(run: Finished, probes: Probes, watch: Stopwatch) -> RunScores:
 
 
 def attacked(evaluation: Evaluation) -> dict[str, Any]:
-    """Scores of attacks, controls, pairs and batches, and the rounds with their leakage.
+    """Scores of attacks, controls, pairs and sets, and the rounds with their leakage.
 
     Passive attacks are scored on the last snapshot before the first crafted update, or on the
     last of all where nothing is crafted. What does not depend on each other runs side by side.
     """
     run, names, active = evaluation.run, evaluation.passive(), evaluation.active()
+    sets = form_sets(*evaluation.scorer.sizes, run.site.seed)
     snapshots, clean = run.snapshots, run.schedule.clean
     kept, placebo = snapshots.rounds("main"), snapshots.rounds("placebo")
     scored_at = max(r for r in kept if r <= clean) if active else kept[-1]
@@ -83,7 +91,7 @@ def attacked(evaluation: Evaluation) -> dict[str, Any]:
         not_run = {n: reason for n in names if n not in on_models}
         names = on_models
     work: dict[str, Callable[[], Any]] = {
-        "attacks": lambda: evaluation.on(snapshots.load("main", scored_at), names),
+        "attacks": lambda: evaluation.on(snapshots.load("main", scored_at), names, sets=sets),
         "untrained": lambda: evaluation.on(snapshots.load("main", 0), on_models),
         "pixels": evaluation.pixels,
     }
@@ -98,23 +106,23 @@ def attacked(evaluation: Evaluation) -> dict[str, Any]:
         if info.round in run.schedule.evaluated() and info.round in kept:
             work[f"round {info.round}"] = partial(leakage, evaluation, info, names)
     found = side_by_side(work, evaluation.site.threads)
-    attacks, batches, pairs = found["attacks"], [], []
-    controls = {k: found[k] for k in ("untrained", "placebo") if k in found}
+    attacks, pairs = found["attacks"], []
+    controls: dict[str, list[ScoredAttack]] = {
+        k: found[k] for k in ("untrained", "placebo") if k in found
+    }
     if "active" in found:
         attacks.append(found["active"])
-        batches.append(by_batch(found["active"], BATCH, run.site.seed))
         for name, scored in controls.items():
             if f"active-{name}" in found:
                 scored.append(found[f"active-{name}"])
     if trajectories and "active-zero" in found:
         pairs.append(Pair(found["active"], found["active-zero"], trajectories.attack.over))
-        batches.append(by_batch(found["active-zero"], BATCH, run.site.seed))
     return {
         "attacks": attacks,
         "controls": controls,
         "pairs": pairs,
         "not_run": not_run,
-        "batches": batches,
+        "sets": set_scores(sets, attacks, controls, pairs),
         "pixels": found["pixels"],
         "curves": trajectories.curves() if trajectories and pairs else None,
         "rounds": [found.get(f"round {info.round}", info) for info in run.rounds],

@@ -11,6 +11,7 @@ import torch
 
 from fedmia import registry
 from fedmia.attacks.base import ActiveAttack, Attack, Known
+from fedmia.data.sets import ImageSets
 from fedmia.federation.run import Finished
 from fedmia.federation.snapshot import Snapshot
 from fedmia.probes.pixels import pixel_scores
@@ -104,12 +105,22 @@ class Evaluation:
         updates = {r: self.snapshots.updates(branch, r) for r in before if r <= last}
         return {"before": before, "updates": updates}
 
-    def on(self, snapshot: Snapshot, names: list[str], branch: str = "main") -> list[ScoredAttack]:
-        """The named attacks on one snapshot of `branch`, sharing what they compute."""
+    def on(
+        self,
+        snapshot: Snapshot,
+        names: list[str],
+        branch: str = "main",
+        sets: ImageSets | None = None,
+    ) -> list[ScoredAttack]:
+        """The named attacks on one snapshot of `branch`, sharing what they compute.
+
+        Args:
+            sets: to be judged as wholes, by the attacks that can.
+        """
         signals = Signals()
         seen = self.snapshots.received(branch, snapshot.round)
         views = ((n, self.view(snapshot, signals, seen, branch=branch)) for n in names)
-        return [self.scorer.scored(n, view) for n, view in views]
+        return [self.scorer.scored(n, view, sets) for n, view in views]
 
     def pixels(self) -> tuple[np.ndarray, np.ndarray]:
         """Scores (members, non-members) of a classifier that never sees a model."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -103,16 +101,3 @@ class Trajectories:
             after_members=sent[0],
             after_nonmembers=sent[1],
         )
-
-
-def by_batch(scored: ScoredAttack, size: int, seed: int) -> ScoredAttack:
-    """The same scores by batch of `size` images of one truth, formed here by seed."""
-    draw = rng(seed, "batches")
-
-    def means(values: np.ndarray) -> np.ndarray:
-        order = draw.permutation(len(values))[: len(values) // size * size]
-        return values[order].reshape(-1, size).mean(axis=1)
-
-    kinds = ("scores_members", "scores_nonmembers", "known_members", "known_nonmembers")
-    batched: dict[str, Any] = {kind: means(getattr(scored, kind)) for kind in kinds}
-    return replace(scored, unit="batch", **batched)
