@@ -101,6 +101,41 @@ class SetScores:
 
 
 @dataclass(frozen=True)
+class Inferred:
+    """What an attack on whole data sets says of one set, against others of the same classes.
+
+    Attributes:
+        client: that holds it; None where non-members pose as a client's set.
+        p_value: one-sided, small where the encoder knows the set; None where no other image is of
+            its classes.
+        difference: of what the attack compares, over others of the same class; None likewise.
+        n, others: images of the set that were tested, and of their classes beside them.
+    """
+
+    client: int | None
+    p_value: float | None
+    difference: float | None
+    n: int
+    others: int
+
+
+@dataclass(frozen=True)
+class Inference:
+    """Dataset inference of every client by one attack.
+
+    Attributes:
+        clients: one a client. untrained: the same of the untrained encoder, or empty.
+        posers: non-members dealt like the clients' images.
+    """
+
+    attack: str
+    paper: str
+    clients: Sequence[Inferred]
+    posers: Sequence[Inferred]
+    untrained: Sequence[Inferred] = ()
+
+
+@dataclass(frozen=True)
 class SweepPoint:
     """One attack at one value of a sweep, with `known` images a side; or why it could not run."""
 
@@ -228,6 +263,7 @@ class RunScores:
             interval of theirs that excludes 0.5 voids the run.
         pairs: attacks beside controls that may well leak; only the difference is judged.
         sets: scores of sets of images, reported apart: no verdict rests on them.
+        inferences: of whole data sets, by attack; likewise.
         pixels: scores (members, non-members) of a classifier that never sees a model.
         utility, utility_untrained: `knn` and `linear` -> Probe.
         subject: what was attacked, as the page's title says it.
@@ -248,6 +284,7 @@ class RunScores:
     controls: Mapping[str, Sequence[ScoredAttack]] = field(default_factory=dict)
     pairs: Sequence[Pair] = ()
     sets: Sequence[SetScores] = ()
+    inferences: Sequence[Inference] = ()
     pixels: tuple[FloatArray, FloatArray] | None = None
     utility: Mapping[str, Probe] = field(default_factory=dict)
     utility_untrained: Mapping[str, Probe] = field(default_factory=dict)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ClassVar
@@ -13,12 +13,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedmia.attacks._exchange import Tested
+from fedmia.data.images import IntArray
 from fedmia.errors import InputError
 from fedmia.settings.option import Options, option
 from fedmia.ssl.base import SSLMethod, State
 from fedmia.threat import NEGATIVES, Threat
 
 Scores = NDArray[np.float64]
+Asked = tuple[IntArray, IntArray]  # places of a suspected set, and of others
 
 # What of an encoder may tell a member: how close an image's views lie, how long its vector is,
 # how its parts respond to its crops, how alike its patches are, the vector itself, the contrastive
@@ -211,6 +214,26 @@ class Trajectory:
     before: Scores
     sent: Scores
     after: Scores
+
+
+class DatasetAttack(Attack):
+    """An attack that answers for whole data sets, by a p-value each; it has no row of images."""
+
+    @abstractmethod
+    def infer(
+        self,
+        view: Any,
+        images: Tensor,
+        classes: IntArray,
+        asked: Sequence[Asked],
+        rng: np.random.Generator,
+    ) -> list[Tested]:
+        """Whether the encoder was trained on each suspected set, in the order asked; after `fit`.
+
+        Args:
+            images: uint8 (N, C, H, W) of all sets. classes: (N,), known to whoever asks.
+            asked: places of a suspected set, and of other images, not trained on, to compare with.
+        """
 
 
 class ActiveAttack(Attack):

@@ -85,7 +85,7 @@ def examine(
     with display, watch.part("attacks"):
         found = harness.run(display.tell, stopped, display.ran)
         swept = sweep(harness, found, display.say, stopped) if audit.sweep else None
-    if not found.attacks:
+    if not (found.attacks or found.inferences):
         place.give_up()
         return found, None
     with watch.part("probes"):
@@ -206,6 +206,7 @@ def gather(
         nonmember_labels=dealt.nonmember_labels,
         attacks=found.attacks,
         controls=found.controls,
+        inferences=found.inferences,
         sets=set_scores(form_sets(*sizes, audit.seed), found.attacks, found.controls),
         pixels=pixels,
         sweep=swept,

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedmia.report.checks import check
 from fedmia.report.clients import client_rows, declared_attack, ranking
+from fedmia.report.datasets import inference_row
 from fedmia.report.intervals import LEVEL, wilson
 from fedmia.report.metrics import attack_row, auc_numbers, auc_of
 from fedmia.report.paired import paired_row
@@ -62,6 +63,7 @@ def build_report(run: RunScores) -> Report:
         "verdict_code": code,
         "attacks": attacks,
         "sets": [set_row(s, len(run.sets)) for s in run.sets],
+        "dataset_inference": [inference_row(i) for i in run.inferences],
         "paired": paired,
         "controls": controls,
         "utility": {**utility(run.utility), "untrained": utility(run.utility_untrained)},

@@ -245,6 +245,37 @@ class NamedRow(NamedCounts, TypedDict):
     placebo: PlaceboNamed | None
 
 
+class InferredRow(TypedDict):
+    """Was this client's data set trained on? Null where no non-member has a class of its images."""
+
+    client: int
+    p_value: float | None  # one-sided, in (0, 1]
+    p_value_holm: float | None  # corrected for all clients (Holm)
+    difference: float | None  # of what is compared, over non-members of the same class
+    n: int  # images tested
+    n_nonmembers: int  # of their classes
+    p_value_untrained: float | None  # on the untrained encoder
+
+
+class PosersRow(TypedDict):
+    """Sets of non-members, dealt like the clients' images, that pose as clients'."""
+
+    n: int
+    alarms: dict[str, int]  # by level, "0.01", "0.05": p-values as small
+    p_values: list[float]
+
+
+class InferenceRow(TypedDict):
+    """Dataset inference by one attack."""
+
+    attack: str
+    paper: str
+    clients: list[InferredRow]
+    posers: PosersRow
+    void: bool  # posers, or clients of the untrained encoder, are found too often for chance
+    statement: str
+
+
 class RoundRow(TypedDict):
     """One round; `leakage` and `layers` (AUC by attack, by layer) empty where not scored."""
 
@@ -306,6 +337,7 @@ class Report(TypedDict):
     verdict_code: str  # leaks, not-established, shift, control-failed
     attacks: list[AttackRow]
     sets: list[SetRow]  # no verdict rests on them
+    dataset_inference: list[InferenceRow]  # nor on these
     paired: list[PairedRow]
     controls: Controls
     utility: Utility

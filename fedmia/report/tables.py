@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fedmia.report.datasets import FOUND
 from fedmia.report.format import (
     DASH,
     control_of,
@@ -14,7 +15,7 @@ from fedmia.report.format import (
     most_leaking_first,
     number,
 )
-from fedmia.report.rows import AttackRow, AucRow, Interval, Json, Report, control_sets
+from fedmia.report.rows import AttackRow, AucRow, InferenceRow, Interval, Json, Report, control_sets
 from fedmia.results import ALONE
 
 
@@ -127,6 +128,20 @@ def sets(report: Report) -> Table:
         n = f"{s['n_member_sets']} + {s['n_nonmember_sets']} of {s['size']}"
         rows.append(Row([*cells, _whole(n)], "leaks" if together[0] > 0.5 else ""))
     return Table([*head, Cell("sets", ("of members + of non-members",))], rows)
+
+
+def datasets(row: InferenceRow) -> Table:
+    """One p-value a client, beside that of the untrained encoder."""
+    head = ["client", "p-value", "Holm", "difference", "untrained encoder", "images"]
+    rows = []
+    for c in row["clients"]:
+        values = (c["p_value"], c["p_value_holm"], c["difference"], c["p_value_untrained"])
+        p, together, difference, null = (number(v, 4) for v in values)
+        holm, n = c["p_value_holm"], _whole(f"{c['n']} + {c['n_nonmembers']:,}")
+        found = holm is not None and holm <= FOUND and not row["void"]
+        cells = [str(c["client"]), p, together, difference, null, n]
+        rows.append(Row(cells, "leaks" if found else ""))
+    return Table(head, rows)
 
 
 def controls(report: Report) -> Table:

@@ -31,6 +31,7 @@ from fedmia.scoring.sets import set_scores
 from fedmia.scoring.snapshots import Evaluation
 from fedmia.scoring.trajectories import Trajectories
 from fedmia.settings.tree import to_tree
+from fedmia.threat.signals import Signals
 
 
 def score(run: Finished, probes: Probes, watch: Stopwatch) -> RunScores:
@@ -90,9 +91,12 @@ def attacked(evaluation: Evaluation) -> dict[str, Any]:
         reason = "no round whose updates are kept was finished"
         not_run = {n: reason for n in names if n not in on_models}
         names = on_models
+    rows = Signals(), Signals()
     work: dict[str, Callable[[], Any]] = {
-        "attacks": lambda: evaluation.on(snapshots.load("main", scored_at), names, sets=sets),
-        "untrained": lambda: evaluation.on(snapshots.load("main", 0), on_models),
+        "attacks": lambda: evaluation.on(
+            snapshots.load("main", scored_at), names, sets=sets, signals=rows[0]
+        ),
+        "untrained": lambda: evaluation.on(snapshots.load("main", 0), on_models, signals=rows[1]),
         "pixels": evaluation.pixels,
     }
     if scored_at in placebo:
@@ -123,6 +127,7 @@ def attacked(evaluation: Evaluation) -> dict[str, Any]:
         "pairs": pairs,
         "not_run": not_run,
         "sets": set_scores(sets, attacks, controls, pairs),
+        "inferences": evaluation.infer(scored_at, rows),
         "pixels": found["pixels"],
         "curves": trajectories.curves() if trajectories and pairs else None,
         "rounds": [found.get(f"round {info.round}", info) for info in run.rounds],
