@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -110,6 +111,18 @@ class Evaluation:
         seen = self.snapshots.received(branch, snapshot.round)
         views = ((n, self.view(snapshot, signals, seen, branch=branch)) for n in names)
         return [self.scorer.scored(n, view) for n, view in views]
+
+    def by_layer(self, snapshot: Snapshot) -> dict[str, ScoredAttack]:
+        """The `internal` attack on each layer alone; all of them are read in one pass."""
+        view, found = self.view(snapshot, Signals()), {}
+        with view.unmetered():
+            for images in (self.scorer.known.both()[0], self.scorer.candidates):
+                view.features(images, view.layers)
+        for layer in view.layers:
+            options = {**self.attacks["internal"], "layers": (layer,)}
+            alone = replace(self.scorer, build=partial(registry.build, "attack", options=options))
+            found[layer] = alone.scored("internal", view)
+        return found
 
     def pixels(self) -> tuple[np.ndarray, np.ndarray]:
         """Scores (members, non-members) of a classifier that never sees a model."""
