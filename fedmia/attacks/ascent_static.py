@@ -25,7 +25,7 @@ LOSSES = ("training", "algorithm1")
 Auto = Literal["auto"]
 
 
-STEPS = (1, 2, 5)  # numbers of steps tried by `auto`
+STEPS = (1, 3)  # numbers of steps tried by `auto`
 RATES = (0.003, 0.01, 0.03, 0.1)  # learning rates tried by `auto`
 
 
