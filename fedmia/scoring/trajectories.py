@@ -53,7 +53,11 @@ class Trajectories:
     def on(self, branch: str, label: str | None = None) -> ScoredAttack:
         """The attack on what its client noted in `branch`."""
         label, scored = label or self.name, self.evaluation.scorer.scored
-        return scored(self.name, self.view(branch), under_attack=True, label=label)
+        found = scored(self.name, self.view(branch), under_attack=True, label=label)
+        kept = self.run.store.load(branch, self.evaluation.observed.holder or 0)
+        return replace(
+            found, choices=kept.memory.get("attack", {}).get("choice", {}) if kept else {}
+        )
 
     def with_sets(self, scored: ScoredAttack) -> ScoredAttack:
         """The scored attack with its answers to sets, each acted on by itself."""
@@ -114,6 +118,7 @@ class Trajectories:
             known=Known(*map(site.take, site.known)),
             number=number,
             turns=site.turns,
+            share=site.share,
             notes=notes,
             augment=self.evaluation.observed.augment,
             rng=rng(site.seed, "craft-untrained", round),

@@ -202,7 +202,9 @@ def least_view(
         base, client = received[number], copy.deepcopy(method)
         known = Known(held[: len(held) // 2], held[len(held) // 2 :])
         stream = rng(0, "craft", number)
-        order = Turn(client, base, base, targets, held, known, number, 2, notes, augment, stream)
+        order = Turn(
+            client, base, base, targets, held, known, number, 2, 0.5, notes, augment, stream
+        )
         sent.append(attack.craft(order))
         received.append({n: (t + sent[-1][n]) / 2 for n, t in base.items()})
     released = copy.deepcopy(method)
