@@ -55,9 +55,8 @@ class Trajectories:
         label, scored = label or self.name, self.evaluation.scorer.scored
         found = scored(self.name, self.view(branch), under_attack=True, label=label)
         kept = self.run.store.load(branch, self.evaluation.observed.holder or 0)
-        return replace(
-            found, choices=kept.memory.get("attack", {}).get("choice", {}) if kept else {}
-        )
+        notes = kept.memory.get("attack", {}) if kept else {}
+        return replace(found, choices=notes.get("choice", {}))
 
     def with_sets(self, scored: ScoredAttack) -> ScoredAttack:
         """The scored attack with its answers to sets, each acted on by itself."""
@@ -77,7 +76,6 @@ class Trajectories:
         noted = partial(self.notebook.of, branch)
         view = self.evaluation.observed.view(first, Signals(), noted=noted)
         assert isinstance(view, ClientView)
-        view.charge(self.notebook.queries[branch])
         return view
 
     def _first(self) -> Snapshot:
