@@ -104,6 +104,12 @@ def parts(root: type) -> Iterator[tuple[Field, Any]]:
             yield one, kinds.get(one.name)
 
 
+def in_tree_of(root: type) -> dict[str, str]:
+    """Fields that stand beside a root's own -> the field that holds the tree they are put in."""
+    held = [f for f in dataclasses.fields(root) if "beside" in f.metadata]
+    return {one.name: f.name for f in held for one, _ in parts(f.metadata["beside"])}
+
+
 def place(root: type, path: str) -> tuple[str, ...] | None:
     """Where in a tree the option of that path stands: `partition.alpha` is ("partition", "alpha").
 

@@ -208,4 +208,4 @@ def _typed(value: Any) -> Any:
         return [_typed(own) for own in value]
     if not isinstance(value, Text):
         return value
-    return from_text("", value, int | float | bool | str) if value else ""
+    return from_text("", str(value), int | float | bool | str) if value else ""

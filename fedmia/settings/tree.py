@@ -16,6 +16,7 @@ from fedmia.settings.forms import (
     Field,
     all_values,
     dataset_and_path,
+    in_tree_of,
     needs,
     open_heads,
     option_paths,
@@ -57,13 +58,12 @@ def from_tree(root: type[Root], tree: Mapping[str, Any], **more: Any) -> Root:
     tree = normal(root, tree)
     fields = {one.name: (one, kind) for one, kind in parts(root)}
     made: Tree = dict(more)
-    own = {one.name for one in dataclasses.fields(root)}
-    other = next((f.name for f in dataclasses.fields(root) if "beside" in f.metadata), "")
+    others = in_tree_of(root)
     for name, value in tree.items():
         if name not in fields:
             raise _unknown(str(name), fields)
-        if name not in own:
-            made.setdefault(other, {})[name] = value
+        if name in others:
+            made.setdefault(others[name], {})[name] = value
             continue
         one, kind = fields[name]
         made[name] = _option(one, kind, name, value) if kind else _form(one, value, tree)

@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from fedmia.errors import InputError, opt
 from fedmia.report.rows import Report
@@ -115,7 +115,8 @@ class SweepFolder:
         report = read(made)
         if report is None:
             return "its report cannot be read"
-        if key_of(report["config"]) != cell.key or report["interrupted"] is not None:
+        # Not the report's own copy of the settings, whose numbers are rounded.
+        if key_of(load(made / CONFIG)) != cell.key or report["interrupted"] is not None:
             return "its report is of another run, or of a part of it"
         if not self.sweep.keep_snapshots:
             shutil.rmtree(made / "snapshots", ignore_errors=True)
@@ -137,7 +138,8 @@ def read(folder: Path) -> Report | None:
         found = json.loads((folder / "report.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) and {"attacks", "config"} <= found.keys() else None
+    whole = isinstance(found, dict) and {"verdict", "attacks", "timing"} <= found.keys()
+    return cast(Report, found) if whole else None
 
 
 def names(cells: Sequence[Cell]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -47,21 +48,22 @@ def run_all(
         ended: takes a task and the exit code of its process (negative: the signal that killed
             it); not called for those that `stop` ended.
     """
-    waiting, running = deque(tasks), dict[Task, subprocess.Popen[bytes]]()
+    waiting, running = deque(tasks), list[tuple[Task, subprocess.Popen[bytes]]]()
     try:
         while (waiting or running) and not stop.is_set():
             while waiting and len(running) < jobs:
                 task = waiting.popleft()
                 began(task)
-                running[task] = _start(task)
+                running.append((task, _start(task)))
             # Not `stop.wait`: the handler of Ctrl-C that sets it runs in this very thread.
             time.sleep(PAUSE)
-            for task, process in list(running.items()):
+            for task, process in list(running):
                 if (code := process.poll()) is not None:
-                    _end(running.pop(task))
+                    running.remove((task, process))
+                    _end(process)
                     ended(task, code)
     finally:
-        for process in running.values():
+        for _, process in running:
             _end(process)
 
 
@@ -100,10 +102,8 @@ def _start(task: Task) -> subprocess.Popen[bytes]:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """Kill what is left of the process and of those that it started."""
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
     process.wait()
     if process.stdin:
         process.stdin.close()
