@@ -33,14 +33,11 @@ class Line:
 
 def draw(report: SweepReport) -> dict[str, bytes]:
     """Name -> PNG of every figure that the sweep has data for."""
+    cells = report["cells"]
     drawn = {
-        "attacks": _forest(
-            report["cells"], _aucs, "AUC (dots: models; line: 95 % between them)", 0.5
-        ),
-        "pairs": _forest(
-            report["cells"], _differences, "AUC less that of the paired control", 0.0
-        ),
-    }  # fmt: skip
+        "attacks": _forest(cells, _aucs, "AUC (0.5: nothing told)", 0.5, 0.0),
+        "pairs": _forest(cells, _differences, "AUC less that of the paired control", 0.0, -1.0),
+    }
     return {name: data for name, data in drawn.items() if data is not None}
 
 
@@ -53,25 +50,36 @@ def _differences(results: CellResults) -> dict[str, float | None]:
 
 
 @canvas.drawn
-def _forest(cells: Sequence[CellRow], values: Values, about: str, nothing: float) -> Figure | None:
-    """Points from top to bottom, values across; `nothing`: the value where nothing is told."""
-    points = [(held[0]["grid"], _lines(held, values)) for held in grouped(cells).values()]
+def _forest(
+    cells: Sequence[CellRow], values: Values, about: str, nothing: float, least: float
+) -> Figure | None:
+    """Points from top to bottom, values across, a dot a model.
+
+    Args:
+        nothing: the value where nothing is told.
+        least: that a value can be.
+    """
+    points = [(held[0]["grid"], _lines(held, values, least)) for held in grouped(cells).values()]
     names = list(dict.fromkeys(line.name for _, lines in points for line in lines))
     if not names:
         return None
-    step = APART / len(names)
+    step, seen = APART / len(names), set[str]()
     figure, axes = canvas.one(8.5, 1.6 + len(points) * max(0.5, 0.17 * len(names)))
     for place, (_, lines) in enumerate(points):
         for line in lines:
             i = names.index(line.name)
             height = place - APART / 2 + (i + 0.5) * step
             look = canvas.look(i)
-            own = {"color": look["color"], "marker": look["marker"], "linestyle": ""}
-            axes.plot(line.values, [height] * len(line.values), **own, markersize=3, alpha=0.45)
+            own = {"color": look["color"], "linestyle": ""}
             if line.ci:
-                axes.plot(line.ci, [height] * 2, color=look["color"], linewidth=2.2)
-            named = line.name if not place else None
-            axes.plot([line.mean], [height], **own, markersize=7, label=named)
+                axes.plot(line.ci, [height] * 2, color=look["color"], linewidth=3, alpha=0.4)
+            axes.plot(line.values, [height] * len(line.values), **own, marker=".", markersize=6)
+            named = line.name if line.name not in seen else None
+            axes.plot(
+                [line.mean], [height], **own, marker=look["marker"], markersize=8,
+                markerfacecolor="none", label=named,
+            )  # fmt: skip
+            seen.add(line.name)
         if place:
             axes.axhline(place - 0.5, color="#e3e3e3", linewidth=0.8)
     axes.axvline(nothing, color=canvas.GREY, linewidth=1, linestyle=(0, (4, 3)), zorder=0)
@@ -84,10 +92,10 @@ def _forest(cells: Sequence[CellRow], values: Values, about: str, nothing: float
     return figure
 
 
-def _lines(cells: Sequence[CellRow], values: Values) -> list[Line]:
+def _lines(cells: Sequence[CellRow], values: Values, least: float) -> list[Line]:
     found: dict[str, list[float]] = {}
     for held in (values(cell["results"]) for cell in cells if cell["results"] is not None):
         for name, value in held.items():
             if value is not None:
                 found.setdefault(name, []).append(value)
-    return [Line(n, held, fmean(held), spread(held, -1.0)["ci"]) for n, held in found.items()]
+    return [Line(n, held, fmean(held), spread(held, least)["ci"]) for n, held in found.items()]

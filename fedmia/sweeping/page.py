@@ -16,10 +16,10 @@ from fedmia.sweeping.rows import CellRow, SweepReport
 
 MAIN = ("attacks", "roc", "rounds")  # figures of a run, the first that it has stands for it
 CAPTIONS: Mapping[str, str] = {
-    "attacks": "AUC of each attack by point of the grid: a small mark a model, the mean with its "
-    "95 % interval between models.",
-    "pairs": "What each attack adds to its paired control: a small mark a model, the mean with its "
-    "95 % interval between models.",
+    "attacks": "AUC of each attack by point of the grid: a dot a model, around them the mean "
+    "and its 95 % interval between models.",
+    "pairs": "What each attack adds to its paired control: a dot a model, around them the mean "
+    "and its 95 % interval between models.",
 }
 
 

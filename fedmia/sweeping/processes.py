@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -35,7 +35,7 @@ class Task:
 
 
 def run_all(
-    tasks: Iterable[Task],
+    tasks: Sequence[Task],
     jobs: int,
     began: Callable[[Task], None],
     ended: Callable[[Task, int], None],

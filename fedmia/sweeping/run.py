@@ -87,7 +87,7 @@ def _run(
         display.ended(task.name, reason)
 
     with SweepDisplay(len(waiting), quiet) as display:
-        tasks = (_task(folder, name, cell, start) for name, cell in waiting.items())
+        tasks = [_task(folder, name, cell, start) for name, cell in waiting.items()]
         run_all(tasks, side_by_side(sweep), lambda task: display.began(task.name), ended, stop)
     return failed
 

@@ -13,6 +13,7 @@ from fedmia.settings.sweep import label, told
 from fedmia.sweeping.rows import Point, PointRow, Spread, SweepReport
 
 DIGITS = 3
+MEASURES = {"auc": "AUC", "knn": "weighted kNN", "linear": "linear probe"}
 MODELS = Cell("models", ("one a seed",))
 
 
@@ -49,7 +50,7 @@ def pairs(report: SweepReport) -> Table:
         [
             Row([
                 *_place(point["grid"], paths), row["attack"], row["control"],
-                _spread(row["difference"]), _ends(row["difference"]), number(row["p"], DIGITS),
+                _signed(row["difference"]), _ends(row["difference"]), number(row["p"], DIGITS),
                 number(row["p_holm"], DIGITS), str(row["difference"]["n"]),
             ])
             for point in report["points"] for row in point["pairs"]
@@ -90,12 +91,12 @@ def points(report: SweepReport) -> Table:
 def differences(report: SweepReport) -> Table:
     """Points that differ in one option, seed by seed."""
     return Table(
-        ["option", "from", "to", "where", "measure", "mean difference, 95 %", MODELS],
+        ["option", "from", "to", "where", "of", "attack", "mean difference, 95 %", MODELS],
         [
             Row([
                 row["option"], told(row["first"]), told(row["second"]),
-                label(row["others"]) or DASH, " ".join(filter(None, (row["attack"],
-                row["measure"]))), _spread(row["difference"]), str(row["difference"]["n"]),
+                label(row["others"]) or DASH, MEASURES[row["measure"]], row["attack"] or DASH,
+                _signed(row["difference"]), str(row["difference"]["n"]),
             ])
             for row in report["differences"]
         ],
@@ -112,8 +113,14 @@ def terminal(report: SweepReport) -> rich.table.Table:
     for point in report["points"]:
         leaks = str(point["verdicts"].get("leaks", 0))
         said = label(point["grid"]) or DASH
-        for row in sorted(point["attacks"], key=lambda r: -(r["auc"]["mean"] or 0.0)):
-            table.add_row(said, row["name"], _spread(row["auc"]), str(row["auc"]["n"]), leaks)
+        ordered = sorted(point["attacks"], key=lambda r: -(r["auc"]["mean"] or 0.0))
+        lines = [(r["name"], _spread(r["auc"]), r["auc"]["n"]) for r in ordered]
+        lines += [
+            (f"{p['attack']} less {p['control']}", _signed(p["difference"]), p["difference"]["n"])
+            for p in point["pairs"]
+        ]
+        for name, value, models in lines:
+            table.add_row(said, name, value, str(models), leaks)
             said = leaks = ""
     return table
 
@@ -124,6 +131,14 @@ def _place(point: Point, paths: Sequence[str]) -> list[str]:
 
 def _spread(value: Spread) -> str:
     return f"{number(value['mean'], DIGITS)} {interval(value['ci'], DIGITS)}".strip()
+
+
+def _signed(value: Spread) -> str:
+    """A difference, as `+0.012 [-0.004, +0.028]`."""
+    if value["mean"] is None:
+        return DASH
+    ends = [f"{end:+.{DIGITS}f}" for end in value["ci"] or ()]
+    return f"{value['mean']:+.{DIGITS}f}" + (f" [{', '.join(ends)}]" if ends else "")
 
 
 def _mean(value: Spread | None) -> str:
