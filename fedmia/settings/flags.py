@@ -58,6 +58,8 @@ class Command:
         """The shortest flag of an option: `--clients` of `federation.clients`."""
         path = self.alias.get(path, path)
         head, dot, last = path.partition(".")
+        if head in self.grids():
+            return f"--{head} {last}".strip()
         heads = {field: flag for flag, field in open_heads(self.root).items()}
         path = heads.get(head, head) + dot + last
         short = {v: k for k, v in self.short.items()}.get(path, path)

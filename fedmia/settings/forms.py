@@ -88,10 +88,10 @@ def beside(cls: type) -> Any:
     return field(default_factory=dict, metadata={"beside": cls})
 
 
-def grids() -> Any:
+def grids(about: str) -> Any:
     """A field that holds grids: mappings of an option's path to its values, the cells of each
     added up. `--grid PATH=V1,V2` adds to every one of them."""
-    return field(default=({},), metadata={"grids": True})
+    return field(default=({},), metadata={"grids": about})
 
 
 def parts(root: type) -> Iterator[tuple[Field, Any]]:

@@ -6,6 +6,7 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from fedmia.errors import InputError, nearest, opt, shown
@@ -37,7 +38,7 @@ class Cell:
         """Root of its randomness."""
         return self.experiment.seed
 
-    @property
+    @cached_property
     def key(self) -> str:
         """What tells it from every other run: its complete settings."""
         return key_of(to_tree(self.experiment))
@@ -62,7 +63,7 @@ class Sweep(Settings):
         ge=1,
     )  # fmt: skip
     keep_snapshots: bool = option(False, "keep the models of every run by round")
-    grid: Sequence[Grid] = grids()
+    grid: Sequence[Grid] = grids("option with several values; once for each option")
     base: Tree = beside(Experiment)
     cells: tuple[Cell, ...] = field(init=False, compare=False, repr=False)
 
@@ -173,7 +174,7 @@ def _grid(grid: Any) -> dict[str, Sequence[Any]]:
         if path in found:
             raise InputError(f"{opt('grid', path)} is given twice")
         if not isinstance(values, list | tuple) or not values:
-            raise InputError(f"{opt('grid', path)} needs a list of values, got {values!r}")
+            raise InputError(f"{opt(f'grid.{path}')} needs a list of values, got {values!r}")
         found[path] = tuple(values)
     return found
 
@@ -189,7 +190,7 @@ def _where(path: str) -> tuple[str, ...]:
     found = place(Experiment, f"{path}.{heads[path]}" if path in heads else path)
     if found is None:
         known = [*heads, *(p for p, _, _ in option_paths(Experiment))]
-        raise InputError(f"{opt('grid', path)}: no such option{nearest(path, known)}")
+        raise InputError(f"{opt(f'grid.{path}')}: no such option{nearest(path, known)}")
     return found
 
 

@@ -23,6 +23,7 @@ from fedmia.settings.sweep import Cell, Sweep, key_of, told
 from fedmia.settings.tree import to_tree
 from fedmia.settings.yamlfile import dump, load
 
+KEY = "settings.json"  # complete settings of a run, as `Cell.key` has them
 LONGEST = 120  # letters of a folder's name
 
 
@@ -61,13 +62,10 @@ class SweepFolder:
         return True
 
     def _found(self) -> Iterator[tuple[str, Path]]:
-        """Key and folder of every run that has a report."""
+        """Key and folder of every finished run."""
         for folder in sorted(self.cells.glob("*/")):
-            try:
-                if (folder / "report.json").is_file():
-                    yield key_of(load(folder / CONFIG)), folder
-            except InputError:  # no run, or one that somebody broke: it is done again
-                continue
+            if (folder / KEY).is_file():
+                yield (folder / KEY).read_text(encoding="utf-8"), folder
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -118,6 +116,7 @@ class SweepFolder:
         # Not the report's own copy of the settings, whose numbers are rounded.
         if key_of(load(made / CONFIG)) != cell.key or report["interrupted"] is not None:
             return "its report is of another run, or of a part of it"
+        (made / KEY).write_text(cell.key, encoding="utf-8")
         if not self.sweep.keep_snapshots:
             shutil.rmtree(made / "snapshots", ignore_errors=True)
         shutil.rmtree(kept, ignore_errors=True)  # one that somebody broke
