@@ -21,7 +21,9 @@ SHORT = {
     "model": "model.name",
     "ssl": "ssl.name",
     "strategy": "strategy.name",
+    "attack_rounds": "federation.attack_rounds",
     "pretrain": "pretrain.mode",
+    "pretrain_epochs": "pretrain.epochs",
     "pretrain_rounds": "pretrain.rounds",
     "defense": "defense.name",
 }

@@ -121,7 +121,7 @@ def place(root: type, path: str) -> tuple[str, ...] | None:
             plugin, _, last = path.removeprefix(f"{each}.").rpartition(".")
             return (each, plugin, last.replace("-", "_"))
     path = path.replace("-", "_")
-    if path in {p for p, _, _ in option_paths(root)}:
+    if path in {p for p, _, _ in option_paths(root)} | gone_paths(root):
         return tuple(path.split("."))
     head, _, rest = path.partition(".")
     heads = open_heads(root)
@@ -138,6 +138,12 @@ def option_paths(root: type) -> Iterator[tuple[str, Field, Any]]:
         elif "section" in one.metadata:
             for inner, type_ in option_fields(one.metadata["section"]):
                 yield f"{one.name}.{inner.name}", inner, type_
+
+
+def gone_paths(root: type) -> set[str]:
+    """Paths of options that sections had once; `tree` says what one asks for instead."""
+    sections = [one for one, _ in parts(root) if "section" in one.metadata]
+    return {f"{one.name}.{name}" for one in sections for name in one.metadata["section"].gone}
 
 
 def open_heads(root: type) -> dict[str, str]:
