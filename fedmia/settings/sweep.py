@@ -27,21 +27,28 @@ class Cell:
 
     Attributes:
         grid: path of each option of the grid -> its value here.
-        experiment: the run itself, complete.
+        first: the run of the first seed, complete.
+        nth: how many seeds after it this one is.
     """
 
     grid: Mapping[str, Any]
-    experiment: Experiment
+    first: Experiment
+    nth: int = 0
 
     @property
     def seed(self) -> int:
         """Root of its randomness."""
-        return self.experiment.seed
+        return self.first.seed + self.nth
+
+    @cached_property
+    def tree(self) -> Tree:
+        """The complete settings of the run."""
+        return {**to_tree(self.first), "seed": self.seed}
 
     @cached_property
     def key(self) -> str:
         """What tells it from every other run: its complete settings."""
-        return key_of(to_tree(self.experiment))
+        return key_of(self.tree)
 
 
 @dataclass(frozen=True)
@@ -80,11 +87,7 @@ class Sweep(Settings):
             name = label(cell.grid) or "the experiment"
             if (twin := held.setdefault(cell.key, name)) is not name:
                 raise InputError(f"{opt('grid')}: {twin} and {name} are the same run")
-        return tuple(
-            replace(cell, experiment=replace(cell.experiment, seed=cell.seed + i))
-            for i in range(self.seeds)
-            for cell in first
-        )
+        return tuple(replace(cell, nth=i) for i in range(self.seeds) for cell in first)
 
     def _cell(self, point: Mapping[str, Any]) -> Cell:
         tree: Tree = {}
@@ -116,7 +119,7 @@ def check(sweep: Sweep) -> None:
     """
     for cell in sweep.cells[: len(sweep.cells) // sweep.seeds]:
         try:
-            suits.check(cell.experiment)
+            suits.check(cell.first)
         except InputError as error:
             raise InputError(f"{_before(cell.grid)}{error.text}") from None
 

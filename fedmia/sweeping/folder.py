@@ -20,7 +20,6 @@ from fedmia.errors import InputError, opt
 from fedmia.report.rows import Report
 from fedmia.runtime.outfolder import CONFIG, OutFolder
 from fedmia.settings.sweep import Cell, Sweep, key_of, told
-from fedmia.settings.tree import to_tree
 from fedmia.settings.yamlfile import dump, load
 
 KEY = "settings.json"  # complete settings of a run, as `Cell.key` has them
@@ -103,7 +102,7 @@ class SweepFolder:
         """The settings' file of a run, the folder to make it in, and the file of what it prints."""
         name = self.names[cell.key]
         config = self.unfinished / f"{name}.yaml"
-        config.write_text(dump(to_tree(cell.experiment)), encoding="utf-8")
+        config.write_text(dump(cell.tree), encoding="utf-8")
         return config, self.unfinished / name, self.unfinished / f"{name}.log"
 
     def keep(self, cell: Cell) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from fedmia.settings.sweep import key_of
 from fedmia.sweeping.rows import (
@@ -25,7 +26,7 @@ Value = Callable[[CellResults], float | None]
 def point_rows(cells: Sequence[CellRow]) -> list[PointRow]:
     """One row a point of the grid, with the p-values that hold together for all of them."""
     points = [_point(held) for held in grouped(cells).values()]
-    rows = [row for point in points for row in point["pairs"]]
+    rows = [row for point in points for row in (*point["pairs"], *point["sets"])]
     for row, p in zip(rows, holm([row["p"] for row in rows]), strict=True):
         row["p_holm"] = p
     return points
@@ -117,13 +118,21 @@ def _pairs(found: Sequence[CellResults]) -> list[PairSpread]:
 
 
 def _sets(found: Sequence[CellResults]) -> list[SetSpread]:
-    rows: dict[tuple[str, int], list[float | None]] = {}
+    rows: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
     for row in (row for results in found for row in results["sets"]):
-        rows.setdefault((row["attack"], row["size"]), []).append(row["auc"])
-    return [
-        {"attack": attack, "size": size, "auc": spread(values)}
-        for (attack, size), values in rows.items()
-    ]
+        rows.setdefault((row["attack"], row["judged"], row["size"]), []).append(row)
+    made: list[SetSpread] = []
+    for (attack, judged, size), held in rows.items():
+        controls = [row["control"] for row in held if row["control"]]
+        made.append({
+            "attack": attack, "judged": judged, "size": size,
+            "auc": spread(row["auc"] for row in held),
+            "control": controls[0]["name"] if controls else None,
+            "difference": spread((control["difference"] for control in controls), -1.0),
+            "p": p_value([control["difference"] for control in controls]),
+            "p_holm": None,
+        })  # fmt: skip
+    return made
 
 
 def _measures(found: Sequence[CellResults]) -> Iterator[tuple[str, str | None, Value]]:

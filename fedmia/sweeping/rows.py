@@ -92,15 +92,20 @@ class PairSpread(TypedDict):
     unit: str
     difference: Spread
     p: float | None  # two-sided t test over models of a mean of 0
-    p_holm: float | None  # the same, Holm's for all pairs at all points of the sweep
+    p_holm: float | None  # the same, Holm's for all pairs and sets at all points of the sweep
 
 
 class SetSpread(TypedDict):
     """Sets of images over the models of one point: a row of the reports' `sets`."""
 
     attack: str
+    judged: str  # mean, alone
     size: int
     auc: Spread
+    control: str | None
+    difference: Spread  # from the control on the same sets
+    p: float | None  # as of a pair
+    p_holm: float | None
 
 
 class PointRow(TypedDict):

@@ -63,7 +63,7 @@ def side_by_side(sweep: Sweep) -> int:
     """How many runs are done at once."""
     if sweep.jobs is not None:
         return sweep.jobs
-    runs = [cell.experiment for cell in sweep.cells]
+    runs = [cell.first for cell in sweep.cells]
     if any(resolve_device(run.device) != "cpu" for run in runs):
         return 1
     return max(1, cores() // max(run.threads_per_client for run in runs))
@@ -94,7 +94,7 @@ def _run(
 
 def _task(folder: SweepFolder, name: str, cell: Cell, start: Start) -> Task:
     config, made, log = folder.begin(cell)
-    return Task(name, start(config, made), log, cell.experiment.threads_per_client)
+    return Task(name, start(config, made), log, cell.first.threads_per_client)
 
 
 def _write(report: SweepReport, out: Path) -> None:

@@ -62,11 +62,13 @@ def sets(report: SweepReport) -> Table:
     """AUC of sets of images, at every point."""
     paths = options(report)
     return Table(
-        [*paths, "attack", "images a set", "mean AUC, 95 %", "least to greatest", MODELS],
+        [*paths, "attack", "judged", "images a set", "mean AUC, 95 %", "least to greatest",
+         "less its control, 95 %", "p", "p, Holm", MODELS],
         [
             Row([
-                *_place(point["grid"], paths), row["attack"], str(row["size"]),
-                _spread(row["auc"]), _ends(row["auc"]), str(row["auc"]["n"]),
+                *_place(point["grid"], paths), row["attack"], row["judged"], str(row["size"]),
+                _spread(row["auc"]), _ends(row["auc"]), _signed(row["difference"]),
+                number(row["p"], DIGITS), number(row["p_holm"], DIGITS), str(row["auc"]["n"]),
             ])
             for point in report["points"] for row in point["sets"]
         ],

@@ -13,6 +13,7 @@ from fedmia.settings import help as catalogue
 from fedmia.settings.command import PRESETS, parse
 from fedmia.settings.commands import SIMULATE, SWEEP
 from fedmia.settings.sweep import Sweep, label
+from fedmia.settings.tree import to_tree
 from fedmia.settings.yamlfile import dump
 from fedmia.sweeping.folder import LONGEST, names
 
@@ -37,41 +38,41 @@ def test_cells__are_the_runs_that_simulate_would_do() -> None:
         (s, lr, i) for i in (4, 5) for s in ("fedavg", "fedprox") for lr in (0.01, 0.1)
     ]
     flags = "--config smoke --seed 5 --rounds 3 --strategy fedprox --train.lr 0.1"
-    assert found.cells[-1].experiment == parse(SIMULATE, shlex.split(flags)).settings
+    assert found.cells[-1].tree == to_tree(parse(SIMULATE, shlex.split(flags)).settings)
     assert label(found.cells[-1].grid) == "strategy=fedprox, train.lr=0.1"
 
 
 def test_cells__take_the_defaults_of_what_the_grid_chooses() -> None:
     """Another method brings its own learning rate, as it does for `simulate`."""
     moco, simclr = built("--grid ssl=moco,simclr").cells
-    assert simclr.experiment == parse(SIMULATE, ["--ssl", "simclr"]).settings
-    assert simclr.experiment.train.lr != moco.experiment.train.lr
+    assert simclr.first == parse(SIMULATE, ["--ssl", "simclr"]).settings
+    assert simclr.first.train.lr != moco.first.train.lr
 
 
 def test_grid__values_of_every_kind() -> None:
     lists = built("--attacker passive --grid 'attacks=similarity;similarity,internal'")
-    assert [c.experiment.attacks for c in lists.cells] == [
+    assert [c.first.attacks for c in lists.cells] == [
         ("similarity",), ("similarity", "internal"),
     ]  # fmt: skip
     none = built("--grid defense=none,gaussian")
     assert [c.grid["defense"] for c in none.cells] == [None, "gaussian"]
     views = built("--grid attack.similarity.views=3,4 --attacks similarity")
-    assert [c.experiment.attack["similarity"]["views"] for c in views.cells] == [3, 4]
+    assert [c.first.attack["similarity"]["views"] for c in views.cells] == [3, 4]
 
 
 def test_file__holds_a_whole_sweep_and_reads_back(tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text("federation: {rounds: 2, clients: 4}\n")
     file = tmp_path / "sweep.yaml"
     file.write_text(
-        "base: base.yaml\nfederation: {clients: 5}\nseeds: 2\npartition: dirichlet\ngrid:\n"
+        "base: base.yaml\nattacks: none\nfederation: {clients: 5}\nseeds: 2\npartition: dirichlet\ngrid:\n"
         "  - {strategy: [fedavg, fedprox]}\n  - {strategy: [fedprox], strategy.mu: [1, 2]}\n"
     )
     found = built(str(file))
     assert len(found.cells) == 8
-    assert {(c.experiment.federation.clients, c.experiment.federation.rounds)
+    assert {(c.first.federation.clients, c.first.federation.rounds)
             for c in found.cells} == {(5, 2)}  # fmt: skip
     more = built(f"{file} --grid partition.alpha=0.1,1 --train.lr 1e-3")
-    assert len(more.cells) == 16 and more.cells[0].experiment.train.lr == 0.001
+    assert len(more.cells) == 16 and more.cells[0].first.train.lr == 0.001
     again = tmp_path / "again.yaml"
     again.write_text(dump(more.tree()))
     assert [c.key for c in built(str(again)).cells] == [c.key for c in more.cells]
@@ -117,8 +118,8 @@ def test_bad_input__is_one_line_before_anything_runs(line: str, message: str) ->
         ("grid: {strategy: fedavg}", "grid.strategy in {file} needs a list of values, got "
          "'fedavg'"),
         ("grid: 3", "grid in {file} must be a grid or a list of them, got 3"),
-        ("grid: {partition.alpha: [1]}", "grid: partition.alpha=1: partition.alpha in {file} is "
-         "no option of partition 'iid'"),
+        ("grid: {strategy.mu: [1]}", "grid: strategy.mu=1: strategy.mu in {file} is no option of "
+         "strategy 'fedavg'"),
         ("seed: x", "seed in {file} must be int, got 'x'"),
         ("sead: 3", "unknown option sead in {file}; did you mean 'seed'?"),
         ("base: e.yaml", "base 'e.yaml' of {file} leads back to itself"),

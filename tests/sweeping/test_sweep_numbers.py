@@ -62,7 +62,9 @@ def compared() -> SweepReport:
         report["attacks"][0] |= {"name": "<b>one", "auc": 0.6 + cell.seed / 100 + more}
         report["verdict_code"] = "leaks" if cell.seed == 1 else "not-established"
         report |= {"versions": {"commit": f"{cell.seed == 0}"}, "timing": {"total_s": 1.0}}
-        report["sets"] = [{"attack": "ascent", "size": 8, "auc": 0.7, "control": 0.5}]
+        control = {"name": "ascent-zero", "difference": 0.1 + cell.seed / 100}
+        told = {"attack": "ascent", "judged": "mean", "size": 8, "auc": 0.7, "control": control}
+        report["sets"] = [told, {**told, "judged": "alone", "control": None}]
         finished[cell.key] = (f"cells/{names([cell])[cell.key]}", report)
     failed = {sweep.cells[-1].key: "no <images>"}
     return compare(sweep, names(sweep.cells), finished, failed, 2.0)
@@ -79,7 +81,12 @@ def test_points__means_over_seeds(compared: SweepReport) -> None:
     last = compared["points"][3]
     assert (last["finished"], last["failed"]) == (2, 1)
     assert last["verdicts"] == {"leaks": 1, "not-established": 1}
-    assert compared["points"][0]["sets"][0]["auc"]["n"] == 3
+    whole, alone = compared["points"][0]["sets"]
+    assert (whole["auc"]["n"], whole["difference"]["mean"], alone["control"]) == (3, 0.11, None)
+    # t = 0.11 / (0.01 / sqrt(3)) = 19.05; of four points with such a set, the last has two models,
+    # and the pairs' differences are all equal.
+    assert whole["p"] == pytest.approx(0.00274, abs=1e-5)
+    assert whole["p_holm"] == pytest.approx(4 * 0.00274, abs=1e-4) and alone["p"] is None
     assert compared["sentence"] == (
         "11 of 12 runs are finished; 4 of them leak membership; 1 failed and are left out."
     )
