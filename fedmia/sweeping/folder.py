@@ -109,11 +109,14 @@ class SweepFolder:
         """Move a run that ended well among the finished ones; why it cannot be, or None."""
         name = self.names[cell.key]
         made, kept = self.unfinished / name, self.cells / name
-        report = read(made)
+        try:
+            # Not the report's own copy of the settings, whose numbers are rounded.
+            report, key = read(made), key_of(load(made / CONFIG))
+        except InputError:
+            report, key = None, ""
         if report is None:
             return "its report cannot be read"
-        # Not the report's own copy of the settings, whose numbers are rounded.
-        if key_of(load(made / CONFIG)) != cell.key or report["interrupted"] is not None:
+        if key != cell.key or report["interrupted"] is not None:
             return "its report is of another run, or of a part of it"
         (made / KEY).write_text(cell.key, encoding="utf-8")
         if not self.sweep.keep_snapshots:

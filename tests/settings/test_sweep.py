@@ -64,7 +64,7 @@ def test_file__holds_a_whole_sweep_and_reads_back(tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text("federation: {rounds: 2, clients: 4}\n")
     file = tmp_path / "sweep.yaml"
     file.write_text(
-        "base: base.yaml\nattacks: none\nfederation: {clients: 5}\nseeds: 2\npartition: dirichlet\ngrid:\n"
+        "base: base.yaml\nattacks: none\nfederation: {clients: 5}\nseeds: 2\ngrid:\n"
         "  - {strategy: [fedavg, fedprox]}\n  - {strategy: [fedprox], strategy.mu: [1, 2]}\n"
     )
     found = built(str(file))
