@@ -53,7 +53,7 @@ def sentence(cells: Sequence[CellRow]) -> str:
     leaks = sum(results["verdict_code"] == "leaks" for results in found)
     said = f"{len(found)} of {len(cells)} runs are finished; {leaks} of them leak membership"
     failed = sum(cell["state"] == "failed" for cell in cells)
-    return said + (f"; {failed} failed and are left out." if failed else ".")
+    return said + (f"; failed and left out: {failed}." if failed else ".")
 
 
 def notes(cells: Sequence[CellRow], sweep: Sweep) -> list[str]:

@@ -88,7 +88,7 @@ def test_points__means_over_seeds(compared: SweepReport) -> None:
     assert whole["p"] == pytest.approx(0.00274, abs=1e-5)
     assert whole["p_holm"] == pytest.approx(4 * 0.00274, abs=1e-4) and alone["p"] is None
     assert compared["sentence"] == (
-        "11 of 12 runs are finished; 4 of them leak membership; 1 failed and are left out."
+        "11 of 12 runs are finished; 4 of them leak membership; failed and left out: 1."
     )
     assert any("2 commits" in note for note in compared["notes"])
 

@@ -156,7 +156,7 @@ def test_broken_runs__are_named_left_out_and_tried_again(
     assert [r["reason"] for r in rows] == list(BREAKS.values())
     auc, point = found["points"][1]["attacks"][0]["auc"], found["points"][1]
     assert (auc["n"], auc["mean"], auc["ci"], point["failed"]) == (1, 0.63, None, len(BREAKS))
-    assert found["sentence"].endswith("; 6 failed and are left out.")
+    assert found["sentence"].endswith("; failed and left out: 6.")
     assert broken[0] in (out / "sweep.html").read_text()
     assert (out / "failed" / f"{broken[0]}.log").is_file()
     begun(tell)
