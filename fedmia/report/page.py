@@ -57,33 +57,30 @@ def page(report: Report, figures: Mapping[str, bytes]) -> str:
     captions = dict(CAPTIONS)
     for act in acts:
         captions |= {f"{act}{end}": text.format(act) for end, text in CAPTIONS_OF_ACT.items()}
-    return (
-        templates()
-        .get_template("page.j2")
-        .render(
-            report=report,
-            tables={
-                "attacks": tables.attacks(report),
-                "paired": tables.paired(report),
-                "controls": tables.controls(report),
-                "sweep": tables.sweep(report),
-                "utility": tables.utility(report),
-                "clients": tables.clients(report),
-                "rounds": tables.rounds(report),
-            },
-            said=sentences(report),
-            pictures={
-                name: picture(captions.get(name, name), png) for name, png in figures.items()
-            },
-            acts=acts,
-            others=[name for name in figures if name not in captions],
-            not_run=by_reason(report),
-            about={
-                "Split": tables.flat(report["split"]),
-                "Configuration": tables.flat(report["config"]),
-                "Versions": tables.flat(report["versions"]),
-                "Hardware": tables.flat(report["hardware"]),
-                "Timing, seconds": tables.flat(report["timing"]),
-            },
-        )
+    whole = templates().get_template("page.j2")
+    return whole.render(
+        report=report,
+        tables={
+            "attacks": tables.attacks(report),
+            "paired": tables.paired(report),
+            "controls": tables.controls(report),
+            "sets": tables.sets(report),
+            "datasets": [tables.datasets(row) for row in report["dataset_inference"]],
+            "sweep": tables.sweep(report),
+            "utility": tables.utility(report),
+            "clients": tables.clients(report),
+            "rounds": tables.rounds(report),
+        },
+        said=sentences(report),
+        pictures={name: picture(captions.get(name, name), png) for name, png in figures.items()},
+        acts=acts,
+        others=[name for name in figures if name not in captions],
+        not_run=by_reason(report),
+        about={
+            "Split": tables.flat(report["split"]),
+            "Configuration": tables.flat(report["config"]),
+            "Versions": tables.flat(report["versions"]),
+            "Hardware": tables.flat(report["hardware"]),
+            "Timing, seconds": tables.flat(report["timing"]),
+        },
     )

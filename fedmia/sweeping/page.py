@@ -31,7 +31,8 @@ def page(report: SweepReport, figures: Mapping[str, bytes], out: Path) -> str:
         figures: name -> PNG.
         out: folder of the sweep, where the figures of its runs are looked for.
     """
-    return templates().get_template("sweep.j2").render(
+    whole = templates().get_template("sweep.j2")
+    return whole.render(
         report=report,
         over=", ".join(tables.options(report)) or "seeds",
         tables={
@@ -49,7 +50,7 @@ def page(report: SweepReport, figures: Mapping[str, bytes], out: Path) -> str:
             if cell["path"] is None
         ],
         about=flat(report["config"]),
-    )  # fmt: skip
+    )
 
 
 def _card(cell: CellRow, out: Path) -> dict[str, str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
+from fedmia.report.rows import SetRow
 from fedmia.settings.sweep import key_of
 from fedmia.sweeping.rows import (
     AttackSpread,
@@ -118,7 +118,7 @@ def _pairs(found: Sequence[CellResults]) -> list[PairSpread]:
 
 
 def _sets(found: Sequence[CellResults]) -> list[SetSpread]:
-    rows: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
+    rows: dict[tuple[str, str, int], list[SetRow]] = {}
     for row in (row for results in found for row in results["sets"]):
         rows.setdefault((row["attack"], row["judged"], row["size"]), []).append(row)
     made: list[SetSpread] = []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fedmia.report.format import control_of
 from fedmia.report.rows import Report, control_sets
 from fedmia.sweeping.rows import CellAttack, CellPair, CellResults
@@ -11,7 +9,6 @@ from fedmia.sweeping.rows import CellAttack, CellPair, CellResults
 
 def results(report: Report) -> CellResults:
     """What a sweep keeps of a run's report."""
-    sets: Any = report.get("sets", [])
     pairs: list[CellPair] = [
         {
             "attack": p["attack"], "control": p["control"], "unit": p["unit"],
@@ -24,7 +21,7 @@ def results(report: Report) -> CellResults:
         "verdict_code": report["verdict_code"],
         "attacks": [_attack(report, i) for i in range(len(report["attacks"]))],
         "pairs": pairs,
-        "sets": sets,
+        "sets": report["sets"],
         "knn": report["utility"]["knn"],
         "linear": report["utility"]["linear"],
         "commit": report["versions"].get("commit"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from fedmia.report.rows import Interval
+from fedmia.report.rows import Interval, SetRow
 
 FORMAT = 1
 Point = Mapping[str, Any]  # path of an option -> its value, of what the grid varies
@@ -56,7 +56,7 @@ class CellResults(TypedDict):
     verdict_code: str
     attacks: list[CellAttack]
     pairs: list[CellPair]
-    sets: list[dict[str, Any]]  # rows of the report's `sets`, empty where it has none
+    sets: list[SetRow]
     knn: float | None  # accuracy of probes on the encoder under attack
     linear: float | None
     commit: str | None  # of fedmia's source
