@@ -10,19 +10,14 @@ import os  # noqa: E402
 import sys  # noqa: E402
 import tempfile  # noqa: E402
 from collections.abc import Sequence  # noqa: E402
-from dataclasses import replace  # noqa: E402
 from functools import partial  # noqa: E402
 from pathlib import Path  # noqa: E402
 from threading import Event  # noqa: E402
 
-from rich.console import Console  # noqa: E402
-
 from fedmia.federation.run import Prepared, federate, make_site, prepare  # noqa: E402
 from fedmia.federation.snapshot import SnapshotStore  # noqa: E402
-from fedmia.report.publish import json_text, publish, show  # noqa: E402
+from fedmia.report.publish import publish, show  # noqa: E402
 from fedmia.report.rows import Report  # noqa: E402
-from fedmia.report.seeds import seeds_summary  # noqa: E402
-from fedmia.report.terminal import seeds_table  # noqa: E402
 from fedmia.results import RunScores  # noqa: E402
 from fedmia.runtime.interrupts import Interrupts  # noqa: E402
 from fedmia.runtime.outfolder import OutFolder  # noqa: E402
@@ -50,27 +45,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def simulate(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
-    """One run, or one for each of `--seeds`, printed and written where asked."""
-    first: Experiment = asked.settings
-    whole = OutFolder(asked.out, "another run")
-    reports: list[Report] = []
-    for i in range(asked.seeds):
-        if i:
-            watch = Stopwatch(time.perf_counter())
-        experiment = replace(first, seed=first.seed + i)
-        folder = whole.under(f"seed-{experiment.seed}") if asked.seeds > 1 else asked.out
-        reports.append(one(experiment, folder, asked, watch, stop))
-        if stop.is_set():
-            break
-    if asked.seeds > 1:
-        _summary(reports, asked)
+    """One run, printed and written where asked."""
+    report = one(asked.settings, asked.out, watch, stop, asked.quiet or asked.json)
+    show(report, asked.out, json=asked.json, quiet=asked.quiet)
     return INTERRUPTED if stop.is_set() else 0
 
 
 def one(
-    experiment: Experiment, out: Path | None, asked: Invocation, watch: Stopwatch, stop: Event
+    experiment: Experiment, out: Path | None, watch: Stopwatch, stop: Event, quiet: bool
 ) -> Report:
-    """One run: prepare, execute, report.
+    """One run: prepare, execute, publish.
 
     Raises:
         InputError: before anything is written.
@@ -80,14 +64,11 @@ def one(
     place = OutFolder(out, "another run")
     place.begin(to_tree(experiment))
     try:
-        scores = execute(prepared, out, watch, stop, asked.quiet or asked.json)
+        scores = execute(prepared, out, watch, stop, quiet)
     except BaseException:
         place.give_up()
         raise
-    report = publish(scores, out, watch)
-    if asked.seeds == 1 or not (asked.json or asked.quiet):  # else a summary follows
-        show(report, out, json=asked.json, quiet=asked.quiet)
-    return report
+    return publish(scores, out, watch)
 
 
 def execute(
@@ -116,18 +97,6 @@ def execute(
         for branch in ("zero", "sets", "placebo"):
             snapshots.drop(branch)
         return scores
-
-
-def _summary(reports: list[Report], asked: Invocation) -> None:
-    summary = seeds_summary(reports)
-    if asked.out is not None:
-        (asked.out / "summary.json").write_text(json_text(summary), encoding="utf-8")
-    if asked.json:
-        sys.stdout.write(json_text({"summary": summary, "runs": reports}))
-    else:
-        if not asked.quiet:
-            Console().print(seeds_table(summary))
-        print(summary["sentence"])
 
 
 if __name__ == "__main__":

@@ -195,12 +195,6 @@ def test_out__an_empty_folder_stays_empty(tmp_path: Path, capsys: Capture) -> No
     assert list(out.iterdir()) == []
 
 
-def test_seeds__bad_input_leaves_no_folder_of_the_first_seed(
-    tmp_path: Path, capsys: Capture
-) -> None:
-    refused("--seeds 3 --split.members 4000", tmp_path / "RUN", capsys)
-
-
 def test_config_file__is_not_overwritten_by_its_own_run(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "config.yaml").write_text("seed: 7")
     message = refused(f"--config {tmp_path / 'config.yaml'}", tmp_path, capsys)

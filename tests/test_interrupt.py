@@ -115,15 +115,6 @@ def test_before_the_first_round__says_that_nothing_is_finished(
     assert report["interrupted"] == 0 and report["rounds"] == []
 
 
-def test_seeds__the_next_seed_does_not_start(tmp_path: Path, monkeypatch: Patch) -> None:
-    interrupt_after("main", 2, monkeypatch)
-    monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
-    flags = "--pretrain none --rounds 4 --attacks none --seeds 3 "
-    assert main([*shlex.split(TINY + flags), "--out", str(tmp_path / "RUN")]) == 130
-    assert sorted(p.name for p in (tmp_path / "RUN").iterdir()) == ["seed-0", "summary.json"]
-    assert json.loads((tmp_path / "RUN" / "summary.json").read_text())["models"] == 1
-
-
 def test_twice__stops_at_once_without_a_report(
     tmp_path: Path, monkeypatch: Patch, capsys: Capture
 ) -> None:

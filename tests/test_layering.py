@@ -28,6 +28,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("fedmia.scoring",),
     ("fedmia.auditing", "fedmia.testing"),
     ("fedmia.library", "fedmia.simulate", "fedmia.audit"),
+    ("fedmia.sweeping",),
+    ("fedmia.sweep",),
 )
 OURS = ("fedmia", "clients", "strategies")
 PURE = (

@@ -250,26 +250,3 @@ def test_out__an_empty_folder_may_be_there_already(tmp_path: Path, capsys: Captu
     (tmp_path / "RUN").mkdir()
     assert run(f"{FRESH}--attacks none --quiet --out {tmp_path / 'RUN'}") == 0
     assert (tmp_path / "RUN" / "report.json").is_file()
-
-
-@pytest.mark.usefixtures("plain")
-def test_seeds__a_folder_a_seed_and_a_summary(tmp_path: Path, capsys: Capture) -> None:
-    out = tmp_path / "RUN"
-    assert run(f"{FRESH}{SIMILARITY} --seed 4 --seeds 2 --json --out {out}") == 0
-    printed = strict(capsys.readouterr().out)
-    assert sorted(p.name for p in out.iterdir()) == ["seed-4", "seed-5", "summary.json"]
-    summary = strict((out / "summary.json").read_text())
-    assert printed["summary"] == summary and summary["models"] == 2
-    runs = [strict((out / f"seed-{s}" / "report.json").read_text()) for s in (4, 5)]
-    assert printed["runs"] == runs
-    assert [r["config"]["seed"] for r in runs] == [4, 5]
-    aucs = [r["attacks"][0]["auc"] for r in runs]
-    assert summary["attacks"][0]["auc_mean"] == pytest.approx(sum(aucs) / 2, abs=1e-6)
-    assert summary["attacks"][0]["auc_min"] == min(aucs)
-
-
-@pytest.mark.usefixtures("plain")
-def test_seeds__quiet_prints_one_sentence(capsys: Capture) -> None:
-    assert run(f"{FRESH}{SIMILARITY} --seeds 2 --quiet") == 0
-    out = capsys.readouterr().out
-    assert out.count("\n") == 1 and out.rstrip().endswith("of 2 models leak membership.")

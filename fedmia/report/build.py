@@ -35,7 +35,7 @@ ONE_MODEL = (
     "Intervals condition on the one model that was trained: they tell how the scores would vary "
     "with other images, not with another training"
 )
-SEEDS = "; --seeds 3 shows the spread between models."
+SEEDS = "; python -m fedmia.sweep --seeds 5 shows the spread between models."
 ORACLE = (
     "oracle_accuracy takes the best threshold on the scored images themselves, as in the paper: "
     "an upper bound; accuracy takes it on the attacker's known images only."

@@ -33,6 +33,19 @@ CAPTIONS_OF_ACT: Mapping[str, str] = {
 }
 
 
+def templates() -> Environment:
+    """The templates of all pages; they escape what they are given."""
+    return Environment(
+        loader=PackageLoader("fedmia.report"), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
+
+
+def picture(caption: str, png: bytes) -> tuple[str, str]:
+    """A figure as the templates show it: caption, and the bytes in base 64."""
+    return caption, base64.b64encode(png).decode("ascii")
+
+
 def page(report: Report, figures: Mapping[str, bytes]) -> str:
     """The whole HTML document.
 
@@ -44,11 +57,8 @@ def page(report: Report, figures: Mapping[str, bytes]) -> str:
     captions = dict(CAPTIONS)
     for act in acts:
         captions |= {f"{act}{end}": text.format(act) for end, text in CAPTIONS_OF_ACT.items()}
-    templates = Environment(
-        loader=PackageLoader("fedmia.report"), autoescape=True, undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
-    )  # fmt: skip
-    return templates.get_template("page.j2").render(
+    whole = templates().get_template("page.j2")
+    return whole.render(
         report=report,
         tables={
             "attacks": tables.attacks(report),
@@ -62,10 +72,7 @@ def page(report: Report, figures: Mapping[str, bytes]) -> str:
             "rounds": tables.rounds(report),
         },
         said=sentences(report),
-        pictures={
-            name: (captions.get(name, name), base64.b64encode(png).decode("ascii"))
-            for name, png in figures.items()
-        },
+        pictures={name: picture(captions.get(name, name), png) for name, png in figures.items()},
         acts=acts,
         others=[name for name in figures if name not in captions],
         not_run=by_reason(report),

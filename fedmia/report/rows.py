@@ -356,25 +356,3 @@ class Report(TypedDict):
     hardware: Json
     sweep: NotRequired[list[SweepRow]]
     timing: Json  # seconds, the only wall clocks
-
-
-class SeedRow(TypedDict):
-    """AUC of one attack over models; null where none, the deviation also where one has it."""
-
-    name: str
-    unit: str
-    models: int
-    auc_mean: float | None
-    auc_sd: float | None
-    auc_min: float | None
-    auc_max: float | None
-
-
-class SeedsSummary(TypedDict):
-    """`summary.json` of `--seeds`."""
-
-    models: int
-    attacks: list[SeedRow]
-    verdicts: dict[str, int]  # code -> models
-    leaks: int
-    sentence: str

@@ -17,7 +17,7 @@ from fedmia.report.format import (
     number,
     sentences,
 )
-from fedmia.report.rows import Report, SeedsSummary, control_sets
+from fedmia.report.rows import Report, control_sets
 
 COLOURS = {"leaks": "red", "not-established": "green"}  # else yellow
 
@@ -97,16 +97,3 @@ def lines(report: Report) -> list[str]:
     for text, ids in held.items():
         found.append(f"Defended, client {', '.join(map(str, ids))}: {text}.")
     return found
-
-
-def seeds_table(summary: SeedsSummary) -> Table:
-    """`--seeds`: the spread of every attack's AUC over independently trained models."""
-    title = f"{summary['models']} models"
-    table = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
-    table.add_column("attack")
-    for name in ("mean AUC", "sd", "least", "greatest"):
-        table.add_column(name, justify="right")
-    for row in sorted(summary["attacks"], key=lambda r: -(r["auc_mean"] or 0.0)):
-        values = (row["auc_mean"], row["auc_sd"], row["auc_min"], row["auc_max"])
-        table.add_row(row["name"], *(number(v, 3) for v in values))
-    return table

@@ -92,3 +92,32 @@ class AuditDisplay(Shown):
             print(f"fedmia: {line}", file=sys.stderr)
         elif not self._quiet:
             self._bar.console.print(line, highlight=False)
+
+
+class SweepDisplay(Shown):
+    """The runs of a sweep; on no terminal a line for each that ends, silent if `quiet`.
+
+    Args:
+        runs: to be done.
+    """
+
+    def __init__(self, runs: int, quiet: bool) -> None:
+        super().__init__(quiet, TextColumn("{task.fields[seen]}"), over=True)
+        self._plain = not quiet and not self._bar.console.is_terminal
+        self._runs = self._bar.add_task("runs", total=max(runs, 1), seen="")
+        self._now: list[str] = []
+
+    def began(self, name: str) -> None:
+        """A run begins."""
+        self._now.append(name)
+        self._bar.update(self._runs, seen=", ".join(self._now))
+
+    def ended(self, name: str, reason: str | None) -> None:
+        """A run is over; `reason`: why it failed, None where it did not."""
+        self._now.remove(name)
+        self._bar.update(self._runs, advance=1, seen=", ".join(self._now))
+        line = f"{name} failed: {reason}" if reason else f"{name} is finished"
+        if self._plain:
+            print(f"fedmia: {line}", file=sys.stderr)
+        elif reason:
+            self._bar.console.print(line, highlight=False, markup=False)

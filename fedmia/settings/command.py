@@ -15,7 +15,6 @@ from fedmia.runtime.environment import version
 from fedmia.settings import help
 from fedmia.settings.flags import Command, Typed, read
 from fedmia.settings.tree import from_tree, merge, normal
-from fedmia.settings.values import Text, convert
 from fedmia.settings.yamlfile import load
 
 BESIDE = Path(__file__).resolve().parents[2] / "configs"
@@ -35,7 +34,6 @@ class Invocation:
     Attributes:
         settings: the checked settings; None where only a page was asked for.
         out: folder for the results, or None.
-        seeds: number of runs, with seeds SEED, SEED + 1, ...
         quiet: no progress display.
         json: print the report as JSON.
         page: text to print in place of a run (`--help`, `--list`, `--version`), or None.
@@ -43,7 +41,6 @@ class Invocation:
 
     settings: Any
     out: Path | None = None
-    seeds: int = 1
     quiet: bool = False
     json: bool = False
     page: str | None = None
@@ -95,25 +92,38 @@ def parse(command: Command, arguments: Sequence[str]) -> Invocation:
     given, speak = flags.command, Typed(command, flags.typed)
     if (page := _page(command, given)) is not None:
         return Invocation(None, page=page)
-    seeds = convert("--seeds", Text(given.get("seeds", "1")), int)
-    if seeds < 1:
-        raise InputError(f"--seeds must be >= 1, got {seeds}")
     if given.get("out") == "":
         raise InputError("--out needs a folder, got ''")
     with told(speak):
         tree = normal(command.root, flags.tree)
     if "config" in given:
         file = find_config(given["config"], command.presets)
-        lower = load(file)
         with told(in_file(file)):  # on its own first, so that its mistakes are named as its own
-            from_tree(command.root, lower := normal(command.root, lower))
+            from_tree(command.root, lower := _read(command, file))
         speak = Typed(command, flags.typed, file, lower)
         tree = merge(command.root, lower, tree, command.runs)
     with told(speak):
         settings: Any = from_tree(command.root, tree, tongue=speak)
         command.check(settings)
     folder = Path(given["out"]) if "out" in given else None
-    return Invocation(settings, folder, seeds, "quiet" in given, "json" in given)
+    return Invocation(settings, folder, "quiet" in given, "json" in given)
+
+
+def _read(command: Command, file: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """The tree of a file, over that of the file or preset that its key `base` names.
+
+    Raises:
+        InputError: a file that cannot be read, or whose base is itself.
+    """
+    tree = normal(command.root, load(file))
+    if not command.presets or "base" not in tree:
+        return tree
+    name, whole = str(tree.pop("base")), (*above, file.resolve())
+    near = file.parent / name
+    base = near if near.is_file() else find_config(name, command.presets)
+    if base.resolve() in whole:
+        raise InputError(f"base '{name}' of {file} leads back to itself")
+    return merge(command.root, _read(command, base, whole), tree, command.runs)
 
 
 @contextmanager
@@ -132,8 +142,9 @@ def in_file(file: Path) -> Tongue:
     return lambda path, value: f"{path} in {file}" if value is None else f"{path}: {value}"
 
 
-def find_config(name: str, presets: bool = True) -> Path:
-    """The file that `--config NAME` means: a path, or a preset beside the source if permitted.
+def find_config(name: str, presets: tuple[str, ...]) -> Path:
+    """The file that `--config NAME` means: a path, or a preset beside the source if it is one of
+    those that the patterns `presets` hold.
 
     Raises:
         InputError: neither.
@@ -143,9 +154,8 @@ def find_config(name: str, presets: bool = True) -> Path:
         return path
     if not presets:
         raise InputError(f"--config '{name}' cannot be read: no such file")
-    known = [
-        p.relative_to(PRESETS).with_suffix("").as_posix() for p in sorted(PRESETS.rglob("*.yaml"))
-    ]
+    files = sorted(p for pattern in presets for p in PRESETS.glob(pattern))
+    known = [p.relative_to(PRESETS).with_suffix("").as_posix() for p in files]
     if name in known:
         return PRESETS / f"{name}.yaml"
     if path.is_dir():

@@ -1,12 +1,40 @@
-"""The two commands: what their settings are, and what their help says."""
+"""The three commands: what their settings are, and what their help says."""
 
 from __future__ import annotations
 
-from fedmia.settings import audit, experiment
+from fedmia.settings import audit, experiment, sweep
 from fedmia.settings.flags import Command
 from fedmia.settings.suits import check
 
 OUT = ("FOLDER", "folder of the run's results; must not hold another run")
+PRESETS = ("*.yaml", "papers/*.yaml")
+# Of an experiment, whichever command runs it.
+SHORT = {
+    "clients": "federation.clients",
+    "rounds": "federation.rounds",
+    "dataset": "data.name",
+    "data_dir": "data.dir",
+    "size": "data.size",
+    "mean": "data.mean",
+    "std": "data.std",
+    "partition": "partition.name",
+    "model": "model.name",
+    "ssl": "ssl.name",
+    "strategy": "strategy.name",
+    "attack_rounds": "federation.attack_rounds",
+    "pretrain": "pretrain.mode",
+    "pretrain_epochs": "pretrain.epochs",
+    "pretrain_rounds": "pretrain.rounds",
+    "defense": "defense.name",
+}
+GROUPS = {
+    "Federation": ("federation.", "strategy."),
+    "Attacker": ("attacker", "malicious", "attacker_trains", "attacks"),
+    "Data": ("data.", "partition.", "split."),
+    "Model and training": ("model.", "ssl.", "train.", "pretrain."),
+    "Defence": ("defense.", "defended_clients"),
+    "Machine": ("backend", "threads_per_client", "device", "gpus_per_client"),
+}
 
 SIMULATE = Command(
     root=experiment.Experiment,
@@ -25,35 +53,42 @@ SIMULATE = Command(
     own={
         "out": OUT,
         "config": ("FILE", "YAML file, a finished run's config.yaml, or the name of a preset"),
-        "seeds": ("INT", "runs, with seeds SEED, SEED+1, .., for the spread between models"),
     },
-    short={
-        "clients": "federation.clients",
-        "rounds": "federation.rounds",
-        "dataset": "data.name",
-        "data_dir": "data.dir",
-        "size": "data.size",
-        "mean": "data.mean",
-        "std": "data.std",
-        "partition": "partition.name",
-        "model": "model.name",
-        "ssl": "ssl.name",
-        "strategy": "strategy.name",
-        "attack_rounds": "federation.attack_rounds",
-        "pretrain": "pretrain.mode",
-        "pretrain_epochs": "pretrain.epochs",
-        "pretrain_rounds": "pretrain.rounds",
-        "defense": "defense.name",
+    short=SHORT,
+    groups=GROUPS,
+    presets=PRESETS,
+    gone={"seeds": "python -m fedmia.sweep --seeds N --out FOLDER runs several seeds"},
+)
+
+SWEEP = Command(
+    root=sweep.Sweep,
+    runs=sweep.runs,
+    check=sweep.check,
+    usage=(
+        "usage: python -m fedmia.sweep [CONFIG] [--grid OPTION=VALUE,VALUE,..] [--seeds N] "
+        "--out FOLDER [--FLAG VALUE ..]"
+    ),
+    intro=(
+        "Run an experiment at every point of a grid with several seeds, side by side, and compare "
+        "the models. The same command again goes on where it was ended; one that adds values or "
+        "seeds runs only what is new."
+    ),
+    outro=(
+        "Flags of an experiment hold for every run. --grid may be given for several options: "
+        "--grid strategy=fedavg,fedprox --grid partition.alpha=0.1,1; values that are lists stand "
+        "between semicolons. In the YAML file, beside the options of an experiment: seeds: 5, and "
+        "grid: {partition.alpha: [0.1, 1]}, or a list of such grids, whose runs add up. base: NAME "
+        "starts from another file or preset. FOLDER/cells holds a folder for each run, as "
+        "python -m fedmia.simulate writes it."
+    ),
+    own={
+        "out": ("FOLDER", "folder of the runs and of what compares them; begun ones are gone on"),
+        "config": ("FILE", "YAML file of an experiment or a sweep, or the name of a preset"),
     },
-    groups={
-        "Federation": ("federation.", "strategy."),
-        "Attacker": ("attacker", "malicious", "attacker_trains", "attacks"),
-        "Data": ("data.", "partition.", "split."),
-        "Model and training": ("model.", "ssl.", "train.", "pretrain."),
-        "Defence": ("defense.", "defended_clients"),
-        "Machine": ("backend", "threads_per_client", "device", "gpus_per_client"),
-    },
-    presets=True,
+    short=SHORT,
+    groups={"Sweep": ("seeds", "jobs", "keep_snapshots"), **GROUPS},
+    presets=(*PRESETS, "sweeps/*.yaml"),
+    bare="config",
 )
 
 AUDIT = Command(

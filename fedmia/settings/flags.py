@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmia.errors import InputError, nearest
-from fedmia.settings.forms import gone_paths, open_heads, option_paths, parts
+from fedmia.settings.forms import open_heads, option_paths, parts, place
 from fedmia.settings.values import Text
 
 # Switches of every command. `list` may be followed by a kind of plugin.
@@ -34,7 +34,9 @@ class Command:
         alias: paths of another command, as shared code names them -> path of this one.
         groups: headings of the help page -> paths, or prefixes of paths; the rest stands first.
         listed: kind of plugin that `--list` alone shows, or "" for all.
-        presets: whether `--config` takes the name of a preset.
+        presets: names of the presets that `--config` takes, as patterns of files.
+        bare: option of the command that an argument without a flag stands for, or "" for none.
+        gone: flags that are no more -> what to give in their place.
     """
 
     root: type
@@ -48,12 +50,16 @@ class Command:
     alias: Mapping[str, str] = field(default_factory=dict)
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     listed: str = ""
-    presets: bool = False
+    presets: tuple[str, ...] = ()
+    bare: str = ""
+    gone: Mapping[str, str] = field(default_factory=dict)
 
     def flag_of(self, path: str) -> str:
         """The shortest flag of an option: `--clients` of `federation.clients`."""
         path = self.alias.get(path, path)
         head, dot, last = path.partition(".")
+        if head in self.grids():
+            return f"--{head} {last}".strip()
         heads = {field: flag for flag, field in open_heads(self.root).items()}
         path = heads.get(head, head) + dot + last
         short = {v: k for k, v in self.short.items()}.get(path, path)
@@ -62,6 +68,10 @@ class Command:
     def commands(self) -> set[str]:
         """Words that are flags, but no options of the settings."""
         return {*self.own, *SWITCHES, "list"}
+
+    def grids(self) -> set[str]:
+        """Words that are flags of grids, given once for each option that has several values."""
+        return {one.name for one, _ in parts(self.root) if "grids" in one.metadata}
 
 
 @dataclass
@@ -119,11 +129,15 @@ def read(command: Command, arguments: Sequence[str]) -> Flags:
         token = waiting.pop(0)
         if token == "-h":
             token = "--help"
+        if command.bare and not token.startswith("-"):
+            token = f"--{command.bare}={token}"
         if not token.startswith("--") or token == "--":
             raise InputError(f"unexpected argument '{token}' (options begin with --; see --help)")
         name, equals, text = token[2:].partition("=")
         key = name.replace("-", "_")
-        path = _path(command, name)  # an unknown flag is named before the value that it may lack
+        grid = key in command.grids()
+        # An unknown flag is named before the value that it may lack.
+        path = (key,) if grid else _path(command, name)
         if key == "list":
             named = not equals and waiting and not waiting[0].startswith("-")
             text = waiting.pop(0) if named else text
@@ -134,8 +148,28 @@ def read(command: Command, arguments: Sequence[str]) -> Flags:
             if not waiting or waiting[0].startswith("--"):
                 raise InputError(f"--{name} needs a value")
             text = waiting.pop(0)
-        _put(command, found, name, path, text)
+        if grid:
+            _add(command, found, key, text)
+        else:
+            _put(command, found, name, path, text)
     return found
+
+
+def _add(command: Command, found: Flags, key: str, text: str) -> None:
+    """One option of a grid with its values: `partition.alpha=0.1,1`. Values that are lists stand
+    between semicolons."""
+    name, equals, values = text.partition("=")
+    if not equals or not name:
+        raise InputError(f"--{key} must be OPTION=VALUE,VALUE,.., got '{text}'")
+    try:
+        path = ".".join(_path(command, name))
+    except InputError as error:
+        raise InputError(f"--{key} {text}: {error.text}") from None
+    grid = found.tree.setdefault(key, [{}])[0]
+    if path in grid:
+        raise InputError(f"--{key} {name} is given twice")
+    parted = values.split(";" if ";" in values else ",")
+    grid[path] = [Text(value.strip()) for value in parted if value.strip()]
 
 
 def _put(command: Command, found: Flags, name: str, path: tuple[str, ...], text: str) -> None:
@@ -161,20 +195,11 @@ def _path(command: Command, name: str) -> tuple[str, ...]:
     key = name.replace("-", "_")
     if key in command.commands():
         return (key,)
-    root = command.root
-    for each in (one.name for one, _ in parts(root) if "each" in one.metadata):
-        if name.startswith(f"{each}.") and name.count(".") > 1:
-            # The plugin's name keeps its dashes, and may hold dots: package.module:Class.
-            plugin, _, last = name.removeprefix(f"{each}.").rpartition(".")
-            return (each, plugin, last.replace("-", "_"))
-    path = command.short.get(key, key)
-    fixed = {p for p, _, _ in option_paths(root)}
-    if path in fixed or path in gone_paths(root):
-        return tuple(path.split("."))
-    head, _, rest = path.partition(".")
-    heads = open_heads(root)
-    if rest and "." not in rest and head in heads:
-        return (heads[head], rest)
+    if key in command.gone:
+        raise InputError(f"--{name}: {command.gone[key]}")
+    if path := place(command.root, command.short.get(key, name)):
+        return path
+    fixed = {p for p, _, _ in option_paths(command.root)}
     known = [command.flag_of(p) for p in fixed] + [f"--{k}" for k in sorted(command.commands())]
     hint = nearest(f"--{name}", [*known, *(f"--{p}" for p in fixed)])
     raise InputError(f"unknown flag '--{name}'{hint} (--help shows them all)")

@@ -83,12 +83,49 @@ def rest(kind: str) -> Any:
     return field(default_factory=dict, metadata={"rest": kind})
 
 
+def beside(cls: type) -> Any:
+    """A field that holds a tree of the settings `cls`, whose options stand beside the root's."""
+    return field(default_factory=dict, metadata={"beside": cls})
+
+
+def grids(about: str) -> Any:
+    """A field that holds grids: mappings of an option's path to its values, the cells of each
+    added up. `--grid PATH=V1,V2` adds to every one of them."""
+    return field(default=({},), metadata={"grids": about})
+
+
 def parts(root: type) -> Iterator[tuple[Field, Any]]:
     """The fields of a command's settings that a user may give, with their types; in order."""
     kinds = {f.name: kind for f, kind in option_fields(root)}
     for one in dataclasses.fields(root):
-        if one.metadata:
+        if "beside" in one.metadata:
+            yield from parts(one.metadata["beside"])
+        elif one.metadata:
             yield one, kinds.get(one.name)
+
+
+def in_tree_of(root: type) -> dict[str, str]:
+    """Fields that stand beside a root's own -> the field that holds the tree they are put in."""
+    held = [f for f in dataclasses.fields(root) if "beside" in f.metadata]
+    return {one.name: f.name for f in held for one, _ in parts(f.metadata["beside"])}
+
+
+def place(root: type, path: str) -> tuple[str, ...] | None:
+    """Where in a tree the option of that path stands: `partition.alpha` is ("partition", "alpha").
+
+    None: no such option. Whether a plugin has it is not asked.
+    """
+    for each in (one.name for one, _ in parts(root) if "each" in one.metadata):
+        if path.startswith(f"{each}.") and path.count(".") > 1:
+            # The plugin's name keeps its dashes, and may hold dots: package.module:Class.
+            plugin, _, last = path.removeprefix(f"{each}.").rpartition(".")
+            return (each, plugin, last.replace("-", "_"))
+    path = path.replace("-", "_")
+    if path in {p for p, _, _ in option_paths(root)} | gone_paths(root):
+        return tuple(path.split("."))
+    head, _, rest = path.partition(".")
+    heads = open_heads(root)
+    return (heads[head], rest) if rest and "." not in rest and head in heads else None
 
 
 def option_paths(root: type) -> Iterator[tuple[str, Field, Any]]:

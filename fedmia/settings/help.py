@@ -11,7 +11,7 @@ from typing import Any
 from fedmia import registry
 from fedmia.errors import shown, unknown
 from fedmia.settings.flags import SWITCHES, Command
-from fedmia.settings.forms import option_paths
+from fedmia.settings.forms import option_paths, parts
 from fedmia.settings.option import option_fields, type_name
 
 # Placeholders that the type does not tell.
@@ -29,6 +29,9 @@ def help_page(command: Command, columns: int | None = None) -> str:
     lines = [*_wrapped(command.usage, width), "", *_wrapped(command.intro, width), "", "Run"]
     for name, (hole, text) in command.own.items():
         lines += row(f"--{name} {hole}", text, width)
+    for one, _ in parts(command.root):
+        if "grids" in one.metadata:
+            lines += row(f"--{one.name} OPTION=VALUES", one.metadata["grids"], width)
     for path in paths.keys() - {p for held in grouped.values() for p in held}:
         lines += option_row(command, path, *paths[path], width)
     lines += [line for n, text in SWITCHES.items() for line in row(f"--{n}", text, width)]

@@ -16,6 +16,7 @@ from fedmia.settings.forms import (
     Field,
     all_values,
     dataset_and_path,
+    in_tree_of,
     needs,
     open_heads,
     option_paths,
@@ -57,9 +58,13 @@ def from_tree(root: type[Root], tree: Mapping[str, Any], **more: Any) -> Root:
     tree = normal(root, tree)
     fields = {one.name: (one, kind) for one, kind in parts(root)}
     made: Tree = dict(more)
+    others = in_tree_of(root)
     for name, value in tree.items():
         if name not in fields:
             raise _unknown(str(name), fields)
+        if name in others:
+            made.setdefault(others[name], {})[name] = value
+            continue
         one, kind = fields[name]
         made[name] = _option(one, kind, name, value) if kind else _form(one, value, tree)
     return root(**made)
@@ -75,7 +80,7 @@ def normal(root: type, tree: Mapping[str, Any]) -> Tree:
     fields = {one.name: (one, kind) for one, kind in parts(root)}
     for name, value in tree.items():
         one, kind = fields.get(name, (None, object))
-        if one is None or kind is not None:
+        if one is None or kind is not None or "grids" in one.metadata:
             made[name] = value
             continue
         head = one.metadata.get("head")
@@ -107,7 +112,9 @@ def merge(
     forms = {one.name: one.metadata for one, _ in parts(root)}
     for name, value in upper.items():
         below = merged.get(name)
-        if not isinstance(value, dict) or not isinstance(below, dict):
+        if "grids" in forms.get(name, {}) and isinstance(below, list):
+            merged[name] = [{**_mapping(name, one), **more} for one in below for more in value]
+        elif not isinstance(value, dict) or not isinstance(below, dict):
             merged[name] = value
         elif "each" in forms.get(name, {}):
             merged[name] = {k: {**below.get(k, {}), **value.get(k, {})} for k in {**below, **value}}
@@ -139,6 +146,8 @@ def _kept(root: type, name: str, below: Tree, above: Tree) -> Tree:
 def _form(one: Field, value: Tree, tree: Tree) -> Any:
     """The value of a field that is no plain option (`fedmia.settings.forms`)."""
     form, name = one.metadata, one.name
+    if "grids" in form:
+        return value
     if "section" in form:
         return _section(form["section"], name, value)
     if "plugin" in form:

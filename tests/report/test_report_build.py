@@ -11,7 +11,6 @@ import pytest
 
 from fedmia.report.build import build_report, family_size
 from fedmia.report.publish import scores_csv
-from fedmia.report.seeds import seeds_summary
 from fedmia.results import Probe, RoundInfo, RunScores, ScoredAttack
 
 Make = Callable[..., RunScores]
@@ -130,16 +129,3 @@ def test_scores_csv__one_line_an_image(run: RunScores) -> None:
     assert first[:3] == ["0", "1", "0"] and last[:3] == ["611", "0", ""]
     assert float(first[4]) == pytest.approx(run.attacks[0].scores_members[0], rel=1e-8)
     assert scores_csv(replace(run, attacks=[])).splitlines()[0] == "image,truth,client,label"
-
-
-def test_seeds_summary__spread_over_models(make_run: Make) -> None:
-    reports = [build_report(make_run(seed=s)) for s in (0, 20, 40)]
-    summary = seeds_summary(reports)
-    aucs = [r["attacks"][0]["auc"] for r in reports]
-    row = summary["attacks"][0]
-    assert summary["models"] == 3 and row["name"] == "similarity"
-    assert row["auc_mean"] == pytest.approx(np.mean(aucs), abs=1e-6)
-    assert row["auc_sd"] == pytest.approx(np.std(aucs, ddof=1), abs=1e-6)
-    assert (row["auc_min"], row["auc_max"]) == (min(aucs), max(aucs))
-    assert summary["leaks"] == sum(r["verdict_code"] == "leaks" for r in reports)
-    assert seeds_summary(reports[:1])["attacks"][0]["auc_sd"] is None

@@ -18,8 +18,7 @@ from fedmia.report.build import build_report
 from fedmia.report.format import estimate, interval, number
 from fedmia.report.page import page
 from fedmia.report.publish import json_text, write_report
-from fedmia.report.seeds import seeds_summary
-from fedmia.report.terminal import render, seeds_table
+from fedmia.report.terminal import render
 from fedmia.results import Pair, RunScores, ScoredAttack
 
 VOID = {"meta", "img", "br"}
@@ -204,16 +203,6 @@ def test_render__empty_run_is_the_verdict_alone(run: RunScores) -> None:
 def test_render__brackets_in_names_are_not_markup(run: RunScores) -> None:
     named = replace(run.attacks[0], name="[bold]x[/bold]")
     assert "[bold]x" in "".join(printed(build_report(replace(run, attacks=[named], pairs=[]))))
-
-
-def test_seeds_table__one_line_an_attack(
-    run: RunScores, make_run: Callable[..., RunScores]
-) -> None:
-    summary = seeds_summary([build_report(run), build_report(make_run(seed=9))])
-    console = Console(width=80)
-    with console.capture() as captured:
-        console.print(seeds_table(summary))
-    assert len(captured.get().splitlines()) == 2 + 5
 
 
 def test_write_report__files_hold_the_report(run: RunScores, tmp_path: Path) -> None:

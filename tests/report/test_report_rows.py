@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from fedmia.report.build import build_report
-from fedmia.report.rows import Report, SeedsSummary
-from fedmia.report.seeds import seeds_summary
+from fedmia.report.rows import Report
 from fedmia.results import ALONE, RunScores, ScoredAttack, SetScores, Sweep, SweepPoint
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
@@ -68,7 +67,6 @@ def test_report__of_a_run_with_everything(
     report = json.loads(json.dumps(build_report(full)))
     assert not list(wrong(report, Report, "report"))
     assert list(get_type_hints(Report)) == list(report)
-    assert not list(wrong(seeds_summary([report]), SeedsSummary, "summary"))
 
 
 @pytest.mark.parametrize("name", ["active", "server", "audit"])

@@ -1,0 +1,23 @@
+"""`python -m fedmia.sweep`: one experiment at every point of a grid, with several seeds."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from fedmia.runtime.interrupts import Interrupts
+from fedmia.settings.command import run
+from fedmia.settings.commands import SWEEP
+from fedmia.sweeping.run import conduct
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit code: 0, 2 bad input, 1 a run failed (the others are
+    reported), 130 interrupted."""
+    with Interrupts("runs") as stop:
+        arguments = sys.argv[1:] if argv is None else argv
+        return run(SWEEP, arguments, lambda asked: conduct(asked, stop))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

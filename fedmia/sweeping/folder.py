@@ -1,0 +1,160 @@
+"""The folder of a sweep: `cells/` holds finished runs and nothing else.
+
+A run is made in `unfinished/` and renamed when it is over, so that what a kill -9 leaves behind is
+either finished or thrown away. `failed/` holds what failed runs printed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from fedmia.errors import InputError, opt
+from fedmia.report.rows import Report
+from fedmia.runtime.outfolder import CONFIG, OutFolder
+from fedmia.settings.sweep import Cell, Sweep, key_of, told
+from fedmia.settings.yamlfile import dump, load
+
+KEY = "settings.json"  # complete settings of a run, as `Cell.key` has them
+LONGEST = 120  # letters of a folder's name
+
+
+class SweepFolder:
+    """`--out` of a sweep.
+
+    Args:
+        out: the folder; what lies there must be of this sweep, or of a part of it.
+        sweep: what is asked for.
+
+    Raises:
+        InputError: it holds anything else, or cannot be made.
+    """
+
+    def __init__(self, out: Path, sweep: Sweep) -> None:
+        self.out, self.sweep = out, sweep
+        self.cells, self.unfinished, self.failed = (
+            out / name for name in ("cells", "unfinished", "failed")
+        )
+        self._place = OutFolder(out, "another run", self._ours)
+        self.names = names(sweep.cells)
+
+    def _ours(self, config: Path) -> bool:
+        try:
+            if "grid" not in load(config):
+                return False
+        except InputError:
+            return False
+        asked = {cell.key for cell in self.sweep.cells}
+        other = next((p.name for key, p in self._found() if key not in asked), None)
+        if other is not None:
+            raise InputError(
+                f"{opt('out')} '{self.out}' holds {other}, which this sweep does not ask for; name "
+                "a new folder, or add values and seeds only"
+            )
+        return True
+
+    def _found(self) -> Iterator[tuple[str, Path]]:
+        """Key and folder of every finished run."""
+        for folder in sorted(self.cells.glob("*/")):
+            if (folder / KEY).is_file():
+                yield (folder / KEY).read_text(encoding="utf-8"), folder
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Make the folder, keep other sweeps out of it, and clear what an ended one left.
+
+        Raises:
+            InputError: another sweep is at work in it.
+        """
+        self._place.begin(self.sweep.tree())
+        with (self.out / ".lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise InputError(
+                    f"{opt('out')} '{self.out}': another sweep is at work in it"
+                ) from None
+            for made in (self.unfinished, self.failed):
+                shutil.rmtree(made, ignore_errors=True)
+            self.cells.mkdir(exist_ok=True)
+            self.unfinished.mkdir()
+            try:
+                yield
+            finally:
+                shutil.rmtree(self.unfinished, ignore_errors=True)
+
+    def finished(self) -> dict[str, tuple[Path, Report]]:
+        """Folder and report of every finished run that is asked for, by the key of its settings."""
+        asked, found = {cell.key for cell in self.sweep.cells}, {}
+        for key, folder in self._found():
+            if key in asked and (report := read(folder)) is not None:
+                found[key] = folder, report
+        return found
+
+    def begin(self, cell: Cell) -> tuple[Path, Path, Path]:
+        """The settings' file of a run, the folder to make it in, and the file of what it prints."""
+        name = self.names[cell.key]
+        config = self.unfinished / f"{name}.yaml"
+        config.write_text(dump(cell.tree), encoding="utf-8")
+        return config, self.unfinished / name, self.unfinished / f"{name}.log"
+
+    def keep(self, cell: Cell) -> str | None:
+        """Move a run that ended well among the finished ones; why it cannot be, or None."""
+        name = self.names[cell.key]
+        made, kept = self.unfinished / name, self.cells / name
+        try:
+            # Not the report's own copy of the settings, whose numbers are rounded.
+            report, key = read(made), key_of(load(made / CONFIG))
+        except InputError:
+            report, key = None, ""
+        if report is None:
+            return "its report cannot be read"
+        if key != cell.key or report["interrupted"] is not None:
+            return "its report is of another run, or of a part of it"
+        (made / KEY).write_text(cell.key, encoding="utf-8")
+        if not self.sweep.keep_snapshots:
+            shutil.rmtree(made / "snapshots", ignore_errors=True)
+        shutil.rmtree(kept, ignore_errors=True)  # one that somebody broke
+        made.rename(kept)
+        return None
+
+    def give_up(self, cell: Cell) -> None:
+        """Keep what a failed run printed, and nothing else of it."""
+        name = self.names[cell.key]
+        self.failed.mkdir(exist_ok=True)
+        (self.unfinished / f"{name}.log").replace(self.failed / f"{name}.log")
+        shutil.rmtree(self.unfinished / name, ignore_errors=True)
+
+
+def read(folder: Path) -> Report | None:
+    """The report of a run; None where there is none that can be read."""
+    try:
+        found = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    whole = isinstance(found, dict) and {"verdict", "attacks", "timing"} <= found.keys()
+    return cast(Report, found) if whole else None
+
+
+def names(cells: Sequence[Cell]) -> dict[str, str]:
+    """Key -> name of the folder of every run, each another: `partition.alpha=0.1_seed=0`."""
+    found: dict[str, str] = {}
+    for cell in cells:
+        whole = _name({**cell.grid, "seed": cell.seed})
+        plain = re.sub(r"[^A-Za-z0-9.=+,_-]", "-", whole)
+        if plain != whole or len(plain) > LONGEST:
+            digest = hashlib.sha256(cell.key.encode()).hexdigest()[:8]
+            plain = f"{plain[:LONGEST]}_{digest}_seed={cell.seed}"
+        found[cell.key] = plain
+    return found
+
+
+def _name(values: Mapping[str, Any]) -> str:
+    return "_".join(f"{path}={told(value)}" for path, value in values.items())

@@ -1,0 +1,120 @@
+"""A sweep from its settings to `sweep.json` and `sweep.html`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import Event
+
+from rich.console import Console
+
+from fedmia.errors import InputError, opt
+from fedmia.report.publish import json_text
+from fedmia.runtime.device import resolve_device
+from fedmia.runtime.progress import SweepDisplay
+from fedmia.settings.command import FAILED, INTERRUPTED, Invocation
+from fedmia.settings.sweep import Cell, Sweep
+from fedmia.sweeping.compare import compare
+from fedmia.sweeping.folder import SweepFolder
+from fedmia.sweeping.page import page
+from fedmia.sweeping.processes import Task, cores, run_all, said_of
+from fedmia.sweeping.rows import SweepReport
+from fedmia.sweeping.tables import terminal
+
+# Command line of the process that makes a run: of the file of its settings, and its folder.
+Start = Callable[[Path, Path], Sequence[str]]
+
+
+def simulation(config: Path, folder: Path) -> Sequence[str]:
+    """A run of `python -m fedmia.simulate` that ends when this process does."""
+    return [sys.executable, "-m", "fedmia.sweeping.cell", str(config), str(folder)]
+
+
+def conduct(asked: Invocation, stop: Event, start: Start = simulation) -> int:
+    """Do the runs that are not finished yet, compare all, write and print; the exit code.
+
+    Args:
+        start: makes the command line of a run's process.
+
+    Raises:
+        InputError: no folder, or one of something else.
+    """
+    sweep: Sweep = asked.settings
+    if asked.out is None:
+        raise InputError(f"{opt('out', 'FOLDER')} is missing: a sweep keeps its runs there")
+    began, quiet = time.perf_counter(), asked.quiet or asked.json
+    folder = SweepFolder(asked.out, sweep)
+    with folder.held():
+        failed = _run(folder, sweep, stop, quiet, start)
+        finished = {
+            key: (made.relative_to(folder.out).as_posix(), report)
+            for key, (made, report) in folder.finished().items()
+        }
+        seconds = time.perf_counter() - began
+        report = compare(sweep, folder.names, finished, failed, seconds)
+        _write(report, folder.out)
+    _show(report, folder.out, asked)
+    return INTERRUPTED if stop.is_set() else FAILED if failed else 0
+
+
+def side_by_side(sweep: Sweep) -> int:
+    """How many runs are done at once."""
+    if sweep.jobs is not None:
+        return sweep.jobs
+    runs = [cell.first for cell in sweep.cells]
+    if any(resolve_device(run.device) != "cpu" for run in runs):
+        return 1
+    return max(1, cores() // max(run.threads_per_client for run in runs))
+
+
+def _run(
+    folder: SweepFolder, sweep: Sweep, stop: Event, quiet: bool, start: Start
+) -> dict[str, str]:
+    """Do what is not finished; the reason of each run that failed, by the key of its settings."""
+    done = folder.finished()
+    waiting = {folder.names[c.key]: c for c in sweep.cells if c.key not in done}
+    failed: dict[str, str] = {}
+
+    def ended(task: Task, code: int) -> None:
+        cell = waiting[task.name]
+        hidden = {f" in {task.arguments[-2]}": "", str(folder.unfinished): "unfinished"}
+        reason = said_of(code, task.log, hidden) if code else folder.keep(cell)
+        if reason is not None:
+            failed[cell.key] = reason
+            folder.give_up(cell)
+        display.ended(task.name, reason)
+
+    with SweepDisplay(len(waiting), quiet) as display:
+        tasks = [_task(folder, name, cell, start) for name, cell in waiting.items()]
+        run_all(tasks, side_by_side(sweep), lambda task: display.began(task.name), ended, stop)
+    return failed
+
+
+def _task(folder: SweepFolder, name: str, cell: Cell, start: Start) -> Task:
+    config, made, log = folder.begin(cell)
+    return Task(name, start(config, made), log, cell.first.threads_per_client)
+
+
+def _write(report: SweepReport, out: Path) -> None:
+    from fedmia.sweeping.figures import draw  # matplotlib takes its time
+
+    (out / "sweep.json").write_text(json_text(report), encoding="utf-8")
+    (out / "sweep.html").write_text(page(report, draw(report), out), encoding="utf-8")
+
+
+def _show(report: SweepReport, out: Path, asked: Invocation) -> None:
+    if asked.json:
+        sys.stdout.write(json_text(report))
+        return
+    console = Console()
+    if not asked.quiet:
+        console.print(terminal(report))
+        for cell in report["cells"]:
+            if cell["reason"]:
+                line = f"{cell['name']} failed: {cell['reason']}"
+                console.print(line, highlight=False, markup=False, soft_wrap=True)
+    console.print(report["sentence"], highlight=False, soft_wrap=True)
+    if not asked.quiet:
+        console.print(f"Report: {out / 'sweep.html'}", highlight=False, soft_wrap=True)

@@ -1,0 +1,159 @@
+"""Settings of a sweep: its cells, its file, and what is refused before anything runs."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from fedmia.errors import InputError
+from fedmia.settings import help as catalogue
+from fedmia.settings.command import PRESETS, parse
+from fedmia.settings.commands import SIMULATE, SWEEP
+from fedmia.settings.sweep import Sweep, label
+from fedmia.settings.tree import to_tree
+from fedmia.settings.yamlfile import dump
+from fedmia.sweeping.folder import LONGEST, names
+
+
+def built(line: str) -> Sweep:
+    found = parse(SWEEP, shlex.split(line)).settings
+    assert isinstance(found, Sweep)
+    return found
+
+
+def refused(line: str) -> str:
+    with pytest.raises(InputError) as caught:
+        parse(SWEEP, shlex.split(line))
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_cells__are_the_runs_that_simulate_would_do() -> None:
+    found = built("smoke --grid strategy=fedavg,fedprox --grid train.lr=1e-2,0.1 --seeds 2 "
+                  "--seed 4 --rounds 3")  # fmt: skip
+    assert [(c.grid["strategy"], c.grid["train.lr"], c.seed) for c in found.cells] == [
+        (s, lr, i) for i in (4, 5) for s in ("fedavg", "fedprox") for lr in (0.01, 0.1)
+    ]
+    flags = "--config smoke --seed 5 --rounds 3 --strategy fedprox --train.lr 0.1"
+    assert found.cells[-1].tree == to_tree(parse(SIMULATE, shlex.split(flags)).settings)
+    assert label(found.cells[-1].grid) == "strategy=fedprox, train.lr=0.1"
+
+
+def test_cells__take_the_defaults_of_what_the_grid_chooses() -> None:
+    """Another method brings its own learning rate, as it does for `simulate`."""
+    moco, simclr = built("--grid ssl=moco,simclr").cells
+    assert simclr.first == parse(SIMULATE, ["--ssl", "simclr"]).settings
+    assert simclr.first.train.lr != moco.first.train.lr
+
+
+def test_grid__values_of_every_kind() -> None:
+    lists = built("--attacker passive --grid 'attacks=similarity;similarity,internal'")
+    assert [c.first.attacks for c in lists.cells] == [
+        ("similarity",), ("similarity", "internal"),
+    ]  # fmt: skip
+    none = built("--grid defense=none,gaussian")
+    assert [c.grid["defense"] for c in none.cells] == [None, "gaussian"]
+    views = built("--grid attack.similarity.views=3,4 --attacks similarity")
+    assert [c.first.attack["similarity"]["views"] for c in views.cells] == [3, 4]
+
+
+def test_file__holds_a_whole_sweep_and_reads_back(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text("federation: {rounds: 2, clients: 4}\n")
+    file = tmp_path / "sweep.yaml"
+    file.write_text(
+        "base: base.yaml\nattacks: none\nfederation: {clients: 5}\nseeds: 2\ngrid:\n"
+        "  - {strategy: [fedavg, fedprox]}\n  - {strategy: [fedprox], strategy.mu: [1, 2]}\n"
+    )
+    found = built(str(file))
+    assert len(found.cells) == 8
+    assert {(c.first.federation.clients, c.first.federation.rounds)
+            for c in found.cells} == {(5, 2)}  # fmt: skip
+    more = built(f"{file} --grid partition.alpha=0.1,1 --train.lr 1e-3")
+    assert len(more.cells) == 16 and more.cells[0].first.train.lr == 0.001
+    again = tmp_path / "again.yaml"
+    again.write_text(dump(more.tree()))
+    assert [c.key for c in built(str(again)).cells] == [c.key for c in more.cells]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--grid strateg=fedavg", "--grid strateg=fedavg: unknown flag '--strateg'; did you mean "
+         "'--strategy'?"),
+        ("--grid partition=dirichlet --grid partition.alpha=1,0", "--grid partition=dirichlet, "
+         "partition.alpha=0: --partition.alpha must be > 0, got 0.0"),
+        ("--grid strategy=fedavg,fedpro", "--grid strategy=fedpro: unknown strategy 'fedpro'; did "
+         "you mean 'fedprox'?"),
+        ("--grid clients=4,1 --attacker active", "--grid federation.clients=1: --clients 1 "
+         "--attacker active"),
+        ("--grid strategy=fedavg --grid strategy.mu=1", "--grid strategy=fedavg, strategy.mu=1: "
+         "--strategy.mu is no option of strategy 'fedavg', but of fedprox"),
+        ("--strategy.mu 1 --grid strategy=fedprox", "--strategy.mu is no option of strategy"),
+        ("--grid rounds=2,2", "--grid: federation.rounds=2 and federation.rounds=2 are the same"),
+        ("--grid rounds=2 --grid rounds=3", "--grid rounds is given twice"),
+        ("--grid rounds", "--grid must be OPTION=VALUE,VALUE,.., got 'rounds'"),
+        ("--grid rounds=", "--grid federation.rounds needs a list of values"),
+        ("--grid seed=1,2", "--grid seed: --seeds N says how many seeds"),
+        ("--grid seeds=1,2", "--grid seeds: no such option"),
+        ("--grid", "--grid needs a value"),
+        ("--seeds 0", "--seeds must be >= 1, got 0"),
+        ("--jobs 0", "--jobs must be >= 1, got 0"),
+        ("--clinets 3", "unknown flag '--clinets'; did you mean '--clients'?"),
+        ("smok", "no config file or preset 'smok'; did you mean 'smoke'?"),
+        ("smoke smoke", "--config is given twice"),
+    ],
+)  # fmt: skip
+def test_bad_input__is_one_line_before_anything_runs(line: str, message: str) -> None:
+    assert refused(line).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("grid: {strateg: [fedavg]}", "grid.strateg in {file}: no such option; did you mean "
+         "'strategy'?"),
+        ("grid: {strategy: fedavg}", "grid.strategy in {file} needs a list of values, got "
+         "'fedavg'"),
+        ("grid: 3", "grid in {file} must be a grid or a list of them, got 3"),
+        ("grid: {strategy.mu: [1]}", "grid: strategy.mu=1: strategy.mu in {file} is no option of "
+         "strategy 'fedavg'"),
+        ("seed: x", "seed in {file} must be int, got 'x'"),
+        ("sead: 3", "unknown option sead in {file}; did you mean 'seed'?"),
+        ("base: e.yaml", "base 'e.yaml' of {file} leads back to itself"),
+        ("base: nothing", "no config file or preset 'nothing'"),
+    ],
+)  # fmt: skip
+def test_file__mistakes_name_it(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "e.yaml"
+    file.write_text(text)
+    assert refused(str(file)).startswith(message.format(file=file))
+
+
+def test_simulate__takes_no_sweep(tmp_path: Path) -> None:
+    file = tmp_path / "e.yaml"
+    file.write_text("grid: {strategy: [fedavg]}")
+    with pytest.raises(InputError, match="^unknown option grid in"):
+        parse(SIMULATE, ["--config", str(file)])
+
+
+def test_names__are_readable_and_each_another() -> None:
+    found = names(built("--grid dataset=npz:/a/b,npz:/a=b --seeds 2").cells)
+    assert len(set(found.values())) == 4 and all("/" not in n for n in found.values())
+    assert all(len(n) < LONGEST + 30 for n in found.values())
+    (plain,) = names(built("--grid strategy=fedprox").cells).values()
+    assert plain == "strategy=fedprox_seed=0"
+
+
+def test_help__says_every_option_within_80_columns() -> None:
+    page = catalogue.help_page(SWEEP, 80)
+    assert max(map(len, page.splitlines())) <= 80
+    for name in ("out", "config", "grid", "seeds", "jobs", "keep-snapshots", "clients", "train.lr"):
+        assert re.search(rf"^  --{name} ", page, re.M), name
+
+
+@pytest.mark.parametrize("name", sorted(p.stem for p in (PRESETS / "sweeps").glob("*.yaml")))
+def test_presets__are_valid(name: str) -> None:
+    assert len(built(f"sweeps/{name}").cells) > 1

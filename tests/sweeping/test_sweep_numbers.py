@@ -1,0 +1,124 @@
+"""Means over models, their intervals, Holm's correction, and the page: known answers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedmia.settings.command import parse
+from fedmia.settings.commands import SWEEP
+from fedmia.sweeping.compare import compare
+from fedmia.sweeping.figures import draw
+from fedmia.sweeping.folder import names
+from fedmia.sweeping.page import page
+from fedmia.sweeping.rows import SweepReport
+from fedmia.sweeping.spread import holm, p_value, spread, t_interval
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "active.json"
+
+
+def test_t_interval__of_a_textbook() -> None:
+    """Student's quantile of 4 degrees of freedom is 2.776; 1 to 5 have the error sqrt(1/2)."""
+    low, high = t_interval([1.0, 2.0, 3.0, 4.0, 5.0])  # type: ignore[misc]
+    assert (low, high) == pytest.approx((3 - 1.963, 3 + 1.963), abs=5e-4)
+    assert t_interval([0.7]) is None and t_interval([]) is None
+    assert t_interval([1.0, 1.0, 1.0]) is None  # else a point, which no three models establish
+
+
+def test_spread__counts_what_is_known_and_stays_in_range() -> None:
+    found = spread([0.9, None, 1.0])
+    assert (found["n"], found["mean"], found["least"], found["greatest"]) == (2, 0.95, 0.9, 1.0)
+    assert found["ci"] is not None and found["ci"][1] == 1.0 and 0 < found["ci"][0] < 0.9
+    assert spread([None]) == {
+        "n": 0, "mean": None, "ci": None, "sd": None, "least": None, "greatest": None,
+    }  # fmt: skip
+    assert spread([0.5])["ci"] is None and spread([0.5])["sd"] is None
+
+
+def test_p_value__of_a_textbook() -> None:
+    """Mean 3, error sqrt(1/2): t = 4.243 with 4 degrees of freedom."""
+    assert p_value([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx(0.01324, abs=5e-5)
+    assert p_value([0.1]) is None
+
+
+def test_holm__of_a_textbook() -> None:
+    assert holm([0.01, None, 0.04, 0.03, 0.005]) == pytest.approx([0.03, None, 0.06, 0.06, 0.02])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+
+
+@pytest.fixture(scope="module")
+def compared() -> SweepReport:
+    """Two strategies x two alphas x three seeds: AUC 0.6 + seed/100, fedprox 0.05 + seed/50
+    higher; one run failed, and one verdict of each point leaks."""
+    line = "--grid strategy=fedavg,fedprox --grid partition.alpha=0.1,1 --partition dirichlet"
+    sweep = parse(SWEEP, [*line.split(), "--seeds", "3"]).settings
+    finished: dict[str, Any] = {}
+    for cell in sweep.cells[:-1]:
+        report = json.loads(GOLDEN.read_text(encoding="utf-8"))
+        more = (0.05 + cell.seed / 50) * (cell.grid["strategy"] == "fedprox")
+        report["attacks"][0] |= {"name": "<b>one", "auc": 0.6 + cell.seed / 100 + more}
+        report["verdict_code"] = "leaks" if cell.seed == 1 else "not-established"
+        report |= {"versions": {"commit": f"{cell.seed == 0}"}, "timing": {"total_s": 1.0}}
+        control = {"name": "ascent-zero", "difference": 0.1 + cell.seed / 100}
+        told = {"attack": "ascent", "judged": "mean", "size": 8, "auc": 0.7, "control": control}
+        report["sets"] = [told, {**told, "judged": "alone", "control": None}]
+        finished[cell.key] = (f"cells/{names([cell])[cell.key]}", report)
+    failed = {sweep.cells[-1].key: "no <images>"}
+    return compare(sweep, names(sweep.cells), finished, failed, 2.0)
+
+
+def test_points__means_over_seeds(compared: SweepReport) -> None:
+    assert [p["grid"] for p in compared["points"]] == [
+        {"strategy": s, "partition.alpha": a} for s in ("fedavg", "fedprox") for a in (0.1, 1.0)
+    ]
+    auc = compared["points"][0]["attacks"][0]["auc"]
+    assert (auc["n"], auc["mean"], auc["sd"]) == (3, 0.61, 0.01)
+    # Student's quantile of 2 degrees of freedom is 4.303.
+    assert auc["ci"] == pytest.approx((0.61 - 0.02484, 0.61 + 0.02484), abs=1e-5)
+    last = compared["points"][3]
+    assert (last["finished"], last["failed"]) == (2, 1)
+    assert last["verdicts"] == {"leaks": 1, "not-established": 1}
+    whole, alone = compared["points"][0]["sets"]
+    assert (whole["auc"]["n"], whole["difference"]["mean"], alone["control"]) == (3, 0.11, None)
+    # t = 0.11 / (0.01 / sqrt(3)) = 19.05; of four points with such a set, the last has two models,
+    # and the pairs' differences are all equal.
+    assert whole["p"] == pytest.approx(0.00274, abs=1e-5)
+    assert whole["p_holm"] == pytest.approx(4 * 0.00274, abs=1e-4) and alone["p"] is None
+    assert compared["sentence"] == (
+        "11 of 12 runs are finished; 4 of them leak membership; failed and left out: 1."
+    )
+    assert any("2 commits" in note for note in compared["notes"])
+
+
+def test_differences__at_equal_seeds_between_neighbours(compared: SweepReport) -> None:
+    rows = [r for r in compared["differences"] if r["attack"] == "<b>one"]
+    told = [(r["option"], r["first"], r["second"], r["others"]) for r in rows]
+    assert told == [
+        ("partition.alpha", 0.1, 1.0, {"strategy": "fedavg"}),
+        ("strategy", "fedavg", "fedprox", {"partition.alpha": 0.1}),
+        ("strategy", "fedavg", "fedprox", {"partition.alpha": 1.0}),
+        ("partition.alpha", 0.1, 1.0, {"strategy": "fedprox"}),
+    ]
+    whole, short = rows[1]["difference"], rows[2]["difference"]
+    assert (whole["n"], whole["mean"]) == (3, 0.07) and (short["n"], short["mean"]) == (2, 0.06)
+    assert whole["ci"] == pytest.approx((0.07 - 0.04968, 0.07 + 0.04968), abs=1e-5)
+
+
+def test_page__compares_escapes_and_leads_to_each_run(
+    compared: SweepReport, tmp_path: Path
+) -> None:
+    name = "strategy=fedavg_partition.alpha=0.1_seed=0"
+    (tmp_path / "cells" / name / "figures").mkdir(parents=True)
+    (tmp_path / "cells" / name / "figures" / "roc.png").touch()
+    figures = draw(compared)
+    assert list(figures) == ["attacks", "pairs"]
+    assert all(png[:8] == b"\x89PNG\r\n\x1a\n" for png in figures.values())
+    text = page(compared, figures, tmp_path)
+    assert "<b>one" not in text and "&lt;b&gt;one" in text and "no &lt;images&gt;" in text
+    assert text.count("/report.html") == 11 and text.count("data:image/png;base64,") == 2
+    place = "cells/strategy%3Dfedavg_partition.alpha%3D0.1_seed%3D0"
+    assert f'href="{place}/report.html"' in text and f'src="{place}/figures/roc.png"' in text
+    assert "0.610 [0.585, 0.635]" in text and "leaks 1, not-established 1" in text
