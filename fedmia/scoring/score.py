@@ -27,6 +27,7 @@ from fedmia.results import (
 from fedmia.runtime.environment import describe
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.scoring.probes import Probes
+from fedmia.scoring.readings import Notebook
 from fedmia.scoring.sets import set_scores
 from fedmia.scoring.snapshots import Evaluation
 from fedmia.scoring.trajectories import Trajectories
@@ -34,19 +35,24 @@ from fedmia.settings.tree import to_tree
 from fedmia.threat.signals import Signals
 
 
-def score(run: Finished, probes: Probes, watch: Stopwatch) -> RunScores:
-    """All that the report is made of, from the rounds that are finished."""
+def score(
+    run: Finished, probes: Probes, watch: Stopwatch, notebook: Notebook | None = None
+) -> RunScores:
+    """All that the report is made of, from the rounds that are finished.
+
+    Args:
+        notebook: of the active attack's client.
+    """
     prepared, snapshots = run.prepared, run.snapshots
     experiment, split, data = prepared.experiment, prepared.split, prepared.data
-    evaluation = Evaluation(run, {n: dict(o) for n, o in experiment.attack.items()})
+    options = {n: dict(o) for n, o in experiment.attack.items()}
+    evaluation = Evaluation(run, options, notebook.observer if notebook else None)
     with watch.part("attacks"):
-        found = attacked(evaluation)
+        found = attacked(evaluation, notebook)
     with watch.part("probes"):
         utility = probes.both(snapshots.load("main", snapshots.rounds("main")[-1]).state)
-        untrained = probes.both(snapshots.load("main", 0).state)
+        untrained = probes.both(snapshots.untrained().state)
     notes = list(prepared.notes)
-    if (active := evaluation.active()) and not snapshots.sent("main"):
-        notes.append(f"{active} was not scored: its client finished no attacked round.")
     environment = describe()
     owner = dict(zip(split.members, split.owner, strict=True))
     labels, classes = data.labels, int(data.labels.max()) + 1
@@ -72,7 +78,7 @@ def score(run: Finished, probes: Probes, watch: Stopwatch) -> RunScores:
     )
 
 
-def attacked(evaluation: Evaluation) -> dict[str, Any]:
+def attacked(evaluation: Evaluation, notebook: Notebook | None = None) -> dict[str, Any]:
     """Scores of attacks, controls, pairs and sets, and the rounds with their leakage.
 
     Passive attacks are scored on the last snapshot before the first crafted update, or on the
@@ -96,14 +102,16 @@ def attacked(evaluation: Evaluation) -> dict[str, Any]:
         "attacks": lambda: evaluation.on(
             snapshots.load("main", scored_at), names, sets=sets, signals=rows[0]
         ),
-        "untrained": lambda: evaluation.on(snapshots.load("main", 0), on_models, signals=rows[1]),
+        "untrained": lambda: evaluation.on(snapshots.untrained(), on_models, signals=rows[1]),
         "pixels": evaluation.pixels,
     }
     if scored_at in placebo:
         work["placebo"] = lambda: evaluation.on(
             snapshots.load("placebo", scored_at), names, "placebo"
         )
-    trajectories = Trajectories(evaluation, active) if active and snapshots.sent("main") else None
+    trajectories = Trajectories(evaluation, active, notebook) if active and notebook else None
+    if active and trajectories and (why := trajectories.unscored()):
+        not_run[active], trajectories = why, None
     if trajectories:
         work |= trajectories.work()
     for info in run.rounds:
