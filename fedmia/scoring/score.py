@@ -156,13 +156,9 @@ def side_by_side(work: Mapping[str, Callable[[], Any]], threads: int) -> dict[st
 def leakage(evaluation: Evaluation, info: RoundInfo, names: list[str]) -> RoundInfo:
     """The round with the scores of each passive attack, and of `internal` by layer (Fig. 6)."""
     chosen = [n for n in names if registry.load("attack", n).by_round]
-    snapshot, layers = evaluation.run.snapshots.load("main", info.round), {}
+    snapshot = evaluation.run.snapshots.load("main", info.round)
     found = {s.name: s for s in evaluation.on(snapshot, chosen)}
-    inner = evaluation.site.method(-1, None).encoder.layers if "internal" in names else ()
-    for layer in inner:
-        options = {**evaluation.attacks["internal"], "layers": (layer,)}
-        alone = replace(evaluation, attacks={"internal": options})
-        (layers[layer],) = alone.on(snapshot, ["internal"])
+    layers = evaluation.by_layer(snapshot) if "internal" in names else {}
     return replace(info, leakage=found, layers=layers)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -121,6 +122,18 @@ class Evaluation:
         models = self.snapshots.load("main", round), self.snapshots.untrained()
         views = [self.observed.view(m, rows) for m, rows in zip(models, signals, strict=True)]
         return [inference(a, scorer.known, of, self.site.seed, *views) for a in built]
+
+    def by_layer(self, snapshot: Snapshot) -> dict[str, ScoredAttack]:
+        """The `internal` attack on each layer alone; all of them are read in one pass."""
+        view, found = self.observed.view(snapshot, Signals()), {}
+        with view.unmetered():
+            for images in (self.scorer.known.both()[0], self.scorer.candidates):
+                view.features(images, view.layers)
+        for layer in view.layers:
+            options = {**self.attacks["internal"], "layers": (layer,)}
+            alone = replace(self.scorer, build=partial(registry.build, "attack", options=options))
+            found[layer] = alone.scored("internal", view)
+        return found
 
     def pixels(self) -> tuple[np.ndarray, np.ndarray]:
         """Scores (members, non-members) of a classifier that never sees a model."""

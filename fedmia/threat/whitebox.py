@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
-from functools import cached_property
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -39,22 +39,26 @@ class WhiteBox(BlackBox):
             if name not in self.layers:
                 raise unknown("layer", name, self.layers)
         self.charge(len(images))
-        key = ("features", *wanted)
-        shape = (*key, *images.shape[1:])
+        passed: dict[tuple[bytes, ...], dict[str, Tensor]] = {}
 
-        def compute(x: Tensor) -> Tensor:
-            rows = []
-            for part in self.passes(x):
-                scaled = part.to(self.device).float() / 255
-                outputs = self.forward(scaled, wanted)
-                found = [outputs[name].flatten(1) for name in wanted]
-                self._signals.widths[shape] = tuple(f.shape[1] for f in found)
-                rows.append(torch.cat([f.float().cpu() for f in found], dim=1))
-            return torch.cat(rows)
+        def compute(x: Tensor, layer: str) -> Tensor:
+            names = tuple(digests(x.numpy()))
+            if names not in passed:  # once for all layers that lack the same images
+                passed[names] = self._outputs(x, wanted)
+            return passed[names][layer]
 
-        rows = self._signals.get(key, images, compute)
-        parts = rows.split(self._signals.widths[shape], dim=1)
-        return dict(zip(wanted, parts, strict=True))
+        return {
+            name: self._signals.get(("features", name), images, partial(compute, layer=name))
+            for name in wanted
+        }
+
+    def _outputs(self, images: Tensor, layers: Sequence[str]) -> dict[str, Tensor]:
+        rows: dict[str, list[Tensor]] = {name: [] for name in layers}
+        for part in self.passes(images):
+            found = self.forward(part.to(self.device).float() / 255, layers)
+            for name in layers:
+                rows[name].append(found[name].flatten(1).float().cpu())
+        return {name: torch.cat(some) for name, some in rows.items()}
 
     @torch.no_grad()
     def losses(self, images: Tensor, pairs: int, negatives: str) -> Tensor:
@@ -77,7 +81,21 @@ class WhiteBox(BlackBox):
 
         return rows, self.by_negatives(method, negatives, images, read)
 
+    def shared(
+        self, key: tuple[object, ...], images: Tensor, compute: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """(N, ...) rows of uint8 `images` that views of this model compute once for each key.
+
+        Queries that `compute` counts are counted where it runs.
+        """
+        return self._signals.get(key, images, compute)
+
     # -- negatives -----------------------------------------------------------------------------
+
+    @property
+    def held(self) -> Tensor | None:
+        """uint8 (H, C, H, W) images that the attacker holds: its own and the known ones."""
+        return self._held
 
     def holder(self, negatives: str) -> SSLMethod:
         """A copy of the model whose bank is the holder's `queue`, or keys of the images it `held`.
@@ -125,18 +143,25 @@ class WhiteBox(BlackBox):
         """
         if negatives != "held":
             return read(torch.arange(len(images)))
-        halves, inside = self._halves
-        # The second half serves all but its own images.
-        first = torch.tensor([name in inside for name in digests(images.numpy())], dtype=torch.bool)
         found: list[tuple[Tensor, Tensor]] = []
-        for half, rows in zip(
-            halves, (first.nonzero()[:, 0], (~first).nonzero()[:, 0]), strict=True
-        ):
+        for half, rows in zip(self._halves[0], self._meeting(images), strict=True):
             self._fill(method, half)
             if len(rows):
                 found.append((rows, read(rows)))
         whole = torch.cat([rows for rows, _ in found])
         return torch.cat([values for _, values in found])[whole.argsort()]
+
+    def groups(self, images: Tensor, negatives: str) -> list[Tensor]:
+        """The rows of `images` that `by_negatives` reads together; no query."""
+        if negatives != "held":
+            return [torch.arange(len(images))]
+        return [rows for rows in self._meeting(images) if len(rows)]
+
+    def _meeting(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows of `images` that meet the first half of those held, and the second."""
+        inside = self._halves[1]
+        first = torch.tensor([name in inside for name in digests(images.numpy())], dtype=torch.bool)
+        return first.nonzero()[:, 0], (~first).nonzero()[:, 0]
 
     @cached_property
     def _halves(self) -> tuple[tuple[Tensor, Tensor], set[bytes]]:
