@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from sklearn.metrics import roc_auc_score
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedmia.attacks._tuning import gentlest
 from fedmia.attacks.base import Attack, Known, Scores, negatives_option
 from fedmia.data.images import digests
 from fedmia.errors import InputError
@@ -25,8 +24,8 @@ LOSSES = ("training", "algorithm1")
 Auto = Literal["auto"]
 
 
-STEPS = (1, 2, 5)  # numbers of steps tried by `auto`
-RATES = (0.003, 0.01, 0.03, 0.1)  # learning rates tried by `auto`
+STEPS = (1, 3)  # numbers of steps tried by `auto`
+RATES = (0.003, 0.02, 0.1)  # learning rates tried by `auto`, up to the paper's
 
 
 @dataclass
@@ -244,28 +243,6 @@ def climb(method: SSLMethod, loss: Callable[[], Tensor], steps: int, lr: float) 
             pairs = [(w, g) for w, g in zip(weights, grads, strict=True) if g is not None]
             if pairs:
                 torch._foreach_add_([w for w, _ in pairs], [g for _, g in pairs], alpha=lr)
-
-
-def gentlest(
-    climbs: Mapping[float, Scores], steps: Sequence[int], truth: NDArray[np.int64]
-) -> tuple[int, float]:
-    """Steps and rate, chosen by how well minus the rise tells known members: its AUC.
-
-    Of those within one standard error of the best the fewest steps, then the lowest rate: some
-    dozen known images do not tell better ones apart, and a climb too strong tells nothing. One
-    after which the mean loss is no higher than before is no climb, and taken only if all are so.
-
-    Args:
-        climbs: rate -> losses of the known images by step, (G + 1, K), G the most of `steps`.
-        truth: (K,), 1 = member.
-    """
-    tried = sorted((g, lr) for g in steps for lr in climbs)
-    falls = {(g, lr): climbs[lr][0] - climbs[lr][g] for g, lr in tried}
-    rising = [one for one in tried if falls[one].mean() < 0] or tried
-    found = {one: float(roc_auc_score(truth, falls[one])) for one in rising}
-    n, m = truth.sum(), len(truth) - truth.sum()
-    error = float(np.sqrt((n + m + 1) / (12 * n * m)))  # of an AUC of so many that tells nothing
-    return next(one for one, auc in found.items() if auc >= max(found.values()) - error)
 
 
 def distinct(images: Tensor) -> Tensor:

@@ -201,8 +201,8 @@ class Turn:
         notes: JSON-able, kept from round to round; `choice` stands in the report.
         augment: recipe of the views.
         rng: stream of (seed, round, partition).
-        sets: rows of `targets` that are each other's company: a step acts on one of them. None: on
-            batches of the attack's own.
+        sets: rows of `targets`: the upload acts on all of these sets, a step on one of them. None:
+            it acts on those `chosen`, in batches of the attack's own.
     """
 
     method: SSLMethod

@@ -12,7 +12,7 @@ from fedmia.attacks.base import DatasetAttack, Known
 from fedmia.auditing.resume import Finished, decides
 from fedmia.auditing.views import UNTRAINED, ModelViews
 from fedmia.data.images import IntArray
-from fedmia.data.sets import ImageSets, form_sets
+from fedmia.data.sets import ImageSets
 from fedmia.errors import InputError, opt, said
 from fedmia.probes.pixels import pixel_scores
 from fedmia.results import Inference, ScoredAttack
@@ -184,7 +184,7 @@ class Harness:
     def sets(self, model: str, budget: int | None) -> ImageSets | None:
         """The sets that attacks judge as wholes: on the encoder, where queries are free."""
         free = model == "released" and budget is None
-        return form_sets(*self.scorer.sizes, self.views.audit.seed) if free else None
+        return self.scorer.sets if free else None
 
     def infer(self, attack: DatasetAttack) -> Inference:
         """The scored members as one data set, against non-members of their classes.

@@ -14,7 +14,6 @@ import torch
 
 from fedmia import registry
 from fedmia.data.images import IntArray
-from fedmia.data.sets import form_sets
 from fedmia.federation.run import Finished
 from fedmia.results import (
     ClientDefence,
@@ -85,7 +84,7 @@ def attacked(evaluation: Evaluation, notebook: Notebook | None = None) -> dict[s
     last of all where nothing is crafted. What does not depend on each other runs side by side.
     """
     run, names, active = evaluation.run, evaluation.passive(), evaluation.active()
-    sets = form_sets(*evaluation.scorer.sizes, run.site.seed)
+    sets = evaluation.scorer.sets
     snapshots, clean = run.snapshots, run.schedule.clean
     kept, placebo = snapshots.rounds("main"), snapshots.rounds("placebo")
     scored_at = max(r for r in kept if r <= clean) if active else kept[-1]

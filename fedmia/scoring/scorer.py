@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedmia.attacks.base import Attack, Known
-from fedmia.data.sets import ImageSets
+from fedmia.data.sets import ImageSets, form_sets
 from fedmia.errors import InputError
 from fedmia.results import ScoredAttack
 from fedmia.seeding import rng
@@ -49,10 +50,10 @@ class Scorer:
         ordered = values[self._back]
         return ordered[: len(self.members)], ordered[len(self.members) :]
 
-    @property
-    def sizes(self) -> tuple[int, int]:
-        """How many members and non-members are scored."""
-        return len(self.members), len(self.nonmembers)
+    @cached_property
+    def sets(self) -> ImageSets:
+        """Sets of the members and of the non-members."""
+        return form_sets(len(self.members), len(self.nonmembers), self.seed)
 
     def scored(
         self, name: str, view: BlackBox, sets: ImageSets | None = None, **more: Any

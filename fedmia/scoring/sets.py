@@ -36,7 +36,9 @@ def set_scores(
             beside.setdefault(control.name, _Control(null, control))
     beside |= {p.attack.name: _Control(p.control.name, p.control) for p in pairs}
     means = [_averaged(sets, scored, beside.get(scored.name)) for scored in attacks]
-    return means + [_alone(sets, a) for a in attacks if a.sets_members is not None]
+    twins = {p.attack.name: p.control.name for p in pairs}
+    whole = [a for a in attacks if a.sets_members is not None]
+    return means + [_alone(sets, a, twins.get(a.name, f"{a.name}-zero")) for a in whole]
 
 
 def _averaged(sets: ImageSets, scored: ScoredAttack, control: _Control | None) -> SetScores:
@@ -54,7 +56,7 @@ def _averaged(sets: ImageSets, scored: ScoredAttack, control: _Control | None) -
     )
 
 
-def _alone(sets: ImageSets, scored: ScoredAttack) -> SetScores:
+def _alone(sets: ImageSets, scored: ScoredAttack, twin: str) -> SetScores:
     mine, others = scored.sets_members, scored.sets_nonmembers
     assert mine is not None and others is not None
     return SetScores(
@@ -63,7 +65,7 @@ def _alone(sets: ImageSets, scored: ScoredAttack) -> SetScores:
         size=sets.size,
         members=mine[:, 0],
         nonmembers=others[:, 0],
-        control=f"{scored.name}-zero",
+        control=twin,
         control_members=mine[:, 1],
         control_nonmembers=others[:, 1],
     )

@@ -120,7 +120,7 @@ class Evaluation:
             self.site.seed,
         )
         models = self.snapshots.load("main", round), self.snapshots.untrained()
-        views = [self.observed.view(m, rows) for m, rows in zip(models, signals, strict=True)]
+        views = [self.observed.view(m, s) for m, s in zip(models, signals, strict=True)]
         return [inference(a, scorer.known, of, self.site.seed, *views) for a in built]
 
     def by_layer(self, snapshot: Snapshot) -> dict[str, ScoredAttack]:

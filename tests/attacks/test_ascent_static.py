@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedmia.attacks._tuning import gentlest
 from fedmia.attacks.ascent_static import (
     RATES,
     STEPS,
     AscentStatic,
     attack_losses,
     climb,
-    gentlest,
     read_losses,
 )
 from fedmia.attacks.base import Known, Scores
