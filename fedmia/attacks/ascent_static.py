@@ -85,6 +85,33 @@ class AscentStatic(Attack):
         losses = self.by_step(view, images)
         return losses[0] - losses[-1]
 
+    def score_sets(self, view: WhiteBox, sets: Tensor, known: Known) -> Scores:
+        """(S, 2): each set is climbed alone, from the released model, and compared with known
+        members climbed in sets of as many (Sec. V-B4): their mean rise minus the set's own. Beside
+        it the twin, which takes no step: their loss before the climb minus the set's own."""
+        count, size = sets.shape[:2]
+        (steps, lr), start, method = self._chosen, view.state(), view.copy_method()
+        images = torch.cat([sets.flatten(0, 1), known.members])
+        queries = 2 * self.pairs * (steps + 1) * len(images)
+        view.charge(queries + view.bank_queries(self.negatives))
+
+        def read(rows: Tensor) -> Tensor:
+            # Sets under test hold none of the images held: they come first, whole. Known members
+            # form their sets among those that meet the same negatives.
+            found = torch.full((len(rows), 2), torch.nan)
+            for at in range(0, len(rows) - size + 1, size):  # what fills no set climbs harder
+                method.load_shared(start)
+                pixels = view.view_pixels(images[rows[at : at + size]], 2 * self.pairs)
+                losses = self._climb(method, pixels, steps, lr).cpu()
+                found[at : at + size] = torch.stack([losses[0], losses[-1] - losses[0]], dim=1)
+            method.load_shared(start)
+            return found
+
+        found = view.by_negatives(method, self.negatives, images, read).double()
+        usual = found[count * size :].nanmean(dim=0).nan_to_num()  # too few known: of none
+        each = found[: count * size].view(count, size, 2).mean(dim=1)
+        return np.asarray((usual - each).flip(1).numpy())
+
     def by_step(self, view: WhiteBox, images: Tensor) -> Scores:
         """Loss of each of uint8 (N, C, H, W) before its climb and after each step, (G + 1, N).
 
@@ -94,34 +121,6 @@ class AscentStatic(Attack):
         steps, lr = self._chosen
         self._charge(view, images, steps)
         return self._climbs(view, images, steps, lr).numpy().T
-
-    def score_sets(self, view: WhiteBox, sets: Tensor, known: Known) -> Scores:
-        """(S, 2): each set is climbed alone, from the released model, and compared with known
-        members climbed in sets of as many (Sec. V-B4): their mean rise minus the set's own. Beside
-        it the twin, which takes no step: their loss before the climb minus the set's own."""
-        (count, size), (steps, lr) = sets.shape[:2], self._chosen
-        start, method = view.state(), view.copy_method()
-        images = torch.cat([sets.flatten(0, 1), known.members])
-        queries = 2 * self.pairs * len(images) * (steps + 1)
-        view.charge(view.bank_queries(self.negatives) + queries)
-
-        def read(rows: Tensor) -> Tensor:
-            # Sets under test hold none of the images held: they come first, whole. Known members
-            # form their sets among those that meet the same negatives.
-            found = torch.full((len(rows), 2), torch.nan)
-            for at in range(0, len(rows) - size + 1, size):  # what fills no set climbs harder
-                method.load_shared(start)
-                pixels = view.view_pixels(images[rows[at : at + size]], 2 * self.pairs)
-                losses = self._climb(method, pixels, steps, lr)
-                both = [losses[0], losses[-1] - losses[0]]
-                found[at : at + size] = torch.stack(both, dim=1).float().cpu()
-            method.load_shared(start)
-            return found
-
-        found = view.by_negatives(method, self.negatives, images, read).double()
-        usual = found[count * size :].nanmean(dim=0).nan_to_num()  # too few known: of none
-        each = found[: count * size].view(count, size, 2).mean(dim=1)
-        return np.asarray((usual - each).flip(1).numpy())
 
     def _known_climbs(self, view: WhiteBox, images: Tensor, steps: int, lr: float) -> Scores:
         """`by_step` of some of the spare images, of which all climb: so whoever of them is left

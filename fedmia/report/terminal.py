@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
@@ -17,8 +19,10 @@ from fedmia.report.format import (
     number,
     sentences,
 )
-from fedmia.report.rows import Report, control_sets
+from fedmia.report.rows import Report, SetRow, control_sets
+from fedmia.results import ALONE, MEAN
 
+HOW = {MEAN: "mean of image scores", ALONE: "each climbed alone"}
 COLOURS = {"leaks": "red", "not-established": "green"}  # else yellow
 
 
@@ -88,6 +92,8 @@ def lines(report: Report) -> list[str]:
         ci = interval(pixels["auc_ci_simultaneous"])
         found.append(f"Pixels only, without the model: AUC {number(pixels['auc'])} {ci}.")
     found += [said for said in sentences(report).values() if said]
+    if report["sets"]:
+        found.append(sets_line(report["sets"]))
     found += [f"{row['attack']}: {row['statement']}." for row in report["dataset_inference"]]
     # Clients of one defence and one epsilon share a line.
     held: dict[str, list[int]] = {}
@@ -97,3 +103,14 @@ def lines(report: Report) -> list[str]:
     for text, ids in held.items():
         found.append(f"Defended, client {', '.join(map(str, ids))}: {text}.")
     return found
+
+
+def sets_line(rows: Sequence[SetRow]) -> str:
+    """The best told apart of sets by the mean of image scores, and all that were climbed alone."""
+    best = max(rows, key=lambda s: s["auc"])
+    said = [f"{best['attack']} {estimate(best['auc'], best['auc_ci'])} ({HOW[best['judged']]})"]
+    for row in rows:
+        if row["judged"] == ALONE and row is not best:
+            said.append(f"{row['attack']} {estimate(row['auc'], row['auc_ci'])} ({HOW[ALONE]})")
+    n = f"{best['n_member_sets']} + {best['n_nonmember_sets']} sets of {best['size']} images"
+    return f"Sets, {n}, AUC by itself 95 %: {', '.join(said)}."

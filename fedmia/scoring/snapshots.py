@@ -98,7 +98,7 @@ class Evaluation:
         seen = self.received(branch, snapshot.round)
         uploads = self.uploads(branch, snapshot.round)
         views = ((n, self.observed.view(snapshot, signals, seen, uploads)) for n in names)
-        return [self.scorer.scored(n, view, sets) for n, view in views]
+        return [self.scorer.scored(n, view, sets=sets) for n, view in views]
 
     def infer(self, round: int, signals: tuple[Signals, Signals]) -> list[Inference]:
         """What attacks on data sets say of each client, by the model of `round`.

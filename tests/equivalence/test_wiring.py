@@ -23,6 +23,7 @@ from fedmia.scoring.snapshots import Evaluation
 from fedmia.scoring.trajectories import Trajectories
 from fedmia.seeding import rng
 from fedmia.threat import ClientView, ServerView, WhiteBox
+from fedmia.threat.signals import Signals
 
 from .conftest import Finished, federated, prepared, same, weights
 
@@ -64,6 +65,35 @@ def test_passive_attack__without_an_active_one_reads_the_last_model(finished: Fi
     (found,) = attacked(evaluation(run))["attacks"]
     (last,) = evaluation(run).on(run.snapshots.load("main", LAST), ["similarity"])
     np.testing.assert_array_equal(found.scores_members, last.scores_members)
+
+
+def test_dataset_inference__asks_of_each_clients_own_members_on_the_scored_model(
+    finished: Finished,
+) -> None:
+    """Its statistic is `similarity`'s score, so its differences can be told from those."""
+    run = finished(
+        "--attacker passive --attacks similarity,dataset-inference --attack.similarity.views 4 "
+        "--attack.dataset-inference.views 4"
+    )
+    found, (last, split) = attacked(evaluation(run)), (LAST, run.prepared.split)
+    (scored,), (told,) = found["attacks"], found["inferences"]
+    assert scored.name == "similarity"
+    owner = dict(zip(split.members.tolist(), split.owner.tolist(), strict=True))
+    owners = np.array([owner[i] for i in split.scored_members.tolist()])
+    mine, rest = (run.prepared.data.labels[s] for s in (split.scored_members,
+                                                        split.scored_nonmembers))  # fmt: skip
+    (again,) = evaluation(run).infer(last, (Signals(), Signals()))
+    for client, row in zip(np.unique(owners), told.clients, strict=True):
+        here = (owners == client) & np.isin(mine, rest)
+        gaps = [
+            score - scored.scores_nonmembers[rest == kind].mean()
+            for score, kind in zip(scored.scores_members[here], mine[here], strict=True)
+        ]
+        assert (row.client, row.n) == (client, here.sum())
+        assert row.difference == pytest.approx(np.mean(gaps))
+    assert [c.difference for c in told.clients] == [c.difference for c in again.clients]
+    assert [c.difference for c in told.untrained] != [c.difference for c in told.clients]
+    assert len(told.posers) >= 99
 
 
 @pytest.mark.parametrize("branch", ["main", "zero", "placebo"])

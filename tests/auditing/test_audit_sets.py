@@ -1,0 +1,44 @@
+"""An audit asks for sets of its scored images, and for all of its members as one data set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.auditing.conftest import Audited
+
+Audit = Callable[..., Audited]
+STATIC = "--known 4 --attack.ascent-static.steps 1 --attack.ascent-static.lr 0.01 "
+
+
+def test_audit__sets_and_the_whole_data_set(audit: Audit, tmp_path: Path) -> None:
+    names = "similarity,ascent-static,dataset-inference"
+    flags = f"{STATIC}--attacks {names} --attack.dataset-inference.views 4"
+    done = audit(flags, tmp_path / "out")
+    assert done.code == 0, done.err
+    rows = {(s["attack"], s["judged"]): s for s in done.report["sets"]}
+    assert set(rows) == {
+        ("similarity", "mean"), ("ascent-static", "mean"), ("ascent-static", "alone")
+    }  # fmt: skip
+    for row in rows.values():  # of 22 scored members and 36 non-members
+        assert (row["size"], row["n_member_sets"], row["n_nonmember_sets"]) == (8, 2, 4)
+    assert rows["similarity", "mean"]["control"]["name"] == "untrained"
+    (found,) = done.report["dataset_inference"]
+    (row,) = found["clients"]
+    assert (row["client"], row["n"], row["n_nonmembers"]) == (0, 22, 36)
+    assert 0 < row["p_value"] == row["p_value_holm"] <= 1 and 0 < row["p_value_untrained"] <= 1
+    assert found["posers"]["n"] == 100 and not found["void"]
+    assert done.names() == ["similarity", "ascent-static"]
+
+
+@pytest.mark.slow
+def test_audit__of_data_sets_alone_and_under_a_budget(audit: Audit, tmp_path: Path) -> None:
+    done = audit("--known 4 --attacks dataset-inference", tmp_path / "alone")
+    assert done.code == 0, done.err
+    assert done.report["attacks"] == [] and len(done.report["dataset_inference"]) == 1
+    flags = f"{STATIC}--attacks ascent-static,dataset-inference --query-budget 9000"
+    done = audit(flags, tmp_path / "budget")
+    assert {s["judged"] for s in done.report["sets"]} == {"mean"}
+    assert "is for attacks on images" in done.not_run["dataset-inference"]
