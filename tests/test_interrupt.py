@@ -73,7 +73,7 @@ def test_in_pretraining__the_last_finished_round_is_scored(
 
 
 ACTIVE = (
-    "--attacker active --attacks similarity,ascent --pretrain-rounds 2 --rounds 3 "
+    "--attacker active --attacks similarity,ascent --rounds 5 --attack-rounds 3 "
     "--federation.snapshots 2 --attack.similarity.views 4 --attack.ascent.pairs 1 "
 )
 
@@ -111,14 +111,14 @@ def test_before_the_first_round__says_that_nothing_is_finished(
         plain(self, grid)
 
     monkeypatch.setattr(Federation, "run", run)
-    report = interrupted("--pretrain none --rounds 3 --attacks none", tmp_path / "R", monkeypatch)
+    report = interrupted("--rounds 3 --attacks none", tmp_path / "R", monkeypatch)
     assert report["interrupted"] == 0 and report["rounds"] == []
 
 
 def test_seeds__the_next_seed_does_not_start(tmp_path: Path, monkeypatch: Patch) -> None:
     interrupt_after("main", 2, monkeypatch)
     monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
-    flags = "--pretrain none --rounds 4 --attacks none --seeds 3 "
+    flags = "--rounds 4 --attacks none --seeds 3 "
     assert main([*shlex.split(TINY + flags), "--out", str(tmp_path / "RUN")]) == 130
     assert sorted(p.name for p in (tmp_path / "RUN").iterdir()) == ["seed-0", "summary.json"]
     assert json.loads((tmp_path / "RUN" / "summary.json").read_text())["models"] == 1
@@ -130,7 +130,7 @@ def test_twice__stops_at_once_without_a_report(
     interrupt_after("main", 2, monkeypatch, times=2)
     scored = []
     monkeypatch.setattr(Evaluation, "__post_init__", lambda self: scored.append(self))
-    flags = "--pretrain none --rounds 4 --attacks similarity "
+    flags = "--rounds 4 --attacks similarity "
     assert main([*shlex.split(TINY + flags), "--out", str(tmp_path / "RUN")]) == 130
     assert "Traceback" not in capsys.readouterr().err
     assert not scored and not (tmp_path / "RUN" / "report.json").exists()
@@ -150,7 +150,7 @@ def started(flags: str, out: Path) -> subprocess.Popen[str]:
     return process
 
 
-LONG = "--pretrain none --rounds 5000 --federation.snapshots 5000 --attacks similarity "
+LONG = "--rounds 5000 --federation.snapshots 5000 --attacks similarity "
 
 
 @pytest.mark.slow

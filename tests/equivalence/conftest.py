@@ -23,7 +23,7 @@ from fedmia.settings.commands import SIMULATE
 from fedmia.ssl.base import State
 
 TINY = (
-    "--clients 4 --rounds 2 --pretrain-rounds 2 --train.local_epochs 1 --model.width 4 "
+    "--clients 4 --rounds 4 --train.local_epochs 1 --model.width 4 "
     "--split.members 36 --split.nonmembers 60 --split.known 8 --split.test 20 --device cpu "
 )
 
