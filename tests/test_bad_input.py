@@ -103,7 +103,10 @@ def _existing(out: Path) -> Path:
         ("--defense gaussian --pretrain pooled", "--pretrain pooled with --defense gaussian"),
         ("--pretrain public", "--pretrain public needs --split.public > 0, got 0"),
         ("--pretrain-epochs -1", "--pretrain-epochs must be >= 0, got -1"),
-        ("--pretrain-rounds 2", "--pretrain-rounds is no more: --rounds counts all federated rounds"),
+        (
+            "--pretrain-rounds 2",
+            "--pretrain-rounds is no more: --rounds counts all federated rounds",
+        ),
         ("--pretrain federated", "--pretrain federated is no more: federated rounds are --rounds"),
         ("--attacker active --rounds 1", "--rounds 1 leaves no clean round before an attacked one"),
         (

@@ -86,7 +86,9 @@ def test_out__holds_every_file(folder: Path) -> None:
     assert page.count("data:image/png;base64,") >= len(pictures)
     assert [p.name for p in (folder / "snapshots").iterdir()] == ["main"]
     rounds = sorted(p.stem for p in (folder / "snapshots" / "main").glob("*.safetensors"))
-    assert rounds == [f"round-{r:04d}" for r in (0, 2, 4)]  # first, last clean, last: no attacked one besides
+    assert rounds == [
+        f"round-{r:04d}" for r in (0, 2, 4)
+    ]  # first, last clean, last: no attacked one besides
 
 
 def test_scores_csv__a_row_an_image_that_was_scored(folder: Path, report: Report) -> None:

@@ -134,9 +134,7 @@ def turn(
 ) -> Turn:  # fmt: skip
     known = Known(images[:0], images[:0])
     stream = rng(seed, "craft")
-    return Turn(
-        method, received, trained, images, held, known, number, turns, {}, AUGMENT, stream
-    )
+    return Turn(method, received, trained, images, held, known, number, turns, {}, AUGMENT, stream)
 
 
 @pytest.mark.parametrize("schedule", ["all", "rotate"])

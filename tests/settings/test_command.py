@@ -190,7 +190,9 @@ def test_config__a_runs_own_file_repeats_it(tmp_path: Path) -> None:
 
 def test_config__another_plugin_by_flag_drops_the_files_options(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
-    file.write_text(dump(to_tree(built("--attacker active --partition dirichlet --pretrain pooled"))))
+    file.write_text(
+        dump(to_tree(built("--attacker active --partition dirichlet --pretrain pooled")))
+    )
     experiment = built(f"--partition iid --attacks similarity --pretrain none --config {file}")
     assert experiment.partition.options == {} and experiment.pretrain.epochs == 0
     assert set(experiment.attack) == {"similarity"}
