@@ -83,8 +83,6 @@ def test_pretrain__every_mode_comes_before_the_same_rounds(mode: str, capsys: Ca
     assert ("pre-training was pooled" in found["verdict"]) is (mode == "pooled")
     losses = [r["loss"] for r in found["rounds"]]
     assert all(loss > 0 for loss in losses) and len(set(losses)) == len(losses)
-    # Clients go on from what the server made.
-    assert (losses[0] < FIRST_LOSS) is (mode != "none")
 
 
 def test_pretrain__clients_train_in_rounds_of_their_own(

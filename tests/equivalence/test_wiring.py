@@ -24,6 +24,7 @@ from fedmia.scoring.score import attacked
 from fedmia.scoring.snapshots import Evaluation
 from fedmia.scoring.trajectories import Trajectories
 from fedmia.seeding import rng
+from fedmia.ssl.base import State
 from fedmia.threat import ClientView, ServerView
 from fedmia.threat.signals import Signals
 from strategies.base import Course, cohort
@@ -282,3 +283,97 @@ def test_strategy__each_moves_the_model_in_its_own_way(finished: Finished, tmp_p
         setup = prepared(f"--attacker none --attacks none --strategy {flags}")
         plain = weights(federated(setup, tmp_path / flags[:7]))[LAST]
         assert all(torch.allclose(runs["fedavg"][LAST][n], t, atol=1e-6) for n, t in plain.items())
+
+
+ROTATED = (
+    "--attacker active --attacks ascent --attack.ascent.schedule rotate --attack.ascent.pairs 1 "
+    "--attack.ascent.lr 0.05 --federation.participation 0.5 --rounds 8 --attack-rounds 4 --seed 4 "
+    "--strategy fedavgm --strategy.server_lr 0.5 --strategy.weighting examples "
+    "--partition dirichlet --partition.alpha 1 --federation.snapshots 1"
+)
+
+
+def test_rotation__over_as_many_rounds_as_parts_reads_every_image(finished: Finished) -> None:
+    """Half of four rounds are the client's, of this seed: so two parts, each in one of them."""
+    run = finished(ROTATED)
+    assert list(run.sent("main")) == [6, 8] and run.site.turns == 2
+    found, book = evaluation(run), run.notebook()
+    rotated = Trajectories(found, "ascent", book)
+    assert rotated.unscored() is None
+    acted = rotated.view("main").trajectory(found.scorer.candidates).acted
+    assert (acted.sum(axis=0) == 1).all() and acted.any(axis=1).all()
+    scored = rotated.on("main")
+    assert scored.scores_members.max() < 0 and scored.scores_nonmembers.max() < 0  # minus a loss
+    missed = run.notebook()
+    del missed._sent["main"][8]
+    result = attacked(found, missed)
+    left = len(run.site.targets) // 2
+    reason = f"took part in too few rounds: it acted on all images but {left}"
+    assert reason in result["not_run"]["ascent"]
+    assert result["attacks"] == [] and result["pairs"] == []
+
+
+def test_untrained_control__goes_through_the_strategys_own_aggregate(
+    finished: Finished, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights by images, cohorts, server learning rate and momentum; honest clients send back what
+    they received."""
+    run = finished(ROTATED)
+    models: dict[int, State] = {}
+    uploads: dict[int, State] = {}
+    rotated = Trajectories(evaluation(run), "ascent", run.notebook())
+    for name, kept in (("received", models), ("sent", uploads)):
+        monkeypatch.setattr(rotated.notebook, name, noting(rotated.notebook, name, kept))
+    rotated.untrained()
+    state, sizes = run.snapshots.untrained().state, [len(p) for p in run.site.parts["members"]]
+    assert list(uploads) == [6, 8] and list(models) == [6, 8, 9] and len({*sizes}) > 1
+    velocity = {n: torch.zeros_like(t, dtype=torch.float64) for n, t in state.items()}
+    start = state
+    for round in range(5, 9):
+        drawn = cohort(Course("", 0, 8, False, 0.5, 4), round, 4)
+        sent = uploads.get(round, state)
+        assert (3 in drawn) is (round in uploads) is (round in models)
+        share, after = sizes[3] / sum(sizes[c] for c in drawn) if 3 in drawn else 0.0, {}
+        for name, old in state.items():
+            velocity[name] = 0.9 * velocity[name] + share * (old.double() - sent[name].double())
+            after[name] = (old.double() - 0.5 * velocity[name]).to(old.dtype)
+        state = after
+        for name in state:
+            want = models.get(round + 1, state)[name]
+            torch.testing.assert_close(want, state[name], atol=1e-6, rtol=1e-5)
+    assert not same(state, start)
+
+
+def noting(book: Any, name: str, kept: dict[int, State]) -> Any:
+    """A method of a notebook that keeps the states."""
+    plain = getattr(book, name)
+
+    def noted(branch: str, round: int, snapshot: Snapshot) -> None:
+        kept[round] = snapshot.state
+        plain(branch, round, snapshot)
+
+    return noted
+
+
+def test_pooled_training__comes_before_honest_rounds_and_passive_attacks_read_an_aggregate(
+    finished: Finished,
+) -> None:
+    run = finished(f"{ACTIVE} --pretrain pooled --pretrain-epochs 2 --federation.keep_updates 4")
+    first, states = run.snapshots.untrained().state, weights(run)
+    assert not same(first, states[0])
+    assert [(r.round, r.under_attack) for r in run.rounds] == [
+        (1, False), (2, False), (3, True), (4, True),
+    ]  # fmt: skip
+    for name, tensor in states[CLEAN].items():
+        updates = run.snapshots.updates("main", CLEAN)
+        mean = torch.stack([updates[c][name].double() for c in range(4)]).mean(dim=0)
+        torch.testing.assert_close(tensor.double(), mean, atol=1e-6, rtol=1e-5)
+    found = attacked(evaluation(run), run.notebook())
+    for scored, state in (
+        (found["attacks"], states[CLEAN]),
+        (found["controls"]["untrained"], first),
+    ):
+        similarity = next(a for a in scored if a.name == "similarity")
+        (want,) = evaluation(run).on(Snapshot(9, state, {}), ["similarity"])
+        np.testing.assert_allclose(similarity.scores_members, want.scores_members, atol=1e-5)
+    assert run.snapshots.rounds("untrained") == [0]
