@@ -94,6 +94,12 @@ def federated(setup: Prepared, folder: Path, **site: Any) -> Run:
     return Run(**vars(found), recorder=recorder)
 
 
+def unattacked(setup: Prepared) -> Prepared:
+    """The same federation and images without the active attack: no round is attacked."""
+    experiment = replace(setup.experiment, attacks=("similarity",), attack={})
+    return replace(setup, experiment=experiment, active=None)
+
+
 def weights(run: Run, branch: str = "main") -> dict[int, State]:
     """Global weights of `branch` by round, as they were kept."""
     return {r: run.snapshots.load(branch, r).state for r in run.snapshots.rounds(branch)}

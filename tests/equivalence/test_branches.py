@@ -15,7 +15,7 @@ from clients.desk import Desk
 from clients.site import Site
 from fedmia.federation.run import make_site
 
-from .conftest import Finished, Run, federated, prepared, same, weights
+from .conftest import Finished, Run, federated, prepared, same, unattacked, weights
 
 ACTIVE = "--attacker active --attacks ascent "
 IDLE = ACTIVE + "--attack.ascent.steps 0"
@@ -56,7 +56,7 @@ def test_active_client__is_an_honest_one_until_it_may_craft(
 ) -> None:
     run = finished(ACTIVE)
     roles = ("honest",) * 3 + ("passive",)
-    passive = federated(prepared(ACTIVE), tmp_path / "passive", roles=roles, attack=None)
+    passive = federated(unattacked(prepared(ACTIVE)), tmp_path / "passive", roles=roles)
     assert all(same(weights(run)[r], weights(passive)[r]) for r in range(CLEAN + 1))
     kept = [one.snapshots.load("main", CLEAN).holder for one in (run, passive)]
     assert kept[0] and same(*kept)

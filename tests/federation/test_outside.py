@@ -22,7 +22,7 @@ from fedmia.settings.command import parse
 from fedmia.settings.commands import SIMULATE
 from fedmia.simulate import main
 from fedmia.ssl.base import State
-from tests.equivalence.conftest import federated, prepared, same, weights
+from tests.equivalence.conftest import federated, prepared, same, unattacked, weights
 
 HERE = "tests.federation.outside"
 TINY = (
@@ -115,7 +115,7 @@ def test_uploads__are_its_step_turned_and_doubled(
 def test_control__is_the_federation_of_honest_clients(tmp_path: Path) -> None:
     setup = prepared(ASKED)
     attacked = federated(setup, tmp_path / "attacked")
-    honest = federated(setup, tmp_path / "honest", roles=("honest",) * 4, attack=None)
+    honest = federated(unattacked(setup), tmp_path / "honest", roles=("honest",) * 4)
     for round in (2, 3, 4):
         assert same(weights(attacked, "zero")[round], weights(honest)[round])
     assert not same(weights(attacked)[3], weights(honest)[3])

@@ -171,7 +171,15 @@ def test_attacks__main_and_all_are_what_the_role_permits() -> None:
     active = {n for n in everything if issubclass(registry.load("attack", n), ActiveAttack)}
     assert active and active < set(everything)
     kinds = {n: registry.load("attack", n) for n in everything}
-    assert active <= set(Experiment(attacker="active").attacks)
+    main = {n for n in active if kinds[n].main}
+    assert main < active and len(main) == 1  # one fits into a federation
+    for asked in ("main", "all"):
+        assert active & set(expand_attacks((asked,), "active")) == main
+    assert set(expand_attacks(("all",), "active")) >= {
+        n
+        for n in everything
+        if n not in active and kinds[n].needs.vantage != "server" and not kinds[n].uses_shadows
+    }
     assert not active & set(Experiment(attacker="passive").attacks)
     outsiders = {n for n, c in kinds.items() if c.needs.vantage == "outsider"}
     alone = {n for n in outsiders - active if not kinds[n].uses_shadows}
