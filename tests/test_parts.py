@@ -69,8 +69,8 @@ def test_attacker_active__says_so_if_it_took_part_in_no_attacked_round(
         capsys,
     )
     assert [a["name"] for a in found["attacks"]] == ["ascent"] * scored
-    note = "ascent was not scored: its client finished no attacked round."
-    assert (note in found["notes"]) is not scored
+    why = [(r["attack"], r["reason"]) for r in found["not_run"]]
+    assert why == [("ascent", "its client finished no attacked round")] * (not scored)
 
 
 @pytest.mark.parametrize("mode", ["none", "pooled", "public"])
