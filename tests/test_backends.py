@@ -126,7 +126,7 @@ def test_client_that_raises__exit_code_1_and_one_line(backend: str, tmp_path: Pa
     """A defence from outside the repository raises in client 2's own process or thread."""
     (tmp_path / "outside.py").write_text(textwrap.dedent(BOOM))
     flags = (
-        "--clients 4 --pretrain none --rounds 2 --train.local_epochs 1 --model.width 4 "
+        "--clients 4 --rounds 2 --train.local_epochs 1 --model.width 4 "
         "--split.members 32 --split.nonmembers 60 --split.known 8 --split.test 20 --device cpu "
         f"--attacks none --defense outside:Boom --defended-clients 2 --backend {backend} --out RUN"
     )

@@ -102,7 +102,17 @@ def _existing(out: Path) -> Path:
         ("--defense dpsgd --pretrain pooled", "--pretrain pooled with --defense dpsgd"),
         ("--defense gaussian --pretrain pooled", "--pretrain pooled with --defense gaussian"),
         ("--pretrain public", "--pretrain public needs --split.public > 0, got 0"),
-        ("--pretrain-rounds -1", "--pretrain-rounds must be >= 0, got -1"),
+        ("--pretrain-epochs -1", "--pretrain-epochs must be >= 0, got -1"),
+        (
+            "--pretrain-rounds 2",
+            "--pretrain-rounds is no more: --rounds counts all federated rounds",
+        ),
+        ("--pretrain federated", "--pretrain federated is no more: federated rounds are --rounds"),
+        ("--attacker active --rounds 1", "--rounds 1 leaves no clean round before an attacked one"),
+        (
+            "--attacker active --rounds 4 --attack-rounds 4",
+            "--attack-rounds 4 of --rounds 4 leaves no clean round; at most 3",
+        ),
         ("--seed -1", "--seed must be >= 0, got -1"),
         ("--train.lr 0", "--train.lr must be > 0, got 0"),
         ("--train.batch_size 0", "--train.batch_size must be >= 1, got 0"),

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(
     "FEDMIA_DATA" not in os.environ, reason="FEDMIA_DATA is not set: no CIFAR here"
 )
 TINY = (
-    f"--dataset 'parquet:{FILE}' --clients 3 --pretrain none --rounds 1 --device cpu "
+    f"--dataset 'parquet:{FILE}' --clients 3 --rounds 1 --device cpu "
     "--train.local_epochs 1 --model.width 4 --split.members 24 --split.nonmembers 40 "
     "--split.known 8 --split.test 20 --federation.snapshots 1 --attacks similarity "
     "--attack.similarity.views 4 --json "
@@ -44,7 +44,7 @@ def test_cifar__resnet18_gives_the_same_inline_and_on_ray(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     flags = (
-        f"--dataset 'parquet:{FILE}' --data.limit 100 --clients 2 --rounds 2 --pretrain none "
+        f"--dataset 'parquet:{FILE}' --data.limit 100 --clients 2 --rounds 2 "
         "--model resnet18 --ssl mocov2 --device cpu --train.local_epochs 1 --split.members 8 "
         "--split.nonmembers 12 --split.known 2 --split.test 8 --federation.snapshots 1 "
         "--attacks similarity --attack.similarity.views 4 --json --backend "

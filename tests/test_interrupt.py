@@ -19,6 +19,7 @@ from fedmia.federation.snapshot import SnapshotStore
 from fedmia.report.figures import draw
 from fedmia.scoring.snapshots import Evaluation
 from fedmia.simulate import main
+from fedmia.ssl.train import Job
 
 ROOT = Path(__file__).resolve().parents[1]
 TINY = (
@@ -53,12 +54,12 @@ def interrupted(flags: str, out: Path, monkeypatch: Patch) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("pretrain", ["federated", "pooled"])
-def test_in_pretraining__the_last_finished_round_is_scored(
+@pytest.mark.parametrize("pretrain", ["none", "pooled --pretrain-epochs 2"])
+def test_in_clean_rounds__the_last_finished_round_is_scored(
     pretrain: str, tmp_path: Path, monkeypatch: Patch, capsys: Capture
 ) -> None:
     interrupt_after("main", 5, monkeypatch)
-    flags = f"--pretrain {pretrain} --pretrain-rounds 40 --rounds 2 --attacks similarity "
+    flags = f"--pretrain {pretrain} --rounds 42 --attacks similarity "
     report = interrupted(flags + "--federation.snapshots 1", tmp_path / "RUN", monkeypatch)
     assert report["interrupted"] == 5
     assert "; the run was interrupted after round 5." in report["verdict"]
@@ -73,7 +74,7 @@ def test_in_pretraining__the_last_finished_round_is_scored(
 
 
 ACTIVE = (
-    "--attacker active --attacks similarity,ascent --pretrain-rounds 2 --rounds 3 "
+    "--attacker active --attacks similarity,ascent --rounds 5 --attack-rounds 3 "
     "--federation.snapshots 2 --attack.similarity.views 4 --attack.ascent.pairs 1 "
 )
 
@@ -101,6 +102,22 @@ def test_in_a_control_branch__main_is_reported_whole(
     assert [p.name for p in kept.iterdir()] == ["main"]
 
 
+def test_in_a_servers_training__nothing_is_finished(tmp_path: Path, monkeypatch: Patch) -> None:
+    """The model that it was about to train is the untrained one."""
+    plain = Job.run
+
+    def run(self: Job) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        return plain(self)
+
+    monkeypatch.setattr(Job, "run", run)
+    report = interrupted("--pretrain pooled --attacks none", tmp_path / "RUN", monkeypatch)
+    assert report["interrupted"] == 0 and report["rounds"] == []
+    kept = SnapshotStore(tmp_path / "RUN" / "snapshots")
+    one, other = kept.load("main", 0).state, kept.untrained().state
+    assert all((t == other[n]).all() for n, t in one.items())
+
+
 def test_before_the_first_round__says_that_nothing_is_finished(
     tmp_path: Path, monkeypatch: Patch
 ) -> None:
@@ -111,7 +128,7 @@ def test_before_the_first_round__says_that_nothing_is_finished(
         plain(self, grid)
 
     monkeypatch.setattr(Federation, "run", run)
-    report = interrupted("--pretrain none --rounds 3 --attacks none", tmp_path / "R", monkeypatch)
+    report = interrupted("--rounds 3 --attacks none", tmp_path / "R", monkeypatch)
     assert report["interrupted"] == 0 and report["rounds"] == []
 
 
@@ -121,7 +138,7 @@ def test_twice__stops_at_once_without_a_report(
     interrupt_after("main", 2, monkeypatch, times=2)
     scored = []
     monkeypatch.setattr(Evaluation, "__post_init__", lambda self: scored.append(self))
-    flags = "--pretrain none --rounds 4 --attacks similarity "
+    flags = "--rounds 4 --attacks similarity "
     assert main([*shlex.split(TINY + flags), "--out", str(tmp_path / "RUN")]) == 130
     assert "Traceback" not in capsys.readouterr().err
     assert not scored and not (tmp_path / "RUN" / "report.json").exists()
@@ -141,7 +158,7 @@ def started(flags: str, out: Path) -> subprocess.Popen[str]:
     return process
 
 
-LONG = "--pretrain none --rounds 5000 --federation.snapshots 5000 --attacks similarity "
+LONG = "--rounds 5000 --federation.snapshots 5000 --attacks similarity "
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ TINY = (
     "--clients 4 --rounds 2 --train.local_epochs 1 --model.width 4 --split.members 32 "
     "--split.nonmembers 60 --split.known 8 --split.test 20 --device cpu "
 )
-FRESH = TINY + "--pretrain none "
+FRESH = TINY
 CHEAP = "--attack.similarity.views 4 "
 SIMILARITY = "--attacks similarity --federation.snapshots 1 " + CHEAP
 
@@ -62,33 +62,33 @@ def test_attacker_passive__two_of_them(trains: str, capsys: Capture) -> None:
 def test_attacker_active__says_so_if_it_took_part_in_no_attacked_round(
     seed: int, scored: bool, capsys: Capture
 ) -> None:
-    """One round, one client of four in it; of these two seeds the second draws the attacker."""
+    """One attacked round, one client of four in it; one of these two seeds draws the attacker."""
     found = reported(
-        f"{FRESH.replace('--rounds 2', '--rounds 1')}--attacker active --attacks ascent "
+        f"{FRESH}--attacker active --attacks ascent "
         f"--federation.participation 0.25 --federation.snapshots 1 --seed {seed}",
         capsys,
     )
     assert [a["name"] for a in found["attacks"]] == ["ascent"] * scored
-    note = "ascent was not scored: its client finished no attacked round."
-    assert (note in found["notes"]) is not scored
+    why = [(r["attack"], r["reason"]) for r in found["not_run"]]
+    assert why == [("ascent", "its client finished no attacked round")] * (not scored)
 
 
-@pytest.mark.parametrize("mode", ["none", "federated", "pooled", "public"])
-def test_pretrain__every_mode_runs_its_rounds(mode: str, capsys: Capture) -> None:
-    rounds = "" if mode == "none" else "--pretrain-rounds 2"
+@pytest.mark.parametrize("mode", ["none", "pooled", "public"])
+def test_pretrain__every_mode_comes_before_the_same_rounds(mode: str, capsys: Capture) -> None:
+    """A server's epochs are no rounds; the untrained control is the model before them."""
+    epochs = "" if mode == "none" else "--pretrain-epochs 20"
     public = "--split.public 16" if mode == "public" else ""
-    found = reported(f"{TINY}{SIMILARITY} --pretrain {mode} {rounds} {public}", capsys)
-    phases = [r["phase"] for r in found["rounds"]]
-    assert phases == ["pretrain"] * (0 if mode == "none" else 2) + ["federated"] * 2
+    found = reported(f"{TINY}{SIMILARITY} --pretrain {mode} {epochs} {public}", capsys)
+    assert [(r["round"], r["under_attack"]) for r in found["rounds"]] == [(1, False), (2, False)]
     assert ("pre-training was pooled" in found["verdict"]) is (mode == "pooled")
     losses = [r["loss"] for r in found["rounds"]]
     assert all(loss > 0 for loss in losses) and len(set(losses)) == len(losses)
 
 
-def test_pretrain__only_public_images_and_no_others_make_the_public_model(
+def test_pretrain__clients_train_in_rounds_of_their_own(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No client trains in its rounds."""
+    """None of them before round 1."""
     seen: list[int] = []
     plain = Desk.train
 
@@ -98,9 +98,9 @@ def test_pretrain__only_public_images_and_no_others_make_the_public_model(
 
     monkeypatch.setattr(Desk, "train", counted)
     reported(
-        f"{TINY}--attacks none --pretrain public --pretrain-rounds 2 --split.public 16", capsys
+        f"{TINY}--attacks none --pretrain public --pretrain-epochs 2 --split.public 16", capsys
     )
-    assert set(seen) == {3, 4}
+    assert sorted(seen) == [1] * 4 + [2] * 4
 
 
 STANDINGS = {

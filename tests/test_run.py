@@ -10,7 +10,7 @@ from fedmia.settings.commands import SIMULATE
 
 TINY = (
     "--dataset synthetic --data.pixels 8 --data.images 90 --data.classes 2 --clients 1 --rounds 1 "
-    "--pretrain none --split.members 16 --split.known 4 --attacks none --model.width 4 "
+    "--split.members 16 --split.known 4 --attacks none --model.width 4 "
 )
 
 

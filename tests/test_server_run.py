@@ -24,7 +24,7 @@ from fedmia.simulate import main
 
 Report = dict[str, Any]
 TINY = (
-    "--clients 4 --rounds 2 --pretrain-rounds 2 --train.local_epochs 1 --model.width 4 "
+    "--clients 4 --rounds 4 --train.local_epochs 1 --model.width 4 "
     "--split.members 32 --split.nonmembers 60 --split.known 8 --split.test 20 --device cpu "
     "--federation.snapshots 2 --attacker server "
 )

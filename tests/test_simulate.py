@@ -20,15 +20,14 @@ from fedmia.simulate import main
 Report = dict[str, Any]
 Capture = pytest.CaptureFixture[str]
 TINY = (
-    "--clients 4 --rounds 2 --train.local_epochs 1 --model.width 4 --split.members 32 "
+    "--clients 4 --train.local_epochs 1 --model.width 4 --split.members 32 "
     "--split.nonmembers 60 --split.known 8 --split.test 20 --device cpu "
 )
-PRETRAINED = TINY + "--pretrain-rounds 2 "
-FRESH = TINY + "--pretrain none "
+FRESH = TINY + "--rounds 2 "
 CHEAP = "--attack.similarity.views 4 "
 SIMILARITY = "--attacks similarity --federation.snapshots 1 " + CHEAP
 ACTIVE = (
-    PRETRAINED + "--attacker active --defense logistic --defended-clients 0-1 "
+    TINY + "--rounds 4 --attacker active --defense logistic --defended-clients 0-1 "
     "--federation.snapshots 1"
 )
 
@@ -87,7 +86,9 @@ def test_out__holds_every_file(folder: Path) -> None:
     assert page.count("data:image/png;base64,") >= len(pictures)
     assert [p.name for p in (folder / "snapshots").iterdir()] == ["main"]
     rounds = sorted(p.stem for p in (folder / "snapshots" / "main").glob("*.safetensors"))
-    assert rounds == [f"round-{r:04d}" for r in (0, 2, 3, 4)]  # clean ones: first and last
+    assert rounds == [
+        f"round-{r:04d}" for r in (0, 2, 4)
+    ]  # first, last clean, last: no attacked one besides
 
 
 def test_scores_csv__a_row_an_image_that_was_scored(folder: Path, report: Report) -> None:
@@ -157,7 +158,10 @@ def test_report__paired_and_controls(report: Report) -> None:
 def test_report__sets_of_every_attack(report: Report) -> None:
     rows = {(s["attack"], s["judged"]): s for s in report["sets"]}
     names = [a["name"] for a in report["attacks"]]
-    assert set(rows) == {(n, "mean") for n in names} | {("ascent-static", "alone")}
+    assert set(rows) == {(n, "mean") for n in names} | {
+        ("ascent-static", "alone"),
+        ("ascent", "alone"),
+    }
     for row in rows.values():  # of 24 scored members and 52 non-members
         assert (row["size"], row["n_member_sets"], row["n_nonmember_sets"]) == (8, 3, 6)
         (low, high), (wide, far) = row["auc_ci"], row["auc_ci_simultaneous"]
@@ -174,7 +178,6 @@ def test_report__utility_rounds_and_verdict(report: Report) -> None:
         assert low <= report["utility"][probe] <= high
     assert report["utility"]["n"] == 10  # half of the 20 test images fit the probes
     assert [r["round"] for r in report["rounds"]] == [1, 2, 3, 4]
-    assert [r["phase"] for r in report["rounds"]] == ["pretrain"] * 2 + ["federated"] * 2
     assert [r["under_attack"] for r in report["rounds"]] == [False, False, True, True]
     last = report["rounds"][-1]
     assert last["loss"] > 0 and 0 <= last["knn"] <= 1
@@ -200,7 +203,7 @@ def test_report__clients_roles_and_the_defence_of_the_defended(report: Report) -
     epsilon = clients[0]["defence"]["epsilon"]
     assert clients[0]["defence"]["name"] == "logistic"
     assert epsilon["value"] > 0 and epsilon["delta"] == 0 and epsilon["standing"] == "guaranteed"
-    assert epsilon["rounds"] == 4  # pre-training counts
+    assert epsilon["rounds"] == 4
 
 
 def test_report__timing_is_last_and_its_parts_sum_to_the_total(report: Report) -> None:

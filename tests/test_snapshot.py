@@ -120,26 +120,15 @@ def test_snapshots__keep_names_that_hold_the_prefixes(tmp_path: Path) -> None:
     assert same(kept.state, state) and same(kept.holder, own)
 
 
-def test_sent__by_round(tmp_path: Path) -> None:
-    store = SnapshotStore(tmp_path)
-    assert store.sent("main") == {}
-    for round in (11, 3):
-        store.save_sent("main", round, some_state(round))
-    kept = store.sent("main")
-    assert list(kept) == [3, 11]
-    assert all(same(state, some_state(round)) for round, state in kept.items())
-    assert store.rounds("main") == []  # uploads are no snapshots
-
-
 def test_drop__forgets_one_branch(tmp_path: Path) -> None:
     store = SnapshotStore(tmp_path)
     for branch in ("main", "zero"):
         store.save(branch, Snapshot(1, some_state(1), {}))
-        store.save_sent(branch, 1, some_state(2))
+        store.save_before(branch, 1, some_state(2))
     store.drop("zero")
     store.drop("never")
-    assert store.rounds("zero") == [] and store.sent("zero") == {}
-    assert store.rounds("main") == [1] and list(store.sent("main")) == [1]
+    assert store.rounds("zero") == [] and store.before("zero") == {}
+    assert store.rounds("main") == [1] and list(store.before("main")) == [1]
 
 
 def test_updates__by_round_and_client_and_what_they_started_from(tmp_path: Path) -> None:

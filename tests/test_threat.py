@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gc
-import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -18,7 +16,7 @@ from fedmia.attacks.partcrop import Crops
 from fedmia.data.images import digests
 from fedmia.errors import InputError
 from fedmia.ssl.augment import Augment, content_uniforms
-from fedmia.ssl.base import Encoder, SSLMethod, State
+from fedmia.ssl.base import Encoder, State
 from fedmia.ssl.moco import MomentumContrast
 from fedmia.threat import (
     ACCESS,
@@ -27,10 +25,10 @@ from fedmia.threat import (
     BudgetError,
     ClientView,
     Threat,
+    Trajectory,
     WhiteBox,
     _rows,
     blackbox,
-    client,
     require,
 )
 from fedmia.threat.signals import PixelCache, Signals
@@ -39,15 +37,11 @@ CPU = torch.device("cpu")
 AUGMENT = Augment(hue=0.1)
 
 
-def own(method: SSLMethod, z1: Tensor, z2: Tensor) -> Tensor:
-    """The method's own loss, as an attack hands it over."""
-    return method.output_losses(z1, z2)
-
-
 def under(
     view: ClientView, states: list[State], images: Tensor, pairs: int, negatives: str
 ) -> Tensor:
-    return view.losses_under(states, images, pairs, negatives, "own", own)
+    """Losses of the images under other weights, (len(states), N), counted by `view`."""
+    return torch.stack([view.of_weights(s).losses(images, pairs, negatives) for s in states])
 
 
 @pytest.fixture
@@ -127,8 +121,8 @@ def test_budget__is_refused_before_anything_is_computed(
         lambda: view.embed_views(images, 3),
         lambda: view.losses(images[:15], 2, "queue"),
         lambda: view.losses(images[:12], 2, "held"),
-        lambda: under(view, [view.state(), view.state()], images[:15], 1, "queue"),
-        lambda: under(view, [view.state(), view.state()], images[:9], 1, "held"),
+        lambda: under(view, [view.state()], images[:15], 2, "queue"),
+        lambda: under(view, [view.state()], images[:12], 2, "held"),
         lambda: view.features(images.repeat(3, 1, 1, 1), ("avgpool",)),
         lambda: view.embed(images.repeat(3, 1, 1, 1).float()),
     ]
@@ -193,7 +187,7 @@ def test_losses__mean_over_pairs_of_fixed_views(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """In chunks smaller than the images; what a client keeps between rounds plays no part."""
-    for module in (_rows, blackbox, client):
+    for module in (_rows, blackbox):
         monkeypatch.setattr(module, "CHUNK", 48)
     method = make_moco(queue_policy=policy)
     view = ClientView(copy.deepcopy(method), AUGMENT, seed=0, device=CPU, held=held)
@@ -211,36 +205,51 @@ def test_losses__mean_over_pairs_of_fixed_views(
     torch.testing.assert_close(view.losses(images, 3, negatives), want, atol=1e-5, rtol=1e-5)
 
 
-def test_losses_under__of_no_state_is_empty(make_moco: Any, images: Tensor) -> None:
-    view = ClientView(make_moco(), AUGMENT, seed=0, device=CPU)
-    assert under(view, [], images, 2, "queue").shape == (0, 20) and view.queries == 0
-
-
-def test_losses_under__shares_rows_but_not_counts(
+def test_at__shares_rows_by_round_but_not_counts(
     make_moco: Any, images: Tensor, held: Tensor, seen: list[int]
 ) -> None:
-    view = ClientView(make_moco(), AUGMENT, seed=0, device=CPU, held=held)
-    one, two = view.state(), {n: t + 0.1 for n, t in view.state().items()}
-    first = under(view, [one, two], images[:12], 2, "held")
-    assert view.queries == sum(seen) == 2 * (12 * 4 + 14)
+    """All views of one snapshot read an earlier round's model once; each pays for what it asks."""
+    method, shared = make_moco(), Signals()
+    states = {r: {n: t + r / 10 for n, t in method.shared_state().items()} for r in (1, 2)}
+
+    def view() -> ClientView:
+        more: dict[str, Any] = {"held": held, "signals": shared, "received": states}
+        return ClientView(copy.deepcopy(method), AUGMENT, seed=0, device=CPU, **more)
+
+    one, two = view(), view()
+    first = one.at(1).losses(images[:12], 2, "held")
+    assert one.queries == sum(seen) == 12 * 4 + 14
     seen.clear()
-    view.queries = 0
-    rows = under(view, [two, one], images, 2, "held")  # twelve of twenty are known
-    assert (view.queries, sum(seen)) == (2 * (20 * 4 + 14), 2 * (8 * 4 + 14))
-    assert torch.equal(rows[:, :12], first.flip(0))
-    seen.clear()
-    assert torch.equal(under(view, [one], images, 2, "held")[0], rows[1]) and not seen
+    rows = two.at(1).losses(images, 2, "held")  # twelve of twenty are known
+    assert (two.queries, sum(seen)) == (20 * 4 + 14, 8 * 4 + 14)
+    assert torch.equal(rows[:12], first)
     for other in (
-        lambda: under(view, [one], images, 2, "queue"),
-        lambda: view.losses_under(
-            [one], images, 2, "held", "double", lambda m, a, b: 2 * own(m, a, b)
-        ),
-        lambda: under(view, [dict(one)], images, 2, "held"),
-        lambda: under(view, [one], images, 1, "held"),
+        lambda: two.at(2).losses(images, 2, "queue"),
+        lambda: two.losses(images, 2, "queue"),
+        lambda: two.at(1).losses(images, 3, "queue"),
     ):
         seen.clear()
         other()
-        assert seen  # another bank, loss, state or number of pairs is computed anew
+        assert seen  # another round, the model itself, more views: computed anew
+    with pytest.raises(KeyError):
+        two.at(3)
+
+
+def test_trajectory__is_what_was_noted_of_the_images(make_moco: Any, images: Tensor) -> None:
+    asked: list[Any] = []
+    none = np.zeros((1, 20))
+    want = Trajectory([1], none, none, none, none.astype(bool))
+
+    def noted(view: ClientView, some: Tensor) -> Trajectory:
+        asked.append((view, some))
+        return want
+
+    view = ClientView(make_moco(), AUGMENT, seed=0, device=CPU, noted=noted)
+    assert view.trajectory(images) is want
+    assert asked[0][0] is view and torch.equal(asked[0][1], images)
+    passive = ClientView(make_moco(), AUGMENT, seed=0, device=CPU)
+    with pytest.raises(RuntimeError, match="crafted no update"):
+        passive.trajectory(images)
 
 
 def test_features__of_the_plain_images(make_moco: Any, images: Tensor) -> None:
@@ -289,21 +298,6 @@ def test_signals__share_rows_but_not_counts(
     assert sum(seen) == 62
 
 
-class Held(dict[str, Tensor]):
-    """A state that can be watched."""
-
-
-def test_losses_under__keeps_the_states_whose_rows_it_keeps(make_moco: Any, images: Tensor) -> None:
-    """Rows are known by a state's identity, which a dropped state would leave to another."""
-    view = ClientView(make_moco(), AUGMENT, seed=0, device=CPU)
-    state = Held(view.state())
-    watch = weakref.ref(state)
-    under(view, [state], images[:3], 1, "queue")
-    del state
-    gc.collect()
-    assert watch() is not None
-
-
 def test_signals__losses_read_the_rows_of_embedded_views(
     make_moco: Any, images: Tensor, held: Tensor, seen: list[int]
 ) -> None:
@@ -345,7 +339,7 @@ def test_copies__are_the_attackers_own(make_moco: Any, images: Tensor) -> None:
 
 def test_views__grant_by_class() -> None:
     for cls, lacks in ((BlackBox, "features"), (BlackBox, "state"), (BlackBox, "copy_method"),
-                       (WhiteBox, "losses_under"), (BlackBox, "losses"),
+                       (WhiteBox, "trajectory"), (WhiteBox, "at"), (BlackBox, "losses"),
                        (ClientView, "bank")):  # fmt: skip
         assert not hasattr(cls, lacks)
     assert BlackBox.threat == Threat("black_box", "outsider")

@@ -88,7 +88,9 @@ class Pretrain(Options):
     @staticmethod
     def implied(tree: Values) -> Values:
         """What a mode means for options that are not given."""
-        return {"epochs": 100} if tree.get("mode") in ("pooled", "public") else {}
+        if "mode" not in tree:
+            return {}
+        return {"epochs": 0 if tree["mode"] == "none" else 100}
 
 
 @dataclass(frozen=True)

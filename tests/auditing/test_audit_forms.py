@@ -144,7 +144,7 @@ def test_no_federation_installed(archives: Sides, tmp_path: Path) -> None:
     path, run = export("pt2", tmp_path), tmp_path / "RUN"
     flags = (
         "--dataset synthetic --data.pixels 8 --data.images 60 --data.classes 2 --clients 1 "
-        "--rounds 1 --pretrain none --split.members 12 --split.known 4 --attacks none "
+        "--rounds 1 --split.members 12 --split.known 4 --attacks none "
         "--train.local_epochs 1 --model.width 4 --ssl.dim 8 --quiet"
     )
     assert simulate([*shlex.split(flags), "--out", str(run)]) == 0

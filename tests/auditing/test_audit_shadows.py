@@ -16,7 +16,7 @@ from tests.auditing.test_audit_runs import counted, interrupts
 
 RUN = (
     "--dataset synthetic --data.pixels 8 --data.images 90 --data.classes 2 --clients 1 --rounds 1 "
-    "--pretrain none --split.members 16 --split.known 4 --attacks none --train.local_epochs 1 "
+    "--split.members 16 --split.known 4 --attacks none --train.local_epochs 1 "
     "--model.width 4 --ssl.dim 8 --quiet"
 )
 SHADOWS = "--shadows 2 --shadow.epochs 2 --attacks similarity,encodermi-t "

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import shlex
 import time
+from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -13,17 +15,19 @@ from typing import Any
 import pytest
 import torch
 
-from fedmia.federation.run import Finished as Run
+from fedmia.federation.run import Finished as Unrecorded
 from fedmia.federation.run import Prepared, federate, make_site, prepare
-from fedmia.federation.snapshot import SnapshotStore
+from fedmia.federation.snapshot import Snapshot, SnapshotStore
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.scoring.observer import Observer
+from fedmia.scoring.readings import Notebook
 from fedmia.settings.command import parse
 from fedmia.settings.commands import SIMULATE
 from fedmia.ssl.base import State
 
 TINY = (
-    "--clients 4 --rounds 2 --pretrain-rounds 2 --train.local_epochs 1 --model.width 4 "
+    "--clients 4 --rounds 4 --train.local_epochs 1 --model.width 4 "
     "--split.members 36 --split.nonmembers 60 --split.known 8 --split.test 20 --device cpu "
 )
 
@@ -40,14 +44,60 @@ def prepared(flags: str) -> Prepared:
     return prepare(experiment)
 
 
+class Recorder:
+    """Keeps what an active client could note: models by branch and round for which they were
+    received, or after the last; and uploads by branch and round."""
+
+    def __init__(self) -> None:
+        self.models: dict[str, dict[int, Snapshot]] = defaultdict(dict)
+        self.uploads: dict[str, dict[int, Snapshot]] = defaultdict(dict)
+
+    def received(self, branch: str, round: int, snapshot: Snapshot) -> None:
+        self.models[branch][round] = copy.deepcopy(snapshot)
+
+    def sent(self, branch: str, round: int, snapshot: Snapshot) -> None:
+        self.uploads[branch][round] = copy.deepcopy(snapshot)
+
+
+@dataclass(frozen=True)
+class Run(Unrecorded):
+    """A finished federation with its recorder."""
+
+    recorder: Recorder
+
+    def sent(self, branch: str) -> dict[int, State]:
+        """What the active client uploaded, by round."""
+        return {r: s.state for r, s in self.recorder.uploads[branch].items()}
+
+    def notebook(self) -> Notebook:
+        """What the attack's client would have noted."""
+        attack = self.prepared.active
+        assert attack is not None
+        book = Notebook(Observer(self.prepared.experiment, self.site), attack, self.site.turns)
+        for branch, models in self.recorder.models.items():
+            for round, snapshot in models.items():
+                book.received(branch, round, snapshot)
+            for round, snapshot in self.recorder.uploads[branch].items():
+                book.sent(branch, round, snapshot)
+        return book
+
+
 def federated(setup: Prepared, folder: Path, **site: Any) -> Run:
     """The rounds of every branch on the inline backend; `site` replaces fields of the clients'."""
     folder.mkdir()
-    return federate(
+    recorder = Recorder()
+    found = federate(
         setup, replace(make_site(setup, folder, Event()), **site), folder,
         SnapshotStore(folder / "snapshots"), probe=lambda state: None,
-        watch=Stopwatch(time.perf_counter()), display=Display(0, True),
+        watch=Stopwatch(time.perf_counter()), display=Display(0, True), reader=recorder,
     )  # fmt: skip
+    return Run(**vars(found), recorder=recorder)
+
+
+def unattacked(setup: Prepared) -> Prepared:
+    """The same federation and images without the active attack: no round is attacked."""
+    experiment = replace(setup.experiment, attacks=("similarity",), attack={})
+    return replace(setup, experiment=experiment, active=None)
 
 
 def weights(run: Run, branch: str = "main") -> dict[int, State]:

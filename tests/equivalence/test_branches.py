@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from fedmia.federation.run import Finished as Run
+from clients.desk import Desk
+from clients.site import Site
+from fedmia.federation.run import make_site
 
-from .conftest import Finished, federated, prepared, same, weights
+from .conftest import Finished, Run, federated, prepared, same, unattacked, weights
 
 ACTIVE = "--attacker active --attacks ascent "
 IDLE = ACTIVE + "--attack.ascent.steps 0"
-CLEAN = 2  # rounds of pre-training in the tiny experiment
+CLEAN = 2  # clean rounds of the tiny experiment
 
 
 @pytest.mark.parametrize(
@@ -29,9 +34,7 @@ def test_disarmed_attack__main_and_zero_are_the_same_federation(
     main, zero = weights(run), weights(run, "zero")
     assert list(zero) == [CLEAN, 3, 4]
     assert all(same(main[r], zero[r]) for r in zero)
-    assert all(
-        same(s, run.snapshots.sent("zero")[r]) for r, s in run.snapshots.sent("main").items()
-    )
+    assert all(same(sent, run.sent("zero")[round]) for round, sent in run.sent("main").items())
     for client in range(4):
         kept = [run.store.load(branch, client) for branch in ("main", "zero")]
         assert kept[0] is not None and kept[1] is not None
@@ -48,22 +51,22 @@ def test_zero_branch__is_the_run_without_ascent(finished: Finished) -> None:
     assert not same(main[3], zero[3])  # and the ascent does something
 
 
-@pytest.mark.slow
-def test_no_ascent_from_its_own_training__is_an_honest_client(
+def test_active_client__is_an_honest_one_until_it_may_craft(
     tmp_path: Path, finished: Finished
 ) -> None:
-    setup = prepared(IDLE + " --attack.ascent.base trained")
-    attacked = federated(setup, tmp_path / "attacked")
-    honest = federated(setup, tmp_path / "honest", roles=("honest",) * 4, attack=None)
-    passive = federated(setup, tmp_path / "passive", roles=("honest",) * 3 + ("passive",))
-    for other in (honest, passive):
-        assert all(same(weights(attacked)[r], weights(other)[r]) for r in (CLEAN, 3, 4))
-    assert not same(weights(attacked)[3], weights(finished(IDLE))[3])  # the default base is another
+    run = finished(ACTIVE)
+    roles = ("honest",) * 3 + ("passive",)
+    passive = federated(unattacked(prepared(ACTIVE)), tmp_path / "passive", roles=roles)
+    assert all(same(weights(run)[r], weights(passive)[r]) for r in range(CLEAN + 1))
+    kept = [one.snapshots.load("main", CLEAN).holder for one in (run, passive)]
+    assert kept[0] and same(*kept)
+    assert not same(weights(run)[3], weights(passive)[3])
 
 
 def test_no_ascent_from_the_received_model__sends_it_back(finished: Finished) -> None:
     run = finished(IDLE)
-    for round, sent in run.snapshots.sent("main").items():
+    assert list(run.sent("main")) == [3, 4]
+    for round, sent in run.sent("main").items():
         assert same(sent, weights(run)[round - 1])
 
 
@@ -90,11 +93,102 @@ def test_placebo__trains_the_same_way_on_images_that_nobody_is_scored_on(
 def test_attacker__its_images_and_updates_reach_the_average_only_if_it_trains(
     tmp_path: Path,
 ) -> None:
-    def last(flags: str, name: str) -> Run:
-        return federated(prepared("--attacker passive --attacks none " + flags), tmp_path / name)
+    """One that does not train sends back what it received: that does not dilute the mean."""
 
-    idle = last("--attacker-trains false", "idle")
-    first, second = weights(idle)[1], weights(idle)[2]
-    assert not same(first, second) and not same(weights(last("", "trains"))[1], first)
-    assert idle.store.load("main", 3) is None and idle.store.load("main", 0) is not None
-    assert all(bool(t.isfinite().all()) for t in torch.utils._pytree.tree_leaves(second))
+    def last(flags: str, name: str) -> Run:
+        told = "--attacker passive --attacks none --rounds 2 --federation.keep_updates 2 "
+        return federated(prepared(told + flags), tmp_path / name)
+
+    for flags, counted in (("--attacker-trains false", 3), ("", 4)):
+        run = last(flags, f"run-{counted}")
+        assert (run.store.load("main", 3) is None) is (counted == 3)
+        assert run.store.load("main", 0) is not None
+        for round in (1, 2):
+            updates = run.snapshots.updates("main", round)
+            assert same(updates[3], weights(run)[round - 1]) is (counted == 3)
+            for name, got in weights(run)[round].items():
+                mean = torch.stack([updates[c][name].double() for c in range(counted)]).mean(dim=0)
+                torch.testing.assert_close(got.double(), mean, atol=1e-6, rtol=1e-5)
+
+
+def test_active_client_that_does_not_train__counts_only_where_it_crafts(tmp_path: Path) -> None:
+    flags = "--attacker-trains false --federation.keep_updates 4 "
+    run = federated(prepared(ACTIVE + flags), tmp_path / "run")
+    for round, counted in ((1, 3), (2, 3), (3, 4), (4, 4)):
+        updates = run.snapshots.updates("main", round)
+        assert same(updates[3], weights(run)[round - 1]) is (round <= CLEAN)
+        for name, got in weights(run)[round].items():
+            mean = torch.stack([updates[c][name].double() for c in range(counted)]).mean(dim=0)
+            torch.testing.assert_close(got.double(), mean, atol=1e-6, rtol=1e-5)
+
+
+@dataclass
+class Watched:
+    """A run whose rounds 4 to 6 are attacked, and only the last of them evaluated."""
+
+    run: Run
+    trained: set[tuple[int, int]]
+    rates: dict[int, set[float]]
+    files: list[str]
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Watched:
+    trained: set[tuple[int, int]] = set()
+    rates: dict[int, set[float]] = {}
+    train, plain = Desk.train, Site.job
+
+    def noted(desk: Desk) -> Any:
+        trained.add((desk.task.client, desk.task.round))
+        return train(desk)
+
+    def rated(self: Site, method: Any, images: Any, round: int, *rest: Any) -> Any:
+        job = plain(self, method, images, round, *rest)
+        job.set_rate()
+        rates.setdefault(round, set()).add(job.optimizer.param_groups[0]["lr"])
+        return job
+
+    flags = "--rounds 6 --attack-rounds 3 --federation.snapshots 1 --train.lr 0.08 "
+    more = "--federation.attacked_rate matched --attack.ascent.lr 0.02"
+    root = tmp_path_factory.mktemp("watched") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Desk, "train", noted)
+        patch.setattr(Site, "job", rated)
+        run = federated(prepared(ACTIVE + flags + more), root)
+    kept = root / "snapshots"
+    files = sorted(str(p.relative_to(kept)) for p in kept.rglob("*") if p.is_file())
+    return Watched(run, trained, rates, files)
+
+
+def test_disk__holds_no_file_of_an_attacked_round_that_is_not_evaluated(watched: Watched) -> None:
+    assert list(watched.run.sent("main")) == [4, 5, 6]
+    want = [f"{b}/round-{r:04d}.safetensors" for b in ("main", "placebo") for r in (0, 3, 6)]
+    assert watched.files == [*want, *(f"zero/round-{r:04d}.safetensors" for r in (3, 6))]
+
+
+def test_active_client__trains_no_more_once_it_crafts(watched: Watched) -> None:
+    """Nothing of that would be used; its bank stays as its last training left it."""
+    assert {r for c, r in watched.trained if c == 3} == {1, 2, 3}
+    assert {r for c, r in watched.trained if c == 0} == {1, 2, 3, 4, 5, 6}
+    banks = [watched.run.snapshots.load("main", r).holder for r in (3, 6)]
+    assert banks[0] and same(*banks)
+
+
+def test_attacked_rate__is_the_honest_one_of_attacked_rounds_alone(watched: Watched) -> None:
+    cosine = [0.04 * (1 + np.cos(np.pi * r / 6)) for r in range(6)]
+    got = [rate for r in range(1, 7) for rate in watched.rates[r]]  # one a round, in all branches
+    assert got == pytest.approx([*cosine[:3], 0.02, 0.02, 0.02])
+
+
+@pytest.mark.parametrize(("mode", "rate"), [("constant", 0.08), ("matched", 0.5), ("schedule", 0)])
+def test_attacked_rate__modes(mode: str, rate: float, tmp_path: Path) -> None:
+    flags = f"--federation.attacked_rate {mode} --attack.ascent.lr 0.5 --train.lr 0.08"
+    site = make_site(prepared(ACTIVE + flags), tmp_path, Event())
+    for round in (1, 3):
+        for attacked in (False, True):
+            images = np.zeros((4, 1, 8, 8), dtype=np.uint8)
+            job = site.job(site.method(0, 4), images, round, np.random.default_rng(0), attacked)
+            follows = 0.04 * (1 + np.cos(np.pi * (round - 1) / 4))
+            job.set_rate()
+            got = job.optimizer.param_groups[0]["lr"]
+            assert got == pytest.approx(rate if attacked and rate else follows)

@@ -9,9 +9,8 @@ import pytest
 from flwr.app import Message
 
 from fedmia.federation.backends import InlineGrid
-from fedmia.federation.run import Finished as Run
 
-from .conftest import Finished, federated, prepared, same, weights
+from .conftest import Finished, Run, federated, prepared, same, weights
 
 FLAGS = "--attacker active --attacks ascent --strategy fedavg --strategy.weighting examples"
 
@@ -27,7 +26,8 @@ def equal(one: Run, other: Run) -> bool:
             assert kept[0] is not None and kept[1] is not None
             if not same(kept[0].tensors, kept[1].tensors) or kept[0].memory != kept[1].memory:
                 return False
-    sent = [f.snapshots.sent("main") for f in (one, other)]
+    sent = [f.sent("main") for f in (one, other)]
+    assert list(sent[0]) == list(sent[1]) == [3, 4]
     return all(same(sent[0][r], sent[1][r]) for r in sent[0])
 
 
@@ -71,19 +71,24 @@ def test_seed__another_gives_other_weights(finished: Finished) -> None:
 
 
 def test_participation__half_the_clients_train_by_a_seeded_draw(tmp_path: Path) -> None:
-    flags = "--federation.participation 0.5 --attacks none --rounds 4 "
+    flags = "--federation.participation 0.5 --attacks none"
     run = federated(prepared(flags), tmp_path / "run")
     again = federated(prepared(flags), tmp_path / "again")
-    assert all(same(weights(run)[r], weights(again)[r]) for r in range(7))
-    everybody = federated(prepared("--attacks none --rounds 4"), tmp_path / "all")
+    assert all(same(weights(run)[r], weights(again)[r]) for r in range(5))
+    everybody = federated(prepared("--attacks none"), tmp_path / "all")
     assert not same(weights(run)[1], weights(everybody)[1])
 
 
 def test_participation__an_attacker_that_misses_rounds_still_runs(tmp_path: Path) -> None:
     run = federated(
-        prepared("--federation.participation 0.5 --attacker active --attacks ascent --rounds 5"),
+        prepared(
+            "--federation.participation 0.5 --attacker active --attacks ascent --rounds 7 "
+            "--attack-rounds 5"
+        ),
         tmp_path / "run",
     )
-    sent = run.snapshots.sent("main")
+    sent = run.sent("main")
     assert 0 < len(sent) < 5  # of this seed: it was left out of some, not of all
-    assert list(sent) == list(run.snapshots.sent("zero"))
+    assert list(sent) == list(run.sent("zero")) == list(run.sent("placebo"))
+    drawn = [r for r in range(3, 8) if run.schedule.takes_part(3, r)]
+    assert list(sent) == drawn

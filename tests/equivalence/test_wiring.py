@@ -16,14 +16,19 @@ from scipy.stats import rankdata
 
 from clients.site import Site
 from fedmia import registry
+from fedmia.attacks.lira import LiRARounds
+from fedmia.attacks.rmia import RMIARounds
 from fedmia.data.images import digests
 from fedmia.federation.run import make_site
+from fedmia.federation.snapshot import Snapshot
 from fedmia.scoring.score import attacked
 from fedmia.scoring.snapshots import Evaluation
 from fedmia.scoring.trajectories import Trajectories
 from fedmia.seeding import rng
+from fedmia.ssl.base import State
 from fedmia.threat import ClientView, ServerView, WhiteBox
 from fedmia.threat.signals import Signals
+from strategies.base import Course, cohort
 
 from .conftest import Finished, federated, prepared, same, weights
 
@@ -50,7 +55,7 @@ def test_passive_attack__reads_the_last_model_before_the_first_crafted_update(
     finished: Finished,
 ) -> None:
     run = finished(ACTIVE)
-    found = {a.name: a for a in attacked(evaluation(run))["attacks"]}
+    found = {a.name: a for a in attacked(evaluation(run), run.notebook())["attacks"]}
     assert [found[n].under_attack for n in ("similarity", "ascent")] == [False, True]
     clean, last = (
         evaluation(run).on(run.snapshots.load("main", r), ["similarity"])[0] for r in (CLEAN, LAST)
@@ -100,15 +105,25 @@ def test_dataset_inference__asks_of_each_clients_own_members_on_the_scored_model
 def test_active_attack__sees_the_rounds_of_the_branch_it_is_scored_on(
     branch: str, finished: Finished
 ) -> None:
+    """What it noted is its loss under the models of its branch and under its own uploads."""
     run = finished(ACTIVE)
-    view = Trajectories(evaluation(run), "ascent").view(branch)
-    assert sorted(view.sent) == [3, 4] and sorted(view.received) == [2, 3, 4]
-    for round, state in weights(run, branch).items():
-        if round >= CLEAN:
-            assert same(view.received[round], state)
-    sent = run.snapshots.sent(branch)
-    assert all(same(view.sent[r], sent[r]) for r in sent)
-    assert branch == "main" or not same(view.received[LAST], weights(run)[LAST])
+    models, kept = run.recorder.models[branch], weights(run, branch)
+    assert sorted(models) == [3, 4, 5] and sorted(run.sent(branch)) == [3, 4]
+    assert all(same(models[r].state, kept[r - 1]) for r in models)
+    assert branch == "main" or not same(models[LAST + 1].state, weights(run)[LAST])
+    book, found = run.notebook(), evaluation(run)
+    images = found.scorer.candidates.flip(0)[:30]
+    seen = Trajectories(found, "ascent", book).view(branch).trajectory(images)
+
+    def read(snapshot: Snapshot) -> Any:
+        return book.attack.read(found.observed.view(snapshot, Signals()), images)
+
+    assert seen.rounds == [3, 4] and seen.acted.all() and seen.acted.shape == (2, 30)
+    for i, round in enumerate((3, 4)):
+        np.testing.assert_allclose(seen.before[i], read(models[round]), atol=1e-5)
+        np.testing.assert_allclose(seen.after[i], read(models[round + 1]), atol=1e-5)
+    # Of the uploads the first is read: `level` needs none.
+    np.testing.assert_allclose(seen.sent, [read(run.recorder.uploads[branch][3])], atol=1e-5)
 
 
 @pytest.mark.parametrize("branch", ["main", "placebo"])
@@ -124,6 +139,36 @@ def test_clients_view__holds_its_own_branch_up_to_its_round(
         assert isinstance(view, ClientView)
         assert max(view.received) == round and set(view.received) <= set(states)
         assert all(same(view.received[r], states[r]) for r in view.received)
+
+
+def test_clients_view__holds_only_models_of_rounds_in_which_it_took_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Received for its rounds, and the one that is attacked."""
+    flags = "--attacker passive --attacks similarity --federation.participation 0.5 --rounds 6"
+    run = federated(prepared(flags), tmp_path / "run")
+    mine = [r for r in range(1, 7) if 3 in cohort(Course("", 0, 6, False, 0.5, 0), r, 4)]
+    assert 0 < len(mine) < 6
+    for last in range(7):
+        (view,) = views(evaluation(run), monkeypatch).on(
+            run.snapshots.load("main", last), ["similarity"]
+        )
+        assert set(view.received) == {*(r - 1 for r in mine if r <= last), last}
+        assert all(same(view.received[r], weights(run)[r]) for r in view.received)
+
+
+def test_placebo__keeps_as_many_earlier_models_as_the_run(
+    finished: Finished, monkeypatch: pytest.MonkeyPatch, images: torch.Tensor
+) -> None:
+    """Else the control of an attack on earlier rounds would be another test than the attack."""
+    run, counts = finished(ACTIVE), []
+    for branch in ("main", "placebo"):
+        (view,) = views(evaluation(run), monkeypatch).on(
+            run.snapshots.load(branch, LAST), ["similarity"], branch
+        )
+        assert sorted(view.received) == [0, 1, 2, 3, 4]
+        counts += [len(kind().models(view, images[:0])) for kind in (LiRARounds, RMIARounds)]
+    assert counts[:2] == counts[2:] and min(counts) > 1
 
 
 @pytest.mark.parametrize("branch", ["main", "placebo"])
@@ -188,9 +233,13 @@ def test_targets__come_in_an_order_without_truth(seed: int, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("flags", "rounds"),
-    [("--pretrain none --rounds 3", 3), ("--pretrain-rounds 2 --rounds 3", 5)],
+    [
+        ("--rounds 3", 3),
+        ("--attacker active --rounds 5 --attack-rounds 2", 5),
+        ("--pretrain pooled --pretrain-epochs 7 --rounds 3", 3),
+    ],
 )
-def test_schedule__spans_the_rounds_of_the_whole_run(
+def test_schedule__spans_the_federated_rounds_of_the_whole_run(
     flags: str, rounds: int, tmp_path: Path
 ) -> None:
     site = make_site(prepared(flags), tmp_path, Event())
@@ -222,13 +271,23 @@ def test_server_training__sees_the_pool_or_the_public_images_and_no_others(
     seen: list[Any] = []
     plain = Site.job
 
+    epochs: list[int] = []
+
     def noted(self: Site, method: Any, images: Any, *more: Any) -> Any:
         seen.append(sorted(digests(images)))
-        return plain(self, method, images, *more)
+        epochs.append(self.train.local_epochs)
+        job = plain(self, method, images, *more)
+        if len(seen) == 1:  # the server's schedule is its own, from its first step to its last
+            assert job.step == 0 and job.total_steps == 3 * -(-len(images) // job.train.batch_size)
+        return job
 
     monkeypatch.setattr(Site, "job", noted)
-    setup = prepared(f"--attacker none --attacks none --pretrain {mode} --split.public 12")
+    setup = prepared(
+        f"--attacker none --attacks none --pretrain {mode} --pretrain-epochs 3 --split.public 12 "
+        "--rounds 2"
+    )
     federated(setup, tmp_path / "run")
+    assert epochs == [3] + [1] * 8
     split, images = setup.split, setup.data.images
     want = np.concatenate(split.parts) if mode == "pooled" else split.public
     parts = [sorted(digests(images[part])) for part in split.parts]
@@ -277,3 +336,97 @@ def test_by_layer__is_internal_on_each_layer_alone_from_one_pass(
         (want,) = alone.on(snapshot, ["internal"])
         np.testing.assert_array_equal(layers[name].scores_members, want.scores_members)
         np.testing.assert_array_equal(layers[name].known_members, want.known_members)
+
+
+ROTATED = (
+    "--attacker active --attacks ascent --attack.ascent.schedule rotate --attack.ascent.pairs 1 "
+    "--attack.ascent.lr 0.05 --federation.participation 0.5 --rounds 8 --attack-rounds 4 --seed 4 "
+    "--strategy fedavgm --strategy.server_lr 0.5 --strategy.weighting examples "
+    "--partition dirichlet --partition.alpha 1 --federation.snapshots 1"
+)
+
+
+def test_rotation__over_as_many_rounds_as_parts_reads_every_image(finished: Finished) -> None:
+    """Half of four rounds are the client's, of this seed: so two parts, each in one of them."""
+    run = finished(ROTATED)
+    assert list(run.sent("main")) == [6, 8] and run.site.turns == 2
+    found, book = evaluation(run), run.notebook()
+    rotated = Trajectories(found, "ascent", book)
+    assert rotated.unscored() is None
+    acted = rotated.view("main").trajectory(found.scorer.candidates).acted
+    assert (acted.sum(axis=0) == 1).all() and acted.any(axis=1).all()
+    scored = rotated.on("main")
+    assert scored.scores_members.max() < 0 and scored.scores_nonmembers.max() < 0  # minus a loss
+    missed = run.notebook()
+    del missed._sent["main"][8]
+    result = attacked(found, missed)
+    left = len(run.site.targets) // 2
+    reason = f"took part in too few rounds: it acted on all images but {left}"
+    assert reason in result["not_run"]["ascent"]
+    assert result["attacks"] == [] and result["pairs"] == []
+
+
+def test_untrained_control__goes_through_the_strategys_own_aggregate(
+    finished: Finished, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights by images, cohorts, server learning rate and momentum; honest clients send back what
+    they received."""
+    run = finished(ROTATED)
+    models: dict[int, State] = {}
+    uploads: dict[int, State] = {}
+    rotated = Trajectories(evaluation(run), "ascent", run.notebook())
+    for name, kept in (("received", models), ("sent", uploads)):
+        monkeypatch.setattr(rotated.notebook, name, noting(rotated.notebook, name, kept))
+    rotated.untrained()
+    state, sizes = run.snapshots.untrained().state, [len(p) for p in run.site.parts["members"]]
+    assert list(uploads) == [6, 8] and list(models) == [6, 8, 9] and len({*sizes}) > 1
+    velocity = {n: torch.zeros_like(t, dtype=torch.float64) for n, t in state.items()}
+    start = state
+    for round in range(5, 9):
+        drawn = cohort(Course("", 0, 8, False, 0.5, 4), round, 4)
+        sent = uploads.get(round, state)
+        assert (3 in drawn) is (round in uploads) is (round in models)
+        share, after = sizes[3] / sum(sizes[c] for c in drawn) if 3 in drawn else 0.0, {}
+        for name, old in state.items():
+            velocity[name] = 0.9 * velocity[name] + share * (old.double() - sent[name].double())
+            after[name] = (old.double() - 0.5 * velocity[name]).to(old.dtype)
+        state = after
+        for name in state:
+            want = models.get(round + 1, state)[name]
+            torch.testing.assert_close(want, state[name], atol=1e-6, rtol=1e-5)
+    assert not same(state, start)
+
+
+def noting(book: Any, name: str, kept: dict[int, State]) -> Any:
+    """A method of a notebook that keeps the states."""
+    plain = getattr(book, name)
+
+    def noted(branch: str, round: int, snapshot: Snapshot) -> None:
+        kept[round] = snapshot.state
+        plain(branch, round, snapshot)
+
+    return noted
+
+
+def test_pooled_training__comes_before_honest_rounds_and_passive_attacks_read_an_aggregate(
+    finished: Finished,
+) -> None:
+    run = finished(f"{ACTIVE} --pretrain pooled --pretrain-epochs 2 --federation.keep_updates 4")
+    first, states = run.snapshots.untrained().state, weights(run)
+    assert not same(first, states[0])
+    assert [(r.round, r.under_attack) for r in run.rounds] == [
+        (1, False), (2, False), (3, True), (4, True),
+    ]  # fmt: skip
+    for name, tensor in states[CLEAN].items():
+        updates = run.snapshots.updates("main", CLEAN)
+        mean = torch.stack([updates[c][name].double() for c in range(4)]).mean(dim=0)
+        torch.testing.assert_close(tensor.double(), mean, atol=1e-6, rtol=1e-5)
+    found = attacked(evaluation(run), run.notebook())
+    for scored, state in (
+        (found["attacks"], states[CLEAN]),
+        (found["controls"]["untrained"], first),
+    ):
+        similarity = next(a for a in scored if a.name == "similarity")
+        (want,) = evaluation(run).on(Snapshot(9, state, {}), ["similarity"])
+        np.testing.assert_allclose(similarity.scores_members, want.scores_members, atol=1e-5)
+    assert run.snapshots.rounds("untrained") == [0]

@@ -13,30 +13,42 @@ import torch
 
 from fedmia.attacks.ascent import Ascent
 from fedmia.errors import InputError
-from fedmia.federation.snapshot import SnapshotStore
+from fedmia.federation.snapshot import Snapshot, SnapshotStore
 from fedmia.report import build
 from fedmia.report.figures import draw
 from fedmia.results import RunScores
+from fedmia.scoring.readings import Notebook
 from fedmia.settings.command import parse
 from fedmia.settings.commands import SIMULATE
 from fedmia.simulate import main
-from tests.equivalence.conftest import federated, prepared, same, weights
+from fedmia.ssl.base import State
+from tests.equivalence.conftest import federated, prepared, same, unattacked, weights
 
 HERE = "tests.federation.outside"
 TINY = (
-    "--clients 4 --rounds 2 --pretrain-rounds 2 --train.local_epochs 1 --model.width 4 "
+    "--clients 4 --rounds 4 --train.local_epochs 1 --model.width 4 "
     "--split.members 32 --split.nonmembers 60 --split.known 8 --split.test 20 --device cpu "
     "--federation.snapshots 2 --attack.similarity.views 4 "
 )
 ASKED = f"--attacker {HERE}:Loud --attacks similarity,{HERE}:SignFlip "
 
+Ran = tuple[dict[str, Any], RunScores, Path, dict[tuple[str, int], State]]
+
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], RunScores, Path]:
+def run(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """Report, scores and snapshots of a run with both, its control branches kept."""
     seen: list[RunScores] = []
     plain = build.build_report
+    uploads: dict[tuple[str, int], State] = {}
+    noted = Notebook.sent
+
+    def sent(self: Notebook, branch: str, round: int, snapshot: Snapshot) -> None:
+        uploads[branch, round] = snapshot.state
+        noted(self, branch, round, snapshot)
+
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Notebook, "sent", sent)
 
         def watched(scores: RunScores) -> dict[str, Any]:
             seen.append(scores)
@@ -47,13 +59,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], RunSc
         patch.setattr(SnapshotStore, "drop", lambda self, branch: None)
         out = tmp_path_factory.mktemp("outside") / "RUN"
         assert main(shlex.split(f"{TINY}{ASKED} --quiet --out {out}")) == 0
-    return json.loads((out / "report.json").read_text()), seen[0], out / "snapshots"
+    return json.loads((out / "report.json").read_text()), seen[0], out / "snapshots", uploads
 
 
 def test_report__has_its_row_its_controls_and_its_role(
-    run: tuple[dict[str, Any], RunScores, Path],
+    run: Ran,
 ) -> None:
-    report, _, _ = run
+    report = run[0]
     assert [a["name"] for a in report["attacks"]] == ["similarity", f"{HERE}:SignFlip"]
     assert [a["under_attack"] for a in report["attacks"]] == [False, True]
     for control in ("untrained", "placebo"):
@@ -61,11 +73,10 @@ def test_report__has_its_row_its_controls_and_its_role(
         assert names == ["similarity", f"{HERE}:SignFlip"]
     assert [c["role"] for c in report["clients"]] == ["honest"] * 3 + [f"{HERE}:Loud"]
     assert [r["under_attack"] for r in report["rounds"]] == [False, False, True, True]
-    assert len(report["batches"]) == 2
 
 
 def test_report__pairs_it_with_its_own_control(
-    run: tuple[dict[str, Any], RunScores, Path],
+    run: Ran,
 ) -> None:
     (pair,) = run[0]["paired"]
     assert (pair["attack"], pair["control"]) == (f"{HERE}:SignFlip", "sign-kept")
@@ -73,9 +84,9 @@ def test_report__pairs_it_with_its_own_control(
     assert "the same rounds with honest steps" in pair["statement"]
 
 
-def test_curves__are_its_own(run: tuple[dict[str, Any], RunScores, Path]) -> None:
+def test_curves__are_its_own(run: Ran) -> None:
     """Cosines, of the evaluated images in their order: the last row less the first is its score."""
-    _, scores, _ = run
+    scores = run[1]
     curves = scores.curves
     assert curves is not None and curves.act == "sign-flip" and curves.rounds.tolist() == [3, 4]
     assert curves.members.shape == (2, 24) and curves.nonmembers.shape == (2, 52)
@@ -90,11 +101,11 @@ def test_curves__are_its_own(run: tuple[dict[str, Any], RunScores, Path]) -> Non
 
 
 def test_uploads__are_its_step_turned_and_doubled(
-    run: tuple[dict[str, Any], RunScores, Path],
+    run: Ran,
 ) -> None:
     store = SnapshotStore(run[2])
     received = store.load("main", 2).state
-    turned, kept = store.sent("main")[3], store.sent("zero")[3]
+    turned, kept = run[3]["main", 3], run[3]["zero", 3]
     for name, start in received.items():
         want = start - 2.0 * (kept[name] - start)
         torch.testing.assert_close(turned[name], want, atol=1e-6, rtol=1e-5)
@@ -104,7 +115,7 @@ def test_uploads__are_its_step_turned_and_doubled(
 def test_control__is_the_federation_of_honest_clients(tmp_path: Path) -> None:
     setup = prepared(ASKED)
     attacked = federated(setup, tmp_path / "attacked")
-    honest = federated(setup, tmp_path / "honest", roles=("honest",) * 4, attack=None)
+    honest = federated(unattacked(setup), tmp_path / "honest", roles=("honest",) * 4)
     for round in (2, 3, 4):
         assert same(weights(attacked, "zero")[round], weights(honest)[round])
     assert not same(weights(attacked)[3], weights(honest)[3])

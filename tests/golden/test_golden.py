@@ -25,7 +25,7 @@ from tests.auditing.conftest import sides
 HERE = Path(__file__).resolve().parent
 TOLERANCE = 1e-4
 SMALL = (
-    "--rounds 2 --pretrain-rounds 2 --train.local_epochs 1 --model.width 4 --split.members 24 "
+    "--rounds 4 --train.local_epochs 1 --model.width 4 --split.members 24 "
     "--split.nonmembers 60 --split.known 8 --split.test 20 --federation.snapshots 2 --device cpu "
     "--attack.similarity.views 6 "
 )

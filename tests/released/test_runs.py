@@ -19,7 +19,7 @@ from fedmia.simulate import main
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = (
     "--dataset synthetic --data.pixels 8 --data.images 60 --data.classes 2 --clients 1 --rounds 2 "
-    "--pretrain none --split.members 12 --split.known 4 --attacks none --train.local_epochs 1 "
+    "--split.members 12 --split.known 4 --attacks none --train.local_epochs 1 "
     "--model.width 4 --ssl.dim 8 --quiet"
 )
 

@@ -94,7 +94,7 @@ def test_figures__edges_of_the_data(run: RunScores, scored: Callable[..., Scored
         pairs=[],
         member_client=np.zeros(n, dtype=int),
         clients=[ClientInfo(0, 16, "honest", None, tuple(range(40)))],
-        rounds=[RoundInfo(0, "federated", True, 1.0, None, {"ascent": flat, "x": none})],
+        rounds=[RoundInfo(0, True, 1.0, None, {"ascent": flat, "x": none})],
         curves=replace(
             curves,
             rounds=curves.rounds[:1],

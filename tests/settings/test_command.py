@@ -15,7 +15,7 @@ from fedmia.settings.command import PRESETS, Invocation, bad_input, parse
 from fedmia.settings.commands import AUDIT, SIMULATE
 from fedmia.settings.experiment import Experiment
 from fedmia.settings.flags import Command
-from fedmia.settings.forms import option_paths
+from fedmia.settings.forms import gone_paths, option_paths
 from fedmia.settings.option import option_fields
 from fedmia.settings.tree import merge, to_tree
 from fedmia.settings.yamlfile import dump, load
@@ -24,7 +24,7 @@ KEPT = """
     clients attacker malicious attacks rounds seed backend threads-per-client device
     gpus-per-client out config dataset data-dir size partition split.members split.nonmembers
     split.known model ssl strategy train.local_epochs train.batch_size train.lr pretrain
-    pretrain-rounds defense defended-clients
+    pretrain-epochs attack-rounds defense defended-clients
 """
 
 
@@ -81,7 +81,7 @@ def test_parse__names_that_users_scripts_hold() -> None:
         "smallnet", "mocov2", "fedprox",
     ]  # fmt: skip
     assert [tree["train"][k] for k in ("local_epochs", "batch_size", "lr")] == [5, 4, 0.2]
-    assert tree["pretrain"] == {"mode": "none", "rounds": 0} and tree["defense"] is None
+    assert tree["pretrain"] == {"mode": "none", "epochs": 0} and tree["defense"] is None
 
 
 @pytest.mark.parametrize("path", [path for path, _, _ in option_paths(Experiment)])
@@ -97,7 +97,10 @@ def test_parse__every_option_is_reachable_by_its_short_and_its_dotted_flag(path:
     [
         ("--clients 4", "--clients=4", "--federation.clients 4", "--federation.clients=4"),
         ("--train.local_epochs 3", "--train.local-epochs 3"),
-        ("--pretrain pooled --pretrain-rounds 2", "--pretrain.mode pooled --pretrain.rounds=2"),
+        ("--pretrain pooled --pretrain-epochs 2", "--pretrain.mode pooled --pretrain.epochs=2"),
+        ("--pretrain public --split.public 9",
+         "--pretrain public --split.public 9 --pretrain-epochs 100"),
+        ("--attack-rounds 2", "--federation.attack_rounds 2"),
         ("--defended-clients none", "--defended_clients=none", ""),
         ("--dataset synthetic", "--data.name synthetic"),
         ("--attacks similarity --attack.similarity.views 4",
@@ -149,7 +152,7 @@ def test_parse__plugin_options_take_the_types_of_the_plugin() -> None:
         ("--defense.epsilon 8", "--defense.epsilon needs a defence: --defense NAME"),
         ("--defense no-such", "unknown defense 'no-such'"),
         ("--strategy fedavgg", "unknown strategy 'fedavgg'"),
-        ("--pretrain none --pretrain-rounds 3", "--pretrain none leaves nothing"),
+        ("--pretrain none --pretrain-epochs 3", "--pretrain none leaves nothing"),
         ("--attacks ascent", "attack 'ascent' needs --attacker active"),
         ("--attacks internal --attack.similarity.views 3", "options for attack 'similarity'"),
         ("--config nothing", "no config file or preset 'nothing' (presets: "),
@@ -186,9 +189,11 @@ def test_config__a_runs_own_file_repeats_it(tmp_path: Path) -> None:
 
 def test_config__another_plugin_by_flag_drops_the_files_options(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
-    file.write_text(dump(to_tree(built("--attacker active --partition dirichlet"))))
+    file.write_text(
+        dump(to_tree(built("--attacker active --partition dirichlet --pretrain pooled")))
+    )
     experiment = built(f"--partition iid --attacks similarity --pretrain none --config {file}")
-    assert experiment.partition.options == {} and experiment.pretrain.rounds == 0
+    assert experiment.partition.options == {} and experiment.pretrain.epochs == 0
     assert set(experiment.attack) == {"similarity"}
     passive = built(f"--config {file} --attacker passive --attacks all")
     assert "ascent" not in passive.attacks
@@ -263,7 +268,7 @@ def test_version__is_a_page() -> None:
 def test_short_flags__stand_for_options_that_exist() -> None:
     for command in (SIMULATE, AUDIT):
         paths = {path for path, _, _ in option_paths(command.root)}
-        assert set(command.short.values()) <= paths
+        assert set(command.short.values()) <= paths | gone_paths(command.root)
         grouped = [w for wanted in command.groups.values() for w in wanted]
         assert all(any(p == w or p.startswith(w) for p in paths) for w in grouped)
 

@@ -171,7 +171,15 @@ def test_attacks__main_and_all_are_what_the_role_permits() -> None:
     active = {n for n in everything if issubclass(registry.load("attack", n), ActiveAttack)}
     assert active and active < set(everything)
     kinds = {n: registry.load("attack", n) for n in everything}
-    assert active <= set(Experiment(attacker="active").attacks)
+    main = {n for n in active if kinds[n].main}
+    assert main < active and len(main) == 1  # one fits into a federation
+    for asked in ("main", "all"):
+        assert active & set(expand_attacks((asked,), "active")) == main
+    assert set(expand_attacks(("all",), "active")) >= {
+        n
+        for n in everything
+        if n not in active and kinds[n].needs.vantage != "server" and not kinds[n].uses_shadows
+    }
     assert not active & set(Experiment(attacker="passive").attacks)
     outsiders = {n for n, c in kinds.items() if c.needs.vantage == "outsider"}
     alone = {n for n in outsiders - active if not kinds[n].uses_shadows}
@@ -254,7 +262,7 @@ def test_to_dict__holds_no_out_and_only_plain_values() -> None:
 def test_from_dict__short_and_long_forms_are_the_same() -> None:
     short = experiment_of({"partition": "shards", "data": "digits", "pretrain": "none"})
     long = experiment_of(
-        {"partition": {"name": "shards"}, "pretrain": {"mode": "none", "rounds": 0}}
+        {"partition": {"name": "shards"}, "pretrain": {"mode": "none", "epochs": 0}}
     )
     assert short == long
     assert experiment_of({"defense": None}) == experiment_of({"defense": "none"}) == Experiment()
@@ -303,14 +311,14 @@ def test_from_dict__short_and_long_forms_are_the_same() -> None:
         ({"defense": {"epsilon": 3}}, "defense.epsilon needs a defence: defense.name=NAME"),
         ({"defended_clients": [0]}, "defended_clients=0 needs defense.name=NAME"),
         (
-            {"pretrain": {"mode": "none", "rounds": 3}},
-            "pretrain.mode=none leaves nothing for pretrain.rounds=3",
+            {"pretrain": {"mode": "none", "epochs": 3}},
+            "pretrain.mode=none leaves nothing for pretrain.epochs=3",
         ),
         (
-            {"pretrain": {"mode": "pooled", "rounds": 0}},
-            "pretrain.mode=pooled needs pretrain.rounds >= 1",
+            {"pretrain": {"mode": "pooled", "epochs": 0}},
+            "pretrain.mode=pooled needs pretrain.epochs >= 1",
         ),
-        ({"pretrain": {"mode": "public", "rounds": 1}}, "pretrain.mode=public needs split.public"),
+        ({"pretrain": {"mode": "public", "epochs": 1}}, "pretrain.mode=public needs split.public"),
     ],
 )
 def test_bad_input__one_line_names_the_value(tree: dict[str, Any], message: str) -> None:
@@ -356,10 +364,11 @@ def test_check__defence_is_asked_about_the_norm(wall: str) -> None:
 
 
 def test_check__pooled_pretraining_refuses_any_defence(wall: str) -> None:
-    pooled = {"pretrain": {"mode": "pooled", "rounds": 2}}
+    pooled = {"pretrain": {"mode": "pooled", "epochs": 2}}
     check(experiment_of(pooled))
     assert "private images" in refused({**pooled, "defense": wall})
-    check(experiment_of({"defense": wall, "pretrain": {"mode": "federated", "rounds": 2}}))
+    public = {"pretrain": {"mode": "public", "epochs": 2}, "split": {"public": 40}}
+    check(experiment_of({**public, "defense": wall}))
 
 
 @pytest.mark.parametrize("epsilon", [0, -1.0, float("nan")])

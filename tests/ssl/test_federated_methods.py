@@ -24,7 +24,7 @@ from fedmia.ssl.base import Recipe
 from fedmia.ssl.train import Job, Train, make_optimizer
 
 TINY = (
-    "--clients 2 --rounds 2 --pretrain none --train.local_epochs 1 --model.width 2 --ssl.dim 8 "
+    "--clients 2 --rounds 2 --train.local_epochs 1 --model.width 2 --ssl.dim 8 "
     "--ssl.hidden 12 --split.members 33 --split.nonmembers 40 --split.known 8 --split.test 20 "
     "--device cpu --attacks similarity --attack.similarity.views 4 --federation.snapshots 2 "
 )

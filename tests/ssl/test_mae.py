@@ -335,7 +335,7 @@ def test_losses__per_sample_gradients_of_opacus_equal_a_loop() -> None:
 
 FLAGS = (
     "--ssl mae --ssl.decoder_width 8 --ssl.decoder_heads 2 --ssl.decoder_depth 1 --model vit-tiny "
-    "--model.width 8 --model.heads 2 --model.depth 4 --clients 2 --rounds 2 --pretrain none "
+    "--model.width 8 --model.heads 2 --model.depth 4 --clients 2 --rounds 2 "
     "--train.local_epochs 1 --train.batch_size 4 --split.members 16 --split.nonmembers 40 "
     "--split.known 8 --split.test 20 --device cpu --attacks similarity "
     "--attack.similarity.views 2 --federation.snapshots 1 "

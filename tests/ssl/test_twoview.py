@@ -24,7 +24,7 @@ from fedmia.ssl.train import Job, Train, make_optimizer
 BANKED, ALL = ["simclr", "mocov3"], ["simclr", "mocov3", "vicreg"]
 RATES = {"simclr": 0.02, "mocov3": 0.06, "vicreg": 0.02}
 TINY = (
-    "--clients 2 --rounds 1 --pretrain-rounds 1 --train.local_epochs 1 --model.width 4 "
+    "--clients 2 --rounds 2 --train.local_epochs 1 --model.width 4 "
     "--split.members 21 --split.nonmembers 24 --split.known 6 --split.test 20 --device cpu "
     "--attacks combined --attack.combined.views 4 --federation.snapshots 1 --json"
 )

@@ -32,10 +32,12 @@ def site(tmp_path: Path, images: torch.Tensor) -> Site:
     return Site(
         seed=0, images_file=tmp_path / "images.npy", roles=("honest",) * 3,
         parts={"members": parts}, targets=np.arange(0), held=np.arange(0),
+        known=(np.arange(0), np.arange(0)),
         model=("smallnet", {"width": 2}),
         ssl=("moco", {"dim": 4, "queue": 4}), strategy=("fedavg", {}),
         train=Train(local_epochs=1, batch_size=2, lr=0.05),
-        defense=None, defended=frozenset(), attack=None, attacker_trains=True,
+        defense=None, defended=frozenset(), attack=None, turns=1,
+        attacked_rate=None, attacker_trains=True,
         batch_norm="average", channels=3, size=8, mean=(0.5,) * 3, std=(0.25,) * 3,
         total_rounds=4, device="cpu", threads=1,
     )  # fmt: skip
@@ -47,7 +49,7 @@ def desk(
 ) -> Desk:  # fmt: skip
     """Client 0 in a round under the strategy `name`."""
     told = replace(site, strategy=(name, options))
-    return Desk(told, store, Task(0, round, "main", False, 0), received)
+    return Desk(told, store, Task(0, round, "main", False), received)
 
 
 def sent(at: Desk) -> State:

@@ -27,7 +27,7 @@ from tests.equivalence.conftest import federated, prepared, same, weights
 
 RATE, ROUNDS = 0.05, 3
 PLAIN = (
-    f"--clients 2 --pretrain none --rounds {ROUNDS} --train.local_epochs 2 "
+    f"--clients 2 --rounds {ROUNDS} --train.local_epochs 2 "
     f"--train.momentum 0 --train.weight_decay 0 --train.schedule constant --train.lr {RATE} "
     f"--split.members 34 --federation.snapshots {ROUNDS} --attacks none "
 )
@@ -209,7 +209,7 @@ def test_defence__spends_what_it_spends_under_fedavg(
     found = {}
     for strategy in ("scaffold", "fedavg"):
         flags = (
-            f"--clients 3 --rounds 2 --pretrain-rounds 1 --train.local_epochs 1 --model.width 4 "
+            f"--clients 3 --rounds 3 --train.local_epochs 1 --model.width 4 "
             f"--split.members 24 --split.nonmembers 40 --split.known 8 --split.test 20 "
             f"--device cpu --attacks none --json --strategy {strategy} --defense {defense}"
         )
