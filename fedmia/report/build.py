@@ -11,7 +11,7 @@ import numpy as np
 from fedmia.report.checks import check
 from fedmia.report.clients import client_rows, declared_attack, ranking
 from fedmia.report.intervals import LEVEL, wilson
-from fedmia.report.metrics import attack_row, auc_numbers, auc_of
+from fedmia.report.metrics import attack_row, auc_ci_of, auc_numbers, auc_of
 from fedmia.report.paired import paired_row
 from fedmia.report.per_client import named_rows
 from fedmia.report.rows import (
@@ -34,6 +34,7 @@ ONE_MODEL = (
     "with other images, not with another training"
 )
 SEEDS = "; --seeds 3 shows the spread between models."
+METHOD = "Bonferroni over Wilson intervals of the AUC with DeLong's (1988) variance"
 ORACLE = (
     "oracle_accuracy takes the best threshold on the scored images themselves, as in the paper: "
     "an upper bound; accuracy takes it on the attacker's known images only."
@@ -72,7 +73,7 @@ def build_report(run: RunScores) -> Report:
             "level": LEVEL,
             "intervals": family,
             "intervals_clients": sum(c["auc"] is not None for c in clients),
-            "method": "Bonferroni over Newcombe (2006) method 5 intervals of the AUC",
+            "method": METHOD,
             "widest": widest(attacks, controls, paired),
         },
         "subject": run.subject,
@@ -142,6 +143,7 @@ def round_row(info: RoundInfo) -> RoundRow:
         "loss": info.loss,
         "knn": info.knn,
         "leakage": {name: auc_of(scored) for name, scored in info.leakage.items()},
+        "leakage_ci": {name: auc_ci_of(scored) for name, scored in info.leakage.items()},
         "layers": {name: auc_of(scored) for name, scored in info.layers.items()},
     }
 

@@ -56,7 +56,7 @@ class AttackFacts(TypedDict):
     unit: str  # image, or batch where a score stands for a batch of images
     # By target FPR, "0.001", "0.01", "0.1"; null where too few non-members resolve it.
     tpr_at_fpr: dict[str, float | None]
-    tpr_at_fpr_ci: dict[str, Interval | None]
+    tpr_at_fpr_ci: dict[str, Interval | None]  # 95 %, the threshold's error in it
     fpr_achieved: dict[str, float | None]
     queries: int  # images that the attacker had embedded
     threshold: float | None  # of the score, chosen on known images; null without them
@@ -189,7 +189,7 @@ class PerClientRow(TypedDict):
     auc: float
     auc_ci: Interval | None
     tpr_at_fpr: dict[str, float | None]  # by target FPR
-    tpr_at_fpr_ci: dict[str, Interval | None]
+    tpr_at_fpr_ci: dict[str, Interval | None]  # at the thresholds drawn, their error not in it
     n_members: int
     n_nonmembers: int
     clients: int
@@ -222,7 +222,8 @@ class NamedRow(NamedCounts, TypedDict):
 
 
 class RoundRow(TypedDict):
-    """One round; `leakage` and `layers` (AUC by attack, by layer) empty where not scored."""
+    """One round; `leakage`, its intervals and `layers` (AUC by attack, by layer) empty where not
+    scored."""
 
     round: int  # counts on over both phases
     phase: str  # pretrain or federated
@@ -230,6 +231,7 @@ class RoundRow(TypedDict):
     loss: float | None  # mean of the honest clients
     knn: float | None  # accuracy of the global encoder
     leakage: dict[str, float | None]
+    leakage_ci: dict[str, Interval | None]  # 95 %
     layers: dict[str, float | None]
 
 
