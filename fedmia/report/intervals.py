@@ -29,9 +29,7 @@ def score_limits(p: float, n: float, z: float) -> Interval:
     centre = (p + zz / 2) / (1 + zz)
     half = z * math.sqrt(p * (1 - p) / n + zz / (4 * n)) / (1 + zz)
     # At p = 0 and p = 1 the limit is exactly 0 or 1; rounding would miss it by one bit.
-    low = 0.0 if p <= 0 else max(0.0, centre - half)
-    high = 1.0 if p >= 1 else min(1.0, centre + half)
-    return low, high
+    return min(p, max(0.0, centre - half)), max(p, min(1.0, centre + half))
 
 
 def wilson(k: float, n: float, level: float = LEVEL) -> Interval:
