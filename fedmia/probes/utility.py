@@ -29,6 +29,12 @@ def weighted_knn(
     return votes.argmax(dim=1)
 
 
+def mean_cosine(features: Tensor) -> float:
+    """Mean cosine in [-1, 1] between different rows of (N, D), N >= 2; 1: all point one way."""
+    unit, n = F.normalize(features.double(), dim=1), len(features)
+    return float((unit.sum(dim=0).square().sum() - unit.square().sum()) / (n * (n - 1)))
+
+
 def knn_accuracy(
     bank: Tensor, bank_labels: Tensor, features: Tensor, labels: Tensor, k: int = 20, T: float = 0.1
 ) -> float:

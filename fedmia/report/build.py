@@ -10,6 +10,7 @@ import numpy as np
 
 from fedmia.report.checks import check
 from fedmia.report.clients import client_rows, declared_attack, ranking
+from fedmia.report.health import health_row, health_sentence
 from fedmia.report.intervals import LEVEL, wilson
 from fedmia.report.metrics import attack_row, auc_ci_of, auc_numbers, auc_of
 from fedmia.report.paired import paired_row
@@ -23,6 +24,7 @@ from fedmia.report.rows import (
     RoundRow,
     SweepPlace,
     SweepRow,
+    Utility,
     UtilityRow,
     control_sets,
 )
@@ -56,7 +58,10 @@ def build_report(run: RunScores) -> Report:
     controls = control_rows(run, family)
     paired = [paired_row(pair, family) for pair in run.pairs]
     clients = client_rows(run)
-    said, code = verdict(attacks, controls, paired, run.pretrain, run.interrupted)
+    useful: Utility = {**utility(run.utility), "untrained": utility(run.utility_untrained)}
+    health = health_row(run.health, useful)
+    gone = health_sentence(health, useful) if health and health["collapsed"] else None
+    said, code = verdict(attacks, controls, paired, run.pretrain, run.interrupted, gone)
     report: Report = {
         "verdict": said,
         "verdict_code": code,
@@ -64,7 +69,8 @@ def build_report(run: RunScores) -> Report:
         "batches": [attack_row(b, 1) for b in run.batches],
         "paired": paired,
         "controls": controls,
-        "utility": {**utility(run.utility), "untrained": utility(run.utility_untrained)},
+        "utility": useful,
+        "health": health,
         "clients": clients,
         "client_ranking": ranking(clients),
         "named_clients": named_rows(run),

@@ -120,6 +120,15 @@ class Utility(UtilityRow, TypedDict):
     untrained: UtilityRow
 
 
+class HealthRow(TypedDict):
+    """Whether the encoder still tells images apart."""
+
+    cosine: float  # mean between its outputs for different test images, in [-1, 1]
+    loss: float | None  # mean training loss of the last round
+    chance: float | None  # the same where every image has one output
+    collapsed: bool  # see `fedmia.report.health`
+
+
 class EpsilonRow(TypedDict):
     """A privacy statement; see `fedmia.results.Epsilon`."""
 
@@ -279,12 +288,13 @@ class Report(TypedDict):
     """The whole of `report.json`, in this order."""
 
     verdict: str
-    verdict_code: str  # leaks, not-established, shift, control-failed
+    verdict_code: str  # leaks, not-established, collapsed, shift, control-failed
     attacks: list[AttackRow]
     batches: list[AttackRow]  # read by batch, with intervals of their own
     paired: list[PairedRow]
     controls: Controls
     utility: Utility
+    health: HealthRow | None
     clients: list[ClientRow]
     client_ranking: str | None  # null where no two clients separate
     named_clients: list[NamedRow]
