@@ -3,6 +3,8 @@ and a linear one."""
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -54,5 +56,7 @@ def linear_accuracy(
     if len(train_labels.unique()) < 2:
         return float((test_labels == train_labels[0]).double().mean())
     model = make_pipeline(StandardScaler(), LogisticRegression(C=C, max_iter=500))
-    model.fit(train.numpy(), train_labels.numpy())
-    return float(model.score(test.numpy(), test_labels.numpy()))
+    with warnings.catch_warnings():  # few images of each class are no regression
+        warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
+        model.fit(train.numpy(), train_labels.numpy())
+    return float((model.predict(test.numpy()) == test_labels.numpy()).mean())
