@@ -124,7 +124,6 @@ def make_run(auc: float = 0.75, n: int = 112, m: int = 500, seed: int = 0) -> Ru
         rounds=[
             RoundInfo(
                 r,
-                "pretrain" if r < 30 else "federated",
                 r >= 40,
                 4 - 0.03 * r,
                 0.5 + 0.006 * r if r % 5 == 4 else None,

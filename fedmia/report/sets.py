@@ -1,0 +1,49 @@
+"""Are these B images members? How well each attack tells sets of one kind apart."""
+
+from __future__ import annotations
+
+from fedmia.report.delong import AucEstimate, auc_estimate, auc_interval
+from fedmia.report.intervals import LEVEL
+from fedmia.report.paired import difference_interval
+from fedmia.report.rows import SetControl, SetRow
+from fedmia.results import FloatArray, ScoredAttack, SetScores
+
+
+def set_row(sets: SetScores, family: int) -> SetRow:
+    """One entry of the report's `sets`; `family`: its rows, whose intervals hold together.
+
+    Raises:
+        ValueError: no sets on one side.
+    """
+    found = auc_estimate(sets.members, sets.nonmembers)
+    n, m = len(sets.members), len(sets.nonmembers)
+    return {
+        "attack": sets.attack,
+        "judged": sets.judged,
+        "size": sets.size,
+        "n_member_sets": n,
+        "n_nonmember_sets": m,
+        "auc": found.value,
+        "auc_ci": auc_interval(found),
+        "auc_ci_simultaneous": auc_interval(found, LEVEL, family),
+        "control": _control(sets, found),
+    }
+
+
+def _control(sets: SetScores, found: AucEstimate) -> SetControl | None:
+    members, nonmembers = sets.control_members, sets.control_nonmembers
+    if sets.control is None or members is None or nonmembers is None:
+        return None
+    own = auc_estimate(members, nonmembers)
+    here = _scored(sets.attack, sets.members, sets.nonmembers)
+    return {
+        "name": sets.control,
+        "auc": own.value,
+        "auc_ci": auc_interval(own),
+        "difference": found.value - own.value,
+        "difference_ci": difference_interval(here, _scored(sets.control, members, nonmembers)),
+    }
+
+
+def _scored(name: str, members: FloatArray, nonmembers: FloatArray) -> ScoredAttack:
+    return ScoredAttack(name, "", "", "", members, nonmembers)
