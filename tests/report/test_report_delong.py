@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -71,7 +73,7 @@ def test_auc_interval__limits_solve_the_score_equation(
     found = AucEstimate(value, share * spread / smaller, smaller - 1.0, smaller)
     low, high = auc_interval(found, family=family)
     assert 0 <= low <= value <= high <= 1 and high > low
-    doubt = (1 + smaller * spread) ** -2
+    doubt = (1 + smaller * spread / 1.5) ** -3
     trials = smaller / ((1 - doubt) * (share if spread else 0) + doubt)
     quantile = t.isf(0.025 / family, smaller - 1)
     for limit in (low, high):
@@ -114,3 +116,19 @@ def test_auc_interval__covers_whatever_the_spread(spread: float, truth: float) -
         covered += low <= truth <= high
     # Newcombe's (2006) covers 87 % at twice the spread, 81 % at four times, 99 % at half.
     assert 0.92 <= covered / draws <= 0.98
+
+
+def test_coverage__of_the_committed_simulation() -> None:
+    """What the report's intervals promise, in each cell, less two Monte-Carlo errors."""
+    path = Path(__file__).parents[2] / "benchmarks" / "results" / "coverage.json"
+    held = json.loads(path.read_text())
+
+    def error(share: float) -> float:
+        return 2 * math.sqrt(share * (1 - share) / float(held["draws"]))
+
+    cells = [*held["auc"], *held["paired"], *held["tpr"]]
+    assert len(cells) == 6 * 8 * 5 + 4 * 6 + 6 * 5 * 2
+    assert [c for c in cells if c["coverage"] < 0.93 - error(0.93)] == []
+    many = [c for c in held["auc"] if min(c["members"], c["nonmembers"]) >= 100]
+    assert [c for c in many if c["auc"] <= 0.95 and c["coverage"] > 0.97 + error(0.97)] == []
+    assert max(c["missed"] for c in held["family"] if c["shape"] == "twice") <= 0.07
