@@ -106,7 +106,7 @@ def test_build_report__constant_scores_are_noted(
 
 
 def test_build_report__not_finite_loss_and_missing_probe_are_null(run: RunScores) -> None:
-    rounds = [RoundInfo(0, "federated", False, float("nan"))]
+    rounds = [RoundInfo(0, False, float("nan"))]
     report = build_report(replace(run, rounds=rounds, utility={"knn": Probe(None, 0)}))
     assert report["rounds"][0]["loss"] is None
     assert report["utility"]["knn"] is None and report["utility"]["linear_ci"] is None
