@@ -166,6 +166,21 @@ class Probe:
 
 
 @dataclass(frozen=True)
+class Health:
+    """Whether an encoder still tells images apart.
+
+    Attributes:
+        cosine: mean in [-1, 1] between its outputs for different test images.
+        loss: mean training loss of the last round, None where not known.
+        chance: the loss where every image has the same output, None where not known.
+    """
+
+    cosine: float
+    loss: float | None = None
+    chance: float | None = None
+
+
+@dataclass(frozen=True)
 class Epsilon:
     """A privacy statement, printed with what it rests on.
 
@@ -265,6 +280,7 @@ class RunScores:
         inferences: of whole data sets, by attack; likewise.
         pixels: scores (members, non-members) of a classifier that never sees a model.
         utility, utility_untrained: `knn` and `linear` -> Probe.
+        health: of the encoder that `utility` is of, None where not looked at.
         subject: what was attacked, as the page's title says it.
         not_run: attack -> why it could not run.
         pretrain: `none`, `pooled` or `public`.
@@ -287,6 +303,7 @@ class RunScores:
     pixels: tuple[FloatArray, FloatArray] | None = None
     utility: Mapping[str, Probe] = field(default_factory=dict)
     utility_untrained: Mapping[str, Probe] = field(default_factory=dict)
+    health: Health | None = None
     clients: Sequence[ClientInfo] = ()
     rounds: Sequence[RoundInfo] = ()
     curves: Curves | None = None

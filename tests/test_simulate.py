@@ -177,6 +177,9 @@ def test_report__utility_rounds_and_verdict(report: Report) -> None:
         low, high = report["utility"][f"{probe}_ci"]
         assert low <= report["utility"][probe] <= high
     assert report["utility"]["n"] == 10  # half of the 20 test images fit the probes
+    health = report["health"]
+    assert 0 < health["cosine"] < 1 and health["loss"] > 0 and not health["collapsed"]
+    assert 0 < health["chance"] < math.log(1 + 16)  # queues of half of 32 members at most
     assert [r["round"] for r in report["rounds"]] == [1, 2, 3, 4]
     assert [r["under_attack"] for r in report["rounds"]] == [False, False, True, True]
     last = report["rounds"][-1]

@@ -17,7 +17,7 @@ from fedmia.auditing.images import Dealt, deal, from_run
 from fedmia.auditing.resume import Finished, key, same_audit
 from fedmia.auditing.shadows import Own, once, run_folder
 from fedmia.auditing.sweep import sweep
-from fedmia.auditing.views import UNTRAINED, ModelViews, probes, recipe
+from fedmia.auditing.views import UNTRAINED, ModelViews, health, probes, recipe
 from fedmia.data.sets import form_sets
 from fedmia.errors import InputError, opt, said
 from fedmia.released.base import Released, load, probe
@@ -211,6 +211,7 @@ def gather(
         pixels=pixels,
         sweep=swept,
         utility=useful[0],
+        health=health(views),
         utility_untrained=useful[1] if len(useful) > 1 else {},
         not_run=found.not_run,
         notes=notes,

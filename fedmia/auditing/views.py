@@ -11,9 +11,9 @@ import torch
 from fedmia import registry
 from fedmia.attacks.base import Attack, Known
 from fedmia.auditing.images import Dealt
-from fedmia.probes.utility import knn_accuracy, linear_accuracy
+from fedmia.probes.utility import knn_accuracy, linear_accuracy, mean_cosine
 from fedmia.released.base import Released
-from fedmia.results import Probe
+from fedmia.results import Health, Probe
 from fedmia.seeding import rng
 from fedmia.settings.audit import Audit
 from fedmia.ssl.augment import Augment
@@ -139,3 +139,12 @@ def probes(views: ModelViews, model: str) -> dict[str, Probe]:
     )  # fmt: skip
     n = len(test)
     return {"knn": Probe(knn_accuracy(*parts), n), "linear": Probe(linear_accuracy(*parts), n)}
+
+
+def health(views: ModelViews) -> Health | None:
+    """How alike the encoder's outputs are for different scored non-members; None of fewer than
+    two. Its loss is not known."""
+    images = views.dealt.scored_nonmembers
+    if len(images) < 2:
+        return None
+    return Health(mean_cosine(views.plain("released").embed_plain(images)))

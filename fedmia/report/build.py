@@ -11,8 +11,9 @@ import numpy as np
 from fedmia.report.checks import check
 from fedmia.report.clients import client_rows, declared_attack, ranking
 from fedmia.report.datasets import inference_row
+from fedmia.report.health import health_row, health_sentence
 from fedmia.report.intervals import LEVEL, wilson
-from fedmia.report.metrics import attack_row, auc_numbers, auc_of
+from fedmia.report.metrics import attack_row, auc_ci_of, auc_numbers, auc_of
 from fedmia.report.paired import paired_row
 from fedmia.report.per_client import named_rows
 from fedmia.report.rows import (
@@ -24,6 +25,7 @@ from fedmia.report.rows import (
     RoundRow,
     SweepPlace,
     SweepRow,
+    Utility,
     UtilityRow,
     control_sets,
 )
@@ -36,6 +38,7 @@ ONE_MODEL = (
     "with other images, not with another training"
 )
 SEEDS = "; python -m fedmia.sweep --seeds 5 shows the spread between models."
+METHOD = "Bonferroni over Wilson intervals of the AUC with DeLong's (1988) variance"
 ORACLE = (
     "oracle_accuracy takes the best threshold on the scored images themselves, as in the paper: "
     "an upper bound; accuracy takes it on the attacker's known images only."
@@ -57,7 +60,10 @@ def build_report(run: RunScores) -> Report:
     controls = control_rows(run, family)
     paired = [paired_row(pair, family) for pair in run.pairs]
     clients = client_rows(run)
-    said, code = verdict(attacks, controls, paired, run.pretrain, run.interrupted)
+    useful: Utility = {**utility(run.utility), "untrained": utility(run.utility_untrained)}
+    health = health_row(run.health, useful)
+    gone = health_sentence(health, useful) if health and health["collapsed"] else None
+    said, code = verdict(attacks, controls, paired, run.pretrain, run.interrupted, gone)
     report: Report = {
         "verdict": said,
         "verdict_code": code,
@@ -66,7 +72,8 @@ def build_report(run: RunScores) -> Report:
         "dataset_inference": [inference_row(i) for i in run.inferences],
         "paired": paired,
         "controls": controls,
-        "utility": {**utility(run.utility), "untrained": utility(run.utility_untrained)},
+        "utility": useful,
+        "health": health,
         "clients": clients,
         "client_ranking": ranking(clients),
         "named_clients": named_rows(run),
@@ -76,7 +83,7 @@ def build_report(run: RunScores) -> Report:
             "intervals": family,
             "intervals_clients": sum(c["auc"] is not None for c in clients),
             "intervals_sets": len(run.sets),
-            "method": "Bonferroni over Newcombe (2006) method 5 intervals of the AUC",
+            "method": METHOD,
             "widest": widest(attacks, controls, paired),
         },
         "subject": run.subject,
@@ -145,6 +152,7 @@ def round_row(info: RoundInfo) -> RoundRow:
         "loss": info.loss,
         "knn": info.knn,
         "leakage": {name: auc_of(scored) for name, scored in info.leakage.items()},
+        "leakage_ci": {name: auc_ci_of(scored) for name, scored in info.leakage.items()},
         "layers": {name: auc_of(scored) for name, scored in info.layers.items()},
     }
 

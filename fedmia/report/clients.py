@@ -12,7 +12,8 @@ from typing import cast
 
 import numpy as np
 
-from fedmia.report.intervals import LEVEL, Interval, auc_interval
+from fedmia.report.delong import AucEstimate, auc_estimate, auc_interval, share_below
+from fedmia.report.intervals import LEVEL, Interval
 from fedmia.report.rows import ClientRow, DefenceRow, EpsilonRow, with_auc
 from fedmia.results import ClientDefence, ClientInfo, FloatArray, IntArray, RunScores, ScoredAttack
 from fedmia.seeding import rng
@@ -46,12 +47,7 @@ def mix_weights(mix: IntArray, labels: IntArray) -> FloatArray:
 
 def weighted_auc(members: FloatArray, nonmembers: FloatArray, weights: FloatArray) -> float:
     """AUC against non-members that carry `weights` (m,), which sum to 1; ties count half."""
-    order = np.argsort(nonmembers, kind="stable")
-    below = np.concatenate([[0.0], np.cumsum(weights[order])])
-    ranked = nonmembers[order]
-    left = below[np.searchsorted(ranked, members, side="left")]
-    right = below[np.searchsorted(ranked, members, side="right")]
-    return float(np.clip((left + right).mean() / 2, 0.0, 1.0))
+    return float(np.clip(share_below(members, nonmembers, weights).mean(), 0.0, 1.0))
 
 
 def effective_size(weights: FloatArray) -> float:
@@ -89,8 +85,10 @@ def null_band(
     return float(values.mean()), (float(low), float(high)), int(counts.sum())
 
 
-def client_row(run: RunScores, attack: ScoredAttack | None, client: ClientInfo) -> ClientRow:
-    """One entry of the report's `clients`, without the simultaneous interval."""
+def client_row(
+    run: RunScores, attack: ScoredAttack | None, client: ClientInfo
+) -> tuple[ClientRow, AucEstimate | None]:
+    """One entry of the report's `clients`, without the simultaneous interval, and its AUC."""
     mine = run.member_client == client.id
     # Members of a class that no scored non-member has cannot be compared with their like.
     like = mine & np.isin(run.member_labels, run.nonmember_labels)
@@ -104,29 +102,27 @@ def client_row(run: RunScores, attack: ScoredAttack | None, client: ClientInfo) 
         "attack": attack.name if attack else None,
     }  # fmt: skip
     if attack is None or n == 0:
-        return row
+        return row, None
     mix, scores = run.member_labels[like], attack.scores_nonmembers
     weights = mix_weights(mix, run.nonmember_labels)
-    size = effective_size(weights)
-    value = weighted_auc(attack.scores_members[like], scores, weights)
-    row["n_nonmembers_effective"], row["auc"] = size, value
-    row["auc_ci"] = auc_interval(value, n, size)
+    found = auc_estimate(attack.scores_members[like], scores, weights)
+    row["n_nonmembers_effective"], row["auc"] = effective_size(weights), found.value
+    row["auc_ci"] = auc_interval(found)
     null = null_band(mix, scores, run.nonmember_labels, rng(run.seed, "client-null", client.id))
     if null is not None:
         row["null_auc"], row["null_ci"], row["null_n"] = null
-    return row
+    return row, found
 
 
 def client_rows(run: RunScores) -> list[ClientRow]:
     """The report's `clients`; simultaneous intervals hold over all clients together."""
     attack = declared_attack(run)
-    rows = [client_row(run, attack, client) for client in run.clients]
-    clients = sum(r["auc"] is not None for r in rows)
-    for row in rows:
-        value, n, m = row["auc"], row["n_members"], row["n_nonmembers_effective"]
-        if value is not None and m is not None:
-            row["auc_ci_simultaneous"] = auc_interval(value, n, m, LEVEL, clients)
-    return rows
+    held = [client_row(run, attack, client) for client in run.clients]
+    clients = sum(found is not None for _, found in held)
+    for row, found in held:
+        if found is not None:
+            row["auc_ci_simultaneous"] = auc_interval(found, LEVEL, clients)
+    return [row for row, _ in held]
 
 
 def _defence(defence: ClientDefence | None) -> DefenceRow | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fedmia.report.health import health_sentence
 from fedmia.report.rows import AttackRow, DefenceRow, Interval, Report, control_sets
 
 DASH = "–"
@@ -59,10 +60,19 @@ def sentences(report: Report) -> dict[str, str | None]:
     """What is said beside the tables, by what it is about; None where there is nothing to say."""
     return {
         "utility": utility_sentence(report),
+        "health": collapsed_sentence(report),
         "clients": clients_sentence(report),
         "named": named_sentence(report),
         "per_client": per_client_sentence(report),
     }
+
+
+def collapsed_sentence(report: Report) -> str | None:
+    """What an encoder that collapsed looks like."""
+    health = report["health"]
+    if health is None or not health["collapsed"]:
+        return None
+    return f"Collapsed: {health_sentence(health, report['utility'])}."
 
 
 def clients_sentence(report: Report) -> str | None:

@@ -8,74 +8,65 @@ from __future__ import annotations
 
 import math
 
-from scipy.optimize import brentq
-from scipy.stats import beta, norm
+import numpy as np
+from scipy.stats import beta, binom, norm
+
+from fedmia.results import IntArray
 
 Interval = tuple[float, float]
 LEVEL = 0.95
 
 
-def z_value(level: float = LEVEL, family: int = 1) -> float:
-    """Two-sided normal quantile of one of `family` simultaneous intervals."""
-    return float(norm.isf((1 - level) / (2 * max(family, 1))))
+def tail(level: float = LEVEL, family: int = 1) -> float:
+    """Probability beyond either end of one of `family` simultaneous intervals."""
+    return (1 - level) / (2 * max(family, 1))
 
 
-def auc_variance(theta: float, m: float, n: float) -> float:
-    """Variance of a Mann-Whitney AUC whose true value is `theta`, of m and n scores.
-
-    Hanley and McNeil (1982) with both sample sizes in the bracket replaced by their mean:
-    Newcombe (2006), Statist. Med. 25:559, method 5.
-    """
-    spread = (1 - theta) / (2 - theta) + theta / (1 + theta)
-    return theta * (1 - theta) * (1 + ((m + n) / 2 - 1) * spread) / (m * n)
-
-
-def auc_interval(auc: float, m: float, n: float, level: float = LEVEL, family: int = 1) -> Interval:
-    """Interval of an AUC from m and n scores: Newcombe (2006), method 5.
-
-    Its limits are the two theta with |auc - theta| = z sqrt(V(theta)), so that it keeps its width
-    at AUC 0 and 1, where intervals around the estimate collapse. m and n may be effective sizes.
-
-    Raises:
-        ValueError: an AUC outside [0, 1], or a size below 1.
-    """
-    if not 0 <= auc <= 1 or m < 1 or n < 1:
-        raise ValueError(f"no interval for AUC {auc} of {m} and {n} scores")
-    z = z_value(level, family)
-
-    def excess(theta: float) -> float:
-        return abs(auc - theta) - z * math.sqrt(auc_variance(theta, m, n))
-
-    # At theta = auc the excess is negative, at the far end positive; at auc 0 or 1 it is zero
-    # there, so the search starts a hair inside.
-    hair = 1e-12
-    low = 0.0 if auc <= hair else float(brentq(excess, 0.0, min(auc, 1 - hair), xtol=1e-12))
-    high = 1.0 if auc >= 1 - hair else float(brentq(excess, max(auc, hair), 1.0, xtol=1e-12))
-    return low, high
+def score_limits(p: float, n: float, z: float) -> Interval:
+    """Wilson's (1927) limits: the two proportions that are z standard errors of n trials, each
+    taken at the limit itself, away from p. In [0, 1]; 0 or 1 only where p is."""
+    zz = z * z / n
+    centre = (p + zz / 2) / (1 + zz)
+    half = z * math.sqrt(p * (1 - p) / n + zz / (4 * n)) / (1 + zz)
+    # At p = 0 and p = 1 the limit is exactly 0 or 1; rounding would miss it by one bit.
+    return min(p, max(0.0, centre - half)), max(p, min(1.0, centre + half))
 
 
 def wilson(k: float, n: float, level: float = LEVEL) -> Interval:
     """Wilson's score interval of a proportion k / n."""
-    if n <= 0:
-        return 0.0, 1.0
-    z = z_value(level)
-    p, zz = k / n, z * z / n
-    centre = (p + zz / 2) / (1 + zz)
-    half = z * math.sqrt(p * (1 - p) / n + zz / (4 * n)) / (1 + zz)
-    # At k = 0 and k = n the limit is exactly 0 or 1; rounding would miss it by one bit.
-    low = 0.0 if k <= 0 else max(0.0, centre - half)
-    high = 1.0 if k >= n else min(1.0, centre + half)
-    return low, high
+    return (0.0, 1.0) if n <= 0 else score_limits(k / n, n, float(norm.isf(tail(level))))
 
 
 def clopper_pearson(k: int, n: int, level: float = LEVEL) -> Interval:
     """Exact (conservative) interval of a proportion k / n."""
     if n <= 0:
         return 0.0, 1.0
-    tail = (1 - level) / 2
-    low = 0.0 if k == 0 else float(beta.ppf(tail, k, n - k + 1))
-    high = 1.0 if k == n else float(beta.isf(tail, k + 1, n - k))
+    end = tail(level)
+    low = 0.0 if k == 0 else float(beta.ppf(end, k, n - k + 1))
+    high = 1.0 if k == n else float(beta.isf(end, k + 1, n - k))
     return low, high
+
+
+def rate_interval(
+    hits: IntArray, alarms: IntArray, n: int, m: int, target: float, level: float = LEVEL
+) -> Interval:
+    """Interval of the TPR at a true FPR of `target`; holds at `level` whatever the scores' shape.
+
+    Of m non-members Binomial(m, target) lie over the threshold that has this FPR: its quantiles
+    bound where among the ordered scores it lies, and so between which two thresholds. The limits
+    are Clopper-Pearson's at those two. Each of the two errors gets half of what `level` leaves.
+    Where the count may be none, the threshold may lie over every score, and the lower limit is 0.
+
+    Args:
+        hits, alarms: (k,) of n members and m non-members those at or over each threshold, rising
+            from the first, which nobody reaches.
+    """
+    end = tail(level, 2)
+    fewest, most = int(binom.ppf(end, m, target)), int(binom.isf(end, m, target))
+    low = hits[np.flatnonzero(alarms <= fewest - 1)[-1]] if fewest else 0
+    high = hits[np.flatnonzero(alarms <= most)[-1]]
+    each = 1 - 2 * end
+    return clopper_pearson(int(low), n, each)[0], clopper_pearson(int(high), n, each)[1]
 
 
 def mover_difference(

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from scipy.stats import rankdata
 
+from fedmia.report.delong import auc_estimate, auc_interval
 from fedmia.report.intervals import (
     LEVEL,
     Interval,
-    auc_interval,
-    clopper_pearson,
     mover_mean,
     precision_interval,
+    rate_interval,
     wilson,
 )
 from fedmia.report.rows import AttackRow, AucRow, ThresholdRow
@@ -37,6 +39,11 @@ def auc_of(scored: ScoredAttack) -> float | None:
     """AUC of an attack, None where a side is empty."""
     members, nonmembers = scored.scores_members, scored.scores_nonmembers
     return auc(members, nonmembers) if len(members) and len(nonmembers) else None
+
+
+def auc_ci_of(scored: ScoredAttack) -> Sequence[float] | None:
+    """Its 95 % interval, None where a side is empty."""
+    return auc_numbers(scored.scores_members, scored.scores_nonmembers, 1)["auc_ci"]
 
 
 def roc(members: FloatArray, nonmembers: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -79,16 +86,17 @@ def tpr_at_fpr(
 ) -> tuple[float, Interval, float] | None:
     """(TPR, its interval, achieved FPR): the largest TPR whose empirical FPR is at most `target`.
 
-    Tied scores fall on one side together. The interval is Clopper-Pearson's at that threshold.
-    None where fewer than 1 / target non-members cannot resolve the target.
+    Tied scores fall on one side together. The interval is of the TPR at a true FPR of `target`: it
+    holds the error of the threshold, which the non-members set, as well as that of the rate (see
+    `rate_interval`). None where fewer than 1 / target non-members cannot resolve the target.
     """
     n, m = len(members), len(nonmembers)
     if n == 0 or m * target < 1 - 1e-9:
         return None
     fpr, tpr = roc(members, nonmembers)
+    hits, alarms = np.rint(tpr * n).astype(int), np.rint(fpr * m).astype(int)
     at = int(np.flatnonzero(fpr <= target + 1e-12)[-1])
-    hits = round(float(tpr[at]) * n)
-    return hits / n, clopper_pearson(hits, n), float(fpr[at])
+    return float(tpr[at]), rate_interval(hits, alarms, n, m, target), float(fpr[at])
 
 
 def at_threshold(
@@ -122,11 +130,11 @@ def at_threshold(
 def auc_numbers(members: FloatArray, nonmembers: FloatArray, family: int) -> AucRow:
     """AUC, its 95 % and simultaneous intervals and both n; nulls where a side is empty."""
     n, m = len(members), len(nonmembers)
-    value = auc(members, nonmembers) if n and m else None
+    found = auc_estimate(members, nonmembers) if n and m else None
     return {
-        "auc": value,
-        "auc_ci": None if value is None else auc_interval(value, n, m),
-        "auc_ci_simultaneous": None if value is None else auc_interval(value, n, m, LEVEL, family),
+        "auc": None if found is None else found.value,
+        "auc_ci": None if found is None else auc_interval(found),
+        "auc_ci_simultaneous": None if found is None else auc_interval(found, LEVEL, family),
         "n_members": n,
         "n_nonmembers": m,
     }

@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.stats import rankdata
 
-from fedmia.report.intervals import LEVEL, Interval, auc_interval, mover_difference
-from fedmia.report.metrics import auc
+from fedmia.report.delong import AucEstimate, auc_estimate, auc_interval, placements
+from fedmia.report.intervals import LEVEL, Interval, mover_difference
 from fedmia.report.rows import Compared, PairedRow
-from fedmia.results import FloatArray, Pair, ScoredAttack
-
-
-def placements(members: FloatArray, nonmembers: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """DeLong's (1988) structural components: for each member the share of non-members below it,
-    for each non-member the share of members above it; ties count half. Shapes (n,), (m,)."""
-    n, m = len(members), len(nonmembers)
-    ranks = rankdata(np.concatenate([members, nonmembers]))
-    below = (ranks[:n] - rankdata(members)) / m
-    above = 1 - (ranks[n:] - rankdata(nonmembers)) / n
-    return below, above
+from fedmia.results import Pair, ScoredAttack
 
 
 def auc_correlation(attack: ScoredAttack, control: ScoredAttack) -> float:
@@ -34,16 +23,19 @@ def auc_correlation(attack: ScoredAttack, control: ScoredAttack) -> float:
     return float(np.clip(covariance[0, 1] / scale, -1.0, 1.0))
 
 
+def estimate_of(scored: ScoredAttack) -> AucEstimate:
+    """The AUC of an attack that has scores on both sides."""
+    return auc_estimate(scored.scores_members, scored.scores_nonmembers)
+
+
 def difference_interval(
     attack: ScoredAttack, control: ScoredAttack, level: float = LEVEL, family: int = 1
 ) -> Interval:
-    """Interval of AUC(attack) - AUC(control): MOVER over two Newcombe intervals, with DeLong's
+    """Interval of AUC(attack) - AUC(control): MOVER over the intervals of the two, with DeLong's
     correlation, because both AUCs come from the same images."""
-    n, m = len(attack.scores_members), len(attack.scores_nonmembers)
-    a = auc(attack.scores_members, attack.scores_nonmembers)
-    b = auc(control.scores_members, control.scores_nonmembers)
-    a_ci, b_ci = auc_interval(a, n, m, level, family), auc_interval(b, n, m, level, family)
-    low, high = mover_difference(a, a_ci, b, b_ci, auc_correlation(attack, control))
+    a, b = estimate_of(attack), estimate_of(control)
+    a_ci, b_ci = auc_interval(a, level, family), auc_interval(b, level, family)
+    low, high = mover_difference(a.value, a_ci, b.value, b_ci, auc_correlation(attack, control))
     return max(-1.0, low), min(1.0, high)
 
 
@@ -69,19 +61,18 @@ def paired_row(pair: Pair, family: int) -> PairedRow:
         return {
             **head, "difference": None, "ci": None, "ci_simultaneous": None, "statement": said,
         }  # fmt: skip
-    a = auc(attack.scores_members, attack.scores_nonmembers)
-    b = auc(control.scores_members, control.scores_nonmembers)
+    a, b = estimate_of(attack), estimate_of(control)
     together = difference_interval(attack, control, LEVEL, family)
     return {
         **head,
-        "difference": a - b,
+        "difference": a.value - b.value,
         "ci": difference_interval(attack, control),
         "ci_simultaneous": together,
-        "auc": a,
-        "auc_control": b,
-        "auc_control_ci": auc_interval(b, n, m),
-        "auc_control_ci_simultaneous": auc_interval(b, n, m, LEVEL, family),
-        "statement": statement(attack.name, pair.over, a - b, together),
+        "auc": a.value,
+        "auc_control": b.value,
+        "auc_control_ci": auc_interval(b),
+        "auc_control_ci_simultaneous": auc_interval(b, LEVEL, family),
+        "statement": statement(attack.name, pair.over, a.value - b.value, together),
     }
 
 

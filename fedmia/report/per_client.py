@@ -12,7 +12,8 @@ from __future__ import annotations
 import numpy as np
 
 from fedmia.report.clients import effective_size, mix_weights
-from fedmia.report.intervals import Interval, auc_interval, clopper_pearson, wilson
+from fedmia.report.delong import AucEstimate, auc_interval
+from fedmia.report.intervals import Interval, clopper_pearson, wilson
 from fedmia.report.rows import NamedCounts, NamedRow, PerClientRow
 from fedmia.results import FloatArray, IntArray, RunScores, ScoredAttack
 from fedmia.seeding import rng
@@ -116,8 +117,8 @@ def interval_over_images(
 
     Each draw takes n members and m non-members with replacement. A non-member comes with its
     pairs of all clients, which are not independent; each pair keeps its weight. None where a side
-    has fewer than two images. Where the value is 0 or 1 every draw repeats it: Newcombe's
-    interval stands in, with the effective number of non-members of the client that has fewest.
+    has fewer than two images. Where the value is 0 or 1 every draw repeats it: `auc_interval`
+    stands in, with the effective number of non-members of the client that has fewest.
     """
     n, m = wins.shape
     if n < 2 or m < 2:
@@ -125,7 +126,9 @@ def interval_over_images(
     value = wins.sum() / weights.sum()
     if min(value, 1 - value) < 1e-9:
         fewest = min(map(effective_size, weights / weights.sum(axis=1, keepdims=True)))
-        return auc_interval(float(np.clip(value, 0, 1)), n, fewest)
+        smaller = min(float(n), fewest)
+        at_end = AucEstimate(float(np.clip(value, 0, 1)), 0.0, max(smaller - 1, 1.0), smaller)
+        return auc_interval(at_end)
     members = generator.multinomial(n, np.full(n, 1 / n), DRAWS)
     nonmembers = generator.multinomial(m, np.full(m, 1 / m), DRAWS).astype(np.float64)
     won = ((nonmembers @ wins.T) * members).sum(axis=1)

@@ -56,7 +56,7 @@ class AttackFacts(TypedDict):
     unit: str  # image, or batch where a score stands for a batch of images
     # By target FPR, "0.001", "0.01", "0.1"; null where too few non-members resolve it.
     tpr_at_fpr: dict[str, float | None]
-    tpr_at_fpr_ci: dict[str, Interval | None]
+    tpr_at_fpr_ci: dict[str, Interval | None]  # 95 %, the threshold's error in it
     fpr_achieved: dict[str, float | None]
     queries: int  # images that the attacker had embedded
     choices: Json  # option -> value that the attack chose for it on known images
@@ -145,6 +145,15 @@ class Utility(UtilityRow, TypedDict):
     untrained: UtilityRow
 
 
+class HealthRow(TypedDict):
+    """Whether the encoder still tells images apart."""
+
+    cosine: float  # mean between its outputs for different test images, in [-1, 1]
+    loss: float | None  # mean training loss of the last round
+    chance: float | None  # the same where every image has one output
+    collapsed: bool  # see `fedmia.report.health`
+
+
 class EpsilonRow(TypedDict):
     """A privacy statement; see `fedmia.results.Epsilon`."""
 
@@ -214,7 +223,7 @@ class PerClientRow(TypedDict):
     auc: float
     auc_ci: Interval | None
     tpr_at_fpr: dict[str, float | None]  # by target FPR
-    tpr_at_fpr_ci: dict[str, Interval | None]
+    tpr_at_fpr_ci: dict[str, Interval | None]  # at the thresholds drawn, their error not in it
     n_members: int
     n_nonmembers: int
     clients: int
@@ -278,13 +287,15 @@ class InferenceRow(TypedDict):
 
 
 class RoundRow(TypedDict):
-    """One round; `leakage` and `layers` (AUC by attack, by layer) empty where not scored."""
+    """One round; `leakage`, its intervals and `layers` (AUC by attack, by layer) empty where not
+    scored."""
 
     round: int
     under_attack: bool
     loss: float | None  # mean of the honest clients
     knn: float | None  # accuracy of the global encoder
     leakage: dict[str, float | None]
+    leakage_ci: dict[str, Interval | None]  # 95 %
     layers: dict[str, float | None]
 
 
@@ -334,13 +345,14 @@ class Report(TypedDict):
     """The whole of `report.json`, in this order."""
 
     verdict: str
-    verdict_code: str  # leaks, not-established, shift, control-failed
+    verdict_code: str  # leaks, not-established, collapsed, shift, control-failed
     attacks: list[AttackRow]
     sets: list[SetRow]  # no verdict rests on them
     dataset_inference: list[InferenceRow]  # nor on these
     paired: list[PairedRow]
     controls: Controls
     utility: Utility
+    health: HealthRow | None
     clients: list[ClientRow]
     client_ranking: str | None  # null where no two clients separate
     named_clients: list[NamedRow]

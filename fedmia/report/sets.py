@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fedmia.report.intervals import LEVEL, auc_interval
-from fedmia.report.metrics import auc
+from fedmia.report.delong import AucEstimate, auc_estimate, auc_interval
+from fedmia.report.intervals import LEVEL
 from fedmia.report.paired import difference_interval
 from fedmia.report.rows import SetControl, SetRow
 from fedmia.results import FloatArray, ScoredAttack, SetScores
@@ -15,31 +15,32 @@ def set_row(sets: SetScores, family: int) -> SetRow:
     Raises:
         ValueError: no sets on one side.
     """
-    value, n, m = auc(sets.members, sets.nonmembers), len(sets.members), len(sets.nonmembers)
+    found = auc_estimate(sets.members, sets.nonmembers)
+    n, m = len(sets.members), len(sets.nonmembers)
     return {
         "attack": sets.attack,
         "judged": sets.judged,
         "size": sets.size,
         "n_member_sets": n,
         "n_nonmember_sets": m,
-        "auc": value,
-        "auc_ci": auc_interval(value, n, m),
-        "auc_ci_simultaneous": auc_interval(value, n, m, LEVEL, family),
-        "control": _control(sets, value),
+        "auc": found.value,
+        "auc_ci": auc_interval(found),
+        "auc_ci_simultaneous": auc_interval(found, LEVEL, family),
+        "control": _control(sets, found),
     }
 
 
-def _control(sets: SetScores, value: float) -> SetControl | None:
+def _control(sets: SetScores, found: AucEstimate) -> SetControl | None:
     members, nonmembers = sets.control_members, sets.control_nonmembers
     if sets.control is None or members is None or nonmembers is None:
         return None
-    own = auc(members, nonmembers)
+    own = auc_estimate(members, nonmembers)
     here = _scored(sets.attack, sets.members, sets.nonmembers)
     return {
         "name": sets.control,
-        "auc": own,
-        "auc_ci": auc_interval(own, len(members), len(nonmembers)),
-        "difference": value - own,
+        "auc": own.value,
+        "auc_ci": auc_interval(own),
+        "difference": found.value - own.value,
         "difference_ci": difference_interval(here, _scored(sets.control, members, nonmembers)),
     }
 

@@ -24,14 +24,23 @@ def verdict(
     paired: Sequence[PairedRow],
     pretrain: str,
     interrupted: int | None,
+    collapsed: str | None = None,
 ) -> tuple[str, str]:
     """(sentence, code) of a run.
 
-    Codes: `shift` (pixels alone tell members apart), `control-failed`, `leaks`,
-    `not-established`, tried in this order.
+    Codes: `shift` (pixels alone tell members apart), `control-failed`, `leaks`, `collapsed` (no
+    leak, of an encoder that gives all images one output), `not-established`, tried in this order.
+
+    Args:
+        collapsed: how it shows that the encoder has collapsed, None where it has not.
     """
     core, code = _core(with_auc(attacks), controls, paired)
+    if collapsed is not None and code == "not-established":
+        said = f"The encoder has collapsed, so this says nothing of its training: {collapsed}"
+        core, code = f"{said}; {core[0].lower()}{core[1:]}", "collapsed"
     tail = ""
+    if collapsed is not None and code != "collapsed":
+        tail += f"; the encoder has collapsed: {collapsed}"
     if pretrain == "pooled":
         tail += "; pre-training was pooled, so the server had seen all private images"
     if interrupted is not None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from clients.site import Site
+from fedmia import registry
 from fedmia.data.images import IntArray
 from fedmia.data.split import Split
-from fedmia.probes.utility import knn_accuracy, linear_accuracy
-from fedmia.results import Probe
+from fedmia.probes.utility import knn_accuracy, linear_accuracy, mean_cosine
+from fedmia.results import Health, Probe
 from fedmia.ssl.base import State
 
 
@@ -28,21 +30,33 @@ class Probes:
     split: Split
 
     @torch.no_grad()
-    def features(self, state: State) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Features and labels of the fitting half, then of the testing half."""
+    def outputs(self, state: State, indices: IntArray, layer: str) -> Tensor:
+        """Of a layer of the encoder, (N, D), for the images at `indices`."""
         torch.set_num_threads(self.site.threads)
         method = self.site.method(-1, None)
         method.load_shared(state)
         method.eval()
+        parts = [indices[i : i + 1024] for i in range(0, len(indices), 1024)]
+        found = [method.encoder.features(self.site.pixels(p), [layer]) for p in parts]
+        return torch.cat([f[layer].float().cpu() for f in found])
 
-        def pooled(indices: IntArray) -> Tensor:
-            parts = [indices[i : i + 1024] for i in range(0, len(indices), 1024)]
-            found = [method.encoder.features(self.site.pixels(p), ["avgpool"]) for p in parts]
-            return torch.cat([f["avgpool"].float().cpu() for f in found])
-
+    def features(self, state: State) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Features and labels of the fitting half, then of the testing half."""
         fit, test = self.split.test_fit, self.split.test_eval
         ours, theirs = (torch.from_numpy(self.labels[half]) for half in (fit, test))
-        return pooled(fit), ours, pooled(test), theirs
+        return (
+            self.outputs(state, fit, "avgpool"), ours, self.outputs(state, test, "avgpool"), theirs
+        )  # fmt: skip
+
+    def health(self, state: State, loss: float | None) -> Health:
+        """Whether the state tells the test images apart; `loss`: the last round's."""
+        site, method = self.site, registry.build("ssl", *self.site.ssl)
+        parts = zip(site.parts["members"], site.roles, strict=True)
+        sizes = [len(part) for part, role in parts if role == "honest" and len(part)]
+        each = [method.chance_loss(size, site.train.batch_size) for size in sizes]
+        chance = None if not each or None in each else float(np.mean(each))
+        outputs = self.outputs(state, self.split.test_eval, "encoder")
+        return Health(mean_cosine(outputs), loss, chance)
 
     def knn(self, state: State) -> float:
         """Weighted-kNN accuracy in [0, 1]."""

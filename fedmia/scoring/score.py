@@ -49,7 +49,9 @@ def score(
     with watch.part("attacks"):
         found = attacked(evaluation, notebook)
     with watch.part("probes"):
-        utility = probes.both(snapshots.load("main", snapshots.rounds("main")[-1]).state)
+        last = snapshots.load("main", snapshots.rounds("main")[-1]).state
+        utility = probes.both(last)
+        health = probes.health(last, run.rounds[-1].loss if run.rounds else None)
         untrained = probes.both(snapshots.untrained().state)
     notes = list(prepared.notes)
     environment = describe()
@@ -65,6 +67,7 @@ def score(
         nonmember_labels=labels[split.scored_nonmembers],
         utility=utility,
         utility_untrained=untrained,
+        health=health,
         clients=client_rows(run, labels, classes),
         pretrain=experiment.pretrain.mode,
         interrupted=None if run.complete else run.rounds[-1].round if run.rounds else 0,

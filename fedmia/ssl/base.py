@@ -204,6 +204,11 @@ class SSL(Options, ABC):
     def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> SSLMethod:
         """The method around `backbone`, every weight drawn from `generator`."""
 
+    def chance_loss(self, images: int, batch: int) -> float | None:
+        """Mean training loss over `images` images, in batches of `batch`, of an encoder whose
+        output is the same for all; None where the method's loss does not tell."""
+        return None
+
     def notes(self, images: int) -> list[str]:
         """What a holder of `images` images should be told, e.g. that its queue was cut."""
         return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -92,6 +93,10 @@ class MoCo(ViewsSSL):
         encoder = Encoder(backbone, self.head(backbone.width), recipe.mean, recipe.std)
         initialise(encoder, generator)
         return MomentumContrast(encoder, self, bank_length(self.queue, recipe.images), generator)
+
+    def chance_loss(self, images: int, batch: int) -> float:
+        """ln(1 + K): the positive is one among the keys of the queue."""
+        return math.log(1 + bank_length(self.queue, images))
 
     def notes(self, images: int) -> list[str]:
         why = ", or each image would meet its own old key as a negative"

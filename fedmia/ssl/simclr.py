@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -73,3 +74,8 @@ class SimCLR(BankedSSL):
     def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> SimCLRMethod:
         encoder = self.encoder(backbone, recipe, generator, 2)
         return SimCLRMethod(encoder, self, bank=self.random_bank(recipe.images, generator))
+
+    def chance_loss(self, images: int, batch: int) -> float:
+        """ln(2B - 1) of a batch of B: the positive is one of the other views."""
+        sizes = [min(batch, images - start) for start in range(0, images, batch)]
+        return sum(B * math.log(2 * B - 1) for B in sizes) / images

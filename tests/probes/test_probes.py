@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -12,7 +13,7 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from fedmia.probes.pixels import pixel_features, pixel_scores
-from fedmia.probes.utility import knn_accuracy, linear_accuracy, weighted_knn
+from fedmia.probes.utility import knn_accuracy, linear_accuracy, mean_cosine, weighted_knn
 
 
 def blobs(count: int, seed: int, apart: float) -> tuple[Tensor, Tensor]:
@@ -127,3 +128,23 @@ def test_pixels__features_of_any_size_and_channels() -> None:
         np.testing.assert_allclose(found[0], 0)
         np.testing.assert_allclose(found[1, :-3], 1)  # pixels and their mean
         np.testing.assert_allclose(found[1, -3:], 0)  # spread and roughness
+
+
+def test_mean_cosine__is_the_loop_over_pairs() -> None:
+    features = torch.randn(7, 3, generator=torch.Generator().manual_seed(0))
+    pairs = [
+        float(torch.cosine_similarity(features[i], features[j], dim=0))
+        for i in range(7)
+        for j in range(7)
+        if i != j
+    ]
+    assert mean_cosine(features) == pytest.approx(np.mean(pairs), abs=1e-6)
+    assert mean_cosine(torch.ones(4, 3) * torch.tensor([[1.0], [2], [3], [4]])) == pytest.approx(1)
+
+
+def test_linear__of_many_classes_warns_of_nothing() -> None:
+    draw = np.random.default_rng(0)
+    train, labels = torch.from_numpy(draw.normal(size=(240, 4))), torch.arange(240) % 200
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        linear_accuracy(train, labels, train, labels)

@@ -2,76 +2,24 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.stats import binom, norm
 
 from fedmia.report.intervals import (
-    auc_interval,
-    auc_variance,
     clopper_pearson,
     mover_difference,
     mover_mean,
     precision_interval,
+    rate_interval,
+    tail,
     wilson,
-    z_value,
 )
-from fedmia.report.metrics import auc
+from fedmia.report.metrics import tpr_at_fpr
 
 
-def test_z_value__known_quantiles() -> None:
-    assert z_value() == pytest.approx(1.959964, abs=1e-6)
-    assert z_value(family=10) == pytest.approx(2.807034, abs=1e-6)
-
-
-@given(st.floats(0, 1), st.integers(1, 400), st.integers(1, 400), st.integers(1, 30))
-@settings(max_examples=60, deadline=None)
-def test_auc_interval__limits_solve_newcombes_equation(
-    value: float, m: int, n: int, family: int
-) -> None:
-    low, high = auc_interval(value, m, n, family=family)
-    assert 0 <= low <= value <= high <= 1
-    assert high > low
-    z = z_value(family=family)
-    for limit in (low, high):
-        if 1e-9 < limit < 1 - 1e-9:
-            deviation = z * math.sqrt(auc_variance(limit, m, n))
-            assert abs(value - limit) == pytest.approx(deviation, abs=1e-6)
-
-
-@pytest.mark.parametrize("value", [0.0, 1.0])
-def test_auc_interval__keeps_its_width_at_the_ends(value: float) -> None:
-    low, high = auc_interval(value, 30, 30)
-    assert (low, high)[int(value)] == value
-    assert 0.05 < high - low < 0.25
-
-
-def test_auc_interval__mirrors_about_one_half() -> None:
-    low, high = auc_interval(0.8, 25, 60)
-    assert auc_interval(0.2, 25, 60) == pytest.approx((1 - high, 1 - low), abs=1e-9)
-
-
-def test_auc_interval__refuses_an_empty_side() -> None:
-    with pytest.raises(ValueError, match="no interval"):
-        auc_interval(0.5, 0, 10)
-
-
-@pytest.mark.parametrize("truth", [0.5, 0.7, 0.95])
-def test_auc_interval__covers_binormal_truth(truth: float) -> None:
-    generator = np.random.default_rng(7)
-    members, nonmembers, draws = 15, 40, 1500
-    gap = norm.ppf(truth) * math.sqrt(2)
-    covered = 0
-    for _ in range(draws):
-        value = auc(generator.normal(gap, 1, members), generator.normal(0, 1, nonmembers))
-        low, high = auc_interval(value, members, nonmembers)
-        covered += low <= truth <= high
-    # Nominal 0.95; a Wald interval at AUC 0.95 and this n covers about 0.90.
-    assert 0.935 <= covered / draws <= 0.985
+def test_tail__is_shared_by_the_family() -> None:
+    assert tail() == pytest.approx(0.025) and tail(family=10) == pytest.approx(0.0025)
 
 
 def test_wilson__known_answer() -> None:
@@ -86,6 +34,37 @@ def test_clopper_pearson__inverts_the_binomial_tests() -> None:
     assert binom.cdf(3, 20, high) == pytest.approx(0.025, abs=1e-9)
     assert clopper_pearson(0, 20)[0] == 0 and clopper_pearson(20, 20)[1] == 1
     assert clopper_pearson(0, 20)[1] == pytest.approx(1 - 0.025 ** (1 / 20))
+
+
+def test_rate_interval__limits_are_those_at_the_neighbouring_thresholds() -> None:
+    # Ten thresholds, each with ten members and ten non-members more, of 100 and 1,000.
+    counts = np.arange(11) * 10
+    low, high = rate_interval(counts, counts, 100, 1000, 0.05)
+    fewest, most = binom.ppf(0.0125, 1000, 0.05), binom.isf(0.0125, 1000, 0.05)
+    assert 30 <= fewest - 1 < 40 and 60 <= most < 70
+    assert low == pytest.approx(clopper_pearson(30, 100, 0.975)[0])
+    assert high == pytest.approx(clopper_pearson(60, 100, 0.975)[1])
+
+
+def test_rate_interval__no_lower_limit_where_the_threshold_may_lie_over_all() -> None:
+    low, high = rate_interval(np.array([0, 50, 50]), np.array([0, 0, 1000]), 50, 1000, 0.001)
+    assert low == 0 and high == 1
+
+
+def test_tpr_at_fpr__interval_holds_the_error_of_the_threshold() -> None:
+    generator = np.random.default_rng(5)
+    gap, draws = 2.0, 150
+    truth = float(norm.sf(norm.isf(0.01) - gap))
+    covered = bare = 0
+    for _ in range(draws):
+        members, others = generator.normal(gap, 1, 960), generator.normal(0, 1, 960)
+        found = tpr_at_fpr(members, others, 0.01)
+        assert found is not None
+        covered += found[1][0] <= truth <= found[1][1]
+        low, high = clopper_pearson(round(found[0] * 960), 960)
+        bare += low <= truth <= high
+    # Clopper-Pearson's at the threshold that was drawn covers half.
+    assert bare / draws < 0.65 and covered / draws >= 0.95
 
 
 def test_mover_difference__known_answer_of_newcombe_method_10() -> None:

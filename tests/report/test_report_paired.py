@@ -9,21 +9,11 @@ import numpy as np
 import pytest
 
 from fedmia.report.metrics import auc
-from fedmia.report.paired import auc_correlation, difference_interval, paired_row, placements
+from fedmia.report.paired import auc_correlation, difference_interval, paired_row
 from fedmia.results import Pair, ScoredAttack
 
 Make = Callable[..., ScoredAttack]
 OVER = "the same rounds without ascent"
-
-
-def test_placements__match_the_double_loop() -> None:
-    generator = np.random.default_rng(0)
-    members, others = generator.integers(0, 5, 7) * 1.0, generator.integers(0, 5, 9) * 1.0
-    psi = np.array([[(a > b) + 0.5 * (a == b) for b in others] for a in members])
-    below, above = placements(members, others)
-    np.testing.assert_allclose(below, psi.mean(1))
-    np.testing.assert_allclose(above, psi.mean(0))
-    assert below.mean() == pytest.approx(auc(members, others))
 
 
 def test_auc_correlation__itself_one_reversed_minus_one_constant_zero(scored: Make) -> None:

@@ -339,3 +339,11 @@ def test_mocov2__has_the_mlp_head_and_the_published_constants() -> None:
     backbone = SmallNet(width=2).build(3, 8)
     method = v2.build(backbone, Recipe((0.5,) * 3, (0.25,) * 3), torch.Generator())
     assert method.encoder(pixels(2, 0)).shape == (2, 128)
+
+
+def test_chance_loss__is_the_loss_where_all_outputs_are_one() -> None:
+    one = F.normalize(torch.ones(8, 128), dim=1)
+    spec = MoCo(queue=4096)
+    losses = info_nce(one, one, one[:1].expand(72, -1), spec.temperature)
+    assert losses == pytest.approx(torch.full((8,), spec.chance_loss(144, 8)), abs=1e-5)
+    assert spec.chance_loss(144, 8) == pytest.approx(math.log(73))

@@ -93,3 +93,9 @@ def test_augment__the_cifar_recipe_and_its_options() -> None:
 def test_build__two_layers_without_norm() -> None:
     names = [type(layer).__name__ for layer in make().encoder.head.children()]
     assert names == ["Linear", "ReLU", "Linear"]
+
+
+def test_chance_loss__is_the_mean_loss_where_all_outputs_are_one() -> None:
+    one = F.normalize(torch.ones(8, 16), dim=1)
+    batches = [nt_xent(one[:size], one[:size], 0.5) for size in (8, 8, 4)]
+    assert float(torch.cat(batches).mean()) == pytest.approx(SimCLR().chance_loss(20, 8), abs=1e-5)

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from fedmia.report.figures import canvas
-from fedmia.report.intervals import auc_interval
 from fedmia.report.rows import AttackRow, Report, RoundRow
 
 if TYPE_CHECKING:
@@ -88,8 +87,8 @@ def _sizes(report: Report, listed: Sequence[str]) -> str:
 def _leak_line(axes: Axes, report: Report, name: str, i: int) -> None:
     xs, ys = series(report["rounds"], "leakage", name)
     look = canvas.look(i)
-    if (row := _row(report, name)) is not None:
-        bands = [auc_interval(y, row["n_members"], row["n_nonmembers"]) for y in ys]
+    bands = [ci for r in report["rounds"] if (ci := r["leakage_ci"].get(name)) is not None]
+    if bands:
         lows, highs = zip(*bands, strict=True)
         axes.fill_between(xs, lows, highs, color=look["color"], alpha=0.1, linewidth=0)
     axes.plot(xs, ys, **look, markersize=5, linewidth=1.6, label=name)

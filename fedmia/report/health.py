@@ -1,0 +1,61 @@
+"""Whether an encoder has collapsed: then that nothing leaks says nothing of the training."""
+
+from __future__ import annotations
+
+from fedmia.report.rows import HealthRow, Utility
+from fedmia.results import Health
+
+# Mean cosines over which outputs count as all alike: where the loss is at chance, and where it does
+# not tell. Untrained encoders tried here reach 0.999.
+ALIKE, ALIKE_ALONE = 0.999, 0.9999
+AT_CHANCE = 0.97  # of the loss at chance
+
+
+def health_row(health: Health | None, utility: Utility) -> HealthRow | None:
+    """The report's `health`.
+
+    An encoder has collapsed where its outputs for different images are all alike, and its loss is
+    at chance or a probe of it is under that of the untrained encoder. Outputs alike need be no more
+    than a large common part of theirs. A loss under chance clears nobody: outputs that move
+    together, away from the queue's older keys, keep it low for as long as the learning rate lasts.
+    """
+    if health is None:
+        return None
+    return {
+        "cosine": health.cosine,
+        "loss": health.loss,
+        "chance": health.chance,
+        "collapsed": (health.cosine >= ALIKE and at_chance(health))
+        or (health.cosine >= ALIKE_ALONE and bool(worse(utility))),
+    }
+
+
+def at_chance(health: Health) -> bool:
+    """Whether the training loss is that of one output for all images."""
+    if health.loss is None or health.chance is None:
+        return False
+    return health.loss >= AT_CHANCE * health.chance
+
+
+def worse(utility: Utility) -> list[str]:
+    """The probes that do worse than on the untrained encoder, in words."""
+    before = utility["untrained"]
+    pairs = (
+        ("kNN", utility["knn"], before["knn"]),
+        ("linear probe", utility["linear"], before["linear"]),
+    )
+    return [
+        f"{name} {now:.2f} under the untrained encoder's {then:.2f}"
+        for name, now, then in pairs
+        if now is not None and then is not None and now < then
+    ]
+
+
+def health_sentence(row: HealthRow | None, utility: Utility) -> str | None:
+    """What is known of it: `outputs of different images have mean cosine 1.0000, ...`."""
+    if row is None:
+        return None
+    said = [f"outputs for different images have mean cosine {row['cosine']:.4f}"]
+    if row["loss"] is not None and row["chance"] is not None:
+        said.append(f"training loss {row['loss']:.2f} where {row['chance']:.2f} is chance")
+    return ", ".join([*said, *(worse(utility) if row["collapsed"] else [])])
