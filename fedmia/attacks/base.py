@@ -144,6 +144,12 @@ class Attack(Options, ABC):
         """Whether it reads `view.shadows` as it is set up."""
         return self.uses_shadows
 
+    @property
+    def shadow_threshold(self) -> float | None:
+        """The score above which it says member by what it was fitted on, its shadows; None for
+        attacks fitted on known images, which choose their threshold too."""
+        return None
+
     def fit(self, view: Any, known: Known, rng: np.random.Generator) -> None:
         """Choose classifier and direction from known images only. Default: nothing to learn.
 

@@ -62,7 +62,7 @@ class Scorer:
         scores = attack.score(view, self.candidates)
         queries, seconds = view.queries - before, time.perf_counter() - began
         with view.unmetered():
-            known_members, known_nonmembers = self._known_scores(name, attack, view)
+            known_members, known_nonmembers = self._known_scores(name, attack, view, scores)
             found = attack.features(view, self.candidates)
             told = attack.by_client(view, self.candidates)
         members, nonmembers = self.apart(scores)
@@ -81,6 +81,7 @@ class Scorer:
             scores_nonmembers=nonmembers,
             known_members=known_members,
             known_nonmembers=known_nonmembers,
+            shadow_threshold=attack.shadow_threshold,
             queries=queries,
             seconds=seconds,
             features_members=columns[0],
@@ -90,9 +91,14 @@ class Scorer:
         )
 
     def _known_scores(
-        self, name: str, fitted: Attack, view: BlackBox
+        self, name: str, fitted: Attack, view: BlackBox, found: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Scores of the known images that choose the threshold: cross-fitted where it learns."""
+        """Scores of the known images that choose the threshold: cross-fitted where it learns.
+
+        A refit on fewer images scores on a scale of its own. Its scores of the images left out are
+        brought to that of `fitted` at equal quantiles of the candidates, which both have scored,
+        `found` (N,), without their truth.
+        """
         images, truth = self.known.both()
         if not fitted.learns:
             scores = fitted.score(view, images)
@@ -111,5 +117,13 @@ class Scorer:
                     f"{error}, with a part of {int(truth.sum())} and "
                     f"{int((truth == 0).sum())} left out to choose the threshold"
                 ) from None
-            scores[~rest] = attack.score(view, images[~rest])
+            own = attack.score(view, self.candidates)
+            scores[~rest] = on_scale(attack.score(view, images[~rest]), own, found)
         return scores[truth == 1], scores[truth == 0]
+
+
+def on_scale(values: np.ndarray, own: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """`values` (K,) brought from the scale of `own` (N,) to that of `other` (N,), at equal
+    quantiles: ties stay together, in the middle of theirs, and no order is reversed."""
+    ends = [np.searchsorted(np.sort(own), values, side=side) for side in ("left", "right")]
+    return np.interp(sum(ends) / 2, np.arange(len(other)) + 0.5, np.sort(other))

@@ -50,6 +50,8 @@ def test_shadows__of_a_run_are_trained_once(
     flags = f"--encoder {run} {SHADOWS}"
     done = audit(flags, out, own_images=True)
     assert done.code == 0 and done.names() == ["similarity", "encodermi-t"]
+    sources = [(r["threshold_source"], r["threshold"]) for r in done.report["attacks"]]
+    assert sources[0][0] == "known" and sources[1] == ("shadow", 0.0)
     assert sorted(trained) == [0, 1] and len(list((out / "shadows").iterdir())) == 2
     split = done.report["split"]
     assert split["scored_members"] == 12 and split["scored_nonmembers"] == 26

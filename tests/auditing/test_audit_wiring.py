@@ -18,8 +18,9 @@ from fedmia.auditing.images import deal
 from fedmia.auditing.run import prepare
 from fedmia.auditing.views import UNTRAINED, ModelViews
 from fedmia.data.images import digests
+from fedmia.report.metrics import attack_row
 from fedmia.results import ScoredAttack
-from fedmia.scoring.scorer import Scorer
+from fedmia.scoring.scorer import Scorer, on_scale
 from fedmia.settings.command import parse
 from fedmia.settings.commands import AUDIT
 from fedmia.threat import BlackBox, Threat
@@ -105,6 +106,44 @@ def test_threshold__is_set_on_scores_of_known_images_that_were_left_out(archives
     fitted = Memory()
     fitted.fit(view, known, np.random.default_rng(0))
     assert fitted.score(view, known.members).tolist() == [1.0] * len(known.members)
+
+
+@dataclass
+class Drifting(Attack):
+    """Reads the first pixel, on a scale that every fit draws anew."""
+
+    paper: ClassVar[str] = "none"
+    needs: ClassVar[Threat] = Threat("black_box", "outsider")
+    looks_at: ClassVar[tuple[str, ...]] = ("features",)
+    _scale: tuple[float, float] = field(default=(0.0, 0.0), init=False)
+
+    def fit(self, view: Any, known: Known, rng: np.random.Generator) -> None:
+        self._scale = (rng.uniform(0.2, 5), rng.uniform(-500, 500))
+
+    def score(self, view: Any, images: Tensor) -> Scores:
+        return images[:, 0, 0, 0].double().numpy() * self._scale[0] + self._scale[1]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_threshold__is_on_the_scale_of_the_fit_that_scores(archives: Sides, seed: int) -> None:
+    """Members are 40 levels brighter; pooled as they come, the refits' scores choose by chance."""
+    draw, harness = np.random.default_rng(seed), made(archives, "")
+    sides = [
+        torch.from_numpy(draw.normal(m, 20, (n, 1, 2, 2)).clip(0, 255).astype(np.uint8))
+        for n in (40, 200)
+        for m in (140, 100)
+    ]
+    scorer = Scorer(Known(*sides[:2]), *sides[2:], seed, lambda name: Drifting())
+    row = attack_row(scorer.scored("drifting", harness.views.plain("released")), 1)
+    assert row["threshold_source"] == "known" and row["oracle_accuracy"] > 0.8
+    assert row["accuracy"] > row["oracle_accuracy"] - 0.04
+
+
+def test_on_scale__keeps_ties_and_order() -> None:
+    own, other = np.array([0.0, 0, 0, 1, 1]), np.array([5.0, 5, 9, 9, 9])
+    assert on_scale(np.array([0.0, 1.0, -7.0, 7.0]), own, other).tolist() == [5.0, 9.0, 5.0, 9.0]
+    values = np.random.default_rng(0).normal(size=50)
+    assert on_scale(values, values, values).tolist() == values.tolist()
 
 
 def test_untrained_control__has_rows_of_its_own(archives: Sides) -> None:
