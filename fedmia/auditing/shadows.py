@@ -89,7 +89,7 @@ class Own:
         if self.audit.shadow_data is None:
             return ""
         found = self._data
-        return hashlib.sha256(b"".join(digests(found.images)) + found.labels.tobytes()).hexdigest()
+        return hashlib.sha256(b"".join(digests(found.images)) + found.named().tobytes()).hexdigest()
 
     @cached_property
     def _data(self) -> ImageSet:
@@ -100,7 +100,7 @@ class Own:
         """Classes of the audit's images, and of --shadow-data."""
         if self.audit.shadow_data is None:
             return self.dealt.labels
-        own = torch.from_numpy(self._data.images), self._data.labels
+        own = torch.from_numpy(self._data.images), self._data.named()
         return self.dealt.labels | Labels([own])
 
     def _trained(self, views: ModelViews) -> list[Trained]:

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from fedmia.attacks.base import Attack, Known, Scores
 from fedmia.auditing.harness import Harness
-from fedmia.auditing.images import deal
+from fedmia.auditing.images import deal, unlike_classes
 from fedmia.auditing.run import prepare
 from fedmia.auditing.views import UNTRAINED, ModelViews
-from fedmia.data.images import digests
+from fedmia.data.images import ImageSet, digests
 from fedmia.report.metrics import attack_row
 from fedmia.results import ScoredAttack
 from fedmia.scoring.scorer import Scorer, on_scale
@@ -25,7 +25,7 @@ from fedmia.settings.command import parse
 from fedmia.settings.commands import AUDIT
 from fedmia.threat import BlackBox, Threat
 from tests.auditing.brought import tiny
-from tests.auditing.conftest import Audit, Sides
+from tests.auditing.conftest import Audit, Sides, write
 
 SEED = 0  # of `reseeded`, changed under one name
 
@@ -157,3 +157,31 @@ def test_untrained_control__has_rows_of_its_own(archives: Sides) -> None:
     alone = made(archives, "").views
     fresh = alone.view(UNTRAINED, "similarity", known, None).embed_plain(images, "encoder")
     torch.testing.assert_close(control, fresh, rtol=0, atol=0)
+
+
+def test_classes__have_one_number_on_both_sides(tmp_path: Path) -> None:
+    """Where the members lack a class, their third is not the others' third."""
+    images = np.random.default_rng(0).integers(0, 256, (40, 3, 8, 8), dtype=np.uint8)
+    labels = np.tile([3, 5, 7, 9], 10)
+    lacks = (labels != 5) & (np.arange(40) < 20)
+    write(tmp_path / "members.npz", images[lacks], labels[lacks])
+    write(tmp_path / "nonmembers.npz", images[20:], labels[20:])
+    flags = Sides(tmp_path / "members.npz", tmp_path / "nonmembers.npz").flags
+    dealt = deal(parse(AUDIT, f"--encoder x {flags} --known 4".split()).settings, None)
+    kinds = ((dealt.scored_members, dealt.member_labels),
+             (dealt.scored_nonmembers, dealt.nonmember_labels))  # fmt: skip
+    for scored, numbers in kinds:
+        at = [digests(images).index(name) for name in digests(scored.numpy())]
+        assert [(3, 5, 7, 9)[n] for n in numbers] == labels[at].tolist()
+        assert dealt.labels.of(scored).tolist() == labels[at].astype(str).tolist()
+    assert not any("No class" in note for note in dealt.notes)
+
+
+def test_classes__with_no_name_in_common_are_noted() -> None:
+    images = np.arange(2 * 3 * 4 * 4, dtype=np.uint8).reshape(2, 3, 4, 4)
+    sides = [ImageSet(images, np.arange(2), "s", names) for names in (("cat", "dog"), ())]
+    assert unlike_classes(*sides) == [
+        "No class of the members (cat, dog) is among those of the non-members (0, 1): they are "
+        "taken for different ones."
+    ]
+    assert unlike_classes(sides[0], sides[0]) == []
