@@ -15,7 +15,7 @@ from torch import Tensor
 from torchvision.transforms.v2.functional import rgb_to_grayscale
 
 from fedmia.attacks._fitted import NetworkFitted
-from fedmia.attacks.base import Known, Scores
+from fedmia.attacks.base import Known, Scores, refuse_other_size
 from fedmia.data.base import Request
 from fedmia.data.digits import Digits
 from fedmia.data.npz import Npz
@@ -111,8 +111,10 @@ class DownstreamFitted(NetworkFitted):
         """Fit on the shadows' classifiers, then train the target's; one query an image of the task.
 
         Raises:
-            InputError: as in `ShadowFitted.fit`, or a downstream task that cannot be read.
+            InputError: as in `ShadowFitted.fit`, a downstream task that cannot be read, or shadows
+                of images of another size.
         """
+        refuse_other_size(self.name, view, known)
         shape = tuple(view.shadows[0].members.shape[1:])
         self._task = labelled_images(
             self.downstream, self.downstream_file, self.downstream_images, shape, view.seed

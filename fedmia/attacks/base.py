@@ -62,6 +62,18 @@ def refuse_few(name: str, least: int, members: int, nonmembers: int) -> None:
         )
 
 
+def refuse_other_size(name: str, view: Any, known: Known) -> None:
+    """Raise InputError for shadows of images of another size than the known ones, for attacks that
+    show the same images to both."""
+    own, theirs = known.members.shape[1:], view.shadows[0].members.shape[1:]
+    if len(known.members) and own != theirs:
+        sizes = ["x".join(map(str, shape)) for shape in (theirs, own)]
+        raise InputError(
+            f"{name} shows the same images to the shadow encoders, trained on {sizes[0]}, and to "
+            f"the target, audited on {sizes[1]}: it needs shadows of that size"
+        )
+
+
 def _fitting(fit: Callable[..., None]) -> Callable[..., None]:
     """`fit` that refuses too few known images and notes whether it came to its end."""
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from fedmia.attacks._downstream import downstream_classifier, labelled_images
 from fedmia.attacks._fitted import NetworkFitted
 from fedmia.attacks._reference import by_content
-from fedmia.attacks.base import Known
+from fedmia.attacks.base import Known, refuse_other_size
 from fedmia.data.images import digests
 from fedmia.errors import InputError
 from fedmia.settings.option import option
@@ -56,8 +56,9 @@ class BaselineB(NetworkFitted):
 
         Raises:
             InputError: as in `ShadowFitted.fit`, images without labels, a task of one class, or a
-                file that cannot be read.
+                file that cannot be read, shadows of images of another size.
         """
+        refuse_other_size(self.name, view, known)
         self._filed = None if self.downstream_file is None else self._file_task(view)
         super().fit(view, known, rng)
         self._target = self._classifier(view, *self._task(view, view.shadows[0]))

@@ -13,6 +13,7 @@ import torch
 
 from fedmia.auditing.images import Dealt, load_images
 from fedmia.auditing.views import ModelViews
+from fedmia.data._pixels import square
 from fedmia.data.images import ImageSet, digests
 from fedmia.errors import InputError, opt
 from fedmia.released.base import Released
@@ -20,8 +21,8 @@ from fedmia.settings.audit import Audit
 from fedmia.settings.option import option_fields
 from fedmia.settings.values import convert
 from fedmia.settings.yamlfile import load
-from fedmia.shadows.given import content, load_shadows
-from fedmia.shadows.plan import Target, attacker_augment
+from fedmia.shadows.given import blueprints, content, load_shadows
+from fedmia.shadows.plan import Target, attacker_augment, crop_alone
 from fedmia.shadows.train import Trained, train_shadows
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.train import Train
@@ -48,7 +49,15 @@ class Own:
     stop: Callable[[], bool]
 
     def augment(self) -> Augment:
-        """The attacker's views: the encoder's recipe, or less where its algorithm is unknown."""
+        """The attacker's views: the encoder's recipe, or less where its algorithm is unknown.
+
+        Shadows that were trained before say what they were trained by.
+        """
+        if self.audit.shadow_encoders is not None:
+            told = blueprints(Path(self.audit.shadow_encoders))
+            if told:
+                own = told[0].spec.augment
+                return own if all(b.known_algorithm for b in told) else crop_alone(own)
         plan = self.audit.plan()
         if not self.audit.shadows or plan.knows("algorithm"):
             return self.released.augment
@@ -62,19 +71,22 @@ class Own:
         """
         made = []
         for trained in self._trained(views):
+            own = trained.members
+            alike = own.shape[1:] == views.held.shape[1:]
+            held = views.held if alike else torch.cat([own, trained.nonmembers])
             view = WhiteBox(
                 trained.method,
                 views.augment,
                 seed=self.audit.seed,
                 device=self.device,
-                held=views.held,
+                held=held,
                 signals=Signals(),
                 pixels=views.pixels,
                 labels=self._labels,
                 precision=self.audit.precision,
             )
             method = trained.method.to(self.device)
-            method.fill_bank(views.held.to(self.device).float() / 255)
+            method.fill_bank(held.to(self.device).float() / 255)
             made.append(Shadow(view, trained.members, trained.nonmembers))
         return tuple(made)
 
@@ -108,7 +120,7 @@ class Own:
         if self.audit.shadow_encoders is not None:
             given = load_shadows(Path(self.audit.shadow_encoders))
             theirs = given[0].members.shape
-            if theirs[1:] != shape[1:]:
+            if theirs[1] != shape[1]:
                 raise InputError(
                     f"{opt('shadow_encoders')}: trained on images of {tuple(theirs[1:])}, the "
                     f"audited ones are {tuple(shape[1:])}"
@@ -123,11 +135,17 @@ class Own:
                 f"{opt('shadow_data')}: images of {tuple(pool.shape[1:])}, the audited ones are "
                 f"{tuple(shape[1:])}"
             )
+        plan, audited = self.audit.plan(), (self.dealt.scored_members, self.dealt.scored_nonmembers)
+        # Resized alike, so that an image under attack is known again among the shadows' own.
+        pool, attacked = (
+            torch.from_numpy(square(x.numpy(), plan.size, "shadow images"))
+            for x in (pool, torch.cat([*audited, views.held]))
+        )
         return train_shadows(
-            self.audit.plan(),
+            plan,
             self._target(),
             pool,
-            torch.cat([self.dealt.scored_members, self.dealt.scored_nonmembers, views.held]),
+            attacked,
             device=self.device,
             cache=self.cache,
             say=self.say,
