@@ -23,7 +23,7 @@ from fedmia.settings.values import convert
 from fedmia.settings.yamlfile import load
 from fedmia.shadows.given import blueprints, content, load_shadows
 from fedmia.shadows.plan import Target, attacker_augment, crop_alone
-from fedmia.shadows.train import Trained, train_shadows
+from fedmia.shadows.train import Trained, shadow_notes, train_shadows
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.train import Train
 from fedmia.threat import Labels, Shadow, WhiteBox
@@ -70,7 +70,7 @@ class Own:
             InputError: too few images, or knowledge that nobody has.
         """
         made = []
-        for trained in self._trained(views):
+        for trained in self._trained():
             own = trained.members
             alike = own.shape[1:] == views.held.shape[1:]
             held = views.held if alike else torch.cat([own, trained.nonmembers])
@@ -89,6 +89,12 @@ class Own:
             method.fill_bank(held.to(self.device).float() / 255)
             made.append(Shadow(view, trained.members, trained.nonmembers))
         return tuple(made)
+
+    def notes(self) -> list[str]:
+        """What the reader should know of how they are trained, whether now or before."""
+        if not self.audit.shadows:
+            return []
+        return shadow_notes(self.audit.plan(), self._target(), *self._ground)
 
     def contents(self) -> str:
         """Digest of what the user gave to make them of, "" where that is nothing.
@@ -115,7 +121,7 @@ class Own:
         own = torch.from_numpy(self._data.images), self._data.named()
         return self.dealt.labels | Labels([own])
 
-    def _trained(self, views: ModelViews) -> list[Trained]:
+    def _trained(self) -> list[Trained]:
         shape = self.dealt.scored_members.shape
         if self.audit.shadow_encoders is not None:
             given = load_shadows(Path(self.audit.shadow_encoders))
@@ -126,6 +132,22 @@ class Own:
                     f"audited ones are {tuple(shape[1:])}"
                 )
             return given
+        return train_shadows(
+            self.audit.plan(),
+            self._target(),
+            *self._ground,
+            device=self.device,
+            cache=self.cache,
+            say=self.say,
+            progress=self.progress,
+            stop=self.stop,
+        )
+
+    @cached_property
+    def _ground(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """The shadows' images, and those that must not be among them, of the shadows' size."""
+        dealt, size = self.dealt, self.audit.plan().size
+        shape = dealt.scored_members.shape
         if self.audit.shadow_data is None:
             pool = self.dealt.spare
         else:
@@ -135,23 +157,13 @@ class Own:
                 f"{opt('shadow_data')}: images of {tuple(pool.shape[1:])}, the audited ones are "
                 f"{tuple(shape[1:])}"
             )
-        plan, audited = self.audit.plan(), (self.dealt.scored_members, self.dealt.scored_nonmembers)
+        attacked = torch.cat([
+            dealt.scored_members, dealt.scored_nonmembers,
+            dealt.known_members, dealt.known_nonmembers,
+        ])  # fmt: skip
         # Resized alike, so that an image under attack is known again among the shadows' own.
-        pool, attacked = (
-            torch.from_numpy(square(x.numpy(), plan.size, "shadow images"))
-            for x in (pool, torch.cat([*audited, views.held]))
-        )
-        return train_shadows(
-            plan,
-            self._target(),
-            pool,
-            attacked,
-            device=self.device,
-            cache=self.cache,
-            say=self.say,
-            progress=self.progress,
-            stop=self.stop,
-        )
+        own, theirs = (square(x.numpy(), size, "shadow images") for x in (pool, attacked))
+        return torch.from_numpy(own), torch.from_numpy(theirs)
 
     def _target(self) -> Target:
         """What is recorded of the encoder's training: all of it for a fedmia run."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +50,8 @@ class Scorer:
         return ordered[: len(self.members)], ordered[len(self.members) :]
 
     def scored(self, name: str, view: BlackBox, **more: Any) -> ScoredAttack:
-        """One attack through one view; its queries are those it needs by itself.
+        """One attack through one view; its queries are those it needs by itself, and for its
+        threshold.
 
         Raises:
             InputError: the view does not grant what the attack needs, or lacks what it reads.
@@ -60,9 +62,12 @@ class Scorer:
         require(view.threat, attack.needs, name)
         attack.fit(view, self.known, rng(self.seed, "fit", name))
         scores = attack.score(view, self.candidates)
+        # What learns has asked for the known images already, and shadows need none of them.
+        asks = threshold_asks(attack)
+        with nullcontext() if asks else view.unmetered():
+            known_members, known_nonmembers = self._known_scores(name, attack, view, scores)
         queries, seconds = view.queries - before, time.perf_counter() - began
         with view.unmetered():
-            known_members, known_nonmembers = self._known_scores(name, attack, view, scores)
             found = attack.features(view, self.candidates)
             told = attack.by_client(view, self.candidates)
         members, nonmembers = self.apart(scores)
@@ -120,6 +125,11 @@ class Scorer:
             own = attack.score(view, self.candidates)
             scores[~rest] = on_scale(attack.score(view, images[~rest]), own, found)
         return scores[truth == 1], scores[truth == 0]
+
+
+def threshold_asks(attack: Attack) -> bool:
+    """Whether the known images are embedded for the sake of the attack's threshold alone."""
+    return not attack.learns and attack.shadow_threshold is None
 
 
 def on_scale(values: np.ndarray, own: np.ndarray, other: np.ndarray) -> np.ndarray:

@@ -128,7 +128,8 @@ class BlackBox(Rows):
         self.charge(len(images))
 
         def compute(x: Tensor) -> Tensor:
-            return torch.cat([self._embed(part.float() / 255) for part in x.split(CHUNK)])
+            parts = x.split(self._few(CHUNK, x))
+            return torch.cat([self._embed(part.float() / 255) for part in parts])
 
         return self._signals.get(("plain",), images, compute)[:, self._columns(layer)]
 

@@ -60,6 +60,8 @@ def test_shadows__of_a_run_are_trained_once(
     done = audit(flags, out, own_images=True)
     assert done.code == 0 and done.names() == ["similarity", "encodermi-t"]
     sources = [(r["threshold_source"], r["threshold"]) for r in done.report["attacks"]]
+    cut = [n for n in done.report["notes"] if n.startswith("Shadow encoders: queue cut from 4096")]
+    assert len(cut) == 1  # in the report, not on the screen alone
     assert sources[0][0] == "known" and sources[1] == ("shadow", 0.0)
     assert sorted(trained) == [0, 1] and len(list((out / "shadows").iterdir())) == 2
     split = done.report["split"]
