@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmia.attacks.base import Attack, Scores, negatives_option
+from fedmia.attacks.base import Attack, Known, Scores, negatives_option
 from fedmia.data.images import digests
 from fedmia.errors import InputError
 from fedmia.settings.option import option
@@ -70,6 +71,32 @@ class AscentStatic(Attack):
 
         found = view.by_negatives(method, self.negatives, images, read).double().numpy()
         return found[:, 0], found[:, 1]
+
+    def score_sets(self, view: WhiteBox, sets: Tensor, known: Known) -> Scores:
+        """(S, 2): each set is climbed alone, from the released model, and compared with known
+        members climbed in sets of as many (Sec. V-B4): their mean rise minus the set's own. Beside
+        it the twin, which takes no step: their loss before the climb minus the set's own."""
+        count, size = sets.shape[:2]
+        start, method = view.state(), view.copy_method()
+        images = torch.cat([sets.flatten(0, 1), known.members])
+        view.charge(view.bank_queries(self.negatives) + 2 * self.pairs * len(images) * self.steps)
+
+        def read(rows: Tensor) -> Tensor:
+            # Sets under test hold none of the images held: they come first, whole. Known members
+            # form their sets among those that meet the same negatives.
+            found = torch.full((len(rows), 2), torch.nan)
+            for at in range(0, len(rows) - size + 1, size):  # what fills no set climbs harder
+                method.load_shared(start)
+                pixels = view.view_pixels(images[rows[at : at + size]], 2 * self.pairs)
+                before, after = self._climb(method, pixels)
+                found[at : at + size] = torch.stack([before, after - before], dim=1).float().cpu()
+            method.load_shared(start)
+            return found
+
+        found = view.by_negatives(method, self.negatives, images, read).double()
+        usual = found[count * size :].nanmean(dim=0).nan_to_num()  # too few known: of none
+        each = found[: count * size].view(count, size, 2).mean(dim=1)
+        return np.asarray((usual - each).flip(1).numpy())
 
     def _climb(self, method: SSLMethod, pixels: Tensor) -> tuple[Tensor, Tensor]:
         """Losses (B,) of pixels (2 pairs, B, C, H, W) before and after G steps."""

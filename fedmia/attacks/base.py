@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ClassVar
@@ -13,12 +13,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedmia.attacks._exchange import Tested
+from fedmia.data.images import IntArray
 from fedmia.errors import InputError
 from fedmia.settings.option import Options, option
 from fedmia.ssl.base import SSLMethod, State
-from fedmia.threat import NEGATIVES, Threat
+from fedmia.threat import NEGATIVES, ClientView, Threat, Trajectory, WhiteBox
 
 Scores = NDArray[np.float64]
+Asked = tuple[IntArray, IntArray]  # places of a suspected set, and of others
 
 # What of an encoder may tell a member: how close an image's views lie, how long its vector is,
 # how its parts respond to its crops, how alike its patches are, the vector itself, the contrastive
@@ -96,10 +99,10 @@ def _fitted(method: Callable[..., Any]) -> Callable[..., Any]:
     """`method` that raises NotFitted before `fit`."""
 
     @wraps(method)
-    def wrapped(self: Attack, view: Any, images: Tensor) -> Any:
+    def wrapped(self: Attack, view: Any, images: Tensor, *more: Any) -> Any:
         if not self._fit_done:
             raise NotFitted(f"{self.name}: call fit before score")
-        return method(self, view, images)
+        return method(self, view, images, *more)
 
     return wrapped
 
@@ -108,8 +111,8 @@ class Attack(Options, ABC):
     """A membership attack. Subclasses are dataclasses of options, one or a family a file.
 
     The harness fits on known images, then scores shuffled candidates without their truth.
-    `fit` may be called again and forgets what was fitted before. That `score`, `by_client` and
-    `features` raise NotFitted before `fit` is seen to here, not by subclasses.
+    `fit` may be called again and forgets what was fitted before. That `score`, `by_client`,
+    `features` and `score_sets` raise NotFitted before `fit` is seen to here, not by subclasses.
     """
 
     # As on the command line: a class of a family states it, else that of its file, or
@@ -138,7 +141,7 @@ class Attack(Options, ABC):
             package, _, file = cls.__module__.rpartition(".")
             own = package == __package__
             cls.name = file.replace("_", "-") if own else f"{cls.__module__}:{cls.__qualname__}"
-        for name in ("fit", "score", "by_client", "features"):
+        for name in ("fit", "score", "by_client", "features", "score_sets"):
             source = next(c for c in cls.__mro__ if name in vars(c))
             if source is cls or not issubclass(source, Attack):  # its own, or a mixin's
                 wrap = _fitting if name == "fit" else _fitted
@@ -184,6 +187,12 @@ class Attack(Options, ABC):
         after `fit`. The client of an image's highest score is the one that the attack names."""
         return None
 
+    def score_sets(self, view: Any, sets: Tensor, known: Known) -> Scores | None:
+        """(S, 2) of uint8 sets (S, B, C, H, W): a score of each set as a whole, and that of the
+        same attack without its act; higher, likelier that all its images are members. For attacks
+        that learn more of a set than of its images; None: the mean of `score` says all."""
+        return None
+
     def features(self, view: Any, images: Tensor) -> tuple[tuple[str, str, str], Scores] | None:
         """Three named features (N, 3) for the scatter plot, for attacks that have them."""
         return None
@@ -194,14 +203,19 @@ class Turn:
     """What an active attack has at hand when its client is to upload.
 
     Attributes:
-        method: the client's own, with the bank of its training; may be changed.
+        method: the client's own, with its bank; may be changed.
         received: the global weights of the round.
-        trained: what honest local training made of them.
+        trained: what the client's own training made of them, or they themselves.
         targets: uint8 (N, C, H, W) in an order that carries no truth.
         held: uint8 images that the attacker holds; None: the bank holds their keys already.
-        number: attack round 0, 1, ...
+        known: images whose membership it knows.
+        number: which of the client's crafted rounds it is: 0, 1, ...
+        turns: how many of them it can expect.
+        notes: JSON-able, kept from round to round; `choice` stands in the report.
         augment: recipe of the views.
         rng: stream of (seed, round, partition).
+        sets: rows of `targets`: the upload acts on all of these sets, a step on one of them. None:
+            it acts on those `chosen`, in batches of the attack's own.
     """
 
     method: SSLMethod
@@ -209,24 +223,41 @@ class Turn:
     trained: State
     targets: Tensor
     held: Tensor | None
+    known: Known
     number: int
+    turns: int
+    notes: dict[str, Any]
     augment: Any
     rng: np.random.Generator
+    sets: Sequence[NDArray[np.int64]] | None = None
 
 
-@dataclass(frozen=True)
-class Trajectory:
-    """What an active attack reads of N images: before it (1, N), under its uploads (R or fewer,
-    N), and under the aggregated models (R, N) of its rounds."""
+class DatasetAttack(Attack):
+    """An attack that answers for whole data sets, by a p-value each; it has no row of images."""
 
-    rounds: list[int]
-    before: Scores
-    sent: Scores
-    after: Scores
+    @abstractmethod
+    def infer(
+        self,
+        view: Any,
+        images: Tensor,
+        classes: IntArray,
+        asked: Sequence[Asked],
+        rng: np.random.Generator,
+    ) -> list[Tested]:
+        """Whether the encoder was trained on each suspected set, in the order asked; after `fit`.
+
+        Args:
+            images: uint8 (N, C, H, W) of all sets. classes: (N,), known to whoever asks.
+            asked: places of a suspected set, and of other images, not trained on, to compare with.
+        """
 
 
 class ActiveAttack(Attack):
-    """An attack with a part inside the federation: what its client sends in place of an update."""
+    """An attack with a part inside the federation: what its client sends in place of an update.
+
+    As the rounds pass the client reads the images under test in each model that it receives; what
+    it judges by is that trajectory, so no model has to be kept.
+    """
 
     uploads: ClassVar[str]  # what that is, in a few words
     control: ClassVar[str]  # name of `disarmed` in the report
@@ -240,7 +271,22 @@ class ActiveAttack(Attack):
     def disarmed(self) -> ActiveAttack:
         """The paired control: the same attack with its active step set to zero."""
 
-    def curves(self, view: Any, images: Tensor) -> Trajectory | None:
-        """What is drawn of uint8 (N, C, H, W), the first upload's row first in `sent`; None: no
-        curves. The images come without their truth."""
-        return None
+    @abstractmethod
+    def read(self, view: WhiteBox, images: Tensor) -> Scores:
+        """(N,) what it notes of uint8 (N, C, H, W) under one model, such as their losses."""
+
+    @abstractmethod
+    def judge(self, seen: Trajectory) -> Scores:
+        """(N,) scores of the images of a trajectory."""
+
+    def reads_uploads(self) -> bool:
+        """Whether `judge` needs readings of every upload; of the first there is always one."""
+        return False
+
+    def chosen(self, targets: int, number: int, turns: int) -> NDArray[np.bool_]:
+        """(targets,) which of them the upload of crafted round `number` acts on: all of them."""
+        return np.ones(targets, dtype=bool)
+
+    def score(self, view: ClientView, images: Tensor) -> Scores:
+        """Those of what the client noted of the images."""
+        return self.judge(view.trajectory(images))

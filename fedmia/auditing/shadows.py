@@ -143,7 +143,7 @@ class Own:
             stop=self.stop,
         )
 
-    @cached_property
+    @property
     def _ground(self) -> tuple[torch.Tensor, torch.Tensor]:
         """The shadows' images, and those that must not be among them, of the shadows' size."""
         dealt, size = self.dealt, self.audit.plan().size

@@ -15,11 +15,12 @@ from clients.app import client_app
 from clients.site import Site
 from fedmia import registry
 from fedmia.attacks.base import ActiveAttack
-from fedmia.data.images import ImageSet
+from fedmia.data.images import ImageSet, IntArray
+from fedmia.data.sets import form_sets
 from fedmia.data.split import Split, make_split
 from fedmia.errors import InputError, opt
 from fedmia.federation.backends import run_inline, run_ray
-from fedmia.federation.rounds import Federation, Schedule
+from fedmia.federation.rounds import Federation, Reader, Schedule
 from fedmia.federation.snapshot import DiskStore, MemoryStore, SnapshotStore, StateStore
 from fedmia.results import RoundInfo
 from fedmia.runtime.device import resolve_device
@@ -43,9 +44,8 @@ class Prepared:
 
     def total_rounds(self) -> int:
         """Rounds over all branches."""
-        schedule, zero = Schedule(self.experiment), self.active is not None
-        placebo = bool(self.split.placebo_parts)
-        return schedule.last * (1 + placebo) + (schedule.last - schedule.clean) * zero
+        rounds, placebo = self.experiment.federation.rounds, bool(self.split.placebo_parts)
+        return rounds * (1 + placebo) + 2 * self.experiment.attack_rounds
 
 
 @dataclass(frozen=True)
@@ -108,11 +108,6 @@ def prepare(experiment: Experiment) -> Prepared:
             "Batch norm is local: the global model that is scored has the running "
             "statistics of the first model, which no client ever used."
         )
-    if active and not experiment.pretrain.rounds:
-        notes.append(
-            "Without pre-training the last model before the first crafted update is the "
-            "untrained one: passive attacks have nothing to find on it."
-        )
     return Prepared(experiment, data, split, next(iter(active.values()), None), notes)
 
 
@@ -128,13 +123,16 @@ def make_site(prepared: Prepared, workdir: Path, stop: Event) -> Site:
     )
     mean, std = pixel_constants(experiment, data.channels)
     defense = experiment.defense
+    targets = rng(experiment.seed, "targets").permutation(candidates)
     return Site(
         seed=experiment.seed,
         images_file=file,
         roles=("honest",) * honest + (experiment.attacker,) * malicious,
         parts={"members": split.parts, "placebo": (*split.placebo_parts, *own)},
         held=np.concatenate([*own[:1], split.known_members, split.known_nonmembers]),
-        targets=rng(experiment.seed, "targets").permutation(candidates),
+        known=(split.known_members, split.known_nonmembers),
+        targets=targets,
+        sets=target_sets(split, targets, experiment.seed),
         model=(experiment.model.name, dict(experiment.model.options)),
         ssl=(experiment.ssl.name, dict(experiment.ssl.options)),
         strategy=(experiment.strategy.name, dict(experiment.strategy.options)),
@@ -142,17 +140,38 @@ def make_site(prepared: Prepared, workdir: Path, stop: Event) -> Site:
         defense=(defense.name, dict(defense.options)) if defense else None,
         defended=frozenset(experiment.defended),
         attack=prepared.active,
+        turns=max(1, int(experiment.attack_rounds * experiment.federation.participation + 0.5)),
+        attacked_rate=attacked_rate(prepared),
         attacker_trains=experiment.attacker_trains,
         batch_norm=experiment.federation.batch_norm,
         channels=data.channels,
         size=data.size,
         mean=mean,
         std=std,
-        total_rounds=experiment.pretrain.rounds + experiment.federation.rounds,
+        total_rounds=experiment.federation.rounds,
         device=resolve_device(experiment.device),
         threads=experiment.threads_per_client,
         stop=stop,
     )
+
+
+def target_sets(split: Split, targets: IntArray, seed: int) -> tuple[IntArray, ...]:
+    """Positions in `targets` of the sets that are scored, in an order that carries no truth."""
+    scored = split.scored_members, split.scored_nonmembers
+    formed = form_sets(len(scored[0]), len(scored[1]), seed)
+    images = [*scored[0][formed.members], *scored[1][formed.nonmembers]]
+    place = {image: at for at, image in enumerate(targets.tolist())}
+    rows = [np.array([place[i] for i in one.tolist()]) for one in images]
+    return tuple(rows[at] for at in rng(seed, "sets", "targets").permutation(len(rows)))
+
+
+def attacked_rate(prepared: Prepared) -> float | None:
+    """Honest clients' learning rate in attacked rounds; None: the schedule's."""
+    experiment = prepared.experiment
+    asked = experiment.federation.attacked_rate
+    if asked == "matched" and prepared.active is not None:
+        return float(vars(prepared.active)["lr"])
+    return experiment.train.first_rate if asked == "constant" else None
 
 
 def pixel_constants(
@@ -171,6 +190,7 @@ def pixel_constants(
 def federate(
     prepared: Prepared, site: Site, folder: Path, snapshots: SnapshotStore, *,
     probe: Callable[[State], float | None], watch: Stopwatch, display: Display,
+    reader: Reader | None = None,
 ) -> Finished:  # fmt: skip
     """Run the rounds on the backend asked for; clients of other processes keep files in `folder`.
 
@@ -180,7 +200,8 @@ def federate(
     torch.set_num_threads(site.threads)
     experiment, ray = prepared.experiment, prepared.experiment.backend == "ray"
     store: StateStore = DiskStore(folder / "clients") if ray else MemoryStore()
-    run = Federation(experiment, site, prepared.split, store, snapshots, probe, watch, display)
+    split = prepared.split
+    run = Federation(experiment, site, split, store, snapshots, probe, reader, watch, display)
     app, clients = client_app(site, store), experiment.federation.clients
     if ray:
         run_ray(run.run, app, clients, site.threads, experiment.gpus_per_client)

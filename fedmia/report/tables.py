@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fedmia.report.datasets import FOUND
 from fedmia.report.format import (
     DASH,
     control_of,
@@ -14,7 +15,8 @@ from fedmia.report.format import (
     most_leaking_first,
     number,
 )
-from fedmia.report.rows import AttackRow, AucRow, Interval, Json, Report, control_sets
+from fedmia.report.rows import AttackRow, AucRow, InferenceRow, Interval, Json, Report, control_sets
+from fedmia.results import ALONE
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,37 @@ def paired(report: Report) -> Table:
     return Table(head, rows)
 
 
+def sets(report: Report) -> Table:
+    """Sets of one kind under each attack, the best told apart first, beside their controls."""
+    head = ["attack", "a set's score", "AUC, 95 %", "simultaneous", "control on the same sets"]
+    rows = []
+    for s in sorted(report["sets"], key=lambda s: -s["auc"]):
+        how = "the set climbed alone" if s["judged"] == ALONE else "mean of its images' scores"
+        together = s["auc_ci_simultaneous"]
+        beside: str | Cell = DASH
+        if (c := s["control"]) is not None:
+            more = f"difference {c['difference']:+.2f} {interval(c['difference_ci'])}"
+            beside = Cell(f"{c['name']} {estimate(c['auc'], c['auc_ci'])}", (_whole(more),))
+        cells = [s["attack"], how, estimate(s["auc"], s["auc_ci"]), interval(together), beside]
+        n = f"{s['n_member_sets']} + {s['n_nonmember_sets']} of {s['size']}"
+        rows.append(Row([*cells, _whole(n)], "leaks" if together[0] > 0.5 else ""))
+    return Table([*head, Cell("sets", ("of members + of non-members",))], rows)
+
+
+def datasets(row: InferenceRow) -> Table:
+    """One p-value a client, beside that of the untrained encoder."""
+    head = ["client", "p-value", "Holm", "difference", "untrained encoder", "images"]
+    rows = []
+    for c in row["clients"]:
+        values = (c["p_value"], c["p_value_holm"], c["difference"], c["p_value_untrained"])
+        p, together, difference, null = (number(v, 4) for v in values)
+        holm, n = c["p_value_holm"], _whole(f"{c['n']} + {c['n_nonmembers']:,}")
+        found = holm is not None and holm <= FOUND and not row["void"]
+        cells = [str(c["client"]), p, together, difference, null, n]
+        rows.append(Row(cells, "leaks" if found else ""))
+    return Table(head, rows)
+
+
 def controls(report: Report) -> Table:
     """Every control in full; a simultaneous interval that excludes 0.5 voids the run."""
     held: list[tuple[str, str, AucRow]] = [
@@ -173,7 +206,8 @@ def rounds(report: Report) -> Table:
             name = f"{r['round']}{' *' if r['under_attack'] else ''}"
             aucs = tuple(f"{n} {number(auc, 3)}" for n, auc in r["leakage"].items())
             seen = [number(r["loss"], 3), number(r["knn"], 3)]
-            rows.append(Row([name, r["phase"], *seen, Cell("", aucs, "grid")]))
+            phase = "attacked" if r["under_attack"] else "clean"
+            rows.append(Row([name, phase, *seen, Cell("", aucs, "grid")]))
     return Table(["round", "phase", "loss", "kNN", "AUC by attack"], rows)
 
 

@@ -15,30 +15,43 @@ import torch
 from fedmia import registry
 from fedmia.data.images import IntArray
 from fedmia.federation.run import Finished
-from fedmia.results import ClientDefence, ClientInfo, Pair, RoundInfo, RunScores
+from fedmia.results import (
+    ClientDefence,
+    ClientInfo,
+    Pair,
+    RoundInfo,
+    RunScores,
+    ScoredAttack,
+)
 from fedmia.runtime.environment import describe
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.scoring.probes import Probes
+from fedmia.scoring.readings import Notebook
+from fedmia.scoring.sets import set_scores
 from fedmia.scoring.snapshots import Evaluation
-from fedmia.scoring.trajectories import Trajectories, by_batch
+from fedmia.scoring.trajectories import Trajectories
 from fedmia.settings.tree import to_tree
+from fedmia.threat.signals import Signals
 
-BATCH = 8  # images in a batch of the by-batch reading
 
+def score(
+    run: Finished, probes: Probes, watch: Stopwatch, notebook: Notebook | None = None
+) -> RunScores:
+    """All that the report is made of, from the rounds that are finished.
 
-def score(run: Finished, probes: Probes, watch: Stopwatch) -> RunScores:
-    """All that the report is made of, from the rounds that are finished."""
+    Args:
+        notebook: of the active attack's client.
+    """
     prepared, snapshots = run.prepared, run.snapshots
     experiment, split, data = prepared.experiment, prepared.split, prepared.data
-    evaluation = Evaluation(run, {n: dict(o) for n, o in experiment.attack.items()})
+    options = {n: dict(o) for n, o in experiment.attack.items()}
+    evaluation = Evaluation(run, options, notebook.observer if notebook else None)
     with watch.part("attacks"):
-        found = attacked(evaluation)
+        found = attacked(evaluation, notebook)
     with watch.part("probes"):
         utility = probes.both(snapshots.load("main", snapshots.rounds("main")[-1]).state)
-        untrained = probes.both(snapshots.load("main", 0).state)
+        untrained = probes.both(snapshots.untrained().state)
     notes = list(prepared.notes)
-    if (active := evaluation.active()) and not snapshots.sent("main"):
-        notes.append(f"{active} was not scored: its client finished no attacked round.")
     environment = describe()
     owner = dict(zip(split.members, split.owner, strict=True))
     labels, classes = data.labels, int(data.labels.max()) + 1
@@ -64,13 +77,14 @@ def score(run: Finished, probes: Probes, watch: Stopwatch) -> RunScores:
     )
 
 
-def attacked(evaluation: Evaluation) -> dict[str, Any]:
-    """Scores of attacks, controls, pairs and batches, and the rounds with their leakage.
+def attacked(evaluation: Evaluation, notebook: Notebook | None = None) -> dict[str, Any]:
+    """Scores of attacks, controls, pairs and sets, and the rounds with their leakage.
 
     Passive attacks are scored on the last snapshot before the first crafted update, or on the
     last of all where nothing is crafted. What does not depend on each other runs side by side.
     """
     run, names, active = evaluation.run, evaluation.passive(), evaluation.active()
+    sets = evaluation.scorer.sets
     snapshots, clean = run.snapshots, run.schedule.clean
     kept, placebo = snapshots.rounds("main"), snapshots.rounds("placebo")
     scored_at = max(r for r in kept if r <= clean) if active else kept[-1]
@@ -82,39 +96,45 @@ def attacked(evaluation: Evaluation) -> dict[str, Any]:
         reason = "no round whose updates are kept was finished"
         not_run = {n: reason for n in names if n not in on_models}
         names = on_models
+    rows = Signals(), Signals()
     work: dict[str, Callable[[], Any]] = {
-        "attacks": lambda: evaluation.on(snapshots.load("main", scored_at), names),
-        "untrained": lambda: evaluation.on(snapshots.load("main", 0), on_models),
+        "attacks": lambda: evaluation.on(
+            snapshots.load("main", scored_at), names, sets=sets, signals=rows[0]
+        ),
+        "untrained": lambda: evaluation.on(snapshots.untrained(), on_models, signals=rows[1]),
         "pixels": evaluation.pixels,
     }
     if scored_at in placebo:
         work["placebo"] = lambda: evaluation.on(
             snapshots.load("placebo", scored_at), names, "placebo"
         )
-    trajectories = Trajectories(evaluation, active) if active and snapshots.sent("main") else None
+    trajectories = Trajectories(evaluation, active, notebook) if active and notebook else None
+    if active and trajectories and (why := trajectories.unscored()):
+        not_run[active], trajectories = why, None
     if trajectories:
         work |= trajectories.work()
     for info in run.rounds:
         if info.round in run.schedule.evaluated() and info.round in kept:
             work[f"round {info.round}"] = partial(leakage, evaluation, info, names)
     found = side_by_side(work, evaluation.site.threads)
-    attacks, batches, pairs = found["attacks"], [], []
-    controls = {k: found[k] for k in ("untrained", "placebo") if k in found}
+    attacks, pairs = found["attacks"], []
+    controls: dict[str, list[ScoredAttack]] = {
+        k: found[k] for k in ("untrained", "placebo") if k in found
+    }
     if "active" in found:
         attacks.append(found["active"])
-        batches.append(by_batch(found["active"], BATCH, run.site.seed))
         for name, scored in controls.items():
             if f"active-{name}" in found:
                 scored.append(found[f"active-{name}"])
     if trajectories and "active-zero" in found:
         pairs.append(Pair(found["active"], found["active-zero"], trajectories.attack.over))
-        batches.append(by_batch(found["active-zero"], BATCH, run.site.seed))
     return {
         "attacks": attacks,
         "controls": controls,
         "pairs": pairs,
         "not_run": not_run,
-        "batches": batches,
+        "sets": set_scores(sets, attacks, controls, pairs),
+        "inferences": evaluation.infer(scored_at, rows),
         "pixels": found["pixels"],
         "curves": trajectories.curves() if trajectories and pairs else None,
         "rounds": [found.get(f"round {info.round}", info) for info in run.rounds],
