@@ -130,7 +130,7 @@ class Rows:
             if few >= last:
                 parts = x.split(max(1, few // (count if few == CHUNK else last)))
                 views = (self.view_pixels(part, last, augment)[first:] for part in parts)
-                drawn = iter(pixels.transpose(0, 1).flatten(0, 1) for pixels in views)
+                drawn: Iterator[Tensor] = (v.transpose(0, 1).flatten(0, 1) for v in views)
             else:  # not even one image's at once: drawn in pieces, which are not kept
                 drawn = self._drawn(x, augment, first, last, CHUNK)
             return torch.cat([self._embed(pixels) for pixels in drawn]).view(len(x), count, -1)
