@@ -95,7 +95,7 @@ class Bench:
         sizes = [KNOWN, KNOWN, OWN, OWN, images]
         source = Synthetic(images=max(10, sum(sizes)), pixels=size)
         drawn = torch.from_numpy(source.load(Request(None, None, None, 0)).images)
-        labels = Labels([(drawn, np.arange(len(drawn)))])
+        labels = Labels([(drawn, np.arange(len(drawn)).astype(str))])
         a, b, c, d, chosen = drawn[: sum(sizes)].split(sizes)
         made = []
         for seed in (0, 1):

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from fedmia.attacks.base import Attack
+from fedmia.data._source import renumbered
 from fedmia.data.base import Views
 from fedmia.data.images import ImageSet
 from fedmia.errors import InputError, opt
@@ -224,5 +225,5 @@ def image_set(images: Tensor, labels: Any, side: str) -> ImageSet:
             f"labels of {side} must be integers ({len(images)},), one an image, got "
             f"{found.dtype} {found.shape}"
         )
-    classes = np.unique(found, return_inverse=True)[1]
-    return ImageSet(images.numpy(), classes.astype(np.int64), side)
+    numbers, classes = renumbered(found)
+    return ImageSet(images.numpy(), numbers, side, classes)

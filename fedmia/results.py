@@ -29,7 +29,9 @@ class ScoredAttack:
         scores_members: (n,) in the order of `RunScores.member_ids` where `unit` is `image`.
         scores_nonmembers: (m,) in the order of `RunScores.nonmember_ids` likewise.
         known_members, known_nonmembers: (k,) scores of the attacker's known images under the
-            fitted attack; they choose the threshold and nothing else. Empty: no threshold.
+            fitted attack; they choose a threshold and nothing else. Empty: none is known.
+        shadow_threshold: the score above which the attack itself says member, where it was fitted
+            on shadows; None: known images choose its threshold.
         under_attack: the scored model had already received a crafted update.
         queries: images that the attack had embedded.
         seconds: that its fit and its scores took, less where rows were shared; a wall clock.
@@ -54,6 +56,7 @@ class ScoredAttack:
     scores_nonmembers: FloatArray
     known_members: FloatArray = field(default_factory=lambda: np.zeros(0))
     known_nonmembers: FloatArray = field(default_factory=lambda: np.zeros(0))
+    shadow_threshold: float | None = None
     under_attack: bool = False
     queries: int = 0
     seconds: float = 0.0

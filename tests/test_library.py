@@ -160,6 +160,7 @@ def test_view__scores_as_the_harness(
             (dealt.scored_nonmembers, scored.scores_nonmembers),
         ):
             np.testing.assert_allclose(attack.score(attacker, images), expected, rtol=1e-5)
+        attack.score(attacker, known.both()[0])  # for the threshold
         assert scored.queries <= attacker.queries - before
 
 
@@ -306,7 +307,7 @@ def test_audit__takes_options_and_the_views(sides: tuple[Tensor, Tensor]) -> Non
     assert report["split"]["known_members"] == 5 and report["split"]["scored_members"] == 4
     assert report["config"]["views"]["crop_min"] == 0.9 and len(report["sweep"]) == 4
     queries = {row["name"]: row["queries"] for row in report["attacks"]}
-    assert queries["similarity"] == 2 * 8
+    assert queries["similarity"] == 2 * 8 + 2 * 10  # the known images set its threshold
 
 
 def test_audit__trains_shadows(sides: tuple[Tensor, Tensor]) -> None:

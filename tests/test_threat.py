@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -581,3 +582,32 @@ def test_precision__bfloat16_is_near_and_a_row_knows_no_batch(
 def test_precision__of_another_name_is_refused(make_moco: Any) -> None:
     with pytest.raises(InputError, match="unknown precision 'float16'"):
         BlackBox(make_moco(), AUGMENT, seed=0, device=CPU, precision="float16")
+
+
+@dataclass(frozen=True)
+class Counting:
+    """AUGMENT, and how many pixels it is given at once."""
+
+    pixels: list[int] = field(default_factory=list, compare=False, hash=False)
+    draws: ClassVar[int] = AUGMENT.draws
+
+    def __call__(self, images: Tensor, uniforms: Tensor) -> Tensor:
+        self.pixels.append(len(images) * images.shape[2] * images.shape[3])
+        return AUGMENT(images, uniforms)
+
+
+@pytest.mark.parametrize("limit", [256, 512, 2048])  # one view, two, one image with all of its
+def test_memory__is_bounded_by_pixels_not_by_images(
+    make_moco: Any, textures: Any, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    images = torch.nn.functional.interpolate(textures(7), size=16)
+    whole = BlackBox(make_moco(), AUGMENT, seed=0, device=CPU)
+    want = whole.embed_views(images, 5), whole.responses(images, AUGMENT, 5)
+    monkeypatch.setattr(_rows, "DRAWN", limit)
+    counting, view = Counting(), BlackBox(make_moco(), AUGMENT, seed=0, device=CPU)
+    view.embed_views(images, 2, recipe=counting)
+    torch.testing.assert_close(view.embed_views(images, 5, recipe=counting), want[0])
+    assert max(counting.pixels) <= max(limit, 256)
+    counting.pixels.clear()
+    torch.testing.assert_close(view.responses(images, counting, 5), want[1])
+    assert max(counting.pixels) <= 2 * limit  # crops are smaller than what they are cut from

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -16,7 +15,7 @@ from torch import Tensor
 from torchvision.transforms.v2.functional import rgb_to_grayscale
 
 from fedmia.attacks._fitted import NetworkFitted
-from fedmia.attacks.base import Known, Scores
+from fedmia.attacks.base import Known, Scores, refuse_other_size
 from fedmia.data.base import Request
 from fedmia.data.digits import Digits
 from fedmia.data.npz import Npz
@@ -26,13 +25,14 @@ from fedmia.seeding import rng as stream
 from fedmia.seeding import seed_words
 from fedmia.settings.option import option
 from fedmia.threat import OUTPUTS, BlackBox
+from fedmia.threat.labels import ClassNames
 
 TASKS = ("synthetic", "digits")
 
 
 def labelled_images(
     task: str, file: str | None, count: int, shape: tuple[int, ...], seed: int
-) -> tuple[Tensor, NDArray[np.int64]]:
+) -> tuple[Tensor, ClassNames]:
     """At most `count` images of a downstream task, of the shape that the encoder takes.
 
     Args:
@@ -43,7 +43,7 @@ def labelled_images(
         seed: of the choice of images.
 
     Returns:
-        uint8 (N, C, H, W) and labels (N,).
+        uint8 (N, C, H, W) and the names of their classes (N,).
 
     Raises:
         InputError: a file that cannot be read, or a task of a single class.
@@ -64,10 +64,10 @@ def labelled_images(
     if images.shape[1] != channels:
         grey = channels != 3
         images = rgb_to_grayscale(images) if grey else images.expand(-1, 3, -1, -1).contiguous()
-    return images, taken.labels
+    return images, taken.named()
 
 
-def downstream_classifier(features: Tensor, labels: NDArray[np.int64]) -> Pipeline:
+def downstream_classifier(features: Tensor, labels: ClassNames) -> Pipeline:
     """Multinomial logistic regression on features (N, D), standardised on them."""
     model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
     return model.fit(features.double().numpy(), labels)
@@ -111,8 +111,10 @@ class DownstreamFitted(NetworkFitted):
         """Fit on the shadows' classifiers, then train the target's; one query an image of the task.
 
         Raises:
-            InputError: as in `ShadowFitted.fit`, or a downstream task that cannot be read.
+            InputError: as in `ShadowFitted.fit`, a downstream task that cannot be read, or shadows
+                of images of another size.
         """
+        refuse_other_size(self.name, view, known)
         shape = tuple(view.shadows[0].members.shape[1:])
         self._task = labelled_images(
             self.downstream, self.downstream_file, self.downstream_images, shape, view.seed

@@ -61,6 +61,10 @@ class ShadowFitted(Attack):
     def learns(self) -> bool:
         return False
 
+    @property
+    def shadow_threshold(self) -> float | None:
+        return None if self.learns else 0.0
+
     @abstractmethod
     def inputs(self, view: BlackBox, images: Tensor) -> Tensor:
         """The membership features (N, F) of uint8 `images` under the view's encoder."""

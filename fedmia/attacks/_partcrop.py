@@ -126,6 +126,10 @@ class NetworkAttack(Attack):
     def asks_shadows(self) -> bool:
         return self.setting == "shadow"
 
+    @property
+    def shadow_threshold(self) -> float | None:
+        return None if self.learns else 0.0
+
     @abstractmethod
     def inputs(self, view: BlackBox, images: Tensor) -> list[Tensor]:
         """Inputs of the network for uint8 (N, C, H, W), kind by kind, each (N, F) float32."""

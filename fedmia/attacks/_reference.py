@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedmia.attacks._measure import SIGNALS, Measure
-from fedmia.attacks.base import Attack, Known, Scores
+from fedmia.attacks.base import Attack, Known, Scores, refuse_other_size
 from fedmia.data.images import digests, ranked
 from fedmia.errors import InputError
 from fedmia.settings.option import option
@@ -95,7 +95,8 @@ class FromShadows(Referenced):
     _online = False
 
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
-        """Raises InputError: the view has no shadows."""
+        """Raises InputError: the view has no shadows, or they take images of another size."""
+        refuse_other_size(self.name, view, known)
         images = known.both()[0]
         inside = np.stack([s.trained_on(images) for s in view.shadows])
         both = inside.any(axis=0) & ~inside.all(axis=0)

@@ -65,6 +65,18 @@ def refuse_few(name: str, least: int, members: int, nonmembers: int) -> None:
         )
 
 
+def refuse_other_size(name: str, view: Any, known: Known) -> None:
+    """Raise InputError for shadows of images of another size than the known ones, for attacks that
+    show the same images to both."""
+    own, theirs = known.members.shape[1:], view.shadows[0].members.shape[1:]
+    if len(known.members) and own != theirs:
+        sizes = ["x".join(map(str, shape)) for shape in (theirs, own)]
+        raise InputError(
+            f"{name} shows the same images to the shadow encoders, trained on {sizes[0]}, and to "
+            f"the target, audited on {sizes[1]}: it needs shadows of that size"
+        )
+
+
 def _fitting(fit: Callable[..., None]) -> Callable[..., None]:
     """`fit` that refuses too few known images and notes whether it came to its end."""
 
@@ -151,6 +163,12 @@ class Attack(Options, ABC):
     def asks_shadows(self) -> bool:
         """Whether it reads `view.shadows` as it is set up."""
         return self.uses_shadows
+
+    @property
+    def shadow_threshold(self) -> float | None:
+        """The score above which it says member by what it was fitted on, its shadows; None for
+        attacks fitted on known images, which choose their threshold too."""
+        return None
 
     def fit(self, view: Any, known: Known, rng: np.random.Generator) -> None:
         """Choose classifier and direction from known images only. Default: nothing to learn.

@@ -15,11 +15,12 @@ from torch import Tensor
 from fedmia.attacks._downstream import downstream_classifier, labelled_images
 from fedmia.attacks._fitted import NetworkFitted
 from fedmia.attacks._reference import by_content
-from fedmia.attacks.base import Known
-from fedmia.data.images import IntArray, digests
+from fedmia.attacks.base import Known, refuse_other_size
+from fedmia.data.images import digests
 from fedmia.errors import InputError
 from fedmia.settings.option import option
 from fedmia.threat import OUTPUTS, BlackBox, Shadow
+from fedmia.threat.labels import ClassNames
 
 FILE_IMAGES = 10_000  # of the downstream task, the paper's number
 
@@ -55,8 +56,9 @@ class BaselineB(NetworkFitted):
 
         Raises:
             InputError: as in `ShadowFitted.fit`, images without labels, a task of one class, or a
-                file that cannot be read.
+                file that cannot be read, shadows of images of another size.
         """
+        refuse_other_size(self.name, view, known)
         self._filed = None if self.downstream_file is None else self._file_task(view)
         super().fit(view, known, rng)
         self._target = self._classifier(view, *self._task(view, view.shadows[0]))
@@ -84,7 +86,7 @@ class BaselineB(NetworkFitted):
         cut = round(self.share * len(ordered))
         return ordered[:cut], ordered[cut:]
 
-    def _task(self, view: BlackBox, shadow: Shadow) -> tuple[Tensor, IntArray]:
+    def _task(self, view: BlackBox, shadow: Shadow) -> tuple[Tensor, ClassNames]:
         """Images and classes that the shadow's classifier, or the target's, learns from."""
         if self._filed is None:
             images = self._divided(shadow)[0]
@@ -98,7 +100,7 @@ class BaselineB(NetworkFitted):
             )
         return images, classes
 
-    def _file_task(self, view: BlackBox) -> tuple[Tensor, IntArray]:
+    def _file_task(self, view: BlackBox) -> tuple[Tensor, ClassNames]:
         """The file's images and classes, without those that a shadow was or was not trained on."""
         shape = tuple(view.shadows[0].members.shape[1:])
         images, classes = labelled_images(
@@ -109,7 +111,7 @@ class BaselineB(NetworkFitted):
         apart = np.array([name not in met for name in digests(images.numpy())])
         return images[torch.from_numpy(apart)], classes[apart]
 
-    def _classifier(self, view: BlackBox, images: Tensor, classes: IntArray) -> Pipeline:
+    def _classifier(self, view: BlackBox, images: Tensor, classes: ClassNames) -> Pipeline:
         return downstream_classifier(view.embed_plain(images, self.layer), classes)
 
     def _right(self, model: Pipeline, view: BlackBox, images: Tensor) -> Tensor:

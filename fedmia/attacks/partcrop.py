@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fedmia.attacks._cosine import pairwise_cosines
 from fedmia.attacks._mlp import RMSNorm, mlp
 from fedmia.attacks._partcrop import ENERGIES, NetworkAttack, sorted_energies
-from fedmia.errors import InputError
+from fedmia.errors import InputError, opt
 from fedmia.settings.option import Options, option
 from fedmia.ssl._pixelops import resized_crop
 from fedmia.ssl.augment import ATTEMPTS, Augment
@@ -135,7 +135,7 @@ class PartCrop(NetworkAttack):
             said = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise InputError(
                 f"the encoder does not take crops of {height}x{width} pixels ({said}); "
-                "part 1.0 makes them as large as the image"
+                f"{opt(f'attack.{self.name}.part', '1.0')} makes them as large as the image"
             ) from None
 
     def _takes_whole(self, view: BlackBox, image: Tensor, crops: Crops) -> bool:

@@ -24,6 +24,7 @@ from fedmia.settings.option import option
 from fedmia.threat import OUTPUTS, BlackBox, Threat
 
 MOST_ANCHORS = 2000  # of both papers
+STEPS = 1000  # that suffice without a selector
 CHUNK = 4096  # images whose distances to all anchors are held at once
 
 
@@ -38,7 +39,9 @@ class SDMI(Attack):
 
     One query an image; anchors are known images and are asked for once, in the fit. The default
     `steps` leave all 200 epochs for 850 known images. 4,000 of 512 features would take 4,800 steps,
-    at 1.3 s a hundred on one core; 500 and 2,000 of them find a leak of norms equally well.
+    at 1.3 s a hundred on one core; 500 and 2,000 of them find a leak of norms equally well. The
+    selector goes on learning: of a leak along one direction, 2,000 known images a side, it finds
+    0.81 (AUC) after 1,000 steps and 0.89 after all.
     """
 
     paper: ClassVar[str] = (
@@ -66,8 +69,11 @@ class SDMI(Attack):
         "with the selector)",
         choices=("lpla", "sdmia"),
     )
-    steps: int = option(
-        1000, "most training steps; the recipe's epochs are cut to them (0: all of them)", ge=0
+    steps: int | None = option(
+        None,
+        "most training steps, to which the recipe's epochs are cut (none: 1000, with the selector "
+        "all of them; 0: all of them)",
+        ge=0,
     )
     layer: str = option("avgpool", "output between which distances are taken", choices=OUTPUTS)
 
@@ -81,7 +87,8 @@ class SDMI(Attack):
         network: nn.Module = tanh_attacker(len(self._anchors))
         if self.selector:
             network = AnchorSelector(len(self._anchors), vectors.shape[1], network)
-        self._model = Scaled(network, inputs, truth[~chosen], rng, self._recipe(), self.steps)
+        steps = (0 if self.selector else STEPS) if self.steps is None else self.steps
+        self._model = Scaled(network, inputs, truth[~chosen], rng, self._recipe(), steps)
 
     def score(self, view: BlackBox, images: Tensor) -> Scores:
         vectors = view.embed_plain(images, self.layer)

@@ -17,7 +17,7 @@ from fedmia.errors import InputError, opt, said
 from fedmia.probes.pixels import pixel_scores
 from fedmia.results import Inference, ScoredAttack
 from fedmia.scoring.datasets import inference, suspects
-from fedmia.scoring.scorer import Scorer
+from fedmia.scoring.scorer import Scorer, threshold_asks
 from fedmia.seeding import rng
 from fedmia.settings.audit import outside_reason
 from fedmia.shadows.train import Stopped
@@ -269,12 +269,13 @@ def afford(
 
 
 def _cost(views: ModelViews, name: str, known: Known, candidates: Tensor) -> tuple[int, int]:
-    """Queries of a fit on `known`, and of scoring one image."""
+    """Queries of a fit on `known` and of its threshold, and of scoring one image."""
     attack, view = views.build(name), views.view("released", name, known, None)
     attack.fit(view, known, rng(views.audit.seed, "cost", name))
     fitted = view.queries
     attack.score(view, candidates[:1])
-    return fitted, view.queries - fitted
+    each = view.queries - fitted
+    return fitted + threshold_asks(attack) * each * len(known.both()[0]), each
 
 
 def whole(labels: IntArray, clients: int, rng: np.random.Generator) -> list[IntArray]:

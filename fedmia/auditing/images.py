@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ class Dealt:
         member_ids, nonmember_ids: places of the scored images in their data sources.
         member_labels, nonmember_labels: class of each scored image, zeros where unlabelled.
         spare: non-members that play no other part: the shadows may be trained on them.
-        labels: classes of all these images, for attacks that need them.
+        labels: names of the classes of all these images, for attacks that need them.
         names: of the two data sources. views: of the members' source.
         notes: what was rerenamed or resized.
     """
@@ -129,10 +129,10 @@ def deal_sets(audit: Audit, members: ImageSet, others: ImageSet, views: Views) -
             f"{opt('members')} are images of {shapes[0]}, {opt('nonmembers')} of {shapes[1]}: both "
             f"must have the same channels and size ({opt('size')} resizes both)"
         )
-    m, o = members, others
+    m, o = one_coding(members, others)
     names = digests(m.images), digests(o.images)
     _refuse_overlap(*names)
-    orders, notes = [_order(audit.seed, n) for n in names], []
+    orders, notes = [_order(audit.seed, n) for n in names], unlike_classes(members, others)
     for flag, order, listed in zip(("members", "nonmembers"), orders, names, strict=True):
         if len(order) < len(listed):
             notes.append(f"{len(listed) - len(order)} byte-equal copies among the {flag} left out.")
@@ -150,11 +150,32 @@ def deal_sets(audit: Audit, members: ImageSet, others: ImageSet, views: Views) -
         member_labels=m.labels[m_scored],
         nonmember_labels=o.labels[o_scored],
         spare=torch.from_numpy(o.images[spare]),
-        labels=Labels(zip(names, (m.labels, o.labels), strict=True)),
+        labels=Labels(zip(names, (m.named(), o.named()), strict=True)),
         names=(m.name, o.name),
         views=views,
         notes=tuple(notes),
     )
+
+
+def one_coding(*sets: ImageSet) -> Iterator[ImageSet]:
+    """The sets with one number for each class that any of them has: a source numbers those that
+    it holds, so that where it lacks one its numbers mean other classes."""
+    classes, numbers = np.unique(np.concatenate([s.named() for s in sets]), return_inverse=True)
+    ends = np.cumsum([len(s) for s in sets])[:-1]
+    for one, labels in zip(sets, np.split(numbers.astype(np.int64), ends), strict=True):
+        yield replace(one, labels=labels, classes=tuple(classes.tolist()))
+
+
+def unlike_classes(members: ImageSet, others: ImageSet) -> list[str]:
+    """A note where both sides have classes and none of them is on both."""
+    theirs = [sorted(set(s.named().tolist())) for s in (members, others)]
+    if min(map(len, theirs)) < 2 or set(theirs[0]) & set(theirs[1]):
+        return []
+    shown = [", ".join(t[:3]) + (", .." if len(t) > 3 else "") for t in theirs]
+    return [
+        f"No class of the members ({shown[0]}) is among those of the non-members ({shown[1]}): "
+        "they are taken for different ones."
+    ]
 
 
 def _order(seed: int, names: list[bytes]) -> IntArray:
@@ -238,7 +259,7 @@ def from_run(audit: Audit, folder: Path) -> Dealt:
         member_labels=data.labels[members],
         nonmember_labels=data.labels[others],
         spare=take(spare),
-        labels=Labels([(take(every), data.labels[every])]),
+        labels=Labels([(take(every), data.named()[every])]),
         names=(data.name, data.name),
         views=prepared.experiment.data.source().views,
         notes=("Members and non-members are those of the run itself.",),

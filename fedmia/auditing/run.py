@@ -79,7 +79,7 @@ def examine(
     views = ModelViews(audit, released, dealt, augment, device)
     if audit.shadows or audit.shadow_encoders:
         views.shadows = once(partial(own.make, views))
-        views.shadow_contents = own.contents
+        views.shadow_contents, views.shadow_notes = own.contents, own.notes
     harness = Harness(views, Finished(place.under("attacks"), key(views)))
     place.begin(to_tree(audit))
     with display, watch.part("attacks"):
@@ -185,6 +185,8 @@ def gather(
     environment = describe()
     sizes = len(dealt.scored_members), len(dealt.scored_nonmembers)
     notes = [said(n, audit.tongue) for n in (*released.notes, *dealt.notes, *found.notes)]
+    if any(views.build(scored.name).asks_shadows() for scored in found.attacks):
+        notes += [said(n, audit.tongue) for n in views.shadow_notes()]
     if len(useful) > 1:
         notes.append(f"The untrained control is {released.untrained_how}.")
     notes.append(

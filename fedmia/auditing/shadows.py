@@ -13,6 +13,7 @@ import torch
 
 from fedmia.auditing.images import Dealt, load_images
 from fedmia.auditing.views import ModelViews
+from fedmia.data._pixels import square
 from fedmia.data.images import ImageSet, digests
 from fedmia.errors import InputError, opt
 from fedmia.released.base import Released
@@ -20,9 +21,9 @@ from fedmia.settings.audit import Audit
 from fedmia.settings.option import option_fields
 from fedmia.settings.values import convert
 from fedmia.settings.yamlfile import load
-from fedmia.shadows.given import content, load_shadows
-from fedmia.shadows.plan import Target, attacker_augment
-from fedmia.shadows.train import Trained, train_shadows
+from fedmia.shadows.given import blueprints, content, load_shadows
+from fedmia.shadows.plan import Target, attacker_augment, crop_alone
+from fedmia.shadows.train import Trained, shadow_notes, train_shadows
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.train import Train
 from fedmia.threat import Labels, Shadow, WhiteBox
@@ -48,7 +49,15 @@ class Own:
     stop: Callable[[], bool]
 
     def augment(self) -> Augment:
-        """The attacker's views: the encoder's recipe, or less where its algorithm is unknown."""
+        """The attacker's views: the encoder's recipe, or less where its algorithm is unknown.
+
+        Shadows that were trained before say what they were trained by.
+        """
+        if self.audit.shadow_encoders is not None:
+            told = blueprints(Path(self.audit.shadow_encoders))
+            if told:
+                own = told[0].spec.augment
+                return own if all(b.known_algorithm for b in told) else crop_alone(own)
         plan = self.audit.plan()
         if not self.audit.shadows or plan.knows("algorithm"):
             return self.released.augment
@@ -61,22 +70,31 @@ class Own:
             InputError: too few images, or knowledge that nobody has.
         """
         made = []
-        for trained in self._trained(views):
+        for trained in self._trained():
+            own = trained.members
+            alike = own.shape[1:] == views.held.shape[1:]
+            held = views.held if alike else torch.cat([own, trained.nonmembers])
             view = WhiteBox(
                 trained.method,
                 views.augment,
                 seed=self.audit.seed,
                 device=self.device,
-                held=views.held,
+                held=held,
                 signals=Signals(),
                 pixels=views.pixels,
                 labels=self._labels,
                 precision=self.audit.precision,
             )
             method = trained.method.to(self.device)
-            method.fill_bank(views.held.to(self.device).float() / 255)
+            method.fill_bank(held.to(self.device).float() / 255)
             made.append(Shadow(view, trained.members, trained.nonmembers))
         return tuple(made)
+
+    def notes(self) -> list[str]:
+        """What the reader should know of how they are trained, whether now or before."""
+        if not self.audit.shadows:
+            return []
+        return shadow_notes(self.audit.plan(), self._target(), *self._ground)
 
     def contents(self) -> str:
         """Digest of what the user gave to make them of, "" where that is nothing.
@@ -89,7 +107,7 @@ class Own:
         if self.audit.shadow_data is None:
             return ""
         found = self._data
-        return hashlib.sha256(b"".join(digests(found.images)) + found.labels.tobytes()).hexdigest()
+        return hashlib.sha256(b"".join(digests(found.images)) + found.named().tobytes()).hexdigest()
 
     @cached_property
     def _data(self) -> ImageSet:
@@ -100,20 +118,36 @@ class Own:
         """Classes of the audit's images, and of --shadow-data."""
         if self.audit.shadow_data is None:
             return self.dealt.labels
-        own = torch.from_numpy(self._data.images), self._data.labels
+        own = torch.from_numpy(self._data.images), self._data.named()
         return self.dealt.labels | Labels([own])
 
-    def _trained(self, views: ModelViews) -> list[Trained]:
+    def _trained(self) -> list[Trained]:
         shape = self.dealt.scored_members.shape
         if self.audit.shadow_encoders is not None:
             given = load_shadows(Path(self.audit.shadow_encoders))
             theirs = given[0].members.shape
-            if theirs[1:] != shape[1:]:
+            if theirs[1] != shape[1]:
                 raise InputError(
                     f"{opt('shadow_encoders')}: trained on images of {tuple(theirs[1:])}, the "
                     f"audited ones are {tuple(shape[1:])}"
                 )
             return given
+        return train_shadows(
+            self.audit.plan(),
+            self._target(),
+            *self._ground,
+            device=self.device,
+            cache=self.cache,
+            say=self.say,
+            progress=self.progress,
+            stop=self.stop,
+        )
+
+    @property
+    def _ground(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """The shadows' images, and those that must not be among them, of the shadows' size."""
+        dealt, size = self.dealt, self.audit.plan().size
+        shape = dealt.scored_members.shape
         if self.audit.shadow_data is None:
             pool = self.dealt.spare
         else:
@@ -123,17 +157,13 @@ class Own:
                 f"{opt('shadow_data')}: images of {tuple(pool.shape[1:])}, the audited ones are "
                 f"{tuple(shape[1:])}"
             )
-        return train_shadows(
-            self.audit.plan(),
-            self._target(),
-            pool,
-            torch.cat([self.dealt.scored_members, self.dealt.scored_nonmembers, views.held]),
-            device=self.device,
-            cache=self.cache,
-            say=self.say,
-            progress=self.progress,
-            stop=self.stop,
-        )
+        attacked = torch.cat([
+            dealt.scored_members, dealt.scored_nonmembers,
+            dealt.known_members, dealt.known_nonmembers,
+        ])  # fmt: skip
+        # Resized alike, so that an image under attack is known again among the shadows' own.
+        own, theirs = (square(x.numpy(), size, "shadow images") for x in (pool, attacked))
+        return torch.from_numpy(own), torch.from_numpy(theirs)
 
     def _target(self) -> Target:
         """What is recorded of the encoder's training: all of it for a fedmia run."""

@@ -35,6 +35,7 @@ class ModelViews:
         augment: recipe of the attacker's views.
         shadows: the attacker's own encoders, trained when first asked for; None: it has none.
         shadow_contents: digest of the files that they are made of, for `reuse`.
+        shadow_notes: what the reader should know of how they are trained.
         pixels: views drawn once for the encoder, the controls and the shadows.
     """
 
@@ -45,6 +46,7 @@ class ModelViews:
     device: torch.device
     shadows: Shadows | None = None
     shadow_contents: Callable[[], str] = lambda: ""
+    shadow_notes: Callable[[], list[str]] = list
     pixels: PixelCache = field(default_factory=PixelCache)
 
     def __post_init__(self) -> None:

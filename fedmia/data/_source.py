@@ -42,6 +42,7 @@ def given(request: Request, name: str) -> Path:
     return Path(request.path)
 
 
-def renumbered(labels: NDArray[Any]) -> IntArray:
-    """Labels as 0..classes-1, in ascending order of their values."""
-    return np.unique(labels, return_inverse=True)[1].astype(np.int64)
+def renumbered(labels: NDArray[Any]) -> tuple[IntArray, tuple[str, ...]]:
+    """Labels as 0..classes-1, in ascending order of their values, and these values."""
+    values, numbers = np.unique(labels, return_inverse=True)
+    return numbers.astype(np.int64), tuple(map(str, values.tolist()))

@@ -48,8 +48,8 @@ class Archive(Dataset):
         opened = [self._read(name, root, part) for part in parts]
         images = np.concatenate([_channels_first(part.data) for part in opened])
         told = [part.targets if hasattr(part, "targets") else part.labels for part in opened]
-        labels = np.concatenate([np.asarray(one) for one in told])
-        return ImageSet(square(images, request.size, name), renumbered(labels), name)
+        labels, classes = renumbered(np.concatenate([np.asarray(one) for one in told]))
+        return ImageSet(square(images, request.size, name), labels, name, classes)
 
     def open(self, root: str, part: str, download: bool) -> Any:
         """One part, `train` or `test`: a data set with .data and .targets or .labels."""

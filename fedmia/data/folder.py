@@ -37,29 +37,32 @@ class Folder(Dataset):
         """
         root = existing(given(request, "folder"), "folder", "folder")
         folders = sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
-        classes = [files for files in map(images_under, folders) if files]
+        classes = {p.name: files for p in folders if (files := images_under(p))}
         direct = sorted(p for p in root.iterdir() if is_image(p))
         if classes and direct:
             raise InputError(
                 f"folder: {root} holds {len(direct)} images beside {len(classes)} subfolders of "
                 "images; expected one or the other"
             )
-        classes = classes or ([direct] if direct else [])
+        if direct:
+            classes = {"": direct}
         if not classes:
             raise InputError(f"folder: no images in {root} or its subfolders")
         return read_classes(f"folder: {root}", classes, request.size, root.resolve().name)
 
 
-def read_classes(where: str, classes: list[list[Path]], size: int | None, name: str) -> ImageSet:
-    """An ImageSet of the files of each class, class by class.
+def read_classes(
+    where: str, classes: dict[str, list[Path]], size: int | None, name: str
+) -> ImageSet:
+    """An ImageSet of the files of each named class, class by class.
 
     Errors, those of `Gallery.add`, name the source `where`.
     """
-    files = [f for c in classes for f in c]
+    files = [f for c in classes.values() for f in c]
     gallery = Gallery(where, len(files), size)
     gallery.add([(str(f), f) for f in files])
-    labels = np.repeat(np.arange(len(classes)), [len(c) for c in classes])
-    return ImageSet(gallery.images(), labels, name)
+    labels = np.repeat(np.arange(len(classes)), [len(c) for c in classes.values()])
+    return ImageSet(gallery.images(), labels, name, tuple(classes))
 
 
 def images_under(folder: Path) -> list[Path]:

@@ -22,11 +22,13 @@ class ImageSet:
         images: uint8 (N, C, H, W), C in {1, 3}; may be memory-mapped.
         labels: int64 (N,), values in 0..classes-1.
         name: what the report calls the data.
+        classes: what its source calls class 0, 1, ..; empty: by these numbers.
     """
 
     images: ByteArray
     labels: IntArray
     name: str
+    classes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.images.dtype != np.uint8 or self.images.ndim != 4:
@@ -58,7 +60,12 @@ class ImageSet:
 
     def take(self, indices: IntArray) -> ImageSet:
         """The images at `indices`, in that order."""
-        return ImageSet(self.images[indices], self.labels[indices], self.name)
+        return ImageSet(self.images[indices], self.labels[indices], self.name, self.classes)
+
+    def named(self) -> NDArray[np.str_]:
+        """The class of each image as its source calls it, (N,): comparable with other sources,
+        where a number may mean another class."""
+        return np.array(self.classes)[self.labels] if self.classes else self.labels.astype(str)
 
 
 def digests(images: ByteArray) -> list[bytes]:

@@ -46,7 +46,8 @@ class Npz(Dataset):
         if x.size == 0:
             raise InputError(f"npz: {path}: x has no images: {x.shape}")
         images = x[:, None] if x.ndim == 3 else np.ascontiguousarray(x.transpose(0, 3, 1, 2))
-        return ImageSet(square(images, request.size, f"npz: {path}"), renumbered(y), path.stem)
+        labels, classes = renumbered(y)
+        return ImageSet(square(images, request.size, f"npz: {path}"), labels, path.stem, classes)
 
 
 def _arrays(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:

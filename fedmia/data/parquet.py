@@ -55,8 +55,9 @@ class Parquet(Dataset):
                     raise InputError(f"parquet: {path} has no rows")
                 batches = file.iter_batches(BATCH, columns=list(columns))
                 gallery = Gallery(f"parquet: {path}", count, request.size)
-                labels = _read(batches, columns, count, gallery)
-                return ImageSet(gallery.images(), renumbered(np.array(labels)), path.stem)
+                values = _read(batches, columns, count, gallery)
+                labels, classes = renumbered(np.array(values))
+                return ImageSet(gallery.images(), labels, path.stem, classes)
         except (pa.ArrowException, OSError) as error:
             text = " ".join(str(error).split())
             raise InputError(f"parquet: cannot read {path}: {text}") from None

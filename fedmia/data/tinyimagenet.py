@@ -40,8 +40,8 @@ class TinyImageNet(Dataset):
         elif not (root := request.data_dir / "tiny-imagenet-200").is_dir():
             root = existing(request.data_dir, "tinyimagenet", "folder")
         train = root / "train"
-        classes = [images_under(d / "images") for d in sorted(train.glob("n*")) if d.is_dir()]
-        classes = [c for c in classes if c]
+        wnids = sorted(d for d in train.glob("n*") if d.is_dir())
+        classes = {d.name: files for d in wnids if (files := images_under(d / "images"))}
         if not classes:
             raise InputError(f"tinyimagenet: no images train/<wnid>/images/*.JPEG in {root}")
         return read_classes(f"tinyimagenet: {root}", classes, request.size, "tinyimagenet")

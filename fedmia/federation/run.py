@@ -93,7 +93,9 @@ def prepare(experiment: Experiment) -> Prepared:
     recipe = Recipe(*pixel_constants(experiment, data.channels))
     spec = experiment.ssl.build("ssl")
     method = spec.build(backbone, recipe, torch_rng(seed, "trial"))
-    notes = sorted({n for part in split.parts for n in spec.notes(len(part))})[:3]
+    notes = sorted({n for part in split.parts for n in spec.notes(len(part))})
+    if len(notes) > 3:
+        notes[3:] = [f"and {len(notes) - 3} more notes of this kind, of clients of other sizes"]
     if split.duplicates_removed:
         notes.append(
             f"{split.duplicates_removed} byte-equal duplicates were removed before the "

@@ -12,10 +12,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 SIDE = 8  # pixels a side that the classifier sees
+CHUNK = 1 << 20  # pixels that are read at once
 
 
 def pixel_features(images: Tensor) -> NDArray[np.float64]:
     """(N, F) of uint8 (N, C, H, W): at most 8 x 8 pixels, their mean, spread and roughness."""
+    few = max(1, CHUNK // (images.shape[2] * images.shape[3]))
+    return np.concatenate([_features(part) for part in images.split(few)])
+
+
+def _features(images: Tensor) -> NDArray[np.float64]:
     scaled = images.double() / 255
     small = F.adaptive_avg_pool2d(scaled, SIDE) if scaled.shape[-1] > SIDE else scaled
     rough_y = (scaled[..., 1:, :] - scaled[..., :-1, :]).abs().mean(dim=(1, 2, 3))

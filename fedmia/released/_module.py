@@ -44,7 +44,6 @@ class ReleasedMethod(TwoView):
     """
 
     bank: Bank
-    PART = 256  # its images may be large
 
     def __init__(self, encoder: Encoder, width: int, seed: int) -> None:
         bank = Bank.random(BANK, width, torch_rng(seed, "released", "bank"))

@@ -22,6 +22,7 @@ FORMS = (
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 PLAIN = ((0.5,), (0.25,))  # one channel, or any other number of them
 CHUNK = 256  # images a forward pass of `probe`
+SAME = 1e-4  # of the largest output: what two passes of one image may differ by on a GPU
 # What modules and programs raise on pixels that they do not take.
 FAILURES = (RuntimeError, AssertionError, ValueError, TypeError, IndexError)
 
@@ -181,7 +182,8 @@ def probe(released: Released, images: Tensor) -> list[str]:
         images: uint8 (N, C, H, W), N >= 1, as they will be audited.
 
     Returns:
-        Notes: outputs that are the same for all images, a map of one place.
+        Notes: outputs that are the same for all images, or not the same for one image asked for
+        twice, a map of one place.
 
     Raises:
         InputError: no images, channels or size that the encoder does not take, or features
@@ -214,6 +216,12 @@ def probe(released: Released, images: Tensor) -> list[str]:
     notes, out = [], torch.cat(rows["encoder"])
     if len(out) > 1 and torch.equal(out, out[:1].expand_as(out)):
         notes.append(f"{released.name} gives the same output for all {len(out)} images looked at.")
+    again = torch.cat([encoder(p.to(device).float() / 255).flatten(1) for p in images.split(CHUNK)])
+    if (again.float().cpu() - out).abs().max() > SAME * out.abs().max():
+        notes.append(
+            f"{released.name} answers the same image differently when it is asked again (dropout "
+            "or random masks in its forward pass): its scores depend on chance."
+        )
     if encoder.map_layer is not None and found[encoder.map_layer].shape[2:] == (1, 1):
         notes.append(
             f"The last map of {released.name} is 1x1 for images of this size, which has no parts "

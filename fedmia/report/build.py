@@ -41,7 +41,8 @@ SEEDS = "; python -m fedmia.sweep --seeds 5 shows the spread between models."
 METHOD = "Bonferroni over Wilson intervals of the AUC with DeLong's (1988) variance"
 ORACLE = (
     "oracle_accuracy takes the best threshold on the scored images themselves, as in the paper: "
-    "an upper bound; accuracy takes it on the attacker's known images only."
+    "an upper bound; accuracy takes the attack's own: of the shadows that it was fitted on, else "
+    "of the attacker's known images (threshold_source)."
 )
 
 
@@ -209,5 +210,5 @@ def strict(value: Any, key: str = "") -> Any:
         if not math.isfinite(value):
             return None
         # A threshold may be tiny, and six decimals would turn it into 0.
-        return float(f"{value:.6g}") if key == "threshold" else round(value, 6)
+        return float(f"{value:.6g}") if key.startswith("threshold") else round(value, 6)
     return value if value is None or isinstance(value, bool | int | str) else str(value)

@@ -143,14 +143,19 @@ def auc_numbers(members: FloatArray, nonmembers: FloatArray, family: int) -> Auc
 def attack_row(attack: ScoredAttack, family: int) -> AttackRow:
     """One entry of the report's `attacks`. `family`: intervals that hold together.
 
-    The threshold is chosen on the attacker's known images only.
+    An attack fitted on shadows decides by their threshold, any other by the one that is best on the
+    attacker's known images; `_refitted` is the latter for all. No scored image chooses one.
     """
     # float64 first: a midpoint between neighbouring float32 scores is not a float32.
     members = attack.scores_members.astype(np.float64)
     nonmembers = attack.scores_nonmembers.astype(np.float64)
     numbers = auc_numbers(members, nonmembers, family)
     usable = numbers["auc"] is not None
-    threshold = best_threshold(attack.known_members, attack.known_nonmembers)
+    refitted = best_threshold(attack.known_members, attack.known_nonmembers)
+    shadow = attack.shadow_threshold
+    threshold = refitted if shadow is None else shadow
+    source = "shadow" if shadow is not None else None if refitted is None else "known"
+    again = at_threshold(members, nonmembers, refitted if usable else None)
     rates = {t: tpr_at_fpr(members, nonmembers, float(t)) for t in FPR_TARGETS}
     return {
         "name": attack.name,
@@ -160,11 +165,19 @@ def attack_row(attack: ScoredAttack, family: int) -> AttackRow:
         "unit": attack.unit,
         **numbers,
         **at_threshold(members, nonmembers, threshold if usable else None),
+        "threshold_refitted": refitted,
+        "accuracy_refitted": again["accuracy"],
+        "accuracy_refitted_ci": again["accuracy_ci"],
+        "precision_refitted": again["precision"],
+        "precision_refitted_ci": again["precision_ci"],
+        "recall_refitted": again["recall"],
+        "recall_refitted_ci": again["recall_ci"],
         "tpr_at_fpr": {t: found and found[0] for t, found in rates.items()},
         "tpr_at_fpr_ci": {t: found and found[1] for t, found in rates.items()},
         "fpr_achieved": {t: found and found[2] for t, found in rates.items()},
         "queries": attack.queries,
         "choices": attack.choices,
         "threshold": threshold,
+        "threshold_source": source,
         "oracle_accuracy": oracle_accuracy(members, nonmembers) if usable else None,
     }

@@ -39,6 +39,19 @@ class ThresholdRow(TypedDict):
     recall_ci: Interval | None
 
 
+class RefittedRow(TypedDict):
+    """The same at a threshold refitted on the attacker's known images of the target, whatever the
+    attack's own; null without them."""
+
+    threshold_refitted: float | None
+    accuracy_refitted: float | None
+    accuracy_refitted_ci: Interval | None
+    precision_refitted: float | None
+    precision_refitted_ci: Interval | None
+    recall_refitted: float | None
+    recall_refitted_ci: Interval | None
+
+
 class Threat(TypedDict):
     """What the attacker needs: `black_box`, `white_box`; `outsider`, `client`, `server`."""
 
@@ -60,11 +73,12 @@ class AttackFacts(TypedDict):
     fpr_achieved: dict[str, float | None]
     queries: int  # images that the attacker had embedded
     choices: Json  # option -> value that the attack chose for it on known images
-    threshold: float | None  # of the score, chosen on known images; null without them
+    threshold: float | None  # the attack's own, of its score; null where it has none
+    threshold_source: str | None  # what chose it: shadow or known images; null without a threshold
     oracle_accuracy: float | None  # at the threshold that is best on the scored images themselves
 
 
-class AttackRow(AucRow, ThresholdRow, AttackFacts, TypedDict):
+class AttackRow(AucRow, ThresholdRow, RefittedRow, AttackFacts, TypedDict):
     """One attack on the images under test, or one control of it."""
 
 
@@ -326,7 +340,7 @@ class SweepPlace(TypedDict):
     known: int | None
 
 
-class SweptRow(SweepPlace, AucRow, ThresholdRow, AttackFacts, TypedDict):
+class SweptRow(SweepPlace, AucRow, ThresholdRow, RefittedRow, AttackFacts, TypedDict):
     """An attack at one value. Its simultaneous interval is of the sweep's own family."""
 
     not_run: None

@@ -75,7 +75,9 @@ def attack_table(report: Report) -> Table:
 
 def legend(report: Report) -> list[str]:
     """What the table's signs mean, as far as they occur."""
-    found = ["n: scored members + non-members; accuracy at a threshold from known images."]
+    shadows = any(r["threshold_source"] == "shadow" for r in report["attacks"])
+    source = "known images or shadows" if shadows else "known images"
+    found = [f"n: scored members + non-members; accuracy at a threshold from {source}."]
     if any(r["under_attack"] for r in report["attacks"]):
         found.append("* scored on the model under attack.")
     batches = [r["name"] for r in report["attacks"] if r["unit"] == "batch"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -58,7 +59,8 @@ class Scorer:
     def scored(
         self, name: str, view: BlackBox, sets: ImageSets | None = None, **more: Any
     ) -> ScoredAttack:
-        """One attack through one view; its queries are those it needs by itself, for images.
+        """One attack through one view; its queries are those it needs by itself, for images and
+        for its threshold.
 
         Args:
             sets: to be judged as wholes, where the attack can.
@@ -72,9 +74,12 @@ class Scorer:
         require(view.threat, attack.needs, name)
         attack.fit(view, self.known, rng(self.seed, "fit", name))
         scores = attack.score(view, self.candidates)
+        # What learns has asked for the known images already, and shadows need none of them.
+        asks = threshold_asks(attack)
+        with nullcontext() if asks else view.unmetered():
+            known_members, known_nonmembers = self._known_scores(name, attack, view, scores)
         queries, seconds = view.queries - before, time.perf_counter() - began
         with view.unmetered():
-            known_members, known_nonmembers = self._known_scores(name, attack, view)
             found = attack.features(view, self.candidates)
             told = attack.by_client(view, self.candidates)
             judged = None if sets is None else self._judged(attack, view, sets)
@@ -97,6 +102,7 @@ class Scorer:
             scores_nonmembers=nonmembers,
             known_members=known_members,
             known_nonmembers=known_nonmembers,
+            shadow_threshold=attack.shadow_threshold,
             queries=queries,
             seconds=seconds,
             features_members=columns[0],
@@ -119,9 +125,14 @@ class Scorer:
         return ordered[: len(ours)], ordered[len(ours) :]
 
     def _known_scores(
-        self, name: str, fitted: Attack, view: BlackBox
+        self, name: str, fitted: Attack, view: BlackBox, found: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Scores of the known images that choose the threshold: cross-fitted where it learns."""
+        """Scores of the known images that choose the threshold: cross-fitted where it learns.
+
+        A refit on fewer images scores on a scale of its own. Its scores of the images left out are
+        brought to that of `fitted` at equal quantiles of the candidates, which both have scored,
+        `found` (N,), without their truth.
+        """
         images, truth = self.known.both()
         if not fitted.learns:
             scores = fitted.score(view, images)
@@ -140,5 +151,18 @@ class Scorer:
                     f"{error}, with a part of {int(truth.sum())} and "
                     f"{int((truth == 0).sum())} left out to choose the threshold"
                 ) from None
-            scores[~rest] = attack.score(view, images[~rest])
+            own = attack.score(view, self.candidates)
+            scores[~rest] = on_scale(attack.score(view, images[~rest]), own, found)
         return scores[truth == 1], scores[truth == 0]
+
+
+def threshold_asks(attack: Attack) -> bool:
+    """Whether the known images are embedded for the sake of the attack's threshold alone."""
+    return not attack.learns and attack.shadow_threshold is None
+
+
+def on_scale(values: np.ndarray, own: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """`values` (K,) brought from the scale of `own` (N,) to that of `other` (N,), at equal
+    quantiles: ties stay together, in the middle of theirs, and no order is reversed."""
+    ends = [np.searchsorted(np.sort(own), values, side=side) for side in ("left", "right")]
+    return np.interp(sum(ends) / 2, np.arange(len(other)) + 0.5, np.sort(other))

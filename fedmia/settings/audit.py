@@ -60,7 +60,9 @@ class Audit(Settings):
     )
     shadows: int = option(0, "shadow encoders that the attacker trains", ge=0)
     shadow_data: str | None = option(
-        None, "dataset of the shadows' images (none: half of the non-members that remain)"
+        None,
+        "dataset of the shadows' images (none: half of the non-members that remain, where "
+        "shadow.knowledge has data)",
     )
     shadow_encoders: str | None = option(None, "folder of shadow encoders trained before")
     cache: str | None = option(None, "folder that keeps trained shadows (none: OUT/shadows)")
@@ -103,7 +105,7 @@ class Audit(Settings):
         object.__setattr__(self, "attacks", names)
         for name in names:
             registry.build("attack", name, self.attack.get(name, {}))
-        self.plan()
+        self._check_knowledge()
         Augment(**self.augment)
         if self.sweep is not None:
             points(self.sweep)
@@ -121,6 +123,14 @@ class Audit(Settings):
             raise InputError(f"{opt(own[0])} is given without {without}: no shadow is trained")
         if "shadow.count" in own:
             raise InputError(f"{opt('shadow.count')}: {opt('shadows', 'N')} says how many")
+
+    def _check_knowledge(self) -> None:
+        """Refuse shadows on the target's distribution for an attacker that does not know it."""
+        if self.shadows and not self.plan().knows("data") and self.shadow_data is None:
+            raise InputError(
+                f"{opt('shadow.knowledge')} without 'data' needs images of another distribution: "
+                f"give {opt('shadow_data', 'DATASET')}, or add data"
+            )
 
     def _help(self, name: str) -> str:
         return next(f.metadata["help"] for f, _ in option_fields(type(self)) if f.name == name)

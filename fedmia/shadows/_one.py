@@ -14,7 +14,6 @@ from fedmia.errors import InputError
 from fedmia.seeding import rng
 from fedmia.shadows.cache import PROGRESS, Damaged, Folder
 from fedmia.shadows.plan import Blueprint
-from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod, State, under
 from fedmia.ssl.train import Job, make_optimizer
 
@@ -31,17 +30,13 @@ class Trained:
 
     Attributes:
         method: with its own queue or bank.
-        augment: the recipe of the views that it was trained on.
         members, nonmembers: uint8 (M, C, H, W), disjoint.
-        known_algorithm: whether it was trained by the target's algorithm, views included.
         name: `shadow-0`, ..
     """
 
     method: SSLMethod
-    augment: Augment
     members: Tensor
     nonmembers: Tensor
-    known_algorithm: bool
     name: str
 
 
@@ -80,10 +75,8 @@ class Training:
         method.load_local(under("local.", state))
         return Trained(
             method.eval(),
-            self.blueprint.spec.augment,
             torch.from_numpy(self.members),
             torch.from_numpy(self.nonmembers),
-            self.blueprint.known_algorithm,
             self.name,
         )
 

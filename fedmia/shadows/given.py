@@ -45,6 +45,17 @@ def load_shadows(path: Path) -> list[Trained]:
     return found
 
 
+def blueprints(path: Path) -> list[Blueprint]:
+    """What the shadow encoders in `path` were built from and trained by, without loading them.
+
+    Empty where one cannot be read: `load_shadows` says why.
+    """
+    try:
+        return [_blueprint(json.loads((f / ABOUT).read_text())) for f in _folders(path)]
+    except (KeyError, TypeError, ValueError, OSError):  # an InputError is a ValueError
+        return []
+
+
 def content(path: Path) -> str:
     """Digest (hex) of the shadow encoders in `path`, without loading them: of their seals.
 

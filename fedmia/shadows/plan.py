@@ -26,6 +26,7 @@ class Plan(Options):
 
     Whoever calls chooses the shadow images: with `data` known they are of the target's
     distribution, else of another. An unknown architecture or algorithm has a stand-in.
+    `size` other than the target's serves attacks that read each encoder on its own images.
     """
 
     count: int = option(1, "shadow encoders", ge=1)
@@ -44,6 +45,9 @@ class Plan(Options):
     images: int | None = option(
         None, "members of each shadow; as many non-members (none: half of the images)", ge=2
     )
+    size: int | None = option(
+        None, "pixels a side of the shadows' images (none: the target's)", ge=2
+    )
     model: str = option("vgg11-bn", "encoder of the shadows where the target's is unknown")
     ssl: str = option("simclr", "method of the shadows where the target's is unknown")
     online: bool = option(
@@ -61,6 +65,11 @@ class Plan(Options):
             if len(self.knowledge) > 1:
                 raise InputError("Plan.knowledge: 'none' stands alone")
             object.__setattr__(self, "knowledge", ())
+        if self.online and self.size is not None:
+            raise InputError(
+                f"Plan.size {self.size}: online shadows train on the images under attack as they "
+                "are; leave the size out"
+            )
 
     def knows(self, dimension: str) -> bool:
         """Whether the attacker knows `data`, `architecture` or `algorithm`."""
@@ -95,7 +104,7 @@ class Blueprint:
 
     Attributes:
         model, ssl: name and every option. train: of one epoch.
-        known_algorithm: whether `ssl` is the target's.
+        known_algorithm: whether `ssl` is the target's, views included.
     """
 
     model: Choice
@@ -163,7 +172,7 @@ def blueprint(plan: Plan, target: Target) -> Blueprint:
         epochs=plan.epochs,
         seed=plan.seed,
         channels=target.channels,
-        size=target.size,
+        size=plan.size or target.size,
         mean=tuple(target.mean),
         std=tuple(target.std),
         known_algorithm=known,
@@ -185,9 +194,13 @@ def attacker_augment(
         if target_augment is None:
             raise InputError("shadow knowledge 'algorithm': the target's views are not recorded")
         return target_augment
-    own: Augment = registry.build("ssl", plan.ssl, stand_in_views(plan.ssl, views)).augment
+    return crop_alone(registry.build("ssl", plan.ssl, stand_in_views(plan.ssl, views)).augment)
+
+
+def crop_alone(augment: Augment) -> Augment:
+    """The random resized crop of a recipe, without its other stages."""
     return replace(
-        own, flip=0.0, brightness=0.0, contrast=0.0, saturation=0.0, hue=0.0, jitter_p=0.0,
+        augment, flip=0.0, brightness=0.0, contrast=0.0, saturation=0.0, hue=0.0, jitter_p=0.0,
         gray_p=0.0, blur_p=0.0, solarize_p=0.0,
     )  # fmt: skip
 

@@ -19,7 +19,7 @@ from fedmia.shadows.draw import Ground, Pixels, as_bytes, deal, survey
 from fedmia.shadows.plan import Blueprint, Plan, Target, blueprint
 from fedmia.ssl.base import State
 
-__all__ = ["Stopped", "Trained", "train_shadows"]
+__all__ = ["Stopped", "Trained", "shadow_notes", "train_shadows"]
 
 SAVES = 10  # of a shadow's progress, in all its epochs
 
@@ -102,6 +102,13 @@ def train_shadows(
         halt.set()
         threadpool.shutdown(wait=True, cancel_futures=True)
     return [s.trained(done[s.index]) for s in shadows]
+
+
+def shadow_notes(plan: Plan, target: Target, pool: Pixels, candidates: Pixels | None) -> list[str]:
+    """What the reader should know of how the plan's shadows are trained, as of a queue that is cut;
+    arguments and errors as of `train_shadows`, which trains them."""
+    members = deal(plan, survey(pool, candidates))[0].members
+    return [f"Shadow encoders: {n}." for n in blueprint(plan, target).spec.notes(len(members))]
 
 
 def _trainings(

@@ -54,6 +54,7 @@ class ViewsSSL(SSL):
         jitter: tuple[float, float, float, float],
         jitter_p: float = 0.8,
         gray: float = 0.2,
+        gray_first: bool = False,
         blur: float = 0.0,
         solarize: float = 0.0,
     ) -> Augment:
@@ -62,7 +63,7 @@ class ViewsSSL(SSL):
         Args:
             crop_min: the paper's, where none is given.
             jitter: strengths of brightness, contrast, saturation and hue, at probability jitter_p.
-            gray, blur, solarize: probabilities.
+            gray, blur, solarize: probabilities. gray_first: before the jitter.
         """
         brightness, contrast, saturation, hue = jitter
         s = 1.0 if self.jitter is None else self.jitter
@@ -75,6 +76,7 @@ class ViewsSSL(SSL):
             hue=min(hue * s, 0.5),
             jitter_p=jitter_p,
             gray_p=gray,
+            gray_first=gray_first,
             blur_p=blur,
             solarize_p=solarize,
         )

@@ -43,7 +43,7 @@ class TwoView(SSLMethod):
     spec: Any
     bank: Bank | None
     BANK: ClassVar[str] = "bank"  # what `local_state` calls it
-    PART: ClassVar[int] = 1024  # images a forward pass of `fill_bank`
+    PART: ClassVar[int] = 1 << 20  # pixels a forward pass of `fill_bank`, 1,024 images of 32x32
 
     def __init__(
         self,
@@ -86,7 +86,8 @@ class TwoView(SSLMethod):
     def fill_bank(self, pixels: Tensor) -> None:
         """Replace the bank by outputs of `pixels` (N, C, H, W) in [0, 1]; without one: nothing."""
         if self.bank is not None:
-            self.bank.fill(torch.cat([self.encoder(part) for part in pixels.split(self.PART)]))
+            few = max(1, min(1024, self.PART // pixels[0, 0].numel()))
+            self.bank.fill(torch.cat([self.encoder(part) for part in pixels.split(few)]))
 
     def local_state(self) -> State:
         return {} if self.bank is None else self.bank.state(self.BANK)

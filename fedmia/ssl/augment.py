@@ -1,9 +1,9 @@
 """Augmentation of a batch at once, as a pure function of the images and of given uniforms.
 
 The semantics are those of torchvision.transforms.v2 (RandomResizedCrop, ColorJitter,
-RandomGrayscale, GaussianBlur, RandomSolarize, RandomHorizontalFlip), in the order of MoCo's public
-recipe. All randomness is an argument, so training draws it from a stream and attacks key it by the
-image's content.
+RandomGrayscale, GaussianBlur, RandomSolarize, RandomHorizontalFlip), in the order of MoCo v2's
+public code. All randomness is an argument, so training draws it from a stream and attacks key it by
+the image's content.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ class Augment(Options):
     hue: float = option(0.4, "strength of the hue jitter, in turns", ge=0, le=0.5)
     jitter_p: float = option(0.8, "probability of the colour jitter", ge=0, le=1)
     gray_p: float = option(0.2, "probability of turning gray", ge=0, le=1)
+    gray_first: bool = option(False, "turn gray before the colour jitter, as MoCo v1 does")
     blur_p: float = option(0.0, "probability of a Gaussian blur", ge=0, le=1)
     blur_sigma_min: float = option(0.1, "least sigma of the blur, in pixels", gt=0)
     blur_sigma_max: float = option(2.0, "largest sigma of the blur, in pixels", gt=0)
@@ -95,9 +96,11 @@ class Augment(Options):
         if self.flip or not self.crop_min == self.ratio_min == self.ratio_max == 1:
             # Crop, resize and flip at once: every later stage commutes with the flip.
             x = resized_crop(x, self.boxes(geometry, *x.shape[2:]), flip < self.flip)
+        if self.gray_first:
+            x = self._gray(x, gray)
         x = self._jitter(x, jitter < self.jitter_p, rest[:, :4], rest[:, 4:8])
-        if self.gray_p and x.shape[1] == 3:
-            x = torch.where(per_image(gray < self.gray_p), luma(x), x)
+        if not self.gray_first:
+            x = self._gray(x, gray)
         if self.blur_p:
             sigma = self.blur_sigma_min + rest[:, 8] * (self.blur_sigma_max - self.blur_sigma_min)
             x = torch.where(per_image(blur < self.blur_p), gaussian_blur(x, sigma), x)
@@ -130,6 +133,10 @@ class Augment(Options):
             [(height - central_h) // 2, (width - central_w) // 2, central_h, central_w]
         )
         return torch.where(fits.any(1, keepdim=True), torch.cat([place, size], dim=1), central)
+
+    def _gray(self, x: Tensor, u: Tensor) -> Tensor:
+        colour = self.gray_p and x.shape[1] == 3
+        return torch.where(per_image(u < self.gray_p), luma(x), x) if colour else x
 
     def _jitter(self, x: Tensor, apply: Tensor, u: Tensor, keys: Tensor) -> Tensor:
         strengths = (self.brightness, self.contrast, self.saturation)

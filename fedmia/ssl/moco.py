@@ -1,4 +1,8 @@
-"""MoCo v1 (He et al., CVPR 2020) and v2 (Chen et al., 2020), the public CIFAR recipe's options."""
+"""MoCo v1 (He et al., CVPR 2020) and v2 (Chen et al., 2020).
+
+Views and heads are those of the public ImageNet code; momentum, queue and v1's temperature those of
+its CIFAR-10 notebook, whose views differ: crops from 0.08 of the area, hue 0.1, jitter at p 0.8.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +71,7 @@ class MoCo(ViewsSSL):
     queue: int = option(4096, "K, keys in the queue; at most half the client's images", ge=1)
     momentum: float = option(0.99, "m of the key encoder's moving average", ge=0, le=1)
     temperature: float = option(
-        0.1, "T of InfoNCE (0.1 as in the public CIFAR recipe; 0.07 on ImageNet)", gt=0
+        0.1, "T of InfoNCE (0.1 as in the public CIFAR-10 notebook; 0.07 on ImageNet)", gt=0
     )
     crop_min: float | None = crop_option()
     flip: float | None = flip_option()
@@ -80,8 +84,8 @@ class MoCo(ViewsSSL):
 
     @property
     def augment(self) -> Augment:
-        """The public recipe's."""
-        return self.views(jitter=(0.4, 0.4, 0.4, 0.4), jitter_p=1.0)
+        """The public ImageNet code's of v1: gray first, then always the jitter."""
+        return self.views(jitter=(0.4, 0.4, 0.4, 0.4), jitter_p=1.0, gray_first=True)
 
     def head(self, width: int) -> nn.Module:
         """Projection head on features of length `width`."""
@@ -114,7 +118,7 @@ class MoCoV2(MoCo):
 
     @property
     def augment(self) -> Augment:
-        """The public recipe's."""
+        """The public ImageNet code's of v2."""
         return self.views(jitter=(0.4, 0.4, 0.4, 0.1), blur=0.5)
 
     def head(self, width: int) -> nn.Module:

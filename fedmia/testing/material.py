@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedmia.attacks.base import ActiveAttack, Attack, Known, Turn
 from fedmia.data.base import Request
-from fedmia.data.images import IntArray, digests
+from fedmia.data.images import digests
 from fedmia.data.synthetic import Synthetic
 from fedmia.nets.smallnet import SmallNet
 from fedmia.seeding import rng, torch_rng
@@ -31,6 +31,7 @@ from fedmia.threat import (
     Trajectory,
     WhiteBox,
 )
+from fedmia.threat.labels import ClassNames
 
 PIXELS = 8
 CPU = torch.device("cpu")
@@ -153,8 +154,8 @@ def small_moco(seed: int = 0, images: int | None = None, **options: Any) -> Mome
 class ByBytes(Labels):
     """Any image has a class: the sum of its bytes modulo 3."""
 
-    def of(self, images: Tensor) -> IntArray:
-        return images.flatten(1).sum(dim=1).remainder(3).numpy()
+    def of(self, images: Tensor) -> ClassNames:
+        return images.flatten(1).sum(dim=1).remainder(3).numpy().astype(str)
 
 
 def small_shadows(count: int = 3) -> tuple[Shadow, ...]:

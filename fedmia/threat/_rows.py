@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -15,6 +15,10 @@ from fedmia.ssl.base import SSLMethod
 from fedmia.threat.signals import PixelCache, Signals
 
 CHUNK = 1024  # images a forward pass
+# Pixels that are drawn, scaled or sent through at once: what is at work takes as much memory for
+# large images as for small ones, 24 MiB in three channels of float32 for each copy of them.
+DRAWN = 1 << 21
+DRAWN_GPU = 1 << 24
 # Pixels of a forward pass on a CPU. More of them leave its caches: at 16 times as many a SmallNet
 # takes twice as long for each, at 4 times a ResNet-18 1.3 times.
 PIXELS = 1 << 15
@@ -67,11 +71,29 @@ class Rows:
         drawn = recipe(scaled.repeat_interleave(last - first, dim=0), draws)
         return drawn.view(len(images), last - first, *drawn.shape[1:])
 
+    def _few(self, most: int, images: Tensor) -> int:
+        """How many images or views of this size are at work at once, at most `most`."""
+        pixels = DRAWN if self.device.type == "cpu" else DRAWN_GPU
+        return max(1, min(most, pixels * most // CHUNK // (images.shape[2] * images.shape[3])))
+
+    def _drawn(
+        self, images: Tensor, recipe: Views, first: int, last: int, most: int
+    ) -> Iterator[Tensor]:
+        """Views `first` to `last` of each image, image by image, (B, C, h, w) with B of `_few`."""
+        few, count = self._few(most, images), last - first
+        if few < count:  # not even all views of one image
+            for one in images.split(1):
+                for at in range(first, last, few):
+                    yield self._draw(one, recipe, at, min(at + few, last))[0]
+        else:
+            for part in images.split(few // count):
+                yield self._draw(part, recipe, first, last).flatten(0, 1)
+
     # -- forward passes ------------------------------------------------------------------------
 
     def passes(self, pixels: Tensor) -> tuple[Tensor, ...]:
         """(B, C, H, W) in the parts that pass through the encoder, of about one size."""
-        most = CHUNK
+        most = self._few(CHUNK, pixels)
         if self.device.type == "cpu":
             height, width = pixels.shape[2:]
             most = min(2 * CHUNK, max(LEAST, PIXELS // (height * width)))
@@ -103,11 +125,15 @@ class Rows:
         key = ("views", self.seed, self.augment if recipe is None else recipe)
 
         def compute(x: Tensor, first: int, last: int) -> Tensor:
-            count, rows = last - first, []
-            for part in x.split(max(1, CHUNK // count)):
-                pixels = self.view_pixels(part, last, recipe)[first:].transpose(0, 1)
-                rows.append(self._embed(pixels.flatten(0, 1)).view(len(part), count, -1))
-            return torch.cat(rows)
+            augment, count = self.augment if recipe is None else recipe, last - first
+            few = self._few(CHUNK, x)
+            if few >= last:
+                parts = x.split(max(1, few // (count if few == CHUNK else last)))
+                views = (self.view_pixels(part, last, augment)[first:] for part in parts)
+                drawn: Iterator[Tensor] = (v.transpose(0, 1).flatten(0, 1) for v in views)
+            else:  # not even one image's at once: drawn in pieces, which are not kept
+                drawn = self._drawn(x, augment, first, last, CHUNK)
+            return torch.cat([self._embed(pixels) for pixels in drawn]).view(len(x), count, -1)
 
         return self._signals.grow(key, images, views, compute)
 
@@ -115,17 +141,19 @@ class Rows:
         encoder, count, rows = self._method.encoder, last - first, []
         if encoder.map_layer is None:
             raise InputError("needs a map of the image's parts, and this encoder returns none")
-        for part in images.split(CHUNK // 4):
+        for part in images.split(self._few(CHUNK // 4, images)):
             maps = self._layer(part.to(self.device).float() / 255, encoder.map_layer).flatten(2)
             if maps.shape[2] < 2:
                 raise InputError(
                     f"the encoder's last map of {images.shape[2]}x{images.shape[3]} images is "
                     "1x1: one part has nothing to be compared with"
                 )
-            few = max(1, 2 * CHUNK // count)  # crops are small, and many of them are drawn together
+            most = 2 * CHUNK  # crops are small, and many of them are drawn together
+            few = max(1, self._few(most, part) // count)
             for some, parts in zip(part.split(few), maps.split(few), strict=True):
-                cut = self._draw(some, crops, first, last).flatten(0, 1)
-                queries = self._layer(cut, "avgpool").view(len(some), count, -1)  # BxVxD
+                cut = self._drawn(some, crops, first, last, most)
+                found = torch.cat([self._layer(pixels, "avgpool") for pixels in cut])
+                queries = found.view(len(some), count, -1)  # BxVxD
                 if queries.shape[2] != parts.shape[1]:
                     raise InputError(
                         f"the encoder's pooled vectors have length {queries.shape[2]}, the parts "

@@ -12,12 +12,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedmia.data.images import IntArray, digests
+from fedmia.data.images import digests
 from fedmia.errors import InputError, opt, unknown
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
 from fedmia.threat._rows import CHUNK, OUTPUTS, PRECISIONS, Rows, Views
-from fedmia.threat.labels import Labels
+from fedmia.threat.labels import ClassNames, Labels
 from fedmia.threat.needs import Meter, Threat
 from fedmia.threat.signals import PixelCache, Signals
 
@@ -128,7 +128,8 @@ class BlackBox(Rows):
         self.charge(len(images))
 
         def compute(x: Tensor) -> Tensor:
-            return torch.cat([self._embed(part.float() / 255) for part in x.split(CHUNK)])
+            parts = x.split(self._few(CHUNK, x))
+            return torch.cat([self._embed(part.float() / 255) for part in parts])
 
         return self._signals.get(("plain",), images, compute)[:, self._columns(layer)]
 
@@ -182,8 +183,8 @@ class BlackBox(Rows):
             raise InputError(f"needs shadow encoders ({own}, or {given})")
         return self._shadows
 
-    def labels(self, images: Tensor) -> IntArray:
-        """True classes int64 (N,) of uint8 (N, C, H, W); no query.
+    def labels(self, images: Tensor) -> ClassNames:
+        """Names (N,) of the true classes of uint8 (N, C, H, W); no query.
 
         Raises:
             InputError: an image has none.

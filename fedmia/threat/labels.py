@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
-from fedmia.data.images import IntArray, digests
+from fedmia.data.images import digests
 from fedmia.errors import InputError
+
+ClassNames = NDArray[np.str_]  # as the images' source calls them: numbers differ between sources
 
 
 class Labels:
     """Classes of images, looked up by the images' bytes: they tell nothing of membership.
 
     Args:
-        given: pairs of uint8 images (N, C, H, W), or their `fedmia.data.images.digests`, and their
-            classes (N,). A source whose images are all of one class has no labels.
+        given: pairs of uint8 images (N, C, H, W), or their `fedmia.data.images.digests`, and the
+            names of their classes (N,). A source whose images are all of one class has no labels.
     """
 
-    def __init__(self, given: Iterable[tuple[Tensor | list[bytes], IntArray]] = ()) -> None:
-        self._classes: dict[bytes, int] = {}
+    def __init__(self, given: Iterable[tuple[Tensor | list[bytes], ClassNames]] = ()) -> None:
+        self._classes: dict[bytes, str] = {}
         for images, classes in given:
             if len(np.unique(classes)) > 1:
                 names = digests(images.numpy()) if isinstance(images, Tensor) else images
@@ -32,20 +35,19 @@ class Labels:
         found._classes = self._classes | other._classes
         return found
 
-    def of(self, images: Tensor) -> IntArray:
-        """int64 (N,) of uint8 (N, C, H, W).
+    def of(self, images: Tensor) -> ClassNames:
+        """Names (N,) of the classes of uint8 (N, C, H, W).
 
         Raises:
             InputError: an image without a label.
         """
         return self.named(digests(images.numpy()))
 
-    def named(self, names: list[bytes]) -> IntArray:
+    def named(self, names: list[bytes]) -> ClassNames:
         """`of` images whose digests are known already."""
-        found = [self._classes.get(name) for name in names]
-        missing = found.count(None)
+        missing = sum(name not in self._classes for name in names)
         if missing:
             raise InputError(
                 f"needs the images' true classes, and {missing} of {len(names)} images have none"
             )
-        return np.array(found, dtype=np.int64)
+        return np.array([self._classes[name] for name in names], dtype=np.str_)

@@ -225,7 +225,7 @@ def test_downstream__is_in_nobodys_data() -> None:
 def test_downstream__digits_in_the_encoders_shape() -> None:
     source = Digits().load(Request(None, None, None, 0))
     images, labels = labelled_images("digits", None, 30, (1, 8, 8), seed=0)
-    where = {x.tobytes(): y for x, y in zip(source.images, source.labels, strict=True)}
+    where = {x.tobytes(): y for x, y in zip(source.images, source.named(), strict=True)}
     assert [where[x.tobytes()] for x in images.numpy()] == labels.tolist()
     grey, _ = labelled_images("digits", None, 30, (3, 8, 8), seed=0)
     assert all(torch.equal(grey[:, c], images[:, 0]) for c in range(3))
@@ -237,7 +237,7 @@ def test_downstream__file_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "own.npz"
     np.savez(path, x=pixels, y=np.arange(20) % 2)
     images, labels = labelled_images("synthetic", str(path), 12, (3, 8, 8), seed=0)
-    assert images.shape == (12, 3, 8, 8) and set(labels) == {0, 1}
+    assert images.shape == (12, 3, 8, 8) and set(labels) == {"0", "1"}
     luma, _ = labelled_images("synthetic", str(path), 12, (1, 8, 8), seed=0)
     weights = torch.tensor([0.2989, 0.587, 0.114])[:, None, None]
     assert ((images * weights).sum(1) - luma[:, 0].float()).abs().max() <= 1

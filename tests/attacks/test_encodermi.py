@@ -150,6 +150,12 @@ def test_fit__known_images_of_the_target_in_place_of_shadows(name: str, planted:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_threshold__is_the_shadows_unless_fitted_on_known_images(name: str) -> None:
+    assert registry.build("attack", name, {}).shadow_threshold == 0
+    assert registry.build("attack", name, {"fit_on": "known"}).shadow_threshold is None
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_fit__without_shadows_is_refused(name: str, planted: Planted) -> None:
     view, images, _ = planted(shadows=0)
     with pytest.raises(InputError, match="needs shadow encoders"):

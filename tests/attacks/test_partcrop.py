@@ -426,7 +426,7 @@ class OnePart(Sharp):
 def test_encoders__that_take_one_size_ask_for_whole_crops(leak: dict[str, Any]) -> None:
     known, images = leak["known"], leak["others"][:4]
     view = view_of(OneSize(images))
-    want = r"crops of 4x4 pixels \(input height .*; part 1.0 makes them as large as the image"
+    want = r"crops of 4x4 pixels \(input height .*; attack.partcrop.part=1.0 makes them as large as"
     with pytest.raises(InputError, match=want):
         PartCrop(**few).fit(view, known, rng(0, "fit"))
     attack = PartCrop(part=1.0, **few)
@@ -437,7 +437,8 @@ def test_encoders__that_take_one_size_ask_for_whole_crops(leak: dict[str, Any]) 
 def test_encoders__whose_patches_do_not_divide_the_crop() -> None:
     backbone = ViTTiny(depth=4, patch=4).build(3, 32)
     initialise(backbone, torch_rng(0, "net"))
-    with pytest.raises(InputError, match=r"crops of 10x10 pixels \(.*patches of 4x4\); part 1.0"):
+    want = r"crops of 10x10 pixels \(.*patches of 4x4\); attack.partcrop.part=1.0"
+    with pytest.raises(InputError, match=want):
         PartCrop(part=0.3, **few).inputs(view_of(backbone), pixels(2))
 
 

@@ -23,6 +23,8 @@ from fedmia.seeding import rng
 class Nothing:
     """A shadow that was trained on nothing."""
 
+    members = torch.zeros(0, 1, 1, 1, dtype=torch.uint8)
+
     def trained_on(self, images: Tensor) -> NDArray[np.bool_]:
         return np.zeros(len(images), dtype=bool)
 

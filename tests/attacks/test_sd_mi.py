@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedmia.attacks import _selector
+from fedmia.attacks import _selector, sd_mi
 from fedmia.attacks._selector import AnchorSelector
 from fedmia.attacks.base import Known
 from fedmia.attacks.sd_mi import SDMI, choose_anchors, distances
@@ -196,3 +196,16 @@ def test_fit__works_from_eight_known_a_side(leak: Leak) -> None:
 def test_options__out_of_range_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=r"SDMI\.\w+"):
         SDMI(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "steps"),
+    [({}, 1000), ({"selector": True}, 0), ({"selector": True, "steps": 7}, 7), ({"steps": 0}, 0)],
+)
+def test_steps__the_selector_trains_all_its_epochs_by_default(
+    leak: Any, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], steps: int
+) -> None:
+    told = []
+    monkeypatch.setattr(sd_mi, "Scaled", lambda *given: told.append(given[-1]))
+    SDMI(**options).fit(leak.view, leak.known, rng())
+    assert told == [steps]

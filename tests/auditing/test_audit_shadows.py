@@ -7,12 +7,21 @@ from shutil import copytree, rmtree
 from typing import Any
 
 import pytest
+import torch
 
+from fedmia.auditing.run import prepare
+from fedmia.auditing.shadows import Own
 from fedmia.errors import InputError
+from fedmia.settings.command import parse
+from fedmia.settings.commands import AUDIT
 from fedmia.shadows import train
+from fedmia.shadows.plan import crop_alone
 from fedmia.simulate import main as simulate
-from tests.auditing.conftest import Audit, numbers, textures, write
+from fedmia.ssl.moco import MoCo, MoCoV2
+from tests.auditing.conftest import Audit, Sides, numbers, textures, write
 from tests.auditing.test_audit_runs import counted, interrupts
+from tests.shadows.conftest import make_plan
+from tests.shadows.conftest import train as shadows
 
 RUN = (
     "--dataset synthetic --data.pixels 8 --data.images 90 --data.classes 2 --clients 1 --rounds 1 "
@@ -50,6 +59,10 @@ def test_shadows__of_a_run_are_trained_once(
     flags = f"--encoder {run} {SHADOWS}"
     done = audit(flags, out, own_images=True)
     assert done.code == 0 and done.names() == ["similarity", "encodermi-t"]
+    sources = [(r["threshold_source"], r["threshold"]) for r in done.report["attacks"]]
+    cut = [n for n in done.report["notes"] if n.startswith("Shadow encoders: queue cut from 4096")]
+    assert len(cut) == 1  # in the report, not on the screen alone
+    assert sources[0][0] == "known" and sources[1] == ("shadow", 0.0)
     assert sorted(trained) == [0, 1] and len(list((out / "shadows").iterdir())) == 2
     split = done.report["split"]
     assert split["scored_members"] == 12 and split["scored_nonmembers"] == 26
@@ -199,6 +212,7 @@ def test_shadows__interrupted_go_on_where_they_stopped(
         ("--shadows 1 --shadow.images 400", "need 800 distinct images that are not under attack"),
         ("--shadows 1 --shadow-data digits", "the audited ones are (3, 8, 8)"),
         ("--shadow-encoders {empty}", "holds no about.json"),
+        ("--shadows 1 --shadow.size 4 --shadow.online true", "Plan.size 4: online shadows"),
     ],
 )
 def test_shadows__bad_input_is_one_line(
@@ -210,6 +224,41 @@ def test_shadows__bad_input_is_one_line(
     done = audit(line, tmp_path / "new" / "AUDIT")
     assert done.code == 2 and reason in done.err.splitlines()[-1]
     assert "Traceback" not in done.err and not (tmp_path / "new").exists()
+
+
+def test_knowledge__without_data_needs_images_of_another_distribution(audit: Audit) -> None:
+    done = audit("--shadows 1 --shadow.knowledge none --attacks encodermi-t")
+    assert done.code == 2 and done.err.splitlines()[-1] == (
+        "fedmia: error: --shadow.knowledge without 'data' needs images of another distribution: "
+        "give --shadow-data DATASET, or add data"
+    )
+
+
+@pytest.mark.parametrize("knowledge", [("data", "algorithm"), ("data", "architecture")])
+def test_shadow_encoders__say_what_the_attacker_knows_of_the_views(
+    knowledge: tuple[str, ...], archives: Sides, tmp_path: Path
+) -> None:
+    """Without the algorithm the crop alone, as when they were trained, not the target's recipe."""
+    pool = torch.from_numpy(textures(8, seed=8).images)
+    shadows(make_plan(knowledge=knowledge, count=1, epochs=1), pool, cache=tmp_path)
+    flags = f"--encoder tests.auditing.brought:tiny --shadow-encoders {tmp_path} {archives.flags}"
+    asked, cpu = parse(AUDIT, flags.split()).settings, torch.device("cpu")
+    own = Own(asked, *prepare(asked, cpu), None, cpu, print, print, bool)
+    known = "algorithm" in knowledge
+    assert own.augment() == (MoCo().augment if known else crop_alone(MoCoV2().augment))
+    assert own.augment().jitter_p == float(known)
+
+
+def test_shadows__of_another_size_serve_attacks_that_show_them_their_own_images(
+    audit: Audit, tmp_path: Path
+) -> None:
+    out, attacks = tmp_path / "AUDIT", "--attacks encodermi-t,lira,baseline-a "
+    done = audit(f"{DATA}{attacks}--shadow.size 4 --attack.encodermi-t.layer avgpool ", out)
+    assert done.names() == ["encodermi-t"]
+    for name in ("lira", "baseline-a"):
+        assert "trained on 3x4x4, and to the target, audited on 3x8x8" in done.not_run[name]
+    given = f"{attacks}--shadow-encoders {out}/shadows --attack.encodermi-t.layer avgpool "
+    assert audit(given, tmp_path / "GIVEN").names() == ["encodermi-t"]
 
 
 def test_encodermi__fitted_on_known_images_needs_no_shadow(audit: Audit, tmp_path: Path) -> None:

@@ -77,7 +77,8 @@ def test_query_budget__rows_keep_to_it(audit: Audit, tmp_path: Path) -> None:
     assert done.code == 0
     found = {(r["attack"], r["value"]): r for r in done.report["sweep"]}
     assert found["lpla", 30]["not_run"] and found["lpla", 70]["known"] == 14
-    assert found["similarity", 70]["known"] == 14  # 3 views of 20 images, whatever it knows
+    assert found["similarity", 70]["not_run"]  # 3 views of 20 images, and of 16 known at least
+    assert found["similarity", 150]["known"] == 14 and found["similarity", 150]["queries"] == 144
     assert "needs at least" in found["similarity", 30]["not_run"]
     for (_, budget), row in found.items():
         assert row["not_run"] or row["queries"] <= budget
@@ -88,14 +89,14 @@ def test_query_budget__the_attack_knows_fewer_images_and_says_how_many(
 ) -> None:
     flags = "--attacks similarity,lpla --limit 10 --known 14 --query-budget "
     free = audit(flags + "1000", tmp_path / "FREE")
-    assert [r["queries"] for r in free.report["attacks"]] == [60, 48]
+    assert [r["queries"] for r in free.report["attacks"]] == [144, 48]
     assert not any("query budget" in n for n in free.report["notes"])
     done = audit(flags + "40", tmp_path / "AUDIT")
     assert done.names() == ["lpla"] and done.report["attacks"][0]["queries"] == 40
     assert "lpla: the query budget of 40 leaves 10 known images a side." in done.report["notes"]
     assert done.report["controls"]["untrained"][0]["queries"] == 40
     assert done.not_run == {
-        "similarity": "--query-budget 40: needs at least 60 queries for 20 images and 8 known a "
+        "similarity": "--query-budget 40: needs at least 108 queries for 20 images and 8 known a "
         "side"
     }
 

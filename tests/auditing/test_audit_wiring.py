@@ -14,17 +14,18 @@ from torch import Tensor, nn
 
 from fedmia.attacks.base import Attack, Known, Scores
 from fedmia.auditing.harness import Harness
-from fedmia.auditing.images import deal
+from fedmia.auditing.images import deal, unlike_classes
 from fedmia.auditing.run import prepare
 from fedmia.auditing.views import UNTRAINED, ModelViews
-from fedmia.data.images import digests
+from fedmia.data.images import ImageSet, digests
+from fedmia.report.metrics import attack_row
 from fedmia.results import ScoredAttack
-from fedmia.scoring.scorer import Scorer
+from fedmia.scoring.scorer import Scorer, on_scale
 from fedmia.settings.command import parse
 from fedmia.settings.commands import AUDIT
 from fedmia.threat import BlackBox, Threat
 from tests.auditing.brought import tiny
-from tests.auditing.conftest import Audit, Sides
+from tests.auditing.conftest import Audit, Sides, write
 
 SEED = 0  # of `reseeded`, changed under one name
 
@@ -107,6 +108,44 @@ def test_threshold__is_set_on_scores_of_known_images_that_were_left_out(archives
     assert fitted.score(view, known.members).tolist() == [1.0] * len(known.members)
 
 
+@dataclass
+class Drifting(Attack):
+    """Reads the first pixel, on a scale that every fit draws anew."""
+
+    paper: ClassVar[str] = "none"
+    needs: ClassVar[Threat] = Threat("black_box", "outsider")
+    looks_at: ClassVar[tuple[str, ...]] = ("features",)
+    _scale: tuple[float, float] = field(default=(0.0, 0.0), init=False)
+
+    def fit(self, view: Any, known: Known, rng: np.random.Generator) -> None:
+        self._scale = (rng.uniform(0.2, 5), rng.uniform(-500, 500))
+
+    def score(self, view: Any, images: Tensor) -> Scores:
+        return images[:, 0, 0, 0].double().numpy() * self._scale[0] + self._scale[1]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_threshold__is_on_the_scale_of_the_fit_that_scores(archives: Sides, seed: int) -> None:
+    """Members are 40 levels brighter; pooled as they come, the refits' scores choose by chance."""
+    draw, harness = np.random.default_rng(seed), made(archives, "")
+    sides = [
+        torch.from_numpy(draw.normal(m, 20, (n, 1, 2, 2)).clip(0, 255).astype(np.uint8))
+        for n in (40, 200)
+        for m in (140, 100)
+    ]
+    scorer = Scorer(Known(*sides[:2]), *sides[2:], seed, lambda name: Drifting())
+    row = attack_row(scorer.scored("drifting", harness.views.plain("released")), 1)
+    assert row["threshold_source"] == "known" and row["oracle_accuracy"] > 0.8
+    assert row["accuracy"] > row["oracle_accuracy"] - 0.04
+
+
+def test_on_scale__keeps_ties_and_order() -> None:
+    own, other = np.array([0.0, 0, 0, 1, 1]), np.array([5.0, 5, 9, 9, 9])
+    assert on_scale(np.array([0.0, 1.0, -7.0, 7.0]), own, other).tolist() == [5.0, 9.0, 5.0, 9.0]
+    values = np.random.default_rng(0).normal(size=50)
+    assert on_scale(values, values, values).tolist() == values.tolist()
+
+
 def test_untrained_control__has_rows_of_its_own(archives: Sides) -> None:
     """What the control's view embeds is the control's, also after the encoder's view has embedded
     the same images; an attack's views of one model share rows."""
@@ -118,3 +157,31 @@ def test_untrained_control__has_rows_of_its_own(archives: Sides) -> None:
     alone = made(archives, "").views
     fresh = alone.view(UNTRAINED, "similarity", known, None).embed_plain(images, "encoder")
     torch.testing.assert_close(control, fresh, rtol=0, atol=0)
+
+
+def test_classes__have_one_number_on_both_sides(tmp_path: Path) -> None:
+    """Where the members lack a class, their third is not the others' third."""
+    images = np.random.default_rng(0).integers(0, 256, (40, 3, 8, 8), dtype=np.uint8)
+    labels = np.tile([3, 5, 7, 9], 10)
+    lacks = (labels != 5) & (np.arange(40) < 20)
+    write(tmp_path / "members.npz", images[lacks], labels[lacks])
+    write(tmp_path / "nonmembers.npz", images[20:], labels[20:])
+    flags = Sides(tmp_path / "members.npz", tmp_path / "nonmembers.npz").flags
+    dealt = deal(parse(AUDIT, f"--encoder x {flags} --known 4".split()).settings, None)
+    kinds = ((dealt.scored_members, dealt.member_labels),
+             (dealt.scored_nonmembers, dealt.nonmember_labels))  # fmt: skip
+    for scored, numbers in kinds:
+        at = [digests(images).index(name) for name in digests(scored.numpy())]
+        assert [(3, 5, 7, 9)[n] for n in numbers] == labels[at].tolist()
+        assert dealt.labels.of(scored).tolist() == labels[at].astype(str).tolist()
+    assert not any("No class" in note for note in dealt.notes)
+
+
+def test_classes__with_no_name_in_common_are_noted() -> None:
+    images = np.arange(2 * 3 * 4 * 4, dtype=np.uint8).reshape(2, 3, 4, 4)
+    sides = [ImageSet(images, np.arange(2), "s", names) for names in (("cat", "dog"), ())]
+    assert unlike_classes(*sides) == [
+        "No class of the members (cat, dog) is among those of the non-members (0, 1): they are "
+        "taken for different ones."
+    ]
+    assert unlike_classes(sides[0], sides[0]) == []

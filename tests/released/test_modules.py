@@ -204,6 +204,22 @@ def test_probe__tells_of_what_is_odd(code: Any, pictures: Tensor) -> None:
     assert "same output for all 7" in probe(load("usercode:make"), pictures)[0]
 
 
+def test_probe__names_an_encoder_that_draws_anew_at_every_pass(code: Any, pictures: Tensor) -> None:
+    class Dropping(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tiny = make_tiny()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return nn.functional.dropout(self.tiny(x), 0.5)  # eval() does not reach it
+
+    code.make = Dropping
+    notes = probe(load("usercode:make"), pictures)
+    assert any("answers the same image differently when it is asked again" in n for n in notes)
+    code.make = make_tiny
+    assert not any("differently" in n for n in probe(load("usercode:make"), pictures))
+
+
 def test_torchvision__resnet_without_its_classifier(pictures: Tensor) -> None:
     released = load("torchvision:resnet18", size=32)
     assert "random weights: nothing was trained" in released.notes[0]

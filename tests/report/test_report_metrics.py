@@ -144,3 +144,37 @@ def test_attack_row__simultaneous_interval_is_wider(scored: Callable[..., Scored
     (low, high), (low_s, high_s) = row["auc_ci"], row["auc_ci_simultaneous"]
     assert low_s < low < row["auc"] < high < high_s
     assert all(row["tpr_at_fpr"][t] is not None for t in ("0.001", "0.01", "0.1"))
+
+
+def test_attack_row__what_was_fitted_on_shadows_decides_by_their_threshold(
+    scored: Callable[..., ScoredAttack],
+) -> None:
+    """Members at .6, others at .5 about; the shadows' threshold of .85 knows none of them."""
+    attack = scored("encodermi-t", 0.95, 200, 200, 1)
+    known = attack_row(attack, 1)
+    row = attack_row(replace(attack, shadow_threshold=99.0), 1)
+    assert (row["threshold"], row["threshold_source"]) == (99.0, "shadow")
+    assert (row["accuracy"], row["recall"], row["precision"]) == (0.5, 0.0, None)
+    assert (known["threshold"], known["threshold_source"]) == (row["threshold_refitted"], "known")
+    for name in ("accuracy", "accuracy_ci", "precision", "precision_ci", "recall", "recall_ci"):
+        assert (
+            row[f"{name}_refitted" if "_ci" not in name else f"{name[:-3]}_refitted_ci"]
+            == (known[name])
+        )
+    assert row["accuracy_refitted"] > 0.8 and row["auc"] == known["auc"]
+
+
+def test_attack_row__without_known_images_and_shadows_there_is_no_threshold(
+    scored: Callable[..., ScoredAttack],
+) -> None:
+    nobody = replace(
+        scored("similarity", 0.9, 20, 20, 1),
+        known_members=np.zeros(0),
+        known_nonmembers=np.zeros(0),
+    )
+    row = attack_row(nobody, 1)
+    for name in ("threshold", "threshold_source", "accuracy", "recall", "accuracy_refitted"):
+        assert row[name] is None
+    own = attack_row(replace(nobody, shadow_threshold=0.0), 1)
+    assert own["threshold_source"] == "shadow" and own["accuracy"] is not None
+    assert own["accuracy_refitted"] is None

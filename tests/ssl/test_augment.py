@@ -17,6 +17,7 @@ from torchvision.transforms.v2 import functional as tv
 from fedmia.errors import InputError
 from fedmia.ssl import _pixelops as ops
 from fedmia.ssl.augment import ATTEMPTS, Augment, content_uniforms
+from fedmia.ssl.moco import MoCo, MoCoV2
 
 torch.set_num_threads(1)
 TOLERANCE = 1e-5
@@ -340,3 +341,13 @@ def test_content_uniforms__takes_no_images_but_only_bytes() -> None:
     assert content_uniforms(bytes_of(0), 1, 2, 36).shape == (0, 2, 36)
     with pytest.raises(ValueError, match="uint8"):
         content_uniforms(np.zeros((1, 1, 8, 8)), 1, 2, 36)
+
+
+def test_augment__gray_first_leaves_the_jitter_nothing_to_colour() -> None:
+    """MoCo v1's order: the jitter meets the luma, so that what it makes of it stays gray."""
+    x, u = pictures(6, 3, 8), uniforms(6)
+    still = {"crop_min": 1.0, "ratio_min": 1.0, "ratio_max": 1.0, "flip": 0.0, "jitter_p": 1.0}
+    first = Augment(**still, gray_p=1.0, gray_first=True)(x, u)
+    close(first, Augment(**still, gray_p=0.0)(ops.luma(x).expand(-1, 3, -1, -1), u))
+    assert (first - Augment(**still, gray_p=1.0)(x, u)).abs().max() > 0.01
+    assert MoCo().augment.gray_first and not MoCoV2().augment.gray_first
