@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from fedmia import paper
 from fedmia.federation.run import prepare
-from fedmia.report.figures import draw
+from fedmia.report.figures import canvas, draw
 from fedmia.settings.command import parse
 from fedmia.settings.commands import SIMULATE
 from fedmia.simulate import main
@@ -77,8 +78,8 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_out__holds_every_file(folder: Path) -> None:
     kept = {p.name for p in folder.iterdir()}
-    assert kept == {"config.yaml", "report.json", "report.html", "scores.csv", "figures",
-                    "snapshots"}  # fmt: skip
+    assert kept == {"config.yaml", "report.json", "report.html", "scores.csv", "curves.npz",
+                    "figures", "snapshots"}  # fmt: skip
     pictures = sorted(p.stem for p in (folder / "figures").iterdir())
     assert {"roc", "rounds", "layers", "features", "clients"} <= set(pictures)
     assert {"ascent", "ascent-losses", "ascent-thresholds"} <= set(pictures)
@@ -88,6 +89,34 @@ def test_out__holds_every_file(folder: Path) -> None:
     assert [p.name for p in (folder / "snapshots").iterdir()] == ["main"]
     rounds = sorted(p.stem for p in (folder / "snapshots" / "main").glob("*.safetensors"))
     assert rounds == [f"round-{r:04d}" for r in (0, 2, 3, 4)]  # clean ones: first and last
+
+
+def test_paper__every_table_and_figure_of_a_finished_run(
+    folder: Path, report: Report, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The attacks are the run's own, so each number that report.json holds too is the same."""
+    monkeypatch.setattr(canvas, "png", lambda figure: b"png")
+    out = tmp_path / "paper"
+    assert paper.main([str(folder), "--out", str(out), "--json", "--device", "cpu"]) == 0
+    told = strict(capsys.readouterr().out)
+    assert told == strict((out / "tables.json").read_text(encoding="utf-8"))
+    figures = {f"fig-{i}.png" for i in range(5, 14)}
+    names = {"config.yaml", "tables.json", "tables.md", "paper.html"}
+    assert {p.name for p in out.iterdir()} == figures | names and told["not_drawn"] == {}
+    assert (out / "paper.html").read_text(encoding="utf-8").count("data:image/png;base64,") == 9
+    attacks = {a["name"]: a for a in report["attacks"]}
+    here = next(r for r in told["rounds"] if r["round"] == told["round"])
+    assert told["round"] == 2 and not here["under_attack"]
+    for found, name in ((told["table_4"]["lda"], "combined"), (here["methods"]["internal"],
+                        "internal"), (here["ascent_static"], "ascent-static")):  # fmt: skip
+        assert found == {key: attacks[name][key] for key in found}, name
+    leakage = {r["round"]: r["leakage"] for r in report["rounds"] if r["leakage"]}
+    later = [r for r in told["rounds"] if r["round"]]
+    assert [r["round"] for r in later] == sorted(leakage) == [2, 4]
+    for row in later:
+        assert row["methods"]["combined"]["auc"] == leakage[row["round"]]["combined"]
+    layers = {r["round"]: r["layers"] for r in report["rounds"]}
+    assert {n: row["auc"] for n, row in here["layers"].items()} == layers[2]
 
 
 def test_scores_csv__a_row_an_image_that_was_scored(folder: Path, report: Report) -> None:

@@ -105,5 +105,5 @@ PAPER = Command(
     ),
     outro="The run's data are read again from where its config.yaml says that they lie.",
     own={"out": ("FOLDER", "folder of tables, figures and page (none: RUN/paper)")},
-    first="run",
+    bare="run",
 )

@@ -35,7 +35,7 @@ class Command:
         groups: headings of the help page -> paths, or prefixes of paths; the rest stands first.
         listed: kind of plugin that `--list` alone shows, or "" for all.
         presets: whether `--config` takes the name of a preset.
-        first: path of the option that an argument without a flag gives, or "" for none.
+        bare: option of the command that an argument without a flag stands for, or "" for none.
     """
 
     root: type
@@ -50,7 +50,7 @@ class Command:
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     listed: str = ""
     presets: bool = False
-    first: str = ""
+    bare: str = ""
 
     def flag_of(self, path: str) -> str:
         """The shortest flag of an option: `--clients` of `federation.clients`."""
@@ -121,8 +121,8 @@ def read(command: Command, arguments: Sequence[str]) -> Flags:
         token = waiting.pop(0)
         if token == "-h":
             token = "--help"
-        if command.first and command.first not in found.typed and not token.startswith("-"):
-            token = f"--{command.first}={token}"
+        if command.bare and not token.startswith("-"):
+            token = f"--{command.bare}={token}"
         if not token.startswith("--") or token == "--":
             raise InputError(f"unexpected argument '{token}' (options begin with --; see --help)")
         name, equals, text = token[2:].partition("=")

@@ -28,7 +28,7 @@ def test_run__with_and_without_its_flag() -> None:
     ("arguments", "said"),
     [
         ([], "--run is missing: the folder of a finished run"),
-        (["one", "two"], "unexpected argument 'two'"),
+        (["one", "two"], "--run is given twice"),
         (["nowhere"], "folder 'nowhere' holds no finished run: no config.yaml in it"),
         (["one", "--device", "gpu"], "--device"),
     ],

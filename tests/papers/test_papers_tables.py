@@ -91,7 +91,7 @@ def test_judge__each_method_reads_its_own_feature(evaluation: Evaluation, read: 
     blind = {name: np.zeros_like(rows) for name, rows in read.features.items()}
 
     def aucs(leaking: str) -> dict[str, float | None]:
-        rows = {**blind, leaking: blind[leaking] + told}
+        rows = {**blind, leaking: read.features[leaking] + told}
         one = judged(evaluation, Reading(0, rows, read.layers, read.names, read.truth, read.known))
         return {name: tables.rates(scored)["auc"] for name, scored in one.methods.items()}
 
