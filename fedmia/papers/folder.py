@@ -54,9 +54,9 @@ def opened(folder: Path, device: str) -> Iterator[Opened]:
         InputError: no finished run, or its data cannot be read again.
     """
     report, experiment = finished(folder), replace(settings(folder), device=device)
+    gpu(device)
     with TemporaryDirectory(prefix="fedmia-") as work:
         with told(in_file(folder / CONFIG)):
-            gpu(device)
             prepared = prepare(experiment)
             site = make_site(prepared, Path(work), Event())
         store = SnapshotStore(folder / "snapshots")
