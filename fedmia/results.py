@@ -34,6 +34,7 @@ class ScoredAttack:
         seconds: that its fit and its scores took, less where rows were shared; a wall clock.
         unit: `image`, or `batch` where one score stands for a batch of images.
         act: the step on the loss that the attack reads, as figures name it: `ascent`, or empty.
+        choices: option -> value that the attack chose for it on known images; plain types.
         features_members, features_nonmembers: (n, 3), (m, 3) for the scatter, or None.
         feature_names: names of the three features.
         named_members: (n,) id of the client that the attack says holds each member, or None.
@@ -55,6 +56,7 @@ class ScoredAttack:
     seconds: float = 0.0
     unit: str = "image"
     act: str = ""
+    choices: Mapping[str, Any] = field(default_factory=dict)
     features_members: FloatArray | None = None
     features_nonmembers: FloatArray | None = None
     feature_names: tuple[str, ...] = ()

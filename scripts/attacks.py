@@ -44,7 +44,10 @@ def queries(name: str) -> str:
     Trained briefly: what an attack asks does not depend on that.
     """
     cls = registry.load("attack", name)
-    brief = {k: 5 for k in ("steps", "epochs") if getattr(cls, k, 0) > 5}
+    brief = {k: 5 for k in ("steps", "epochs") if isinstance(getattr(cls, k, 0), int)}
+    brief = {k: v for k, v in brief.items() if getattr(cls, k, 0) > v}
+    if name == "ascent-static":
+        brief["batch"] = 1  # a batch that is not full is filled with images that are not scored
     attack = registry.build("attack", name, brief)
     images, held = material.textures(5), material.textures(14, seed=2)
     view: Any = material.least_view(attack, material.small_moco(), images, held=held)

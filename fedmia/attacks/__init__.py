@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from fedmia.attacks.encodermi import EncoderMIT as EncoderMIT
     from fedmia.attacks.encodermi import EncoderMIV as EncoderMIV
     from fedmia.attacks.fe_mi import FeMI as FeMI
+    from fedmia.attacks.grad_norm import GradNorm as GradNorm
     from fedmia.attacks.internal import Internal as Internal
     from fedmia.attacks.lira import LiRA as LiRA
     from fedmia.attacks.lira import LiRARounds as LiRARounds
+    from fedmia.attacks.loss_slope import LossSlope as LossSlope
     from fedmia.attacks.lpla import LpLA as LpLA
     from fedmia.attacks.partcrop import PartCrop as PartCrop
     from fedmia.attacks.partcrop import PartCropV2 as PartCropV2

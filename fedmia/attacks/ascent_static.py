@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmia.attacks.base import Attack, Scores, negatives_option
+from fedmia.attacks.base import Attack, Known, Scores, negatives_option
 from fedmia.data.images import digests
 from fedmia.errors import InputError
 from fedmia.settings.option import option
@@ -18,11 +22,21 @@ from fedmia.ssl.base import SSLMethod
 from fedmia.threat import Threat, WhiteBox
 
 LOSSES = ("training", "algorithm1")
+Auto = Literal["auto"]
+
+
+STEPS = (1, 2, 5)  # numbers of steps tried by `auto`
+RATES = (0.003, 0.01, 0.03, 0.1)  # learning rates tried by `auto`
 
 
 @dataclass
 class AscentStatic(Attack):
-    """Gradient ascent on the released model: the loss of members is said to rise less."""
+    """Gradient ascent on the released model: the loss of members is said to rise less.
+
+    The paper asks that steps and rate be adapted to the model. `auto` adapts them to the known
+    images, which climb as those under test will: each of STEPS with each of RATES, and of those
+    `gentlest` takes one by its AUC on them.
+    """
 
     paper: ClassVar[str] = (
         "Chen et al., Federated Contrastive Learning, Sec. IV-C, Eq. 8, Fig. 10-12"
@@ -33,9 +47,13 @@ class AscentStatic(Attack):
     act: ClassVar[str] = "ascent"
     by_round: ClassVar[bool] = False
 
-    steps: int = option(5, "G, ascent steps on each batch under test", ge=1)
-    lr: float = option(0.1, "learning rate of the ascent", gt=0)
-    batch: int = option(32, "images climbed together, from one copy of the released model", ge=1)
+    steps: int | Auto = option(
+        "auto", "G, ascent steps on each batch under test (auto: chosen on known images)", ge=1
+    )
+    lr: float | Auto = option(
+        "auto", "learning rate of the ascent (auto: chosen on known images)", gt=0
+    )
+    batch: int = option(8, "images climbed together, from one copy of the released model", ge=1)
     pairs: int = option(2, "pairs of fixed views an image", ge=1)
     ascend: str = option(
         "parameters",
@@ -45,46 +63,114 @@ class AscentStatic(Attack):
     negatives: str = negatives_option()
     loss: str = option("training", "the loss that is climbed and read", choices=LOSSES)
 
+    @property
+    def learns(self) -> bool:
+        return "auto" in (self.steps, self.lr)
+
+    @property
+    def choices(self) -> dict[str, Any]:
+        return dict(zip(("steps", "lr"), self._chosen, strict=True)) if self.learns else {}
+
+    def fit(self, view: WhiteBox, known: Known, rng: np.random.Generator) -> None:
+        images, truth = known.both()
+        self._spare = distinct(images if view.held is None else torch.cat([view.held, images]))
+        steps = STEPS if self.steps == "auto" else (self.steps,)
+        rates = RATES if self.lr == "auto" else (self.lr,)
+        self._chosen = steps[0], rates[0]
+        if self.learns:
+            climbs = {lr: self._known_climbs(view, images, steps[-1], lr) for lr in rates}
+            self._chosen = gentlest(climbs, steps, truth)
+
     def score(self, view: WhiteBox, images: Tensor) -> Scores:
         """Minus the rise of each image's loss. Batches are formed by content, not by order."""
-        before, after = self.rise(view, images)
-        return before - after
+        losses = self.by_step(view, images)
+        return losses[0] - losses[-1]
 
-    def rise(self, view: WhiteBox, images: Tensor) -> tuple[Scores, Scores]:
-        """Loss of each image before and after the ascent of its batch, (N,) each."""
-        names = digests(images.numpy())
-        start, method = view.state(), view.copy_method()
-        view.charge(view.bank_queries(self.negatives))
+    def by_step(self, view: WhiteBox, images: Tensor) -> Scores:
+        """Loss of each of uint8 (N, C, H, W) before its climb and after each step, (G + 1, N).
+
+        Called after `fit`. 2 pairs (G + 1) queries for each image that climbs, scored or not, and
+        those of `view.holder(negatives)`.
+        """
+        steps, lr = self._chosen
+        self._charge(view, images, steps)
+        return self._climbs(view, images, steps, lr).numpy().T
+
+    def _known_climbs(self, view: WhiteBox, images: Tensor, steps: int, lr: float) -> Scores:
+        """`by_step` of some of the spare images, of which all climb: so whoever of them is left
+        out climbs as before, and the model's other fits find the rows."""
+        self._charge(view, self._spare, steps)
+        names = digests(self._spare.numpy())
+        how = repr(dataclasses.replace(self, steps=steps, lr=lr))
+        rows = view.shared((how, *names), self._spare, lambda x: self._climbs(view, x, steps, lr))
+        return rows[[names.index(name) for name in digests(images.numpy())]].numpy().T
+
+    def _charge(self, view: WhiteBox, images: Tensor, steps: int) -> None:
+        every, groups = self._every(images), 0
+        for rows in view.groups(every, self.negatives):
+            for chosen, beside in self._batches(every, len(images), rows):
+                groups += len(chosen) + len(beside)
+        queries = 2 * self.pairs * (steps + 1) * groups
+        view.charge(queries + view.bank_queries(self.negatives))
+
+    def _every(self, images: Tensor) -> Tensor:
+        """The images, then those spare ones that are not among them."""
+        names = set(digests(images.numpy()))
+        others = [name not in names for name in digests(self._spare.numpy())]
+        return torch.cat([images, self._spare[others]])
+
+    def _batches(
+        self, every: Tensor, n: int, rows: Tensor
+    ) -> Iterator[tuple[list[int], list[int]]]:
+        """Rows of the first `n` images that climb together, and of those beside them.
+
+        The step is along the mean of a batch, so fewer images would climb harder, each by itself:
+        a short batch is filled with others, which are not scored in it. They are the first of the
+        call by content, then spare ones.
+        """
+        names = digests(every.numpy())
+        order = sorted((i for i in rows.tolist() if i < n), key=names.__getitem__)
+        spare = [i for i in rows.tolist() if i >= n]
+        for at in range(0, len(order), self.batch):
+            chosen = order[at : at + self.batch]
+            lacking = self.batch - len(chosen) if self.ascend == "parameters" else 0
+            yield chosen, [*order[:at], *spare][:lacking]
+
+    def _climbs(self, view: WhiteBox, images: Tensor, steps: int, lr: float) -> Tensor:
+        """Float64 (N, steps + 1), uncounted."""
+        every, start, method = self._every(images), view.state(), view.copy_method()
 
         def read(rows: Tensor) -> Tensor:
-            order = sorted(rows.tolist(), key=names.__getitem__)
-            found = torch.empty(len(images), 2)
-            for at in range(0, len(order), self.batch):
-                chosen = order[at : at + self.batch]
+            found = torch.zeros(len(every), steps + 1, dtype=torch.float64)
+            for chosen, beside in self._batches(every, len(images), rows):
                 method.load_shared(start)
-                pixels = view.view_pixels(images[chosen], 2 * self.pairs)
-                view.charge(2 * self.pairs * len(chosen) * (self.steps + 2))
-                found[chosen] = torch.stack(self._climb(method, pixels), dim=1).float().cpu()
+                pixels = view.view_pixels(every[[*chosen, *beside]], 2 * self.pairs)
+                losses = self._climb(method, pixels, steps, lr)
+                found[chosen] = losses[:, : len(chosen)].T.double().cpu()
             method.load_shared(start)  # the next bank's keys are the released model's
             return found[rows]
 
-        found = view.by_negatives(method, self.negatives, images, read).double().numpy()
-        return found[:, 0], found[:, 1]
+        return view.by_negatives(method, self.negatives, every, read)[: len(images)]
 
-    def _climb(self, method: SSLMethod, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        """Losses (B,) of pixels (2 pairs, B, C, H, W) before and after G steps."""
-        with torch.no_grad():
-            before = self._loss(method, pixels)
+    def _climb(self, method: SSLMethod, pixels: Tensor, steps: int, lr: float) -> Tensor:
+        """Losses (steps + 1, B) of pixels (2 pairs, B, C, H, W) before and after each step."""
+        seen: list[Tensor] = []
+
+        def loss() -> Tensor:
+            seen.append(self._loss(method, pixels))
+            return seen[-1]
+
         if self.ascend == "parameters":
-            climb(method, lambda: self._loss(method, pixels), self.steps, self.lr)
+            climb(method, loss, steps, lr)
         else:
-            for _ in range(self.steps):
+            for _ in range(steps):
                 pixels = pixels.detach().requires_grad_(True)
                 # One image's gradient does not depend on its batch: the sum keeps its scale.
-                (grad,) = torch.autograd.grad(self._loss(method, pixels).sum(), pixels)
-                pixels = pixels + self.lr * grad
+                (grad,) = torch.autograd.grad(loss().sum(), pixels)
+                pixels = pixels + lr * grad
         with torch.no_grad():
-            return before, self._loss(method, pixels)
+            loss()
+        return torch.stack([one.detach() for one in seen])
 
     def _loss(self, method: SSLMethod, pixels: Tensor) -> Tensor:
         z = method.encoder(pixels.flatten(0, 1)).view(*pixels.shape[:2], -1)
@@ -131,3 +217,31 @@ def climb(method: SSLMethod, loss: Callable[[], Tensor], steps: int, lr: float) 
             pairs = [(w, g) for w, g in zip(weights, grads, strict=True) if g is not None]
             if pairs:
                 torch._foreach_add_([w for w, _ in pairs], [g for _, g in pairs], alpha=lr)
+
+
+def gentlest(
+    climbs: Mapping[float, Scores], steps: Sequence[int], truth: NDArray[np.int64]
+) -> tuple[int, float]:
+    """Steps and rate, chosen by how well minus the rise tells known members: its AUC.
+
+    Of those within one standard error of the best the fewest steps, then the lowest rate: some
+    dozen known images do not tell better ones apart, and a climb too strong tells nothing. One
+    after which the mean loss is no higher than before is no climb, and taken only if all are so.
+
+    Args:
+        climbs: rate -> losses of the known images by step, (G + 1, K), G the most of `steps`.
+        truth: (K,), 1 = member.
+    """
+    tried = sorted((g, lr) for g in steps for lr in climbs)
+    falls = {(g, lr): climbs[lr][0] - climbs[lr][g] for g, lr in tried}
+    rising = [one for one in tried if falls[one].mean() < 0] or tried
+    found = {one: float(roc_auc_score(truth, falls[one])) for one in rising}
+    n, m = truth.sum(), len(truth) - truth.sum()
+    error = float(np.sqrt((n + m + 1) / (12 * n * m)))  # of an AUC of so many that tells nothing
+    return next(one for one, auc in found.items() if auc >= max(found.values()) - error)
+
+
+def distinct(images: Tensor) -> Tensor:
+    """Each of uint8 (N, C, H, W) once, in the order of their content."""
+    first = {name: i for i, name in enumerate(digests(images.numpy()))}
+    return images[[first[name] for name in sorted(first)]]

@@ -140,6 +140,11 @@ class Attack(Options, ABC):
         """Whether `fit` learns from the known images."""
         return type(self).fit is not Attack.fit
 
+    @property
+    def choices(self) -> dict[str, Any]:
+        """Values that `fit` chose for options left to it (`auto`), by option; plain types."""
+        return {}
+
     def asks_shadows(self) -> bool:
         """Whether it reads `view.shadows` as it is set up."""
         return self.uses_shadows

@@ -156,6 +156,7 @@ def attack_row(attack: ScoredAttack, family: int) -> AttackRow:
         "tpr_at_fpr_ci": {t: found and found[1] for t, found in rates.items()},
         "fpr_achieved": {t: found and found[2] for t, found in rates.items()},
         "queries": attack.queries,
+        "choices": attack.choices,
         "threshold": threshold,
         "oracle_accuracy": oracle_accuracy(members, nonmembers) if usable else None,
     }

@@ -59,6 +59,7 @@ class AttackFacts(TypedDict):
     tpr_at_fpr_ci: dict[str, Interval | None]
     fpr_achieved: dict[str, float | None]
     queries: int  # images that the attacker had embedded
+    choices: Json  # option -> value that the attack chose for it on known images
     threshold: float | None  # of the score, chosen on known images; null without them
     oracle_accuracy: float | None  # at the threshold that is best on the scored images themselves
 

@@ -72,7 +72,9 @@ def attacks(report: Report) -> Table:
         ci = row["auc_ci_simultaneous"]
         controls = [control_of(report, name, row["name"]) for name in sets]
         how = f"{row['threat']['access']}, {row['threat']['vantage']}"
-        more = (how, "under attack" if row["under_attack"] else "", row["paper"])
+        chosen = ", ".join(f"{option} {value}" for option, value in row["choices"].items())
+        under = "under attack" if row["under_attack"] else ""
+        more = (how, under, chosen and f"chosen: {chosen}", row["paper"])
         n = _whole(f"{row['n_members']} + {row['n_nonmembers']}")
         unit = "batches" if row["unit"] == "batch" else "images"
         cells = [

@@ -77,6 +77,7 @@ class Scorer:
             access=attack.needs.access,
             vantage=attack.needs.vantage,
             act=attack.act,
+            choices=attack.choices,
             scores_members=members,
             scores_nonmembers=nonmembers,
             known_members=known_members,

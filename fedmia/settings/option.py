@@ -74,6 +74,8 @@ def _is(value: Any, kind: Any) -> bool:
     origin = typing.get_origin(kind)
     if kind is type(None):
         return value is None
+    if origin is typing.Literal:
+        return value in typing.get_args(kind)
     if origin is tuple:
         args = typing.get_args(kind)
         if not isinstance(value, tuple):
@@ -107,7 +109,7 @@ def check_limits(where: str, value: Any, limits: Mapping[str, Any]) -> None:
         ("le", "<=", lambda v, b: v <= b),
     ):
         bound = limits.get(key)
-        if bound is not None and not holds(value, bound):
+        if bound is not None and not isinstance(value, str) and not holds(value, bound):
             raise InputError(f"{where} must be {word} {bound}, got {value!r}")
     choices = limits.get("choices")
     if choices and value not in choices:
@@ -121,6 +123,8 @@ def type_name(kind: Any) -> str:
         return "none"
     if origin in (typing.Union, types.UnionType):
         return " or ".join(type_name(k) for k in typing.get_args(kind))
+    if origin is typing.Literal:
+        return " or ".join(map(str, typing.get_args(kind)))
     if origin is tuple:
         args = typing.get_args(kind)
         if len(args) == 2 and args[1] is Ellipsis:

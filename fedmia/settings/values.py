@@ -74,6 +74,8 @@ def _parse(text: str, kind: Any) -> Any:
         for part in parts:
             found.extend(_span(part) if item is int else [_parse(part, item)])
         return tuple(found)
+    if typing.get_origin(kind) is typing.Literal:
+        return text if text in typing.get_args(kind) else _refuse()
     if kind is bool:
         return {"true": True, "false": False}[text.lower()] if _is_bool(text) else _refuse()
     if kind is int:

@@ -77,7 +77,21 @@ class WhiteBox(BlackBox):
 
         return rows, self.by_negatives(method, negatives, images, read)
 
+    def shared(
+        self, key: tuple[object, ...], images: Tensor, compute: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """(N, ...) rows of uint8 `images` that views of this model compute once for each key.
+
+        Queries that `compute` counts are counted where it runs.
+        """
+        return self._signals.get(key, images, compute)
+
     # -- negatives -----------------------------------------------------------------------------
+
+    @property
+    def held(self) -> Tensor | None:
+        """uint8 (H, C, H, W) images that the attacker holds: its own and the known ones."""
+        return self._held
 
     def holder(self, negatives: str) -> SSLMethod:
         """A copy of the model whose bank is the holder's `queue`, or keys of the images it `held`.
@@ -125,18 +139,25 @@ class WhiteBox(BlackBox):
         """
         if negatives != "held":
             return read(torch.arange(len(images)))
-        halves, inside = self._halves
-        # The second half serves all but its own images.
-        first = torch.tensor([name in inside for name in digests(images.numpy())], dtype=torch.bool)
         found: list[tuple[Tensor, Tensor]] = []
-        for half, rows in zip(
-            halves, (first.nonzero()[:, 0], (~first).nonzero()[:, 0]), strict=True
-        ):
+        for half, rows in zip(self._halves[0], self._meeting(images), strict=True):
             self._fill(method, half)
             if len(rows):
                 found.append((rows, read(rows)))
         whole = torch.cat([rows for rows, _ in found])
         return torch.cat([values for _, values in found])[whole.argsort()]
+
+    def groups(self, images: Tensor, negatives: str) -> list[Tensor]:
+        """The rows of `images` that `by_negatives` reads together; no query."""
+        if negatives != "held":
+            return [torch.arange(len(images))]
+        return [rows for rows in self._meeting(images) if len(rows)]
+
+    def _meeting(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows of `images` that meet the first half of those held, and the second."""
+        inside = self._halves[1]
+        first = torch.tensor([name in inside for name in digests(images.numpy())], dtype=torch.bool)
+        return first.nonzero()[:, 0], (~first).nonzero()[:, 0]
 
     @cached_property
     def _halves(self) -> tuple[tuple[Tensor, Tensor], set[bytes]]:
