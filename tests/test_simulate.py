@@ -110,6 +110,7 @@ def test_paper__every_table_and_figure_of_a_finished_run(
     for found, name in ((told["table_4"]["lda"], "combined"), (here["methods"]["internal"],
                         "internal"), (here["ascent_static"], "ascent-static")):  # fmt: skip
         assert found == {key: attacks[name][key] for key in found}, name
+    assert set(here["ascent_static"]["choices"]) == {"steps", "lr"}
     leakage = {r["round"]: r["leakage"] for r in report["rounds"] if r["leakage"]}
     later = [r for r in told["rounds"] if r["round"]]
     assert [r["round"] for r in later] == sorted(leakage) == [2, 4]

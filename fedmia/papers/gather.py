@@ -89,7 +89,7 @@ def numbers(found: Found) -> dict[str, Any]:
                 "mean_loss": {"members": members[1], "nonmembers": others[1]},
                 "methods": {name: rates(s) for name, s in judged.methods.items()},
                 "layers": {name: rates(s) for name, s in judged.layers.items()},
-                "ascent_static": rates(each.scored),
+                "ascent_static": {**rates(each.scored), "choices": each.scored.choices},
             }
         )
     sides = {"members": climb.members, "nonmembers": climb.nonmembers}
