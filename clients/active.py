@@ -1,4 +1,4 @@
-"""An active attacker: passive until told to craft, then uploads what its attack crafts."""
+"""An active attacker: passive until it may craft, then uploads what its attack crafts."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from fedmia.threat import Threat
 
 
 class Active(Role):
-    """Trains as told, or not at all, and uploads what its active attack crafts of it."""
+    """Trains as told, or not at all, until it may craft; then uploads what its attack makes of the
+    weights that it received, and trains no more: nothing of that would be used."""
 
     sees = Threat("white_box", "client")
     crafts = True
 
     def work(self, desk: Desk) -> tuple[State, Metrics]:
-        if desk.site.attacker_trains:
-            trained, metrics, method = desk.train()
-        else:
-            trained, metrics, method = desk.received, {}, desk.idle()
-        return desk.craft(method, trained), metrics
+        if desk.crafts:
+            return desk.craft(desk.idle(), desk.received), {}
+        if not desk.site.attacker_trains:
+            return desk.received, {}
+        trained, metrics, _ = desk.train()
+        return trained, metrics

@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 from clients.site import Site, Task
 from fedmia import registry
-from fedmia.attacks.base import Turn
+from fedmia.attacks.base import Known, Turn
 from fedmia.data.images import IntArray
 from fedmia.defenses.base import Defense, Metrics, Outlook
 from fedmia.federation.snapshot import Local, LocalState, StateStore, Update
@@ -39,6 +39,7 @@ class Desk:
         if site.defense is not None and task.client in site.defended:
             self.defense = registry.build("defense", *site.defense)
         self._trained: tuple[Local, State, State] | None = None
+        self._crafted = False
 
     def stream(self, name: str) -> np.random.Generator:
         """Randomness of (seed, round, partition), by name."""
@@ -61,7 +62,10 @@ class Desk:
         return trained, metrics, method
 
     def settle(self, state: State, metrics: Metrics) -> Update:
-        """The upload of `state`, less what never leaves; the local state is stored."""
+        """The upload of `state`, less what never leaves; the local state is stored.
+
+        It rests on no image if the client neither trained nor crafted.
+        """
         sent = {n: t for n, t in state.items() if self.site.leaves(n)}
         if self._trained is not None:
             local, trained, tensors = self._trained
@@ -69,34 +73,53 @@ class Desk:
             tensors |= {f"strategy.{n}": t for n, t in local.kept.items()}
             kept = LocalState(tensors, self.memory)
             self.store.save(self.task.branch, self.task.client, kept)
-        return Update(self.task.client, self.task.round, sent, len(self.indices), metrics)
+        elif self._crafted:
+            tensors = self.kept.tensors if self.kept else {}
+            kept = LocalState(tensors, self.memory)
+            self.store.save(self.task.branch, self.task.client, kept)
+        images = len(self.indices) if self._trained is not None or self._crafted else 0
+        return Update(self.task.client, self.task.round, sent, images, metrics)
+
+    @property
+    def crafts(self) -> bool:
+        """Whether an active attack may craft this round's upload."""
+        return self.task.craft and self.site.attack is not None
 
     def craft(self, method: SSLMethod, trained: State) -> State:
-        """What the active attack uploads in place of `trained`, in rounds in which it may."""
+        """What the active attack uploads in place of `trained`, in a round in which it may."""
         attack, site = self.site.attack, self.site
-        if not self.task.craft or attack is None:
-            return trained
+        assert attack is not None
         if self.task.branch == "zero":
             attack = attack.disarmed()
+        notes = self.memory.setdefault("attack", {})
         turn = Turn(
             method=method.eval(),  # as it is read later
             received=self.received,
             trained=trained,
             targets=site.take(site.targets),
             held=site.take(site.held),
-            number=self.task.turn,
+            known=Known(*map(site.take, site.known)),
+            number=notes.setdefault("turn", 0),
+            turns=site.turns,
+            notes=notes,
             augment=registry.build("ssl", *site.ssl).augment,
             rng=self.stream("craft"),
         )
-        return attack.craft(turn)
+        crafted = attack.craft(turn)
+        notes["turn"] += 1
+        self._crafted = True
+        return crafted
 
     def idle(self) -> SSLMethod:
-        """A method on the received weights for a client that does not train: its negatives are
-        keys of its own images."""
+        """A method on the received weights for a client that does not train: its bank as its last
+        training left it, or, before any, keys of its own images."""
         method = self.site.method(self.task.client, len(self.indices))
         method.load_shared(self.received)
-        method.begin_first_round()
-        method.fill_bank(self.site.pixels(self.indices))
+        if local := self._own("local."):
+            method.load_local(local)
+        else:
+            method.begin_first_round()
+            method.fill_bank(self.site.pixels(self.indices))
         return method
 
     def rehearse(self, positions: IntArray) -> State:
@@ -113,7 +136,9 @@ class Desk:
         weights = dict(zip(method.shared_parameters(), method.trainable(), strict=True))
         local = Local(self.received, self.broadcast, kept, memory, weights)
         method.load_shared(self.strategy.begin(local))
-        job = site.job(method, site.images[indices], self.task.round, self.stream("train"))
+        task = self.task
+        stream = self.stream("train")
+        job = site.job(method, site.images[indices], task.round, stream, task.craft)
 
         def after_backward() -> None:
             local.reach += job.optimizer.param_groups[0]["lr"] / (1 - site.train.momentum)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,11 @@ class Site:
         parts: data set name (`members` or `placebo`) -> index arrays by partition id.
         targets: indices that the active attacker climbs, in an order without truth.
         held: indices of the images that the attacker holds: its own and the known ones.
+        known: indices of known members and of known non-members.
         defended: partition ids under `defense`.
-        total_rounds: rounds of the whole run, pre-training included, for the schedule.
+        turns: crafted rounds that the active client can expect to have.
+        attacked_rate: honest clients' learning rate in attacked rounds; None: the schedule's.
+        total_rounds: federated rounds of the whole run, for the schedule.
     """
 
     seed: int
@@ -39,6 +42,7 @@ class Site:
     parts: dict[str, tuple[IntArray, ...]]
     targets: IntArray
     held: IntArray
+    known: tuple[IntArray, IntArray]
     model: tuple[str, dict[str, Any]]
     ssl: tuple[str, dict[str, Any]]
     strategy: tuple[str, dict[str, Any]]
@@ -46,6 +50,8 @@ class Site:
     defense: tuple[str, dict[str, Any]] | None
     defended: frozenset[int]
     attack: ActiveAttack | None
+    turns: int
+    attacked_rate: float | None
     attacker_trains: bool
     batch_norm: str
     channels: int
@@ -81,16 +87,20 @@ class Site:
         return self.batch_norm == "average" or ".running_" not in name
 
     def job(
-        self, method: SSLMethod, images: ByteArray, round: int, stream: np.random.Generator
-    ) -> Job:
+        self, method: SSLMethod, images: ByteArray, round: int, stream: np.random.Generator,
+        attacked: bool = False,
+    ) -> Job:  # fmt: skip
         """The training of `method` on `images` in `round`, at its place in the run's schedule."""
-        steps = self.train.local_epochs * -(-len(images) // self.train.batch_size)
+        train = self.train
+        steps = train.local_epochs * -(-len(images) // train.batch_size)
+        if attacked and self.attacked_rate is not None:
+            train = replace(train, schedule="constant", lr=self.attacked_rate)
         return Job(
             method=method,
-            optimizer=make_optimizer(method, self.train),
+            optimizer=make_optimizer(method, train),
             images=images,
             augment=registry.build("ssl", *self.ssl).augment,
-            train=self.train,
+            train=train,
             rng=stream,
             step=(round - 1) * steps,
             total_steps=self.total_rounds * steps,
@@ -122,11 +132,9 @@ class Task:
     Attributes:
         branch: which federation of the run (`main`, `zero`, `placebo`).
         craft: whether the active attacker may send a crafted state.
-        turn: rounds of this stretch before this one: the number of an attack round.
     """
 
     client: int
     round: int
     branch: str
     craft: bool
-    turn: int

@@ -146,8 +146,6 @@ class RoundInfo:
     """One round. `leakage` and `layers` are empty where its snapshot was not scored.
 
     Attributes:
-        round: counts on over both phases.
-        phase: `pretrain` or `federated`.
         under_attack: a crafted update has been averaged in by the end of this round.
         loss: mean training loss of the honest clients, None where none trained.
         knn: kNN accuracy in [0, 1] of the global encoder, None where it was not probed.
@@ -156,7 +154,6 @@ class RoundInfo:
     """
 
     round: int
-    phase: str
     under_attack: bool
     loss: float | None
     knn: float | None = None
@@ -207,7 +204,7 @@ class RunScores:
         utility, utility_untrained: `knn` and `linear` -> Probe.
         subject: what was attacked, as the page's title says it.
         not_run: attack -> why it could not run.
-        pretrain: `none`, `federated`, `pooled` or `public`.
+        pretrain: `none`, `pooled` or `public`.
         interrupted: last finished round where the user ended the run, else None.
         split: sizes of the split; config, versions, hardware: passed through.
         timing: seconds beside those of the stopwatch, by part or, under one name, by attack.

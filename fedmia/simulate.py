@@ -28,7 +28,9 @@ from fedmia.runtime.interrupts import Interrupts  # noqa: E402
 from fedmia.runtime.outfolder import OutFolder  # noqa: E402
 from fedmia.runtime.progress import Display  # noqa: E402
 from fedmia.runtime.stopwatch import Stopwatch  # noqa: E402
+from fedmia.scoring.observer import Observer  # noqa: E402
 from fedmia.scoring.probes import Probes  # noqa: E402
+from fedmia.scoring.readings import Notebook  # noqa: E402
 from fedmia.scoring.score import score  # noqa: E402
 from fedmia.settings.command import INTERRUPTED, Invocation, run  # noqa: E402
 from fedmia.settings.commands import SIMULATE  # noqa: E402
@@ -102,11 +104,15 @@ def execute(
         site = make_site(prepared, folder, stop)
         snapshots = SnapshotStore((out or folder) / "snapshots")
         probes = Probes(site, prepared.data.labels, prepared.split)
+        notes, active = None, prepared.active
+        if active is not None:
+            notes = Notebook(Observer(prepared.experiment, site), active, site.turns)
         finished = federate(
-            prepared, site, folder, snapshots, probe=probes.knn, watch=watch, display=display
-        )
+            prepared, site, folder, snapshots, reader=notes, probe=probes.knn, watch=watch,
+            display=display,
+        )  # fmt: skip
         display.say("attacks")
-        scores = score(finished, probes, watch)
+        scores = score(finished, probes, watch, notes)
         for branch in ("zero", "placebo"):
             snapshots.drop(branch)
         return scores

@@ -33,7 +33,7 @@ class Course:
     Attributes:
         branch: `main`, `zero` or `placebo`; clients keep their state by branch.
         first: rounds already behind; the stretch runs first + 1 .. last.
-        craft: whether the active attacker may craft; its attack round 0 is first + 1.
+        craft: whether the active attacker may craft.
         participation: share of clients in a round's cohort, in (0, 1].
         seed: of the cohorts.
     """
@@ -146,8 +146,7 @@ class FederatedStrategy(Options, Strategy):
         assert self.course is not None
         course, round = self.course, self.course.first + server_round
         self._global = arrays.to_torch_state_dict()
-        order = {"round": round, "turn": server_round - 1, "craft": course.craft}
-        told = ConfigRecord({**order, "branch": course.branch})
+        told = ConfigRecord({"round": round, "craft": course.craft, "branch": course.branch})
         content = RecordDict({"arrays": arrays, "config": told})
         if sent := self.broadcast():
             content["broadcast"] = ArrayRecord(torch_state_dict=sent)
@@ -168,7 +167,8 @@ class FederatedStrategy(Options, Strategy):
             silent = sorted(set(expected) - {u.client for u in updates})
             raise FederationError(f"round {round}: no reply from clients {silent}")
         check_finite(updates, self._global)
-        self._global |= self.aggregate(self._global, updates)
+        if trained := [u for u in updates if u.examples]:
+            self._global |= self.aggregate(self._global, trained)
         self._updates = updates
         return ArrayRecord(torch_state_dict=self._global), MetricRecord()
 

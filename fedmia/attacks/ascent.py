@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -14,18 +14,22 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedmia.attacks.ascent_static import LOSSES, attack_losses, climb, read_losses
-from fedmia.attacks.base import ActiveAttack, Scores, Trajectory, Turn, negatives_option
+from fedmia.attacks.base import ActiveAttack, Scores, Turn, negatives_option
 from fedmia.data.images import digests
 from fedmia.settings.option import option
 from fedmia.ssl.base import State
 from fedmia.ssl.train import two_views
-from fedmia.threat import ClientView, Threat
+from fedmia.threat import Threat, Trajectory, WhiteBox
+from fedmia.threat.whitebox import in_halves
+
+Rows = NDArray[np.int64]
 
 
 @dataclass
 class Ascent(ActiveAttack):
     """The malicious client ascends on its targets each round and reads the aggregate's loss."""
 
+    name: ClassVar[str] = "ascent"
     paper: ClassVar[str] = "Chen et al., Federated Contrastive Learning, Algorithm 1, Fig. 13"
     needs: ClassVar[Threat] = Threat("white_box", "client")
     main: ClassVar[bool] = True
@@ -38,16 +42,10 @@ class Ascent(ActiveAttack):
     steps: int = option(1, "G, passes of ascent over the targets in a round; 0 = the control", ge=0)
     lr: float = option(0.01, "learning rate of the ascent", gt=0)
     batch: int = option(32, "targets a step", ge=1)
-    boost: float = option(1.0, "factor on the upload's distance from its base; 1 = none", gt=0)
-    base: str = option(
-        "aggregated",
-        "where the ascent starts: the aggregated model of the round (the paper), or "
-        "the client's own training of it",
-        choices=("aggregated", "trained"),
-    )
     schedule: str = option(
         "all",
-        "targets of a round: all of them, or one batch a round in turn (Algorithm 1's loop)",
+        "targets of a round: all of them, or one part of them a round in turn (the loop of "
+        "Algorithm 1), each in one round",
         choices=("all", "rotate"),
     )
     negatives: str = negatives_option()
@@ -55,86 +53,117 @@ class Ascent(ActiveAttack):
     pairs: int = option(4, "pairs of fixed views over which a loss is read", ge=1)
     reading: str = option(
         "level",
-        "score: minus the aggregated model's mean loss (level), minus its rise since "
-        "before the attack (rise), its fall from the upload (recovery), or minus |L - L_agg| as "
-        "on line 23 (line23)",
-        choices=("level", "rise", "recovery", "line23"),
+        "score: minus the aggregated model's mean loss (level), minus its rise since before the "
+        "attack (rise), or minus |L - L_agg| as on line 23 (line23)",
+        choices=("level", "rise", "line23"),
     )
 
     def disarmed(self) -> Ascent:
         return dataclasses.replace(self, steps=0)
 
-    def chosen(self, targets: Tensor, round: int) -> NDArray[np.bool_]:
-        """(N,) which targets are attacked in attack round `round` (0, 1, ...)."""
+    def chosen(self, targets: int, number: int, turns: int) -> NDArray[np.bool_]:
+        """Under `rotate` one of `turns` parts of the targets, each once in so many rounds."""
         if self.schedule == "all":
-            return np.ones(len(targets), dtype=bool)
-        batches = -(-len(targets) // self.batch)
-        return np.asarray(np.arange(len(targets)) // self.batch == round % max(batches, 1))
+            return np.ones(targets, dtype=bool)
+        part = -(-targets // turns)
+        return np.asarray(np.arange(targets) // max(part, 1) == number % turns)
 
     def craft(self, turn: Turn) -> State:
-        base = turn.received if self.base == "aggregated" else turn.trained
-        targets = turn.targets[torch.from_numpy(self.chosen(turn.targets, turn.number))]
-        if self.steps == 0 or not len(targets):
-            return base
         method, rng = turn.method, turn.rng
         device = next(iter(method.parameters())).device
-        if self.negatives == "held" and turn.held is not None:  # keys under the weights received
-            method.load_shared(turn.received)
-            method.fill_bank(turn.held.to(device).float() / 255)
-        method.load_shared(base)
-        pixels = targets.to(device)
-        for _ in range(self.steps):
-            order = torch.from_numpy(rng.permutation(len(pixels))).to(device)
-            for part in order.split(self.batch):
-                view1, view2 = two_views(pixels[part], turn.augment, rng)
-                climb(method, partial(attack_losses, method, view1, view2, self.loss), 1, self.lr)
+        method.load_shared(turn.received)
+        picked = self.chosen(len(turn.targets), turn.number, turn.turns).nonzero()[0]
+        lots = self._lots(turn, picked)
+        pixels = turn.targets.to(device)
+        for _ in range(self.steps if len(picked) else 0):
+            for bank, rows in lots:
+                method.load_local(bank)
+                for part in self._batches(turn, rows):
+                    view1, view2 = two_views(pixels[part], turn.augment, rng)
+                    loss = partial(attack_losses, method, view1, view2, self.loss)
+                    climb(method, loss, 1, self.lr)
         shared = method.shared_state()
-        crafted = {name: shared[name] for name in base}  # a base may leave out local statistics
-        if self.boost == 1.0:
-            return crafted
-        return {name: base[name] + self.boost * (crafted[name] - base[name]) for name in crafted}
+        return {name: shared[name] for name in turn.received}
 
-    def score(self, view: ClientView, images: Tensor) -> Scores:
-        return self.reduce(self.trajectory(view, images), self.attacked(view, images))
+    def _lots(self, turn: Turn, picked: Rows) -> list[tuple[State, Rows]]:
+        """Negatives, and the targets that meet them: no image is its own negative. Keys of held
+        images are those under the weights received."""
+        if self.negatives != "held" or turn.held is None:
+            return [(turn.method.local_state(), picked)]
+        halves, inside = in_halves(turn.held)
+        names = digests(turn.targets.numpy())
+        second = np.array([names[i] in inside for i in picked], dtype=bool)
+        lots = []
+        for half, rows in zip(halves, (picked[second], picked[~second]), strict=True):
+            if len(rows):
+                device = next(iter(turn.method.parameters())).device
+                turn.method.fill_bank(half.to(device).float() / 255)
+                bank = {n: t.clone() for n, t in turn.method.local_state().items()}
+                lots.append((bank, rows))
+        return lots
 
-    def reduce(self, seen: Trajectory, weight: Scores) -> Scores:
-        """(N,) scores of a trajectory, averaged over the rounds that `weight` (R, N) counts."""
-        if self.reading == "level":
-            change = -seen.after
-        elif self.reading == "rise":
-            change = seen.before - seen.after
-        elif self.reading == "recovery":
-            change = seen.sent - seen.after
-        else:
-            change = -np.abs(seen.sent - seen.after)
-        return np.asarray((change * weight).sum(axis=0) / np.maximum(weight.sum(axis=0), 1))
+    def _batches(self, turn: Turn, rows: Rows) -> Iterator[Rows]:
+        """The targets at `rows` in the batches of one pass, all of one size: a step climbs the mean
+        of its batch, so a short one would climb each image harder."""
+        if turn.sets is not None:
+            for at in turn.rng.permutation(len(turn.sets)):
+                yield turn.sets[at]
+            return
+        order = turn.rng.permutation(rows)
+        for start in range(0, len(order), self.batch):
+            yield np.resize(np.roll(order, -start), min(self.batch, len(order)))
 
-    def trajectory(self, view: ClientView, images: Tensor) -> Trajectory:
-        """Losses of uint8 (N, C, H, W) through the attack; of uploads only if they are read."""
-        rounds = sorted(view.sent)
-        before = self.under(view, images, [view.received[min(view.received)]])
-        after = self.under(view, images, [view.received[r] for r in rounds])
-        uploads = [view.sent[r] for r in rounds] if self.reading in ("recovery", "line23") else []
-        return Trajectory(rounds, before, self.under(view, images, uploads), after)
+    def read(self, view: WhiteBox, images: Tensor) -> Scores:
+        """(N,) loss of each image, mean over `pairs` pairs of its fixed views."""
+        rows, method = view.embed_views(images, 2 * self.pairs), view.copy_method()
+        view.charge(view.bank_queries(self.negatives))
 
-    def curves(self, view: ClientView, images: Tensor) -> Trajectory:
-        seen = self.trajectory(view, images)
-        first = [view.sent[seen.rounds[0]]]
-        return dataclasses.replace(seen, sent=self.under(view, images, first))
+        def losses(some: Tensor) -> Tensor:
+            z = rows[some].to(view.device)
+            pairs = ((z[:, i], z[:, self.pairs + i]) for i in range(self.pairs))
+            each = [read_losses(method, a, b, self.loss) for a, b in pairs]
+            return torch.stack(each).mean(dim=0).cpu()
 
-    def under(self, view: ClientView, images: Tensor, states: Sequence[State]) -> Scores:
-        """Loss of each image under each of the view's states, (len(states), N)."""
-        read = partial(read_losses, reading=self.loss)
-        found = view.losses_under(states, images, self.pairs, self.negatives, self.loss, read)
+        with torch.no_grad():
+            found = view.by_negatives(method, self.negatives, images, losses)
         return np.asarray(found.double().numpy())
 
-    def attacked(self, view: ClientView, images: Tensor) -> Scores:
-        """(R, N) 1 where the round attacked the image: under `rotate` it is read only then."""
-        rounds = sorted(view.sent)
-        if view.targets is None or self.schedule == "all":
-            return np.ones((len(rounds), len(images)))
-        position = {name: i for i, name in enumerate(digests(view.targets.numpy()))}
-        at = np.array([position.get(name, -1) for name in digests(images.numpy())])
-        clean = min(view.received)  # attack round 0 is the one after; some may have been missed
-        picked = [np.append(self.chosen(view.targets, r - clean - 1), False) for r in rounds]
-        return np.stack([one[at].astype(np.float64) for one in picked])  # at -1: no target
+    def reads_uploads(self) -> bool:
+        return self.reading == "line23"
+
+    def judge(self, seen: Trajectory) -> Scores:
+        """(N,) minus the reading asked for, mean over the rounds that acted on the image.
+
+        Where all are acted on in every round, a rise is since before the first.
+        """
+        if self.reading == "level":
+            change = -seen.after
+        elif self.reading == "line23":
+            change = -np.abs(seen.sent - seen.after)
+        else:
+            since = seen.before[:1] if self.schedule == "all" else seen.before
+            change = since - seen.after
+        counted = seen.acted.astype(np.float64)
+        return np.asarray((change * counted).sum(axis=0) / counted.sum(axis=0))
+
+
+@dataclass
+class AscentAlgorithm1(Ascent):
+    """Algorithm 1 to the letter: its loop over batches, its loss, its rate, its line 23.
+
+    The paper states the rate, 0.1, and not G, the steps.
+    """
+
+    name: ClassVar[str] = "ascent-algorithm1"
+    main: ClassVar[bool] = False
+    control: ClassVar[str] = "ascent-algorithm1-zero"
+
+    steps: int = option(5, "G, passes of ascent over the targets in a round; 0 = the control", ge=0)
+    lr: float = option(0.1, "learning rate of the ascent", gt=0)
+    schedule: str = option(
+        "rotate", "as of `ascent`: the loop over batches, lines 2 to 30", choices=("all", "rotate")
+    )
+    negatives: str = option("queue", "the queue Q of lines 12 and 13", choices=("held", "queue"))
+    loss: str = option("algorithm1", "that of lines 12 to 14", choices=LOSSES)
+    pairs: int = option(1, "pairs of fixed views over which a loss is read", ge=1)
+    reading: str = option("line23", "score: minus |L - L_agg|", choices=("level", "rise", "line23"))

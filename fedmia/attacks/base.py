@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ClassVar
@@ -16,7 +16,7 @@ from torch import Tensor
 from fedmia.errors import InputError
 from fedmia.settings.option import Options, option
 from fedmia.ssl.base import SSLMethod, State
-from fedmia.threat import NEGATIVES, Threat
+from fedmia.threat import NEGATIVES, ClientView, Threat, Trajectory, WhiteBox
 
 Scores = NDArray[np.float64]
 
@@ -181,14 +181,19 @@ class Turn:
     """What an active attack has at hand when its client is to upload.
 
     Attributes:
-        method: the client's own, with the bank of its training; may be changed.
+        method: the client's own, with its bank; may be changed.
         received: the global weights of the round.
-        trained: what honest local training made of them.
+        trained: what the client's own training made of them, or they themselves.
         targets: uint8 (N, C, H, W) in an order that carries no truth.
         held: uint8 images that the attacker holds; None: the bank holds their keys already.
-        number: attack round 0, 1, ...
+        known: images whose membership it knows.
+        number: which of the client's crafted rounds it is: 0, 1, ...
+        turns: how many of them it can expect.
+        notes: JSON-able, kept from round to round; `choice` stands in the report.
         augment: recipe of the views.
         rng: stream of (seed, round, partition).
+        sets: rows of `targets` that are each other's company: a step acts on one of them. None: on
+            batches of the attack's own.
     """
 
     method: SSLMethod
@@ -196,24 +201,21 @@ class Turn:
     trained: State
     targets: Tensor
     held: Tensor | None
+    known: Known
     number: int
+    turns: int
+    notes: dict[str, Any]
     augment: Any
     rng: np.random.Generator
-
-
-@dataclass(frozen=True)
-class Trajectory:
-    """What an active attack reads of N images: before it (1, N), under its uploads (R or fewer,
-    N), and under the aggregated models (R, N) of its rounds."""
-
-    rounds: list[int]
-    before: Scores
-    sent: Scores
-    after: Scores
+    sets: Sequence[NDArray[np.int64]] | None = None
 
 
 class ActiveAttack(Attack):
-    """An attack with a part inside the federation: what its client sends in place of an update."""
+    """An attack with a part inside the federation: what its client sends in place of an update.
+
+    As the rounds pass the client reads the images under test in each model that it receives; what
+    it judges by is that trajectory, so no model has to be kept.
+    """
 
     uploads: ClassVar[str]  # what that is, in a few words
     control: ClassVar[str]  # name of `disarmed` in the report
@@ -227,7 +229,22 @@ class ActiveAttack(Attack):
     def disarmed(self) -> ActiveAttack:
         """The paired control: the same attack with its active step set to zero."""
 
-    def curves(self, view: Any, images: Tensor) -> Trajectory | None:
-        """What is drawn of uint8 (N, C, H, W), the first upload's row first in `sent`; None: no
-        curves. The images come without their truth."""
-        return None
+    @abstractmethod
+    def read(self, view: WhiteBox, images: Tensor) -> Scores:
+        """(N,) what it notes of uint8 (N, C, H, W) under one model, such as their losses."""
+
+    @abstractmethod
+    def judge(self, seen: Trajectory) -> Scores:
+        """(N,) scores of the images of a trajectory."""
+
+    def reads_uploads(self) -> bool:
+        """Whether `judge` needs readings of every upload; of the first there is always one."""
+        return False
+
+    def chosen(self, targets: int, number: int, turns: int) -> NDArray[np.bool_]:
+        """(targets,) which of them the upload of crafted round `number` acts on: all of them."""
+        return np.ones(targets, dtype=bool)
+
+    def score(self, view: ClientView, images: Tensor) -> Scores:
+        """Those of what the client noted of the images."""
+        return self.judge(view.trajectory(images))

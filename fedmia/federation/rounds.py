@@ -1,16 +1,17 @@
-"""The rounds of a run: pre-training, the attacked rounds, and the control branches beside them.
+"""The rounds of a run: clean ones, attacked ones, and the control branches beside them.
 
 Branches: `main` is the federation of the experiment. With an active attack, `zero` repeats its
 attacked rounds from the same state with the attacker disarmed. With an active attack or a server
 that attacks, `placebo` repeats the whole run with honest clients that hold images outside every
-evaluated set.
+evaluated set. `untrained` is the first model of a run that a server pre-trains.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 from flwr.serverapp import Grid
@@ -25,23 +26,23 @@ from fedmia.seeding import rng
 from fedmia.settings.experiment import Experiment
 from fedmia.settings.roles import sees
 from fedmia.ssl.base import State, under
-from strategies.base import Course, FederatedStrategy, Round
+from strategies.base import Course, FederatedStrategy, Round, cohort
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The rounds of an experiment, counted on over pre-training and federation."""
+    """The federated rounds of an experiment, 1 to `last`; 0 is what they begin with."""
 
     experiment: Experiment
 
     @property
     def clean(self) -> int:
-        """Last round before the first that may be attacked."""
-        return self.experiment.pretrain.rounds
+        """Last round before the first that may be attacked; of all where none may."""
+        return self.last - self.experiment.attack_rounds
 
     @property
     def last(self) -> int:
-        return self.clean + self.experiment.federation.rounds
+        return self.experiment.federation.rounds
 
     def evaluated(self) -> list[int]:
         """Rounds whose model is scored: evenly spread, with the first, the last clean, the last."""
@@ -50,14 +51,33 @@ class Schedule:
 
     def updates_kept(self) -> set[int]:
         """Rounds whose updates by client stay on disk: `federation.keep_updates`, evenly spread,
-        or the evaluated ones where the server attacks; never those of a server's own training."""
-        asked, pretrain = self.experiment.federation.keep_updates, self.experiment.pretrain
-        first = self.clean if pretrain.mode in ("pooled", "public") else 0
+        or the evaluated ones where the server attacks."""
+        asked = self.experiment.federation.keep_updates
         if asked is None:
             server = sees(self.experiment.attacker).vantage == "server"
-            return {r for r in self.evaluated() if r > first} if server else set()
-        spread = np.linspace(first, self.last, asked + 1)[1:]
-        return {int(r) for r in spread.round()} - {first}
+            return {r for r in self.evaluated() if r} if server else set()
+        spread = np.linspace(0, self.last, asked + 1)[1:]
+        return {int(r) for r in spread.round()} - {0}
+
+    def course(self, branch: str, first: int, last: int, *, craft: bool) -> Course:
+        """The rounds after `first` to `last` of a branch."""
+        share = self.experiment.federation.participation
+        return Course(branch, first, last, craft, share, self.experiment.seed)
+
+    def takes_part(self, client: int, round: int) -> bool:
+        """Whether the client is drawn for the round, in every branch."""
+        course = self.course("main", 0, self.last, craft=False)
+        return client in cohort(course, round, self.experiment.federation.clients)
+
+
+class Reader(Protocol):
+    """What the active client notes of the models that it holds, as the rounds pass."""
+
+    def received(self, branch: str, round: int, snapshot: Snapshot) -> None:
+        """A model that it received for attacked `round`, or after the last one."""
+
+    def sent(self, branch: str, round: int, snapshot: Snapshot) -> None:
+        """What it uploaded in attacked `round`."""
 
 
 class Interrupted(Exception):
@@ -70,6 +90,7 @@ class Federation:
 
     Attributes:
         probe: kNN accuracy of a global state.
+        reader: of attacked rounds.
         rounds: filled in: one row a finished round of `main`.
         complete: every branch ran to its end.
     """
@@ -80,6 +101,7 @@ class Federation:
     store: StateStore
     snapshots: SnapshotStore
     probe: Callable[[State], float | None]
+    reader: Reader | None
     watch: Stopwatch
     display: Display
     rounds: list[RoundInfo] = field(default_factory=list)
@@ -101,41 +123,62 @@ class Federation:
                 self.snapshots.save("main", self._unsaved)
 
     def _main(self, grid: Grid) -> None:
-        first = self.site.method(-1, None).shared_state()
-        state, strategy = self.pretrain(grid, "main", first)
+        state, strategy = self.clean(grid, "main")
         if self.active:
             self.store.fork("main", "zero", len(self.site.roles))
-        disarmed = copy.deepcopy(strategy)
-        self.attacked(grid, strategy, "main", state)
-        if self.active:
+            disarmed = copy.deepcopy(strategy)
+            self.attacked(grid, strategy, "main", state)
             self.keep("zero", self.schedule.clean, state)
             self.attacked(grid, disarmed, "zero", state)
         if self.split.placebo_parts:
-            state, strategy = self.pretrain(grid, "placebo", first)
+            state, strategy = self.clean(grid, "placebo")
             self.attacked(grid, strategy, "placebo", state)
 
-    def pretrain(self, grid: Grid, branch: str, state: State) -> tuple[State, FederatedStrategy]:
+    def clean(self, grid: Grid, branch: str) -> tuple[State, FederatedStrategy]:
         """Rounds before the first that may be attacked, and the strategy with its state."""
+        state = self.site.method(-1, None).shared_state()
         self.keep(branch, 0, state)
+        if self.experiment.pretrain.mode != "none":
+            self.keep("untrained", 0, state)
+            state = self.pretrained(branch, state)
+            self.keep(branch, 0, state)
         strategy: FederatedStrategy = self.experiment.strategy.build("strategy")
-        mode, clean = self.experiment.pretrain.mode, self.schedule.clean
-        if mode in ("pooled", "public"):
-            pooled = np.concatenate(self.site.dealt(branch))
-            indices = pooled if mode == "pooled" else self.split.public
-            return self._server_training(branch, state, indices), strategy
-        return self._stretch(grid, strategy, branch, state, 0, clean, craft=False), strategy
+        course = self.schedule.course(branch, 0, self.schedule.clean, craft=False)
+        return self._stretch(grid, strategy, course, state), strategy
 
     def attacked(self, grid: Grid, strategy: FederatedStrategy, branch: str, state: State) -> None:
-        """The rounds after pre-training."""
+        """The rounds that may be attacked."""
         first, last = self.schedule.clean, self.schedule.last
-        self._stretch(grid, strategy, branch, state, first, last, craft=self.active)
+        if first == last:
+            return
+        state = self._stretch(
+            grid, strategy, self.schedule.course(branch, first, last, craft=True), state
+        )
+        self._read(branch, last + 1, state)
+
+    def pretrained(self, branch: str, state: State) -> State:
+        """The state after a server's own training; of all that clients hold, or of public images.
+
+        It runs through a schedule of its own, before that of the federation.
+        """
+        pretrain, site = self.experiment.pretrain, self.site
+        pooled = np.concatenate(site.dealt(branch))
+        indices = pooled if pretrain.mode == "pooled" else self.split.public
+        method = site.method(-1, len(indices))
+        method.load_shared(state)
+        method.begin_first_round()
+        train = replace(site.train, local_epochs=pretrain.epochs)
+        images, stream = site.images[indices], rng(self.experiment.seed, "pretrain")
+        job = replace(site, train=train, total_rounds=1).job(method, images, 1, stream)
+        with self.watch.part("train"):
+            job.run()
+        if site.stopped():
+            raise Interrupted
+        return method.shared_state()
 
     def _stretch(
-        self, grid: Grid, strategy: FederatedStrategy, branch: str, state: State,
-        first: int, last: int, *, craft: bool,
-    ) -> State:  # fmt: skip
-        share, seed = self.experiment.federation.participation, self.experiment.seed
-        course = Course(branch, first, last, craft, share, seed)
+        self, grid: Grid, strategy: FederatedStrategy, course: Course, state: State
+    ) -> State:
         for done in strategy.rounds(grid, course, state, len(self.site.roles)):
             self._record(course, state, done)
             state = done.state
@@ -146,39 +189,46 @@ class Federation:
         branch, round, updates = course.branch, done.number, done.updates
         spans = [(u.metrics["began"], u.metrics["ended"]) for u in updates if "began" in u.metrics]
         self.watch.move("train", min(covered(spans), done.seconds))
+        crafted = [u for u in updates if course.craft and u.client == self.holder]
+        if crafted:
+            self._read(branch, round, received)
         if self.site.stopped():
             raise Interrupted
+        if crafted and self.reader is not None:
+            with self.watch.part("attacks"):
+                self.reader.sent(branch, round, self._snapshot(branch, round, crafted[0].state))
         honest = [u for u in updates if u.client not in self.experiment.malicious_clients]
         losses = [u.metrics["loss"] for u in honest if "loss" in u.metrics]
-        kept = branch != "zero" and round in self.schedule.updates_kept()
-        if kept:
+        if branch != "zero" and round in self.schedule.updates_kept():
             self.snapshots.save_before(branch, round, received)
-        for update in updates:
-            if course.craft and update.client == self.holder:
-                self.snapshots.save_sent(branch, round, update.state)
-            if kept:
+            for update in updates:
                 self.snapshots.save_update(branch, round, update.client, update.state)
         loss = float(np.mean(losses)) if losses else None
         self._note(branch, round, course.craft, loss, done.state)
+
+    def _read(self, branch: str, round: int, state: State) -> None:
+        """What the active client notes of a model that it received for `round`."""
+        if self.reader is not None:
+            with self.watch.part("attacks"):
+                self.reader.received(branch, round, self._snapshot(branch, round, state))
 
     def _note(
         self, branch: str, round: int, attacked: bool, loss: float | None, state: State
     ) -> None:
         """Keep the round where it is to be scored, or hold the last of `main` for an interruption;
         probe it, and tell."""
-        schedule, main, knn = self.schedule, branch == "main", None
-        evaluated = main and round in schedule.evaluated()
-        if attacked or evaluated or round in (schedule.clean, schedule.last):
+        main, knn = branch == "main", None
+        evaluated = round in self.schedule.evaluated()
+        if evaluated:
             self.keep(branch, round, state)
             self._unsaved = None
         elif main:
             self._unsaved = self._snapshot(branch, round, state)
-        if evaluated:
+        if evaluated and main:
             with self.watch.part("probes"):
                 knn = self.probe(state)
         if main:
-            phase = "pretrain" if round <= schedule.clean else "federated"
-            self.rounds.append(RoundInfo(round, phase, attacked, loss, knn))
+            self.rounds.append(RoundInfo(round, attacked, loss, knn))
         self.display.round(branch, loss, knn)
 
     def keep(self, branch: str, round: int, state: State) -> None:
@@ -190,20 +240,3 @@ class Federation:
         kept = self.store.load(branch, self.holder) if self.holder is not None else None
         bank = under("local.", kept.tensors if kept else {})
         return Snapshot(round, state, {n: t for n, t in bank.items() if not n.startswith("key.")})
-
-    def _server_training(self, branch: str, state: State, indices: np.ndarray) -> State:
-        """Pre-training by the server itself, in `rounds` rounds of local epochs on `indices`."""
-        site, seed = self.site, self.experiment.seed
-        method = site.method(-1, len(indices))
-        method.load_shared(state)
-        method.begin_first_round()
-        job = site.job(method, site.images[indices], 1, rng(seed, "pretrain", 1))
-        for round in range(1, self.schedule.clean + 1):
-            job.rng = rng(seed, "pretrain", round)
-            with self.watch.part("train"):
-                metrics = job.run()
-            if site.stopped():
-                raise Interrupted
-            state = method.shared_state()
-            self._note(branch, round, False, metrics["loss"], state)
-        return state

@@ -19,7 +19,7 @@ from fedmia.data.images import ImageSet
 from fedmia.data.split import Split, make_split
 from fedmia.errors import InputError, opt
 from fedmia.federation.backends import run_inline, run_ray
-from fedmia.federation.rounds import Federation, Schedule
+from fedmia.federation.rounds import Federation, Reader, Schedule
 from fedmia.federation.snapshot import DiskStore, MemoryStore, SnapshotStore, StateStore
 from fedmia.results import RoundInfo
 from fedmia.runtime.device import resolve_device
@@ -43,9 +43,8 @@ class Prepared:
 
     def total_rounds(self) -> int:
         """Rounds over all branches."""
-        schedule, zero = Schedule(self.experiment), self.active is not None
-        placebo = bool(self.split.placebo_parts)
-        return schedule.last * (1 + placebo) + (schedule.last - schedule.clean) * zero
+        rounds, placebo = self.experiment.federation.rounds, bool(self.split.placebo_parts)
+        return rounds * (1 + placebo) + self.experiment.attack_rounds
 
 
 @dataclass(frozen=True)
@@ -106,11 +105,6 @@ def prepare(experiment: Experiment) -> Prepared:
             "Batch norm is local: the global model that is scored has the running "
             "statistics of the first model, which no client ever used."
         )
-    if active and not experiment.pretrain.rounds:
-        notes.append(
-            "Without pre-training the last model before the first crafted update is the "
-            "untrained one: passive attacks have nothing to find on it."
-        )
     return Prepared(experiment, data, split, next(iter(active.values()), None), notes)
 
 
@@ -132,6 +126,7 @@ def make_site(prepared: Prepared, workdir: Path, stop: Event) -> Site:
         roles=("honest",) * honest + (experiment.attacker,) * malicious,
         parts={"members": split.parts, "placebo": (*split.placebo_parts, *own)},
         held=np.concatenate([*own[:1], split.known_members, split.known_nonmembers]),
+        known=(split.known_members, split.known_nonmembers),
         targets=rng(experiment.seed, "targets").permutation(candidates),
         model=(experiment.model.name, dict(experiment.model.options)),
         ssl=(experiment.ssl.name, dict(experiment.ssl.options)),
@@ -140,17 +135,28 @@ def make_site(prepared: Prepared, workdir: Path, stop: Event) -> Site:
         defense=(defense.name, dict(defense.options)) if defense else None,
         defended=frozenset(experiment.defended),
         attack=prepared.active,
+        turns=max(1, int(experiment.attack_rounds * experiment.federation.participation + 0.5)),
+        attacked_rate=attacked_rate(prepared),
         attacker_trains=experiment.attacker_trains,
         batch_norm=experiment.federation.batch_norm,
         channels=data.channels,
         size=data.size,
         mean=mean,
         std=std,
-        total_rounds=experiment.pretrain.rounds + experiment.federation.rounds,
+        total_rounds=experiment.federation.rounds,
         device=resolve_device(experiment.device),
         threads=experiment.threads_per_client,
         stop=stop,
     )
+
+
+def attacked_rate(prepared: Prepared) -> float | None:
+    """Honest clients' learning rate in attacked rounds; None: the schedule's."""
+    experiment = prepared.experiment
+    asked = experiment.federation.attacked_rate
+    if asked == "matched" and prepared.active is not None:
+        return float(vars(prepared.active)["lr"])
+    return experiment.train.first_rate if asked == "constant" else None
 
 
 def pixel_constants(
@@ -169,6 +175,7 @@ def pixel_constants(
 def federate(
     prepared: Prepared, site: Site, folder: Path, snapshots: SnapshotStore, *,
     probe: Callable[[State], float | None], watch: Stopwatch, display: Display,
+    reader: Reader | None = None,
 ) -> Finished:  # fmt: skip
     """Run the rounds on the backend asked for; clients of other processes keep files in `folder`.
 
@@ -178,7 +185,8 @@ def federate(
     torch.set_num_threads(site.threads)
     experiment, ray = prepared.experiment, prepared.experiment.backend == "ray"
     store: StateStore = DiskStore(folder / "clients") if ray else MemoryStore()
-    run = Federation(experiment, site, prepared.split, store, snapshots, probe, watch, display)
+    split = prepared.split
+    run = Federation(experiment, site, split, store, snapshots, probe, reader, watch, display)
     app, clients = client_app(site, store), experiment.federation.clients
     if ray:
         run_ray(run.run, app, clients, site.threads, experiment.gpus_per_client)

@@ -24,7 +24,8 @@ class Update:
 
     Attributes:
         client: partition id. round: 1, 2, ... over the whole run.
-        state: the shared weights that it sent. examples: images it trained on.
+        state: the shared weights that it sent. examples: images that these rest on; 0: it is
+            not aggregated.
         metrics: numbers of its training and defence.
     """
 
@@ -145,6 +146,10 @@ class StateFiles(Mapping[int, State]):
         self._files = dict(sorted((_number(f), f) for f in files))
         self._prefix = prefix
 
+    def only(self, numbers: Iterable[int]) -> StateFiles:
+        """The same, of some numbers alone."""
+        return StateFiles([self._files[n] for n in numbers], self._prefix)
+
     def __getitem__(self, number: int) -> State:
         return under(self._prefix, load_file(self._files[number]))
 
@@ -184,13 +189,9 @@ class SnapshotStore:
         """Delete all that was kept of `branch`."""
         shutil.rmtree(self.root / branch, ignore_errors=True)
 
-    def save_sent(self, branch: str, round: int, state: State) -> None:
-        """Keep what the malicious client uploaded in `round`."""
-        write_tensors(state, self.root / branch / "sent" / _round(round))
-
-    def sent(self, branch: str) -> StateFiles:
-        """Round -> crafted upload."""
-        return StateFiles((self.root / branch / "sent").glob("round-*.safetensors"))
+    def untrained(self) -> Snapshot:
+        """The run's first model, before any training."""
+        return self.load("untrained" if self.rounds("untrained") else "main", 0)
 
     def save_before(self, branch: str, round: int, state: State) -> None:
         """Keep the global weights that the clients of `round` received."""

@@ -137,7 +137,6 @@ def round_row(info: RoundInfo) -> RoundRow:
     """One entry of the report's `rounds`."""
     return {
         "round": info.round,
-        "phase": info.phase,
         "under_attack": info.under_attack,
         "loss": info.loss,
         "knn": info.knn,

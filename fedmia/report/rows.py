@@ -225,8 +225,7 @@ class NamedRow(NamedCounts, TypedDict):
 class RoundRow(TypedDict):
     """One round; `leakage` and `layers` (AUC by attack, by layer) empty where not scored."""
 
-    round: int  # counts on over both phases
-    phase: str  # pretrain or federated
+    round: int
     under_attack: bool
     loss: float | None  # mean of the honest clients
     knn: float | None  # accuracy of the global encoder

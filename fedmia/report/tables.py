@@ -173,7 +173,8 @@ def rounds(report: Report) -> Table:
             name = f"{r['round']}{' *' if r['under_attack'] else ''}"
             aucs = tuple(f"{n} {number(auc, 3)}" for n, auc in r["leakage"].items())
             seen = [number(r["loss"], 3), number(r["knn"], 3)]
-            rows.append(Row([name, r["phase"], *seen, Cell("", aucs, "grid")]))
+            phase = "attacked" if r["under_attack"] else "clean"
+            rows.append(Row([name, phase, *seen, Cell("", aucs, "grid")]))
     return Table(["round", "phase", "loss", "kNN", "AUC by attack"], rows)
 
 

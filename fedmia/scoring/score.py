@@ -19,26 +19,30 @@ from fedmia.results import ClientDefence, ClientInfo, Pair, RoundInfo, RunScores
 from fedmia.runtime.environment import describe
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.scoring.probes import Probes
+from fedmia.scoring.readings import Notebook
 from fedmia.scoring.snapshots import Evaluation
-from fedmia.scoring.trajectories import Trajectories, by_batch
+from fedmia.scoring.trajectories import Trajectories
 from fedmia.settings.tree import to_tree
 
-BATCH = 8  # images in a batch of the by-batch reading
 
+def score(
+    run: Finished, probes: Probes, watch: Stopwatch, notebook: Notebook | None = None
+) -> RunScores:
+    """All that the report is made of, from the rounds that are finished.
 
-def score(run: Finished, probes: Probes, watch: Stopwatch) -> RunScores:
-    """All that the report is made of, from the rounds that are finished."""
+    Args:
+        notebook: of the active attack's client.
+    """
     prepared, snapshots = run.prepared, run.snapshots
     experiment, split, data = prepared.experiment, prepared.split, prepared.data
-    evaluation = Evaluation(run, {n: dict(o) for n, o in experiment.attack.items()})
+    options = {n: dict(o) for n, o in experiment.attack.items()}
+    evaluation = Evaluation(run, options, notebook.observer if notebook else None)
     with watch.part("attacks"):
-        found = attacked(evaluation)
+        found = attacked(evaluation, notebook)
     with watch.part("probes"):
         utility = probes.both(snapshots.load("main", snapshots.rounds("main")[-1]).state)
-        untrained = probes.both(snapshots.load("main", 0).state)
+        untrained = probes.both(snapshots.untrained().state)
     notes = list(prepared.notes)
-    if (active := evaluation.active()) and not snapshots.sent("main"):
-        notes.append(f"{active} was not scored: its client finished no attacked round.")
     environment = describe()
     owner = dict(zip(split.members, split.owner, strict=True))
     labels, classes = data.labels, int(data.labels.max()) + 1
@@ -64,7 +68,7 @@ def score(run: Finished, probes: Probes, watch: Stopwatch) -> RunScores:
     )
 
 
-def attacked(evaluation: Evaluation) -> dict[str, Any]:
+def attacked(evaluation: Evaluation, notebook: Notebook | None = None) -> dict[str, Any]:
     """Scores of attacks, controls, pairs and batches, and the rounds with their leakage.
 
     Passive attacks are scored on the last snapshot before the first crafted update, or on the
@@ -84,37 +88,36 @@ def attacked(evaluation: Evaluation) -> dict[str, Any]:
         names = on_models
     work: dict[str, Callable[[], Any]] = {
         "attacks": lambda: evaluation.on(snapshots.load("main", scored_at), names),
-        "untrained": lambda: evaluation.on(snapshots.load("main", 0), on_models),
+        "untrained": lambda: evaluation.on(snapshots.untrained(), on_models),
         "pixels": evaluation.pixels,
     }
     if scored_at in placebo:
         work["placebo"] = lambda: evaluation.on(
             snapshots.load("placebo", scored_at), names, "placebo"
         )
-    trajectories = Trajectories(evaluation, active) if active and snapshots.sent("main") else None
+    trajectories = Trajectories(evaluation, active, notebook) if active and notebook else None
+    if active and trajectories and (why := trajectories.unscored()):
+        not_run[active], trajectories = why, None
     if trajectories:
         work |= trajectories.work()
     for info in run.rounds:
         if info.round in run.schedule.evaluated() and info.round in kept:
             work[f"round {info.round}"] = partial(leakage, evaluation, info, names)
     found = side_by_side(work, evaluation.site.threads)
-    attacks, batches, pairs = found["attacks"], [], []
+    attacks, pairs = found["attacks"], []
     controls = {k: found[k] for k in ("untrained", "placebo") if k in found}
     if "active" in found:
         attacks.append(found["active"])
-        batches.append(by_batch(found["active"], BATCH, run.site.seed))
         for name, scored in controls.items():
             if f"active-{name}" in found:
                 scored.append(found[f"active-{name}"])
     if trajectories and "active-zero" in found:
         pairs.append(Pair(found["active"], found["active-zero"], trajectories.attack.over))
-        batches.append(by_batch(found["active-zero"], BATCH, run.site.seed))
     return {
         "attacks": attacks,
         "controls": controls,
         "pairs": pairs,
         "not_run": not_run,
-        "batches": batches,
         "pixels": found["pixels"],
         "curves": trajectories.curves() if trajectories and pairs else None,
         "rounds": [found.get(f"round {info.round}", info) for info in run.rounds],

@@ -1,37 +1,46 @@
-"""The active attack, scored on what its client saw of each branch since the last clean round."""
+"""The active attack, scored on what its client noted in the attacked rounds of each branch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+from functools import partial
 
 import numpy as np
 
-from fedmia.attacks.base import ActiveAttack, Turn
+from fedmia.attacks.base import Known, Turn
+from fedmia.federation.snapshot import Snapshot, Update
 from fedmia.results import Curves, ScoredAttack
+from fedmia.scoring.readings import Notebook
 from fedmia.scoring.snapshots import Evaluation
 from fedmia.seeding import rng
+from fedmia.ssl.base import State
 from fedmia.threat import ClientView
 from fedmia.threat.signals import Signals
+
+UNTRAINED = "untrained"
 
 
 class Trajectories:
     """Scores of the active attack `name`: its own, its controls', its curves."""
 
-    def __init__(self, evaluation: Evaluation, name: str) -> None:
-        built = evaluation.build(name)
-        assert isinstance(built, ActiveAttack)
-        self.evaluation, self.name, self.attack = evaluation, name, built
-        self.run, self.site = evaluation.run, evaluation.site
-        self._views: dict[str, ClientView] = {}
+    def __init__(self, evaluation: Evaluation, name: str, notebook: Notebook) -> None:
+        self.evaluation, self.name, self.notebook = evaluation, name, notebook
+        self.run, self.site, self.attack = evaluation.run, evaluation.site, notebook.attack
+
+    def unscored(self) -> str | None:
+        """Why the attack cannot be scored, or None: it has acted on every image under test."""
+        if not self.notebook.rounds("main"):
+            return "its client finished no attacked round"
+        if left := self.notebook.untouched("main"):
+            return f"its client took part in too few rounds: it acted on all images but {left}"
+        return None
 
     def work(self) -> dict[str, Callable[[], ScoredAttack]]:
         """What is to be scored, by name: the attack, and the controls whose rounds are whole."""
-        rounds = {b: len(self.run.snapshots.sent(b)) for b in ("main", "zero", "placebo")}
+        rounds = {b: self.notebook.rounds(b) for b in ("main", "zero", "placebo")}
         found: dict[str, Callable[[], ScoredAttack]] = {
             "active": lambda: self.on("main"),
-            "active-untrained": lambda: self.untrained(rounds["main"]),
+            "active-untrained": self.untrained,
         }
         if rounds["zero"] == rounds["main"]:
             found["active-zero"] = lambda: self.on("zero", self.attack.control)
@@ -40,55 +49,67 @@ class Trajectories:
         return found
 
     def on(self, branch: str, label: str | None = None) -> ScoredAttack:
-        """The attack on what its client saw of `branch`."""
-        view, label = self.view(branch), label or self.name
-        return self.evaluation.scorer.scored(self.name, view, under_attack=True, label=label)
+        """The attack on what its client noted in `branch`."""
+        label, scored = label or self.name, self.evaluation.scorer.scored
+        return scored(self.name, self.view(branch), under_attack=True, label=label)
 
     def view(self, branch: str) -> ClientView:
-        """What the active client saw of a branch; one view a branch, so that reads are shared."""
-        if branch in self._views:
-            return self._views[branch]
+        """The active client's view of a branch."""
         snapshots, clean = self.run.snapshots, self.run.schedule.clean
-        uploads, kept = snapshots.sent(branch), snapshots.received(branch, self.run.schedule.last)
-        received = {r: kept[r] for r in kept if r == clean or r in uploads}
-        sent = {r: uploads[r] for r in uploads if r in received}
-        first = snapshots.load(branch, clean)
-        view = self.evaluation.view(first, Signals(), received, sent, branch)
+        first = self._first() if branch == UNTRAINED else snapshots.load(branch, clean)
+        noted = partial(self.notebook.of, branch)
+        view = self.evaluation.observed.view(first, Signals(), noted=noted)
         assert isinstance(view, ClientView)
-        self._views[branch] = view
+        view.charge(self.notebook.queries[branch])
         return view
 
-    def untrained(self, rounds: int) -> ScoredAttack:
-        """The attack on the first model in as many rounds, honest clients sending back what they
-        received."""
-        site, evaluation = self.site, self.evaluation
-        share = len(self.run.prepared.experiment.malicious_clients) / len(site.roles)
-        first = self.run.snapshots.load("main", 0)
-        state, received, sent = first.state, {0: first.state}, {}
-        method = evaluation.view(first, Signals()).copy_method()
-        for number in range(rounds):
-            turn = Turn(
-                method=method,
-                received=state,
-                trained=state,
-                targets=site.take(site.targets),
-                held=None if number else site.take(site.held),  # keys of the first model
-                number=number,
-                augment=evaluation.augment,
-                rng=rng(site.seed, "craft-untrained", number),
-            )
-            crafted = self.attack.craft(turn)
-            state = {n: state[n] + share * (crafted[n] - state[n]) for n in state}
-            sent[number + 1], received[number + 1] = crafted, state
-        view = evaluation.view(first, Signals(), received, sent)
-        return evaluation.scorer.scored(self.name, view, under_attack=True)
+    def _first(self) -> Snapshot:
+        return Snapshot(0, self.run.snapshots.untrained().state, {})
 
-    def curves(self) -> Curves | None:
-        """Curves of the evaluated images, attacked and not, where the attack has them."""
+    def untrained(self) -> ScoredAttack:
+        """The attack on the first model in the same rounds, honest clients sending back what they
+        received."""
+        run, site, schedule = self.run, self.site, self.run.schedule
+        experiment, state = run.prepared.experiment, self._first().state
+        strategy, notes = experiment.strategy.build("strategy"), dict[str, object]()
+        method = self.view(UNTRAINED).copy_method()
+        for round in range(schedule.clean + 1, schedule.last + 1):
+            clients = [c for c in range(len(site.roles)) if schedule.takes_part(c, round)]
+            updates = [Update(c, round, state, len(site.parts["members"][c]), {}) for c in clients]
+            if experiment.holder in clients:
+                self.notebook.received(UNTRAINED, round, Snapshot(round, state, {}))
+                crafted = self.attack.craft(self._turn(method, state, round, notes))
+                self.notebook.sent(UNTRAINED, round, Snapshot(round, crafted, {}))
+                malicious = experiment.malicious_clients
+                updates = [
+                    Update(u.client, round, crafted if u.client in malicious else state,
+                           u.examples, {})
+                    for u in updates
+                ]  # fmt: skip
+            state = state | strategy.aggregate(state, updates)
+        self.notebook.received(UNTRAINED, schedule.last + 1, Snapshot(schedule.last, state, {}))
+        return self.on(UNTRAINED, self.name)
+
+    def _turn(self, method: object, state: State, round: int, notes: dict[str, object]) -> Turn:
+        site, number = self.site, len(self.notebook.rounds(UNTRAINED))
+        return Turn(
+            method=method,  # type: ignore[arg-type]
+            received=state,
+            trained=state,
+            targets=site.take(site.targets),
+            held=site.take(site.held),
+            known=Known(*map(site.take, site.known)),
+            number=number,
+            turns=site.turns,
+            notes=notes,
+            augment=self.evaluation.observed.augment,
+            rng=rng(site.seed, "craft-untrained", round),
+        )
+
+    def curves(self) -> Curves:
+        """What was noted of the evaluated images, acted on and not."""
         images, apart = self.evaluation.scorer.candidates, self.evaluation.scorer.apart
-        main, zero = (self.attack.curves(self.view(b), images) for b in ("main", "zero"))
-        if main is None or zero is None:
-            return None
+        main, zero = (self.notebook.of(b, self.view(b), images) for b in ("main", "zero"))
         after, control = apart(main.after.T), apart(zero.after.T)
         before, sent = apart(main.before[0]), apart(main.sent[0])
         return Curves(
@@ -103,16 +124,3 @@ class Trajectories:
             after_members=sent[0],
             after_nonmembers=sent[1],
         )
-
-
-def by_batch(scored: ScoredAttack, size: int, seed: int) -> ScoredAttack:
-    """The same scores by batch of `size` images of one truth, formed here by seed."""
-    draw = rng(seed, "batches")
-
-    def means(values: np.ndarray) -> np.ndarray:
-        order = draw.permutation(len(values))[: len(values) // size * size]
-        return values[order].reshape(-1, size).mean(axis=1)
-
-    kinds = ("scores_members", "scores_nonmembers", "known_members", "known_nonmembers")
-    batched: dict[str, Any] = {kind: means(getattr(scored, kind)) for kind in kinds}
-    return replace(scored, unit="batch", **batched)

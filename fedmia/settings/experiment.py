@@ -7,9 +7,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from fedmia import registry
+from fedmia.attacks.base import ActiveAttack
 from fedmia.data.base import Dataset, Request
 from fedmia.data.split import SplitOptions
 from fedmia.errors import InputError, opt
@@ -35,7 +36,19 @@ class Federation(Options):
     """Clients and rounds."""
 
     clients: int = option(10, "clients in the federation", ge=1)
-    rounds: int = option(6, "rounds of federated training after pre-training", ge=1)
+    rounds: int = option(40, "rounds of federated training, attacked ones included", ge=1)
+    attack_rounds: int | None = option(
+        None,
+        "the last rounds, in which the active attacker may craft its updates (none: 6, but at most "
+        "half of all); the rounds before are clean",
+        ge=1,
+    )
+    attacked_rate: str = option(
+        "schedule",
+        "learning rate of honest clients in these rounds: as train.schedule goes on, constant (its "
+        "first), or matched to that of the active attack",
+        choices=("schedule", "constant", "matched"),
+    )
     participation: float = option(1.0, "share of the clients that train in a round", gt=0, le=1)
     batch_norm: str = option(
         "average",
@@ -53,20 +66,29 @@ class Federation(Options):
 
 @dataclass(frozen=True)
 class Pretrain(Options):
-    """What the global model has learnt before the first round that is attacked."""
+    """What a server does before the first federated round."""
+
+    gone: ClassVar[Mapping[str, str]] = {
+        "rounds": f"{opt('federation.rounds')} counts all federated rounds, and a server's own "
+        f"training is {opt('pretrain.epochs')} long"
+    }
 
     mode: str = option(
-        "federated",
-        "none; federated: ordinary rounds, the attacker passive; pooled: the server trains on all "
-        "clients' private images; public: on non-member images apart from all others",
-        choices=("none", "federated", "pooled", "public"),
+        "none",
+        "none; pooled: the server trains on all clients' private images; public: on non-member "
+        "images apart from all others",
+        choices=("none", "pooled", "public"),
+        gone={
+            "federated": f"federated rounds are {opt('federation.rounds')}, of which the last "
+            f"{opt('federation.attack_rounds')} may be attacked"
+        },
     )
-    rounds: int = option(34, "rounds of pre-training (0 with --pretrain none)", ge=0)
+    epochs: int = option(0, "epochs of the server's training (100 where it has a --pretrain)", ge=0)
 
     @staticmethod
     def implied(tree: Values) -> Values:
         """What a mode means for options that are not given."""
-        return {"rounds": 0} if tree.get("mode") == "none" else {}
+        return {"epochs": 100} if tree.get("mode") in ("pooled", "public") else {}
 
 
 @dataclass(frozen=True)
@@ -123,7 +145,9 @@ class Experiment(Settings):
         choices=ATTACKERS,
     )
     malicious: int = option(1, "clients that take the attacker's role", ge=1)
-    attacker_trains: bool = option(True, "malicious clients also train on their own images")
+    attacker_trains: bool = option(
+        True, "malicious clients also train on their own images; false: they send no update"
+    )
     attacks: tuple[str, ...] = option(
         ("main",),
         "attacks to run, named or by the lists main (federated contrastive learning) and all; of "
@@ -190,6 +214,20 @@ class Experiment(Settings):
         return next(iter(self.malicious_clients), None)
 
     @property
+    def active_attack(self) -> str | None:
+        """Name of the attack whose client crafts updates, if one is run."""
+        kinds = {n: registry.load("attack", n) for n in self.attacks}
+        return next((n for n, cls in kinds.items() if issubclass(cls, ActiveAttack)), None)
+
+    @property
+    def attack_rounds(self) -> int:
+        """How many of the last rounds may be attacked: none without an active attack."""
+        asked, rounds = self.federation.attack_rounds, self.federation.rounds
+        if self.active_attack is None:
+            return 0
+        return min(6, rounds // 2) if asked is None else asked
+
+    @property
     def honest_clients(self) -> tuple[int, ...]:
         """Ids of all other clients."""
         return tuple(range(self.federation.clients - len(self.malicious_clients)))
@@ -231,5 +269,7 @@ def _stands_for(name: str, attacker: str) -> list[str]:
         registry.load("attack", name)
         return [name]
     known = [(n, registry.load("attack", n)) for n in registry.names("attack")]
-    wanted = [(n, cls) for n, cls in known if name == "all" or cls.main]
+    # One active attack fits into a federation: of several, all means the main one.
+    whole = [(n, cls) for n, cls in known if not issubclass(cls, ActiveAttack)]
+    wanted = [(n, cls) for n, cls in known if cls.main or (name == "all" and (n, cls) in whole)]
     return [n for n, cls in wanted if refusal(cls, attacker) is None]

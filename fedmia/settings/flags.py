@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmia.errors import InputError, nearest
-from fedmia.settings.forms import open_heads, option_paths, parts
+from fedmia.settings.forms import gone_paths, open_heads, option_paths, parts
 from fedmia.settings.values import Text
 
 # Switches of every command. `list` may be followed by a kind of plugin.
@@ -173,7 +173,7 @@ def _path(command: Command, name: str) -> tuple[str, ...]:
             return (each, plugin, last.replace("-", "_"))
     path = command.short.get(key, key)
     fixed = {p for p, _, _ in option_paths(root)}
-    if path in fixed:
+    if path in fixed or path in gone_paths(root):
         return tuple(path.split("."))
     head, _, rest = path.partition(".")
     heads = open_heads(root)

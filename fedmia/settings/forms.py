@@ -103,6 +103,12 @@ def option_paths(root: type) -> Iterator[tuple[str, Field, Any]]:
                 yield f"{one.name}.{inner.name}", inner, type_
 
 
+def gone_paths(root: type) -> set[str]:
+    """Paths of options that sections had once; `tree` says what one asks for instead."""
+    sections = [one for one, _ in parts(root) if "section" in one.metadata]
+    return {f"{one.name}.{name}" for one in sections for name in one.metadata["section"].gone}
+
+
 def open_heads(root: type) -> dict[str, str]:
     """First words of flags whose options depend on a plugin or a class -> name of the field."""
     found = {}

@@ -12,7 +12,7 @@ import math
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from fedmia.errors import InputError, unknown
 
@@ -26,18 +26,28 @@ def option(
     lt: float | None = None,
     le: float | None = None,
     choices: Sequence[str] | None = None,
+    gone: Mapping[str, str] | None = None,
 ) -> Any:
-    """A dataclass field with a help text and the range or the choices that its value must keep."""
-    limits = {"help": help, "gt": gt, "ge": ge, "lt": lt, "le": le, "choices": choices}
+    """A dataclass field with a help text and the range or the choices that its value must keep.
+
+    `gone`: values that were choices once -> what one asks for instead.
+    """
+    limits: dict[str, Any] = {"help": help, "gt": gt, "ge": ge, "lt": lt, "le": le}
+    limits |= {"choices": choices, "gone": gone}
     return dataclasses.field(default=default, metadata=limits)
 
 
 class Options:
     """Base of dataclasses made of `option` fields: types, ranges and choices hold once built.
 
+    Attributes:
+        gone: options that it had once -> what one asks for instead.
+
     Raises:
         InputError: on construction, naming the field, its value and what is allowed.
     """
+
+    gone: ClassVar[Mapping[str, str]] = {}
 
     def __post_init__(self) -> None:
         for field, kind in option_fields(type(self)):
@@ -111,6 +121,8 @@ def check_limits(where: str, value: Any, limits: Mapping[str, Any]) -> None:
         bound = limits.get(key)
         if bound is not None and not isinstance(value, str) and not holds(value, bound):
             raise InputError(f"{where} must be {word} {bound}, got {value!r}")
+    if value in (limits.get("gone") or {}):
+        raise InputError(f"{where} {value} is no more: {limits['gone'][value]}")
     choices = limits.get("choices")
     if choices and value not in choices:
         raise unknown(f"{where} value", str(value), choices)

@@ -16,7 +16,7 @@ def check(experiment: Experiment) -> None:
     Raises:
         InputError: one line that names the value and the reason.
     """
-    for one in (_attacker, _attacks, _defended, _defense, _pretrain, _pixels):
+    for one in (_attacker, _attacks, _rounds, _defended, _defense, _pretrain, _pixels):
         one(experiment)
     gpu(experiment.device)
 
@@ -65,6 +65,27 @@ def _updates(experiment: Experiment, name: str) -> None:
         raise InputError(f"attack '{name}' reads updates: {none} keeps none")
 
 
+def _rounds(experiment: Experiment) -> None:
+    """An active attack wants a clean round before its first one, and a rate to be matched."""
+    if experiment.active_attack is None:
+        return
+    rate = experiment.attack[experiment.active_attack].get("lr")
+    if experiment.federation.attacked_rate == "matched" and rate is None:
+        raise InputError(
+            f"{opt('federation.attacked_rate', 'matched')} needs "
+            f"{opt(f'attack.{experiment.active_attack}.lr')}, a number"
+        )
+    rounds, attacked = experiment.federation.rounds, experiment.attack_rounds
+    asked = opt("federation.rounds", rounds)
+    if rounds == 1:
+        raise InputError(f"{asked} leaves no clean round before an attacked one; at least 2")
+    if attacked >= rounds:
+        raise InputError(
+            f"{opt('federation.attack_rounds', attacked)} of {asked} leaves no clean round; "
+            f"at most {rounds - 1}"
+        )
+
+
 def _defended(experiment: Experiment) -> None:
     named = experiment.defended_clients
     if named is None:
@@ -106,12 +127,12 @@ def _defense(experiment: Experiment) -> None:
 
 
 def _pretrain(experiment: Experiment) -> None:
-    mode, rounds = experiment.pretrain.mode, experiment.pretrain.rounds
+    mode, epochs = experiment.pretrain.mode, experiment.pretrain.epochs
     asked = opt("pretrain.mode", mode)
-    if mode == "none" and rounds:
-        raise InputError(f"{asked} leaves nothing for {opt('pretrain.rounds', rounds)} to do")
-    if mode != "none" and not rounds:
-        raise InputError(f"{asked} needs {opt('pretrain.rounds')} >= 1, got 0")
+    if mode == "none" and epochs:
+        raise InputError(f"{asked} leaves nothing for {opt('pretrain.epochs', epochs)} to do")
+    if mode != "none" and not epochs:
+        raise InputError(f"{asked} needs {opt('pretrain.epochs')} >= 1, got 0")
     if mode == "pooled" and experiment.defense is not None:
         raise InputError(
             f"{asked} with {opt('defense.name', experiment.defense.name)}: the server would train "

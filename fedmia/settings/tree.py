@@ -198,10 +198,12 @@ def _has(kind: str, name: str, key: str) -> bool:
     return any(f.name == key for f, _ in option_fields(registry.load(kind, name)))
 
 
-def _typed(cls: type, path: str, tree: Tree) -> Tree:
+def _typed(cls: Any, path: str, tree: Tree) -> Tree:
     """Options of `cls` by name, converted and checked."""
     kinds = {f.name: (f, kind) for f, kind in option_fields(cls)}
     for key in tree:
+        if key in getattr(cls, "gone", {}):
+            raise InputError(f"{opt(f'{path}.{key}')} is no more: {cls.gone[key]}")
         if key not in kinds:
             raise _unknown(f"{path}.{key}", kinds)
     return {k: _option(*kinds[k], f"{path}.{k}", v) for k, v in tree.items()}

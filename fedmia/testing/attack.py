@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import inspect
 import pickle
@@ -31,7 +30,7 @@ from fedmia.testing.material import (
     some_known,
     textures,
 )
-from fedmia.threat import BudgetError, ClientView
+from fedmia.threat import BudgetError
 from fedmia.threat.signals import Signals
 
 # Networks hardly trained keep the same promises.
@@ -119,9 +118,8 @@ class AttackCase(Case):
     @contextmanager
     def _watched(self, view: Any) -> Iterator[list[int]]:
         """Counts the images that pass through encoders meanwhile, batch by batch, and refuses what
-        changes the target, the images or what was sent."""
+        changes the target or the images."""
         images, before = self.images.clone(), everything(view._method)
-        sent = copy.deepcopy(getattr(view, "sent", {}))
         passed, normalise = list[int](), Encoder.normalise
 
         def counted(encoder: Encoder, pixels: Tensor) -> Tensor:
@@ -135,8 +133,6 @@ class AttackCase(Case):
         left = [n for n, w in view._method.named_parameters() if w.grad is not None]
         self.must(not left, f" changes its target: it leaves a gradient in {left[:1]}")
         self.must(torch.equal(images, self.images), " changes the images that it scores")
-        for round, state in sent.items():
-            self.kept(state, view.sent[round], f" changes what was sent in round {round}: {{}}")
 
 
 class Forgetful(Signals):
@@ -179,7 +175,7 @@ def score_before_fit_is_refused(case: AttackCase) -> None:
 
 
 def scores_are_one_finite_number_an_image(case: AttackCase) -> None:
-    """(N,) float64; the target, the images and what was sent are left as they were."""
+    """(N,) float64; the target and the images are left as they were."""
     got, n = case.usual().scores, len(case.images)
     case.must(got.shape == (n,), f"scores are of shape {got.shape}, not ({n},)")
     case.must(got.dtype == np.float64, f"scores are {got.dtype}, not float64")
@@ -213,18 +209,12 @@ def scores_read_no_truth_off_positions(case: AttackCase) -> None:
 
 
 def scores_follow_the_order_of_images(case: AttackCase) -> None:
-    """The order of candidates, and of a client's targets, only permutes."""
+    """The order of candidates only permutes."""
     # Fewer in a batch than images: batches must not follow the order.
     attack, view, want, *_ = case.usual(batch=8)
     order = torch.from_numpy(rng(0, "order").permutation(len(case.images)))
     got = attack.score(view, case.images[order])
     case.same(got, want[order], "the scores depend on the order of the candidates", 1e-6)
-    chosen = getattr(attack, "chosen", None)  # of an attack that takes its targets in turn
-    some = chosen is not None and not chosen(case.images, 0).all()
-    if isinstance(view, ClientView) and not some:  # else the order says who is attacked when
-        with patch.object(view, "targets", case.images[order]):
-            got = attack.score(view, case.images)
-        case.same(got, want, "the scores depend on the order of the targets", 1e-6)
 
 
 def scores_of_a_subset_are_the_whole_ones(case: AttackCase) -> None:

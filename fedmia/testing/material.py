@@ -15,14 +15,22 @@ from torch import Tensor
 
 from fedmia.attacks.base import ActiveAttack, Attack, Known, Turn
 from fedmia.data.base import Request
-from fedmia.data.images import IntArray
+from fedmia.data.images import IntArray, digests
 from fedmia.data.synthetic import Synthetic
 from fedmia.nets.smallnet import SmallNet
 from fedmia.seeding import rng, torch_rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Recipe, SSLMethod, State
 from fedmia.ssl.moco import MoCo, MomentumContrast
-from fedmia.threat import BlackBox, ClientView, Labels, ServerView, Shadow, WhiteBox
+from fedmia.threat import (
+    BlackBox,
+    ClientView,
+    Labels,
+    ServerView,
+    Shadow,
+    Trajectory,
+    WhiteBox,
+)
 
 PIXELS = 8
 CPU = torch.device("cpu")
@@ -189,16 +197,30 @@ def least_view(
         return cls(copy.deepcopy(method), augment, **values)
     if not isinstance(attack, ActiveAttack):
         return cls(copy.deepcopy(method), augment, received=earlier(method), **values)
-    received, sent = {0: method.shared_state()}, {}
-    for turn in (0, 1):
-        base = received[turn]
-        client, draw = copy.deepcopy(method), rng(0, "craft", turn)
-        order = Turn(client, base, base, targets, held, turn, augment, draw)
-        sent[turn + 1] = attack.craft(order)
-        received[turn + 1] = {n: (t + sent[turn + 1][n]) / 2 for n, t in base.items()}
+    received, sent, notes = [method.shared_state()], [], dict[str, Any]()
+    for number in (0, 1):
+        base, client = received[number], copy.deepcopy(method)
+        known = Known(held[: len(held) // 2], held[len(held) // 2 :])
+        stream = rng(0, "craft", number)
+        order = Turn(client, base, base, targets, held, known, number, 2, notes, augment, stream)
+        sent.append(attack.craft(order))
+        received.append({n: (t + sent[-1][n]) / 2 for n, t in base.items()})
     released = copy.deepcopy(method)
     released.load_shared(received[2])
-    return ClientView(released, augment, received=received, sent=sent, targets=targets, **values)
+    position = {name: i for i, name in enumerate(digests(targets.numpy()))}
+
+    def noted(view: ClientView, images: Tensor) -> Trajectory:
+        """Read when it is asked for, so that what passes through is counted here."""
+        rows = [position[name] for name in digests(images.numpy())]
+        acted = np.stack([attack.chosen(len(targets), n, 2)[rows] for n in (0, 1)])
+        uploads = sent if attack.reads_uploads() else sent[:1]
+        read, mine = (
+            np.stack([attack.read(view.of_weights(s), images) for s in states])
+            for states in (received, uploads)
+        )
+        return Trajectory([1, 2], read[:2], mine, read[1:], acted)
+
+    return ClientView(released, augment, noted=noted, **values)
 
 
 def earlier(method: SSLMethod) -> dict[int, State]:

@@ -9,7 +9,7 @@ leaves the threat model, as any code in one process can.
 
 from fedmia.threat._rows import OUTPUTS, PRECISIONS, Views
 from fedmia.threat.blackbox import BlackBox, Shadow
-from fedmia.threat.client import ClientView
+from fedmia.threat.client import ClientView, Trajectory
 from fedmia.threat.labels import Labels
 from fedmia.threat.needs import ACCESS, NEGATIVES, VANTAGE, BudgetError, Meter, Threat, require
 from fedmia.threat.server import ServerView
@@ -29,6 +29,7 @@ __all__ = [
     "ServerView",
     "Shadow",
     "Threat",
+    "Trajectory",
     "Views",
     "WhiteBox",
     "require",

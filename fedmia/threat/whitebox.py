@@ -161,13 +161,8 @@ class WhiteBox(BlackBox):
 
     @cached_property
     def _halves(self) -> tuple[tuple[Tensor, Tensor], set[bytes]]:
-        """The images held in two halves, and the names of those in the second."""
         assert self._held is not None
-        names = digests(self._held.numpy())
-        order = ranked(names)
-        second = order[::2]
-        first = order[1::2] or second  # one image alone serves everybody
-        return (self._held[first], self._held[second]), {names[i] for i in second}
+        return in_halves(self._held)
 
     @torch.no_grad()
     def _fill(self, method: SSLMethod, images: Tensor) -> None:
@@ -204,3 +199,13 @@ class WhiteBox(BlackBox):
     def state(self) -> State:
         """Copies of the released weights."""
         return self._method.shared_state()
+
+
+def in_halves(held: Tensor) -> tuple[tuple[Tensor, Tensor], set[bytes]]:
+    """Images held, uint8 (N, C, H, W), in two halves by content, and the names of those in the
+    second: they meet the first as negatives, and all other images the second."""
+    names = digests(held.numpy())
+    order = ranked(names)
+    second = order[::2]
+    first = order[1::2] or second  # one image alone serves everybody
+    return (held[first], held[second]), {names[i] for i in second}

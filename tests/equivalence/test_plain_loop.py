@@ -77,7 +77,7 @@ def test_one_client__is_a_plain_moco_loop(tmp_path: Path, keep: bool, symmetric:
     """27 images: the last batch of an epoch is short, and no batch fills the queue of 13."""
     kept = "keep" if keep else "reset"
     setup = prepared(
-        f"--clients 1 --pretrain none --pretrain-rounds 0 --rounds {ROUNDS} --seed {SEED} "
+        f"--clients 1 --pretrain none --rounds {ROUNDS} --seed {SEED} "
         f"--train.local_epochs {EPOCHS} --split.members 27 --federation.snapshots {ROUNDS} "
         f"--ssl.symmetric {str(symmetric).lower()} --ssl.key {kept} --ssl.queue_policy {kept} "
         f"--train.optimizer_state {kept} --ssl.dim 16"

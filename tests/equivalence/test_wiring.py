@@ -157,7 +157,7 @@ def test_targets__come_in_an_order_without_truth(seed: int, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("flags", "rounds"),
-    [("--pretrain none --pretrain-rounds 0 --rounds 3", 3), ("--pretrain-rounds 2 --rounds 3", 5)],
+    [("--pretrain none --rounds 3", 3), ("--pretrain-rounds 2 --rounds 3", 5)],
 )
 def test_schedule__spans_the_rounds_of_the_whole_run(
     flags: str, rounds: int, tmp_path: Path

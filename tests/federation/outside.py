@@ -11,10 +11,10 @@ from torch.nn import functional as F
 
 from clients.base import Role
 from clients.desk import Desk
-from fedmia.attacks.base import ActiveAttack, Scores, Trajectory, Turn
+from fedmia.attacks.base import ActiveAttack, Scores, Turn
 from fedmia.settings.option import option
 from fedmia.ssl.base import State
-from fedmia.threat import ClientView, Threat, WhiteBox
+from fedmia.threat import Threat, Trajectory, WhiteBox
 
 
 class Loud(Role):
@@ -25,7 +25,7 @@ class Loud(Role):
 
     def work(self, desk: Desk) -> tuple[State, dict[str, float]]:
         trained, metrics, method = desk.train()
-        return desk.craft(method, trained), metrics | {"loud": 1.0}
+        return desk.craft(method, trained) if desk.crafts else trained, metrics | {"loud": 1.0}
 
 
 class Idler(Role):
@@ -58,19 +58,11 @@ class SignFlip(ActiveAttack):
     def disarmed(self) -> SignFlip:
         return replace(self, boost=-1.0)
 
-    def score(self, view: ClientView, images: Tensor) -> Scores:
-        first, last = min(view.received), max(view.received)
-        return self.cosine(view.at(last), images) - self.cosine(view.at(first), images)
-
-    def cosine(self, model: WhiteBox, images: Tensor) -> Scores:
+    def read(self, view: WhiteBox, images: Tensor) -> Scores:
         """Mean cosine of two views with two others, (N,)."""
-        z = model.embed_views(images, 4)
+        z = view.embed_views(images, 4)
         found: Scores = F.cosine_similarity(z[:, :2], z[:, 2:], dim=2).mean(dim=1).double().numpy()
         return found
 
-    def curves(self, view: ClientView, images: Tensor) -> Trajectory:
-        rounds = sorted(view.sent)
-        after = np.stack([self.cosine(view.at(r), images) for r in rounds])
-        before = self.cosine(view.at(min(view.received)), images)
-        sent = self.cosine(view.of_weights(view.sent[rounds[0]]), images)
-        return Trajectory(rounds, before[None], sent[None], after)
+    def judge(self, seen: Trajectory) -> Scores:
+        return np.asarray(seen.after[-1] - seen.before[0])

@@ -27,7 +27,7 @@ from tests.equivalence.conftest import federated, prepared, same, weights
 
 RATE, ROUNDS = 0.05, 3
 PLAIN = (
-    f"--clients 2 --pretrain none --pretrain-rounds 0 --rounds {ROUNDS} --train.local_epochs 2 "
+    f"--clients 2 --pretrain none --rounds {ROUNDS} --train.local_epochs 2 "
     f"--train.momentum 0 --train.weight_decay 0 --train.schedule constant --train.lr {RATE} "
     f"--split.members 34 --federation.snapshots {ROUNDS} --attacks none "
 )

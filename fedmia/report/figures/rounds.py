@@ -34,16 +34,12 @@ def names(rounds: Sequence[RoundRow], key: Named) -> list[str]:
 
 
 def shade(axes: Axes, rounds: Sequence[RoundRow], *, label: bool = True) -> None:
-    """Shade the rounds under attack, and mark where pre-training ends."""
+    """Shade the rounds under attack."""
     attacked = [r["round"] for r in rounds if r["under_attack"]]
     if attacked:
         said = "under attack" if label else None
         ends = min(attacked) - 0.5, max(attacked) + 0.5
         axes.axvspan(*ends, color=canvas.ORANGE, alpha=0.15, linewidth=0, label=said)
-    before = [r["round"] for r in rounds if r["phase"] == "pretrain"]
-    if before and len(before) < len(rounds):
-        said = "pre-training ends" if label else None
-        axes.axvline(max(before) + 0.5, color=canvas.GREY, linewidth=1, linestyle=":", label=said)
 
 
 @canvas.drawn

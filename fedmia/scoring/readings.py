@@ -1,0 +1,82 @@
+"""What an active client reads of the images under test while the rounds pass."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedmia.attacks.base import ActiveAttack
+from fedmia.data.images import digests
+from fedmia.federation.snapshot import Snapshot
+from fedmia.scoring.observer import Observer
+from fedmia.threat import ClientView, Trajectory
+from fedmia.threat.signals import Signals
+
+Readings = dict[int, NDArray[np.float64]]
+
+
+class Notebook:
+    """Readings of the targets, (T,) a model, by branch and round: no model is kept for them.
+
+    Args:
+        turns: crafted rounds that the client can expect.
+    """
+
+    def __init__(self, observer: Observer, attack: ActiveAttack, turns: int) -> None:
+        self.observer, self.attack, self.turns = observer, attack, turns
+        self.targets = observer.site.take(observer.site.targets)
+        self._at = {name: i for i, name in enumerate(digests(self.targets.numpy()))}
+        self._received: dict[str, Readings] = defaultdict(dict)
+        self._sent: dict[str, Readings] = defaultdict(dict)
+        self.queries: dict[str, int] = defaultdict(int)
+
+    def received(self, branch: str, round: int, snapshot: Snapshot) -> None:
+        """Read a model that the client received for attacked `round`, or after the last one."""
+        self._received[branch][round] = self._read(branch, snapshot)
+
+    def sent(self, branch: str, round: int, snapshot: Snapshot) -> None:
+        """Note an upload, and read it if it is the first or the attack wants them all."""
+        wanted = self.attack.reads_uploads() or not self._sent[branch]
+        found = self._read(branch, snapshot) if wanted else np.zeros(0)
+        self._sent[branch][round] = found
+
+    def rounds(self, branch: str) -> list[int]:
+        """Rounds of a branch whose upload was followed by a model received."""
+        last = max(self._received[branch], default=0)
+        return [r for r in self._sent[branch] if r < last]
+
+    def untouched(self, branch: str) -> int:
+        """Targets that no upload of the branch acted on."""
+        return int((~self._acted(len(self.rounds(branch))).any(axis=0)).sum())
+
+    def of(self, branch: str, view: ClientView, images: Tensor) -> Trajectory:
+        """The trajectory of uint8 (N, C, H, W), all of them targets.
+
+        Raises:
+            KeyError: an image that is no target.
+        """
+        rows = [self._at[name] for name in digests(images.numpy())]
+        rounds, received = self.rounds(branch), self._received[branch]
+        after = [received[min(r for r in received if r > round)] for round in rounds]
+        sent = [s for r, s in self._sent[branch].items() if r in rounds and len(s)]
+        return Trajectory(
+            rounds,
+            np.stack([received[r] for r in rounds])[:, rows],
+            np.stack(sent)[:, rows],
+            np.stack(after)[:, rows],
+            self._acted(len(rounds))[:, rows],
+        )
+
+    def _acted(self, rounds: int) -> NDArray[np.bool_]:
+        count = len(self.targets)
+        masks = [self.attack.chosen(count, number, self.turns) for number in range(rounds)]
+        return np.stack(masks) if masks else np.zeros((0, count), dtype=bool)
+
+    def _read(self, branch: str, snapshot: Snapshot) -> NDArray[np.float64]:
+        view = self.observer.view(snapshot, Signals())
+        found = self.attack.read(view, self.targets)
+        self.queries[branch] += view.queries
+        return found
