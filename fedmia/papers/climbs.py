@@ -31,7 +31,7 @@ class Climbed:
 
 def climbed(evaluation: Evaluation, snapshot: Snapshot, *, by_step: bool = False) -> Climbed:
     """Score the static attack on a snapshot, with the options that the run gave it."""
-    view, built = evaluation.view(snapshot, Signals()), list[AscentStatic]()
+    view, built = evaluation.observed.view(snapshot, Signals()), list[AscentStatic]()
 
     def build(_: str) -> AscentStatic:
         built.append(own(evaluation, NAME))

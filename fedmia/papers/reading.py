@@ -114,7 +114,7 @@ def _part(
     evaluation: Evaluation, snapshot: Snapshot, images: torch.Tensor
 ) -> dict[str, NDArray[np.float64]]:
     """The features of some of the images, through a view that is thrown away with its rows."""
-    view = evaluation.view(snapshot, Signals())
+    view = evaluation.observed.view(snapshot, Signals())
     similarity: Similarity = own(evaluation, "similarity")
     combined: Combined = own(evaluation, "combined")
     internal: Internal = own(evaluation, "internal")
@@ -159,7 +159,7 @@ class Judged:
 
 def judge(evaluation: Evaluation, snapshot: Snapshot, reading: Reading) -> Judged:
     """Fit and score every attack on what was read of the snapshot."""
-    scorer, view = evaluation.scorer, evaluation.view(snapshot, Signals())
+    scorer, view = evaluation.scorer, evaluation.observed.view(snapshot, Signals())
 
     def scored(name: str, classifier: str) -> ScoredAttack:
         return reading.classified(scorer, view, name, classifier)

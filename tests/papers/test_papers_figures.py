@@ -17,8 +17,8 @@ from fedmia.report.figures import canvas
 from tests.papers.planted import MEMBERS, NONMEMBERS, Evaluation, climb, curves, judged, reading
 
 HISTORY: Any = [
-    {"round": 1, "phase": "federated", "under_attack": False},
-    {"round": 2, "phase": "federated", "under_attack": True},
+    {"round": 1, "under_attack": False},
+    {"round": 2, "under_attack": True},
 ]
 
 
@@ -57,7 +57,11 @@ def close(points: list[list[float]], want: list[tuple[float, Any]]) -> bool:
     return np.allclose(points, want, rtol=0, atol=1e-9)
 
 
-def test_figures__say_what_a_run_did_not_do(found: Found, seen: list[Any]) -> None:
+def test_figures__say_what_a_run_did_not_do(
+    found: Found, seen: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module, name in ((lines, "thresholds"), (space, "confidences"), (space, "combined")):
+        monkeypatch.setattr(module, name, lambda _: b"png")
     few = replace(
         found, readings=found.readings[:1], judged=found.judged[:1], climbs=found.climbs[:1],
         curves=None, by_strategy={},

@@ -96,7 +96,7 @@ def test_judge__each_method_reads_its_own_feature(evaluation: Evaluation, read: 
         return {name: tables.rates(scored)["auc"] for name, scored in one.methods.items()}
 
     for leaking, method in (
-        ("cosines", "similarity"), ("loss", "loss"), ("confidence", "confidence"),
+        ("loss", "loss"), ("confidence", "confidence"),
     ):  # fmt: skip
         found = aucs(leaking)
         assert found.pop(method) == 1
