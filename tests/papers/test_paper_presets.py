@@ -65,7 +65,9 @@ def test_small_twin__gives_the_papers_tables_and_figures(tmp_path: Path) -> None
         f"--config papers/federated-contrastive-cifar10-small --dataset 'parquet:{file}' --device "
         "cpu --data.limit 400 --split.members 60 --split.nonmembers 80 --split.known 16 "
         "--split.test 20 --clients 4 --rounds 4 --attack-rounds 1 --federation.snapshots 2 "
-        "--train.local_epochs 1 --pretrain-epochs 2 --model.width 4 --quiet"
+        "--train.local_epochs 1 --pretrain-epochs 2 --model.width 4 --attack.similarity.views 4 "
+        "--attack.combined.views 4 --attack.ascent-static.steps 2 --attack.ascent-static.lr 0.01 "
+        "--quiet"
     )
     assert simulate.main([*shlex.split(flags), "--out", str(run)]) == 0
     assert paper.main([str(run), "--quiet"]) == 0
