@@ -29,7 +29,7 @@ from fedmia.settings.tree import to_tree
 from fedmia.settings.yamlfile import load
 
 ONE_ROUND = "only one evaluated round of the run was kept"
-NO_CURVES = "no client of the run attacked actively (--attacker active)"
+NO_CURVES = "the run kept no curves.npz: no client attacked actively to its end"
 CAPTIONS: Mapping[str, str] = {
     "fig-5": "Fig. 5. Contrastive loss and cosine similarity by evaluated round.",
     "fig-6": "Fig. 6. Accuracy and AUC of the internal attack on each layer, by round; feature "
@@ -58,7 +58,7 @@ def make(asked: Invocation) -> int:
     folder = Path(wanted.run)
     finished(folder)  # before a folder is made in it
     place = OutFolder(asked.out or folder / "paper", "another run", lambda c: "run" in load(c))
-    beside = others(wanted, settings(folder).strategy.name)
+    beside = compared(wanted, settings(folder).strategy.name)
     with opened(folder, wanted.device) as run:
         found = gather(run, beside)
         data = run.evaluation.run.prepared.data.name
@@ -74,7 +74,7 @@ def make(asked: Invocation) -> int:
     return 0
 
 
-def others(wanted: Paper, own: str) -> dict[str, Curves]:
+def compared(wanted: Paper, own: str) -> dict[str, Curves]:
     """Curves of the runs of `beside`, by strategy, and by folder where that names another too.
 
     Raises:
@@ -165,7 +165,7 @@ def texts(told: Mapping[str, Any]) -> dict[str, Table]:
 def _markdown(told: Mapping[str, Any], named: Mapping[str, Table]) -> str:
     parts = [f"# Tables of run {told['run']}\n"]
     parts += [f"## {title}\n\n{markdown(table)}" for title, table in named.items()]
-    missing = [f"- {CAPTIONS[n][:8].rstrip('.')}: {why}" for n, why in told["not_drawn"].items()]
+    missing = [f"- {n.replace('fig-', 'Fig. ')}: {why}" for n, why in told["not_drawn"].items()]
     return "\n".join([*parts, *(["## Not drawn\n", *missing, ""] if missing else [])])
 
 

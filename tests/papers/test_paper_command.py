@@ -54,4 +54,4 @@ def test_beside__a_run_without_an_active_attack(tmp_path: Path, capsys: Capture)
         (tmp_path / name / "config.yaml").write_text("seed: 0\n", encoding="utf-8")
         (tmp_path / name / "report.json").write_text('{"rounds": []}', encoding="utf-8")
     arguments = [str(tmp_path / "run"), "--beside", str(tmp_path / "other")]
-    assert "no client of the run attacked actively" in refused(arguments, capsys)
+    assert "no client attacked actively to its end" in refused(arguments, capsys)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,18 @@ def test_figures__say_what_a_run_did_not_do(
     assert list(made) == list(make.CAPTIONS) == [f"fig-{i}" for i in range(5, 14)]
     assert {n for n, held in made.items() if held == make.ONE_ROUND} == {"fig-5", "fig-6", "fig-8"}
     assert made["fig-13"] == make.NO_CURVES and made["fig-9"] == b"png"
+
+
+def test_write__names_what_was_not_drawn(found: Found, tmp_path: Path) -> None:
+    told = {"run": "<mine>", "data": "digits", **numbers(found)}
+    make.write(tmp_path, told, {"fig-5": b"png", "fig-13": make.NO_CURVES})
+    page = (tmp_path / "paper.html").read_text(encoding="utf-8")
+    assert f"Not drawn: {make.NO_CURVES}." in page and "&lt;mine&gt;" in page
+    assert page.count("<table>") == 3 and page.count("data:image/png;base64,") == 1
+    text = (tmp_path / "tables.md").read_text(encoding="utf-8")
+    assert f"- Fig. 13: {make.NO_CURVES}" in text and "Fig. 5" not in text
+    assert (tmp_path / "fig-5.png").read_bytes() == b"png"
+    assert not (tmp_path / "fig-13.png").exists()
 
 
 def test_overfitting__means_of_loss_and_similarity(found: Found, seen: list[Any]) -> None:
@@ -161,7 +174,7 @@ def test_numbers__rounds_steps_and_tables(found: Found) -> None:
     assert told["round"] == 0
 
 
-def test_curves__survive_their_file(tmp_path: Any) -> None:
+def test_curves__survive_their_file(tmp_path: Path) -> None:
     before = curves()
     (tmp_path / "curves.npz").write_bytes(to_npz(before))
     after = from_npz(tmp_path / "curves.npz")
