@@ -104,6 +104,7 @@ class Desk:
             notes=notes,
             augment=registry.build("ssl", *site.ssl).augment,
             rng=self.stream("craft"),
+            sets=site.sets if self.task.branch == "sets" else None,
         )
         crafted = attack.craft(turn)
         notes["turn"] += 1

@@ -31,6 +31,8 @@ class Site:
         held: indices of the images that the attacker holds: its own and the known ones.
         known: indices of known members and of known non-members.
         defended: partition ids under `defense`.
+        sets: positions in `targets` of images that an active client acts on together, where the
+            question is about sets.
         turns: crafted rounds that the active client can expect to have.
         attacked_rate: honest clients' learning rate in attacked rounds; None: the schedule's.
         total_rounds: federated rounds of the whole run, for the schedule.
@@ -50,6 +52,7 @@ class Site:
     defense: tuple[str, dict[str, Any]] | None
     defended: frozenset[int]
     attack: ActiveAttack | None
+    sets: tuple[IntArray, ...]
     turns: int
     attacked_rate: float | None
     attacker_trains: bool
@@ -130,7 +133,7 @@ class Task:
     """One round's order to one client.
 
     Attributes:
-        branch: which federation of the run (`main`, `zero`, `placebo`).
+        branch: which federation of the run (`main`, `zero`, `sets`, `placebo`).
         craft: whether the active attacker may send a crafted state.
     """
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.floating[Any]]
 IntArray = NDArray[np.integer[Any]]
+MEAN, ALONE = "mean", "alone"  # how a set was judged
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,8 @@ class ScoredAttack:
         client_ids: (K,) ids of the clients that the attack scores apart, or None.
         by_client_members, by_client_nonmembers: (n, K), (m, K) score of each image for each of
             `client_ids`, whether that client trained on it; None without them.
+        sets_members, sets_nonmembers: (S, 2), (T, 2) of the sets that the attack judged as wholes
+            and alone: its score, and that of its twin without the act; None where it did not.
     """
 
     name: str
@@ -64,6 +67,8 @@ class ScoredAttack:
     client_ids: IntArray | None = None
     by_client_members: FloatArray | None = None
     by_client_nonmembers: FloatArray | None = None
+    sets_members: FloatArray | None = None
+    sets_nonmembers: FloatArray | None = None
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,63 @@ class Pair:
     attack: ScoredAttack
     control: ScoredAttack
     over: str
+
+
+@dataclass(frozen=True)
+class SetScores:
+    """Scores of sets of `size` images, each of members alone or of non-members alone.
+
+    Attributes:
+        judged: MEAN of the scores of the set's images, or ALONE: the attack acted on each set by
+            itself and read its answer to the set as a whole.
+        members, nonmembers: (S,), (T,) scores of the sets; higher says member.
+        control: what the scores are compared with, or None.
+        control_members, control_nonmembers: (S,), (T,) its scores of the same sets.
+    """
+
+    attack: str
+    judged: str
+    size: int
+    members: FloatArray
+    nonmembers: FloatArray
+    control: str | None = None
+    control_members: FloatArray | None = None
+    control_nonmembers: FloatArray | None = None
+
+
+@dataclass(frozen=True)
+class Inferred:
+    """What an attack on whole data sets says of one set, against others of the same classes.
+
+    Attributes:
+        client: that holds it; None where non-members pose as a client's set.
+        p_value: one-sided, small where the encoder knows the set; None where no other image is of
+            its classes.
+        difference: of what the attack compares, over others of the same class; None likewise.
+        n, others: images of the set that were tested, and of their classes beside them.
+    """
+
+    client: int | None
+    p_value: float | None
+    difference: float | None
+    n: int
+    others: int
+
+
+@dataclass(frozen=True)
+class Inference:
+    """Dataset inference of every client by one attack.
+
+    Attributes:
+        clients: one a client. untrained: the same of the untrained encoder, or empty.
+        posers: non-members dealt like the clients' images.
+    """
+
+    attack: str
+    paper: str
+    clients: Sequence[Inferred]
+    posers: Sequence[Inferred]
+    untrained: Sequence[Inferred] = ()
 
 
 @dataclass(frozen=True)
@@ -199,7 +261,8 @@ class RunScores:
         controls: set name (`untrained`, `placebo`) -> the same attacks under that control. An
             interval of theirs that excludes 0.5 voids the run.
         pairs: attacks beside controls that may well leak; only the difference is judged.
-        batches: readings by batch of images, reported apart: no verdict rests on them.
+        sets: scores of sets of images, reported apart: no verdict rests on them.
+        inferences: of whole data sets, by attack; likewise.
         pixels: scores (members, non-members) of a classifier that never sees a model.
         utility, utility_untrained: `knn` and `linear` -> Probe.
         subject: what was attacked, as the page's title says it.
@@ -219,7 +282,8 @@ class RunScores:
     attacks: Sequence[ScoredAttack] = ()
     controls: Mapping[str, Sequence[ScoredAttack]] = field(default_factory=dict)
     pairs: Sequence[Pair] = ()
-    batches: Sequence[ScoredAttack] = ()
+    sets: Sequence[SetScores] = ()
+    inferences: Sequence[Inference] = ()
     pixels: tuple[FloatArray, FloatArray] | None = None
     utility: Mapping[str, Probe] = field(default_factory=dict)
     utility_untrained: Mapping[str, Probe] = field(default_factory=dict)

@@ -113,7 +113,7 @@ def execute(
         )  # fmt: skip
         display.say("attacks")
         scores = score(finished, probes, watch, notes)
-        for branch in ("zero", "placebo"):
+        for branch in ("zero", "sets", "placebo"):
             snapshots.drop(branch)
         return scores
 

@@ -35,6 +35,7 @@ PURE = (
     "fedmia.probes", "fedmia.released", "fedmia.report", "fedmia.threat", "fedmia.results",
     "fedmia.federation.snapshot", "fedmia.seeding", "fedmia.settings", "fedmia.errors",
     "fedmia.shadows", "fedmia.auditing", "fedmia.audit", "fedmia.scoring.scorer", "fedmia.runtime",
+    "fedmia.scoring.sets", "fedmia.scoring.datasets",
 )  # fmt: skip
 REPORTING = ("fedmia.report.build", "fedmia.report.figures.draw", "fedmia.report.publish",
              "fedmia.report.terminal")  # fmt: skip

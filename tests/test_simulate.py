@@ -184,7 +184,20 @@ def test_report__paired_and_controls(report: Report) -> None:
     for name in ("untrained", "placebo"):
         assert [a["name"] for a in controls[name]] == names
     assert controls["pixels"]["auc_ci"][0] <= controls["pixels"]["auc"]
-    assert {b["unit"] for b in report["batches"]} == {"batch"}
+
+
+def test_report__sets_of_every_attack(report: Report) -> None:
+    rows = {(s["attack"], s["judged"]): s for s in report["sets"]}
+    names = [a["name"] for a in report["attacks"]]
+    assert set(rows) == {(n, "mean") for n in names} | {("ascent-static", "alone")}
+    for row in rows.values():  # of 24 scored members and 52 non-members
+        assert (row["size"], row["n_member_sets"], row["n_nonmember_sets"]) == (8, 3, 6)
+        (low, high), (wide, far) = row["auc_ci"], row["auc_ci_simultaneous"]
+        assert 0 <= wide < low <= row["auc"] <= high and high <= far <= 1
+    assert rows["ascent", "mean"]["control"]["name"] == "ascent-zero"
+    assert rows["similarity", "mean"]["control"]["name"] == "placebo"
+    assert rows["ascent-static", "alone"]["control"]["name"] == "ascent-static-zero"
+    assert report["family"]["intervals_sets"] == len(rows)
 
 
 def test_report__utility_rounds_and_verdict(report: Report) -> None:

@@ -257,6 +257,19 @@ def test_features__of_the_plain_images(make_moco: Any, images: Tensor) -> None:
     assert view.layers == ("layer1", "layer2", "layer3", "layer4", "avgpool", "encoder")
 
 
+def test_features__of_all_layers_hold_those_of_each(
+    make_moco: Any, images: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One pass serves every layer alone, in any order; each is charged all the same."""
+    method = make_moco()
+    view = WhiteBox(method, AUGMENT, seed=0, device=CPU)
+    whole, passed = view.features(images, view.layers), list[int]()
+    monkeypatch.setattr(WhiteBox, "forward", lambda self, part, layers: passed.append(len(part)))
+    for name in reversed(view.layers):
+        assert torch.equal(view.features(images[:7], (name,))[name], whole[name][:7])
+    assert not passed and view.queries == 20 + 7 * len(view.layers)
+
+
 def test_signals__share_rows_but_not_counts(
     make_moco: Any, images: Tensor, seen: list[int]
 ) -> None:

@@ -73,6 +73,8 @@ class Ascent(ActiveAttack):
         device = next(iter(method.parameters())).device
         method.load_shared(turn.received)
         picked = self.chosen(len(turn.targets), turn.number, turn.turns).nonzero()[0]
+        if turn.sets is not None:
+            picked = np.concatenate(turn.sets) if turn.sets else picked[:0]
         lots = self._lots(turn, picked)
         pixels = turn.targets.to(device)
         for _ in range(self.steps if len(picked) else 0):

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from sklearn.metrics import roc_auc_score
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedmia.attacks._tuning import gentlest
 from fedmia.attacks.base import Attack, Known, Scores, negatives_option
 from fedmia.data.images import digests
 from fedmia.errors import InputError
@@ -25,8 +24,8 @@ LOSSES = ("training", "algorithm1")
 Auto = Literal["auto"]
 
 
-STEPS = (1, 2, 5)  # numbers of steps tried by `auto`
-RATES = (0.003, 0.01, 0.03, 0.1)  # learning rates tried by `auto`
+STEPS = (1, 3)  # numbers of steps tried by `auto`
+RATES = (0.003, 0.02, 0.1)  # learning rates tried by `auto`, up to the paper's
 
 
 @dataclass
@@ -95,6 +94,34 @@ class AscentStatic(Attack):
         steps, lr = self._chosen
         self._charge(view, images, steps)
         return self._climbs(view, images, steps, lr).numpy().T
+
+    def score_sets(self, view: WhiteBox, sets: Tensor, known: Known) -> Scores:
+        """(S, 2): each set is climbed alone, from the released model, and compared with known
+        members climbed in sets of as many (Sec. V-B4): their mean rise minus the set's own. Beside
+        it the twin, which takes no step: their loss before the climb minus the set's own."""
+        (count, size), (steps, lr) = sets.shape[:2], self._chosen
+        start, method = view.state(), view.copy_method()
+        images = torch.cat([sets.flatten(0, 1), known.members])
+        queries = 2 * self.pairs * len(images) * (steps + 1)
+        view.charge(view.bank_queries(self.negatives) + queries)
+
+        def read(rows: Tensor) -> Tensor:
+            # Sets under test hold none of the images held: they come first, whole. Known members
+            # form their sets among those that meet the same negatives.
+            found = torch.full((len(rows), 2), torch.nan)
+            for at in range(0, len(rows) - size + 1, size):  # what fills no set climbs harder
+                method.load_shared(start)
+                pixels = view.view_pixels(images[rows[at : at + size]], 2 * self.pairs)
+                losses = self._climb(method, pixels, steps, lr)
+                both = [losses[0], losses[-1] - losses[0]]
+                found[at : at + size] = torch.stack(both, dim=1).float().cpu()
+            method.load_shared(start)
+            return found
+
+        found = view.by_negatives(method, self.negatives, images, read).double()
+        usual = found[count * size :].nanmean(dim=0).nan_to_num()  # too few known: of none
+        each = found[: count * size].view(count, size, 2).mean(dim=1)
+        return np.asarray((usual - each).flip(1).numpy())
 
     def _known_climbs(self, view: WhiteBox, images: Tensor, steps: int, lr: float) -> Scores:
         """`by_step` of some of the spare images, of which all climb: so whoever of them is left
@@ -217,28 +244,6 @@ def climb(method: SSLMethod, loss: Callable[[], Tensor], steps: int, lr: float) 
             pairs = [(w, g) for w, g in zip(weights, grads, strict=True) if g is not None]
             if pairs:
                 torch._foreach_add_([w for w, _ in pairs], [g for _, g in pairs], alpha=lr)
-
-
-def gentlest(
-    climbs: Mapping[float, Scores], steps: Sequence[int], truth: NDArray[np.int64]
-) -> tuple[int, float]:
-    """Steps and rate, chosen by how well minus the rise tells known members: its AUC.
-
-    Of those within one standard error of the best the fewest steps, then the lowest rate: some
-    dozen known images do not tell better ones apart, and a climb too strong tells nothing. One
-    after which the mean loss is no higher than before is no climb, and taken only if all are so.
-
-    Args:
-        climbs: rate -> losses of the known images by step, (G + 1, K), G the most of `steps`.
-        truth: (K,), 1 = member.
-    """
-    tried = sorted((g, lr) for g in steps for lr in climbs)
-    falls = {(g, lr): climbs[lr][0] - climbs[lr][g] for g, lr in tried}
-    rising = [one for one in tried if falls[one].mean() < 0] or tried
-    found = {one: float(roc_auc_score(truth, falls[one])) for one in rising}
-    n, m = truth.sum(), len(truth) - truth.sum()
-    error = float(np.sqrt((n + m + 1) / (12 * n * m)))  # of an AUC of so many that tells nothing
-    return next(one for one, auc in found.items() if auc >= max(found.values()) - error)
 
 
 def distinct(images: Tensor) -> Tensor:

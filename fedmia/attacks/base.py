@@ -13,12 +13,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedmia.attacks._exchange import Tested
+from fedmia.data.images import IntArray
 from fedmia.errors import InputError
 from fedmia.settings.option import Options, option
 from fedmia.ssl.base import SSLMethod, State
 from fedmia.threat import NEGATIVES, ClientView, Threat, Trajectory, WhiteBox
 
 Scores = NDArray[np.float64]
+Asked = tuple[IntArray, IntArray]  # places of a suspected set, and of others
 
 # What of an encoder may tell a member: how close an image's views lie, how long its vector is,
 # how its parts respond to its crops, how alike its patches are, the vector itself, the contrastive
@@ -84,10 +87,10 @@ def _fitted(method: Callable[..., Any]) -> Callable[..., Any]:
     """`method` that raises NotFitted before `fit`."""
 
     @wraps(method)
-    def wrapped(self: Attack, view: Any, images: Tensor) -> Any:
+    def wrapped(self: Attack, view: Any, images: Tensor, *more: Any) -> Any:
         if not self._fit_done:
             raise NotFitted(f"{self.name}: call fit before score")
-        return method(self, view, images)
+        return method(self, view, images, *more)
 
     return wrapped
 
@@ -96,8 +99,8 @@ class Attack(Options, ABC):
     """A membership attack. Subclasses are dataclasses of options, one or a family a file.
 
     The harness fits on known images, then scores shuffled candidates without their truth.
-    `fit` may be called again and forgets what was fitted before. That `score`, `by_client` and
-    `features` raise NotFitted before `fit` is seen to here, not by subclasses.
+    `fit` may be called again and forgets what was fitted before. That `score`, `by_client`,
+    `features` and `score_sets` raise NotFitted before `fit` is seen to here, not by subclasses.
     """
 
     # As on the command line: a class of a family states it, else that of its file, or
@@ -126,7 +129,7 @@ class Attack(Options, ABC):
             package, _, file = cls.__module__.rpartition(".")
             own = package == __package__
             cls.name = file.replace("_", "-") if own else f"{cls.__module__}:{cls.__qualname__}"
-        for name in ("fit", "score", "by_client", "features"):
+        for name in ("fit", "score", "by_client", "features", "score_sets"):
             source = next(c for c in cls.__mro__ if name in vars(c))
             if source is cls or not issubclass(source, Attack):  # its own, or a mixin's
                 wrap = _fitting if name == "fit" else _fitted
@@ -171,6 +174,12 @@ class Attack(Options, ABC):
         after `fit`. The client of an image's highest score is the one that the attack names."""
         return None
 
+    def score_sets(self, view: Any, sets: Tensor, known: Known) -> Scores | None:
+        """(S, 2) of uint8 sets (S, B, C, H, W): a score of each set as a whole, and that of the
+        same attack without its act; higher, likelier that all its images are members. For attacks
+        that learn more of a set than of its images; None: the mean of `score` says all."""
+        return None
+
     def features(self, view: Any, images: Tensor) -> tuple[tuple[str, str, str], Scores] | None:
         """Three named features (N, 3) for the scatter plot, for attacks that have them."""
         return None
@@ -192,8 +201,8 @@ class Turn:
         notes: JSON-able, kept from round to round; `choice` stands in the report.
         augment: recipe of the views.
         rng: stream of (seed, round, partition).
-        sets: rows of `targets` that are each other's company: a step acts on one of them. None: on
-            batches of the attack's own.
+        sets: rows of `targets`: the upload acts on all of these sets, a step on one of them. None:
+            it acts on those `chosen`, in batches of the attack's own.
     """
 
     method: SSLMethod
@@ -208,6 +217,26 @@ class Turn:
     augment: Any
     rng: np.random.Generator
     sets: Sequence[NDArray[np.int64]] | None = None
+
+
+class DatasetAttack(Attack):
+    """An attack that answers for whole data sets, by a p-value each; it has no row of images."""
+
+    @abstractmethod
+    def infer(
+        self,
+        view: Any,
+        images: Tensor,
+        classes: IntArray,
+        asked: Sequence[Asked],
+        rng: np.random.Generator,
+    ) -> list[Tested]:
+        """Whether the encoder was trained on each suspected set, in the order asked; after `fit`.
+
+        Args:
+            images: uint8 (N, C, H, W) of all sets. classes: (N,), known to whoever asks.
+            asked: places of a suspected set, and of other images, not trained on, to compare with.
+        """
 
 
 class ActiveAttack(Attack):

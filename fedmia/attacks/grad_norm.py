@@ -27,8 +27,7 @@ class GradNorm(Attack):
 
     paper: ClassVar[str] = "Gomez, Rethinking Membership Inference Attacks for CLIP, AAAI 2026"
     needs: ClassVar[Threat] = Threat("white_box", "outsider")
-    main: ClassVar[bool] = True
-    looks_at: ClassVar[tuple[str, ...]] = ("loss", "similarity", "features")
+    looks_at: ClassVar[tuple[str, ...]] = ("loss", "norm")
 
     views: int = option(24, "augmented views an image; their halves are paired", ge=2)
     negatives: str = negatives_option()

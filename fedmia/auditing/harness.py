@@ -8,12 +8,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from torch import Tensor
 
-from fedmia.attacks.base import Known
+from fedmia.attacks.base import DatasetAttack, Known
 from fedmia.auditing.resume import Finished, decides
 from fedmia.auditing.views import UNTRAINED, ModelViews
+from fedmia.data.images import IntArray
+from fedmia.data.sets import ImageSets
 from fedmia.errors import InputError, opt, said
 from fedmia.probes.pixels import pixel_scores
-from fedmia.results import ScoredAttack
+from fedmia.results import Inference, ScoredAttack
+from fedmia.scoring.datasets import inference, suspects
 from fedmia.scoring.scorer import Scorer
 from fedmia.seeding import rng
 from fedmia.settings.audit import outside_reason
@@ -34,6 +37,7 @@ class Audited:
         attacks: scores on the encoder. controls: set name -> scores on it, or under it.
         not_run: attack -> why it could not run. failed: those of them that broke.
         notes: what the reader should know of single attacks.
+        inferences: of the scored members as one data set.
     """
 
     attacks: list[ScoredAttack] = field(default_factory=list)
@@ -41,6 +45,7 @@ class Audited:
     not_run: dict[str, str] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    inferences: list[Inference] = field(default_factory=list)
 
 
 @dataclass
@@ -118,6 +123,9 @@ class Harness:
             return reason
         try:
             self.permit(name)
+            if isinstance(attack := self.views.build(name), DatasetAttack):
+                found.inferences.append(self.infer(attack))
+                return None
             budget, candidates = self.views.audit.query_budget, self.scorer.candidates
             known[name] = afford(self.views, name, self.known, candidates, budget, found.notes)
             scored = self.kept("released", name, known[name], budget)
@@ -163,13 +171,36 @@ class Harness:
             ValueError: scores that are not finite.
         """
         scorer = self.scorer if known is self.known else self._scorer(known)
-        scored = scorer.scored(name, self.views.view(model, name, known, budget))
+        scored = scorer.scored(
+            name, self.views.view(model, name, known, budget), self.sets(model, budget)
+        )
         for which in ("scores_members", "scores_nonmembers", "known_members", "known_nonmembers"):
             values = getattr(scored, which)
             bad = int(np.count_nonzero(~np.isfinite(values)))
             if bad:
                 raise ValueError(f"{bad} of {len(values)} {which} are not finite")
         return scored
+
+    def sets(self, model: str, budget: int | None) -> ImageSets | None:
+        """The sets that attacks judge as wholes: on the encoder, where queries are free."""
+        free = model == "released" and budget is None
+        return self.scorer.sets if free else None
+
+    def infer(self, attack: DatasetAttack) -> Inference:
+        """The scored members as one data set, against non-members of their classes.
+
+        Raises:
+            InputError: queries are counted, or an image has no class where others have one.
+        """
+        if self.views.audit.query_budget is not None:
+            raise InputError(f"{opt('query_budget')} is for attacks on images, not on data sets")
+        dealt, seed = self.views.dealt, self.views.audit.seed
+        classes = dealt.member_labels, dealt.nonmember_labels
+        owner = np.zeros(len(dealt.scored_members), dtype=np.int64)
+        of = suspects(dealt.scored_members, dealt.scored_nonmembers, classes, owner, whole, seed)
+        models = ["released"] + [UNTRAINED] * (self.uncontrolled() is None)
+        views = [self.views.view(m, attack.name, self.known, None) for m in models]
+        return inference(attack, self.known, of, seed, views[0], next(iter(views[1:]), None))
 
     # -- controls that need no other model -----------------------------------------------------
 
@@ -244,6 +275,11 @@ def _cost(views: ModelViews, name: str, known: Known, candidates: Tensor) -> tup
     fitted = view.queries
     attack.score(view, candidates[:1])
     return fitted, view.queries - fitted
+
+
+def whole(labels: IntArray, clients: int, rng: np.random.Generator) -> list[IntArray]:
+    """The partition of an audit, whose members are one data set."""
+    return [np.arange(len(labels))]
 
 
 def first(known: Known, count: int) -> Known:

@@ -98,6 +98,8 @@ ARRAYS = (
     "known_nonmembers",
     "features_members",
     "features_nonmembers",
+    "sets_members",
+    "sets_nonmembers",
 )
 
 

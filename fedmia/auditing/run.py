@@ -18,6 +18,7 @@ from fedmia.auditing.resume import Finished, key, same_audit
 from fedmia.auditing.shadows import Own, once, run_folder
 from fedmia.auditing.sweep import sweep
 from fedmia.auditing.views import UNTRAINED, ModelViews, probes, recipe
+from fedmia.data.sets import form_sets
 from fedmia.errors import InputError, opt, said
 from fedmia.released.base import Released, load, probe
 from fedmia.report.publish import publish, show
@@ -28,6 +29,7 @@ from fedmia.runtime.environment import describe
 from fedmia.runtime.outfolder import OutFolder
 from fedmia.runtime.progress import AuditDisplay
 from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.scoring.sets import set_scores
 from fedmia.settings.audit import Audit
 from fedmia.settings.command import FAILED, INTERRUPTED, Invocation
 from fedmia.settings.suits import gpu
@@ -83,7 +85,7 @@ def examine(
     with display, watch.part("attacks"):
         found = harness.run(display.tell, stopped, display.ran)
         swept = sweep(harness, found, display.say, stopped) if audit.sweep else None
-    if not found.attacks:
+    if not (found.attacks or found.inferences):
         place.give_up()
         return found, None
     with watch.part("probes"):
@@ -181,6 +183,7 @@ def gather(
     """All that the report is made of."""
     audit, released, dealt = views.audit, views.released, views.dealt
     environment = describe()
+    sizes = len(dealt.scored_members), len(dealt.scored_nonmembers)
     notes = [said(n, audit.tongue) for n in (*released.notes, *dealt.notes, *found.notes)]
     if len(useful) > 1:
         notes.append(f"The untrained control is {released.untrained_how}.")
@@ -203,6 +206,8 @@ def gather(
         nonmember_labels=dealt.nonmember_labels,
         attacks=found.attacks,
         controls=found.controls,
+        inferences=found.inferences,
+        sets=set_scores(form_sets(*sizes, audit.seed), found.attacks, found.controls),
         pixels=pixels,
         sweep=swept,
         utility=useful[0],

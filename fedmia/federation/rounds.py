@@ -1,8 +1,9 @@
 """The rounds of a run: clean ones, attacked ones, and the control branches beside them.
 
 Branches: `main` is the federation of the experiment. With an active attack, `zero` repeats its
-attacked rounds from the same state with the attacker disarmed. With an active attack or a server
-that attacks, `placebo` repeats the whole run with honest clients that hold images outside every
+attacked rounds from the same state with the attacker disarmed, and `sets` with an attacker that
+acts on sets of images of one kind, each by itself. With an active attack or a server that attacks,
+`placebo` repeats the whole run with honest clients that hold images outside every
 evaluated set. `untrained` is the first model of a run that a server pre-trains.
 """
 
@@ -125,11 +126,13 @@ class Federation:
     def _main(self, grid: Grid) -> None:
         state, strategy = self.clean(grid, "main")
         if self.active:
-            self.store.fork("main", "zero", len(self.site.roles))
-            disarmed = copy.deepcopy(strategy)
+            for branch in ("zero", "sets"):
+                self.store.fork("main", branch, len(self.site.roles))
+            beside = {branch: copy.deepcopy(strategy) for branch in ("zero", "sets")}
             self.attacked(grid, strategy, "main", state)
-            self.keep("zero", self.schedule.clean, state)
-            self.attacked(grid, disarmed, "zero", state)
+            for branch, fresh in beside.items():
+                self.keep(branch, self.schedule.clean, state)
+                self.attacked(grid, fresh, branch, state)
         if self.split.placebo_parts:
             state, strategy = self.clean(grid, "placebo")
             self.attacked(grid, strategy, "placebo", state)
@@ -199,7 +202,7 @@ class Federation:
                 self.reader.sent(branch, round, self._snapshot(branch, round, crafted[0].state))
         honest = [u for u in updates if u.client not in self.experiment.malicious_clients]
         losses = [u.metrics["loss"] for u in honest if "loss" in u.metrics]
-        if branch != "zero" and round in self.schedule.updates_kept():
+        if branch in ("main", "placebo") and round in self.schedule.updates_kept():
             self.snapshots.save_before(branch, round, received)
             for update in updates:
                 self.snapshots.save_update(branch, round, update.client, update.state)

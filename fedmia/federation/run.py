@@ -15,7 +15,8 @@ from clients.app import client_app
 from clients.site import Site
 from fedmia import registry
 from fedmia.attacks.base import ActiveAttack
-from fedmia.data.images import ImageSet
+from fedmia.data.images import ImageSet, IntArray
+from fedmia.data.sets import form_sets
 from fedmia.data.split import Split, make_split
 from fedmia.errors import InputError, opt
 from fedmia.federation.backends import run_inline, run_ray
@@ -44,7 +45,7 @@ class Prepared:
     def total_rounds(self) -> int:
         """Rounds over all branches."""
         rounds, placebo = self.experiment.federation.rounds, bool(self.split.placebo_parts)
-        return rounds * (1 + placebo) + self.experiment.attack_rounds
+        return rounds * (1 + placebo) + 2 * self.experiment.attack_rounds
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,7 @@ def make_site(prepared: Prepared, workdir: Path, stop: Event) -> Site:
     )
     mean, std = pixel_constants(experiment, data.channels)
     defense = experiment.defense
+    targets = rng(experiment.seed, "targets").permutation(candidates)
     return Site(
         seed=experiment.seed,
         images_file=file,
@@ -127,7 +129,8 @@ def make_site(prepared: Prepared, workdir: Path, stop: Event) -> Site:
         parts={"members": split.parts, "placebo": (*split.placebo_parts, *own)},
         held=np.concatenate([*own[:1], split.known_members, split.known_nonmembers]),
         known=(split.known_members, split.known_nonmembers),
-        targets=rng(experiment.seed, "targets").permutation(candidates),
+        targets=targets,
+        sets=target_sets(split, targets, experiment.seed),
         model=(experiment.model.name, dict(experiment.model.options)),
         ssl=(experiment.ssl.name, dict(experiment.ssl.options)),
         strategy=(experiment.strategy.name, dict(experiment.strategy.options)),
@@ -148,6 +151,16 @@ def make_site(prepared: Prepared, workdir: Path, stop: Event) -> Site:
         threads=experiment.threads_per_client,
         stop=stop,
     )
+
+
+def target_sets(split: Split, targets: IntArray, seed: int) -> tuple[IntArray, ...]:
+    """Positions in `targets` of the sets that are scored, in an order that carries no truth."""
+    scored = split.scored_members, split.scored_nonmembers
+    formed = form_sets(len(scored[0]), len(scored[1]), seed)
+    images = [*scored[0][formed.members], *scored[1][formed.nonmembers]]
+    place = {image: at for at, image in enumerate(targets.tolist())}
+    rows = [np.array([place[i] for i in one.tolist()]) for one in images]
+    return tuple(rows[at] for at in rng(seed, "sets", "targets").permutation(len(rows)))
 
 
 def attacked_rate(prepared: Prepared) -> float | None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedmia.report.checks import check
 from fedmia.report.clients import client_rows, declared_attack, ranking
+from fedmia.report.datasets import inference_row
 from fedmia.report.intervals import LEVEL, wilson
 from fedmia.report.metrics import attack_row, auc_numbers, auc_of
 from fedmia.report.paired import paired_row
@@ -26,6 +27,7 @@ from fedmia.report.rows import (
     UtilityRow,
     control_sets,
 )
+from fedmia.report.sets import set_row
 from fedmia.report.verdict import verdict
 from fedmia.results import Probe, RoundInfo, RunScores, Sweep
 
@@ -60,7 +62,8 @@ def build_report(run: RunScores) -> Report:
         "verdict": said,
         "verdict_code": code,
         "attacks": attacks,
-        "batches": [attack_row(b, 1) for b in run.batches],
+        "sets": [set_row(s, len(run.sets)) for s in run.sets],
+        "dataset_inference": [inference_row(i) for i in run.inferences],
         "paired": paired,
         "controls": controls,
         "utility": {**utility(run.utility), "untrained": utility(run.utility_untrained)},
@@ -72,6 +75,7 @@ def build_report(run: RunScores) -> Report:
             "level": LEVEL,
             "intervals": family,
             "intervals_clients": sum(c["auc"] is not None for c in clients),
+            "intervals_sets": len(run.sets),
             "method": "Bonferroni over Newcombe (2006) method 5 intervals of the AUC",
             "widest": widest(attacks, controls, paired),
         },
@@ -180,7 +184,7 @@ def notes(run: RunScores, clients: Sequence[ClientRow]) -> list[str]:
             f"Clients are compared by {by.name}{shown}, against non-members weighted to their own "
             "class mix (Kish's effective n); null_auc scores non-members posing as their members."
         )
-    if run.batches or any(a.unit == "batch" for a in run.attacks):
+    if any(a.unit == "batch" for a in run.attacks):
         found.append("Attacks by batch score batches, not images: never pool the two.")
     return found + [n for n in run.notes if n not in found]
 

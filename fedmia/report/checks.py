@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedmia.results import FloatArray, RunScores, ScoredAttack
+from fedmia.results import FloatArray, RunScores, ScoredAttack, SetScores
 
 
 def check(run: RunScores) -> None:
@@ -28,6 +28,8 @@ def check(run: RunScores) -> None:
     for where, attack, aligned in _scored(run):
         whole = aligned and attack.unit == "image"
         _check_attack(attack, where, n if whole else None, m if whole else None)
+    for sets in run.sets:
+        _check_sets(sets)
     for side, array in zip(("members", "non-members"), run.pixels or (), strict=False):
         _check_array(np.asarray(array), f"pixels: scores of {side}")
 
@@ -36,8 +38,6 @@ def _scored(run: RunScores) -> Iterator[tuple[str, ScoredAttack, bool]]:
     """(what it is, scores, whether they align with the images) of all that is scored."""
     for attack in run.attacks:
         yield f"attack '{attack.name}'", attack, True
-    for attack in run.batches:
-        yield f"batches of '{attack.name}'", attack, False
     for label, listed in run.controls.items():
         for attack in listed:
             # A placebo federation is scored on the same images, but need not score every one.
@@ -73,6 +73,19 @@ def _check_attack(attack: ScoredAttack, where: str, n: int | None, m: int | None
             if apart.shape != (expected := (len(scores), len(ids))):
                 raise ValueError(f"{where}: {what}: shape {apart.shape}, expected {expected}")
             _check_array(apart.ravel(), f"{where}: {what}")
+
+
+def _check_sets(sets: SetScores) -> None:
+    where = f"sets of '{sets.attack}' judged {sets.judged}"
+    for side, scores, size, beside in (
+        ("members", sets.members, len(sets.members), sets.control_members),
+        ("non-members", sets.nonmembers, len(sets.nonmembers), sets.control_nonmembers),
+    ):
+        _check_array(scores, f"{where}: scores of {side}")
+        if (sets.control is None) != (beside is None):
+            raise ValueError(f"{where}: a control and its scores of {side} go together")
+        if beside is not None:
+            _check_array(beside, f"{where}: its control's scores of {side}", size)
 
 
 def _check_array(array: FloatArray, where: str, size: int | None = None) -> None:

@@ -54,6 +54,8 @@ def page(report: Report, figures: Mapping[str, bytes]) -> str:
             "attacks": tables.attacks(report),
             "paired": tables.paired(report),
             "controls": tables.controls(report),
+            "sets": tables.sets(report),
+            "datasets": [tables.datasets(row) for row in report["dataset_inference"]],
             "sweep": tables.sweep(report),
             "utility": tables.utility(report),
             "clients": tables.clients(report),

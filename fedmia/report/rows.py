@@ -91,6 +91,30 @@ class PairedRow(Compared, TypedDict):
     statement: str  # what `ci_simultaneous` says, in words
 
 
+class SetControl(TypedDict):
+    """A control on the same sets, and what the attack has over it."""
+
+    name: str
+    auc: float
+    auc_ci: Interval
+    difference: float  # of the AUCs, in [-1, 1]
+    difference_ci: Interval
+
+
+class SetRow(TypedDict):
+    """Sets of `size` images, each of members alone or of non-members alone, told apart."""
+
+    attack: str
+    judged: str  # mean: by the mean score of its images; alone: acted on by itself, as a whole
+    size: int
+    n_member_sets: int
+    n_nonmember_sets: int
+    auc: float
+    auc_ci: Interval
+    auc_ci_simultaneous: Interval  # over the rows of `sets`
+    control: SetControl | None
+
+
 class Controls(TypedDict):
     """The attacks where nothing can leak. Absent: the run has no such control."""
 
@@ -222,6 +246,37 @@ class NamedRow(NamedCounts, TypedDict):
     placebo: PlaceboNamed | None
 
 
+class InferredRow(TypedDict):
+    """Was this client's data set trained on? Null where no non-member has a class of its images."""
+
+    client: int
+    p_value: float | None  # one-sided, in (0, 1]
+    p_value_holm: float | None  # corrected for all clients (Holm)
+    difference: float | None  # of what is compared, over non-members of the same class
+    n: int  # images tested
+    n_nonmembers: int  # of their classes
+    p_value_untrained: float | None  # on the untrained encoder
+
+
+class PosersRow(TypedDict):
+    """Sets of non-members, dealt like the clients' images, that pose as clients'."""
+
+    n: int
+    alarms: dict[str, int]  # by level, "0.01", "0.05": p-values as small
+    p_values: list[float]
+
+
+class InferenceRow(TypedDict):
+    """Dataset inference by one attack."""
+
+    attack: str
+    paper: str
+    clients: list[InferredRow]
+    posers: PosersRow
+    void: bool  # posers, or clients of the untrained encoder, are found too often for chance
+    statement: str
+
+
 class RoundRow(TypedDict):
     """One round; `leakage` and `layers` (AUC by attack, by layer) empty where not scored."""
 
@@ -239,6 +294,7 @@ class Family(TypedDict):
     level: float
     intervals: int
     intervals_clients: int  # a family of their own
+    intervals_sets: int  # another
     method: str
     widest: float | None  # width
 
@@ -280,7 +336,8 @@ class Report(TypedDict):
     verdict: str
     verdict_code: str  # leaks, not-established, shift, control-failed
     attacks: list[AttackRow]
-    batches: list[AttackRow]  # read by batch, with intervals of their own
+    sets: list[SetRow]  # no verdict rests on them
+    dataset_inference: list[InferenceRow]  # nor on these
     paired: list[PairedRow]
     controls: Controls
     utility: Utility

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fedmia.report.datasets import FOUND
 from fedmia.report.format import (
     DASH,
     control_of,
@@ -14,7 +15,8 @@ from fedmia.report.format import (
     most_leaking_first,
     number,
 )
-from fedmia.report.rows import AttackRow, AucRow, Interval, Json, Report, control_sets
+from fedmia.report.rows import AttackRow, AucRow, InferenceRow, Interval, Json, Report, control_sets
+from fedmia.results import ALONE
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,37 @@ def paired(report: Report) -> Table:
         ends = [_whole(interval(ci, 3)) for ci in (p["ci"], p["ci_simultaneous"])]
         cells = [p["attack"], p["control"], p["unit"], difference, *ends, p["statement"]]
         rows.append(Row(cells))
+    return Table(head, rows)
+
+
+def sets(report: Report) -> Table:
+    """Sets of one kind under each attack, the best told apart first, beside their controls."""
+    head = ["attack", "a set's score", "AUC, 95 %", "simultaneous", "control on the same sets"]
+    rows = []
+    for s in sorted(report["sets"], key=lambda s: -s["auc"]):
+        how = "the set climbed alone" if s["judged"] == ALONE else "mean of its images' scores"
+        together = s["auc_ci_simultaneous"]
+        beside: str | Cell = DASH
+        if (c := s["control"]) is not None:
+            more = f"difference {c['difference']:+.2f} {interval(c['difference_ci'])}"
+            beside = Cell(f"{c['name']} {estimate(c['auc'], c['auc_ci'])}", (_whole(more),))
+        cells = [s["attack"], how, estimate(s["auc"], s["auc_ci"]), interval(together), beside]
+        n = f"{s['n_member_sets']} + {s['n_nonmember_sets']} of {s['size']}"
+        rows.append(Row([*cells, _whole(n)], "leaks" if together[0] > 0.5 else ""))
+    return Table([*head, Cell("sets", ("of members + of non-members",))], rows)
+
+
+def datasets(row: InferenceRow) -> Table:
+    """One p-value a client, beside that of the untrained encoder."""
+    head = ["client", "p-value", "Holm", "difference", "untrained encoder", "images"]
+    rows = []
+    for c in row["clients"]:
+        values = (c["p_value"], c["p_value_holm"], c["difference"], c["p_value_untrained"])
+        p, together, difference, null = (number(v, 4) for v in values)
+        holm, n = c["p_value_holm"], _whole(f"{c['n']} + {c['n_nonmembers']:,}")
+        found = holm is not None and holm <= FOUND and not row["void"]
+        cells = [str(c["client"]), p, together, difference, null, n]
+        rows.append(Row(cells, "leaks" if found else ""))
     return Table(head, rows)
 
 

@@ -88,6 +88,7 @@ def lines(report: Report) -> list[str]:
         ci = interval(pixels["auc_ci_simultaneous"])
         found.append(f"Pixels only, without the model: AUC {number(pixels['auc'])} {ci}.")
     found += [said for said in sentences(report).values() if said]
+    found += [f"{row['attack']}: {row['statement']}." for row in report["dataset_inference"]]
     # Clients of one defence and one epsilon share a line.
     held: dict[str, list[int]] = {}
     for client in report["clients"]:

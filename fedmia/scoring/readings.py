@@ -50,7 +50,7 @@ class Notebook:
 
     def untouched(self, branch: str) -> int:
         """Targets that no upload of the branch acted on."""
-        return int((~self._acted(len(self.rounds(branch))).any(axis=0)).sum())
+        return int((~self._acted(branch, len(self.rounds(branch))).any(axis=0)).sum())
 
     def of(self, branch: str, view: ClientView, images: Tensor) -> Trajectory:
         """The trajectory of uint8 (N, C, H, W), all of them targets.
@@ -67,11 +67,13 @@ class Notebook:
             np.stack([received[r] for r in rounds])[:, rows],
             np.stack(sent)[:, rows],
             np.stack(after)[:, rows],
-            self._acted(len(rounds))[:, rows],
+            self._acted(branch, len(rounds))[:, rows],
         )
 
-    def _acted(self, rounds: int) -> NDArray[np.bool_]:
+    def _acted(self, branch: str, rounds: int) -> NDArray[np.bool_]:
         count = len(self.targets)
+        if branch == "sets":
+            return np.ones((rounds, count), dtype=bool)
         masks = [self.attack.chosen(count, number, self.turns) for number in range(rounds)]
         return np.stack(masks) if masks else np.zeros((0, count), dtype=bool)
 

@@ -15,14 +15,23 @@ import torch
 from fedmia import registry
 from fedmia.data.images import IntArray
 from fedmia.federation.run import Finished
-from fedmia.results import ClientDefence, ClientInfo, Pair, RoundInfo, RunScores
+from fedmia.results import (
+    ClientDefence,
+    ClientInfo,
+    Pair,
+    RoundInfo,
+    RunScores,
+    ScoredAttack,
+)
 from fedmia.runtime.environment import describe
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.scoring.probes import Probes
 from fedmia.scoring.readings import Notebook
+from fedmia.scoring.sets import set_scores
 from fedmia.scoring.snapshots import Evaluation
 from fedmia.scoring.trajectories import Trajectories
 from fedmia.settings.tree import to_tree
+from fedmia.threat.signals import Signals
 
 
 def score(
@@ -69,12 +78,13 @@ def score(
 
 
 def attacked(evaluation: Evaluation, notebook: Notebook | None = None) -> dict[str, Any]:
-    """Scores of attacks, controls, pairs and batches, and the rounds with their leakage.
+    """Scores of attacks, controls, pairs and sets, and the rounds with their leakage.
 
     Passive attacks are scored on the last snapshot before the first crafted update, or on the
     last of all where nothing is crafted. What does not depend on each other runs side by side.
     """
     run, names, active = evaluation.run, evaluation.passive(), evaluation.active()
+    sets = evaluation.scorer.sets
     snapshots, clean = run.snapshots, run.schedule.clean
     kept, placebo = snapshots.rounds("main"), snapshots.rounds("placebo")
     scored_at = max(r for r in kept if r <= clean) if active else kept[-1]
@@ -86,9 +96,12 @@ def attacked(evaluation: Evaluation, notebook: Notebook | None = None) -> dict[s
         reason = "no round whose updates are kept was finished"
         not_run = {n: reason for n in names if n not in on_models}
         names = on_models
+    rows = Signals(), Signals()
     work: dict[str, Callable[[], Any]] = {
-        "attacks": lambda: evaluation.on(snapshots.load("main", scored_at), names),
-        "untrained": lambda: evaluation.on(snapshots.untrained(), on_models),
+        "attacks": lambda: evaluation.on(
+            snapshots.load("main", scored_at), names, sets=sets, signals=rows[0]
+        ),
+        "untrained": lambda: evaluation.on(snapshots.untrained(), on_models, signals=rows[1]),
         "pixels": evaluation.pixels,
     }
     if scored_at in placebo:
@@ -105,7 +118,9 @@ def attacked(evaluation: Evaluation, notebook: Notebook | None = None) -> dict[s
             work[f"round {info.round}"] = partial(leakage, evaluation, info, names)
     found = side_by_side(work, evaluation.site.threads)
     attacks, pairs = found["attacks"], []
-    controls = {k: found[k] for k in ("untrained", "placebo") if k in found}
+    controls: dict[str, list[ScoredAttack]] = {
+        k: found[k] for k in ("untrained", "placebo") if k in found
+    }
     if "active" in found:
         attacks.append(found["active"])
         for name, scored in controls.items():
@@ -118,6 +133,8 @@ def attacked(evaluation: Evaluation, notebook: Notebook | None = None) -> dict[s
         "controls": controls,
         "pairs": pairs,
         "not_run": not_run,
+        "sets": set_scores(sets, attacks, controls, pairs),
+        "inferences": evaluation.infer(scored_at, rows),
         "pixels": found["pixels"],
         "curves": trajectories.curves() if trajectories and pairs else None,
         "rounds": [found.get(f"round {info.round}", info) for info in run.rounds],
@@ -138,13 +155,9 @@ def side_by_side(work: Mapping[str, Callable[[], Any]], threads: int) -> dict[st
 def leakage(evaluation: Evaluation, info: RoundInfo, names: list[str]) -> RoundInfo:
     """The round with the scores of each passive attack, and of `internal` by layer (Fig. 6)."""
     chosen = [n for n in names if registry.load("attack", n).by_round]
-    snapshot, layers = evaluation.run.snapshots.load("main", info.round), {}
+    snapshot = evaluation.run.snapshots.load("main", info.round)
     found = {s.name: s for s in evaluation.on(snapshot, chosen)}
-    inner = evaluation.site.method(-1, None).encoder.layers if "internal" in names else ()
-    for layer in inner:
-        options = {**evaluation.attacks["internal"], "layers": (layer,)}
-        alone = replace(evaluation, attacks={"internal": options})
-        (layers[layer],) = alone.on(snapshot, ["internal"])
+    layers = evaluation.by_layer(snapshot) if "internal" in names else {}
     return replace(info, leakage=found, layers=layers)
 
 

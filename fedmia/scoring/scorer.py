@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fedmia.attacks.base import Attack, Known
+from fedmia.data.sets import ImageSets, form_sets
 from fedmia.errors import InputError
 from fedmia.results import ScoredAttack
 from fedmia.seeding import rng
@@ -48,8 +50,18 @@ class Scorer:
         ordered = values[self._back]
         return ordered[: len(self.members)], ordered[len(self.members) :]
 
-    def scored(self, name: str, view: BlackBox, **more: Any) -> ScoredAttack:
-        """One attack through one view; its queries are those it needs by itself.
+    @cached_property
+    def sets(self) -> ImageSets:
+        """Sets of the members and of the non-members."""
+        return form_sets(len(self.members), len(self.nonmembers), self.seed)
+
+    def scored(
+        self, name: str, view: BlackBox, sets: ImageSets | None = None, **more: Any
+    ) -> ScoredAttack:
+        """One attack through one view; its queries are those it needs by itself, for images.
+
+        Args:
+            sets: to be judged as wholes, where the attack can.
 
         Raises:
             InputError: the view does not grant what the attack needs, or lacks what it reads.
@@ -65,12 +77,15 @@ class Scorer:
             known_members, known_nonmembers = self._known_scores(name, attack, view)
             found = attack.features(view, self.candidates)
             told = attack.by_client(view, self.candidates)
+            judged = None if sets is None else self._judged(attack, view, sets)
         members, nonmembers = self.apart(scores)
         columns = self.apart(found[1]) if found else (None, None)
         if told is not None:  # ids of clients (K,) and scores by client (K, N)
             ids, (mine, others) = told[0], self.apart(told[1].T)
             more |= {"named_members": ids[mine.argmax(axis=1)], "client_ids": ids}
             more |= {"by_client_members": mine, "by_client_nonmembers": others}
+        if judged is not None:
+            more |= {"sets_members": judged[0], "sets_nonmembers": judged[1]}
         return ScoredAttack(
             name=more.pop("label", name),
             paper=attack.paper,
@@ -89,6 +104,19 @@ class Scorer:
             feature_names=found[0] if found else (),
             **more,
         )
+
+    def _judged(
+        self, attack: Attack, view: BlackBox, sets: ImageSets
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """What `score_sets` says of the sets of members (S, 2) and of the others (T, 2)."""
+        ours, theirs = self.members[sets.members], self.nonmembers[sets.nonmembers]
+        both = torch.cat([ours, theirs])
+        shuffle = rng(self.seed, "sets", "order").permutation(len(both))
+        told = attack.score_sets(view, both[torch.from_numpy(shuffle)], self.known)
+        if told is None:
+            return None
+        ordered = told[np.argsort(shuffle)]
+        return ordered[: len(ours)], ordered[len(ours) :]
 
     def _known_scores(
         self, name: str, fitted: Attack, view: BlackBox

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from fedmia import registry
-from fedmia.attacks.base import ActiveAttack, Attack, Known
+from fedmia.attacks.base import ActiveAttack, Attack, DatasetAttack, Known
+from fedmia.data.sets import ImageSets
 from fedmia.federation.run import Finished
 from fedmia.federation.snapshot import Snapshot, StateFiles
 from fedmia.probes.pixels import pixel_scores
-from fedmia.results import ScoredAttack
+from fedmia.results import Inference, ScoredAttack
+from fedmia.scoring.datasets import inference, suspects
 from fedmia.scoring.observer import Observer
 from fedmia.scoring.scorer import Scorer
 from fedmia.threat.signals import Signals
@@ -49,7 +52,14 @@ class Evaluation:
         return attack
 
     def passive(self) -> list[str]:
-        return [n for n in self.attacks if not isinstance(self.build(n), ActiveAttack)]
+        """Names of the attacks that score images of finished models."""
+        others = ActiveAttack | DatasetAttack
+        return [n for n in self.attacks if not isinstance(self.build(n), others)]
+
+    def datasets(self) -> list[DatasetAttack]:
+        """The attacks that answer for whole data sets."""
+        built = (self.build(name) for name in self.attacks)
+        return [attack for attack in built if isinstance(attack, DatasetAttack)]
 
     def active(self) -> str | None:
         """The name of the active attack, if one is run."""
@@ -70,12 +80,60 @@ class Evaluation:
         schedule, holder = self.run.schedule, self.observed.holder
         return kept.only(r for r in kept if r == last or schedule.takes_part(holder, r + 1))
 
-    def on(self, snapshot: Snapshot, names: list[str], branch: str = "main") -> list[ScoredAttack]:
-        """The named attacks on one snapshot of `branch`, sharing what they compute."""
-        signals, seen = Signals(), self.received(branch, snapshot.round)
+    def on(
+        self,
+        snapshot: Snapshot,
+        names: list[str],
+        branch: str = "main",
+        sets: ImageSets | None = None,
+        signals: Signals | None = None,
+    ) -> list[ScoredAttack]:
+        """The named attacks on one snapshot of `branch`, sharing what they compute.
+
+        Args:
+            sets: to be judged as wholes, by the attacks that can.
+            signals: rows known of the snapshot.
+        """
+        signals = Signals() if signals is None else signals
+        seen = self.received(branch, snapshot.round)
         uploads = self.uploads(branch, snapshot.round)
         views = ((n, self.observed.view(snapshot, signals, seen, uploads)) for n in names)
-        return [self.scorer.scored(n, view) for n, view in views]
+        return [self.scorer.scored(n, view, sets) for n, view in views]
+
+    def infer(self, round: int, signals: tuple[Signals, Signals]) -> list[Inference]:
+        """What attacks on data sets say of each client, by the model of `round`.
+
+        Args:
+            signals: rows known of that model, and of the untrained one.
+        """
+        prepared, scorer, built = self.run.prepared, self.scorer, self.datasets()
+        if not built:
+            return []
+        split, labels = prepared.split, prepared.data.labels
+        owner = dict(zip(split.members, split.owner, strict=True))
+        of = suspects(
+            scorer.members,
+            scorer.nonmembers,
+            (labels[split.scored_members], labels[split.scored_nonmembers]),
+            np.array([owner[i] for i in split.scored_members]),
+            prepared.experiment.partition.build("partition"),
+            self.site.seed,
+        )
+        models = self.snapshots.load("main", round), self.snapshots.untrained()
+        views = [self.observed.view(m, s) for m, s in zip(models, signals, strict=True)]
+        return [inference(a, scorer.known, of, self.site.seed, *views) for a in built]
+
+    def by_layer(self, snapshot: Snapshot) -> dict[str, ScoredAttack]:
+        """The `internal` attack on each layer alone; all of them are read in one pass."""
+        view, found = self.observed.view(snapshot, Signals()), {}
+        with view.unmetered():
+            for images in (self.scorer.known.both()[0], self.scorer.candidates):
+                view.features(images, view.layers)
+        for layer in view.layers:
+            options = {**self.attacks["internal"], "layers": (layer,)}
+            alone = replace(self.scorer, build=partial(registry.build, "attack", options=options))
+            found[layer] = alone.scored("internal", view)
+        return found
 
     def pixels(self) -> tuple[np.ndarray, np.ndarray]:
         """Scores (members, non-members) of a classifier that never sees a model."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -37,9 +38,10 @@ class Trajectories:
 
     def work(self) -> dict[str, Callable[[], ScoredAttack]]:
         """What is to be scored, by name: the attack, and the controls whose rounds are whole."""
-        rounds = {b: self.notebook.rounds(b) for b in ("main", "zero", "placebo")}
+        rounds = {b: self.notebook.rounds(b) for b in ("main", "zero", "sets", "placebo")}
+        whole = rounds["main"] == rounds["zero"] == rounds["sets"]
         found: dict[str, Callable[[], ScoredAttack]] = {
-            "active": lambda: self.on("main"),
+            "active": lambda: self.with_sets(self.on("main")) if whole else self.on("main"),
             "active-untrained": self.untrained,
         }
         if rounds["zero"] == rounds["main"]:
@@ -52,6 +54,17 @@ class Trajectories:
         """The attack on what its client noted in `branch`."""
         label, scored = label or self.name, self.evaluation.scorer.scored
         return scored(self.name, self.view(branch), under_attack=True, label=label)
+
+    def with_sets(self, scored: ScoredAttack) -> ScoredAttack:
+        """The scored attack with its answers to sets, each acted on by itself."""
+        evaluation, columns = self.evaluation, []
+        images, sets = evaluation.scorer.candidates, evaluation.scorer.sets
+        for branch in ("sets", "zero"):
+            judged = self.attack.judge(self.notebook.of(branch, self.view(branch), images))
+            members, nonmembers = evaluation.scorer.apart(judged)
+            columns.append((members[sets.members].mean(1), nonmembers[sets.nonmembers].mean(1)))
+        ours, theirs = (np.stack(side, axis=1) for side in zip(*columns, strict=True))
+        return replace(scored, sets_members=ours, sets_nonmembers=theirs)
 
     def view(self, branch: str) -> ClientView:
         """The active client's view of a branch."""

@@ -162,7 +162,7 @@ class Experiment(Settings):
     gpus_per_client: float = option(0.0, "share of a GPU that a client takes", ge=0)
     federation: Federation = section(Federation)
     data: Data = section(Data, head="name")
-    partition: Chosen = plugin("partition", "iid", "how images are dealt to clients")
+    partition: Chosen = plugin("partition", "dirichlet", "how images are dealt to clients")
     split: SplitOptions = section(SplitOptions)
     model: Chosen = plugin("model", "smallnet", "encoder")
     ssl: Chosen = plugin("ssl", "moco", "self-supervised method")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
-from functools import cached_property
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -39,22 +39,26 @@ class WhiteBox(BlackBox):
             if name not in self.layers:
                 raise unknown("layer", name, self.layers)
         self.charge(len(images))
-        key = ("features", *wanted)
-        shape = (*key, *images.shape[1:])
+        passed: dict[tuple[bytes, ...], dict[str, Tensor]] = {}
 
-        def compute(x: Tensor) -> Tensor:
-            rows = []
-            for part in self.passes(x):
-                scaled = part.to(self.device).float() / 255
-                outputs = self.forward(scaled, wanted)
-                found = [outputs[name].flatten(1) for name in wanted]
-                self._signals.widths[shape] = tuple(f.shape[1] for f in found)
-                rows.append(torch.cat([f.float().cpu() for f in found], dim=1))
-            return torch.cat(rows)
+        def compute(x: Tensor, layer: str) -> Tensor:
+            names = tuple(digests(x.numpy()))
+            if names not in passed:  # once for all layers that lack the same images
+                passed[names] = self._outputs(x, wanted)
+            return passed[names][layer]
 
-        rows = self._signals.get(key, images, compute)
-        parts = rows.split(self._signals.widths[shape], dim=1)
-        return dict(zip(wanted, parts, strict=True))
+        return {
+            name: self._signals.get(("features", name), images, partial(compute, layer=name))
+            for name in wanted
+        }
+
+    def _outputs(self, images: Tensor, layers: Sequence[str]) -> dict[str, Tensor]:
+        rows: dict[str, list[Tensor]] = {name: [] for name in layers}
+        for part in self.passes(images):
+            found = self.forward(part.to(self.device).float() / 255, layers)
+            for name in layers:
+                rows[name].append(found[name].flatten(1).float().cpu())
+        return {name: torch.cat(some) for name, some in rows.items()}
 
     @torch.no_grad()
     def losses(self, images: Tensor, pairs: int, negatives: str) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmia.attacks.ascent_static import AscentStatic, attack_losses, climb, read_losses
-from fedmia.attacks.base import Known
+from fedmia.attacks._tuning import gentlest
+from fedmia.attacks.ascent_static import (
+    RATES,
+    STEPS,
+    AscentStatic,
+    attack_losses,
+    climb,
+    read_losses,
+)
+from fedmia.attacks.base import Known, Scores
 from fedmia.data.images import digests
 from fedmia.errors import InputError
 from fedmia.ssl.augment import Augment
@@ -122,10 +131,9 @@ def test_rise__parameters_equals_a_loop_over_batches(
     view = WhiteBox(copy.deepcopy(method), AUGMENT, seed=0, device=CPU, held=held)
     # An untrained encoder gives all images nearly one key, where long steps jump over the top.
     lr = 0.01 if negatives == "held" else 0.05
-    attack = fitted(
-        known, view, steps=2, batch=8, pairs=2, loss=reading, lr=lr, negatives=negatives
-    )
-    before, after = attack.rise(view, images)
+    options = {"loss": reading, "negatives": negatives, "lr": lr}
+    attack = fitted(known, view, steps=2, batch=8, pairs=2, **options)
+    got = attack.by_step(view, images)
     if negatives == "held":  # keys of the released model: the bank stays while weights climb
         method.fill_bank(serving.float() / 255)
 
@@ -134,23 +142,55 @@ def test_rise__parameters_equals_a_loop_over_batches(
     views = view.view_pixels(images, 4)
     for start in (0, 8, 16):
         batch = order[start : start + 8]
+        beside = [*batch, *order[: 8 - len(batch)]]  # the last four climb as one of eight
         model = copy.deepcopy(method)
 
-        def losses(model: MomentumContrast = model, batch: list[int] = batch) -> Tensor:
+        def losses(model: MomentumContrast = model, batch: list[int] = beside) -> Tensor:
             a = attack_losses(model, views[0, batch], views[2, batch], reading)
             b = attack_losses(model, views[1, batch], views[3, batch], reading)
             return (a + b) / 2
 
-        first = losses().detach().numpy()
-        for _ in range(2):
+        for step in range(3):
+            want = losses().detach().numpy()[: len(batch)]
+            np.testing.assert_allclose(got[step, batch], want, atol=1e-4 if step else 1e-5)
             model.zero_grad()
             losses().mean().backward()
             for weight in model.encoder.parameters():
                 weight.data += lr * weight.grad
-        np.testing.assert_allclose(before[batch], first, atol=1e-5)
-        np.testing.assert_allclose(after[batch], losses().detach().numpy(), atol=1e-4)
-    assert after.mean() > before.mean()
-    np.testing.assert_array_equal(attack.score(view, images), before - after)
+    assert (np.diff(got.mean(axis=1)) > 0).all()
+    np.testing.assert_array_equal(attack.score(view, images), got[0] - got[2])
+
+
+@pytest.mark.parametrize("negatives", ["held", "queue"])
+def test_short_batch__climbs_beside_images_that_the_attacker_holds(
+    make_moco: Any, images: Tensor, known: Known, held: Tensor, serving: Tensor, negatives: str
+) -> None:
+    method = make_moco()
+    view = WhiteBox(copy.deepcopy(method), AUGMENT, seed=0, device=CPU, held=held)
+    attack = fitted(known, view, steps=2, batch=8, pairs=1, lr=0.01, negatives=negatives)
+    got = attack.by_step(view, images[:3])
+    # Of images of the second half the first serves as negatives: they cannot climb beside these.
+    own = set(digests(serving.numpy())) if negatives == "held" else set()
+    spare = torch.cat([held, known.both()[0]])
+    free = sorted((n, i) for i, n in enumerate(digests(spare.numpy())) if n not in own)
+    if negatives == "held":
+        method.fill_bank(serving.float() / 255)
+    views = view.view_pixels(torch.cat([images[:3], spare[[i for _, i in free[:5]]]]), 2)
+    for step in range(3):
+        want = attack_losses(method, views[0], views[1], "training")
+        np.testing.assert_allclose(got[step], want[:3].detach().numpy(), atol=1e-4)
+        climb(method, lambda: attack_losses(method, views[0], views[1], "training"), 1, 0.01)
+
+
+def test_short_batch__is_as_strong_as_a_full_one(
+    make_moco: Any, images: Tensor, known: Known, held: Tensor
+) -> None:
+    """Two images alone rise as they do among twenty; unfilled, their climb would be harder."""
+    view = WhiteBox(make_moco(), AUGMENT, seed=0, device=CPU, held=held)
+    attack = fitted(known, view, steps=3, batch=16, lr=0.003)
+    whole = attack.score(view, images)
+    few = np.concatenate([attack.score(view, images[i : i + 2]) for i in range(0, 20, 2)])
+    assert few.mean() == pytest.approx(whole.mean(), rel=0.1)
 
 
 def test_rise__pixels_is_equation_8(
@@ -160,7 +200,7 @@ def test_rise__pixels_is_equation_8(
     view = WhiteBox(copy.deepcopy(method), AUGMENT, seed=0, device=CPU, held=held)
     method.fill_bank(serving.float() / 255)
     attack = fitted(known, view, steps=3, pairs=1, ascend="pixels", lr=0.2)
-    before, after = attack.rise(view, images)
+    before, *_, after = attack.by_step(view, images)
     views = view.view_pixels(images, 2)
     for i in (0, 9, 19):
         x = [views[0, i][None].clone(), views[1, i][None].clone()]
@@ -180,7 +220,7 @@ def test_rise__never_pools_batches(
 ) -> None:
     """Each batch climbs from the released model: what other batches hold changes nothing."""
     view = WhiteBox(make_moco(), AUGMENT, seed=0, device=CPU, held=held)
-    attack = fitted(known, view, batch=5, ascend=ascend)
+    attack = fitted(known, view, batch=5, ascend=ascend, steps=5, lr=0.1)
     names = digests(images.numpy())
     order = sorted(range(20), key=lambda i: names[i])
     whole = attack.score(view, images)
@@ -188,14 +228,104 @@ def test_rise__never_pools_batches(
     np.testing.assert_allclose(attack.score(view, images[third]), whole[third], atol=1e-6)
 
 
-@pytest.mark.parametrize("options", [{}, {"steps": 1, "pairs": 3, "batch": 7},
-                                     {"ascend": "pixels"}, {"negatives": "queue"}])  # fmt: skip
-def test_queries__are_the_bank_then_before_each_step_and_after(
+@pytest.mark.parametrize("options", [{}, {"pairs": 3, "batch": 7}, {"ascend": "pixels"},
+                                     {"negatives": "queue"}])  # fmt: skip
+def test_queries__are_the_bank_then_each_step_and_after_of_all_that_climb(
     make_moco: Any, images: Tensor, known: Known, held: Tensor, options: dict[str, Any]
 ) -> None:
     view = WhiteBox(make_moco(), AUGMENT, seed=0, device=CPU, held=held)
-    attack = fitted(known, view, **options)
+    attack = fitted(known, view, steps=3, lr=0.01, **options)
     assert view.queries == 0
     attack.score(view, images)
     bank = 14 if attack.negatives == "held" else 0
-    assert view.queries == 2 * attack.pairs * 20 * (attack.steps + 2) + bank
+    climbing = 20 if attack.ascend == "pixels" else -(-20 // attack.batch) * attack.batch
+    assert view.queries == 2 * attack.pairs * climbing * 4 + bank
+
+
+# -- auto
+
+
+def climbs(**aucs: Sequence[float]) -> dict[float, Scores]:
+    """Rate -> losses of 40 known images by step that give these AUCs, rising unless below 0."""
+    found = {}
+    for rate, values in aucs.items():
+        rows = [np.zeros(40)]
+        for value in values:
+            told = round(abs(value) * 20)  # so many members rise less than all others
+            fall = np.concatenate([np.full(told, 2.0), np.zeros(20 - told), np.ones(20)])
+            rows.append(np.sign(value) * (3 - fall))
+        found[float(rate.removeprefix("lr"))] = np.stack(rows)
+    return found
+
+
+TRUTH = np.repeat([1, 0], 20)
+
+
+@pytest.mark.parametrize(
+    ("aucs", "want"),
+    [
+        ({"lr1": (0.6, 0.6), "lr2": (0.6, 0.65)}, (1, 1.0)),  # none is better beyond the noise
+        ({"lr1": (0.5, 0.5), "lr2": (0.5, 0.9)}, (2, 2.0)),
+        ({"lr1": (0.5, 0.9), "lr2": (0.9, 0.9)}, (1, 2.0)),  # fewer steps come first
+        ({"lr1": (0.6, 0.6), "lr2": (-0.9, -1.0)}, (1, 1.0)),  # who falls has not climbed
+        ({"lr1": (-0.5, -0.5), "lr2": (-0.5, -0.1)}, (2, 2.0)),  # none has: the AUC alone tells
+    ],
+)
+def test_gentlest__is_the_first_within_one_standard_error(
+    aucs: dict[str, Sequence[float]], want: tuple[int, float]
+) -> None:
+    assert gentlest(climbs(**aucs), (1, 2), TRUTH) == want
+
+
+def test_gentlest__members_are_those_of_the_truth() -> None:
+    both = climbs(lr1=(0.5,), lr2=(1.0,))
+    assert gentlest(both, (1,), TRUTH) == (1, 2.0)
+    assert gentlest(both, (1,), 1 - TRUTH) == (1, 1.0)
+
+
+def test_auto__tries_the_grid_as_the_images_under_test_climb(
+    make_moco: Any, known: Known, held: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[str, Any] = {}
+
+    def noted(climbs: Any, steps: Any, truth: Any) -> tuple[int, float]:
+        seen.update(climbs=climbs, steps=steps, truth=truth)
+        return 2, 0.01
+
+    monkeypatch.setattr("fedmia.attacks.ascent_static.gentlest", noted)
+    # What the attacker holds has the known images in it, as in a run: so they climb the same.
+    images, truth = known.both()
+    both = torch.cat([held, images])
+    view = WhiteBox(make_moco(), AUGMENT, seed=0, device=CPU, held=both)
+    attack = fitted(known, view)
+    assert attack.learns and attack.choices == {"steps": 2, "lr": 0.01}
+    assert tuple(seen["climbs"]) == RATES and seen["steps"] == STEPS
+    np.testing.assert_array_equal(seen["truth"], truth)
+    want = fitted(known, view, steps=STEPS[-1], lr=RATES[1]).by_step(view, both)
+    np.testing.assert_allclose(seen["climbs"][RATES[1]], want[:, len(held) :], atol=1e-5)
+
+
+def test_auto__climbs_once_however_many_of_the_held_are_known(
+    make_moco: Any, known: Known, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fits on parts of the known images, for the threshold, find the climbs of the whole."""
+    view = WhiteBox(make_moco(), AUGMENT, seed=0, device=CPU, held=known.both()[0])
+    fitted(known, view)
+    queries, calls = view.queries, list[int]()
+    monkeypatch.setattr("fedmia.attacks.ascent_static.climb", lambda *a: calls.append(1))
+    fitted(Known(known.members[:6], known.nonmembers[:6]), view)
+    assert not calls and view.queries == 2 * queries  # counted all the same
+
+
+def test_auto__one_of_the_two_may_be_given(make_moco: Any, known: Known, held: Tensor) -> None:
+    view = WhiteBox(make_moco(), AUGMENT, seed=0, device=CPU, held=held)
+    assert fitted(known, view, steps=3, batch=16).choices["steps"] == 3
+    assert fitted(known, view, lr=0.02, batch=16).choices["lr"] == 0.02
+    given = fitted(known, view, steps=3, lr=0.02)
+    assert given.choices == {} and not given.learns
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, "fast"])
+def test_options__out_of_range(value: Any) -> None:
+    with pytest.raises(InputError, match="AscentStatic.lr must be"):
+        AscentStatic(lr=value)

@@ -19,20 +19,20 @@ from fedmia.seeding import rng, torch_rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder
 from fedmia.ssl.moco import MoCo, MomentumContrast
-from fedmia.threat import BlackBox
+from fedmia.threat import BlackBox, ClientView
 
 MakeView = Callable[..., Any]
 CPU = torch.device("cpu")
 # These train a network of their own, or read many models: their turn comes with the slow tests.
-COSTLY = ("baseline-c", "sd-mi", "partcrop", "partcrop-v2", "fe-mi", "supervised-mi",
-          "variance-only", "lira", "lira-rounds", "rmia-rounds")  # fmt: skip
+COSTLY = ("ascent-static", "baseline-c", "sd-mi", "partcrop", "partcrop-v2", "fe-mi",
+          "supervised-mi", "variance-only", "lira", "lira-rounds", "rmia-rounds")  # fmt: skip
 every_attack = pytest.mark.parametrize(
     "name",
     [pytest.param(n, marks=[pytest.mark.slow] * (n in COSTLY)) for n in registry.names("attack")],
 )
 # The leak planted here is one that all of these look for; test_oracles.py plants one at a time.
 CHEN = [n for n in registry.names("attack") if "Chen et al." in registry.load("attack", n).paper]
-chens_attack = pytest.mark.parametrize("name", CHEN)
+chens_attack = pytest.mark.parametrize("name", [*CHEN, "grad-norm"])
 
 
 def fit_score(attack: Attack, view: Any, known: Known, images: Tensor) -> Scores:
@@ -192,3 +192,44 @@ def test_oracle__of_other_members_gives_chance(
     truth = rng(0, "poser").permutation(np.repeat([1, 0], 30))
     auc = roc_auc_score(truth, fit_score(attack, view, oracle["known"], images))
     assert abs(auc - 0.5) < 3 * np.sqrt(61 / (12 * 900))
+
+
+class Learning(Memory):
+    """What it remembers of its members grows with a weight that the federation shares."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.learnt = nn.Parameter(torch.ones(()))
+
+    def stages(self, x: Tensor) -> dict[str, Tensor]:
+        flat = x.flatten(1)
+        index, member = self.matched(flat)
+        remembered = 20 * nn.functional.one_hot(index % self.width, self.width).float()
+        share = torch.where(member, self.learnt, 0.0)
+        out = share * remembered + (1 - share) * self.mix(torch.sin(15 * flat))
+        return dict.fromkeys(self.layers, out[:, :, None, None])
+
+
+@pytest.mark.parametrize("learns", [True, False])
+def test_oracle__loss_slope_finds_what_the_rounds_learn_and_nothing_that_stays(
+    oracle: dict[str, Any], learns: bool
+) -> None:
+    members, others, known = (oracle[k] for k in ("members", "others", "known"))
+    # Remembered from the first round on, a member's loss is low but does not fall.
+    backbone = Learning(torch.cat([members, known.members]), 3, members.shape[-1], 1.2)
+    encoder = Encoder(backbone, nn.Identity(), (0.0,) * 3, (1.0,) * 3)
+    spec = MoCo(dim=backbone.width, queue=16, temperature=0.2)
+    method = MomentumContrast(encoder, spec, 16, torch_rng(0, "queue"))
+    received = {}
+    for round, share in enumerate((0.0, 0.1, 0.2) if learns else (0.2, 0.2, 0.2)):
+        state = method.shared_state() | {"backbone.learnt": torch.tensor(share)}
+        drawn = torch.randn(state["backbone.mix.bias"].shape, generator=torch_rng(round, "drift"))
+        received[10 * round] = state | {"backbone.mix.bias": 0.3 * drawn}
+    view = ClientView(
+        method, oracle["augment"], seed=0, device=CPU, received=received, held=known.both()[0]
+    )
+    images = torch.cat([members, others])
+    found = fit_score(registry.build("attack", "loss-slope", {}), view, known, images)
+    auc = roc_auc_score(np.repeat([1, 0], 60), found)
+    sigma = np.sqrt(121 / (12 * 3600))
+    assert auc > 0.95 if learns else abs(auc - 0.5) < 3 * sigma

@@ -4,6 +4,7 @@ model an attack reads, whose rounds a control sees, which stream a noise is draw
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -21,7 +22,7 @@ from fedmia.scoring.score import attacked
 from fedmia.scoring.snapshots import Evaluation
 from fedmia.scoring.trajectories import Trajectories
 from fedmia.seeding import rng
-from fedmia.threat import ClientView, ServerView
+from fedmia.threat import ClientView, ServerView, WhiteBox
 
 from .conftest import Finished, federated, prepared, same, weights
 
@@ -223,3 +224,26 @@ def test_strategy__each_moves_the_model_in_its_own_way(finished: Finished, tmp_p
         setup = prepared(f"--attacker none --attacks none --strategy {flags}")
         plain = weights(federated(setup, tmp_path / flags[:7]))[LAST]
         assert all(torch.allclose(runs["fedavg"][LAST][n], t, atol=1e-6) for n, t in plain.items())
+
+
+def test_by_layer__is_internal_on_each_layer_alone_from_one_pass(
+    finished: Finished, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, passed = finished("--attacks internal"), list[int]()
+    found, snapshot = evaluation(run), run.snapshots.load("main", LAST)
+    forward = WhiteBox.forward
+
+    def counted(self: WhiteBox, part: Any, layers: Any) -> Any:
+        passed.append(len(part))
+        return forward(self, part, layers)
+
+    monkeypatch.setattr(WhiteBox, "forward", counted)
+    layers = found.by_layer(snapshot)
+    scorer = found.scorer
+    assert sum(passed) == len(scorer.candidates) + len(scorer.known.both()[0])
+    assert list(layers) == ["layer1", "layer2", "layer3", "layer4", "avgpool", "encoder"]
+    for name in ("layer1", "encoder"):
+        alone = replace(found, attacks={"internal": {"layers": (name,)}})
+        (want,) = alone.on(snapshot, ["internal"])
+        np.testing.assert_array_equal(layers[name].scores_members, want.scores_members)
+        np.testing.assert_array_equal(layers[name].known_members, want.known_members)

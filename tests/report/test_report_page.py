@@ -117,7 +117,7 @@ def test_tables__attacks_fit_the_page_whatever_is_run(
     held = {a.name: a for a in many}
     rounds = [replace(run.rounds[4], leakage=held)]
     report = build_report(
-        replace(run, attacks=many, controls=sets, pairs=[], rounds=rounds, batches=[])
+        replace(run, attacks=many, controls=sets, pairs=[], rounds=rounds, sets=[])
     )
     drawn = tables.attacks(report)
     assert len(drawn.head) == 8 and len(drawn.rows) == 25

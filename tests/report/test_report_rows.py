@@ -15,7 +15,7 @@ import pytest
 from fedmia.report.build import build_report
 from fedmia.report.rows import Report, SeedsSummary
 from fedmia.report.seeds import seeds_summary
-from fedmia.results import RunScores, ScoredAttack, Sweep, SweepPoint
+from fedmia.results import ALONE, RunScores, ScoredAttack, SetScores, Sweep, SweepPoint
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 VARYING = {"timing", "versions", "hardware"}
@@ -61,8 +61,10 @@ def test_report__of_a_run_with_everything(
     run: RunScores, scored: Callable[..., ScoredAttack]
 ) -> None:
     points = [SweepPoint("lpla", 4, 4, scored("lpla", 0.6, 112, 500, 1)), SweepPoint("lpla", 9)]
-    nothing = replace(run.attacks[0], scores_members=np.zeros(0))
-    full = replace(run, sweep=Sweep("known", (4, 9), points), batches=[nothing])
+    whole = SetScores(
+        "ascent", ALONE, 8, np.ones(3), np.zeros(4), "ascent-zero", np.ones(3), np.ones(4)
+    )
+    full = replace(run, sweep=Sweep("known", (4, 9), points), sets=[whole])
     report = json.loads(json.dumps(build_report(full)))
     assert not list(wrong(report, Report, "report"))
     assert list(get_type_hints(Report)) == list(report)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -22,12 +23,14 @@ class Knobs(Options):
     rate: float = option(0.5, "how fast", gt=0, lt=2)
     mode: str = option("slow", "which", choices=("slow", "quick"))
     sizes: tuple[int, ...] | None = option(None, "sizes", ge=0)
+    speed: float | Literal["auto"] = option("auto", "how fast, or as it likes", gt=0)
     derived: int = 7  # no option: not shown, not checked
 
 
 def test_options__defaults_are_accepted_and_listed_in_order() -> None:
-    assert [f.name for f, _ in option_fields(Knobs)] == ["count", "rate", "mode", "sizes"]
+    assert [f.name for f, _ in option_fields(Knobs)] == ["count", "rate", "mode", "sizes", "speed"]
     assert Knobs(count=9, rate=1, sizes=(0, 4)).rate == 1
+    assert (Knobs().speed, Knobs(speed=2).speed) == ("auto", 2)
 
 
 @pytest.mark.parametrize(
@@ -44,6 +47,8 @@ def test_options__defaults_are_accepted_and_listed_in_order() -> None:
         ({"mode": "quik"}, "unknown Knobs.mode value 'quik'; did you mean 'quick'?"),
         ({"sizes": (1, -1)}, "Knobs.sizes must be >= 0, got -1"),
         ({"sizes": [1]}, "Knobs.sizes must be list of int or none, got [1]"),
+        ({"speed": "fast"}, "Knobs.speed must be float or auto, got 'fast'"),
+        ({"speed": 0.0}, "Knobs.speed must be > 0, got 0.0"),
     ],
 )
 def test_options__refused_with_field_and_value(bad: dict[str, object], message: str) -> None:
@@ -60,6 +65,7 @@ def test_options__refused_with_field_and_value(bad: dict[str, object], message: 
         (float | None, "float or none"),
         (tuple[str, ...], "list of str"),
         (tuple[float, float], "2 floats"),
+        (int | Literal["auto"], "int or auto"),
     ],
 )
 def test_type_name__reads_as_words(kind: object, name: str) -> None:
@@ -85,6 +91,8 @@ def test_type_name__reads_as_words(kind: object, name: str) -> None:
         ("", tuple[int, ...], ()),
         ("7", int | str, 7),
         ("x7", int | str, "x7"),
+        ("auto", float | Literal["auto"], "auto"),
+        ("3", float | Literal["auto"], 3.0),
     ],
 )
 def test_from_text__known_answers(text: str, kind: object, value: object) -> None:
@@ -105,6 +113,7 @@ def test_from_text__known_answers(text: str, kind: object, value: object) -> Non
         ("0-99999999", tuple[int, ...]),
         ("1,,2", tuple[int, ...]),
         ("a,b", tuple[float, ...]),
+        ("fast", float | Literal["auto"]),
     ],
 )
 def test_from_text__refused_naming_the_flag(text: str, kind: object) -> None:
@@ -123,6 +132,8 @@ def test_from_text__refused_naming_the_flag(text: str, kind: object) -> None:
         ("0-4", tuple[int, ...] | None, (0, 1, 2, 3, 4)),
         ("none", float | None, None),
         (None, float | None, None),
+        ("auto", float | Literal["auto"], "auto"),
+        (1, float | Literal["auto"], 1.0),
     ],
 )
 def test_convert__yaml_values_are_not_guessed_at(

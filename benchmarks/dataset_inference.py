@@ -1,0 +1,155 @@
+"""False alarms of dataset inference: sets on which no encoder was trained, dealt to posers as
+images are to clients, and how many a test calls trained on.
+
+What is compared is how alike an image's views are under an untrained encoder: a quantity that
+differs from class to class. Tests beside the attack's own, on the same posers:
+
+- `welch`: a t-test of the set against all others, as in Dziedzic et al. (2209.09024);
+- `welch-matched`: the same against others drawn with the set's class counts;
+- `resampled`: DOV4CL's (2502.07276): 50 differences of means of 32 drawn images of each side, a
+  t-test of those under the suspect against those under a second encoder that never saw them either.
+
+`power` repeats a test with half a standard deviation added to the posers' values.
+
+    python benchmarks/dataset_inference.py [--posers 1000] [--seed 0]
+        [--out benchmarks/results/dataset_inference.json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.stats import ttest_ind
+
+from fedmia import registry
+from fedmia.attacks._cosine import pairwise_cosines
+from fedmia.attacks._exchange import exchange_test
+from fedmia.data.base import Request
+from fedmia.data.images import ImageSet, IntArray
+from fedmia.runtime.environment import describe
+from fedmia.seeding import rng, torch_rng
+from fedmia.ssl.base import Recipe
+from fedmia.threat import BlackBox
+
+RESULTS = Path(__file__).parent / "results" / "dataset_inference.json"
+IMAGES, POSING, CLIENTS, VIEWS = 1080, 104, 9, 24  # as in the default run
+PARTITIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "iid": ("iid", {}),
+    "dirichlet-0.5": ("dirichlet", {"alpha": 0.5}),
+    "dirichlet-0.1": ("dirichlet", {"alpha": 0.1}),
+    "shards-2": ("shards", {"classes": 2}),
+}
+DRAWS, DRAWN, SHIFT = 50, 32, 0.5
+
+Values = np.ndarray[Any, np.dtype[np.float64]]
+# (suspect's values, second encoder's, classes, set, others, stream) -> p-value
+Test = Callable[[Values, Values, IntArray, IntArray, IntArray, np.random.Generator], float]
+
+
+def values(data: ImageSet, seed: int) -> Values:
+    """(N,) mean cosine of each image's views under an encoder that no image has trained."""
+    spec = registry.build("ssl", "mocov2", {})
+    net = registry.build("model", "smallnet", {}).build(data.channels, data.size)
+    recipe = Recipe((0.5,) * data.channels, (0.5,) * data.channels, 100)
+    method = spec.build(net, recipe, torch_rng(seed, "encoder"))
+    view = BlackBox(method, spec.augment, seed=seed, device=torch.device("cpu"))
+    return pairwise_cosines(view.embed_views(torch.from_numpy(data.images), VIEWS)).mean(axis=1)
+
+
+def exchange(v: Values, w: Values, c: IntArray, a: IntArray, b: IntArray, g: Any) -> float:
+    """The attack's own."""
+    return exchange_test(v[a], c[a], v[b], c[b], g).p_value or 1.0
+
+
+def welch(v: Values, w: Values, c: IntArray, a: IntArray, b: IntArray, g: Any) -> float:
+    """Of means, one-sided."""
+    found = ttest_ind(v[a], v[b], equal_var=False, alternative="greater").pvalue
+    return float(np.nan_to_num(found, nan=1.0))
+
+
+def matched(v: Values, w: Values, c: IntArray, a: IntArray, b: IntArray, g: Any) -> float:
+    """`welch` against as many others of each class."""
+    counts = zip(*np.unique(c[a], return_counts=True), strict=True)
+    picked = [g.permutation(b[c[b] == kind])[:n] for kind, n in counts]
+    return welch(v, w, c, a, np.concatenate(picked), g)
+
+
+def resampled(v: Values, w: Values, c: IntArray, a: IntArray, b: IntArray, g: Any) -> float:
+    """DOV4CL's t-test, which takes draws from the same images for independent."""
+    k = min(DRAWN, len(a))
+    sides = [(g.permutation(a)[:k], g.permutation(b)[:k]) for _ in range(DRAWS)]
+    ours, shadow = ([u[x].mean() - u[y].mean() for x, y in sides] for u in (v, w))
+    found = ttest_ind(ours, shadow, equal_var=False, alternative="greater").pvalue
+    return float(np.nan_to_num(found, nan=1.0))
+
+
+TESTS: dict[str, Test] = {
+    "exchange": exchange,
+    "welch": welch,
+    "welch-matched": matched,
+    "resampled": resampled,
+}
+
+
+def posers(classes: IntArray, partition: Any, draw: np.random.Generator) -> Iterator[IntArray]:
+    """Sets without end: POSING images at a time, dealt to CLIENTS."""
+    while True:
+        chosen = draw.permutation(len(classes))[:POSING]
+        yield from (chosen[part] for part in partition(classes[chosen], CLIENTS, draw))
+
+
+def measure(data: ImageSet, name: str, count: int, seed: int) -> dict[str, Any]:
+    """Share of `count` posers' sets with a p-value at most 1 and 5 %, by test; and power at 5 %."""
+    partition = registry.build("partition", *PARTITIONS[name])
+    suspect, second = values(data, seed), values(data, seed + 1)
+    every, draw = np.arange(len(data)), rng(seed, "posers", name)
+    sets = [one for one, _ in zip(posers(data.labels, partition, draw), range(count), strict=False)]
+    found: dict[str, Any] = {"images_a_set": float(np.median([len(s) for s in sets]))}
+    for test, call in TESTS.items():
+        told: list[tuple[float, float]] = []
+        for one in sets:
+            rest, raised = np.setdiff1d(every, one), suspect.copy()
+            raised[one] += SHIFT * suspect.std()
+            told.append(
+                tuple(call(v, second, data.labels, one, rest, draw) for v in (suspect, raised))
+            )
+        null, power = np.array(told).T
+        found[test] = {
+            "alarms_0.01": float((null <= 0.01).mean()),
+            "alarms_0.05": float((null <= 0.05).mean()),
+            "power_0.05": float((power <= 0.05).mean()),
+        }
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--posers", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    whole = registry.build("dataset", "digits", {}).load(Request(None, None, None, given.seed))
+    data = whole.take(rng(given.seed, "images").permutation(len(whole))[:IMAGES])
+    cells = {}
+    for name in PARTITIONS:
+        cells[name] = measure(data, name, given.posers, given.seed)
+        print(name, json.dumps(cells[name]))
+    about = describe()
+    error = {
+        level: (float(level) * (1 - float(level)) / given.posers) ** 0.5
+        for level in ("0.01", "0.05")
+    }
+    head = {"posers": given.posers, "seed": given.seed, "monte_carlo_se": error}
+    text = json.dumps(head | {"cells": cells, "versions": about["versions"]}, indent=2)
+    given.out.write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""Dataset inference: the owner of a whole set of images asks whether an encoder learnt from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from sklearn.mixture import GaussianMixture
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedmia.attacks._cosine import pairwise_cosines
+from fedmia.attacks._exchange import Tested, exchange_test
+from fedmia.attacks.base import Asked, DatasetAttack, Known, Scores
+from fedmia.data.images import IntArray
+from fedmia.settings.option import option
+from fedmia.threat import BlackBox, Threat
+
+STATISTICS = ("unary", "relationship", "likelihood")
+CHUNK = 128  # images whose views meet those of all the known at once
+
+
+@dataclass
+class DatasetInference(DatasetAttack):
+    """Whether a client's whole data set was trained on: one p-value, against others of its classes.
+
+    The papers compare means by a t-test: of the likelihoods of held-out images, or of relationships
+    in many draws from the same images. Here images change sides within their class.
+    """
+
+    paper: ClassVar[str] = (
+        "Dziedzic et al., NeurIPS 2022 (likelihood); Xie et al., DOV4CL, ICLR 2025 (relationship)"
+    )
+    needs: ClassVar[Threat] = Threat("black_box", "outsider")
+    main: ClassVar[bool] = True
+    by_round: ClassVar[bool] = False
+    looks_at: ClassVar[tuple[str, ...]] = ("similarity",)
+
+    statistic: str = option(
+        "unary",
+        "what is compared: how alike an image's views are (unary), also how alike they see known "
+        "images (relationship), or its density under a mixture fitted on half of the set "
+        "(likelihood)",
+        choices=STATISTICS,
+    )
+    views: int = option(24, "augmented views an image", ge=2)
+    components: int = option(
+        20, "Gaussians of the mixture, at most a quarter of the images that it is fitted on", ge=1
+    )
+
+    @property
+    def learns(self) -> bool:
+        return self.statistic != "unary"
+
+    def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
+        self._known = known
+
+    def score(self, view: BlackBox, images: Tensor) -> Scores:
+        if self.statistic != "likelihood":
+            return self._relations(view, images)
+        mixture = self._mixture(_unit(view, self._known.members), np.random.default_rng(0))
+        return np.asarray(mixture.score_samples(_unit(view, images)))
+
+    def infer(
+        self,
+        view: BlackBox,
+        images: Tensor,
+        classes: IntArray,
+        asked: Sequence[Asked],
+        rng: np.random.Generator,
+    ) -> list[Tested]:
+        fits = self.statistic == "likelihood"
+        rows = _unit(view, images) if fits else self._relations(view, images)
+        found = []
+        for suspected, others in asked:
+            values = rows
+            if fits:  # D_P1 fits the density, D_P2 is compared with D_N
+                half, suspected = np.array_split(rng.permutation(suspected), 2)
+                values = self._mixture(rows[half], rng).score_samples(rows)
+            mine, rest = values[suspected], values[others]
+            found.append(exchange_test(mine, classes[suspected], rest, classes[others], rng))
+        return found
+
+    def _relations(self, view: BlackBox, images: Tensor) -> Scores:
+        """(N,) unary relationship of each image, and where asked for minus its binary one."""
+        rows = view.embed_views(images, self.views).double()
+        unary = pairwise_cosines(rows).mean(axis=1)
+        if self.statistic == "unary":
+            return unary
+        known = F.normalize(view.embed_views(self._known.nonmembers, self.views).double(), dim=2)
+        parts = F.normalize(rows, dim=2).split(CHUNK)
+        return np.asarray(unary - torch.cat([binary(part, known) for part in parts]).numpy())
+
+    def _mixture(self, rows: Scores, rng: np.random.Generator) -> GaussianMixture:
+        count = max(min(self.components, len(rows) // 4), 1)
+        made = GaussianMixture(
+            count, covariance_type="diag", max_iter=1000, random_state=int(rng.integers(1 << 31))
+        )
+        # One image has no spread: it is fitted as its own copy.
+        return made.fit(rows if len(rows) > 1 else np.repeat(rows, 2, axis=0))
+
+
+def binary(rows: Tensor, known: Tensor) -> Tensor:
+    """(N,) mean change of an image's cosine to a known one from view to view, over all pairs of
+    views and all known images. Rows (N, V, P) and (K, V, P) of length 1."""
+    views = rows.shape[1]
+    ordered = torch.einsum("nvp,kvp->nkv", rows, known).sort(dim=2).values
+    # sum over i < j of |c_i - c_j| is a weighted sum of the sorted cosines
+    weights = 2 * torch.arange(views, dtype=rows.dtype) - (views - 1)
+    return (ordered @ weights).mean(dim=1) / (views * (views - 1) / 2)
+
+
+def _unit(view: BlackBox, images: Tensor) -> Scores:
+    """(N, P) pooled features of the plain images, of length 1."""
+    return F.normalize(view.embed_plain(images, "avgpool").double(), dim=1).numpy()

@@ -1,0 +1,90 @@
+"""Was this client's data set trained on? P-values by client, their control, and a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.stats import binom
+
+from fedmia.report.rows import InferenceRow, InferredRow
+from fedmia.results import Inference
+
+LEVELS = ("0.01", "0.05")
+FOUND = 0.05  # of the p-values that Holm corrected
+VOID = 0.001  # chance of so many false alarms, below which a control has failed
+
+
+def holm(values: Sequence[float | None]) -> list[float | None]:
+    """Holm's (1979) step-down correction of the p-values that are there, each at most 1."""
+    there = [i for i, value in enumerate(values) if value is not None]
+    order = sorted(there, key=lambda i: values[i])  # type: ignore[arg-type, return-value]
+    found: list[float | None] = [None] * len(values)
+    largest = 0.0
+    for place, i in enumerate(order):
+        value = values[i]
+        assert value is not None
+        largest = max(largest, min(1.0, (len(order) - place) * value))
+        found[i] = largest
+    return found
+
+
+def alarms(values: Sequence[float], level: float) -> int:
+    """How many p-values are at most `level`."""
+    return int(np.sum(np.asarray(values) <= level + 1e-12))
+
+
+def fails(values: Sequence[float]) -> bool:
+    """Whether so many p-values under 5 % would be seen in less than VOID of all true nulls."""
+    return bool(binom.sf(alarms(values, 0.05) - 1, len(values), 0.05) < VOID)
+
+
+def inference_row(run: Inference) -> InferenceRow:
+    """One entry of the report's `dataset_inference`."""
+    corrected = holm([c.p_value for c in run.clients])
+    null = {c.client: c.p_value for c in run.untrained}
+    clients: list[InferredRow] = [
+        {
+            "client": -1 if c.client is None else c.client,
+            "p_value": c.p_value,
+            "p_value_holm": together,
+            "difference": c.difference,
+            "n": c.n,
+            "n_nonmembers": c.others,
+            "p_value_untrained": null.get(c.client),
+        }
+        for c, together in zip(run.clients, corrected, strict=True)
+    ]
+    posers = [p.p_value for p in run.posers if p.p_value is not None]
+    untrained = [p for p in null.values() if p is not None]
+    void = fails(posers) or fails(untrained)
+    return {
+        "attack": run.attack,
+        "paper": run.paper,
+        "clients": clients,
+        "posers": {
+            "n": len(posers),
+            "alarms": {level: alarms(posers, float(level)) for level in LEVELS},
+            "p_values": posers,
+        },
+        "void": void,
+        "statement": statement(clients, posers, void),
+    }
+
+
+def statement(clients: Sequence[InferredRow], posers: Sequence[float], void: bool) -> str:
+    """Whose data set was found, beside the false alarms among posers."""
+    asked = [c for c in clients if c["p_value_holm"] is not None]
+    told = [str(c["client"]) for c in asked if (c["p_value_holm"] or 0.0) <= FOUND]
+    control = f"{alarms(posers, 0.05)} of {len(posers)} posing sets of non-members have p <= 0.05"
+    if void:
+        return f"Control failed, no client is said to be found: {control}"
+    if len(asked) == 1:
+        said = "The set was trained on" if told else "That the set was trained on is not shown"
+        p = min(c["p_value"] or 0.0 for c in asked)
+        return f"{said} (p = {p:.4f}); {control}"
+    who = f": {', '.join(told)}" if told else ""
+    return (
+        f"The data sets of {len(told)} of {len(asked)} clients are found, p <= {FOUND} for all "
+        f"clients together{who}; {control}"
+    )

@@ -1,0 +1,194 @@
+"""Dataset inference: each statistic against a loop, the exact test against counting, no false alarm
+among posers of any class mix."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import binom, multivariate_normal
+from sklearn.mixture import GaussianMixture
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedmia.attacks._exchange import DRAWS, exchange_test
+from fedmia.attacks.base import Known
+from fedmia.attacks.dataset_inference import DatasetInference
+from fedmia.partitions.dirichlet import Dirichlet
+from fedmia.scoring.datasets import POSERS, inference, suspects
+from fedmia.ssl.augment import Augment
+from fedmia.threat import BlackBox
+
+CPU = torch.device("cpu")
+
+
+def test_exchange__counts_the_ways_to_change_places() -> None:
+    """Two classes, every exchange within a class written out."""
+    v = {0: ([5.0, 4.0], [1.0, 4.5, 2.0]), 1: ([7.0], [9.0, 6.0])}
+    mine, rest = (np.concatenate([v[c][side] for c in v]) for side in (0, 1))
+    classes = np.array([0, 0, 1]), np.array([0, 0, 0, 1, 1])
+
+    def gap(ours: tuple[tuple[float, ...], ...]) -> float:
+        total = 0.0
+        for c, own in enumerate(ours):
+            others = [*v[c][0], *v[c][1]]
+            for one in own:
+                others.remove(one)
+            total += sum(one - sum(others) / len(others) for one in own)
+        return total / 3
+
+    pools = [itertools.combinations([*v[c][0], *v[c][1]], len(v[c][0])) for c in v]
+    every = [gap(ours) for ours in itertools.product(*pools)]
+    observed = gap(((5.0, 4.0), (7.0,)))
+    want = np.mean([g >= observed - 1e-9 for g in every])
+    found = exchange_test(mine, classes[0], rest, classes[1], np.random.default_rng(0))
+    assert (found.n, found.others) == (3, 5)
+    assert found.difference == pytest.approx(observed)
+    assert found.p_value == pytest.approx(want, abs=4 * math.sqrt(want * (1 - want) / DRAWS))
+
+
+def test_exchange__leaves_out_images_whose_class_no_other_has() -> None:
+    draw = np.random.default_rng(0)
+    mine, rest = np.array([1.0, 2.0, 99.0]), np.array([1.0, 2.0, 3.0, -99.0])
+    found = exchange_test(mine, np.array([0, 0, 7]), rest, np.array([0, 0, 0, 5]), draw)
+    assert (found.n, found.others) == (2, 3) and found.difference == pytest.approx(-0.5)
+    nothing = exchange_test(mine, np.array([7] * 3), rest, np.zeros(4, dtype=int), draw)
+    assert (nothing.p_value, nothing.difference, nothing.n) == (None, None, 0)
+
+
+def test_exchange__equal_values_say_nothing_and_high_ones_all() -> None:
+    draw, zeros = np.random.default_rng(0), np.zeros(40, dtype=int)
+    assert exchange_test(np.ones(5), zeros[:5], np.ones(40), zeros, draw).p_value == 1
+    high = exchange_test(np.full(8, 9.0), zeros[:8], draw.normal(size=40), zeros, draw)
+    assert high.p_value == 1 / (1 + DRAWS)
+
+
+def test_exchange__classes_apart_raise_no_alarm_where_a_pooled_test_does() -> None:
+    """Values that differ by class alone; sets of few classes. 160 posers, skewed values."""
+    draw = np.random.default_rng(3)
+    labels = np.repeat(np.arange(10), 60)
+    values = labels + draw.exponential(size=600)
+    alarms, pooled, posers = 0, 0, 0
+    while posers < 160:
+        chosen = draw.permutation(600)[:90]
+        for part in Dirichlet(alpha=0.1)(labels[chosen], 9, draw):
+            one = chosen[part]
+            rest, none = np.setdiff1d(np.arange(600), one), np.zeros(600, dtype=int)
+            told = (
+                exchange_test(values[one], c[one], values[rest], c[rest], draw).p_value
+                for c in (labels, none)
+            )
+            apart, together = (p is not None and p <= 0.05 for p in told)
+            alarms, pooled, posers = alarms + apart, pooled + together, posers + 1
+    assert binom.cdf(alarms, posers, 0.05) > 1e-3 and binom.sf(alarms - 1, posers, 0.05) > 1e-3
+    assert pooled > 32
+
+
+def view_of(method: Any) -> BlackBox:
+    return BlackBox(method, Augment(hue=0.1), seed=0, device=CPU)
+
+
+def unit(rows: Tensor) -> Tensor:
+    return F.normalize(rows.double(), dim=-1)
+
+
+@pytest.mark.parametrize("statistic", ["unary", "relationship"])
+def test_relationships__are_those_of_dov4cl_written_out(
+    make_moco: Any, images: Tensor, known: Known, statistic: str
+) -> None:
+    view, views = view_of(make_moco()), 5
+    attack = DatasetInference(statistic=statistic, views=views)
+    attack.fit(view, known, np.random.default_rng(0))
+    x = unit(view.embed_views(images[:4], views))
+    y = unit(view.embed_views(known.nonmembers, views))
+    pairs = list(itertools.combinations(range(views), 2))
+    for n, score in enumerate(attack.score(view, images[:4])):
+        unary = np.mean([float(x[n, i] @ x[n, j]) for i, j in pairs])
+        edges = [[float(x[n, i] @ k[i]) for k in y] for i in range(views)]
+        changed = np.mean([np.abs(np.array(edges[i]) - edges[j]).mean() for i, j in pairs])
+        assert score == pytest.approx(unary - (changed if statistic == "relationship" else 0))
+
+
+def test_likelihood__is_of_a_mixture_of_unit_vectors(
+    make_moco: Any, images: Tensor, known: Known
+) -> None:
+    view = view_of(make_moco())
+    attack = DatasetInference(statistic="likelihood", components=2)
+    attack.fit(view, known, np.random.default_rng(0))
+    fitted = attack._mixture(unit(view.embed_plain(known.members, "avgpool")).numpy(),
+                             np.random.default_rng(0))  # fmt: skip
+    assert isinstance(fitted, GaussianMixture) and fitted.n_components == 2
+    rows = unit(view.embed_plain(images, "avgpool")).numpy()
+    for row, score in zip(rows[:3], attack.score(view, images[:3]), strict=True):
+        each = [
+            multivariate_normal(m, np.diag(c)).logpdf(row)
+            for m, c in zip(fitted.means_, fitted.covariances_, strict=True)
+        ]
+        assert score == pytest.approx(np.logaddexp.reduce(np.log(fitted.weights_) + each))
+
+
+@pytest.mark.parametrize("statistic", ["unary", "likelihood"])
+def test_infer__a_likelihood_is_of_images_that_did_not_fit_it(
+    make_moco: Any, images: Tensor, known: Known, statistic: str
+) -> None:
+    view = view_of(make_moco())
+    attack = DatasetInference(statistic=statistic, views=4)
+    attack.fit(view, known, np.random.default_rng(0))
+    asked = [(np.arange(8), np.arange(8, 20)), (np.arange(10, 20), np.arange(10))]
+    draw = np.random.default_rng(1)
+    found = attack.infer(view, images, np.zeros(20, dtype=int), asked, draw)
+    assert [(t.n, t.others) for t in found] == (
+        [(8, 12), (10, 10)] if statistic == "unary" else [(4, 12), (5, 10)]
+    )
+    if statistic == "unary":
+        scores = attack.score(view, images)
+        assert found[0].difference == pytest.approx(scores[:8].mean() - scores[8:].mean())
+
+
+def dealt(members: Tensor, others: Tensor, classes: Any, owner: Any, alpha: float = 0.3) -> Any:
+    return suspects(members, others, classes, owner, Dirichlet(alpha=alpha), seed=2)
+
+
+def test_suspects__posers_are_non_members_dealt_like_clients(textures: Any) -> None:
+    draw = np.random.default_rng(0)
+    classes = draw.integers(0, 4, 24), draw.integers(0, 4, 60)
+    of = dealt(textures(24), textures(60, seed=5), classes, np.repeat([4, 0, 2], 8))
+    assert list(of.held) == [0, 2, 4] and of.held[4].tolist() == list(range(8))
+    assert len(of.posing) == 3 * -(-POSERS // 3)
+    for at in range(0, len(of.posing), 3):
+        places = np.concatenate(of.posing[at : at + 3])
+        assert len(set(places)) == 24 and places.min() >= 24 and places.max() < 84
+    asked = of.asked(posers=True)
+    assert len(asked) == 3 + len(of.posing)
+    for own, others in asked:
+        assert others.min() >= 24 and not set(own) & set(others)
+    np.testing.assert_array_equal(asked[0][1], np.arange(24, 84))
+
+
+class _Bright(DatasetInference):
+    """Knows the brightest images."""
+
+    name = "bright"
+
+    def _relations(self, view: Any, images: Tensor) -> Any:
+        return images.double().mean(dim=(1, 2, 3)).numpy()
+
+
+def test_inference__finds_the_client_whose_images_are_known(
+    make_moco: Any, textures: Any, known: Known
+) -> None:
+    members, others = textures(24), textures(60, seed=5)
+    members[8:16] = members[8:16] // 2 + 128
+    draw = np.random.default_rng(0)
+    classes = draw.integers(0, 3, 24), draw.integers(0, 3, 60)
+    of, view = dealt(members, others, classes, np.repeat([0, 1, 2], 8)), view_of(make_moco())
+    found = inference(_Bright(), known, of, 0, view, None)
+    assert [c.client for c in found.clients] == [0, 1, 2]
+    told = [c.p_value for c in found.clients]
+    assert told[1] == 1 / (1 + DRAWS) and min(told[0], told[2]) > 0.001  # type: ignore[type-var]
+    alarms = sum((p.p_value or 1) <= 0.05 for p in found.posers)
+    assert binom.sf(alarms - 1, len(found.posers), 0.05) > 1e-3 and not found.untrained

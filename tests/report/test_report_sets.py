@@ -1,0 +1,92 @@
+"""Sets in the report: AUCs by hand, the control on the same sets, scores that are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedmia.data.sets import ImageSets
+from fedmia.report.build import build_report
+from fedmia.report.sets import set_row
+from fedmia.report.tables import sets as table
+from fedmia.results import ALONE, MEAN, Pair, RunScores, ScoredAttack, SetScores
+from fedmia.scoring.sets import set_scores
+
+SETS = ImageSets(np.array([[0, 3], [1, 2]]), np.array([[4, 0], [2, 1], [5, 3]]))
+
+
+def attack(name: str, members: list[float], others: list[float], **more: object) -> ScoredAttack:
+    made = ScoredAttack(name, "", "black_box", "outsider", np.array(members), np.array(others))
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def test_set_scores__mean_of_the_sets_own_images() -> None:
+    scored = attack("similarity", [1, 2, 4, 8], [0, 10, 20, 30, 40, 50])
+    (found,) = set_scores(SETS, [scored], {})
+    assert (found.attack, found.judged, found.size, found.control) == ("similarity", MEAN, 2, None)
+    np.testing.assert_array_equal(found.members, [4.5, 3.0])
+    np.testing.assert_array_equal(found.nonmembers, [20.0, 15.0, 40.0])
+
+
+def test_set_scores__a_control_of_the_same_sets() -> None:
+    """The attack's own twin before a placebo, a placebo before the untrained model."""
+    one = attack("ascent", [1, 2, 4, 8], [0, 10, 20, 30, 40, 50])
+    zero = attack("ascent-zero", [0, 0, 1, 1], [5, 4, 3, 2, 1, 0])
+    other, more = replace(one, name="similarity"), replace(one, name="internal")
+    controls = {
+        "untrained": [replace(zero, name=n) for n in ("ascent", "similarity", "internal")],
+        "placebo": [attack("similarity", [3, 3, 3, 3], [0] * 6)],
+    }
+    found = set_scores(SETS, [one, other, more], controls, [Pair(one, zero, "none")])
+    assert [s.control for s in found] == ["ascent-zero", "placebo", "untrained"]
+    assert found[0].control_nonmembers is not None and found[1].control_members is not None
+    np.testing.assert_array_equal(found[0].control_nonmembers, [3.0, 3.5, 1.0])
+    np.testing.assert_array_equal(found[1].control_members, [3.0, 3.0])
+
+
+def test_set_scores__alone_stands_beside_the_mean() -> None:
+    judged = np.array([[5.0, 1.0], [6.0, 2.0]]), np.array([[1.0, 3.0], [2.0, 0.0], [7.0, 4.0]])
+    one = attack("ascent-static", [0] * 4, [0] * 6)
+    mean, alone = set_scores(
+        SETS, [replace(one, sets_members=judged[0], sets_nonmembers=judged[1])], {}
+    )
+    assert (mean.judged, alone.judged, alone.control) == (MEAN, ALONE, "ascent-static-zero")
+    row = set_row(alone, 2)
+    assert row["control"] is not None
+    assert row["auc"] == pytest.approx(4 / 6)  # 5 and 6 over 1 and 2, under 7
+    assert row["control"]["auc"] == pytest.approx((1 + 1) / 6)  # 1 and 2 over 0 alone
+    assert row["control"]["difference"] == pytest.approx(2 / 6)
+    low, high = row["control"]["difference_ci"]
+    assert low < 2 / 6 < high
+    assert row["auc_ci_simultaneous"][0] < row["auc_ci"][0] <= row["auc"]
+
+
+def test_table__says_how_a_set_was_judged(run: RunScores) -> None:
+    some = SetScores("ascent-static", MEAN, 8, np.arange(4.0), np.arange(5.0))
+    alone = replace(some, judged=ALONE, members=np.arange(4.0) + 9)
+    report = build_report(replace(run, sets=[some, alone]))
+    rows = [row.cells[:2] for row in table(report).rows]
+    assert rows == [
+        ["ascent-static", "the set climbed alone"],
+        ["ascent-static", "mean of its images' scores"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        ({"members": np.array([0.0, np.nan])}, "1 of 2 are not finite"),
+        ({"control": "zero"}, "go together"),
+        ({"control": "zero", "control_members": np.zeros(3), "control_nonmembers": np.zeros(2)},
+         r"shape \(3,\), expected \(2,\)"),
+    ],
+)  # fmt: skip
+def test_report__refuses_broken_sets(
+    run: RunScores, broken: dict[str, object], said: str, make_run: Callable[..., RunScores]
+) -> None:
+    sets = replace(SetScores("lpla", MEAN, 8, np.zeros(2), np.zeros(2)), **broken)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=f"sets of 'lpla' judged mean: .*{said}"):
+        build_report(replace(run, sets=[sets]))
