@@ -101,6 +101,7 @@ class Desk:
             known=Known(*map(site.take, site.known)),
             number=notes.setdefault("turn", 0),
             turns=site.turns,
+            share=site.share,
             notes=notes,
             augment=registry.build("ssl", *site.ssl).augment,
             rng=self.stream("craft"),

@@ -34,6 +34,7 @@ class Site:
         sets: positions in `targets` of images that an active client acts on together, where the
             question is about sets.
         turns: crafted rounds that the active client can expect to have.
+        share: of a client's update in the mean of a round.
         attacked_rate: honest clients' learning rate in attacked rounds; None: the schedule's.
         total_rounds: federated rounds of the whole run, for the schedule.
     """
@@ -54,6 +55,7 @@ class Site:
     attack: ActiveAttack | None
     sets: tuple[IntArray, ...]
     turns: int
+    share: float
     attacked_rate: float | None
     attacker_trains: bool
     batch_norm: str

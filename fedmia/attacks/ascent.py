@@ -11,9 +11,10 @@ from typing import ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
-from fedmia.attacks.ascent_static import LOSSES, attack_losses, climb, read_losses
+from fedmia.attacks.ascent_static import LOSSES, Auto, attack_losses, climb, read_losses
 from fedmia.attacks.base import ActiveAttack, Scores, Turn, negatives_option
 from fedmia.data.images import digests
 from fedmia.settings.option import option
@@ -23,11 +24,19 @@ from fedmia.threat import Threat, Trajectory, WhiteBox
 from fedmia.threat.whitebox import in_halves
 
 Rows = NDArray[np.int64]
+Lots = list[tuple[State, Rows]]  # negatives, and rows of the images that meet them
+STEPS = (1, 2)  # numbers of passes tried by `auto`
+RATES = (0.01, 0.03, 0.1)  # learning rates tried by `auto`, up to the paper's
 
 
 @dataclass
 class Ascent(ActiveAttack):
-    """The malicious client ascends on its targets each round and reads the aggregate's loss."""
+    """The malicious client ascends on its targets each round and reads the aggregate's loss.
+
+    The paper adapts steps and rate by hand. `auto` tries each of STEPS with each of RATES in the
+    first attacked round, and takes those that tell known members best (AUC of minus the loss) on
+    the weights received with as much of the climb as all rounds' averages will let through.
+    """
 
     name: ClassVar[str] = "ascent"
     paper: ClassVar[str] = "Chen et al., Federated Contrastive Learning, Algorithm 1, Fig. 13"
@@ -39,8 +48,15 @@ class Ascent(ActiveAttack):
     over: ClassVar[str] = "the same rounds without ascent"
     act: ClassVar[str] = "ascent"
 
-    steps: int = option(1, "G, passes of ascent over the targets in a round; 0 = the control", ge=0)
-    lr: float = option(0.01, "learning rate of the ascent", gt=0)
+    steps: int | Auto = option(
+        "auto",
+        "G, passes of ascent over the targets in a round (auto: chosen on known images); 0 = the "
+        "control",
+        ge=0,
+    )
+    lr: float | Auto = option(
+        "auto", "learning rate of the ascent (auto: chosen on known images)", gt=0
+    )
     batch: int = option(32, "targets a step", ge=1)
     schedule: str = option(
         "all",
@@ -69,25 +85,70 @@ class Ascent(ActiveAttack):
         return np.asarray(np.arange(targets) // max(part, 1) == number % turns)
 
     def craft(self, turn: Turn) -> State:
-        method, rng = turn.method, turn.rng
-        device = next(iter(method.parameters())).device
-        method.load_shared(turn.received)
+        turn.method.load_shared(turn.received)
         picked = self.chosen(len(turn.targets), turn.number, turn.turns).nonzero()[0]
         if turn.sets is not None:
             picked = np.concatenate(turn.sets) if turn.sets else picked[:0]
+        if not len(picked) or self.steps == 0:
+            return turn.received
         lots = self._lots(turn, picked)
-        pixels = turn.targets.to(device)
-        for _ in range(self.steps if len(picked) else 0):
-            for bank, rows in lots:
-                method.load_local(bank)
-                for part in self._batches(turn, rows):
-                    view1, view2 = two_views(pixels[part], turn.augment, rng)
-                    loss = partial(attack_losses, method, view1, view2, self.loss)
-                    climb(method, loss, 1, self.lr)
-        shared = method.shared_state()
+        steps, lr = self._chosen(turn, lots)
+        for _ in range(steps):
+            self._climb(turn, lots, lr)
+        shared = turn.method.shared_state()
         return {name: shared[name] for name in turn.received}
 
-    def _lots(self, turn: Turn, picked: Rows) -> list[tuple[State, Rows]]:
+    def _chosen(self, turn: Turn, lots: Lots) -> tuple[int, float]:
+        """Steps and rate; what `auto` chooses stays for the client's later rounds."""
+        if "auto" not in (self.steps, self.lr):
+            return int(self.steps), float(self.lr)
+        if "choice" not in turn.notes:
+            steps, lr = max(self._tried(turn, lots), key=lambda one: one[0])[1]
+            turn.notes["choice"] = {"steps": steps, "lr": lr}
+            turn.method.load_shared(turn.received)
+        return turn.notes["choice"]["steps"], turn.notes["choice"]["lr"]
+
+    def _tried(self, turn: Turn, lots: Lots) -> Iterator[tuple[float, tuple[int, float]]]:
+        """AUC on known images, and (steps, rate) of it; the gentlest first."""
+        method, part = turn.method, min(1.0, turn.share * turn.turns)
+        images, truth = turn.known.both()
+        device = next(iter(method.parameters())).device
+        pairs = [two_views(images.to(device), turn.augment, turn.rng) for _ in range(self.pairs)]
+        known = self._lots(dataclasses.replace(turn, targets=images), np.arange(len(images)))
+        passes = range(1, max(STEPS) + 1) if self.steps == "auto" else range(1, self.steps + 1)
+        wanted = STEPS if self.steps == "auto" else (self.steps,)
+        for lr in RATES if self.lr == "auto" else (self.lr,):
+            method.load_shared(turn.received)
+            for step in passes:
+                self._climb(turn, lots, lr)
+                if step not in wanted:
+                    continue
+                climbed = method.shared_state()
+                method.load_shared(
+                    {n: t + part * (climbed[n] - t) for n, t in turn.received.items()}
+                )
+                losses = np.zeros(len(images))
+                for bank, rows in known:
+                    method.load_local(bank)
+                    with torch.no_grad():
+                        each = [
+                            attack_losses(method, a[rows], b[rows], self.loss) for a, b in pairs
+                        ]
+                    losses[rows] = torch.stack(each).mean(dim=0).double().cpu().numpy()
+                method.load_shared(climbed)
+                yield float(roc_auc_score(truth, -losses)), (step, lr)
+
+    def _climb(self, turn: Turn, lots: Lots, lr: float) -> None:
+        """One pass over the targets of all lots."""
+        method, pixels = turn.method, turn.targets
+        device = next(iter(method.parameters())).device
+        for bank, rows in lots:
+            method.load_local(bank)
+            for part in self._batches(turn, rows):
+                view1, view2 = two_views(pixels[part].to(device), turn.augment, turn.rng)
+                climb(method, partial(attack_losses, method, view1, view2, self.loss), 1, lr)
+
+    def _lots(self, turn: Turn, picked: Rows) -> Lots:
         """Negatives, and the targets that meet them: no image is its own negative. Keys of held
         images are those under the weights received."""
         if self.negatives != "held" or turn.held is None:
@@ -160,8 +221,10 @@ class AscentAlgorithm1(Ascent):
     main: ClassVar[bool] = False
     control: ClassVar[str] = "ascent-algorithm1-zero"
 
-    steps: int = option(5, "G, passes of ascent over the targets in a round; 0 = the control", ge=0)
-    lr: float = option(0.1, "learning rate of the ascent", gt=0)
+    steps: int | Auto = option(
+        5, "G, passes of ascent over the targets in a round; 0 = the control", ge=0
+    )
+    lr: float | Auto = option(0.1, "learning rate of the ascent", gt=0)
     schedule: str = option(
         "rotate", "as of `ascent`: the loop over batches, lines 2 to 30", choices=("all", "rotate")
     )

@@ -198,6 +198,7 @@ class Turn:
         known: images whose membership it knows.
         number: which of the client's crafted rounds it is: 0, 1, ...
         turns: how many of them it can expect.
+        share: that its update has in the mean of a round, as far as it can tell.
         notes: JSON-able, kept from round to round; `choice` stands in the report.
         augment: recipe of the views.
         rng: stream of (seed, round, partition).
@@ -213,6 +214,7 @@ class Turn:
     known: Known
     number: int
     turns: int
+    share: float
     notes: dict[str, Any]
     augment: Any
     rng: np.random.Generator

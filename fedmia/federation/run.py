@@ -115,6 +115,7 @@ def make_site(prepared: Prepared, workdir: Path, stop: Event) -> Site:
     file = workdir / "images.npy"
     np.save(file, data.images)
     honest, malicious = len(experiment.honest_clients), len(experiment.malicious_clients)
+    clients = honest + malicious
     own = split.parts[honest:]
     candidates = np.concatenate(
         [split.scored_members, split.scored_nonmembers, split.known_members, split.known_nonmembers]
@@ -138,6 +139,7 @@ def make_site(prepared: Prepared, workdir: Path, stop: Event) -> Site:
         defense=(defense.name, dict(defense.options)) if defense else None,
         defended=frozenset(experiment.defended),
         attack=prepared.active,
+        share=1 / max(1, int(clients * experiment.federation.participation + 0.5)),
         turns=max(1, int(experiment.attack_rounds * experiment.federation.participation + 0.5)),
         attacked_rate=attacked_rate(prepared),
         attacker_trains=experiment.attacker_trains,

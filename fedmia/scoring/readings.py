@@ -53,12 +53,13 @@ class Notebook:
         return int((~self._acted(branch, len(self.rounds(branch))).any(axis=0)).sum())
 
     def of(self, branch: str, view: ClientView, images: Tensor) -> Trajectory:
-        """The trajectory of uint8 (N, C, H, W), all of them targets.
+        """The trajectory of uint8 (N, C, H, W), all of them targets; their part of all queries.
 
         Raises:
             KeyError: an image that is no target.
         """
         rows = [self._at[name] for name in digests(images.numpy())]
+        view.charge(self.queries[branch] * len(images) // len(self.targets))
         rounds, received = self.rounds(branch), self._received[branch]
         after = [received[min(r for r in received if r > round)] for round in rounds]
         sent = [s for r, s in self._sent[branch].items() if r in rounds and len(s)]

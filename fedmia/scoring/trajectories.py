@@ -53,7 +53,10 @@ class Trajectories:
     def on(self, branch: str, label: str | None = None) -> ScoredAttack:
         """The attack on what its client noted in `branch`."""
         label, scored = label or self.name, self.evaluation.scorer.scored
-        return scored(self.name, self.view(branch), under_attack=True, label=label)
+        found = scored(self.name, self.view(branch), under_attack=True, label=label)
+        kept = self.run.store.load(branch, self.evaluation.observed.holder or 0)
+        notes = kept.memory.get("attack", {}) if kept else {}
+        return replace(found, choices=notes.get("choice", {}))
 
     def with_sets(self, scored: ScoredAttack) -> ScoredAttack:
         """The scored attack with its answers to sets, each acted on by itself."""
@@ -73,7 +76,6 @@ class Trajectories:
         noted = partial(self.notebook.of, branch)
         view = self.evaluation.observed.view(first, Signals(), noted=noted)
         assert isinstance(view, ClientView)
-        view.charge(self.notebook.queries[branch])
         return view
 
     def _first(self) -> Snapshot:
@@ -114,6 +116,7 @@ class Trajectories:
             known=Known(*map(site.take, site.known)),
             number=number,
             turns=site.turns,
+            share=site.share,
             notes=notes,
             augment=self.evaluation.observed.augment,
             rng=rng(site.seed, "craft-untrained", round),

@@ -70,7 +70,7 @@ def _rounds(experiment: Experiment) -> None:
     if experiment.active_attack is None:
         return
     rate = experiment.attack[experiment.active_attack].get("lr")
-    if experiment.federation.attacked_rate == "matched" and rate is None:
+    if experiment.federation.attacked_rate == "matched" and not isinstance(rate, float):
         raise InputError(
             f"{opt('federation.attacked_rate', 'matched')} needs "
             f"{opt(f'attack.{experiment.active_attack}.lr')}, a number"

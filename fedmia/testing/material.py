@@ -201,9 +201,8 @@ def least_view(
     for number in (0, 1):
         base, client = received[number], copy.deepcopy(method)
         known = Known(held[: len(held) // 2], held[len(held) // 2 :])
-        stream = rng(0, "craft", number)
-        order = Turn(client, base, base, targets, held, known, number, 2, notes, augment, stream)
-        sent.append(attack.craft(order))
+        at = number, 2, 0.5, notes, augment, rng(0, "craft", number)
+        sent.append(attack.craft(Turn(client, base, base, targets, held, known, *at)))
         received.append({n: (t + sent[-1][n]) / 2 for n, t in base.items()})
     released = copy.deepcopy(method)
     released.load_shared(received[2])
