@@ -26,8 +26,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("fedmia.settings",),
     ("fedmia.federation",),
     ("fedmia.scoring",),
-    ("fedmia.auditing", "fedmia.testing"),
-    ("fedmia.library", "fedmia.simulate", "fedmia.audit"),
+    ("fedmia.auditing", "fedmia.testing", "fedmia.papers"),
+    ("fedmia.library", "fedmia.simulate", "fedmia.audit", "fedmia.paper"),
     ("fedmia.sweeping",),
     ("fedmia.sweep",),
 )

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from fedmia import paper
 from fedmia.federation.run import prepare
-from fedmia.report.figures import draw
+from fedmia.report.figures import canvas, draw
 from fedmia.settings.command import parse
 from fedmia.settings.commands import SIMULATE
 from fedmia.simulate import main
@@ -76,8 +77,8 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_out__holds_every_file(folder: Path) -> None:
     kept = {p.name for p in folder.iterdir()}
-    assert kept == {"config.yaml", "report.json", "report.html", "scores.csv", "figures",
-                    "snapshots"}  # fmt: skip
+    assert kept == {"config.yaml", "report.json", "report.html", "scores.csv", "curves.npz",
+                    "figures", "snapshots"}  # fmt: skip
     pictures = sorted(p.stem for p in (folder / "figures").iterdir())
     assert {"roc", "rounds", "layers", "features", "clients"} <= set(pictures)
     assert {"ascent", "ascent-losses", "ascent-thresholds"} <= set(pictures)
@@ -89,6 +90,37 @@ def test_out__holds_every_file(folder: Path) -> None:
     assert rounds == [
         f"round-{r:04d}" for r in (0, 2, 4)
     ]  # first, last clean, last: no attacked one besides
+
+
+def test_paper__every_table_and_figure_of_a_finished_run(
+    folder: Path, report: Report, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The attacks are the run's own, so each number that report.json holds too is the same."""
+    monkeypatch.setattr(canvas, "png", lambda figure: b"png")
+    out = tmp_path / "paper"
+    assert paper.main([str(folder), "--out", str(out), "--json", "--device", "cpu"]) == 0
+    told = strict(capsys.readouterr().out)
+    assert told == strict((out / "tables.json").read_text(encoding="utf-8"))
+    figures = {f"fig-{i}.png" for i in range(5, 14)}
+    names = {"config.yaml", "tables.json", "tables.md", "paper.html"}
+    assert {p.name for p in out.iterdir()} == figures | names and told["not_drawn"] == {}
+    assert (out / "paper.html").read_text(encoding="utf-8").count("data:image/png;base64,") == 9
+    scored = {r["round"]: r for r in report["rounds"] if r["leakage"]}
+    clean = max(n for n, r in scored.items() if not r["under_attack"])
+    assert told["round"] == clean < max(scored)
+    (here,) = [r for r in told["rounds"] if r["round"] == clean]
+    attacks = {a["name"]: a for a in report["attacks"]}
+    for found, name in (
+        (told["table_4"]["lda"], "combined"), (here["methods"]["internal"], "internal"),
+        (here["ascent_static"], "ascent-static"),
+    ):  # fmt: skip
+        assert found == {key: attacks[name][key] for key in found}, name
+    later = [r for r in told["rounds"] if r["round"]]
+    assert [r["round"] for r in later] == sorted(scored)
+    for row in later:
+        assert row["under_attack"] == scored[row["round"]]["under_attack"]
+        assert row["methods"]["combined"]["auc"] == scored[row["round"]]["leakage"]["combined"]
+    assert {n: row["auc"] for n, row in here["layers"].items()} == scored[clean]["layers"]
 
 
 def test_scores_csv__a_row_an_image_that_was_scored(folder: Path, report: Report) -> None:

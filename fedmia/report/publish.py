@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from fedmia.report.build import build_report, strict
+from fedmia.report.curves import FILE, to_npz
 from fedmia.report.page import page
 from fedmia.report.rows import Report, SweepRow
 from fedmia.report.terminal import render
@@ -103,8 +104,8 @@ def sweep_csv(rows: Sequence[SweepRow]) -> str:
 def write_report(
     folder: Path, run: RunScores, report: Report, figures: Mapping[str, bytes]
 ) -> list[Path]:
-    """Write report.json, report.html, scores.csv, sweep.csv where there was a sweep, and
-    figures/NAME.png; returns their paths.
+    """Write report.json, report.html, scores.csv, sweep.csv where there was a sweep, curves.npz
+    where a client attacked actively, and figures/NAME.png; returns their paths.
 
     `report` is what `build_report(run)` returned, with `timing` filled in by the caller if it was
     not known before; `figures` is what `draw_all` returned.
@@ -117,6 +118,8 @@ def write_report(
     if swept := report.get("sweep"):
         texts["sweep.csv"] = sweep_csv(swept)
     files = {name: text.encode() for name, text in texts.items()}
+    if run.curves is not None:
+        files[FILE] = to_npz(run.curves)
     files |= {f"figures/{name}.png": data for name, data in figures.items()}
     for name, data in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
-"""The three commands: what their settings are, and what their help says."""
+"""The commands: what their settings are, and what their help says."""
 
 from __future__ import annotations
 
-from fedmia.settings import audit, experiment, sweep
+from fedmia.settings import audit, experiment, paper, sweep
 from fedmia.settings.flags import Command
 from fedmia.settings.suits import check
 
@@ -129,4 +129,18 @@ AUDIT = Command(
         "Machine": ("device", "threads"),
     },
     listed="attack",
+)
+
+PAPER = Command(
+    root=paper.Paper,
+    runs=lambda tree: (),
+    usage="usage: python -m fedmia.paper RUN [--out FOLDER] [--FLAG VALUE ..]",
+    intro=(
+        "Tables II to IV and Figs. 5 to 13 of Chen et al., Membership Information Leakage in "
+        "Federated Contrastive Learning, from the folder of one finished run: accuracy beside "
+        "AUC. The attacks are those of the run, scored again on its snapshots."
+    ),
+    outro="The run's data are read again from where its config.yaml says that they lie.",
+    own={"out": ("FOLDER", "folder of tables, figures and page (none: RUN/paper)")},
+    bare="run",
 )

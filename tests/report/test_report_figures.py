@@ -131,7 +131,8 @@ def test_act__names_its_figures_and_what_they_say(
     )
     figures = []
     monkeypatch.setattr(active.canvas, "png", lambda figure: figures.append(figure) or b"png")
-    assert active.by_round(other) == active.distributions(other) == b"png"
+    assert other.curves is not None
+    assert active.by_round(other) == active.distributions(other.curves) == b"png"
     assert [axes.get_title(loc="left") for axes in figures[0].axes] == [
         "with poison",
         "without poison",

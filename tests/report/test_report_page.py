@@ -209,9 +209,9 @@ def test_write_report__files_hold_the_report(run: RunScores, tmp_path: Path) -> 
     report = build_report(run)
     written = write_report(tmp_path / "run", run, report, {"roc": b"picture"})
     names = [str(p.relative_to(tmp_path / "run")) for p in written]
-    assert names == ["report.json", "report.html", "scores.csv", "figures/roc.png"]
+    assert names == ["report.json", "report.html", "scores.csv", "curves.npz", "figures/roc.png"]
     assert json.loads(written[0].read_text(encoding="utf-8")) == report
-    assert written[3].read_bytes() == b"picture"
+    assert written[4].read_bytes() == b"picture"
 
 
 def test_json_text__refuses_nan(run: RunScores) -> None:

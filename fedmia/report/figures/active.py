@@ -9,7 +9,7 @@ import numpy as np
 from fedmia.report.figures import canvas
 from fedmia.report.metrics import roc
 from fedmia.report.rows import AttackRow, Report
-from fedmia.results import FloatArray, IntArray, RunScores, ScoredAttack
+from fedmia.results import Curves, FloatArray, IntArray, RunScores, ScoredAttack
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @canvas.drawn
 def by_round(run: RunScores) -> Figure | None:
     """Median loss and middle half, members and non-members, by round under the act, and the same
-    rounds without it beside (of ascent: Figs. 10 and 13 of the paper)."""
+    rounds without it beside (of ascent: Fig. 13 of the paper)."""
     curves = run.curves
     if curves is None or len(curves.rounds) == 0:
         return None
@@ -59,11 +59,8 @@ def _band(
 
 
 @canvas.drawn
-def distributions(run: RunScores) -> Figure | None:
-    """Loss of members and of non-members before and after the act (of ascent: Fig. 11)."""
-    curves = run.curves
-    if curves is None:
-        return None
+def distributions(curves: Curves) -> Figure | None:
+    """Loss of members and of non-members before and after the act (of static ascent: Fig. 11)."""
     held = [
         (title, before, after)
         for title, before, after in (
@@ -95,8 +92,8 @@ def distributions(run: RunScores) -> Figure | None:
 
 @canvas.drawn
 def thresholds(run: RunScores, report: Report, act: str) -> Figure | None:
-    """Balanced accuracy by threshold of the attacks that read `act` (of ascent: Fig. 12), with
-    the threshold chosen on known images marked; None without such an attack."""
+    """Balanced accuracy by threshold of the attacks that read `act`, with the threshold chosen on
+    known images marked; None without such an attack."""
     rows = {r["name"]: r for r in report["attacks"]}
     drawn = [
         a

@@ -25,7 +25,7 @@ def draw_all(run: RunScores, report: Report) -> dict[str, bytes]:
     }
     if run.curves is not None:
         act = run.curves.act
-        drawn |= {act: active.by_round(run), f"{act}-losses": active.distributions(run)}
+        drawn |= {act: active.by_round(run), f"{act}-losses": active.distributions(run.curves)}
     for act in dict.fromkeys(a.act for a in run.attacks if a.act):
         drawn[f"{act}-thresholds"] = active.thresholds(run, report, act)
     drawn["holdings"] = clients.holdings(report)

@@ -1,0 +1,183 @@
+"""What the paper's passive attacks read of one snapshot, and what their classifiers make of it.
+
+All images are read once; each attack of Figs. 6 and 8 and each classifier of Table IV is then a
+few of the columns, fitted on the known images and scored by the harness that every run uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedmia import registry
+from fedmia.attacks._classifier import CLASSIFIERS, Classified
+from fedmia.attacks._cosine import pairwise_cosines
+from fedmia.attacks.base import Scores
+from fedmia.attacks.combined import Combined
+from fedmia.attacks.internal import Internal, top_confidences
+from fedmia.attacks.similarity import Similarity
+from fedmia.data.images import digests
+from fedmia.federation.snapshot import Snapshot
+from fedmia.results import ScoredAttack
+from fedmia.scoring.scorer import Scorer
+from fedmia.scoring.snapshots import Evaluation
+from fedmia.threat import Threat, WhiteBox
+from fedmia.threat.signals import Signals
+
+TOP = 3  # largest cosines and confidences, as in the paper
+FEATURES = ("cosine similarity", "contrastive loss", "highest confidence")  # of Eq. 7
+PART = 512  # images whose rows are in memory at once: the first layer's map of each has 65,536
+
+
+@dataclass
+class Looked(Classified):
+    """A classifier on features that were read before, looked up by the image's bytes."""
+
+    paper: ClassVar[str] = "Chen et al., Federated Contrastive Learning"
+    needs: ClassVar[Threat] = Threat("white_box", "outsider")
+    looks_at: ClassVar[tuple[str, ...]] = ("features",)
+
+    rows: Mapping[bytes, NDArray[np.float64]] = field(default_factory=dict)
+    classifier: str = "lr"
+
+    def inputs(self, view: Any, images: torch.Tensor) -> Scores:
+        return np.stack([self.rows[name] for name in digests(images.numpy())])
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Features of all images of a run under one snapshot, by name, float64 (N, columns) each.
+
+    `cosines`: the three largest pairwise cosines of the image's views. `combined`: mean cosine,
+    contrastive loss, highest confidence (Eq. 7), each of them also alone as `loss` and
+    `confidence`. A layer's name: its three largest confidences, as logarithms; `internal`: those
+    of the layers that the internal attack reads.
+
+    Attributes:
+        layers: names of the encoder's layers, the first first.
+        truth: (N,), 1 = member, of known and scored images. known: (N,) which are known.
+    """
+
+    round: int
+    features: Mapping[str, NDArray[np.float64]]
+    layers: tuple[str, ...]
+    names: list[bytes]
+    truth: NDArray[np.int64]
+    known: NDArray[np.bool_]
+
+    def scored(self, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """(members, non-members) under test of the feature, (n, columns), (m, columns)."""
+        rows, member = self.features[name], self.truth == 1
+        return rows[~self.known & member], rows[~self.known & ~member]
+
+    def fitting(self, name: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """The feature and the truth of the known images."""
+        return self.features[name][self.known], self.truth[self.known]
+
+    def classified(
+        self, scorer: Scorer, view: WhiteBox, name: str, classifier: str
+    ) -> ScoredAttack:
+        """A classifier on one feature, fitted on the known images, scored on the others."""
+        rows = dict(zip(self.names, self.features[name], strict=True))
+        own = replace(scorer, build=lambda _: Looked(rows=rows, classifier=classifier))
+        return own.scored(name, view)
+
+
+def read(evaluation: Evaluation, snapshot: Snapshot) -> Reading:
+    """Every feature of the paper's passive attacks, of the known and the scored images.
+
+    The options (views, negatives, classifiers) are those of the run's own attacks, else the
+    defaults; the three largest cosines and confidences are taken whatever they say.
+    """
+    scorer = evaluation.scorer
+    known, truth = scorer.known.both()
+    images = torch.cat([known, scorer.members, scorer.nonmembers])
+    sides = np.repeat([1, 0], [len(scorer.members), len(scorer.nonmembers)])
+    parts = [_part(evaluation, snapshot, some) for some in images.split(PART)]
+    features = {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+    return Reading(
+        round=snapshot.round,
+        features=features,
+        layers=layers_of(evaluation),
+        names=digests(images.numpy()),
+        truth=np.concatenate([truth, sides]).astype(np.int64),
+        known=np.arange(len(images)) < len(known),
+    )
+
+
+def _part(
+    evaluation: Evaluation, snapshot: Snapshot, images: torch.Tensor
+) -> dict[str, NDArray[np.float64]]:
+    """The features of some of the images, through a view that is thrown away with its rows."""
+    view = evaluation.observed.view(snapshot, Signals())
+    similarity: Similarity = own(evaluation, "similarity")
+    combined: Combined = own(evaluation, "combined")
+    internal: Internal = own(evaluation, "internal")
+    three = combined.inputs(view, images)
+    outputs = view.features(images, view.layers)
+    layers = {name: top_confidences(found, TOP) for name, found in outputs.items()}
+    chosen = view.layers[-3:] if internal.layers is None else internal.layers
+    return {
+        "cosines": pairwise_cosines(view.embed_views(images, similarity.views))[:, :TOP],
+        "combined": three,
+        "loss": three[:, 1:2],
+        "confidence": three[:, 2:3],
+        "internal": np.concatenate([layers[name] for name in chosen], axis=1),
+        **layers,
+    }
+
+
+def own(evaluation: Evaluation, name: str) -> Any:
+    """The attack with the options that the run gave it, else with the defaults."""
+    return registry.build("attack", name, evaluation.attacks.get(name, {}))
+
+
+def layers_of(evaluation: Evaluation) -> tuple[str, ...]:
+    """Names of the encoder's layers, the first first."""
+    return tuple(evaluation.site.method(-1, None).encoder.layers)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Scores of one snapshot: the five methods of Fig. 8, the layers of Fig. 6, and the
+    classifiers of Table IV on the combined features.
+
+    The paper speaks of the combination and "the other four methods" and names none of them; they
+    are read here as its other two attacks, and the combination's loss and confidence alone.
+    """
+
+    round: int
+    methods: Mapping[str, ScoredAttack]
+    layers: Mapping[str, ScoredAttack]
+    classifiers: Mapping[str, ScoredAttack]
+
+
+def judge(evaluation: Evaluation, snapshot: Snapshot, reading: Reading) -> Judged:
+    """Fit and score every attack on what was read of the snapshot."""
+    scorer, view = evaluation.scorer, evaluation.observed.view(snapshot, Signals())
+
+    def scored(name: str, classifier: str) -> ScoredAttack:
+        return reading.classified(scorer, view, name, classifier)
+
+    classifiers = {name: scored("combined", name) for name in CLASSIFIERS}
+    combined: Combined = own(evaluation, "combined")
+    similarity: Similarity = own(evaluation, "similarity")
+    internal: Internal = own(evaluation, "internal")
+    layers = {name: scored(name, internal.classifier) for name in reading.layers}
+    return Judged(
+        round=reading.round,
+        methods={
+            "combined": classifiers[combined.classifier],
+            "similarity": scored("cosines", similarity.classifier),
+            "internal": scored("internal", internal.classifier),
+            "loss": scored("loss", combined.classifier),
+            "confidence": scored("confidence", combined.classifier),
+        },
+        layers=layers,
+        classifiers=classifiers,
+    )

@@ -1,0 +1,79 @@
+"""Presets of the federated paper: each has a small twin of the same structure, which runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from pathlib import Path
+
+import pytest
+
+from fedmia.papers.make import CAPTIONS
+from fedmia.settings.command import PRESETS, parse
+from fedmia.settings.commands import SIMULATE
+from fedmia.settings.experiment import Experiment
+
+DATA = ("cifar10", "cifar100", "svhn")
+
+
+def preset(name: str) -> Experiment:
+    found: Experiment = parse(
+        SIMULATE, ["--config", f"papers/federated-contrastive-{name}"]
+    ).settings
+    return found
+
+
+@pytest.mark.parametrize("data", DATA)
+def test_preset__and_its_twin_have_the_papers_structure(data: str) -> None:
+    whole, small = preset(data), preset(f"{data}-small")
+    for one in (whole, small):
+        assert one.train.lr == 0.1 and one.train.local_epochs == 10
+        assert one.train.schedule == "constant" and one.federation.attacked_rate == "matched"
+        assert one.pretrain.mode == "pooled" and one.partition.name == "dirichlet"
+        assert one.active_attack == "ascent-algorithm1" and "similarity" in one.attacks
+        assert one.attack["similarity"]["pairs"] == "top3"
+        assert one.federation.rounds % one.federation.snapshots == 0  # a model every so many
+        assert one.attack_rounds == one.federation.rounds // one.federation.snapshots
+    assert whole.data.name == small.data.name and whole.attack == small.attack
+    assert whole.federation.rounds == 10 * small.federation.rounds
+    assert whole.pretrain.epochs == 10 * small.pretrain.epochs == 500
+    assert small.split.members < whole.split.members and small.model.name == "smallnet"
+
+
+@pytest.mark.parametrize("data", DATA)
+def test_preset__says_of_each_value_who_states_it(data: str) -> None:
+    """Before each option of the large preset a comment says what the paper states."""
+    text = (PRESETS / f"papers/federated-contrastive-{data}.yaml").read_text(encoding="utf-8")
+    for part in text.split("\n\n")[1:]:
+        said, options = [[x for x in part.splitlines() if x.startswith("#") == c] for c in (1, 0)]
+        assert "tated: " in " ".join(said) and options, part
+    inner = [line.strip() for line in text.split("attack:\n")[1].splitlines()]
+    before = dict(zip(inner[1:], inner, strict=False))
+    named = [line for line in inner if not line.startswith("#")]
+    assert len(named) == 5 and all(before[line].startswith("#") for line in named)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("FEDMIA_DATA" not in os.environ, reason="FEDMIA_DATA is not set")
+def test_small_twin__gives_the_papers_tables_and_figures(tmp_path: Path) -> None:
+    from fedmia import paper, simulate
+
+    file = Path(os.environ["FEDMIA_DATA"], "cifar10-test.parquet")
+    run = tmp_path / "RUN"
+    flags = (
+        f"--config papers/federated-contrastive-cifar10-small --dataset 'parquet:{file}' --device "
+        "cpu --data.limit 400 --split.members 60 --split.nonmembers 80 --split.known 16 "
+        "--split.test 20 --clients 4 --rounds 4 --attack-rounds 1 --federation.snapshots 2 "
+        "--train.local_epochs 1 --pretrain-epochs 2 --model.width 4 --attack.similarity.views 4 "
+        "--attack.combined.views 4 --attack.ascent-static.steps 2 --attack.ascent-static.lr 0.01 "
+        "--quiet"
+    )
+    assert simulate.main([*shlex.split(flags), "--out", str(run)]) == 0
+    assert paper.main([str(run), "--quiet"]) == 0
+    assert {p.stem for p in (run / "paper").glob("*.png")} == set(CAPTIONS)
+    told = json.loads((run / "paper" / "tables.json").read_text(encoding="utf-8"))
+    report = json.loads((run / "report.json").read_text(encoding="utf-8"))
+    similarity = next(a for a in report["attacks"] if a["name"] == "similarity")
+    assert told["table_2"] == {key: similarity[key] for key in told["table_2"]}
+    assert told["data"] == "cifar10-test" and told["round"] == 3
