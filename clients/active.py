@@ -10,8 +10,10 @@ from fedmia.threat import Threat
 
 
 class Active(Role):
-    """Trains as told, or not at all, until it may craft; then uploads what its attack makes of the
-    weights that it received, and trains no more: nothing of that would be used."""
+    """Trains as told, or not at all, until it may craft; then uploads what its attack crafts.
+
+    From then on it trains no more: an attack works on the weights received.
+    """
 
     sees = Threat("white_box", "client")
     crafts = True

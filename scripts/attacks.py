@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmia import registry
+from fedmia.attacks.base import ActiveAttack
 from fedmia.seeding import rng
 from fedmia.testing import material
 
@@ -59,9 +60,10 @@ def queries(name: str) -> str:
         counted.append(view.queries - before)
     each, left = divmod(counted[1] - counted[0], len(images) - 2)
     updates = sum(map(len, getattr(view, "updates", {}).values()))
-    models = {"client": len(getattr(view, "received", {})), "server": updates}.get(
-        attack.needs.vantage, 1
-    )
+    received = len(getattr(view, "received", {}))
+    if isinstance(attack, ActiveAttack):  # two rounds: three models received, one or both sent
+        received = 5 if attack.reads_uploads() else 4
+    models = {"client": received, "server": updates}.get(attack.needs.vantage, 1)
     # Keys of held images are asked of each model once a call, however many images are scored.
     banks = models if hasattr(attack, "negatives") else 0
     assert not left and counted[1] - len(images) * each == len(held) * banks, name

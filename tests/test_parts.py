@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -147,4 +148,4 @@ def test_client_that_raises__one_line_names_it_and_exit_code_1(
 def test_training_that_diverges__names_the_client_and_what_helps(capsys: Capture) -> None:
     assert main(shlex.split(f"{FRESH}--attacks none --train.lr 1e30")) == 1
     err = capsys.readouterr().err
-    assert err.count("\n") == 1 and "client 0 sent" in err and "--train.lr" in err
+    assert err.count("\n") == 1 and re.search(r"client \d sent", err) and "--train.lr" in err

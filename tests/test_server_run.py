@@ -26,7 +26,7 @@ Report = dict[str, Any]
 TINY = (
     "--clients 4 --rounds 4 --train.local_epochs 1 --model.width 4 "
     "--split.members 32 --split.nonmembers 60 --split.known 8 --split.test 20 --device cpu "
-    "--federation.snapshots 2 --attacker server "
+    "--federation.snapshots 2 --attacker server --partition iid "
 )
 ATTACKED = TINY + "--attacks similarity,all-for-one --attack.similarity.views 4 "
 

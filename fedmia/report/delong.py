@@ -67,9 +67,12 @@ def auc_estimate(
     if n == 0 or m == 0:
         raise ValueError(f"no AUC from {n} members and {m} non-members")
     w = np.full(m, 1 / m) if weights is None else weights
-    below = share_below(members, nonmembers, w)
-    above = 1 - share_below(nonmembers, members, np.full(n, 1 / n))
-    value = float(np.clip(below.mean(), 0.0, 1.0))
+    # Counts are exact where sums of 1 / m are not: all told is an AUC of 1.
+    each, unit = (np.ones(m), m) if weights is None else (weights, 1)
+    below = share_below(members, nonmembers, each)
+    above = 1 - share_below(nonmembers, members, np.ones(n)) / n
+    value = float(np.clip(below.sum() / (n * unit), 0.0, 1.0))
+    below = below / unit
     sides = [_variance(below, np.full(n, 1 / n), value), _variance(above, w, value)]
     sizes = [float(n), float(1 / np.sum(w**2))]
     total = sum(sides)

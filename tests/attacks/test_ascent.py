@@ -125,6 +125,7 @@ def craft(make_moco: Any, images: Tensor, seed: int = 0, **options: Any) -> tupl
     method = make_moco()
     received = method.shared_state()
     trained = shifted(received, 0.01)
+    options = {"steps": 1, "lr": 0.01} | options
     return received, Ascent(**options).craft(turn(method, received, trained, images, seed))
 
 
@@ -134,7 +135,8 @@ def turn(
 ) -> Turn:  # fmt: skip
     known = Known(images[:0], images[:0])
     stream = rng(seed, "craft")
-    return Turn(method, received, trained, images, held, known, number, turns, {}, AUGMENT, stream)
+    of = number, turns, 0.5, {}, AUGMENT, stream
+    return Turn(method, received, trained, images, held, known, *of)
 
 
 @pytest.mark.parametrize("schedule", ["all", "rotate"])

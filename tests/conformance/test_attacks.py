@@ -94,10 +94,10 @@ def test_disarmed__is_the_same_attack_without_its_active_step(name: str, case_of
     moco, images = case.method, case.images
     received = moco.shared_state()
     trained = {n: t + 0.01 for n, t in received.items()}
-    known = Known(images[:0], images[:0])
+    known = Known(images[:4], images[4:9])
     for kind in (attack, control):
-        turn = Turn(copy.deepcopy(moco), received, trained, images, None, known, 1, 2, {}, AUGMENT,
-                    rng(0, "craft"))  # fmt: skip
+        of = 1, 2, 0.5, {}, AUGMENT, rng(0, "craft")
+        turn = Turn(copy.deepcopy(moco), received, trained, images, None, known, *of)
         sent = kind.craft(turn)
         same = [all(torch.equal(sent[n], t) for n, t in s.items()) for s in (received, trained)]
         assert any(same) is (kind is control)  # the model as received, or the honest update

@@ -55,7 +55,8 @@ def make_desk(tmp_path: Path, textures: Callable[..., torch.Tensor]) -> MakeDesk
         values: dict[str, Any] = {
             "seed": 0, "images_file": file, "roles": ("honest",),
             "parts": {"members": (np.arange(10),)}, "targets": np.arange(0),
-            "held": np.arange(0),
+            "held": np.arange(0), "known": (np.arange(0), np.arange(0)), "sets": (),
+            "turns": 1, "share": 1.0, "attacked_rate": None,
             "model": ("smallnet", {"width": 4}), "ssl": ("moco", {"dim": 8}),
             "strategy": ("fedavg", {}),
             "train": Train(local_epochs=1, batch_size=5), "defense": (name, options),
@@ -65,7 +66,7 @@ def make_desk(tmp_path: Path, textures: Callable[..., torch.Tensor]) -> MakeDesk
         }  # fmt: skip
         site = Site(**{**values, **more})
         start = site.method(-1, None).shared_state() if received is None else received
-        return Desk(site, store or MemoryStore(), Task(0, round, "main", False, 0), start)
+        return Desk(site, store or MemoryStore(), Task(0, round, "main", False), start)
 
     return make
 

@@ -73,7 +73,8 @@ def test_no_ascent_from_the_received_model__sends_it_back(finished: Finished) ->
 def test_placebo__trains_the_same_way_on_images_that_nobody_is_scored_on(
     tmp_path: Path, finished: Finished
 ) -> None:
-    setup, run = prepared(ACTIVE), finished(ACTIVE)
+    even = ACTIVE + "--partition iid"
+    setup, run = prepared(even), finished(even)
     main, placebo = weights(run), weights(run, "placebo")
     assert same(main[0], placebo[0]) and not same(main[CLEAN], placebo[CLEAN])
     parts, split = run.site.parts, setup.split
@@ -163,7 +164,8 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Watched:
 def test_disk__holds_no_file_of_an_attacked_round_that_is_not_evaluated(watched: Watched) -> None:
     assert list(watched.run.sent("main")) == [4, 5, 6]
     want = [f"{b}/round-{r:04d}.safetensors" for b in ("main", "placebo") for r in (0, 3, 6)]
-    assert watched.files == [*want, *(f"zero/round-{r:04d}.safetensors" for r in (3, 6))]
+    want += [f"{b}/round-{r:04d}.safetensors" for b in ("sets", "zero") for r in (3, 6)]
+    assert watched.files == want
 
 
 def test_active_client__trains_no_more_once_it_crafts(watched: Watched) -> None:

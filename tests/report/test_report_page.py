@@ -129,7 +129,8 @@ def test_tables__attacks_fit_the_page_whatever_is_run(
         assert interval(first[key]) in said
     for t, label in (("0.001", "0.1 %"), ("0.01", "1 %"), ("0.1", "10 %")):
         rate = estimate(first["tpr_at_fpr"][t], first["tpr_at_fpr_ci"][t])
-        assert f"{label}: {rate}" in said
+        # At 0.1 % not one of 500 non-members may be told: nothing is claimed.
+        assert f"{label}: {'too few non-members' if t == '0.001' else rate}" in said
     controls = [report["controls"][name] for name in sets]
     for row in (next(r for r in rows if r["name"] == first["name"]) for rows in controls):
         assert f"{number(row['auc'])}\n{interval(row['auc_ci_simultaneous'])}" in said

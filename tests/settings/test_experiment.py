@@ -290,7 +290,7 @@ def test_from_dict__short_and_long_forms_are_the_same() -> None:
         ({"attack": {"similarity": {"views": 1}}}, "attack.similarity.views must be >= 2, got 1"),
         ({"attack": {"nothing": {}}}, "unknown attack 'nothing'"),
         (
-            {"partition": {"alpha": 1.0}},
+            {"partition": {"name": "iid", "alpha": 1.0}},
             "partition.alpha is no option of partition 'iid', but of d",
         ),
         ({"partition": {"name": "dirichlet", "alpha": 0}}, "partition.alpha must be > 0, got 0.0"),
