@@ -65,7 +65,7 @@ def queries(name: str) -> str:
         received = 5 if attack.reads_uploads() else 4
     models = {"client": received, "server": updates}.get(attack.needs.vantage, 1)
     # Keys of held images are asked of each model once a call, however many images are scored.
-    banks = models if hasattr(attack, "negatives") else 0
+    banks = models if getattr(attack, "negatives", "") == "held" else 0
     assert not left and counted[1] - len(images) * each == len(held) * banks, name
     assert each % models == 0, name
     of = {"client": " a model", "server": " an update"}.get(attack.needs.vantage, "")

@@ -81,8 +81,10 @@ def test_report__attacks_controls_and_roles(report: Report) -> None:
     assert not any(a["under_attack"] for a in report["attacks"]) and report["paired"] == []
     attack = next(a for a in report["attacks"] if a["name"] == "all-for-one")
     images = attack["n_members"] + attack["n_nonmembers"]
-    models, held = 2 * 4, 16  # clients' models of the rounds kept, known images
-    assert attack["queries"] == models * (4 * images + held)
+    # Clients' models of the rounds kept. Known images set the threshold, and are negatives of both
+    # calls.
+    models, known = 2 * 4, 16
+    assert attack["queries"] == models * (4 * (images + known) + 2 * known)
 
 
 def test_folder__updates_of_the_evaluated_rounds_and_nothing_of_the_placebo(folder: Path) -> None:

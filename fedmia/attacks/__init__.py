@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedmia.attacks.all_for_one import AllForOne as AllForOne
     from fedmia.attacks.ascent import Ascent as Ascent
+    from fedmia.attacks.ascent import AscentAlgorithm1 as AscentAlgorithm1
     from fedmia.attacks.ascent_static import AscentStatic as AscentStatic
     from fedmia.attacks.base import ActiveAttack as ActiveAttack
     from fedmia.attacks.base import Attack as Attack
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from fedmia.attacks.baseline_b import BaselineB as BaselineB
     from fedmia.attacks.baseline_c import BaselineC as BaselineC
     from fedmia.attacks.combined import Combined as Combined
+    from fedmia.attacks.dataset_inference import DatasetInference as DatasetInference
     from fedmia.attacks.encodermi import EncoderMIS as EncoderMIS
     from fedmia.attacks.encodermi import EncoderMIT as EncoderMIT
     from fedmia.attacks.encodermi import EncoderMIV as EncoderMIV

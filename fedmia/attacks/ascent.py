@@ -17,6 +17,7 @@ from torch import Tensor
 from fedmia.attacks.ascent_static import LOSSES, Auto, attack_losses, climb, read_losses
 from fedmia.attacks.base import ActiveAttack, Scores, Turn, negatives_option
 from fedmia.data.images import digests
+from fedmia.errors import InputError
 from fedmia.settings.option import option
 from fedmia.ssl.base import State
 from fedmia.ssl.train import two_views
@@ -103,6 +104,8 @@ class Ascent(ActiveAttack):
         if "auto" not in (self.steps, self.lr):
             return int(self.steps), float(self.lr)
         if "choice" not in turn.notes:
+            if not len(turn.known.members) or not len(turn.known.nonmembers):
+                raise InputError(f"{self.name} chooses steps and lr on known images, got none")
             steps, lr = max(self._tried(turn, lots), key=lambda one: one[0])[1]
             turn.notes["choice"] = {"steps": steps, "lr": lr}
             turn.method.load_shared(turn.received)

@@ -102,7 +102,7 @@ def _rates(row: AttackRow) -> tuple[Cell, Cell]:
     )
     rates, ends = row["tpr_at_fpr"], row["tpr_at_fpr_ci"]
     low = tuple(
-        _whole(f"{100 * float(t):g} %: too few non-members")
+        f"{_whole(f'{100 * float(t):g} %: too few')} non-members"
         if rates[t] is None and row["auc"] is not None
         else _line(f"{100 * float(t):g} %:", rates[t], ends[t])
         for t in rates

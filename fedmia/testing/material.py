@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedmia.attacks.base import ActiveAttack, Attack, Known, Turn
 from fedmia.data.base import Request
-from fedmia.data.images import digests
+from fedmia.data.images import digests, ranked
 from fedmia.data.synthetic import Synthetic
 from fedmia.nets.smallnet import SmallNet
 from fedmia.seeding import rng, torch_rng
@@ -198,6 +198,7 @@ def least_view(
         return cls(copy.deepcopy(method), augment, **values)
     if not isinstance(attack, ActiveAttack):
         return cls(copy.deepcopy(method), augment, received=earlier(method), **values)
+    targets = targets[ranked(digests(targets.numpy()))]  # an order that carries no truth
     received, sent, notes = [method.shared_state()], [], dict[str, Any]()
     for number in (0, 1):
         base, client = received[number], copy.deepcopy(method)

@@ -242,7 +242,7 @@ def test_craft__rotate_climbs_the_part_of_its_round(
     received, met = method.shared_state(), []
     for number in range(3):
         climbed.clear()
-        attack = Ascent(schedule="rotate", batch=4)
+        attack = Ascent(schedule="rotate", batch=4, steps=1, lr=0.01)
         attack.craft(turn(method, received, received, images, number=number, turns=3))
         met.append({name for names, _ in climbed for name in names})
     names = digests(images.numpy())
@@ -284,7 +284,7 @@ def test_craft__sends_the_tensors_received(make_moco: Any, images: Tensor) -> No
     method = make_moco()
     received = method.shared_state()
     method.encoder.register_buffer("running_mean", torch.ones(2))
-    sent = Ascent().craft(turn(method, received, received, images))
+    sent = Ascent(steps=1, lr=0.01).craft(turn(method, received, received, images))
     assert sent.keys() == received.keys()
 
 
@@ -347,7 +347,7 @@ def test_craft__leaves_what_it_was_given(make_moco: Any, images: Tensor) -> None
     received = method.shared_state()
     kept, local = {n: t.clone() for n, t in received.items()}, method.local_state()
     pool = images.clone()
-    Ascent().craft(turn(method, received, shifted(received, 0.1), pool))
+    Ascent(steps=1, lr=0.01).craft(turn(method, received, shifted(received, 0.1), pool))
     assert all(torch.equal(received[n], t) for n, t in kept.items())
     assert torch.equal(pool, images)
     assert all(torch.equal(method.local_state()[n], t) for n, t in local.items())
