@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fedmia.attacks.ascent_static import AscentStatic as AscentStatic
     from fedmia.attacks.base import ActiveAttack as ActiveAttack
     from fedmia.attacks.base import Attack as Attack
+    from fedmia.attacks.base import DatasetAttack as DatasetAttack
     from fedmia.attacks.base import Known as Known
     from fedmia.attacks.base import NotFitted as NotFitted
     from fedmia.attacks.baseline import BaselineA as BaselineA
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from fedmia.attacks.supervised_mi import SupervisedMI as SupervisedMI
     from fedmia.attacks.variance_only import VarianceOnly as VarianceOnly
 
-_CONTRACT = ("ActiveAttack", "Attack", "Known", "NotFitted")  # of base.py
+_CONTRACT = ("ActiveAttack", "Attack", "DatasetAttack", "Known", "NotFitted")  # of base.py
 
 
 def _lookup(name: str) -> Any:
