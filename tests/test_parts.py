@@ -42,6 +42,7 @@ def test_attacker_none__the_outsiders_attacks_run(capsys: Capture) -> None:
     assert [c["role"] for c in found["clients"]] == ["honest"]
 
 
+@pytest.mark.slow
 def test_attacker_none__ascent_is_not_among_all(capsys: Capture) -> None:
     found = reported(FRESH + "--federation.snapshots 1", capsys)
     assert "ascent" not in {a["name"] for a in found["attacks"]}

@@ -26,10 +26,11 @@ TINY = (
 )
 FRESH = TINY + "--rounds 2 "
 CHEAP = "--attack.similarity.views 4 "
+FEW = "--attack.combined.views 4 --attack.ascent-static.steps 1 --attack.ascent-static.lr 0.01 "
 SIMILARITY = "--attacks similarity --federation.snapshots 1 " + CHEAP
 ACTIVE = (
     TINY + "--rounds 4 --attacker active --defense logistic --defended-clients 0-1 "
-    "--federation.snapshots 1"
+    "--federation.snapshots 1 " + FEW
 )
 
 

@@ -70,6 +70,7 @@ def test_no_ascent_from_the_received_model__sends_it_back(finished: Finished) ->
         assert same(sent, weights(run)[round - 1])
 
 
+@pytest.mark.slow
 def test_placebo__trains_the_same_way_on_images_that_nobody_is_scored_on(
     tmp_path: Path, finished: Finished
 ) -> None:

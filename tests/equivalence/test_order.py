@@ -49,6 +49,7 @@ def test_pool__one_thread_and_four_give_the_same_bits(
     assert [r.loss for r in serial.rounds] == [r.loss for r in four.rounds]
 
 
+@pytest.mark.slow
 def test_replies__their_order_does_not_matter(
     serial: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

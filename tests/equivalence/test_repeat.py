@@ -20,7 +20,8 @@ from .conftest import TINY, same
 
 Capture = pytest.CaptureFixture[str]
 CHEAP = "--federation.snapshots 1 --attack.similarity.views 4 "
-ACTIVE = TINY + "--attacker active " + CHEAP
+FEW = "--attack.combined.views 4 --attack.ascent-static.steps 1 "
+ACTIVE = TINY + "--attacker active " + CHEAP + FEW
 
 
 def reported(flags: str, capsys: Capture) -> dict[str, Any]:

@@ -296,6 +296,7 @@ def test_server_training__sees_the_pool_or_the_public_images_and_no_others(
     assert len(seen) == 1 + 2 * 4 and all(seen.count(part) == 2 for part in parts)
 
 
+@pytest.mark.slow
 def test_strategy__each_moves_the_model_in_its_own_way(finished: Finished, tmp_path: Path) -> None:
     """Four rounds from one seed: all start alike, none ends where another does, and an option
     that takes the difference away gives FedAvg back."""
@@ -408,6 +409,7 @@ def noting(book: Any, name: str, kept: dict[int, State]) -> Any:
     return noted
 
 
+@pytest.mark.slow
 def test_pooled_training__comes_before_honest_rounds_and_passive_attacks_read_an_aggregate(
     finished: Finished,
 ) -> None:

@@ -140,6 +140,7 @@ BREAKS = {
 }
 
 
+@pytest.mark.slow
 def test_broken_runs__are_named_left_out_and_tried_again(
     sweeping: Sweeping, tell: Path, tmp_path: Path
 ) -> None:
