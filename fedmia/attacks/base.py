@@ -6,19 +6,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedmia.attacks._exchange import Tested
 from fedmia.data.images import IntArray
 from fedmia.errors import InputError
 from fedmia.settings.option import Options, option
 from fedmia.ssl.base import SSLMethod, State
 from fedmia.threat import NEGATIVES, ClientView, Threat, Trajectory, WhiteBox
+
+if TYPE_CHECKING:
+    from fedmia.attacks._exchange import Tested
 
 Scores = NDArray[np.float64]
 Asked = tuple[IntArray, IntArray]  # places of a suspected set, and of others
