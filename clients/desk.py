@@ -10,7 +10,6 @@ from torch.optim import Optimizer
 
 from clients.site import Site, Task
 from fedmia import registry
-from fedmia.attacks.base import Known, Turn
 from fedmia.data.images import IntArray
 from fedmia.defenses.base import Defense, Metrics, Outlook
 from fedmia.federation.snapshot import Local, LocalState, StateStore, Update
@@ -92,20 +91,10 @@ class Desk:
         if self.task.branch == "zero":
             attack = attack.disarmed()
         notes = self.memory.setdefault("attack", {})
-        turn = Turn(
-            method=method.eval(),  # as it is read later
-            received=self.received,
-            trained=trained,
-            targets=site.take(site.targets),
-            held=site.take(site.held),
-            known=Known(*map(site.take, site.known)),
-            number=notes.setdefault("turn", 0),
-            turns=site.turns,
-            share=site.share,
-            notes=notes,
-            augment=registry.build("ssl", *site.ssl).augment,
-            rng=self.stream("craft"),
-            sets=site.sets if self.task.branch == "sets" else None,
+        of_sets, number = self.task.branch == "sets", notes.setdefault("turn", 0)
+        method.eval()  # as it is read later
+        turn = site.turn(
+            method, self.received, trained, number, notes, self.stream("craft"), of_sets=of_sets
         )
         crafted = attack.craft(turn)
         notes["turn"] += 1

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from fedmia import registry
-from fedmia.attacks.base import ActiveAttack
+from fedmia.attacks.base import ActiveAttack, Known, Turn
 from fedmia.data.images import ByteArray, IntArray
 from fedmia.seeding import torch_rng
-from fedmia.ssl.base import Recipe, SSLMethod
+from fedmia.ssl.base import Recipe, SSLMethod, State
 from fedmia.ssl.train import Job, Train, make_optimizer
 
 
@@ -111,6 +111,27 @@ class Site:
             total_steps=self.total_rounds * steps,
             device=torch.device(self.device),
             stop=self.stopped,
+        )
+
+    def turn(
+        self, method: SSLMethod, received: State, trained: State, number: int,
+        notes: dict[str, Any], stream: np.random.Generator, *, of_sets: bool = False,
+    ) -> Turn:  # fmt: skip
+        """What the active attack has at hand in crafted round `number`."""
+        return Turn(
+            method=method,
+            received=received,
+            trained=trained,
+            targets=self.take(self.targets),
+            held=self.take(self.held),
+            known=Known(*map(self.take, self.known)),
+            number=number,
+            turns=self.turns,
+            share=self.share,
+            notes=notes,
+            augment=registry.build("ssl", *self.ssl).augment,
+            rng=stream,
+            sets=self.sets if of_sets else None,
         )
 
     def dealt(self, branch: str) -> tuple[IntArray, ...]:

@@ -118,11 +118,10 @@ class Ascent(ActiveAttack):
         device = next(iter(method.parameters())).device
         pairs = [two_views(images.to(device), turn.augment, turn.rng) for _ in range(self.pairs)]
         known = self._lots(dataclasses.replace(turn, targets=images), np.arange(len(images)))
-        passes = range(1, max(STEPS) + 1) if self.steps == "auto" else range(1, self.steps + 1)
         wanted = STEPS if self.steps == "auto" else (self.steps,)
         for lr in RATES if self.lr == "auto" else (self.lr,):
             method.load_shared(turn.received)
-            for step in passes:
+            for step in range(1, max(wanted) + 1):
                 self._climb(turn, lots, lr)
                 if step not in wanted:
                     continue

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
-from fedmia.attacks.base import Known, Turn
 from fedmia.federation.snapshot import Snapshot, Update
 from fedmia.results import Curves, ScoredAttack
 from fedmia.scoring.readings import Notebook
 from fedmia.scoring.snapshots import Evaluation
 from fedmia.seeding import rng
-from fedmia.ssl.base import State
 from fedmia.threat import ClientView
 from fedmia.threat.signals import Signals
 
@@ -86,41 +85,23 @@ class Trajectories:
         received."""
         run, site, schedule = self.run, self.site, self.run.schedule
         experiment, state = run.prepared.experiment, self._first().state
-        strategy, notes = experiment.strategy.build("strategy"), dict[str, object]()
+        strategy, notes = experiment.strategy.build("strategy"), dict[str, Any]()
         method = self.view(UNTRAINED).copy_method()
         for round in range(schedule.clean + 1, schedule.last + 1):
             clients = [c for c in range(len(site.roles)) if schedule.takes_part(c, round)]
-            updates = [Update(c, round, state, len(site.parts["members"][c]), {}) for c in clients]
+            sent = dict.fromkeys(clients, state)
             if experiment.holder in clients:
+                number = len(self.notebook.rounds(UNTRAINED))
+                stream = rng(site.seed, "craft-untrained", round)
                 self.notebook.received(UNTRAINED, round, Snapshot(round, state, {}))
-                crafted = self.attack.craft(self._turn(method, state, round, notes))
+                crafted = self.attack.craft(site.turn(method, state, state, number, notes, stream))
                 self.notebook.sent(UNTRAINED, round, Snapshot(round, crafted, {}))
-                malicious = experiment.malicious_clients
-                updates = [
-                    Update(u.client, round, crafted if u.client in malicious else state,
-                           u.examples, {})
-                    for u in updates
-                ]  # fmt: skip
+                sent |= {c: crafted for c in experiment.malicious_clients if c in sent}
+            sizes = [len(part) for part in site.parts["members"]]
+            updates = [Update(c, round, s, sizes[c], {}) for c, s in sent.items()]
             state = state | strategy.aggregate(state, updates)
         self.notebook.received(UNTRAINED, schedule.last + 1, Snapshot(schedule.last, state, {}))
         return self.on(UNTRAINED, self.name)
-
-    def _turn(self, method: object, state: State, round: int, notes: dict[str, object]) -> Turn:
-        site, number = self.site, len(self.notebook.rounds(UNTRAINED))
-        return Turn(
-            method=method,  # type: ignore[arg-type]
-            received=state,
-            trained=state,
-            targets=site.take(site.targets),
-            held=site.take(site.held),
-            known=Known(*map(site.take, site.known)),
-            number=number,
-            turns=site.turns,
-            share=site.share,
-            notes=notes,
-            augment=self.evaluation.observed.augment,
-            rng=rng(site.seed, "craft-untrained", round),
-        )
 
     def curves(self) -> Curves:
         """What was noted of the evaluated images, acted on and not."""
