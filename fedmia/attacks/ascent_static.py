@@ -120,16 +120,26 @@ class AscentStatic(Attack):
         """
         steps, lr = self._chosen
         self._charge(view, images, steps)
-        return self._climbs(view, images, steps, lr).numpy().T
+        return self._shared_climbs(view, images, images, steps, lr)
 
     def _known_climbs(self, view: WhiteBox, images: Tensor, steps: int, lr: float) -> Scores:
         """`by_step` of some of the spare images, of which all climb: so whoever of them is left
         out climbs as before, and the model's other fits find the rows."""
         self._charge(view, self._spare, steps)
-        names = digests(self._spare.numpy())
+        return self._shared_climbs(view, self._spare, images, steps, lr)
+
+    def _shared_climbs(
+        self, view: WhiteBox, climbing: Tensor, images: Tensor, steps: int, lr: float
+    ) -> Scores:
+        """(G + 1, N) losses of images that are among those climbing. Fits of one model for which
+        the same images climb alike, beside the same spare ones, climb once."""
+        names, beside = sorted(digests(climbing.numpy())), digests(self._spare.numpy())
         how = repr(dataclasses.replace(self, steps=steps, lr=lr))
-        rows = view.shared((how, *names), self._spare, lambda x: self._climbs(view, x, steps, lr))
-        return rows[[names.index(name) for name in digests(images.numpy())]].numpy().T
+        rows = view.shared(
+            (how, *names, None, *beside), climbing, lambda x: self._climbs(view, x, steps, lr)
+        )
+        at = {name: i for i, name in enumerate(digests(climbing.numpy()))}
+        return np.asarray(rows[[at[name] for name in digests(images.numpy())]].numpy().T)
 
     def _charge(self, view: WhiteBox, images: Tensor, steps: int) -> None:
         every, groups = self._every(images), 0

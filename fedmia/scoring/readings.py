@@ -81,11 +81,15 @@ class Notebook:
         return np.stack(masks) if masks else np.zeros((0, count), dtype=bool)
 
     def _read(self, branch: str, snapshot: Snapshot) -> NDArray[np.float64]:
-        """Two halves side by side: training waits meanwhile."""
-        site = self.observer.site
+        """(T,) readings, NaN for targets that the branch asks nothing about. Two halves side by
+        side: training waits meanwhile."""
+        site, found = self.observer.site, np.full(len(self.targets), np.nan)
+        rows = np.arange(len(found))
+        if branch == "sets":
+            rows = np.unique(np.concatenate([*site.sets, rows[:0]]))
         views = [self.observer.view(snapshot, Signals()) for _ in range(2)]
-        halves = self.targets.tensor_split(2)
+        halves = self.targets[rows].tensor_split(2)
         with ThreadPoolExecutor(2, "read", torch.set_num_threads, (site.threads,)) as pool:
-            found = list(pool.map(self.attack.read, views, halves))
+            found[rows] = np.concatenate(list(pool.map(self.attack.read, views, halves)))
         self.queries[branch] += sum(view.queries for view in views)
-        return np.concatenate(found)
+        return found
