@@ -78,7 +78,8 @@ def test_one_client__is_a_plain_moco_loop(tmp_path: Path, keep: bool, symmetric:
     kept = "keep" if keep else "reset"
     setup = prepared(
         f"--clients 1 --rounds {ROUNDS} --seed {SEED} "
-        f"--train.local_epochs {EPOCHS} --split.members 27 --federation.snapshots {ROUNDS} "
+        f"--train.local_epochs {EPOCHS} --train.lr {LR} --train.batch_size {BATCH} "
+        f"--split.members 27 --federation.snapshots {ROUNDS} "
         f"--ssl.symmetric {str(symmetric).lower()} --ssl.key {kept} --ssl.queue_policy {kept} "
         f"--train.optimizer_state {kept} --ssl.dim 16"
     )

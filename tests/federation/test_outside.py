@@ -97,7 +97,7 @@ def test_curves__are_its_own(run: Ran) -> None:
     got = curves.nonmembers[-1] - curves.before_nonmembers
     np.testing.assert_allclose(got, mine.scores_nonmembers, atol=1e-12)
     assert curves.control_members is not None
-    assert not np.allclose(curves.control_members, curves.members)
+    assert not np.array_equal(curves.control_members, curves.members)
 
 
 def test_uploads__are_its_step_turned_and_doubled(

@@ -122,7 +122,7 @@ def test_run__two_rounds_are_one_run_when_step_and_optimizer_go_on(
     )  # fmt: skip
     second.run()
     assert same(weights(whole), weights(parts))
-    assert second.step == 2 * math.ceil(20 / 8)
+    assert second.step == 2 * math.ceil(20 / 16)
 
 
 def test_batches__every_image_once_an_epoch(make_moco: Any, images: Tensor) -> None:
