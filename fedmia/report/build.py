@@ -193,8 +193,6 @@ def notes(run: RunScores, clients: Sequence[ClientRow]) -> list[str]:
             f"Clients are compared by {by.name}{shown}, against non-members weighted to their own "
             "class mix (Kish's effective n); null_auc scores non-members posing as their members."
         )
-    if any(a.unit == "batch" for a in run.attacks):
-        found.append("Attacks by batch score batches, not images: never pool the two.")
     return found + [n for n in run.notes if n not in found]
 
 

@@ -28,7 +28,7 @@ def test_build_report__holds_what_users_scripts_read(run: RunScores) -> None:
     report = build_report(run)
     row = report["attacks"][0]
     keys = (
-        "name paper threat under_attack unit auc auc_ci auc_ci_simultaneous accuracy accuracy_ci "
+        "name paper threat under_attack auc auc_ci auc_ci_simultaneous accuracy accuracy_ci "
         "precision precision_ci recall recall_ci tpr_at_fpr tpr_at_fpr_ci n_members n_nonmembers "
         "queries threshold oracle_accuracy"
     )
@@ -44,9 +44,9 @@ def test_build_report__holds_what_users_scripts_read(run: RunScores) -> None:
 
 
 def test_family__counts_attacks_controls_pairs_and_pixels(run: RunScores) -> None:
-    assert family_size(run) == 5 + 5 + 1 + 1 + 1
+    assert family_size(run) == 4 + 4 + 1 + 1 + 1
     report = build_report(run)
-    assert report["family"]["intervals"] == 13
+    assert report["family"]["intervals"] == 11
     controls = report["controls"]
     rows = report["attacks"] + controls["untrained"] + controls["placebo"] + [controls["pixels"]]
     widths = [np.diff(r["auc_ci_simultaneous"])[0] for r in rows]
