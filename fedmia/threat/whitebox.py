@@ -16,6 +16,13 @@ from fedmia.threat.blackbox import BlackBox
 from fedmia.threat.needs import Meter, Threat
 from fedmia.threat.signals import Signals
 
+Loss = Callable[[SSLMethod, Tensor, Tensor], Tensor]  # of outputs of two views (B, P) each: (B,)
+
+
+def training_loss(method: SSLMethod, z1: Tensor, z2: Tensor) -> Tensor:
+    """The method's own."""
+    return method.output_losses(z1, z2)
+
 
 class WhiteBox(BlackBox):
     """Also the weights: layers, losses, copies."""
@@ -61,13 +68,17 @@ class WhiteBox(BlackBox):
         return {name: torch.cat(some) for name, some in rows.items()}
 
     @torch.no_grad()
-    def losses(self, images: Tensor, pairs: int, negatives: str) -> Tensor:
-        """Contrastive loss (N,) of uint8 (N, C, H, W), mean over `pairs` pairs of the image's
-        fixed views; 2 N pairs queries, and those of `holder(negatives)`."""
-        return self.views_and_losses(images, 2 * pairs, negatives)[1]
+    def losses(
+        self, images: Tensor, pairs: int, negatives: str, loss: Loss = training_loss
+    ) -> Tensor:
+        """`loss` (N,) of uint8 (N, C, H, W), mean over `pairs` pairs of the image's fixed views;
+        2 N pairs queries, and those of `holder(negatives)`."""
+        return self.views_and_losses(images, 2 * pairs, negatives, loss)[1]
 
     @torch.no_grad()
-    def views_and_losses(self, images: Tensor, views: int, negatives: str) -> tuple[Tensor, Tensor]:
+    def views_and_losses(
+        self, images: Tensor, views: int, negatives: str, loss: Loss = training_loss
+    ) -> tuple[Tensor, Tensor]:
         """`embed_views` (N, views, P), and `losses` (N,) of the same views paired first half with
         second; N x views queries, and those of `holder(negatives)`."""
         self.charge(views * len(images) + self.bank_queries(negatives))
@@ -76,7 +87,7 @@ class WhiteBox(BlackBox):
 
         def read(some: Tensor) -> Tensor:
             z = rows[some].to(self.device)
-            each = [method.output_losses(z[:, i], z[:, pairs + i]) for i in range(pairs)]
+            each = [loss(method, z[:, i], z[:, pairs + i]) for i in range(pairs)]
             return torch.stack(each).mean(dim=0).cpu()
 
         return rows, self.by_negatives(method, negatives, images, read)
