@@ -53,7 +53,7 @@ class AscentStatic(Attack):
         "auto", "learning rate of the ascent (auto: chosen on known images)", gt=0
     )
     batch: int = option(8, "images climbed together, from one copy of the released model", ge=1)
-    pairs: int = option(2, "pairs of fixed views an image", ge=1)
+    pairs: int = option(4, "pairs of fixed views an image", ge=1)
     ascend: str = option(
         "parameters",
         "what climbs: the model's parameters (Algorithm 1) or the pixels (Eq. 8 to the letter)",

@@ -116,11 +116,16 @@ def attacked(evaluation: Evaluation, notebook: Notebook | None = None) -> dict[s
         not_run[active], trajectories = why, None
     if trajectories:
         work |= trajectories.work()
+    by_round = [n for n in names if kinds[n].by_round]
     for info in run.rounds:
         if info.round in run.schedule.evaluated() and info.round in kept:
-            work[f"round {info.round}"] = partial(leakage, evaluation, info, names)
+            more = by_round if info.round != scored_at else []
+            work[f"round {info.round}"] = partial(leakage, evaluation, info, more)
     found = side_by_side(work, evaluation.site.threads)
     attacks, pairs = found["attacks"], []
+    if f"round {scored_at}" in found:
+        known = {s.name: s for s in attacks if s.name in by_round}
+        found[f"round {scored_at}"] = replace(found[f"round {scored_at}"], leakage=known)
     controls: dict[str, list[ScoredAttack]] = {
         k: found[k] for k in ("untrained", "placebo") if k in found
     }
@@ -156,11 +161,11 @@ def side_by_side(work: Mapping[str, Callable[[], Any]], threads: int) -> dict[st
 
 
 def leakage(evaluation: Evaluation, info: RoundInfo, names: list[str]) -> RoundInfo:
-    """The round with the scores of each passive attack, and of `internal` by layer (Fig. 6)."""
-    chosen = [n for n in names if registry.load("attack", n).by_round]
+    """The round with the scores of the named attacks, and of `internal` by layer (Fig. 6)."""
     snapshot = evaluation.run.snapshots.load("main", info.round)
-    found = {s.name: s for s in evaluation.on(snapshot, chosen)}
-    layers = evaluation.by_layer(snapshot) if "internal" in names else {}
+    found = {s.name: s for s in evaluation.on(snapshot, names, threshold=False)}
+    asked = "internal" in evaluation.passive()
+    layers = evaluation.by_layer(snapshot, threshold=False) if asked else {}
     return replace(info, leakage=found, layers=layers)
 
 

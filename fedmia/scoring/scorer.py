@@ -57,13 +57,19 @@ class Scorer:
         return form_sets(len(self.members), len(self.nonmembers), self.seed)
 
     def scored(
-        self, name: str, view: BlackBox, sets: ImageSets | None = None, **more: Any
+        self,
+        name: str,
+        view: BlackBox,
+        sets: ImageSets | None = None,
+        threshold: bool = True,
+        **more: Any,
     ) -> ScoredAttack:
         """One attack through one view; its queries are those it needs by itself, for images and
         for its threshold.
 
         Args:
             sets: to be judged as wholes, where the attack can.
+            threshold: also score the known images, to choose a threshold on.
 
         Raises:
             InputError: the view does not grant what the attack needs, or lacks what it reads.
@@ -74,10 +80,11 @@ class Scorer:
         require(view.threat, attack.needs, name)
         attack.fit(view, self.known, rng(self.seed, "fit", name))
         scores = attack.score(view, self.candidates)
+        known_members = known_nonmembers = np.zeros(0)
         # What learns has asked for the known images already, and shadows need none of them.
-        asks = threshold_asks(attack)
-        with nullcontext() if asks else view.unmetered():
-            known_members, known_nonmembers = self._known_scores(name, attack, view, scores)
+        with nullcontext() if threshold_asks(attack) else view.unmetered():
+            if threshold:
+                known_members, known_nonmembers = self._known_scores(name, attack, view, scores)
         queries, seconds = view.queries - before, time.perf_counter() - began
         with view.unmetered():
             found = attack.features(view, self.candidates)

@@ -87,18 +87,20 @@ class Evaluation:
         branch: str = "main",
         sets: ImageSets | None = None,
         signals: Signals | None = None,
+        threshold: bool = True,
     ) -> list[ScoredAttack]:
         """The named attacks on one snapshot of `branch`, sharing what they compute.
 
         Args:
             sets: to be judged as wholes, by the attacks that can.
             signals: rows known of the snapshot.
+            threshold: also choose one on the known images.
         """
         signals = Signals() if signals is None else signals
         seen = self.received(branch, snapshot.round)
         uploads = self.uploads(branch, snapshot.round)
         views = ((n, self.observed.view(snapshot, signals, seen, uploads)) for n in names)
-        return [self.scorer.scored(n, view, sets=sets) for n, view in views]
+        return [self.scorer.scored(n, v, sets, threshold) for n, v in views]
 
     def infer(self, round: int, signals: tuple[Signals, Signals]) -> list[Inference]:
         """What attacks on data sets say of each client, by the model of `round`.
@@ -123,7 +125,7 @@ class Evaluation:
         views = [self.observed.view(m, s) for m, s in zip(models, signals, strict=True)]
         return [inference(a, scorer.known, of, self.site.seed, *views) for a in built]
 
-    def by_layer(self, snapshot: Snapshot) -> dict[str, ScoredAttack]:
+    def by_layer(self, snapshot: Snapshot, threshold: bool = True) -> dict[str, ScoredAttack]:
         """The `internal` attack on each layer alone; all of them are read in one pass."""
         view, found = self.observed.view(snapshot, Signals()), {}
         with view.unmetered():
@@ -132,7 +134,7 @@ class Evaluation:
         for layer in view.layers:
             options = {**self.attacks["internal"], "layers": (layer,)}
             alone = replace(self.scorer, build=partial(registry.build, "attack", options=options))
-            found[layer] = alone.scored("internal", view)
+            found[layer] = alone.scored("internal", view, threshold=threshold)
         return found
 
     def pixels(self) -> tuple[np.ndarray, np.ndarray]:

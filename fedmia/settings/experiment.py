@@ -36,7 +36,7 @@ class Federation(Options):
     """Clients and rounds."""
 
     clients: int = option(10, "clients in the federation", ge=1)
-    rounds: int = option(40, "rounds of federated training, attacked ones included", ge=1)
+    rounds: int = option(30, "rounds of federated training, attacked ones included", ge=1)
     attack_rounds: int | None = option(
         None,
         "the last rounds, in which the active attacker may craft its updates (none: 6, but at most "

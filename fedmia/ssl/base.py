@@ -193,7 +193,7 @@ class SSL(Options, ABC):
     # Whether one image's loss depends on the other images of its batch: then no gradient belongs
     # to one image alone, and DP-SGD cannot bound it.
     coupled: ClassVar[bool] = False
-    lr: ClassVar[float] = LR  # at which it learns on batches of 8
+    lr: ClassVar[float] = LR  # at which it learns on small batches
 
     @property
     @abstractmethod

@@ -25,7 +25,7 @@ class Train(Options):
     """How each client trains in a round."""
 
     local_epochs: int = option(10, "epochs over the client's images in a round", ge=1)
-    batch_size: int = option(8, "images a step", ge=1)
+    batch_size: int = option(16, "images a step", ge=1)
     lr: float | None = option(None, "learning rate of SGD (none: the method's own)", gt=0)
     momentum: float = option(0.9, "momentum of SGD", ge=0, lt=1)
     weight_decay: float = option(5e-4, "L2 weight decay", ge=0)
