@@ -17,7 +17,6 @@ import argparse
 import contextlib
 import io
 import json
-import os
 import shlex
 import sys
 import tempfile
@@ -35,6 +34,7 @@ from fedmia import registry
 from fedmia.audit import main as audit
 from fedmia.data.base import Request
 from fedmia.data.synthetic import Synthetic
+from fedmia.runtime.cores import cores
 from fedmia.runtime.environment import describe, version
 from fedmia.settings.audit import outside_reason
 
@@ -140,7 +140,7 @@ def main() -> int:
     parser.add_argument("--attacks", help="names (default: all that train no shadow)")
     parser.add_argument("--flags", default="", help="more flags of the audit, as one text")
     parser.add_argument("--forms", default=",".join(FORMS), help="which of them")
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--threads", type=int, default=cores())
     parser.add_argument("--work", type=Path, help="folder of the networks and audits (default: "
                         "one that is removed)")  # fmt: skip
     parser.add_argument("--out", type=Path, default=RESULTS)

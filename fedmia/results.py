@@ -22,11 +22,11 @@ class ScoredAttack:
     """Scores of one attack on the evaluated images. A higher score says member.
 
     Attributes:
-        name: the plugin's name; a batch reading of the same attack needs a name of its own.
+        name: the plugin's name.
         paper: where it was published, or the empty string.
         access: `black_box` or `white_box`.
         vantage: `outsider`, `client` or `server`.
-        scores_members: (n,) in the order of `RunScores.member_ids` where `unit` is `image`.
+        scores_members: (n,) in the order of `RunScores.member_ids`.
         scores_nonmembers: (m,) in the order of `RunScores.nonmember_ids` likewise.
         known_members, known_nonmembers: (k,) scores of the attacker's known images under the
             fitted attack; they choose a threshold and nothing else. Empty: none is known.
@@ -35,7 +35,6 @@ class ScoredAttack:
         under_attack: the scored model had already received a crafted update.
         queries: images that the attack had embedded.
         seconds: that its fit and its scores took, less where rows were shared; a wall clock.
-        unit: `image`, or `batch` where one score stands for a batch of images.
         act: the step on the loss that the attack reads, as figures name it: `ascent`, or empty.
         choices: option -> value that the attack chose for it on known images; plain types.
         features_members, features_nonmembers: (n, 3), (m, 3) for the scatter, or None.
@@ -60,7 +59,6 @@ class ScoredAttack:
     under_attack: bool = False
     queries: int = 0
     seconds: float = 0.0
-    unit: str = "image"
     act: str = ""
     choices: Mapping[str, Any] = field(default_factory=dict)
     features_members: FloatArray | None = None

@@ -24,7 +24,7 @@ def rng(seed: int, *keys: str | int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed_words(seed, *keys))))
 
 
-def torch_rng(seed: int, *keys: str | int, device: str | torch.device = "cpu") -> torch.Generator:
-    """Torch generator of the stream named by `keys`, on `device`."""
+def torch_rng(seed: int, *keys: str | int) -> torch.Generator:
+    """Torch generator of the stream named by `keys`, on the CPU."""
     low, high = seed_words(seed, *keys)[:2]
-    return torch.Generator(device=device).manual_seed((high << 31 | low) & (2**63 - 1))
+    return torch.Generator().manual_seed((high << 31 | low) & (2**63 - 1))

@@ -17,7 +17,6 @@ from threading import Event  # noqa: E402
 from fedmia.federation.run import Prepared, federate, make_site, prepare  # noqa: E402
 from fedmia.federation.snapshot import SnapshotStore  # noqa: E402
 from fedmia.report.publish import publish, show  # noqa: E402
-from fedmia.report.rows import Report  # noqa: E402
 from fedmia.results import RunScores  # noqa: E402
 from fedmia.runtime.interrupts import Interrupts  # noqa: E402
 from fedmia.runtime.outfolder import OutFolder  # noqa: E402
@@ -29,7 +28,6 @@ from fedmia.scoring.readings import Notebook  # noqa: E402
 from fedmia.scoring.score import score  # noqa: E402
 from fedmia.settings.command import INTERRUPTED, Invocation, run  # noqa: E402
 from fedmia.settings.commands import SIMULATE  # noqa: E402
-from fedmia.settings.experiment import Experiment  # noqa: E402
 from fedmia.settings.tree import to_tree  # noqa: E402
 from strategies.base import FederationError  # noqa: E402
 
@@ -45,30 +43,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def simulate(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
-    """One run, printed and written where asked."""
-    report = one(asked.settings, asked.out, watch, stop, asked.quiet or asked.json)
-    show(report, asked.out, json=asked.json, quiet=asked.quiet)
-    return INTERRUPTED if stop.is_set() else 0
-
-
-def one(
-    experiment: Experiment, out: Path | None, watch: Stopwatch, stop: Event, quiet: bool
-) -> Report:
-    """One run: prepare, execute, publish.
+    """One run, printed and written where asked: prepare, execute, publish.
 
     Raises:
         InputError: before anything is written.
     """
     with watch.part("data"):
-        prepared = prepare(experiment)
-    place = OutFolder(out, "another run")
-    place.begin(to_tree(experiment))
+        prepared = prepare(asked.settings)
+    place = OutFolder(asked.out, "another run")
+    place.begin(to_tree(asked.settings))
     try:
-        scores = execute(prepared, out, watch, stop, quiet)
+        scores = execute(prepared, place.folder, watch, stop, asked.quiet or asked.json)
     except BaseException:
         place.give_up()
         raise
-    return publish(scores, out, watch)
+    report = publish(scores, place.folder, watch)
+    show(report, place.folder, json=asked.json, quiet=asked.quiet)
+    return INTERRUPTED if stop.is_set() else 0
 
 
 def execute(

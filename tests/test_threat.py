@@ -33,6 +33,7 @@ from fedmia.threat import (
     require,
 )
 from fedmia.threat.signals import PixelCache, Signals
+from fedmia.threat.whitebox import in_halves
 
 CPU = torch.device("cpu")
 AUGMENT = Augment(hue=0.1)
@@ -95,14 +96,11 @@ def test_require__names_attack_need_and_holding() -> None:
         (lambda v, x: v.losses(x, 2, "held"), 80 + 14),
         (lambda v, x: under(v, [v.state(), v.state()], x, 2, "queue"), 160),
         (lambda v, x: under(v, [v.state(), v.state()], x, 2, "held"), 2 * (80 + 14)),
-        (lambda v, x: v.holder("queue"), 0),
-        (lambda v, x: v.holder("held"), 14),
-        (lambda v, x: v.arm(v.copy_method()), 14),
         (lambda v, x: v.view_pixels(x, 4), 0),
         (lambda v, x: (v.state(), v.copy_method()), 0),
     ],
     ids=["embed", "views", "features", "losses", "losses-held", "under", "under-held",
-         "holder", "holder-held", "arm", "pixels", "copy"],
+         "pixels", "copy"],
 )  # fmt: skip
 def test_queries__are_the_images_that_pass_through_the_encoder(
     make_moco: Any, images: Tensor, held: Tensor, seen: list[int], ask: Any, cost: int
@@ -352,19 +350,12 @@ def everything(method: MomentumContrast) -> State:
     return {n: t.clone() for n, t in (method.state_dict() | method.local_state()).items()}
 
 
-def test_held__fills_the_bank_of_a_copy(make_moco: Any, images: Tensor, held: Tensor) -> None:
+def test_held__leaves_the_model_as_it_is(make_moco: Any, images: Tensor, held: Tensor) -> None:
     method = make_moco(queue=5)
     view = ClientView(method, AUGMENT, seed=0, device=CPU, held=held)
     before = everything(method)
-    want = F.normalize(method.encoder(held.float() / 255), dim=1)
-    filled = view.holder("held")
-    assert isinstance(filled, MomentumContrast) and filled.queue.shape == (14, 8)
-    torch.testing.assert_close(filled.queue, want)
-    kept = view.holder("queue")
-    assert isinstance(kept, MomentumContrast) and torch.equal(kept.queue, method.queue)
     view.losses(images, 2, "held")
     under(view, [{n: t + 0.1 for n, t in view.state().items()}], images, 2, "held")
-    view.arm(view.copy_method())
     after = everything(method)
     assert before.keys() == after.keys()
     assert all(torch.equal(t, after[n]) for n, t in before.items())
@@ -375,9 +366,15 @@ def test_held__keys_are_those_of_the_weights_that_read(make_moco: Any, held: Ten
     other = view.copy_method()
     assert isinstance(other, MomentumContrast)
     other.load_shared({n: t + 0.1 for n, t in view.state().items()})
-    view.arm(other)
+    (first, _), second = in_halves(held)
+    met = {}
+    view.by_negatives(
+        other, "held", held, lambda rows: met.setdefault(len(met), (rows, other.queue.clone()))[0]
+    )
+    rows, queue = met[0]
+    assert {digests(held[rows].numpy())[i] for i in range(len(rows))} == second
     torch.testing.assert_close(
-        other.queue, F.normalize(other.encoder(held.float() / 255), dim=1).detach()
+        queue, F.normalize(other.encoder(first.float() / 255), dim=1).detach()
     )
 
 
@@ -388,7 +385,6 @@ def test_held__without_images_is_refused(
     none = None if nothing is None else held[:nothing]
     view = ClientView(make_moco(), AUGMENT, seed=0, device=CPU, held=none)
     for ask in (
-        lambda: view.holder("held"),
         lambda: view.losses(images, 2, "held"),
         lambda: under(view, [view.state()], images, 2, "held"),
     ):

@@ -180,17 +180,8 @@ class Ascent(ActiveAttack):
 
     def read(self, view: WhiteBox, images: Tensor) -> Scores:
         """(N,) loss of each image, mean over `pairs` pairs of its fixed views."""
-        rows, method = view.embed_views(images, 2 * self.pairs), view.copy_method()
-        view.charge(view.bank_queries(self.negatives))
-
-        def losses(some: Tensor) -> Tensor:
-            z = rows[some].to(view.device)
-            pairs = ((z[:, i], z[:, self.pairs + i]) for i in range(self.pairs))
-            each = [read_losses(method, a, b, self.loss) for a, b in pairs]
-            return torch.stack(each).mean(dim=0).cpu()
-
-        with torch.no_grad():
-            found = view.by_negatives(method, self.negatives, images, losses)
+        loss = partial(read_losses, reading=self.loss)
+        found = view.losses(images, self.pairs, self.negatives, loss)
         return np.asarray(found.double().numpy())
 
     def reads_uploads(self) -> bool:

@@ -116,7 +116,7 @@ class AscentStatic(Attack):
         """Loss of each of uint8 (N, C, H, W) before its climb and after each step, (G + 1, N).
 
         Called after `fit`. 2 pairs (G + 1) queries for each image that climbs, scored or not, and
-        those of `view.holder(negatives)`.
+        `view.bank_queries`.
         """
         steps, lr = self._chosen
         self._charge(view, images, steps)

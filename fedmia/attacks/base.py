@@ -114,7 +114,8 @@ class Attack(Options, ABC):
 
     The harness fits on known images, then scores shuffled candidates without their truth.
     `fit` may be called again and forgets what was fitted before. That `score`, `by_client`,
-    `features` and `score_sets` raise NotFitted before `fit` is seen to here, not by subclasses.
+    `features`, `score_sets` and `infer` raise NotFitted before `fit` is seen to here, not by
+    subclasses.
     """
 
     # As on the command line: a class of a family states it, else that of its file, or
@@ -143,8 +144,8 @@ class Attack(Options, ABC):
             package, _, file = cls.__module__.rpartition(".")
             own = package == __package__
             cls.name = file.replace("_", "-") if own else f"{cls.__module__}:{cls.__qualname__}"
-        for name in ("fit", "score", "by_client", "features", "score_sets"):
-            source = next(c for c in cls.__mro__ if name in vars(c))
+        for name in ("fit", "score", "by_client", "features", "score_sets", "infer"):
+            source = next((c for c in cls.__mro__ if name in vars(c)), Attack)
             if source is cls or not issubclass(source, Attack):  # its own, or a mixin's
                 wrap = _fitting if name == "fit" else _fitted
                 setattr(cls, name, wrap(getattr(cls, name)))

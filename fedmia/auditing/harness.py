@@ -21,7 +21,7 @@ from fedmia.scoring.scorer import Scorer, threshold_asks
 from fedmia.seeding import rng
 from fedmia.settings.audit import outside_reason
 from fedmia.shadows.train import Stopped
-from fedmia.threat import BudgetError, Threat, require
+from fedmia.threat import BudgetError, Threat, require, require_shadows
 
 LEAST_KNOWN = 8  # a side, below which a budget buys no attack
 CUT = "the audit was interrupted before it was done"
@@ -147,9 +147,8 @@ class Harness:
         """
         attack = self.views.build(name)
         require(Threat(self.views.released.access, "outsider"), attack.needs, name)
-        if attack.asks_shadows() and self.views.shadows is None:
-            shadows, given = opt("shadows", "N"), opt("shadow_encoders", "FOLDER")
-            raise InputError(f"needs shadow encoders ({shadows}, or {given})")
+        if attack.asks_shadows():
+            require_shadows(self.views.shadows is not None)
 
     def kept(self, model: str, name: str, known: Known, budget: int | None) -> ScoredAttack:
         """`score`, or what was kept of it.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -24,6 +23,7 @@ from fedmia.released.base import Released, load, probe
 from fedmia.report.publish import publish, show
 from fedmia.report.rows import Report
 from fedmia.results import Probe, RunScores, Sweep
+from fedmia.runtime.cores import cores
 from fedmia.runtime.device import resolve_device
 from fedmia.runtime.environment import describe
 from fedmia.runtime.outfolder import OutFolder
@@ -46,7 +46,7 @@ def conduct(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
     """
     audit, quiet = asked.settings, asked.quiet or asked.json
     place = folder(audit, asked.out)
-    torch.set_num_threads(audit.threads or os.cpu_count() or 1)
+    torch.set_num_threads(audit.threads or cores())
     device = device_of(audit)
     with watch.part("data"):
         released, dealt = prepare(audit, device)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +13,7 @@ from PIL import Image, ImageOps
 
 from fedmia.data.images import ByteArray
 from fedmia.errors import InputError, opt
+from fedmia.runtime.cores import cores
 
 GREY = ("1", "L", "LA", "La")
 COLOUR = ("RGB", "RGBA", "RGBa", "RGBX", "P", "PA", "CMYK", "YCbCr", "HSV", "LAB")
@@ -44,7 +44,7 @@ class Gallery:
             InputError: an image cannot be read, is not 8-bit, is not square, or differs in size
                 from the first, where no size was given.
         """
-        workers = min(8, os.cpu_count() or 1)
+        workers = min(8, cores())
         with warnings.catch_warnings(), ThreadPoolExecutor(workers) as pool:
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
             decoded = pool.map(self._decode, batch)

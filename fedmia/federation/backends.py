@@ -18,6 +18,8 @@ from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 from numpy.typing import NDArray
 
+from fedmia.runtime.cores import cores
+
 ServerMain = Callable[[Grid], None]
 SERVER = 1  # Flower's node id of the server; clients are the nodes after it
 
@@ -116,7 +118,7 @@ class InlineGrid(Grid):
 def run_inline(server: ServerMain, app: ClientApp, clients: int, threads: int) -> None:
     """Run `server` against clients in this process, as many at once as the cores allow."""
     logging.getLogger("flwr").setLevel(logging.ERROR)  # it logs every round of every branch
-    workers = max(1, min(clients, (os.cpu_count() or 1) // threads))
+    workers = max(1, min(clients, cores() // threads))
     grid = InlineGrid(app, clients, workers, threads)
     try:
         server(grid)
@@ -153,7 +155,7 @@ def run_ray(
 
     resources: dict[str, Any] = {"num_cpus": threads, "num_gpus": gpus_per_client}
     init: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False}
-    init["num_cpus"] = os.cpu_count() or 1
+    init["num_cpus"] = cores()
     backend: Any = {"client_resources": resources, "init_args": init}
     run_simulation(main, app, clients, backend_config=backend)
     if failure:

@@ -18,7 +18,7 @@ from fedmia.report.rows import RoundRow
 from fedmia.results import Curves
 from fedmia.runtime.outfolder import CONFIG
 from fedmia.scoring.snapshots import Evaluation
-from fedmia.settings.command import in_file, told
+from fedmia.settings.command import told_of
 from fedmia.settings.experiment import Experiment
 from fedmia.settings.suits import gpu
 from fedmia.settings.tree import from_tree
@@ -56,7 +56,7 @@ def opened(folder: Path, device: str) -> Iterator[Opened]:
     report, experiment = finished(folder), replace(settings(folder), device=device)
     gpu(device)
     with TemporaryDirectory(prefix="fedmia-") as work:
-        with told(in_file(folder / CONFIG)):
+        with told_of(folder / CONFIG):
             prepared = prepare(experiment)
             site = make_site(prepared, Path(work), Event())
         store = SnapshotStore(folder / "snapshots")
@@ -79,7 +79,7 @@ def opened(folder: Path, device: str) -> Iterator[Opened]:
 
 def settings(folder: Path) -> Experiment:
     """The settings that the run was started with."""
-    with told(in_file(folder / CONFIG)):
+    with told_of(folder / CONFIG):
         return from_tree(Experiment, load(folder / CONFIG))
 
 

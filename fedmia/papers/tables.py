@@ -10,7 +10,7 @@ import numpy as np
 from fedmia.papers.reading import Judged, Reading
 from fedmia.report.format import estimate
 from fedmia.report.metrics import attack_row
-from fedmia.report.rows import Interval
+from fedmia.report.rows import Interval, ThresholdRow
 from fedmia.report.tables import Cell, Row, Table
 from fedmia.results import FloatArray, ScoredAttack
 
@@ -40,21 +40,12 @@ TABLE_4: Mapping[tuple[str, str], tuple[float, float, float]] = {
 }
 
 
-class Rates(TypedDict):
-    """One attack or classifier; rates and AUC in [0, 1], each interval of 95 % by itself.
-
-    Accuracy, precision and recall are at a threshold chosen on the attacker's known images, as if
-    members and non-members were equally many; null without a threshold.
-    """
+class Rates(ThresholdRow, TypedDict):
+    """One attack or classifier at a threshold chosen on the attacker's known images; rates and AUC
+    in [0, 1], each interval of 95 % by itself."""
 
     auc: float | None
     auc_ci: Interval | None
-    accuracy: float | None
-    accuracy_ci: Interval | None
-    precision: float | None
-    precision_ci: Interval | None
-    recall: float | None
-    recall_ci: Interval | None
     n_members: int
     n_nonmembers: int
 

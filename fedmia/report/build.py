@@ -39,6 +39,7 @@ ONE_MODEL = (
 )
 SEEDS = "; python -m fedmia.sweep --seeds 5 shows the spread between models."
 METHOD = "Bonferroni over Wilson intervals of the AUC with DeLong's (1988) variance"
+EXACT = ("config", "choices", "delta")  # asked for, chosen or assumed: no measurement
 ORACLE = (
     "oracle_accuracy takes the best threshold on the scored images themselves, as in the paper: "
     "an upper bound; accuracy takes the attack's own: of the shadows that it was fitted on, else "
@@ -49,7 +50,8 @@ ORACLE = (
 def build_report(run: RunScores) -> Report:
     """The whole report of one run, ready for `json.dumps(allow_nan=False)`.
 
-    Floats are rounded to 6 decimals (the threshold to 6 digits), so that reruns compare equal.
+    Measured floats are rounded to 6 decimals (the threshold to 6 digits), so that reruns compare
+    equal; what was asked for stands as it was given.
     Keys keep their order, `timing` last.
 
     Raises:
@@ -193,22 +195,24 @@ def notes(run: RunScores, clients: Sequence[ClientRow]) -> list[str]:
             f"Clients are compared by {by.name}{shown}, against non-members weighted to their own "
             "class mix (Kish's effective n); null_auc scores non-members posing as their members."
         )
-    if any(a.unit == "batch" for a in run.attacks):
-        found.append("Attacks by batch score batches, not images: never pool the two.")
     return found + [n for n in run.notes if n not in found]
 
 
-def strict(value: Any, key: str = "") -> Any:
-    """`value` in strict JSON types: floats rounded, null for what is not finite."""
+def strict(value: Any, key: str = "", *, exact: bool = False) -> Any:
+    """`value` in strict JSON types: floats rounded unless `exact` or under a key of EXACT, null for
+    what is not finite."""
+    exact = exact or key in EXACT
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, Mapping):
-        return {str(k): strict(v, str(k)) for k, v in value.items()}
+        return {str(k): strict(v, str(k), exact=exact) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [strict(v, key) for v in value]
+        return [strict(v, key, exact=exact) for v in value]
     if isinstance(value, float):
         if not math.isfinite(value):
             return None
+        if exact:
+            return value
         # A threshold may be tiny, and six decimals would turn it into 0.
         return float(f"{value:.6g}") if key.startswith("threshold") else round(value, 6)
     return value if value is None or isinstance(value, bool | int | str) else str(value)

@@ -26,8 +26,7 @@ def check(run: RunScores) -> None:
         if held != size:
             raise ValueError(f"{what} holds {held} entries for {size} images")
     for where, attack, aligned in _scored(run):
-        whole = aligned and attack.unit == "image"
-        _check_attack(attack, where, n if whole else None, m if whole else None)
+        _check_attack(attack, where, n if aligned else None, m if aligned else None)
     for sets in run.sets:
         _check_sets(sets)
     for side, array in zip(("members", "non-members"), run.pixels or (), strict=False):
@@ -52,8 +51,6 @@ def _scored(run: RunScores) -> Iterator[tuple[str, ScoredAttack, bool]]:
 
 
 def _check_attack(attack: ScoredAttack, where: str, n: int | None, m: int | None) -> None:
-    if attack.unit not in ("image", "batch"):
-        raise ValueError(f"{where}: unit must be image or batch, got '{attack.unit}'")
     ids, named, members = attack.client_ids, attack.named_members, len(attack.scores_members)
     if named is not None and named.shape != (members,):
         raise ValueError(f"{where}: {named.shape} clients named for {members} members")

@@ -24,8 +24,8 @@ DRAWS = 200
 
 def declared_attack(run: RunScores) -> ScoredAttack | None:
     """The attack that clients are compared by, fixed before any score is seen: `combined`, else
-    `similarity`, else the first by image on a model not under attack, else the first by image."""
-    usable = [a for a in run.attacks if a.unit == "image" and len(a.scores_members)]
+    `similarity`, else the first on a model not under attack, else the first."""
+    usable = [a for a in run.attacks if len(a.scores_members)]
     declared = [a for name in DECLARED for a in usable if a.name == name]
     return next(iter([*declared, *(a for a in usable if not a.under_attack), *usable]), None)
 

@@ -47,21 +47,19 @@ def clopper_pearson(k: int, n: int, level: float = LEVEL) -> Interval:
     return low, high
 
 
-def rate_interval(
-    hits: IntArray, alarms: IntArray, n: int, m: int, target: float, level: float = LEVEL
-) -> Interval:
-    """Interval of the TPR at a true FPR of `target`; holds at `level` whatever the scores' shape.
+def rate_interval(hits: IntArray, alarms: IntArray, n: int, m: int, target: float) -> Interval:
+    """Interval of the TPR at a true FPR of `target`; holds at LEVEL whatever the scores' shape.
 
     Of m non-members Binomial(m, target) lie over the threshold that has this FPR: its quantiles
     bound where among the ordered scores it lies, and so between which two thresholds. The limits
-    are Clopper-Pearson's at those two. Each of the two errors gets half of what `level` leaves.
+    are Clopper-Pearson's at those two. Each of the two errors gets half of what LEVEL leaves.
     Where the count may be none, the threshold may lie over every score, and the lower limit is 0.
 
     Args:
         hits, alarms: (k,) of n members and m non-members those at or over each threshold, rising
             from the first, which nobody reaches.
     """
-    end = tail(level, 2)
+    end = tail(LEVEL, 2)
     fewest, most = int(binom.ppf(end, m, target)), int(binom.isf(end, m, target))
     low = hits[np.flatnonzero(alarms <= fewest - 1)[-1]] if fewest else 0
     high = hits[np.flatnonzero(alarms <= most)[-1]]
@@ -91,14 +89,14 @@ def mover_mean(a: float, a_ci: Interval, b: float, b_ci: Interval) -> Interval:
 
 
 def precision_interval(
-    true_positives: int, members: int, false_positives: int, nonmembers: int, level: float = LEVEL
+    true_positives: int, members: int, false_positives: int, nonmembers: int
 ) -> Interval:
     """Conservative interval of TPR / (TPR + FPR), the precision at equally many of both.
 
-    TPR and FPR come from independent images, so two Wilson intervals at sqrt(level) hold together
-    at `level`; precision rises in one and falls in the other, so its limits lie in two corners.
+    TPR and FPR come from independent images, so two Wilson intervals at sqrt(LEVEL) hold together
+    at LEVEL; precision rises in one and falls in the other, so its limits lie in two corners.
     """
-    each = math.sqrt(level)
+    each = math.sqrt(LEVEL)
     low_t, high_t = wilson(true_positives, members, each)
     low_f, high_f = wilson(false_positives, nonmembers, each)
     low = low_t / (low_t + high_f) if low_t + high_f > 0 else 0.0

@@ -162,7 +162,6 @@ def attack_row(attack: ScoredAttack, family: int) -> AttackRow:
         "paper": attack.paper,
         "threat": {"access": attack.access, "vantage": attack.vantage},
         "under_attack": attack.under_attack,
-        "unit": attack.unit,
         **numbers,
         **at_threshold(members, nonmembers, threshold if usable else None),
         "threshold_refitted": refitted,

@@ -53,8 +53,7 @@ def paired_row(pair: Pair, family: int) -> PairedRow:
         )
     n, m = sizes[0]
     head: Compared = {
-        "attack": attack.name, "control": control.name, "unit": attack.unit,
-        "n_members": n, "n_nonmembers": m,
+        "attack": attack.name, "control": control.name, "n_members": n, "n_nonmembers": m,
     }  # fmt: skip
     if n == 0 or m == 0:
         said = f"{attack.name}: no pairs of members and non-members to compare"

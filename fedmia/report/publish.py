@@ -63,16 +63,14 @@ def json_text(report: Mapping[str, object]) -> str:
 def scores_csv(run: RunScores) -> str:
     """CSV text with columns image, truth (1 member, 0 not), client, label, and one an attack.
 
-    Attacks by batch have no score of an image and are left out. `client` is empty for
-    non-members. Scores have 9 digits, which tell any two float32 apart.
+    `client` is empty for non-members. Scores have 9 digits, which tell any two float32 apart.
     """
-    attacks = [a for a in run.attacks if a.unit == "image"]
-    members = [a.scores_members for a in attacks]
-    nonmembers = [a.scores_nonmembers for a in attacks]
+    members = [a.scores_members for a in run.attacks]
+    nonmembers = [a.scores_nonmembers for a in run.attacks]
     nobody = [""] * len(run.nonmember_ids)
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
-    table.writerow(["image", "truth", "client", "label", *(a.name for a in attacks)])
+    table.writerow(["image", "truth", "client", "label", *(a.name for a in run.attacks)])
     for truth, *columns in (
         (1, run.member_ids, run.member_client, run.member_labels, *members),
         (0, run.nonmember_ids, nobody, run.nonmember_labels, *nonmembers),

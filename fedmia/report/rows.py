@@ -23,7 +23,7 @@ class AucRow(TypedDict):
     auc: float | None
     auc_ci: Interval | None
     auc_ci_simultaneous: Interval | None
-    n_members: int  # scored, of `unit`
+    n_members: int  # scored
     n_nonmembers: int
 
 
@@ -66,7 +66,6 @@ class AttackFacts(TypedDict):
     paper: str  # where it was published, or empty
     threat: Threat
     under_attack: bool  # the model had received a crafted update
-    unit: str  # image, or batch where a score stands for a batch of images
     # By target FPR, "0.001", "0.01", "0.1"; null where too few non-members resolve it.
     tpr_at_fpr: dict[str, float | None]
     tpr_at_fpr_ci: dict[str, Interval | None]  # 95 %, the threshold's error in it
@@ -87,7 +86,6 @@ class Compared(TypedDict):
 
     attack: str
     control: str
-    unit: str
     n_members: int
     n_nonmembers: int
 

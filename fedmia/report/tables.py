@@ -78,13 +78,12 @@ def attacks(report: Report) -> Table:
         under = "under attack" if row["under_attack"] else ""
         more = (how, under, chosen and f"chosen: {chosen}", row["paper"])
         n = _whole(f"{row['n_members']} + {row['n_nonmembers']}")
-        unit = "batches" if row["unit"] == "batch" else "images"
         cells = [
             Cell(row["name"], tuple(line for line in more if line)),
             _over(row["auc"], row["auc_ci"], ci),
             *(_over(c["auc"], c["auc_ci_simultaneous"]) if c else Cell(DASH) for c in controls),
             *_rates(row),
-            Cell(n, (unit, f"{row['queries']:,} queries")),
+            Cell(n, ("images", f"{row['queries']:,} queries")),
         ]
         rows.append(Row(cells, "leaks" if ci is not None and ci[0] > 0.5 else ""))
     return Table(head, rows)
@@ -112,12 +111,12 @@ def _rates(row: AttackRow) -> tuple[Cell, Cell]:
 
 def paired(report: Report) -> Table:
     """Attacks against their paired controls."""
-    head = ["attack", "control", "unit", "difference of AUCs", "95 %", "simultaneous", ""]
+    head = ["attack", "control", "difference of AUCs", "95 %", "simultaneous", ""]
     rows = []
     for p in report["paired"]:
         difference = DASH if p["difference"] is None else f"{p['difference']:+.3f}"
         ends = [_whole(interval(ci, 3)) for ci in (p["ci"], p["ci_simultaneous"])]
-        cells = [p["attack"], p["control"], p["unit"], difference, *ends, p["statement"]]
+        cells = [p["attack"], p["control"], difference, *ends, p["statement"]]
         rows.append(Row(cells))
     return Table(head, rows)
 

@@ -37,8 +37,7 @@ def render(report: Report) -> RenderableType:
         parts.append(attack_table(report))
         parts += [Text(line, style="dim") for line in legend(report)]
     for pair in report["paired"]:
-        unit = " (by batch)" if pair["unit"] == "batch" else ""
-        parts.append(Text(f"Paired{unit}: {pair['statement']}."))
+        parts.append(Text(f"Paired: {pair['statement']}."))
     parts += [Text(line) for line in lines(report)]
     for names, reason in by_reason(report).items():
         parts.append(Text(f"Not run: {names}: {reason}", style="dim"))
@@ -80,9 +79,6 @@ def legend(report: Report) -> list[str]:
     found = [f"n: scored members + non-members; accuracy at a threshold from {source}."]
     if any(r["under_attack"] for r in report["attacks"]):
         found.append("* scored on the model under attack.")
-    batches = [r["name"] for r in report["attacks"] if r["unit"] == "batch"]
-    if batches:
-        found.append(f"By batch, n counts batches, not images: {', '.join(batches)}.")
     return found
 
 

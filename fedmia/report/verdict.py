@@ -77,21 +77,19 @@ def _core(found: Found, controls: Controls, paired: Sequence[PairedRow]) -> tupl
         return _nothing(found) + _reversed(found), "not-established"
     row, auc = strongest
     where = ", on the model under attack" if row["under_attack"] else ""
-    batch = " (batches, not images)" if row["unit"] == "batch" else ""
     server = row["threat"]["vantage"] == "server"
     what = "The clients' updates leak" if server else "The encoder leaks"
     return (
-        f"{what} membership: {row['name']} tells members from non-members{batch} "
+        f"{what} membership: {row['name']} tells members from non-members "
         f"with {numbers(row, auc)}{where}" + _paired(paired) + _reversed(found),
         "leaks",
     )
 
 
-def numbers(row: AttackRow | AucRow, auc: Auc) -> str:
+def numbers(row: AucRow, auc: Auc) -> str:
     """`AUC 0.64 [0.55, 0.72] (simultaneous 95 % interval; 112 members, 500 non-members)`."""
     low, high = auc.together
-    unit = "batches of members, of" if row.get("unit") == "batch" else "members,"
-    n = f"{row['n_members']} {unit} {row['n_nonmembers']} non-members"
+    n = f"{row['n_members']} members, {row['n_nonmembers']} non-members"
     return f"AUC {auc.value:.2f} [{low:.2f}, {high:.2f}] (simultaneous 95 % interval; {n})"
 
 
@@ -107,14 +105,13 @@ def failed_control(controls: Controls) -> tuple[str, AttackRow, Auc] | None:
 
 
 def strongest_leak(found: Found) -> tuple[AttackRow, Auc] | None:
-    """The attack of highest AUC whose simultaneous interval lies over 0.5; images before batches,
-    because the two are never pooled and a batch says less about a person."""
+    """The attack of highest AUC whose simultaneous interval lies over 0.5."""
     leaks = [(row, auc) for row, auc in found if auc.together[0] > 0.5]
-    return max(leaks, key=lambda f: (f[0]["unit"] == "image", f[1].value), default=None)
+    return max(leaks, key=lambda f: f[1].value, default=None)
 
 
 def _nothing(found: Found) -> str:
-    row, auc = max(found, key=lambda f: (f[0]["unit"] == "image", f[1].together[1]))
+    row, auc = max(found, key=lambda f: f[1].together[1])
     if len(found) == 1:
         return (
             f"No leakage established: {row['name']} has {numbers(row, auc)}, which does not lie "
@@ -135,5 +132,5 @@ def _reversed(found: Found) -> str:
 
 
 def _paired(paired: Sequence[PairedRow]) -> str:
-    rows = [p for p in paired if p["unit"] == "image" and p["difference"] is not None]
+    rows = [p for p in paired if p["difference"] is not None]
     return f"; {rows[0]['statement']}" if rows else ""

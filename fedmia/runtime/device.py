@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
+import re
+
 import torch
+
+from fedmia.errors import InputError, opt
+
+DEVICES = "auto, cpu, cuda or cuda:N"
+
+
+def check_device(device: str) -> None:
+    """Refuse what is none of DEVICES.
+
+    Raises:
+        InputError: naming them.
+    """
+    if not re.fullmatch(r"auto|cpu|cuda(:[0-9]+)?", device):
+        raise InputError(f"{opt('device')} must be {DEVICES}, got '{device}'")
 
 
 def resolve_device(device: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from fedmia.runtime.cores import cores
 from fedmia.runtime.device import gpus
 
 PACKAGES = (
@@ -45,10 +46,9 @@ def versions() -> dict[str, str | None]:
 
 def hardware() -> dict[str, Any]:
     """Processor, cores that this process may use, memory in GiB, GPUs by name, system."""
-    affinity = getattr(os, "sched_getaffinity", None)
     return {
         "cpu": _cpu_name(),
-        "cores": len(affinity(0)) if affinity else os.cpu_count() or 1,
+        "cores": cores(),
         "memory_gib": _memory(),
         "gpus": [torch.cuda.get_device_name(i) for i in range(gpus())],
         "system": f"{platform.system()} {platform.machine()}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -23,6 +22,7 @@ from fedmia.results import (
     RunScores,
     ScoredAttack,
 )
+from fedmia.runtime.cores import cores
 from fedmia.runtime.environment import describe
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.scoring.probes import Probes
@@ -151,7 +151,7 @@ def attacked(evaluation: Evaluation, notebook: Notebook | None = None) -> dict[s
 
 def side_by_side(work: Mapping[str, Callable[[], Any]], threads: int) -> dict[str, Any]:
     """Results of independent pieces of work, run in as many threads as the cores allow."""
-    workers = max(1, (os.cpu_count() or 1) // threads)
+    workers = max(1, cores() // threads)
     pool = ThreadPoolExecutor(workers, "score", torch.set_num_threads, (threads,))
     try:
         running = {name: pool.submit(call) for name, call in work.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from fedmia import registry
 from fedmia.attacks.base import ActiveAttack
 from fedmia.errors import InputError, opt
+from fedmia.runtime.device import DEVICES, check_device
 from fedmia.settings.forms import Settings, Values, each, given, source_options
 from fedmia.settings.option import option, option_fields
 from fedmia.settings.values import convert, from_text
@@ -67,7 +67,7 @@ class Audit(Settings):
     shadow_encoders: str | None = option(None, "folder of shadow encoders trained before")
     cache: str | None = option(None, "folder that keeps trained shadows (none: OUT/shadows)")
     seed: int = option(0, "root of all randomness", ge=0)
-    device: str = option("auto", "auto, cpu, cuda or cuda:N")
+    device: str = option("auto", DEVICES)
     threads: int = option(0, "CPU threads (0: all cores); sums depend on it", ge=0)
     precision: str = option(
         "float32",
@@ -83,10 +83,7 @@ class Audit(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not re.fullmatch(r"auto|cpu|cuda(:[0-9]+)?", self.device):
-            raise InputError(
-                f"{opt('device')} must be auto, cpu, cuda or cuda:N, got '{self.device}'"
-            )
+        check_device(self.device)
         if not self.encoder:
             raise InputError(f"{opt('encoder')} is missing: {self._help('encoder')}")
         if self.precision != "float32" and self.encoder.endswith(".onnx"):

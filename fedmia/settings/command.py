@@ -7,6 +7,7 @@ import sysconfig
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,7 @@ def parse(command: Command, arguments: Sequence[str]) -> Invocation:
         tree = normal(command.root, flags.tree)
     if "config" in given:
         file = find_config(given["config"], command.presets)
-        with told(in_file(file)):  # on its own first, so that its mistakes are named as its own
+        with told_of(file):  # on its own first, so that its mistakes are named as its own
             from_tree(command.root, lower := _read(command, file))
         speak = Typed(command, flags.typed, file, lower)
         tree = merge(command.root, lower, tree, command.runs)
@@ -137,9 +138,19 @@ def told(speak: Tongue) -> Iterator[None]:
         raise
 
 
-def in_file(file: Path) -> Tongue:
-    """How options are said to who wrote them all into `file`."""
-    return lambda path, value: f"{path} in {file}" if value is None else f"{path}: {value}"
+@contextmanager
+def told_of(file: Path) -> Iterator[None]:
+    """Errors inside say their options to who wrote them all into `file`; the first names it."""
+    try:
+        yield
+    except InputError as error:
+        if error.tongue is in_python:
+            error.tongue = partial(_in_file, f" in {file}", error.paths[:1])
+        raise
+
+
+def _in_file(where: str, first: tuple[str, ...], path: str, value: str | None) -> str:
+    return (path if value is None else f"{path}: {value}") + where * (path in first)
 
 
 def find_config(name: str, presets: tuple[str, ...]) -> Path:

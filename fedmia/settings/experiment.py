@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from fedmia.attacks.base import ActiveAttack
 from fedmia.data.base import Dataset, Request
 from fedmia.data.split import SplitOptions
 from fedmia.errors import InputError, opt
+from fedmia.runtime.device import DEVICES, check_device
 from fedmia.settings.forms import (
     Chosen,
     Settings,
@@ -160,7 +160,7 @@ class Experiment(Settings):
         "inline", "where clients train: this process, or Ray", choices=("inline", "ray")
     )
     threads_per_client: int = option(1, "CPU threads of a client (sums depend on it)", ge=1)
-    device: str = option("auto", "auto, cpu, cuda or cuda:N")
+    device: str = option("auto", DEVICES)
     gpus_per_client: float = option(0.0, "share of a GPU that a client takes", ge=0)
     federation: Federation = section(Federation)
     data: Data = section(Data, head="name")
@@ -179,10 +179,7 @@ class Experiment(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         sees(self.attacker)  # a role that attacks nothing is refused
-        if not re.fullmatch(r"auto|cpu|cuda(:[0-9]+)?", self.device):
-            raise InputError(
-                f"{opt('device')} must be auto, cpu, cuda or cuda:N, got '{self.device}'"
-            )
+        check_device(self.device)
         for one in dataclasses.fields(self):
             chosen = getattr(self, one.name)
             if "plugin" in one.metadata and chosen is not None:

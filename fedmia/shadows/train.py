@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -13,6 +12,7 @@ import numpy as np
 import torch
 
 from fedmia.errors import InputError
+from fedmia.runtime.cores import cores
 from fedmia.shadows._one import Stopped, Trained, Training, train_one
 from fedmia.shadows.cache import ENCODER, Folder, about, key_of
 from fedmia.shadows.draw import Ground, Pixels, as_bytes, deal, survey
@@ -87,7 +87,7 @@ def train_shadows(
 
     every = max(1, math.ceil(plan.epochs / SAVES)) if save_every is None else save_every
     if workers is None:
-        workers = 1 if device.type != "cpu" else max(1, (os.cpu_count() or 1) // threads)
+        workers = 1 if device.type != "cpu" else max(1, cores() // threads)
     threadpool = ThreadPoolExecutor(workers, "shadow", torch.set_num_threads, (threads,))
     try:
         running = {

@@ -88,7 +88,6 @@ def _attacks(found: Sequence[CellResults]) -> list[AttackSpread]:
     return [
         {
             "name": name,
-            "unit": held[0]["unit"],
             "auc": spread(row["auc"] for row in held),
             "tpr_at_1_percent_fpr": spread(row["tpr_at_1_percent_fpr"] for row in held),
             "controls": {
@@ -108,7 +107,6 @@ def _pairs(found: Sequence[CellResults]) -> list[PairSpread]:
         {
             "attack": attack,
             "control": control,
-            "unit": held[0]["unit"],
             "difference": spread((row["difference"] for row in held), -1.0),
             "p": p_value([r["difference"] for r in held if r["difference"] is not None]),
             "p_holm": None,

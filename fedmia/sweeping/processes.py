@@ -1,4 +1,4 @@
-"""Processes side by side, each in a group of its own and with threads of its own."""
+"""Processes side by side, each in a group of its own, on cores and with threads of its own."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
+
+from fedmia.runtime.cores import bound, dealt
 
 LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 PAUSE = 0.02  # seconds between two looks
@@ -41,36 +43,34 @@ def run_all(
     ended: Callable[[Task, int], None],
     stop: Event,
 ) -> None:
-    """Run the tasks in order, at most `jobs` at once; when `stop` is set, kill those that run.
+    """Run the tasks in order, at most `jobs` at once, each on its share of the cores; when `stop`
+    is set, kill those that run.
 
     Args:
         began: called before a task's process starts.
         ended: takes a task and the exit code of its process (negative: the signal that killed
             it); not called for those that `stop` ended.
     """
-    waiting, running = deque(tasks), list[tuple[Task, subprocess.Popen[bytes]]]()
+    waiting, running = deque(tasks), list[tuple[Task, subprocess.Popen[bytes], list[int]]]()
+    free = dealt(min(jobs, len(tasks)))
     try:
         while (waiting or running) and not stop.is_set():
-            while waiting and len(running) < jobs:
-                task = waiting.popleft()
+            while waiting and free:
+                task, share = waiting.popleft(), free.pop()
                 began(task)
-                running.append((task, _start(task)))
+                with bound(share):
+                    running.append((task, _start(task), share))
             # Not `stop.wait`: the handler of Ctrl-C that sets it runs in this very thread.
             time.sleep(PAUSE)
-            for task, process in list(running):
+            for task, process, share in list(running):
                 if (code := process.poll()) is not None:
-                    running.remove((task, process))
+                    running.remove((task, process, share))
+                    free.append(share)
                     _end(process)
                     ended(task, code)
     finally:
-        for _, process in running:
+        for _, process, _ in running:
             _end(process)
-
-
-def cores() -> int:
-    """CPU cores that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def said_of(code: int, log: Path, hidden: Mapping[str, str]) -> str:

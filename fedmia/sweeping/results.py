@@ -11,7 +11,7 @@ def results(report: Report) -> CellResults:
     """What a sweep keeps of a run's report."""
     pairs: list[CellPair] = [
         {
-            "attack": p["attack"], "control": p["control"], "unit": p["unit"],
+            "attack": p["attack"], "control": p["control"],
             "difference": p["difference"], "ci": p["ci"],
         }
         for p in report["paired"]
@@ -34,7 +34,6 @@ def _attack(report: Report, i: int) -> CellAttack:
               for label in control_sets(report["controls"])}  # fmt: skip
     return {
         "name": row["name"],
-        "unit": row["unit"],
         "auc": row["auc"],
         "auc_ci": row["auc_ci"],
         "auc_ci_simultaneous": row["auc_ci_simultaneous"],

@@ -31,7 +31,6 @@ class CellAttack(TypedDict):
     """An attack in one run, as its report has it."""
 
     name: str
-    unit: str
     auc: float | None
     auc_ci: Interval | None
     auc_ci_simultaneous: Interval | None
@@ -44,7 +43,6 @@ class CellPair(TypedDict):
 
     attack: str
     control: str
-    unit: str
     difference: float | None  # of the AUCs
     ci: Interval | None
 
@@ -78,7 +76,6 @@ class AttackSpread(TypedDict):
     """An attack over the models of one point."""
 
     name: str
-    unit: str
     auc: Spread
     tpr_at_1_percent_fpr: Spread
     controls: dict[str, Spread]  # AUC
@@ -89,7 +86,6 @@ class PairSpread(TypedDict):
 
     attack: str
     control: str
-    unit: str
     difference: Spread
     p: float | None  # two-sided t test over models of a mean of 0
     p_holm: float | None  # the same, Holm's for all pairs and sets at all points of the sweep

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from fedmia.errors import InputError, opt
 from fedmia.report.publish import json_text
+from fedmia.runtime.cores import cores
 from fedmia.runtime.device import resolve_device
 from fedmia.runtime.progress import SweepDisplay
 from fedmia.settings.command import FAILED, INTERRUPTED, Invocation
@@ -19,7 +20,7 @@ from fedmia.settings.sweep import Cell, Sweep
 from fedmia.sweeping.compare import compare
 from fedmia.sweeping.folder import SweepFolder
 from fedmia.sweeping.page import page
-from fedmia.sweeping.processes import Task, cores, run_all, said_of
+from fedmia.sweeping.processes import Task, run_all, said_of
 from fedmia.sweeping.rows import SweepReport
 from fedmia.sweeping.tables import terminal
 

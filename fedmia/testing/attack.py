@@ -5,146 +5,19 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import pickle
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import cached_property
-from typing import Any, NamedTuple
-from unittest.mock import patch
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from fedmia.attacks.base import ActiveAttack, Attack, Known, NotFitted, Scores
+from fedmia.attacks.base import ActiveAttack, Attack, NotFitted
 from fedmia.seeding import rng
-from fedmia.ssl.base import Encoder
-from fedmia.testing.material import (
-    VIEWS,
-    Case,
-    everything,
-    global_seed,
-    least_view,
-    run,
-    small_moco,
-    small_shadows,
-    some_known,
-    textures,
-)
+from fedmia.testing.attack_case import AttackCase, Forgetful
+from fedmia.testing.attack_sets import SET_CHECKS, calls
+from fedmia.testing.material import VIEWS, run
 from fedmia.threat import BudgetError
-from fedmia.threat.signals import Signals
-
-# Networks hardly trained keep the same promises.
-BRIEF = {"steps": 2, "epochs": 1, "crops": 6, "downstream_images": 20, "views": 8, "pairs": 1}
-
-
-class Run(NamedTuple):
-    """A fitted attack and its view, the scores, what they cost and how many images passed."""
-
-    attack: Attack
-    view: Any
-    scores: Scores
-    queries: int
-    passed: int
-
-
-class AttackCase(Case):
-    """An attack (of a class one trained briefly) with a tiny MoCo, images and views."""
-
-    def __init__(self, attack: Attack | type[Attack]) -> None:
-        super().__init__(attack, Attack, BRIEF)
-        self.images, self.held = textures(20), textures(14, seed=2)
-        least = self.cls.least_known
-        self.known, self.swapped = (some_known(least, swap) for swap in (False, True))
-        self.method = small_moco()
-        self._usual: dict[str, Run] = {}
-
-    @cached_property
-    def shadows(self) -> Any:
-        """The attacker's own encoders, for attacks that read them."""
-        return small_shadows()
-
-    def view(self, **more: Any) -> Any:
-        """A new view, the least that the attack says is enough."""
-        own = {"held": self.held, "shadows": self.shadows}
-        return least_view(self.new(), self.method, self.images, **own, **more)
-
-    def run(
-        self, known: Known | None = None, seed: int = 1, refit: bool = False, others: bool = False,
-        attack: Attack | None = None, **more: Any,
-    ) -> Run:  # fmt: skip
-        """Scores of the images under test by a new attack that is fitted with the usual seed.
-
-        Args:
-            seed: of the global generators. refit: fit on other images first.
-            others: score some of the images first, on a view of their own.
-            more: of the view.
-        """
-        attack, view = attack or self.new(), self.view(**more)
-        with self._watched(view) as passed, global_seed(seed):
-            if refit:
-                attack.fit(view, self.swapped, rng(1, "fit"))
-            attack.fit(view, known or self.known, rng(0, "fit"))
-            if others:
-                attack.score(self.view(), self.images.flip(0)[:9])
-            scores = attack.score(view, self.images)
-        kind = type(scores).__name__
-        self.must(kind == "ndarray", f"score returns a {kind}, not a NumPy array")
-        return Run(attack, view, np.array(scores), view.queries, sum(passed))
-
-    def usual(self, **options: Any) -> Run:
-        """That of a new attack on a new view, made once."""
-        attack = self.new(**options)
-        if repr(attack) not in self._usual:
-            self._usual[repr(attack)] = self.run(attack=attack)
-        return self._usual[repr(attack)]
-
-    @cached_property
-    def again(self) -> Run:
-        """One whose rows are all known, with just the queries that are needed; made once."""
-        asked = self.usual().queries
-        try:
-            return self.run(signals=self.usual().view._signals, budget=asked)
-        except BudgetError:
-            text = f"{self.name}: {asked} queries alone do not suffice where rows are shared"
-            raise AssertionError(text) from None
-
-    def same(self, got: Scores, want: Scores, text: str, atol: float = 0.0) -> None:
-        """Refuse scores further than `atol` from others; says by how much."""
-        found, wanted = np.shape(got), np.shape(want)
-        self.must(found == wanted, f"scores are of shape {found}, not {wanted}")
-        gap = float(np.abs(np.asarray(got) - want).max())
-        self.must(gap <= atol, f"{text} (largest change {gap:.2g})")
-
-    @contextmanager
-    def _watched(self, view: Any) -> Iterator[list[int]]:
-        """Counts the images that pass through encoders meanwhile, batch by batch, and refuses what
-        changes the target or the images."""
-        images, before = self.images.clone(), everything(view._method)
-        passed, normalise = list[int](), Encoder.normalise
-
-        def counted(encoder: Encoder, pixels: Tensor) -> Tensor:
-            if bool(pixels.any()):  # `features` asks for widths with one black image: no query
-                passed.append(len(pixels))
-            return normalise(encoder, pixels)
-
-        with patch.object(Encoder, "normalise", counted):
-            yield passed
-        self.kept(before, everything(view._method), " changes its target: {} differs after score")
-        left = [n for n, w in view._method.named_parameters() if w.grad is not None]
-        self.must(not left, f" changes its target: it leaves a gradient in {left[:1]}")
-        self.must(torch.equal(images, self.images), " changes the images that it scores")
-
-
-class Forgetful(Signals):
-    """Rows that are computed again whenever they are asked for."""
-
-    def get(
-        self, key: tuple[object, ...], images: Tensor, compute: Callable[[Tensor], Tensor]
-    ) -> Tensor:
-        return compute(images)
-
-
-# -- the checks ------------------------------------------------------------------------------------
 
 
 def declares_paper_needs_and_signatures(case: AttackCase) -> None:
@@ -162,16 +35,23 @@ def declares_paper_needs_and_signatures(case: AttackCase) -> None:
 
 
 def score_before_fit_is_refused(case: AttackCase) -> None:
-    """By NotFitted, which names the attack; features and by_client too."""
+    """By NotFitted, which names the attack; whatever else it says of images or sets too."""
     attack, view = case.new(), case.view()
+    said: dict[str, Callable[[Any, Any], Any]] = dict(calls(case))
     for method in ("score", "features", "by_client"):
         if method == "score" or getattr(case.cls, method) is not getattr(Attack, method):
-            try:
-                getattr(attack, method)(view, case.images)
-            except NotFitted as error:
-                case.must(attack.name in str(error), "NotFitted does not name it")
-            else:
-                case.must(False, f"{method} works before fit")
+            said[method] = partial(_of_images, case, method)
+    for method, call in said.items():
+        try:
+            call(attack, view)
+        except NotFitted as error:
+            case.must(attack.name in str(error), "NotFitted does not name it")
+        else:
+            case.must(False, f"{method} works before fit")
+
+
+def _of_images(case: AttackCase, method: str, attack: Attack, view: Any) -> Any:
+    return getattr(attack, method)(view, case.images)
 
 
 def scores_are_one_finite_number_an_image(case: AttackCase) -> None:
@@ -305,7 +185,7 @@ ATTACK_CHECKS: tuple[Callable[[AttackCase], None], ...] = (
     scores_read_no_truth_off_positions, scores_follow_the_order_of_images,
     scores_of_a_subset_are_the_whole_ones, learns_says_whether_known_images_matter,
     queries_are_what_passes_through, budget_is_kept, pickle_keeps_options_and_fit,
-    features_are_three_finite_columns, by_client_has_a_finite_score_of_each_image,
+    features_are_three_finite_columns, by_client_has_a_finite_score_of_each_image, *SET_CHECKS,
 )  # fmt: skip
 
 

@@ -158,10 +158,10 @@ class ByBytes(Labels):
         return images.flatten(1).sum(dim=1).remainder(3).numpy().astype(str)
 
 
-def small_shadows(count: int = 3) -> tuple[Shadow, ...]:
-    """Encoders of the attacker's own, said to be trained on half of twenty images each."""
+def small_shadows() -> tuple[Shadow, ...]:
+    """Three encoders of the attacker's own, said to be trained on half of twenty images each."""
     pool, found = textures(20, seed=3), []
-    for i in range(count):
+    for i in range(3):
         order = torch.from_numpy(rng(i, "shadow").permutation(20))
         own: dict[str, Any] = {"held": pool[order[10:]], "labels": ByBytes()}
         view = WhiteBox(small_moco(seed=i + 5), AUGMENT, seed=0, device=CPU, **own)
@@ -234,14 +234,15 @@ def earlier(method: SSLMethod) -> dict[int, State]:
     }  # fmt: skip
 
 
-def uploads(method: SSLMethod, clients: int = 4, rounds: int = 2) -> dict[str, Any]:
-    """A server's `before` and `updates`: the weights of `method`, disturbed by each client."""
+def uploads(method: SSLMethod) -> dict[str, Any]:
+    """A server's `before` and `updates` of two rounds: the weights of `method`, disturbed by each
+    of four clients."""
     draw, state = torch_rng(0, "uploads"), method.shared_state()
     updates = {
         r: {
             c: {n: t + 0.05 * torch.randn(t.shape, generator=draw) for n, t in state.items()}
-            for c in range(clients)
+            for c in range(4)
         }
-        for r in range(1, rounds + 1)
+        for r in (1, 2)
     }
     return {"before": dict.fromkeys(updates, state), "updates": updates}

@@ -11,7 +11,16 @@ from fedmia.threat._rows import OUTPUTS, PRECISIONS, Views
 from fedmia.threat.blackbox import BlackBox, Shadow
 from fedmia.threat.client import ClientView, Trajectory
 from fedmia.threat.labels import Labels
-from fedmia.threat.needs import ACCESS, NEGATIVES, VANTAGE, BudgetError, Meter, Threat, require
+from fedmia.threat.needs import (
+    ACCESS,
+    NEGATIVES,
+    VANTAGE,
+    BudgetError,
+    Meter,
+    Threat,
+    require,
+    require_shadows,
+)
 from fedmia.threat.server import ServerView
 from fedmia.threat.whitebox import WhiteBox
 
@@ -33,4 +42,5 @@ __all__ = [
     "Views",
     "WhiteBox",
     "require",
+    "require_shadows",
 ]

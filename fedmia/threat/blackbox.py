@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedmia.data.images import digests
-from fedmia.errors import InputError, opt, unknown
+from fedmia.errors import unknown
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
 from fedmia.threat._rows import CHUNK, OUTPUTS, PRECISIONS, Rows, Views
 from fedmia.threat.labels import ClassNames, Labels
-from fedmia.threat.needs import Meter, Threat
+from fedmia.threat.needs import Meter, Threat, require_shadows
 from fedmia.threat.signals import PixelCache, Signals
 
 
@@ -178,9 +178,7 @@ class BlackBox(Rows):
         Raises:
             InputError: it has none.
         """
-        if not self._shadows:
-            own, given = opt("shadows", "N"), opt("shadow_encoders", "FOLDER")
-            raise InputError(f"needs shadow encoders ({own}, or {given})")
+        require_shadows(bool(self._shadows))
         return self._shadows
 
     def labels(self, images: Tensor) -> ClassNames:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from fedmia.errors import InputError
+from fedmia.errors import InputError, opt
 
 ACCESS = ("black_box", "white_box")
 VANTAGE = ("outsider", "client", "server")
@@ -66,6 +66,17 @@ class Meter:
                 f"{queries} queries asked for, {self.budget - self.queries} of {self.budget} left"
             )
         self.queries += queries
+
+
+def require_shadows(held: bool) -> None:
+    """Refuse an attack that reads encoders of the attacker's own where none are `held`.
+
+    Raises:
+        InputError: naming what gives some.
+    """
+    if not held:
+        own, given = opt("shadows", "N"), opt("shadow_encoders", "FOLDER")
+        raise InputError(f"needs shadow encoders ({own}, or {given})")
 
 
 def require(granted: Threat, needs: Threat, attack: str) -> None:

@@ -87,7 +87,7 @@ class ServerView(ClientView):
 
         The cosine between the update, over the encoder's weights, and minus the gradient
         of the image's own loss at the weights that the client received. That gradient's length
-        comes with it. 2 N pairs queries, forward and backward, and those of `holder(negatives)`.
+        comes with it. 2 N pairs queries, forward and backward, and `bank_queries`.
 
         Args:
             images: uint8 (N, C, H, W).

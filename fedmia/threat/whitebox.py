@@ -16,6 +16,13 @@ from fedmia.threat.blackbox import BlackBox
 from fedmia.threat.needs import Meter, Threat
 from fedmia.threat.signals import Signals
 
+Loss = Callable[[SSLMethod, Tensor, Tensor], Tensor]  # of outputs of two views (B, P) each: (B,)
+
+
+def training_loss(method: SSLMethod, z1: Tensor, z2: Tensor) -> Tensor:
+    """The method's own."""
+    return method.output_losses(z1, z2)
+
 
 class WhiteBox(BlackBox):
     """Also the weights: layers, losses, copies."""
@@ -61,22 +68,26 @@ class WhiteBox(BlackBox):
         return {name: torch.cat(some) for name, some in rows.items()}
 
     @torch.no_grad()
-    def losses(self, images: Tensor, pairs: int, negatives: str) -> Tensor:
-        """Contrastive loss (N,) of uint8 (N, C, H, W), mean over `pairs` pairs of the image's
-        fixed views; 2 N pairs queries, and those of `holder(negatives)`."""
-        return self.views_and_losses(images, 2 * pairs, negatives)[1]
+    def losses(
+        self, images: Tensor, pairs: int, negatives: str, loss: Loss = training_loss
+    ) -> Tensor:
+        """`loss` (N,) of uint8 (N, C, H, W), mean over `pairs` pairs of the image's fixed views;
+        2 N pairs queries, and `bank_queries`."""
+        return self.views_and_losses(images, 2 * pairs, negatives, loss)[1]
 
     @torch.no_grad()
-    def views_and_losses(self, images: Tensor, views: int, negatives: str) -> tuple[Tensor, Tensor]:
+    def views_and_losses(
+        self, images: Tensor, views: int, negatives: str, loss: Loss = training_loss
+    ) -> tuple[Tensor, Tensor]:
         """`embed_views` (N, views, P), and `losses` (N,) of the same views paired first half with
-        second; N x views queries, and those of `holder(negatives)`."""
+        second; N x views queries, and `bank_queries`."""
         self.charge(views * len(images) + self.bank_queries(negatives))
         rows = self._rows(images, views)[:, :, self._columns("encoder")]
         method, pairs = self.copy_method(), views // 2
 
         def read(some: Tensor) -> Tensor:
             z = rows[some].to(self.device)
-            each = [method.output_losses(z[:, i], z[:, pairs + i]) for i in range(pairs)]
+            each = [loss(method, z[:, i], z[:, pairs + i]) for i in range(pairs)]
             return torch.stack(each).mean(dim=0).cpu()
 
         return rows, self.by_negatives(method, negatives, images, read)
@@ -97,21 +108,9 @@ class WhiteBox(BlackBox):
         """uint8 (H, C, H, W) images that the attacker holds: its own and the known ones."""
         return self._held
 
-    def holder(self, negatives: str) -> SSLMethod:
-        """A copy of the model whose bank is the holder's `queue`, or keys of the images it `held`.
-
-        Keys of held images are queries, one an image.
-
-        Raises:
-            InputError: `held` where the attacker holds no image.
-        """
-        method = self.copy_method()
-        if negatives == "held":
-            self.arm(method)
-        return method
-
     def bank_queries(self, negatives: str) -> int:
-        """What the bank of `holder(negatives)` costs.
+        """What the bank of these negatives costs: a query for the key of each image `held`, nothing
+        for the holder's own `queue`.
 
         Raises:
             InputError: `held` where the attacker holds no image.
@@ -121,12 +120,6 @@ class WhiteBox(BlackBox):
         if self._held is None or not len(self._held):
             raise InputError("negatives 'held': this attacker holds no images of its own")
         return len(self._held)
-
-    def arm(self, method: SSLMethod) -> None:
-        """Fill the bank of `method` with its keys of the images held; as many queries."""
-        self.charge(self.bank_queries("held"))
-        assert self._held is not None
-        self._fill(method, self._held)
 
     def by_negatives(
         self, method: SSLMethod, negatives: str, images: Tensor, read: Callable[[Tensor], Tensor]

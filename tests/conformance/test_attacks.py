@@ -16,7 +16,8 @@ import fedmia.attacks
 from fedmia import registry
 from fedmia.attacks.base import ActiveAttack, Known, Turn
 from fedmia.seeding import rng
-from fedmia.testing.attack import ATTACK_CHECKS, AttackCase
+from fedmia.testing.attack import ATTACK_CHECKS
+from fedmia.testing.attack_case import AttackCase
 from fedmia.testing.material import AUGMENT
 from fedmia.threat import ClientView, ServerView
 

@@ -6,8 +6,8 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pytest
@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from fedmia.attacks import Ascent, EncoderMIV, PartCrop, Similarity
-from fedmia.attacks.base import Attack, Known, Scores
+from fedmia.attacks._exchange import exchange_test
+from fedmia.attacks.base import Attack, DatasetAttack, Known, Scores
 from fedmia.data.base import Request
 from fedmia.defenses.base import Defense, Epsilon
 from fedmia.defenses.gaussian import Gaussian
@@ -28,6 +29,9 @@ from fedmia.testing import check_attack, check_defense, check_ssl, check_strateg
 from fedmia.threat import Threat
 from strategies.base import FederatedStrategy
 from strategies.fedavg import FedAvg
+
+if TYPE_CHECKING:  # no class of tests, though its name begins like one
+    from fedmia.attacks._exchange import Tested
 
 
 def broken(check: Callable[[Any], None], plugin: Any) -> str:
@@ -246,6 +250,86 @@ class NoClient(Norm):
         return np.array([99]), self.score(view, images)[None]
 
 
+@dataclass
+class Sets(Norm):
+    """Mean length, with a twin of the same scores."""
+
+    def score_sets(self, view: Any, sets: Tensor, known: Known) -> Scores:
+        found = self.score(view, sets.flatten(0, 1)).reshape(len(sets), -1).mean(axis=1)
+        return np.stack([found, found], axis=1)
+
+
+@dataclass
+class OneScore(Sets):
+    def score_sets(self, view: Any, sets: Tensor, known: Known) -> Scores:
+        return super().score_sets(view, sets, known)[:, 0]
+
+
+@dataclass
+class Pools(Sets):
+    def score_sets(self, view: Any, sets: Tensor, known: Known) -> Scores:
+        found = super().score_sets(view, sets, known)
+        return np.asarray(found - found.mean())
+
+
+@dataclass
+class Dice(Sets):
+    def score_sets(self, view: Any, sets: Tensor, known: Known) -> Scores:
+        return super().score_sets(view, sets, known) + float(torch.rand(()))
+
+
+@dataclass
+class Unpaid(Sets):
+    def score_sets(self, view: Any, sets: Tensor, known: Known) -> Scores:
+        with view.unmetered():
+            return super().score_sets(view, sets, known)
+
+
+@dataclass
+class Owner(Norm, DatasetAttack):
+    """Whether a set's embeddings are longer than others of its classes."""
+
+    def infer(
+        self, view: Any, images: Tensor, classes: Any, asked: Any, rng: np.random.Generator
+    ) -> list[Tested]:
+        values = self.score(view, images)
+        return [exchange_test(values[s], classes[s], values[o], classes[o], rng) for s, o in asked]
+
+
+@dataclass
+class Brief(Owner):
+    def infer(self, view: Any, images: Tensor, *rest: Any) -> list[Tested]:
+        return super().infer(view, images, *rest)[1:]
+
+
+@dataclass
+class Certain(Owner):
+    def infer(self, view: Any, images: Tensor, *rest: Any) -> list[Tested]:
+        return [replace(t, p_value=0.0) for t in super().infer(view, images, *rest)]
+
+
+@dataclass
+class Classless(Owner):
+    def infer(self, view: Any, images: Tensor, classes: Any, *rest: Any) -> list[Tested]:
+        return super().infer(view, images, 0 * classes, *rest)
+
+
+@dataclass
+class Places(Owner):
+    def infer(self, view: Any, images: Tensor, classes: Any, asked: Any, rng: Any) -> list[Tested]:
+        found = super().infer(view, images, classes, asked, rng)
+        first = [float(s.mean() < len(images) / 2) for s, _ in asked]
+        return [t if t.p_value is None else replace(t, difference=d)
+                for t, d in zip(found, first, strict=True)]  # fmt: skip
+
+
+@dataclass
+class OwnDraws(Owner):
+    def infer(self, view: Any, images: Tensor, classes: Any, asked: Any, rng: Any) -> list[Tested]:
+        own = np.random.default_rng(np.random.randint(1 << 30))
+        return super().infer(view, images, classes, asked, own)
+
+
 WRONG_ATTACKS: list[tuple[type[Attack], str]] = [
     (type("Bare", (Norm,), {}), "Bare must be a dataclass: it lacks @dataclass"),
     (Undeclared, "Undeclared.needs must be one of"),
@@ -274,6 +358,15 @@ WRONG_ATTACKS: list[tuple[type[Attack], str]] = [
     (Closure, "Closure cannot be pickled once fitted: "),
     (TwoColumns, "TwoColumns: features are (20, 2), not (20, 3)"),
     (NoClient, "NoClient: by_client must name distinct clients of [0, 1, 2, 3], got [99]"),
+    (OneScore, "OneScore: score_sets gives float64 (5,), not float64 (5, 2)"),
+    (Pools, "Pools: a set's score depends on the other sets (largest change "),
+    (Dice, "Dice: score_sets draws from the global random generators, or does not repeat itself"),
+    (Unpaid, "Unpaid: score_sets: 60 images passed, 0 were counted"),
+    (Brief, "Brief: infer answers 2 of 3 sets"),
+    (Certain, "Certain: infer: a p-value must lie in (0, 1], got 0"),
+    (Classless, "Classless: infer compares images of different classes"),
+    (Places, "Places: infer reads the truth off positions: other places of the images, other "),
+    (OwnDraws, "OwnDraws: infer draws from the global random generators, or does not repeat"),
 ]  # fmt: skip
 
 
@@ -286,7 +379,8 @@ def test_check_attack__says_what_is_wrong(cls: type[Attack], said: str) -> None:
 
 def test_check_attack__takes_a_class_or_an_instance_and_leaves_no_trace() -> None:
     state = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()
-    check_attack(Norm)
+    for right in (Norm, Sets, Owner):
+        check_attack(right)
     one = Norm(views=2)
     check_attack(one)
     assert vars(one) == {"views": 2}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
 import shlex
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 
 from fedmia.federation.snapshot import SnapshotStore
 from fedmia.report.figures import draw
+from fedmia.runtime.cores import cores
 from fedmia.simulate import main
 
 from .conftest import TINY, same
@@ -50,8 +50,8 @@ def test_same_seed__same_report_but_for_timing(
     first: dict[str, Any], capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if one thread scores where four did, or the other way round."""
-    cores = 1 if (os.cpu_count() or 1) > 1 else 4
-    monkeypatch.setattr("fedmia.scoring.score.os.cpu_count", lambda: cores)
+    other = 1 if cores() > 1 else 4
+    monkeypatch.setattr("fedmia.scoring.score.cores", lambda: other)
     assert without(first, "timing") == without(reported(ACTIVE, capsys), "timing")
     assert len(first["attacks"]) >= 5
 

@@ -27,9 +27,7 @@ def shift(auc: float) -> float:
     return float(norm.ppf(auc) * np.sqrt(2))
 
 
-def scored(
-    name: str, auc: float, n: int, m: int, seed: int, *, unit: str = "image", **more: object
-) -> ScoredAttack:
+def scored(name: str, auc: float, n: int, m: int, seed: int, **more: object) -> ScoredAttack:
     """Binormal scores of known AUC, 32 known images a side."""
     generator = np.random.default_rng(seed)
     attack = ScoredAttack(
@@ -42,7 +40,6 @@ def scored(
         known_members=generator.normal(shift(auc), 1, 32),
         known_nonmembers=generator.normal(0, 1, 32),
         queries=1000,
-        unit=unit,
     )
     return replace(attack, **more)  # type: ignore[arg-type]
 
@@ -58,7 +55,7 @@ def by_name(aucs: dict[str, float], round: int) -> dict[str, ScoredAttack]:
 
 
 def make_run(auc: float = 0.75, n: int = 112, m: int = 500, seed: int = 0) -> RunScores:
-    """Ten clients, five attacks, all controls, rounds and curves."""
+    """Ten clients, four attacks, all controls, rounds and curves."""
     generator = np.random.default_rng(seed)
     feats = generator.normal(0, 1, (n, 3)) + 0.6, generator.normal(0, 1, (m, 3))
     combined = scored(
@@ -85,10 +82,9 @@ def make_run(auc: float = 0.75, n: int = 112, m: int = 500, seed: int = 0) -> Ru
         combined,
         scored("internal", 0.5, n, m, seed + 4, access="white-box"),
         ascent,
-        scored("ascent-batch", auc, 14, 62, seed + 5, unit="batch", **active),
     )
     untrained = [
-        scored(a.name, 0.5, len(a.scores_members), len(a.scores_nonmembers), 50 + i, unit=a.unit)
+        scored(a.name, 0.5, len(a.scores_members), len(a.scores_nonmembers), 50 + i)
         for i, a in enumerate(attacks)
     ]
     labels = generator.integers(0, 10, n), generator.integers(0, 10, m)

@@ -11,7 +11,7 @@ import pytest
 
 from fedmia.report.build import build_report, family_size
 from fedmia.report.publish import scores_csv
-from fedmia.results import Probe, RoundInfo, RunScores, ScoredAttack
+from fedmia.results import ClientDefence, Epsilon, Probe, RoundInfo, RunScores, ScoredAttack
 
 Make = Callable[..., RunScores]
 
@@ -28,7 +28,7 @@ def test_build_report__holds_what_users_scripts_read(run: RunScores) -> None:
     report = build_report(run)
     row = report["attacks"][0]
     keys = (
-        "name paper threat under_attack unit auc auc_ci auc_ci_simultaneous accuracy accuracy_ci "
+        "name paper threat under_attack auc auc_ci auc_ci_simultaneous accuracy accuracy_ci "
         "precision precision_ci recall recall_ci tpr_at_fpr tpr_at_fpr_ci n_members n_nonmembers "
         "queries threshold oracle_accuracy"
     )
@@ -44,9 +44,9 @@ def test_build_report__holds_what_users_scripts_read(run: RunScores) -> None:
 
 
 def test_family__counts_attacks_controls_pairs_and_pixels(run: RunScores) -> None:
-    assert family_size(run) == 5 + 5 + 1 + 1 + 1
+    assert family_size(run) == 4 + 4 + 1 + 1 + 1
     report = build_report(run)
-    assert report["family"]["intervals"] == 13
+    assert report["family"]["intervals"] == 11
     controls = report["controls"]
     rows = report["attacks"] + controls["untrained"] + controls["placebo"] + [controls["pixels"]]
     widths = [np.diff(r["auc_ci_simultaneous"])[0] for r in rows]
@@ -119,6 +119,17 @@ def test_build_report__tiny_threshold_survives_rounding(run: RunScores) -> None:
     )
     threshold = build_report(replace(run, attacks=[small]))["attacks"][0]["threshold"]
     assert threshold != 0 and abs(threshold) < 1e-8
+
+
+def test_build_report__what_was_asked_for_is_not_rounded(run: RunScores) -> None:
+    spent = Epsilon(8.0, 1e-7, 20, "heuristic", "Per image.")
+    client = replace(run.clients[0], defence=ClientDefence("dpsgd", spent))
+    attack = replace(run.attacks[0], choices={"lr": 1.23e-8})
+    config = {"defense": {"delta": 1e-7, "range": [1 / 3, 2e-9]}}
+    report = build_report(replace(run, attacks=[attack], clients=[client], config=config))
+    assert report["config"] == config
+    assert report["attacks"][0]["choices"] == {"lr": 1.23e-8}
+    assert report["clients"][0]["defence"]["epsilon"]["delta"] == 1e-7
 
 
 def test_scores_csv__one_line_an_image(run: RunScores) -> None:

@@ -72,7 +72,7 @@ def test_beside__finds_controls_and_the_paired_one(run: RunScores) -> None:
 
 
 def test_figures__edges_of_the_data(run: RunScores, scored: Callable[..., ScoredAttack]) -> None:
-    """One client, one round, equal scores, one batch a side, no known images: still drawn."""
+    """One client, one round, equal scores, no known images: still drawn."""
     n, m = 112, 500
     flat = replace(
         run.attacks[0],
@@ -83,13 +83,12 @@ def test_figures__edges_of_the_data(run: RunScores, scored: Callable[..., Scored
         known_nonmembers=np.zeros(0),
         act="ascent",
     )
-    batch = scored("ascent-batch", 0.5, 1, 1, 0, unit="batch", act="ascent")
     none = replace(flat, name="x", scores_members=np.zeros(0))
     curves = run.curves
     assert curves is not None
     odd = replace(
         run,
-        attacks=[flat, batch],
+        attacks=[flat],
         controls={},
         pairs=[],
         member_client=np.zeros(n, dtype=int),

@@ -150,7 +150,7 @@ def test_page__lines_of_a_cell_and_classes_of_a_row(run: RunScores) -> None:
     assert row is not None
     assert row[1] == "<small>black-box, client</small><small>a paper</small>"
     assert "<tr><td>internal<small>white-box, client</small>" in text
-    assert text.count('<td class="numbers"><small>accuracy') == 5
+    assert text.count('<td class="numbers"><small>accuracy') == 4
 
 
 def test_page__empty_run(run: RunScores) -> None:

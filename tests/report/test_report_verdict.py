@@ -25,11 +25,11 @@ def test_verdict__leaks_names_the_strongest_image_attack(run: RunScores) -> None
     assert "adds nothing measurable over the same rounds without ascent" in said
 
 
-def test_verdict__a_batch_result_is_named_as_such(run: RunScores, scored: Scored) -> None:
-    batch = scored("ascent-batch", 0.97, 20, 80, 1, unit="batch", under_attack=True)
+def test_verdict__a_model_under_attack_is_named_as_such(run: RunScores, scored: Scored) -> None:
+    crafted = scored("ascent", 0.97, 112, 500, 1, under_attack=True)
     nothing = scored("internal", 0.5, 112, 500, 2)
-    said, code = judge(replace(run, attacks=[nothing, batch], controls={}, pairs=[]))
-    assert code == "leaks" and "(batches, not images)" in said and "under attack" in said
+    said, code = judge(replace(run, attacks=[nothing, crafted], controls={}, pairs=[]))
+    assert code == "leaks" and "on the model under attack" in said
 
 
 def test_verdict__not_established_says_how_far_it_reaches(run: RunScores, scored: Scored) -> None:

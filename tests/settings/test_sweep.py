@@ -118,7 +118,7 @@ def test_bad_input__is_one_line_before_anything_runs(line: str, message: str) ->
         ("grid: {strategy: fedavg}", "grid.strategy in {file} needs a list of values, got "
          "'fedavg'"),
         ("grid: 3", "grid in {file} must be a grid or a list of them, got 3"),
-        ("grid: {strategy.mu: [1]}", "grid: strategy.mu=1: strategy.mu in {file} is no option of "
+        ("grid: {strategy.mu: [1]}", "grid: strategy.mu=1 in {file}: strategy.mu is no option of "
          "strategy 'fedavg'"),
         ("seed: x", "seed in {file} must be int, got 'x'"),
         ("sead: 3", "unknown option sead in {file}; did you mean 'seed'?"),

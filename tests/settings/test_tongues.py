@@ -80,6 +80,17 @@ def test_wrong_option__is_named_as_it_was_given(
     assert caught.value.paths[0] == path
 
 
+def test_wrong_file__is_named_once(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("pretrain: {rounds: 3}\nfederation: {rounds: 4}\n")
+    assert refused(SIMULATE, "--config", str(file)) == (
+        f"pretrain.rounds in {file} is no more: federation.rounds counts all federated rounds, and "
+        "a server's own training is pretrain.epochs long"
+    )
+    file.write_text("encoder: x.onnx\nprecision: bfloat16\n")
+    assert refused(AUDIT, "--config", str(file)).startswith(f"precision: bfloat16 in {file}: an ")
+
+
 def test_typed_flag__is_said_as_typed_and_the_files_own_key_where_no_flag_is(
     tmp_path: Path,
 ) -> None:

@@ -22,7 +22,8 @@ import json, os, shutil, signal, sys, time
 golden, tell, config, folder = sys.argv[1:]
 name = os.path.basename(folder)
 with open(os.path.join(tell, "begun"), "a") as begun:
-    print(name, os.getpid(), os.environ["OMP_NUM_THREADS"], file=begun)
+    mine = ",".join(map(str, getattr(os, "sched_getaffinity", lambda _: ())(0)))
+    print(name, os.getpid(), os.environ["OMP_NUM_THREADS"], mine, file=begun)
 os.makedirs(os.path.join(folder, "snapshots"))
 shutil.copy(config, os.path.join(folder, "config.yaml"))
 how = os.path.join(tell, name)
@@ -49,7 +50,7 @@ Sweeping = Callable[..., int]
 @pytest.fixture
 def tell(tmp_path: Path) -> Path:
     """Folder of what each run shall do, `NAME` holding its Python, and of `begun`: one line a run
-    that began, with its process and its threads."""
+    that began, with its process, its threads and its cores."""
     made = tmp_path / "tell"
     made.mkdir()
     return made

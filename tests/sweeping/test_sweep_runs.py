@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from fedmia.errors import InputError
+from fedmia.runtime.cores import cores
 from fedmia.runtime.progress import SweepDisplay
 from fedmia.sweeping.rows import SweepReport
 from tests.report.test_report_rows import wrong
@@ -183,18 +184,27 @@ def test_interrupted__running_ones_are_ended_and_finished_ones_reported(
     assert cells(out) == [NAMES[0]] and swept(out)["not_run"] == 3
     assert not (out / "unfinished").exists()
     for line in (tell / "begun").read_text().splitlines():
-        name, process, _ = line.split()
+        name, process = line.split()[:2]
         if name != NAMES[0]:
             with pytest.raises(ProcessLookupError):
                 os.kill(int(process), 0)
 
 
-def test_jobs__side_by_side_with_the_threads_of_a_client(sweeping: Sweeping, tell: Path) -> None:
+def test_jobs__side_by_side_with_the_threads_of_a_client_and_a_share_of_the_cores(
+    sweeping: Sweeping, tell: Path
+) -> None:
     wait = "while open(os.path.join(tell, 'begun')).read().count('\\n') < 2: time.sleep(0.01)"
     for name in NAMES[:2]:
         (tell / name).write_text(wait)  # the first ends only once the second has begun
+    whole = cores()
     assert sweeping(GRID.replace("--jobs 1", "--jobs 2 --threads-per-client 3")) == 0
-    assert {line.split()[2] for line in (tell / "begun").read_text().splitlines()} == {"3"}
+    lines = [line.split() for line in (tell / "begun").read_text().splitlines()]
+    assert {line[2] for line in lines} == {"3"}
+    if whole > 1 and hasattr(os, "sched_getaffinity"):
+        shares = [set(line[3].split(",")) for line in lines]
+        assert not shares[0] & shares[1]  # no core for two runs at once
+        assert {len(share) for share in shares} <= {whole // 2, -(-whole // 2)}
+    assert cores() == whole
 
 
 def test_keep_snapshots__stay_where_asked(sweeping: Sweeping, tmp_path: Path) -> None:

@@ -131,7 +131,6 @@ def _accuracy(axes: Axes, attack: ScoredAttack, row: AttackRow) -> None:
     low, high = np.quantile(both, [0.005, 0.995])
     if high > low:
         axes.set_xlim(low, high)
-    unit = "batches" if attack.unit == "batch" else "images"
-    n = f"{row['n_members']} + {row['n_nonmembers']} {unit}"
+    n = f"{row['n_members']} + {row['n_nonmembers']} images"
     axes.set_title(f"{attack.name}\n{n}", weight="normal", fontsize=10)
     axes.set_xlabel("threshold of the score")

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedmia.report.figures import canvas
 from fedmia.report.metrics import roc
-from fedmia.report.rows import Auc, Report, control_sets, known_auc, with_auc
+from fedmia.report.rows import Auc, AucRow, Report, control_sets, known_auc, with_auc
 from fedmia.results import RunScores, ScoredAttack
 
 if TYPE_CHECKING:
@@ -39,17 +39,19 @@ def beside(report: Report, name: str) -> list[tuple[str, Auc]]:
 
 @canvas.drawn
 def forest(report: Report) -> Figure | None:
-    """AUC of every attack with both intervals, by image before by batch, the most leaking first,
-    its controls under it; None without attacks."""
+    """AUC of every attack with both intervals, the most leaking first, its controls under it; None
+    without attacks."""
     lines: list[Line] = []
     rows = with_auc(report["attacks"])
-    for row, auc in sorted(rows, key=lambda r: (r[0]["unit"] != "image", -r[1].value)):
+    sized: list[AucRow] = [row for row, _ in rows]
+    for row, auc in sorted(rows, key=lambda r: -r[1].value):
         mark = "*" if row["under_attack"] else ""
         lines.append((f"{row['name']}{mark}", "attack", auc))
         lines += [("", label, control) for label, control in beside(report, row["name"])]
     pixels = report["controls"]["pixels"]
     if pixels is not None and (alone := known_auc(pixels)) is not None:
         lines.append(("pixels only", "pixels", alone))
+        sized.append(pixels)
     if not lines:
         return None
     kinds = [k for k in dict.fromkeys(kind for _, kind, _ in lines) if k != "attack"]
@@ -65,8 +67,7 @@ def forest(report: Report) -> Figure | None:
     axes.set_ylim(place - 0.8, -0.4)
     axes.set_yticks([])
     canvas.auc_axis(axes, "AUC, members against non-members (0.5: nothing told)")
-    sizes = [r for r in report["attacks"] if r["unit"] == "image" and r["auc"] is not None]
-    n = canvas.counts(sizes[0]["n_members"], sizes[0]["n_nonmembers"]) if sizes else "batches"
+    n = canvas.counts(sized[0]["n_members"], sized[0]["n_nonmembers"])
     axes.set_title(f"Leakage by attack, controls beside ({n})")
     _forest_legend(figure, kinds, report)
     return figure
@@ -129,12 +130,9 @@ def roc_curves(run: RunScores) -> Figure | None:
 
 def _roc_line(axes: Axes, attack: ScoredAttack, i: int, floor: float) -> None:
     fpr, tpr = roc(attack.scores_members, attack.scores_nonmembers)
-    label = attack.name
-    if attack.unit == "batch":
-        label += f" ({len(attack.scores_members)} + {len(attack.scores_nonmembers)} batches)"
     look = canvas.look(i) | {"marker": "", "linewidth": 1.8, "drawstyle": "steps-post"}
     # A log axis has no 0: what is reached without one false alarm is drawn at the left edge.
-    axes.plot(np.maximum(fpr, floor), np.maximum(tpr, 1e-9), **look, label=label)
+    axes.plot(np.maximum(fpr, floor), np.maximum(tpr, 1e-9), **look, label=attack.name)
 
 
 @canvas.drawn
