@@ -82,8 +82,9 @@ def test_one_client__is_the_plain_loop(tmp_path: Path, name: str) -> None:
     """27 images: the last batch of an epoch is short."""
     setup = prepared(
         f"--clients 1 --rounds {ROUNDS} --seed {SEED} "
-        f"--train.local_epochs {EPOCHS} --train.lr {LR} --train.batch_size {BATCH} --split.members 27 "
-        f"--federation.snapshots {ROUNDS} --ssl {name} --ssl.dim 16 --model.width 16"
+        f"--train.local_epochs {EPOCHS} --train.lr {LR} --train.batch_size {BATCH} "
+        f"--split.members 27 --federation.snapshots {ROUNDS} --ssl {name} --ssl.dim 16 "
+        "--model.width 16"
         + (" --ssl.momentum 0.5" if name == "mocov3" else "")  # so that the keys move in few steps
     )
     found = weights(federated(setup, tmp_path / "run"))
