@@ -45,6 +45,8 @@ class ScoredAttack:
             `client_ids`, whether that client trained on it; None without them.
         sets_members, sets_nonmembers: (S, 2), (T, 2) of the sets that the attack judged as wholes
             and alone: its score, and that of its twin without the act; None where it did not.
+        twin: name of the attack without its act, where that was scored too; `over`: what it is.
+        twin_members, twin_nonmembers: (n,), (m,) its scores, or None.
     """
 
     name: str
@@ -70,6 +72,10 @@ class ScoredAttack:
     by_client_nonmembers: FloatArray | None = None
     sets_members: FloatArray | None = None
     sets_nonmembers: FloatArray | None = None
+    twin: str = ""
+    over: str = ""
+    twin_members: FloatArray | None = None
+    twin_nonmembers: FloatArray | None = None
 
 
 @dataclass(frozen=True)
@@ -79,6 +85,18 @@ class Pair:
     attack: ScoredAttack
     control: ScoredAttack
     over: str
+
+
+def twins(attacks: Sequence[ScoredAttack]) -> list[Pair]:
+    """Attacks beside themselves without their act, where both were scored."""
+    found = []
+    for a in attacks:
+        if a.twin_members is not None and a.twin_nonmembers is not None:
+            alone = ScoredAttack(
+                a.twin, a.paper, a.access, a.vantage, a.twin_members, a.twin_nonmembers
+            )
+            found.append(Pair(a, alone, a.over))
+    return found
 
 
 @dataclass(frozen=True)

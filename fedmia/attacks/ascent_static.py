@@ -44,6 +44,8 @@ class AscentStatic(Attack):
     main: ClassVar[bool] = True
     looks_at: ClassVar[tuple[str, ...]] = ("ascent",)
     act: ClassVar[str] = "ascent"
+    control: ClassVar[str] = "ascent-static-zero"
+    over: ClassVar[str] = "the loss before the climb"
     by_round: ClassVar[bool] = False
 
     steps: int | Auto = option(
@@ -84,6 +86,10 @@ class AscentStatic(Attack):
         """Minus the rise of each image's loss. Batches are formed by content, not by order."""
         losses = self.by_step(view, images)
         return losses[0] - losses[-1]
+
+    def score_without(self, view: WhiteBox, images: Tensor) -> Scores:
+        """Minus the loss before the climb."""
+        return -self.by_step(view, images)[0]
 
     def score_sets(self, view: WhiteBox, sets: Tensor, known: Known) -> Scores:
         """(S, 2): each set is climbed alone, from the released model, and compared with known

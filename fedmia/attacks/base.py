@@ -114,8 +114,8 @@ class Attack(Options, ABC):
 
     The harness fits on known images, then scores shuffled candidates without their truth.
     `fit` may be called again and forgets what was fitted before. That `score`, `by_client`,
-    `features`, `score_sets` and `infer` raise NotFitted before `fit` is seen to here, not by
-    subclasses.
+    `features`, `score_sets`, `score_without` and `infer` raise NotFitted before `fit` is seen to
+    here, not by subclasses.
     """
 
     # As on the command line: a class of a family states it, else that of its file, or
@@ -128,8 +128,11 @@ class Attack(Options, ABC):
     main: ClassVar[bool] = False
     # Where it looks for the leak: LEAKS. A leak elsewhere must leave it at chance.
     looks_at: ClassVar[tuple[str, ...]]
-    # The step on the loss that it takes and reads, in a word that names its figures.
+    # The step on the loss that it takes and reads, in a word that names its figures; the report's
+    # name for the attack without it, and what that is, as in "ascent adds .. over <the same ..>".
     act: ClassVar[str] = ""
+    control: ClassVar[str] = ""
+    over: ClassVar[str] = ""
     # Fewest clients in a round, for attacks that compare their updates.
     least_clients: ClassVar[int] = 1
     # Whether it reads `view.shadows`, encoders that the attacker trains itself.
@@ -144,7 +147,15 @@ class Attack(Options, ABC):
             package, _, file = cls.__module__.rpartition(".")
             own = package == __package__
             cls.name = file.replace("_", "-") if own else f"{cls.__module__}:{cls.__qualname__}"
-        for name in ("fit", "score", "by_client", "features", "score_sets", "infer"):
+        for name in (
+            "fit",
+            "score",
+            "by_client",
+            "features",
+            "score_sets",
+            "score_without",
+            "infer",
+        ):
             source = next((c for c in cls.__mro__ if name in vars(c)), Attack)
             if source is cls or not issubclass(source, Attack):  # its own, or a mixin's
                 wrap = _fitting if name == "fit" else _fitted
@@ -199,6 +210,11 @@ class Attack(Options, ABC):
         """(S, 2) of uint8 sets (S, B, C, H, W): a score of each set as a whole, and that of the
         same attack without its act; higher, likelier that all its images are members. For attacks
         that learn more of a set than of its images; None: the mean of `score` says all."""
+        return None
+
+    def score_without(self, view: Any, images: Tensor) -> Scores | None:
+        """(N,) scores of the attack without its act, for attacks on a released model that have one:
+        what it tells beyond them is what the act tells."""
         return None
 
     def features(self, view: Any, images: Tensor) -> tuple[tuple[str, str, str], Scores] | None:
@@ -270,8 +286,6 @@ class ActiveAttack(Attack):
     """
 
     uploads: ClassVar[str]  # what that is, in a few words
-    control: ClassVar[str]  # name of `disarmed` in the report
-    over: ClassVar[str]  # what that control is, as in "ascent adds .. over <the same rounds ..>"
 
     @abstractmethod
     def craft(self, turn: Turn) -> State:
@@ -279,7 +293,7 @@ class ActiveAttack(Attack):
 
     @abstractmethod
     def disarmed(self) -> ActiveAttack:
-        """The paired control: the same attack with its active step set to zero."""
+        """The paired `control`: the same attack with its active step set to zero."""
 
     @abstractmethod
     def read(self, view: WhiteBox, images: Tensor) -> Scores:

@@ -213,6 +213,8 @@ class Harness:
             scores_nonmembers=scored.scores_nonmembers[np.sort(order[half:])],
             features_members=None,
             features_nonmembers=None,
+            twin_members=None,
+            twin_nonmembers=None,
         )
 
     def pixel_control(self) -> tuple[np.ndarray, np.ndarray]:

@@ -100,6 +100,8 @@ ARRAYS = (
     "features_nonmembers",
     "sets_members",
     "sets_nonmembers",
+    "twin_members",
+    "twin_nonmembers",
 )
 
 

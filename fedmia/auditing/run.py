@@ -22,7 +22,7 @@ from fedmia.errors import InputError, opt, said
 from fedmia.released.base import Released, load, probe
 from fedmia.report.publish import publish, show
 from fedmia.report.rows import Report
-from fedmia.results import Probe, RunScores, Sweep
+from fedmia.results import Probe, RunScores, Sweep, twins
 from fedmia.runtime.cores import cores
 from fedmia.runtime.device import resolve_device
 from fedmia.runtime.environment import describe
@@ -198,6 +198,7 @@ def gather(
             "The audit was interrupted: the attacks, controls and probes that are missing did not "
             "run."
         )
+    pairs = twins(found.attacks)
     return RunScores(
         seed=audit.seed,
         subject=f"the encoder {released.name}",
@@ -209,7 +210,8 @@ def gather(
         attacks=found.attacks,
         controls=found.controls,
         inferences=found.inferences,
-        sets=set_scores(form_sets(*sizes, audit.seed), found.attacks, found.controls),
+        pairs=pairs,
+        sets=set_scores(form_sets(*sizes, audit.seed), found.attacks, found.controls, pairs),
         pixels=pixels,
         sweep=swept,
         utility=useful[0],

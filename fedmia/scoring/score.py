@@ -21,6 +21,7 @@ from fedmia.results import (
     RoundInfo,
     RunScores,
     ScoredAttack,
+    twins,
 )
 from fedmia.runtime.cores import cores
 from fedmia.runtime.environment import describe
@@ -122,7 +123,7 @@ def attacked(evaluation: Evaluation, notebook: Notebook | None = None) -> dict[s
             more = by_round if info.round != scored_at else []
             work[f"round {info.round}"] = partial(leakage, evaluation, info, more)
     found = side_by_side(work, evaluation.site.threads)
-    attacks, pairs = found["attacks"], []
+    attacks, pairs = found["attacks"], list[Pair]()
     if f"round {scored_at}" in found:
         known = {s.name: s for s in attacks if s.name in by_round}
         found[f"round {scored_at}"] = replace(found[f"round {scored_at}"], leakage=known)
@@ -136,6 +137,8 @@ def attacked(evaluation: Evaluation, notebook: Notebook | None = None) -> dict[s
                 scored.append(found[f"active-{name}"])
     if trajectories and "active-zero" in found:
         pairs.append(Pair(found["active"], found["active-zero"], trajectories.attack.over))
+    curves = trajectories.curves() if trajectories and pairs else None
+    pairs += twins(attacks)
     return {
         "attacks": attacks,
         "controls": controls,
@@ -144,7 +147,7 @@ def attacked(evaluation: Evaluation, notebook: Notebook | None = None) -> dict[s
         "sets": set_scores(sets, attacks, controls, pairs),
         "inferences": evaluation.infer(scored_at, rows),
         "pixels": found["pixels"],
-        "curves": trajectories.curves() if trajectories and pairs else None,
+        "curves": curves,
         "rounds": [found.get(f"round {info.round}", info) for info in run.rounds],
     }
 

@@ -89,6 +89,7 @@ class Scorer:
         with view.unmetered():
             found = attack.features(view, self.candidates)
             told = attack.by_client(view, self.candidates)
+            without = attack.score_without(view, self.candidates)
             judged = None if sets is None else self._judged(attack, view, sets)
         members, nonmembers = self.apart(scores)
         columns = self.apart(found[1]) if found else (None, None)
@@ -96,6 +97,10 @@ class Scorer:
             ids, (mine, others) = told[0], self.apart(told[1].T)
             more |= {"named_members": ids[mine.argmax(axis=1)], "client_ids": ids}
             more |= {"by_client_members": mine, "by_client_nonmembers": others}
+        if without is not None:
+            mine, others = self.apart(without)
+            more |= {"twin": attack.control, "over": attack.over}
+            more |= {"twin_members": mine, "twin_nonmembers": others}
         if judged is not None:
             more |= {"sets_members": judged[0], "sets_nonmembers": judged[1]}
         return ScoredAttack(

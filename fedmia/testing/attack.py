@@ -38,7 +38,7 @@ def score_before_fit_is_refused(case: AttackCase) -> None:
     """By NotFitted, which names the attack; whatever else it says of images or sets too."""
     attack, view = case.new(), case.view()
     said: dict[str, Callable[[Any, Any], Any]] = dict(calls(case))
-    for method in ("score", "features", "by_client"):
+    for method in ("score", "features", "by_client", "score_without"):
         if method == "score" or getattr(case.cls, method) is not getattr(Attack, method):
             said[method] = partial(_of_images, case, method)
     for method, call in said.items():
@@ -159,6 +159,19 @@ def features_are_three_finite_columns(case: AttackCase) -> None:
         case.must(np.isfinite(table).all(), "features are not finite")
 
 
+def without_its_act_it_scores_too(case: AttackCase) -> None:
+    """Where it has a twin on the same model: named, one finite number an image, in their order."""
+    (attack, view, *_), few = case.usual(), case.images[[17, 3, 8]]
+    found, some = (attack.score_without(view, x) for x in (case.images, few))
+    if found is not None and some is not None:
+        named, shape = bool(attack.control and attack.over), (len(case.images),)
+        case.must(named, "lacks the `control` and `over` of its twin")
+        case.must(found.shape == shape, f"score_without gives {found.shape}, not {shape}")
+        case.must(np.isfinite(found).all(), "score_without gives what is not finite")
+        text = "score_without: an image's score depends on what else is scored"
+        case.same(some, found[[17, 3, 8]], text, 1e-5)
+
+
 def by_client_has_a_finite_score_of_each_image(case: AttackCase) -> None:
     """Where it tells clients apart; the order of images is not read."""
     attack, view, *_ = case.usual()
@@ -185,7 +198,8 @@ ATTACK_CHECKS: tuple[Callable[[AttackCase], None], ...] = (
     scores_read_no_truth_off_positions, scores_follow_the_order_of_images,
     scores_of_a_subset_are_the_whole_ones, learns_says_whether_known_images_matter,
     queries_are_what_passes_through, budget_is_kept, pickle_keeps_options_and_fit,
-    features_are_three_finite_columns, by_client_has_a_finite_score_of_each_image, *SET_CHECKS,
+    features_are_three_finite_columns, without_its_act_it_scores_too,
+    by_client_has_a_finite_score_of_each_image, *SET_CHECKS,
 )  # fmt: skip
 
 

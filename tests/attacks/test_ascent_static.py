@@ -317,6 +317,30 @@ def test_auto__climbs_once_however_many_of_the_held_are_known(
     assert not calls and view.queries == 2 * queries  # counted all the same
 
 
+def test_score__climbs_once_however_often_the_same_images_are_asked_for(
+    make_moco: Any, images: Tensor, known: Known, held: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fits behind a threshold score the same images; so does the twin without the climb."""
+    view = WhiteBox(make_moco(), AUGMENT, seed=0, device=CPU, held=held)
+    attack = fitted(known, view, steps=1, lr=0.01)
+    want, queries = attack.score(view, images), view.queries
+    calls = list[int]()
+    monkeypatch.setattr("fedmia.attacks.ascent_static.climb", lambda *a: calls.append(1))
+    np.testing.assert_array_equal(attack.score(view, images.flip(0)), want[::-1])
+    attack.score_without(view, images)
+    assert not calls and view.queries - queries == 2 * queries  # counted all the same
+    fitted(known, view, steps=1, lr=0.02).score(view, images)
+    assert calls
+
+
+def test_score_without__is_minus_the_loss_that_any_attack_reads(
+    make_moco: Any, images: Tensor, known: Known, held: Tensor
+) -> None:
+    view = WhiteBox(make_moco(), AUGMENT, seed=0, device=CPU, held=held)
+    got = fitted(known, view, steps=1, lr=0.01, pairs=2).score_without(view, images)
+    np.testing.assert_allclose(got, -view.losses(images, 2, "held").numpy(), atol=1e-5)
+
+
 def test_auto__one_of_the_two_may_be_given(make_moco: Any, known: Known, held: Tensor) -> None:
     view = WhiteBox(make_moco(), AUGMENT, seed=0, device=CPU, held=held)
     assert fitted(known, view, steps=3, batch=16).choices["steps"] == 3

@@ -297,6 +297,20 @@ class Owner(Norm, DatasetAttack):
 
 
 @dataclass
+class Unnamed(Norm):
+    def score_without(self, view: Any, images: Tensor) -> Any:
+        return self.score(view, images)
+
+
+@dataclass
+class Placed(Norm):
+    control, over = "placed-zero", "nothing"
+
+    def score_without(self, view: Any, images: Tensor) -> Any:
+        return self.score(view, images).argsort().argsort() / len(images)
+
+
+@dataclass
 class Brief(Owner):
     def infer(self, view: Any, images: Tensor, *rest: Any) -> list[Tested]:
         return super().infer(view, images, *rest)[1:]
@@ -356,6 +370,8 @@ WRONG_ATTACKS: list[tuple[type[Attack], str]] = [
     (Behind, "Behind: 64 images passed through the encoder but 60 queries were counted"),
     (Overdraws, "Overdraws exceeds its budget of 59 queries"),
     (Closure, "Closure cannot be pickled once fitted: "),
+    (Unnamed, "Unnamed lacks the `control` and `over` of its twin"),
+    (Placed, "Placed: score_without: an image's score depends on what else is scored"),
     (TwoColumns, "TwoColumns: features are (20, 2), not (20, 3)"),
     (NoClient, "NoClient: by_client must name distinct clients of [0, 1, 2, 3], got [99]"),
     (OneScore, "OneScore: score_sets gives float64 (5,), not float64 (5, 2)"),
