@@ -370,7 +370,7 @@ WRONG_ATTACKS: list[tuple[type[Attack], str]] = [
     (Behind, "Behind: 64 images passed through the encoder but 60 queries were counted"),
     (Overdraws, "Overdraws exceeds its budget of 59 queries"),
     (Closure, "Closure cannot be pickled once fitted: "),
-    (Unnamed, "Unnamed lacks the `control` and `over` of its twin"),
+    (Unnamed, "Unnamed: lacks the `control` and `over` of its twin"),
     (Placed, "Placed: score_without: an image's score depends on what else is scored"),
     (TwoColumns, "TwoColumns: features are (20, 2), not (20, 3)"),
     (NoClient, "NoClient: by_client must name distinct clients of [0, 1, 2, 3], got [99]"),
