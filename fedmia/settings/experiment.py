@@ -44,10 +44,10 @@ class Federation(Options):
         ge=1,
     )
     attacked_rate: str = option(
-        "schedule",
-        "learning rate of honest clients in these rounds: as train.schedule goes on, constant (its "
-        "first), or matched to that of the active attack",
-        choices=("schedule", "constant", "matched"),
+        "constant",
+        "learning rate of honest clients in these rounds: constant (their first), as train.schedule "
+        "goes on, or matched to that of the active attack",
+        choices=("constant", "schedule", "matched"),
     )
     participation: float = option(1.0, "share of the clients that train in a round", gt=0, le=1)
     batch_norm: str = option(

@@ -28,7 +28,7 @@ SMALL = (
     "--rounds 4 --train.local_epochs 1 --model.width 4 --split.members 24 "
     "--split.nonmembers 60 --split.known 8 --split.test 20 --federation.snapshots 2 --device cpu "
     "--attack.similarity.views 6 --attack.combined.views 6 --attack.ascent-static.pairs 1 "
-    "--train.batch_size 8 --train.lr 0.06 "
+    "--train.batch_size 8 --train.lr 0.06 --federation.attacked_rate schedule "
 )
 RUNS = {
     "active": "simulate --clients 3 --attacker active --strategy fedprox --strategy.mu 0.1 "
