@@ -177,10 +177,11 @@ def test_report__attacks(report: Report) -> None:
 
 
 def test_report__paired_and_controls(report: Report) -> None:
-    (pair,) = report["paired"]
-    assert (pair["attack"], pair["control"]) == ("ascent", "ascent-zero")
-    assert pair["ci"][0] <= pair["difference"] <= pair["ci"][1]
-    assert pair["statement"].startswith("ascent adds ")
+    twins = [(p["attack"], p["control"]) for p in report["paired"]]
+    assert twins == [("ascent", "ascent-zero"), ("ascent-static", "ascent-static-zero")]
+    for pair in report["paired"]:
+        assert pair["ci"][0] <= pair["difference"] <= pair["ci"][1]
+        assert pair["statement"].startswith(f"{pair['attack']} ")
     controls, names = report["controls"], [a["name"] for a in report["attacks"]]
     assert set(controls) == {"untrained", "placebo", "pixels"}
     for name in ("untrained", "placebo"):

@@ -113,7 +113,7 @@ def test_uploads__are_its_step_turned_and_doubled(
 
 
 def test_control__is_the_federation_of_honest_clients(tmp_path: Path) -> None:
-    setup = prepared(ASKED)
+    setup = prepared(ASKED + "--federation.attacked_rate schedule")
     attacked = federated(setup, tmp_path / "attacked")
     honest = federated(unattacked(setup), tmp_path / "honest", roles=("honest",) * 4)
     for round in (2, 3, 4):
