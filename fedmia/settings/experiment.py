@@ -45,8 +45,8 @@ class Federation(Options):
     )
     attacked_rate: str = option(
         "constant",
-        "learning rate of honest clients in these rounds: constant (their first), schedule (goes on "
-        "as train.schedule), or matched to that of the active attack",
+        "learning rate of honest clients in these rounds: constant (their first), schedule (as "
+        "train.schedule goes on), or matched to that of the active attack",
         choices=("constant", "schedule", "matched"),
     )
     participation: float = option(1.0, "share of the clients that train in a round", gt=0, le=1)
