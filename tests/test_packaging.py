@@ -119,6 +119,7 @@ def test_attacks_page__is_what_the_script_writes_but_for_queries() -> None:
     assert made["TEXT"].format(table="\n".join([*head, *rows])) == ATTACKS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", registry.names("attack"))
 def test_attacks_page__tells_the_queries_of_an_image(name: str) -> None:
     made = attacks_page()

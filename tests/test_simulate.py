@@ -26,7 +26,10 @@ TINY = (
 )
 FRESH = TINY + "--rounds 2 "
 CHEAP = "--attack.similarity.views 4 "
-FEW = "--attack.combined.views 4 --attack.ascent-static.steps 1 --attack.ascent-static.lr 0.01 "
+FEW = (
+    "--attack.combined.views 4 --attack.ascent-static.steps 1 --attack.ascent-static.lr 0.01 "
+    "--attack.ascent-static.pairs 1 --attack.ascent.pairs 1 "
+)
 SIMILARITY = "--attacks similarity --federation.snapshots 1 " + CHEAP
 ACTIVE = (
     TINY + "--rounds 4 --attacker active --defense logistic --defended-clients 0-1 "
@@ -93,6 +96,7 @@ def test_out__holds_every_file(folder: Path) -> None:
     ]  # first, last clean, last: no attacked one besides
 
 
+@pytest.mark.slow
 def test_paper__every_table_and_figure_of_a_finished_run(
     folder: Path, report: Report, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

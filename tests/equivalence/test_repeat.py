@@ -20,7 +20,10 @@ from .conftest import TINY, same
 
 Capture = pytest.CaptureFixture[str]
 CHEAP = "--federation.snapshots 1 --attack.similarity.views 4 "
-FEW = "--attack.combined.views 4 --attack.ascent-static.steps 1 "
+FEW = (
+    "--attack.combined.views 4 --attack.ascent-static.steps 1 --attack.ascent-static.pairs 1 "
+    "--attack.ascent.pairs 1 "
+)
 ACTIVE = TINY + "--attacker active " + CHEAP + FEW
 
 

@@ -86,7 +86,9 @@ def differences(got: Any, want: Any, where: str = "report") -> Iterator[str]:
         yield f"{where}: {got!r}, golden {want!r}"
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n == "server" else ()) for n in RUNS]
+)
 def test_report__is_the_golden_one(name: str) -> None:
     want = json.loads((HERE / f"{name}.json").read_text(encoding="utf-8"))
     found = list(differences(reported(RUNS[name]), want))
