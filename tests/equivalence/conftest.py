@@ -29,6 +29,7 @@ from fedmia.ssl.base import State
 TINY = (
     "--clients 4 --rounds 4 --train.local_epochs 1 --model.width 4 "
     "--split.members 36 --split.nonmembers 60 --split.known 8 --split.test 20 --device cpu "
+    "--train.batch_size 8 --train.lr 0.06 "  # more than one step a round, that tells
 )
 
 
