@@ -16,10 +16,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 from matplotlib.figure import Figure
 
 from fedmia.runtime.environment import describe
+from fedmia.sweeping.points import grouped
 from fedmia.sweeping.spread import holm, p_value, spread
 
 RESULTS = Path(__file__).parent / "results" / "ascent"
@@ -28,14 +28,11 @@ Row = dict[str, Any]
 
 def rows(data: str, sweep: dict[str, Any]) -> Iterator[Row]:
     """What each ascent adds at each point of a sweep, model by model."""
-    points: dict[str, list[dict[str, Any]]] = {}
-    for cell in sweep["cells"]:
-        if cell["results"] is None:
-            raise SystemExit(f"{data}: run {cell['name']} is {cell['state']}")
-        points.setdefault(json.dumps(cell["grid"]), []).append(cell["results"])
-    for point, cells in points.items():
+    for held in grouped(sweep["cells"]).values():
         told: dict[tuple[str, str], list[tuple[float, float]]] = {}
-        for found in cells:
+        for cell in held:
+            if (found := cell["results"]) is None:
+                raise SystemExit(f"{data}: run {cell['name']} is {cell['state']}")
             aucs = {a["name"]: a["auc"] for a in found["attacks"]}
             for pair in found["pairs"]:
                 key = pair["attack"], "image"
@@ -47,7 +44,7 @@ def rows(data: str, sweep: dict[str, Any]) -> Iterator[Row]:
         for (attack, level), values in told.items():
             aucs, added = zip(*values, strict=True)
             yield {
-                "data": data, "attack": attack, "setting": setting(json.loads(point), attack),
+                "data": data, "attack": attack, "setting": setting(held[0]["grid"], attack),
                 "level": level, "auc": spread(aucs), "added": spread(added, -1.0),
                 "by_model": list(added), "p": p_value(added),
             }  # fmt: skip
@@ -121,7 +118,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     answer |= {"versions": about["versions"], "hardware": about["hardware"]}
     (given.out / "answer.json").write_text(json.dumps(answer, indent=1) + "\n")
     (given.out / "answer.md").write_text(markdown(found))
-    matplotlib.use("agg")
     picture(found).savefig(given.out / "answer.png", dpi=120)
     print(markdown(found), end="")
 

@@ -139,12 +139,11 @@ class AscentStatic(Attack):
     ) -> Scores:
         """(G + 1, N) losses of images that are among those climbing. Fits of one model for which
         the same images climb alike, beside the same spare ones, climb once."""
-        names, beside = sorted(digests(climbing.numpy())), digests(self._spare.numpy())
+        names, beside = digests(climbing.numpy()), digests(self._spare.numpy())
         how = repr(dataclasses.replace(self, steps=steps, lr=lr))
-        rows = view.shared(
-            (how, *names, None, *beside), climbing, lambda x: self._climbs(view, x, steps, lr)
-        )
-        at = {name: i for i, name in enumerate(digests(climbing.numpy()))}
+        key = (how, *sorted(names), None, *beside)
+        rows = view.shared(key, climbing, lambda x: self._climbs(view, x, steps, lr))
+        at = {name: i for i, name in enumerate(names)}
         return np.asarray(rows[[at[name] for name in digests(images.numpy())]].numpy().T)
 
     def _charge(self, view: WhiteBox, images: Tensor, steps: int) -> None:

@@ -147,15 +147,8 @@ class Attack(Options, ABC):
             package, _, file = cls.__module__.rpartition(".")
             own = package == __package__
             cls.name = file.replace("_", "-") if own else f"{cls.__module__}:{cls.__qualname__}"
-        for name in (
-            "fit",
-            "score",
-            "by_client",
-            "features",
-            "score_sets",
-            "score_without",
-            "infer",
-        ):
+        answers = "score", "by_client", "features", "score_sets", "score_without", "infer"
+        for name in ("fit", *answers):
             source = next((c for c in cls.__mro__ if name in vars(c)), Attack)
             if source is cls or not issubclass(source, Attack):  # its own, or a mixin's
                 wrap = _fitting if name == "fit" else _fitted
