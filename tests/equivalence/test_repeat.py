@@ -73,9 +73,10 @@ def test_config__a_runs_own_file_repeats_its_numbers(
     """Also where flags, a plugin's options and a list made the first run."""
     monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})  # slow, tested elsewhere
     flags = (
-        TINY + "--attacker passive --attacks similarity,internal --attack.similarity.views 4 "
+        TINY.replace("--train.lr 0.06", "--train.lr 6e-2")
+        + "--attacker passive --attacks similarity,internal --attack.similarity.views 4 "
         "--attack.internal.layers layer1,encoder --partition dirichlet --partition.alpha 0.5 "
-        "--ssl.symmetric true --strategy fedavgm --seed 3 --train.lr 1e-2 --federation.snapshots 2"
+        "--ssl.symmetric true --strategy fedavgm --seed 3 --federation.snapshots 2"
     )
     assert main([*shlex.split(flags), "--quiet", "--out", str(tmp_path / "one")]) == 0
     config = tmp_path / "one" / "config.yaml"
