@@ -110,28 +110,28 @@ def test_listed__reads_every_form() -> None:
     assert has(subprocess.CompletedProcess, "stdout") and not has(Path, "no_such")
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_module__imports_and_says_what_it_is(name: str) -> None:
-    assert (importlib.import_module(name).__doc__ or "").strip()
+def test_modules__import_and_say_what_they_are() -> None:
+    assert not [n for n in MODULES if not (importlib.import_module(n).__doc__ or "").strip()]
 
 
-@pytest.mark.parametrize("name", OF_THE_LIBRARY)
-def test_library__is_documented(name: str) -> None:
-    found = list(members(importlib.import_module(name)))
-    silent = [n for n, obj, owner in found if not told(n, obj, owner).strip()]
-    assert not silent
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_docstrings__name_what_is_there(name: str) -> None:
-    wrong = [
-        (n, argument)
-        for n, obj, _ in members(importlib.import_module(name))
-        if not isinstance(obj, property) and "__doc__" in dir(obj)
-        for argument in listed(inspect.cleandoc(obj.__doc__ or ""))
-        if not has(obj, argument)
+def test_library__is_documented() -> None:
+    assert not [
+        (module, name)
+        for module in OF_THE_LIBRARY
+        for name, found, owner in members(importlib.import_module(module))
+        if not told(name, found, owner).strip()
     ]
-    assert not wrong
+
+
+def test_docstrings__name_what_is_there() -> None:
+    assert not [
+        (module, name, argument)
+        for module in MODULES
+        for name, found, _ in members(importlib.import_module(module))
+        if not isinstance(found, property) and "__doc__" in dir(found)
+        for argument in listed(inspect.cleandoc(found.__doc__ or ""))
+        if not has(found, argument)
+    ]
 
 
 def python_blocks(title: str) -> list[str]:

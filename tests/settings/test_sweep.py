@@ -156,4 +156,4 @@ def test_help__says_every_option_within_80_columns() -> None:
 
 @pytest.mark.parametrize("name", sorted(p.stem for p in (PRESETS / "sweeps").glob("*.yaml")))
 def test_presets__are_valid(name: str) -> None:
-    assert len(built(f"sweeps/{name}").cells) > 1
+    assert built(f"sweeps/{name}").cells
