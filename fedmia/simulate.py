@@ -29,7 +29,7 @@ from fedmia.scoring.score import score  # noqa: E402
 from fedmia.settings.command import INTERRUPTED, Invocation, run  # noqa: E402
 from fedmia.settings.commands import SIMULATE  # noqa: E402
 from fedmia.settings.tree import to_tree  # noqa: E402
-from strategies.base import FederationError  # noqa: E402
+from strategies.crew import FederationError  # noqa: E402
 
 
 def main(argv: Sequence[str] | None = None) -> int:
