@@ -47,6 +47,7 @@ def simulate(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
 
     Raises:
         InputError: before anything is written.
+        FederationError: the rounds ended before their time; those that are finished are reported.
     """
     with watch.part("data"):
         prepared = prepare(asked.settings)
@@ -59,6 +60,8 @@ def simulate(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
         raise
     report = publish(scores, place.folder, watch)
     show(report, place.folder, json=asked.json, quiet=asked.quiet)
+    if scores.failure is not None:
+        raise FederationError(f"{scores.failure}; the finished rounds are reported on")
     return INTERRUPTED if stop.is_set() else 0
 
 
@@ -68,7 +71,7 @@ def execute(
     """Train, attack and score. The snapshots of `main` stay in `out` where it is given.
 
     Raises:
-        FederationError: a client failed; nothing is reported.
+        FederationError: a client failed in the first round; nothing is reported.
     """
     shown = Display(prepared.total_rounds(), quiet)
     with tempfile.TemporaryDirectory(prefix="fedmia-") as made, shown as display:

@@ -102,7 +102,7 @@ class MemoryStore(StateStore):
 class Carried(StateStore):
     """The state of the one client at work, on its way to it and back; what else is saved is lost.
 
-    The client may change its memory; `kept` stays as it was.
+    The client works on copies: what is kept stays as it was, should it be asked again.
     """
 
     def __init__(self, kept: LocalState | None) -> None:
@@ -112,7 +112,8 @@ class Carried(StateStore):
     def load(self, branch: str, client: int) -> LocalState | None:
         if self._kept is None:
             return None
-        return LocalState(self._kept.tensors, copy.deepcopy(self._kept.memory))
+        own = {name: tensor.clone() for name, tensor in self._kept.tensors.items()}
+        return LocalState(own, copy.deepcopy(self._kept.memory))
 
     def save(self, branch: str, client: int, state: LocalState) -> None:
         self.new = state
