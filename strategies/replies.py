@@ -39,7 +39,8 @@ def replies(
     """
     waiting, out, back = deque(sorted(orders)), dict[str, int](), dict[int, Message]()
     nodes = {order.metadata.dst_node_id: client for client, order in orders.items()}
-    ahead = getattr(grid, "ahead", len(orders))
+    ahead = getattr(grid, "ahead", len(orders))  # a grid of Flower's own takes all at once,
+    accept = getattr(grid, "accept", lambda node: None)  # and its nodes keep their state
     for client in sorted(orders):
         while True:
             while client not in back:
@@ -50,7 +51,9 @@ def replies(
                     out = {name: c for name, c in out.items() if c != answered}
                     back[answered] = reply
             try:
-                yield judge(back.pop(client))
+                update = judge(back.pop(client))
+                accept(orders[client].metadata.dst_node_id)
+                yield update
                 break
             except Refused as error:
                 if not crew.failed(branch, judge.round, client, str(error)):

@@ -173,9 +173,7 @@ class RayGrid(LocalGrid):
         if wanted and not wanted & self._done.keys():
             self._wait()
         found = [self._done.pop(name) for name in sorted(wanted & self._done.keys())]
-        for order, _, state in found:
-            self.keep(order, state)
-        return [reply for _, reply, _ in found]
+        return self.handed(found)
 
     def close(self) -> None:
         """Give the cluster back what the actors took."""

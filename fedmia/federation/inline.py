@@ -19,7 +19,7 @@ from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 from numpy.typing import NDArray
 
-from fedmia.federation.snapshot import Carried, MemoryStore, StateStore
+from fedmia.federation.snapshot import Carried, LocalState, MemoryStore, StateStore
 
 SERVER = 1  # Flower's node id of the server; clients are the nodes after it
 LOOK = 0.5  # seconds between looks for clients that are over their time
@@ -61,7 +61,7 @@ class Order:
 class LocalGrid(Grid):
     """What grids of our own share: clients are nodes, node id = partition id + 2.
 
-    A client's new state comes with its reply, and is kept when the reply is handed over.
+    A client's new state comes with its reply, and is kept when its update is taken.
 
     Attributes:
         ahead: orders that may be out at once.
@@ -80,6 +80,7 @@ class LocalGrid(Grid):
         self.store = store
         self._names = itertools.count()
         self._took: dict[int, float] = {}
+        self._brought: dict[int, tuple[Order, LocalState | None]] = {}
 
     def set_run(self, run: Any) -> None:
         return None
@@ -113,10 +114,17 @@ class LocalGrid(Grid):
         took = self._took.get(message.metadata.dst_node_id, math.inf)
         return Order((-took, number), str(number), message)
 
-    def keep(self, order: Order, state: Carried) -> None:
-        """The client's state as its reply brought it."""
-        if state.new is not None:
-            self.store.save(branch_of(order.message), self.client(order), state.new)
+    def handed(self, done: list[tuple[Order, Message, Carried]]) -> list[Message]:
+        """The replies; what came with them waits for `accept`."""
+        for order, _, state in done:
+            self._brought[order.message.metadata.dst_node_id] = order, state.new
+        return [reply for _, reply, _ in done]
+
+    def accept(self, node: int) -> None:
+        """The update of a node was taken: its state is now as its reply brought it."""
+        order, state = self._brought.pop(node)
+        if state is not None:
+            self.store.save(branch_of(order.message), self.client(order), state)
 
     def state(self, order: Order) -> Carried:
         """The client's state as its last reply left it."""
@@ -183,9 +191,7 @@ class InlineGrid(LocalGrid):
                 self._changed.wait(LOOK)
             self._give_up()
             found = [self._done.pop(name) for name in sorted(wanted & self._done.keys())]
-        for order, _, state in found:
-            self.keep(order, state)
-        return [reply for _, reply, _ in found]
+        return self.handed(found)
 
     def close(self) -> None:
         """End the threads; one that does not listen is left."""
