@@ -16,6 +16,7 @@ from fedmia.report.format import (
     number,
 )
 from fedmia.report.rows import AttackRow, AucRow, InferenceRow, Interval, Json, Report, control_sets
+from fedmia.report.selection import crowded, shown, told_apart
 from fedmia.results import ALONE
 
 
@@ -139,10 +140,10 @@ def sets(report: Report) -> Table:
 
 
 def datasets(row: InferenceRow) -> Table:
-    """One p-value a client, beside that of the untrained encoder."""
+    """One p-value a client, beside that of the untrained encoder; of many, the smallest."""
     head = ["client", "p-value", "Holm", "difference", "untrained encoder", "images"]
     rows = []
-    for c in row["clients"]:
+    for c in told_apart(row["clients"]):
         values = (c["p_value"], c["p_value_holm"], c["difference"], c["p_value_untrained"])
         p, together, difference, null = (number(v, 4) for v in values)
         holm, n = c["p_value_holm"], _whole(f"{c['n']} + {c['n_nonmembers']:,}")
@@ -187,11 +188,13 @@ def utility(report: Report) -> Table:
 
 
 def clients(report: Report) -> Table:
-    """Clients with their defence and epsilon, AUC and null."""
+    """Clients with their defence and epsilon, AUC and null; of many, why each is shown."""
     head = ["client", "images", "role", "defence", "scored members", "AUC, 95 %"]
     head += ["simultaneous", "null: posing non-members"]
-    rows = []
-    for c in report["clients"]:
+    many, rows = crowded(report), []
+    head += ["shown as"] if many else []
+    for one in shown(report):
+        c = one.row
         defence = Cell(DASH)
         if c["defence"]:
             spent = c["defence"]["epsilon"]
@@ -200,7 +203,9 @@ def clients(report: Report) -> Table:
         together = _whole(interval(c["auc_ci_simultaneous"])) or DASH
         null = _whole(estimate(c["null_auc"], c["null_ci"]))
         size, n = f"{c['size']:,}", str(c["n_members"])
-        rows.append(Row([str(c["id"]), size, c["role"], defence, n, auc, together, null]))
+        cells: list[str | Cell]
+        cells = [str(c["id"]), size, c["role"], defence, n, auc, together, null]
+        rows.append(Row([*cells, ", ".join(one.why)] if many else cells))
     return Table(head, rows)
 
 
