@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
+from statistics import median
 
 from fedmia.report.rows import ClientRow, InferredRow, Report, with_auc
 
 FEW = 20  # clients that are all shown, and most that are shown of more
+LARGE = 1.5  # times the median: below, a client holds about as much as the others
 
 
 @dataclass(frozen=True)
@@ -42,19 +44,27 @@ def crowded(report: Report) -> bool:
 
 
 def reasons(rows: Sequence[ClientRow]) -> Mapping[str, Sequence[ClientRow]]:
-    """Reason -> clients for which it speaks, the most telling first."""
-    scored = sorted(with_auc(rows), key=lambda s: -s[1].value)
-    told = [(r, a) for r, a in scored if a.together[0] > 0.5 or a.together[1] < 0.5]
+    """Reason -> clients for which it speaks, the most telling first.
+
+    The most leaking have the highest lower ends of their 95 % intervals, the least leaking the
+    lowest upper ones: by the AUC alone they would be those with the fewest images.
+    """
+    scored = sorted(with_auc(rows), key=lambda s: -s[1].ci[0])
     ranked = [row for row, _ in scored]
+    told = [r for r, a in scored if a.together[0] > 0.5]
+    told += [r for r, a in reversed(scored) if a.together[1] < 0.5]
+    least = sorted(with_auc(rows), key=lambda s: s[1].ci[1])
     defended = [row for row in ranked if row["defence"]]
+    large = LARGE * median(row["size"] for row in rows)
+    by_size = sorted(rows, key=lambda row: -row["size"])
     return {
         "not honest": [row for row in rows if row["role"] != "honest"],
-        "interval excludes 0.5": [r for r, a in sorted(told, key=lambda s: -abs(s[1].value - 0.5))],
+        "interval excludes 0.5": told,
         "most leaking": ranked,
-        "least leaking": ranked[::-1],
+        "least leaking": [row for row, _ in least],
         # Where all are, it sets none apart.
         "defended": defended if len(defended) < len(ranked) else [],
-        "most images": sorted(rows, key=lambda row: -row["size"]),
+        "most images": [row for row in by_size if row["size"] > large],
     }
 
 

@@ -144,13 +144,18 @@ def datasets(row: InferenceRow) -> Table:
     head = ["client", "p-value", "Holm", "difference", "untrained encoder", "images"]
     rows = []
     for c in told_apart(row["clients"]):
-        values = (c["p_value"], c["p_value_holm"], c["difference"], c["p_value_untrained"])
-        p, together, difference, null = (number(v, 4) for v in values)
+        p, together, null = map(_small, (c["p_value"], c["p_value_holm"], c["p_value_untrained"]))
+        difference = number(c["difference"], 4)
         holm, n = c["p_value_holm"], _whole(f"{c['n']} + {c['n_nonmembers']:,}")
         found = holm is not None and holm <= FOUND and not row["void"]
         cells = [str(c["client"]), p, together, difference, null, n]
         rows.append(Row(cells, "leaks" if found else ""))
     return Table(head, rows)
+
+
+def _small(value: float | None) -> str:
+    """`0.0005`, or `4.5e-05` of what so few digits would round away."""
+    return f"{value:.1e}" if value and value < 5e-4 else number(value, 4)
 
 
 def controls(report: Report) -> Table:

@@ -69,8 +69,8 @@ def distribution(report: Report) -> Figure | None:
     # Percentiles are evenly likely, and so are the places between them.
     fine = np.linspace(0, 100, 2001)
     drawn = [] if null is None else np.interp(fine, np.arange(101), null).tolist()
-    every = [*aucs, *drawn]
-    bins = np.linspace(min(every) - 1e-9, max(every) + 1e-9, BINS + 1).tolist()
+    ends = [*aucs, *([] if null is None else null[1:-1])]
+    bins = np.linspace(min(ends) - 1e-9, max(ends) + 1e-9, BINS + 1).tolist()
     figure, axes = canvas.one(7.5, 3.4)
     axes.hist(aucs, bins, color=canvas.BLUE, alpha=0.6, label="clients")
     if len(drawn):
