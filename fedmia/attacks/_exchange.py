@@ -11,7 +11,7 @@ from fedmia.data.images import IntArray
 
 Values = NDArray[np.float64]
 
-DRAWS = 1999  # so that no p-value is below 1 / 2000
+DRAWS = 1999  # at least, so that a p-value resolves 1 / 2000
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ def exchange_test(
     others: Values,
     other_classes: IntArray,
     rng: np.random.Generator,
+    most: int = DRAWS,
 ) -> Tested:
     """Permutation test of `difference`, images changing sides within their class alone.
 
@@ -47,29 +48,50 @@ def exchange_test(
 
     Args:
         values, classes: (n,) of the suspected set. others, other_classes: (m,) of the others.
+        most: draws where no one before was as high, DRAWS at a time: it stays a p-value, as that
+            of Besag and Clifford (1991), who stop at a number of those as high.
     """
     kinds = np.intersect1d(classes, other_classes)
     n, m = int(np.isin(classes, kinds).sum()), int(np.isin(other_classes, kinds).sum())
     if not n:
         return Tested(None, None, 0, 0)
-    observed, drawn = 0.0, np.zeros(DRAWS)
+    pools = list[tuple[Values, int, float]]()
+    observed = 0.0
     for kind in kinds:
         mine, rest = values[classes == kind], others[other_classes == kind]
         pool, k = np.concatenate([mine, rest]), len(mine)
         # mean(mine) - mean(rest) in terms of the mean of mine alone
         weight, middle = k * len(pool) / len(rest), pool.mean()
         observed += weight * (mine.mean() - middle)
-        drawn += weight * (_means(pool, k, rng) - middle)
-    reached = int((drawn >= observed - 1e-9 * max(abs(observed), 1e-300)).sum())
-    return Tested((1 + reached) / (1 + DRAWS), observed / n, n, m)
+        pools.append((pool, k, weight))
+    reached = draws = 0
+    while draws == 0 or (reached == 0 and draws < most):
+        drawn = np.zeros(DRAWS)
+        for pool, k, weight in pools:
+            drawn += weight * (_means(pool, k, rng) - pool.mean())
+        reached += int((drawn >= observed - 1e-9 * max(abs(observed), 1e-300)).sum())
+        draws += DRAWS
+    return Tested((1 + reached) / (1 + draws), observed / n, n, m)
 
 
 def _means(pool: Values, count: int, rng: np.random.Generator) -> Values:
     """(DRAWS,) means of `count` of the pool, drawn without replacement (Fisher and Yates)."""
-    rows, mixed = np.arange(DRAWS), np.tile(pool, (DRAWS, 1))
     total = np.zeros(DRAWS)
+    if count**2 > len(pool):
+        rows, mixed = np.arange(DRAWS), np.tile(pool, (DRAWS, 1))
+        for at in range(count):
+            picked = rng.integers(at, len(pool), DRAWS)
+            total += mixed[rows, picked]
+            mixed[rows, picked] = mixed[:, at]
+        return np.asarray(total / count)
+    # The same swaps of few images: only what they have moved is remembered.
+    moved = list[tuple[IntArray, Values]]()
     for at in range(count):
         picked = rng.integers(at, len(pool), DRAWS)
-        total += mixed[rows, picked]
-        mixed[rows, picked] = mixed[:, at]
+        value, first = pool[picked], np.full(DRAWS, pool[at])
+        for where, held in moved:
+            value = np.where(where == picked, held, value)
+            first = np.where(where == at, held, first)
+        total += value
+        moved.append((picked, first))
     return np.asarray(total / count)

@@ -13,13 +13,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedmia.attacks._cosine import pairwise_cosines
-from fedmia.attacks._exchange import Tested, exchange_test
+from fedmia.attacks._exchange import DRAWS, Tested, exchange_test
 from fedmia.attacks.base import Asked, DatasetAttack, Known, Scores
 from fedmia.data.images import IntArray
 from fedmia.settings.option import option
 from fedmia.threat import BlackBox, Threat
 
 STATISTICS = ("unary", "relationship", "likelihood")
+MANY = 200  # sets, of which Holm's correction needs p-values under 1 / DRAWS
+ENOUGH = 20  # draws a set: the smallest p-value of all of them is found at 0.05
 CHUNK = 128  # images whose views meet those of all the known at once
 
 
@@ -74,6 +76,8 @@ class DatasetInference(DatasetAttack):
     ) -> list[Tested]:
         fits = self.statistic == "likelihood"
         rows = _unit(view, images) if fits else self._relations(view, images)
+        # A p-value that is to be told from so many must be able to be so small.
+        most = DRAWS if len(asked) <= MANY else ENOUGH * len(asked)
         found = []
         for suspected, others in asked:
             values = rows
@@ -81,7 +85,8 @@ class DatasetInference(DatasetAttack):
                 half, suspected = np.array_split(rng.permutation(suspected), 2)
                 values = self._mixture(rows[half], rng).score_samples(rows)
             mine, rest = values[suspected], values[others]
-            found.append(exchange_test(mine, classes[suspected], rest, classes[others], rng))
+            sides = mine, classes[suspected], rest, classes[others]
+            found.append(exchange_test(*sides, rng, most))
         return found
 
     def _relations(self, view: BlackBox, images: Tensor) -> Scores:

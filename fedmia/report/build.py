@@ -20,6 +20,7 @@ from fedmia.report.paired import paired_row
 from fedmia.report.per_client import named_rows
 from fedmia.report.rows import (
     AttackRow,
+    ClientDistribution,
     ClientRow,
     Controls,
     PairedRow,
@@ -64,7 +65,7 @@ def build_report(run: RunScores) -> Report:
     attacks = [attack_row(a, family) for a in run.attacks]
     controls = control_rows(run, family)
     paired = [paired_row(pair, family) for pair in run.pairs]
-    clients = client_rows(run)
+    clients, distribution = client_rows(run)
     useful: Utility = {**utility(run.utility), "untrained": utility(run.utility_untrained)}
     health = health_row(run.health, useful)
     gone = health_sentence(health, useful) if health and health["collapsed"] else None
@@ -82,6 +83,7 @@ def build_report(run: RunScores) -> Report:
         "health": health,
         "clients": clients,
         "client_ranking": ranking(clients),
+        "client_distribution": cast(ClientDistribution, distribution),
         "named_clients": named_rows(run),
         "rounds": [round_row(r) for r in run.rounds],
         "family": {
@@ -105,6 +107,8 @@ def build_report(run: RunScores) -> Report:
         "sweep": sweep_rows(run.sweep, len(run.attacks)) if run.sweep else [],
         "timing": run.timing,
     }
+    if distribution is None:
+        del report["client_distribution"]
     if not report["sweep"]:
         del report["sweep"]
     return cast(Report, strict(report))

@@ -1,4 +1,4 @@
-"""Leakage by client, with classes held equal, and a null of non-members who pose as members.
+"""Leakage by client, with classes held equal, beside its null.
 
 Under non-IID splits a client's members differ from the non-members in class, and a naive AUC
 measures that. So each client is scored against non-members weighted to its own class mix.
@@ -7,19 +7,36 @@ measures that. So each client is scored against non-members weighted to its own 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import cast
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedmia.report.delong import AucEstimate, auc_estimate, auc_interval, share_below
-from fedmia.report.intervals import LEVEL, Interval
-from fedmia.report.rows import ClientRow, DefenceRow, EpsilonRow, with_auc
-from fedmia.results import ClientDefence, ClientInfo, FloatArray, IntArray, RunScores, ScoredAttack
+from fedmia.report.delong import AucEstimate, auc_estimate, auc_interval
+from fedmia.report.intervals import LEVEL
+from fedmia.report.nulls import OVER, Null, null_of
+from fedmia.report.rows import (
+    Auc,
+    ClientDistribution,
+    ClientRow,
+    DefenceRow,
+    EpsilonRow,
+    with_auc,
+)
+from fedmia.report.selection import FEW
+from fedmia.results import (
+    ClientDefence,
+    ClientInfo,
+    FloatArray,
+    IntArray,
+    RunScores,
+    ScoredAttack,
+)
 from fedmia.seeding import rng
 
 DECLARED = ("combined", "similarity")
-DRAWS = 200
+FIRST = 3  # clients that a sentence names of many
 
 
 def declared_attack(run: RunScores) -> ScoredAttack | None:
@@ -45,53 +62,26 @@ def mix_weights(mix: IntArray, labels: IntArray) -> FloatArray:
     return weights / total if total > 0 else weights
 
 
-def weighted_auc(members: FloatArray, nonmembers: FloatArray, weights: FloatArray) -> float:
-    """AUC against non-members that carry `weights` (m,), which sum to 1; ties count half."""
-    return float(np.clip(share_below(members, nonmembers, weights).mean(), 0.0, 1.0))
-
-
 def effective_size(weights: FloatArray) -> float:
     """Kish's effective number of weighted images: 1 / sum of squares, weights summing to 1."""
     return float(1 / np.sum(weights**2))
 
 
-def null_band(
-    mix: IntArray, scores: FloatArray, labels: IntArray, generator: np.random.Generator
-) -> tuple[float, Interval, int] | None:
-    """(mean AUC, its 2.5 to 97.5 % band, posers a draw) of non-members who pose as members.
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """A client's row without the simultaneous interval; its AUC and null, None where unknown."""
 
-    Each draw takes, class by class, as many non-members as `mix` holds and scores them against
-    the rest, weighted to the same mix. Where a class has too few, all counts shrink by one factor
-    so that at least half of every class stays behind, and classes left with none are dropped.
-    None where nobody is left to pose.
-    """
-    order = np.argsort(scores, kind="stable")  # sorted once, so that each draw sorts in one pass
-    scores, labels = scores[order], labels[order]
-    kinds, wanted = np.unique(mix, return_counts=True)
-    pools = [np.flatnonzero(labels == k) for k in kinds]
-    shrink = min([1.0, *(len(p) / 2 / w for p, w in zip(pools, wanted, strict=True))])
-    counts = np.floor(wanted * shrink + 1e-9).astype(int)
-    if counts.sum() == 0:
-        return None
-    values = np.empty(DRAWS)
-    for draw in range(DRAWS):
-        picked = [generator.choice(p, c, replace=False) for p, c in zip(pools, counts, strict=True)]
-        posing = np.concatenate(picked)
-        rest = np.ones(len(scores), dtype=bool)
-        rest[posing] = False
-        weights = mix_weights(labels[posing], labels[rest])
-        values[draw] = weighted_auc(scores[posing], scores[rest], weights)
-    low, high = np.quantile(values, [0.025, 0.975])
-    return float(values.mean()), (float(low), float(high)), int(counts.sum())
+    row: ClientRow
+    auc: AucEstimate | None = None
+    null: Null | None = None
 
 
 def client_row(
-    run: RunScores, attack: ScoredAttack | None, client: ClientInfo
-) -> tuple[ClientRow, AucEstimate | None]:
-    """One entry of the report's `clients`, without the simultaneous interval, and its AUC."""
+    run: RunScores, attack: ScoredAttack | None, client: ClientInfo, like: NDArray[np.bool_]
+) -> Judged:
+    """One entry of the report's `clients`; `like` (n,): members that can be compared."""
     mine = run.member_client == client.id
-    # Members of a class that no scored non-member has cannot be compared with their like.
-    like = mine & np.isin(run.member_labels, run.nonmember_labels)
+    like = mine & like
     n = int((mine if attack is None else like).sum())
     row: ClientRow = {
         "id": client.id, "size": client.size, "role": client.role,
@@ -102,27 +92,51 @@ def client_row(
         "attack": attack.name if attack else None,
     }  # fmt: skip
     if attack is None or n == 0:
-        return row, None
+        return Judged(row)
     mix, scores = run.member_labels[like], attack.scores_nonmembers
     weights = mix_weights(mix, run.nonmember_labels)
     found = auc_estimate(attack.scores_members[like], scores, weights)
     row["n_nonmembers_effective"], row["auc"] = effective_size(weights), found.value
     row["auc_ci"] = auc_interval(found)
-    null = null_band(mix, scores, run.nonmember_labels, rng(run.seed, "client-null", client.id))
+    null = null_of(mix, scores, run.nonmember_labels, rng(run.seed, "client-null", client.id))
     if null is not None:
-        row["null_auc"], row["null_ci"], row["null_n"] = null
-    return row, found
+        row["null_auc"], row["null_ci"], row["null_n"] = null.mean, null.band, null.posers
+    return Judged(row, found, null)
 
 
-def client_rows(run: RunScores) -> list[ClientRow]:
-    """The report's `clients`; simultaneous intervals hold over all clients together."""
+def client_rows(run: RunScores) -> tuple[list[ClientRow], ClientDistribution | None]:
+    """The report's `clients` and, of more than FEW, `client_distribution`; simultaneous intervals
+    hold over all clients together."""
     attack = declared_attack(run)
-    held = [client_row(run, attack, client) for client in run.clients]
-    clients = sum(found is not None for _, found in held)
-    for row, found in held:
-        if found is not None:
-            row["auc_ci_simultaneous"] = auc_interval(found, LEVEL, clients)
-    return [row for row, _ in held]
+    # Members of a class that no scored non-member has cannot be compared with their like.
+    like = np.isin(run.member_labels, run.nonmember_labels)
+    held = [client_row(run, attack, client, like) for client in run.clients]
+    clients = sum(one.auc is not None for one in held)
+    for one in held:
+        if one.auc is not None:
+            one.row["auc_ci_simultaneous"] = auc_interval(one.auc, LEVEL, clients)
+    rows = [one.row for one in held]
+    nulls = [one.null.aucs for one in held if one.null is not None]
+    return rows, distribution(rows, nulls) if clients > FEW else None
+
+
+def distribution(rows: Sequence[ClientRow], nulls: Sequence[FloatArray]) -> ClientDistribution:
+    """How the AUCs of all clients spread, beside those of their nulls' draws."""
+    scored = with_auc(rows)
+    bands = [(auc.value, row["null_ci"]) for row, auc in scored if row["null_ci"] is not None]
+    percent = np.arange(101)
+    return {
+        "clients": len(scored),
+        "over_half": sum(auc.together[0] > 0.5 for _, auc in scored),
+        "under_half": sum(auc.together[1] < 0.5 for _, auc in scored),
+        "with_null": len(bands),
+        "over_null": sum(value > band[1] for value, band in bands),
+        "over_null_expected": OVER * len(bands),
+        "percentiles": np.percentile([auc.value for _, auc in scored], percent).tolist(),
+        "null_percentiles": (
+            np.percentile(np.concatenate(nulls), percent).tolist() if nulls else None
+        ),
+    }
 
 
 def _defence(defence: ClientDefence | None) -> DefenceRow | None:
@@ -135,12 +149,28 @@ def _defence(defence: ClientDefence | None) -> DefenceRow | None:
 def ranking(rows: Sequence[ClientRow]) -> str | None:
     """A sentence where simultaneous intervals of two clients separate, else None: no ranking."""
     scored = sorted(with_auc(rows), key=lambda s: -s[1].value)
+    tell = _names_under if len(scored) <= FEW else _counts_under
+    if not (parts := tell(scored)):
+        return None
+    return f"By {scored[0][0]['attack']} AUC, leaks separate: " + "; ".join(parts) + "."
+
+
+def _names_under(scored: Sequence[tuple[ClientRow, Auc]]) -> list[str]:
     parts = []
     for row, auc in scored:
         under = [(r["id"], a.value) for r, a in scored if a.together[1] < auc.together[0]]
         if under:
             names = ", ".join(f"{client} ({value:.2f})" for client, value in under)
             parts.append(f"client {row['id']} ({auc.value:.2f}) more than {names}")
-    if not parts:
-        return None
-    return f"By {scored[0][0]['attack']} AUC, leaks separate: " + "; ".join(parts) + "."
+    return parts
+
+
+def _counts_under(scored: Sequence[tuple[ClientRow, Auc]]) -> list[str]:
+    """The same of many clients: the first few, and how many they leave behind."""
+    ends = np.sort([auc.together[1] for _, auc in scored])
+    counts = np.searchsorted(ends, [auc.together[0] for _, auc in scored])
+    over = [(row["id"], auc.value, n) for (row, auc), n in zip(scored, counts, strict=True) if n]
+    parts = [f"client {who} ({value:.2f}) more than {n} others" for who, value, n in over[:FIRST]]
+    if len(over) > FIRST:
+        parts.append(f"{len(over) - FIRST:,} more clients likewise")
+    return parts

@@ -8,6 +8,7 @@ import numpy as np
 from scipy.stats import binom
 
 from fedmia.report.rows import InferenceRow, InferredRow
+from fedmia.report.selection import FEW
 from fedmia.results import Inference
 
 LEVELS = ("0.01", "0.05")
@@ -83,7 +84,8 @@ def statement(clients: Sequence[InferredRow], posers: Sequence[float], void: boo
         said = "The set was trained on" if told else "That the set was trained on is not shown"
         p = min(c["p_value"] or 0.0 for c in asked)
         return f"{said} (p = {p:.4f}); {control}"
-    who = f": {', '.join(told)}" if told else ""
+    more = f" and {len(told) - FEW:,} more" if len(told) > FEW else ""
+    who = f": {', '.join(told[:FEW])}{more}" if told else ""
     return (
         f"The data sets of {len(told)} of {len(asked)} clients are found, p <= {FOUND} for all "
         f"clients together{who}; {control}"

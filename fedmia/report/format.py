@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from fedmia.report.health import health_sentence
-from fedmia.report.rows import AttackRow, DefenceRow, Interval, Report, control_sets
+from fedmia.report.rows import (
+    AttackRow,
+    ClientDistribution,
+    ClientRow,
+    DefenceRow,
+    Interval,
+    Report,
+    control_sets,
+)
+from fedmia.report.selection import crowded
 
 DASH = "–"
 
@@ -35,6 +45,31 @@ def epsilon(defence: DefenceRow) -> str:
         f"{defence['name']}, epsilon {value} (delta {spent['delta']:g}, {spent['rounds']} "
         f"rounds): {spent['standing']}"
     )
+
+
+def defended_lines(report: Report) -> list[str]:
+    """Clients of one defence and one epsilon share a line; of many clients, those of one defence
+    and standing."""
+    held: dict[str, list[ClientRow]] = {}
+    many = crowded(report)
+    for client in report["clients"]:
+        if (defence := client["defence"]) is not None:
+            spent = defence["epsilon"]
+            kind = f"{defence['name']} {spent['standing'] if spent else ''}"
+            held.setdefault(kind if many else epsilon(defence), []).append(client)
+    if not many:
+        who = {text: ", ".join(str(c["id"]) for c in rows) for text, rows in held.items()}
+        return [f"Defended, client {ids}: {text}." for text, ids in who.items()]
+    return [f"Defended, {len(rows):,} clients: {epsilons(rows)}." for rows in held.values()]
+
+
+def epsilons(rows: Sequence[ClientRow]) -> str:
+    """`dpsgd, epsilon 7.1 (delta 1e-05, 20 rounds): heuristic to epsilon 8 ..`: the least and the
+    most that clients of one defence spend."""
+    told = [(c["defence"]["epsilon"], c["defence"]) for c in rows if c["defence"]]
+    by_value = sorted(told, key=lambda t: -1.0 if t[0] is None else t[0]["value"] or math.inf)
+    least, most = (epsilon(d) for _, d in (by_value[0], by_value[-1]))
+    return least if least == most else f"from {least}, to {most}"
 
 
 def control_of(report: Report, label: str, name: str) -> AttackRow | None:
@@ -76,8 +111,12 @@ def collapsed_sentence(report: Report) -> str | None:
 
 
 def clients_sentence(report: Report) -> str | None:
-    """One sentence on the clients: a ranking where it stands, else the range beside the nulls."""
+    """What is said of the clients: a ranking where it stands, else the range beside the nulls; of
+    many, how they are spread and the ranking."""
     rows = [(c["auc"], c) for c in report["clients"] if c["auc"] is not None]
+    if (spread := report.get("client_distribution")) is not None:
+        ranked = report["client_ranking"] or "No ranking: the simultaneous intervals overlap."
+        return f"{distribution_sentence(spread, str(rows[0][1]['attack']))} {ranked}"
     if not rows or report["client_ranking"]:
         return report["client_ranking"] if rows else None
     aucs, by = [auc for auc, _ in rows], rows[0][1]["attack"]
@@ -90,6 +129,23 @@ def clients_sentence(report: Report) -> str | None:
     return f"{said}). No ranking: " + (
         "there is only one." if len(rows) == 1 else "the simultaneous intervals overlap."
     )
+
+
+def distribution_sentence(spread: ClientDistribution, by: str) -> str:
+    """Median and middle nine tenths of all clients, and how many stand out, beside their nulls."""
+
+    def middle(p: Sequence[float]) -> str:
+        return f"median {p[50]:.2f}, nine in ten {p[5]:.2f} to {p[95]:.2f}"
+
+    said = f"By client, AUC {middle(spread['percentiles'])} ({by}, {spread['clients']:,} clients"
+    if spread["null_percentiles"] is not None:
+        said += f"; their nulls {middle(spread['null_percentiles'])}"
+    said += f"). Simultaneous intervals over 0.5: {spread['over_half']:,}"
+    said += f", under it: {spread['under_half']:,}"
+    if spread["with_null"]:
+        said += f"; over the band of their own null: {spread['over_null']:,}"
+        said += f" (if nothing leaks, about {spread['over_null_expected']:,.0f})"
+    return f"{said}."
 
 
 def named_sentence(report: Report) -> str | None:

@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from fedmia.report import tables
 from fedmia.report.format import by_reason, sentences
 from fedmia.report.rows import Report
+from fedmia.report.selection import FEW
 
 CAPTIONS: Mapping[str, str] = {
     "attacks": "AUC of each attack with its 95 % interval (thick) and the simultaneous one (thin), "
@@ -18,6 +19,8 @@ CAPTIONS: Mapping[str, str] = {
     "not be wrong can still tell.",
     "clients": "AUC of each client's members against non-members of the same class mix. Grey: what "
     "non-members score when they pose as its members.",
+    "clients-distribution": "How many clients have which AUC. Grey: as many draws of non-members "
+    "who pose as their members, where nothing can leak.",
     "rounds": "Leakage by round with 95 % bands, and utility and loss of the same rounds.",
     "layers": "Leakage of each layer of the encoder by round.",
     "sweep": "AUC of each attack with its 95 % interval, at each value of the sweep.",
@@ -76,6 +79,7 @@ def page(report: Report, figures: Mapping[str, bytes]) -> str:
         acts=acts,
         others=[name for name in figures if name not in captions],
         not_run=by_reason(report),
+        few=FEW,
         about={
             "Split": tables.flat(report["split"]),
             "Configuration": tables.flat(report["config"]),

@@ -12,9 +12,11 @@ from pathlib import Path
 from rich.console import Console
 
 from fedmia.report.build import build_report, strict
+from fedmia.report.client_table import clients_csv
 from fedmia.report.curves import FILE, to_npz
 from fedmia.report.page import page
 from fedmia.report.rows import Report, SweepRow
+from fedmia.report.selection import crowded
 from fedmia.report.terminal import render
 from fedmia.results import RunScores
 from fedmia.runtime.stopwatch import Stopwatch
@@ -102,8 +104,9 @@ def sweep_csv(rows: Sequence[SweepRow]) -> str:
 def write_report(
     folder: Path, run: RunScores, report: Report, figures: Mapping[str, bytes]
 ) -> list[Path]:
-    """Write report.json, report.html, scores.csv, sweep.csv where there was a sweep, curves.npz
-    where a client attacked actively, and figures/NAME.png; returns their paths.
+    """Write report.json, report.html, scores.csv, clients.csv where the page cannot show every
+    client, sweep.csv where there was a sweep, curves.npz where a client attacked actively, and
+    figures/NAME.png; returns their paths.
 
     `report` is what `build_report(run)` returned, with `timing` filled in by the caller if it was
     not known before; `figures` is what `draw_all` returned.
@@ -113,6 +116,8 @@ def write_report(
         "report.html": page(report, figures),
         "scores.csv": scores_csv(run),
     }
+    if crowded(report):
+        texts["clients.csv"] = clients_csv(report)
     if swept := report.get("sweep"):
         texts["sweep.csv"] = sweep_csv(swept)
     files = {name: text.encode() for name, text in texts.items()}

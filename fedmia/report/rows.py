@@ -204,6 +204,19 @@ class ClientRow(TypedDict):
     attack: str | None  # that clients are compared by
 
 
+class ClientDistribution(TypedDict):
+    """AUCs of all clients, beside those of non-members who pose as their members."""
+
+    clients: int  # that have an AUC
+    over_half: int  # of them, with a simultaneous interval over 0.5
+    under_half: int
+    with_null: int
+    over_null: int  # of these, over the band of their own null
+    over_null_expected: float  # if nothing leaked; clients share non-members, so it varies much
+    percentiles: list[float]  # of the clients' AUCs: 0th, 1st, .., 100th
+    null_percentiles: list[float] | None  # of the draws of all their nulls together
+
+
 @dataclass(frozen=True)
 class Auc:
     """An AUC that is known, with its 95 % and its simultaneous interval."""
@@ -377,6 +390,7 @@ class Report(TypedDict):
     health: HealthRow | None
     clients: list[ClientRow]
     client_ranking: str | None  # null where no two clients separate
+    client_distribution: NotRequired[ClientDistribution]  # of more clients than a page shows
     named_clients: list[NamedRow]
     rounds: list[RoundRow]
     family: Family

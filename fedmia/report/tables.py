@@ -16,6 +16,7 @@ from fedmia.report.format import (
     number,
 )
 from fedmia.report.rows import AttackRow, AucRow, InferenceRow, Interval, Json, Report, control_sets
+from fedmia.report.selection import crowded, shown, told_apart
 from fedmia.results import ALONE
 
 
@@ -139,17 +140,22 @@ def sets(report: Report) -> Table:
 
 
 def datasets(row: InferenceRow) -> Table:
-    """One p-value a client, beside that of the untrained encoder."""
+    """One p-value a client, beside that of the untrained encoder; of many, the smallest."""
     head = ["client", "p-value", "Holm", "difference", "untrained encoder", "images"]
     rows = []
-    for c in row["clients"]:
-        values = (c["p_value"], c["p_value_holm"], c["difference"], c["p_value_untrained"])
-        p, together, difference, null = (number(v, 4) for v in values)
+    for c in told_apart(row["clients"]):
+        p, together, null = map(_small, (c["p_value"], c["p_value_holm"], c["p_value_untrained"]))
+        difference = number(c["difference"], 4)
         holm, n = c["p_value_holm"], _whole(f"{c['n']} + {c['n_nonmembers']:,}")
         found = holm is not None and holm <= FOUND and not row["void"]
         cells = [str(c["client"]), p, together, difference, null, n]
         rows.append(Row(cells, "leaks" if found else ""))
     return Table(head, rows)
+
+
+def _small(value: float | None) -> str:
+    """`0.0005`, or `4.5e-05` of what so few digits would round away."""
+    return f"{value:.1e}" if value and value < 5e-4 else number(value, 4)
 
 
 def controls(report: Report) -> Table:
@@ -187,11 +193,13 @@ def utility(report: Report) -> Table:
 
 
 def clients(report: Report) -> Table:
-    """Clients with their defence and epsilon, AUC and null."""
+    """Clients with their defence and epsilon, AUC and null; of many, why each is shown."""
     head = ["client", "images", "role", "defence", "scored members", "AUC, 95 %"]
     head += ["simultaneous", "null: posing non-members"]
-    rows = []
-    for c in report["clients"]:
+    many, rows = crowded(report), []
+    head += ["shown as"] if many else []
+    for one in shown(report):
+        c = one.row
         defence = Cell(DASH)
         if c["defence"]:
             spent = c["defence"]["epsilon"]
@@ -200,7 +208,9 @@ def clients(report: Report) -> Table:
         together = _whole(interval(c["auc_ci_simultaneous"])) or DASH
         null = _whole(estimate(c["null_auc"], c["null_ci"]))
         size, n = f"{c['size']:,}", str(c["n_members"])
-        rows.append(Row([str(c["id"]), size, c["role"], defence, n, auc, together, null]))
+        cells: list[str | Cell]
+        cells = [str(c["id"]), size, c["role"], defence, n, auc, together, null]
+        rows.append(Row([*cells, ", ".join(one.why)] if many else cells))
     return Table(head, rows)
 
 

@@ -12,7 +12,7 @@ from rich.text import Text
 from fedmia.report.format import (
     by_reason,
     control_of,
-    epsilon,
+    defended_lines,
     estimate,
     interval,
     most_leaking_first,
@@ -93,14 +93,7 @@ def lines(report: Report) -> list[str]:
     if report["sets"]:
         found.append(sets_line(report["sets"]))
     found += [f"{row['attack']}: {row['statement']}." for row in report["dataset_inference"]]
-    # Clients of one defence and one epsilon share a line.
-    held: dict[str, list[int]] = {}
-    for client in report["clients"]:
-        if client["defence"]:
-            held.setdefault(epsilon(client["defence"]), []).append(client["id"])
-    for text, ids in held.items():
-        found.append(f"Defended, client {', '.join(map(str, ids))}: {text}.")
-    return found
+    return found + defended_lines(report)
 
 
 def sets_line(rows: Sequence[SetRow]) -> str:

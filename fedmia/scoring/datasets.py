@@ -53,7 +53,8 @@ def suspects(
     seed: int,
 ) -> Suspects:
     """The members that each client holds; and as many non-members at a time, at most half of all,
-    dealt by the clients' own partition, until about POSERS sets pose.
+    dealt by the clients' own partition, until about POSERS sets pose. Where half of all are fewer
+    than the members, fewer sets are dealt, of about the clients' sizes.
 
     Args:
         classes: of members (n,) and non-members (m,). owner: (n,) client of each member.
@@ -62,10 +63,11 @@ def suspects(
     held = {int(k): np.flatnonzero(owner == k) for k in clients}
     draw, posing = rng(seed, "posing-sets"), list[IntArray]()
     count = min(first, len(nonmembers) // 2)
-    for _ in range(-(-POSERS // max(len(clients), 1))):
+    takers = max(len(clients) * count // max(first, 1), 1)
+    for _ in range(-(-POSERS // takers)):
         chosen = draw.permutation(len(nonmembers))[:count]
         try:
-            parts = partition(classes[1][chosen], len(clients), draw)
+            parts = partition(classes[1][chosen], takers, draw)
         except InputError:  # too few to deal so: nobody poses
             break
         posing += [first + chosen[part] for part in parts]

@@ -15,11 +15,14 @@ from sklearn.mixture import GaussianMixture
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmia.attacks._exchange import DRAWS, exchange_test
+from fedmia.attacks._exchange import DRAWS, _means, exchange_test
 from fedmia.attacks.base import Known
 from fedmia.attacks.dataset_inference import DatasetInference
 from fedmia.partitions.dirichlet import Dirichlet
+from fedmia.partitions.iid import IID
+from fedmia.report.datasets import holm
 from fedmia.scoring.datasets import POSERS, inference, suspects
+from fedmia.seeding import rng
 from fedmia.ssl.augment import Augment
 from fedmia.threat import BlackBox
 
@@ -65,6 +68,32 @@ def test_exchange__equal_values_say_nothing_and_high_ones_all() -> None:
     assert exchange_test(np.ones(5), zeros[:5], np.ones(40), zeros, draw).p_value == 1
     high = exchange_test(np.full(8, 9.0), zeros[:8], draw.normal(size=40), zeros, draw)
     assert high.p_value == 1 / (1 + DRAWS)
+
+
+@pytest.mark.parametrize("count", [1, 4, 9])
+def test_means__are_those_of_swaps_one_by_one(count: int) -> None:
+    """Few of many are drawn in another way than many: the same numbers."""
+    pool = np.random.default_rng(1).normal(size=30)
+    found, stream = _means(pool, count, rng(5, "x")), rng(5, "x")
+    picked = [stream.integers(at, 30, DRAWS) for at in range(count)]
+    for row in range(100):
+        mixed = pool.tolist()
+        for at in range(count):
+            p = picked[at][row]
+            mixed[at], mixed[p] = mixed[p], mixed[at]
+        assert found[row] == pytest.approx(np.mean(mixed[:count]))
+
+
+def test_exchange__draws_on_where_nobody_is_as_high() -> None:
+    draw, zeros = np.random.default_rng(0), np.zeros(40, dtype=int)
+    rest = draw.normal(size=40)
+    high = exchange_test(np.full(8, 9.0), zeros[:8], rest, zeros, draw, most=9 * DRAWS - 5)
+    assert high.p_value == 1 / (1 + 9 * DRAWS)
+    once, more = (
+        exchange_test(np.full(8, 0.2), zeros[:8], rest, zeros, np.random.default_rng(2), most=m)
+        for m in (DRAWS, 9 * DRAWS)
+    )
+    assert once == more and (once.p_value or 0) > 0.01
 
 
 def test_exchange__classes_apart_raise_no_alarm_where_a_pooled_test_does() -> None:
@@ -169,6 +198,13 @@ def test_suspects__posers_are_non_members_dealt_like_clients(textures: Any) -> N
     np.testing.assert_array_equal(asked[0][1], np.arange(24, 84))
 
 
+def test_suspects__of_more_members_than_may_pose_have_the_clients_sizes(textures: Any) -> None:
+    """Half of the non-members, dealt to all 30 clients, would be two images each, or none."""
+    classes = np.zeros(240, dtype=int), np.zeros(80, dtype=int)
+    of = suspects(textures(240), textures(80, seed=5), classes, np.repeat(range(30), 8), IID(), 2)
+    assert len(of.posing) >= POSERS and {len(one) for one in of.posing} == {8}
+
+
 class _Bright(DatasetInference):
     """Knows the brightest images."""
 
@@ -192,3 +228,18 @@ def test_inference__finds_the_client_whose_images_are_known(
     assert told[1] == 1 / (1 + DRAWS) and min(told[0], told[2]) > 0.001  # type: ignore[type-var]
     alarms = sum((p.p_value or 1) <= 0.05 for p in found.posers)
     assert binom.sf(alarms - 1, len(found.posers), 0.05) > 1e-3 and not found.untrained
+
+
+def test_infer__p_values_of_many_clients_outlast_holms_correction(
+    make_moco: Any, known: Known
+) -> None:
+    """Of 300 clients one is known; 1 / 2000 is not small among 300."""
+    classes = np.zeros(4 * 300 + 60, dtype=int)
+    images = torch.from_numpy(rng(0).integers(0, 200, (len(classes), 3, 4, 4), dtype=np.uint8))
+    images[28:32] = 255
+    sets = np.arange(1200).reshape(300, 4)
+    attack, view = _Bright(), view_of(make_moco())
+    attack.fit(view, known, rng(0))
+    found = attack.infer(view, images, classes, [(s, np.arange(1200, 1260)) for s in sets], rng(1))
+    told = holm([t.p_value for t in found])
+    assert [k for k, p in enumerate(told) if p is not None and p <= 0.05] == [7]

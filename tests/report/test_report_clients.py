@@ -13,12 +13,12 @@ from fedmia.report.clients import (
     declared_attack,
     effective_size,
     mix_weights,
-    null_band,
     ranking,
-    weighted_auc,
 )
+from fedmia.report.delong import auc_estimate
 from fedmia.report.metrics import auc
-from fedmia.results import ClientInfo, RunScores, ScoredAttack
+from fedmia.report.nulls import null_of
+from fedmia.results import ClientInfo, FloatArray, RunScores, ScoredAttack
 
 
 def test_mix_weights__give_the_clients_class_shares() -> None:
@@ -29,16 +29,22 @@ def test_mix_weights__give_the_clients_class_shares() -> None:
     assert mix_weights(np.array([5]), labels).sum() == 0
 
 
-def test_weighted_auc__matches_the_double_loop_and_the_plain_auc() -> None:
+def weighted_loop(members: FloatArray, others: FloatArray, weights: FloatArray) -> float:
+    """The weighted AUC, pair by pair."""
+    found = 0.0
+    for a in members:
+        for b, w in zip(others, weights, strict=True):
+            found += w * ((a > b) + 0.5 * (a == b)) / len(members)
+    return found
+
+
+def test_auc_estimate__of_weighted_non_members_matches_the_double_loop_and_the_plain_auc() -> None:
     generator = np.random.default_rng(0)
     members, others = generator.integers(0, 6, 11) * 1.0, generator.integers(0, 6, 17) * 1.0
     weights = generator.dirichlet(np.ones(17))
-    loop = 0.0
-    for a in members:
-        for b, w in zip(others, weights, strict=True):
-            loop += w * ((a > b) + 0.5 * (a == b)) / len(members)
-    assert weighted_auc(members, others, weights) == pytest.approx(loop)
-    even = weighted_auc(members, others, np.full(17, 1 / 17))
+    loop = weighted_loop(members, others, weights)
+    assert auc_estimate(members, others, weights).value == pytest.approx(loop)
+    even = auc_estimate(members, others, np.full(17, 1 / 17)).value
     assert even == pytest.approx(auc(members, others))
 
 
@@ -72,7 +78,7 @@ def test_client_rows__a_score_of_class_does_not_look_like_leakage(
     attack = by_class.attacks[0]
     naive = auc(attack.scores_members[by_class.member_client == 0], attack.scores_nonmembers)
     assert naive < 0.15
-    rows = client_rows(by_class)
+    rows, _ = client_rows(by_class)
     assert ranking(rows) is None
     for row in rows:
         low, high = row["auc_ci_simultaneous"]
@@ -85,29 +91,29 @@ def test_client_rows__a_score_of_class_does_not_look_like_leakage(
 def test_ranking__speaks_where_intervals_separate(
     run: RunScores, scored: Callable[..., ScoredAttack]
 ) -> None:
-    rows = client_rows(class_run(run, scored, leak=8.0))
+    rows, _ = client_rows(class_run(run, scored, leak=8.0))
     said = ranking(rows)
     assert said is not None and "client 3 (1.00) more than" in said
     assert said.count("client ") == 1
 
 
 def test_client_rows__a_client_without_scored_members_has_nulls(run: RunScores) -> None:
-    row = client_rows(run)[9]
+    row = client_rows(run)[0][9]
     assert row["role"] == "active" and row["n_members"] == 0
     assert row["auc"] is None and row["null_auc"] is None and row["auc_ci_simultaneous"] is None
 
 
 def test_client_rows__without_attacks_are_null(run: RunScores) -> None:
-    rows = client_rows(replace(run, attacks=[]))
+    rows, _ = client_rows(replace(run, attacks=[]))
     assert len(rows) == 10 and all(r["auc"] is None and r["attack"] is None for r in rows)
 
 
-def test_null_band__shrinks_where_a_class_has_too_few() -> None:
+def test_null_of__shrinks_where_a_class_has_too_few() -> None:
     generator = np.random.default_rng(0)
     labels = np.repeat([0, 1], 10)
-    found = null_band(np.repeat([0, 1], [20, 1]), generator.normal(size=20), labels, generator)
-    assert found is not None and found[2] == 5
-    assert null_band(np.zeros(4, int), np.zeros(1), np.zeros(1, int), generator) is None
+    found = null_of(np.repeat([0, 1], [20, 1]), generator.normal(size=20), labels, generator)
+    assert found is not None and found.posers == 5
+    assert null_of(np.zeros(4, int), np.zeros(1), np.zeros(1, int), generator) is None
 
 
 def test_declared_attack__is_fixed_before_scores_are_seen(run: RunScores) -> None:

@@ -63,7 +63,9 @@ def test_report__of_a_run_with_everything(
     whole = SetScores(
         "ascent", ALONE, 8, np.ones(3), np.zeros(4), "ascent-zero", np.ones(3), np.ones(4)
     )
-    full = replace(run, sweep=Sweep("known", (4, 9), points), sets=[whole])
+    many = {"clients": [*run.clients[:9] * 3], "member_client": np.arange(112) % 27}
+    many["clients"] = [replace(c, id=i) for i, c in enumerate(many["clients"])]
+    full = replace(run, sweep=Sweep("known", (4, 9), points), sets=[whole], **many)
     report = json.loads(json.dumps(build_report(full)))
     assert not list(wrong(report, Report, "report"))
     assert list(get_type_hints(Report)) == list(report)

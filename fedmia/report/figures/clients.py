@@ -1,4 +1,5 @@
-"""Figures of the clients: leakage beside each one's null, and who holds what."""
+"""Figures of the clients: leakage beside each one's null, of many its distribution, and who holds
+what."""
 
 from __future__ import annotations
 
@@ -8,16 +9,19 @@ import numpy as np
 
 from fedmia.report.figures import canvas
 from fedmia.report.rows import Auc, ClientRow, Report, with_auc
+from fedmia.report.selection import crowded, shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+BINS = 40  # of the distribution
+
 
 @canvas.drawn
 def leakage(report: Report) -> Figure | None:
     """AUC of each client with both intervals over the band of its null; None without one."""
-    rows = with_auc(report["clients"])
+    rows = with_auc(one.row for one in shown(report))
     if not rows:
         return None
     figure, axes = canvas.one(7.5, 1.7 + 0.34 * len(rows))
@@ -30,7 +34,10 @@ def leakage(report: Report) -> Figure | None:
     by = rows[0][0]["attack"]
     canvas.auc_axis(axes, f"AUC of {by}, non-members weighted to the client's classes")
     total = sum(r["n_members"] for r, _ in rows)
-    axes.set_title(f"Leakage by client ({total:,} members of {len(rows)} clients)")
+    of = f"{len(rows)} clients"
+    if crowded(report):
+        of = f"{len(rows)} of {len(with_auc(report['clients'])):,} clients"
+    axes.set_title(f"Leakage by client ({total:,} members of {of})")
     canvas.legend(axes)
     return figure
 
@@ -52,9 +59,41 @@ def _client(axes: Axes, place: int, row: ClientRow, auc: Auc) -> None:
 
 
 @canvas.drawn
+def distribution(report: Report) -> Figure | None:
+    """How many clients have which AUC, beside what their nulls would give; None of few clients."""
+    if (spread := report.get("client_distribution")) is None:
+        return None
+    rows = with_auc(report["clients"])
+    aucs = [auc.value for _, auc in rows]
+    null = spread["null_percentiles"]
+    # Percentiles are evenly likely, and so are the places between them.
+    fine = np.linspace(0, 100, 2001)
+    drawn = [] if null is None else np.interp(fine, np.arange(101), null).tolist()
+    ends = [*aucs, *([] if null is None else null[1:-1])]
+    bins = np.linspace(min(ends) - 1e-9, max(ends) + 1e-9, BINS + 1).tolist()
+    figure, axes = canvas.one(7.5, 3.4)
+    axes.hist(aucs, bins, color=canvas.BLUE, alpha=0.6, label="clients")
+    if len(drawn):
+        share = np.full(len(drawn), len(aucs) / len(drawn))
+        label = "non-members posing as their members"
+        axes.hist(
+            drawn, bins, weights=share, color=canvas.GREY, linewidth=1.8, histtype="step",
+            label=label,
+        )  # fmt: skip
+    canvas.half_line(axes, vertical=True)
+    axes.set_xlabel(f"AUC of {rows[0][0]['attack']}, non-members weighted to the client's classes")
+    axes.set_ylabel("clients")
+    axes.set_title(f"Leakage of {len(rows):,} clients")
+    canvas.legend(axes)
+    return figure
+
+
+@canvas.drawn
 def holdings(report: Report) -> Figure | None:
-    """Who holds what: images by client and class; None where classes were not handed over."""
-    rows = [(c, c["classes"]) for c in report["clients"] if c["classes"]]
+    """Who holds what: images by client and class; None where classes were not handed over. Of many
+    clients, those shown."""
+    clients = [one.row for one in shown(report)]
+    rows = [(c, c["classes"]) for c in clients if c["classes"]]
     if not rows:
         return None
     classes = max(len(held) for _, held in rows)
@@ -74,5 +113,6 @@ def holdings(report: Report) -> Figure | None:
                 axes.text(j, i, f"{count}", ha="center", va="center", fontsize=8, color=colour)
     else:
         figure.colorbar(image, ax=axes, label="images", shrink=0.8)
-    axes.set_title(f"Who holds what ({int(table.sum()):,} images)")
+    of = f" of {len(rows)} of {len(report['clients']):,} clients" if crowded(report) else ""
+    axes.set_title(f"Who holds what ({int(table.sum()):,} images{of})")
     return figure

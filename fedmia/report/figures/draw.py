@@ -18,6 +18,7 @@ def draw_all(run: RunScores, report: Report) -> dict[str, bytes]:
         "attacks": attacks.forest(report),
         "roc": attacks.roc_curves(run),
         "clients": clients.leakage(report),
+        "clients-distribution": clients.distribution(report),
         "rounds": rounds.leakage(report),
         "layers": rounds.layers(report),
         "features": attacks.scatter(run),

@@ -1,0 +1,75 @@
+"""Which clients are shown one by one where there are many: those that matter, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from statistics import median
+
+from fedmia.report.rows import ClientRow, InferredRow, Report, with_auc
+
+FEW = 20  # clients that are all shown, and most that are shown of more
+LARGE = 1.5  # times the median: below, a client holds about as much as the others
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A client, and why it is shown; empty where all are."""
+
+    row: ClientRow
+    why: list[str] = field(default_factory=list)
+
+
+def shown(report: Report) -> list[Shown]:
+    """All of at most FEW clients, in their order; of more, FEW of those that matter, the most
+    leaking first. Each reason names clients in turn, so that none crowds out the others."""
+    if not crowded(report):
+        return [Shown(row) for row in report["clients"]]
+    lists = reasons(report["clients"])
+    found: dict[int, Shown] = {}
+    for turn in zip_longest(*lists.values()):
+        for reason, row in zip(lists, turn, strict=True):
+            if row is not None and (row["id"] in found or len(found) < FEW):
+                found.setdefault(row["id"], Shown(row)).why.append(reason)
+        if len(found) == FEW:
+            break
+    order = {row["id"]: auc.value for row, auc in with_auc(one.row for one in found.values())}
+    return sorted(found.values(), key=lambda one: -order.get(one.row["id"], -1.0))
+
+
+def crowded(report: Report) -> bool:
+    """Whether there are more clients than are shown one by one."""
+    return len(report["clients"]) > FEW
+
+
+def reasons(rows: Sequence[ClientRow]) -> Mapping[str, Sequence[ClientRow]]:
+    """Reason -> clients for which it speaks, the most telling first.
+
+    The most leaking have the highest lower ends of their 95 % intervals, the least leaking the
+    lowest upper ones: by the AUC alone they would be those with the fewest images.
+    """
+    scored = sorted(with_auc(rows), key=lambda s: -s[1].ci[0])
+    ranked = [row for row, _ in scored]
+    told = [r for r, a in scored if a.together[0] > 0.5]
+    told += [r for r, a in reversed(scored) if a.together[1] < 0.5]
+    least = sorted(with_auc(rows), key=lambda s: s[1].ci[1])
+    defended = [row for row in ranked if row["defence"]]
+    large = LARGE * median(row["size"] for row in rows)
+    by_size = sorted(rows, key=lambda row: -row["size"])
+    return {
+        "not honest": [row for row in rows if row["role"] != "honest"],
+        "interval excludes 0.5": told,
+        "most leaking": ranked,
+        "least leaking": [row for row, _ in least],
+        # Where all are, it sets none apart.
+        "defended": defended if len(defended) < len(ranked) else [],
+        "most images": [row for row in by_size if row["size"] > large],
+    }
+
+
+def told_apart(rows: Sequence[InferredRow]) -> list[InferredRow]:
+    """All of at most FEW rows, in their order; of more, the FEW with the smallest p-values."""
+    if len(rows) <= FEW:
+        return list(rows)
+    return sorted(rows, key=lambda r: 2.0 if r["p_value"] is None else r["p_value"])[:FEW]

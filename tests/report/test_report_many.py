@@ -1,0 +1,207 @@
+"""Many clients: those that matter are shown, all are counted, and nothing grows with each."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedmia.report import tables
+from fedmia.report.build import build_report
+from fedmia.report.figures import clients as figures
+from fedmia.report.format import sentences
+from fedmia.report.nulls import null_of
+from fedmia.report.page import page
+from fedmia.report.publish import write_report
+from fedmia.report.rows import Report
+from fedmia.report.selection import FEW, shown
+from fedmia.report.terminal import lines
+from fedmia.results import ClientDefence, ClientInfo, Epsilon, Inference, Inferred, RunScores
+from fedmia.seeding import rng
+from tests.report.test_report_clients import weighted_loop
+
+MANY = 120
+EACH = 40
+
+
+@pytest.fixture(name="many", scope="module")
+def _many(make_many: Callable[..., RunScores]) -> RunScores:
+    return make_many()
+
+
+@pytest.fixture(scope="module")
+def make_many(run: RunScores) -> Callable[..., RunScores]:
+    """118 honest clients and two attackers. Client 7 leaks; 50 to 59 are defended; 90 is large."""
+
+    def made(leak: float = 6.0) -> RunScores:
+        draw = np.random.default_rng(3)
+        honest = MANY - 2
+        owner = np.repeat(np.arange(honest), EACH)
+        labels = np.arange(len(owner)) % 4, np.arange(400) % 4
+        members, others = draw.normal(size=len(owner)), draw.normal(size=400)
+        attack = replace(
+            run.attacks[0],
+            name="similarity",
+            scores_members=members + leak * (owner == 7),
+            scores_nonmembers=others,
+        )
+        told = Epsilon(8.0, 1e-5, 20, "heuristic", "Per image.")
+        clients = [
+            ClientInfo(
+                i, 99 if i == 90 else EACH, "honest" if i < honest else "active",
+                ClientDefence("dpsgd", replace(told, value=2.0 + i / 10)) if 50 <= i < 60 else None,
+                (10, 10, 10, 10),
+            )
+            for i in range(MANY)
+        ]  # fmt: skip
+        asked = [Inferred(i, (i + 1) / 70_000, 0.1, EACH, 400) for i in range(honest)]
+        return replace(
+            run, attacks=[attack], controls={}, pairs=[], curves=None, rounds=[],
+            member_ids=np.arange(len(owner)), nonmember_ids=np.arange(5000, 5400),
+            member_client=owner, member_labels=labels[0], nonmember_labels=labels[1],
+            clients=clients, inferences=[Inference("dataset-inference", "p", asked, [])],
+        )  # fmt: skip
+
+    return made
+
+
+@pytest.fixture(scope="module")
+def report(many: RunScores) -> Report:
+    return build_report(many)
+
+
+def test_null_of__is_a_loop_over_draws() -> None:
+    """With ties, a class too small for its members, and one that has none."""
+    draw = np.random.default_rng(0)
+    scores, labels = np.round(draw.normal(size=60) * 2), np.repeat([0, 1, 2], [40, 15, 5])
+    mix = np.repeat([0, 1, 2], [12, 3, 6])
+    found = null_of(mix, scores, labels, rng(4, "null"))
+    assert found is not None and found.posers == 5 + 1 + 2
+    order = np.argsort(scores, kind="stable")
+    scores, labels, stream = scores[order], labels[order], rng(4, "null")
+    for got in found.aucs:
+        pools = [np.flatnonzero(labels == k) for k in range(3)]
+        drawn = zip(pools, (5, 1, 2), strict=True)
+        posing = np.concatenate([stream.choice(p, c, replace=False) for p, c in drawn])
+        rest = np.setdiff1d(np.arange(60), posing)
+        counts = [(labels[posing] == k).sum() / (labels[rest] == k).sum() for k in labels[rest]]
+        weights = np.array(counts) / np.sum(counts)
+        assert got == pytest.approx(weighted_loop(scores[posing], scores[rest], weights))
+
+
+def test_null_of__numbers_of_a_client_do_not_depend_on_the_others(
+    many: RunScores, report: Report
+) -> None:
+    few = replace(many, clients=[many.clients[7]])
+    alone, here = build_report(few)["clients"][0], report["clients"][7]
+    assert alone["null_ci"] == here["null_ci"] and alone["auc_ci"] == here["auc_ci"]
+    assert alone["auc_ci_simultaneous"] != here["auc_ci_simultaneous"]
+
+
+def test_shown__each_reason_has_its_turn(report: Report) -> None:
+    found = {one.row["id"]: one.why for one in shown(report)}
+    assert len(found) == FEW and list(found)[0] == 7
+    assert "interval excludes 0.5" in found[7] and "most leaking" in found[7]
+    assert "most images" in found[90] and found[MANY - 2] == ["not honest"]
+    counts = {why: sum(why in one for one in found.values()) for why in sum(found.values(), [])}
+    assert counts["interval excludes 0.5"] == 1 and counts["not honest"] == 2
+    assert min(counts[w] for w in ("most leaking", "least leaking", "defended")) >= 4
+    ends = {c["id"]: c["auc_ci"] for c in report["clients"] if c["auc"] is not None}
+    assert max(ends, key=lambda i: ends[i][0]) == 7
+    assert "least leaking" in found[min(ends, key=lambda i: ends[i][1])]
+
+
+def test_shown__few_clients_are_all_shown_without_a_reason(run: RunScores) -> None:
+    report = build_report(run)
+    assert [one.row for one in shown(report)] == report["clients"]
+    assert not any(one.why for one in shown(report)) and "client_distribution" not in report
+    assert "clients-distribution" not in page(report, {}) and "clients.csv" not in page(report, {})
+    assert figures.distribution(report) is None
+
+
+def test_shown__a_defence_that_all_have_sets_none_apart(many: RunScores) -> None:
+    same = [replace(c, defence=many.clients[50].defence) for c in many.clients]
+    found = shown(build_report(replace(many, clients=same)))
+    assert not any("defended" in one.why for one in found) and len(found) == FEW
+
+
+def test_distribution__counts_and_percentiles(report: Report) -> None:
+    spread = report["client_distribution"]
+    aucs = [c["auc"] for c in report["clients"] if c["auc"] is not None]
+    assert spread["clients"] == len(aucs) == MANY - 2
+    assert (spread["over_half"], spread["under_half"]) == (1, 0)
+    want = np.percentile(aucs, range(101))
+    assert spread["percentiles"] == pytest.approx(want, abs=1e-6)
+    bands = [(c["auc"], c["null_ci"][1]) for c in report["clients"] if c["null_ci"]]
+    assert spread["with_null"] == len(bands)
+    assert spread["over_null"] == sum(auc > high for auc, high in bands)
+    assert spread["over_null_expected"] == pytest.approx(len(bands) * 0.0297, rel=0.01)
+    null = spread["null_percentiles"]
+    assert null is not None and null[50] == pytest.approx(0.5, abs=0.01)
+    assert null[5] == pytest.approx(spread["percentiles"][5], abs=0.05)
+
+
+def test_sentences__of_many_clients_are_short(report: Report, many: RunScores) -> None:
+    said = sentences(report)["clients"]
+    assert said is not None and "118 clients" in said and "client 7 (1.00) more than" in said
+    assert "Simultaneous intervals over 0.5: 1, under it: 0" in said
+    printed = lines(report)
+    assert max(map(len, printed)) < 700 and sum("Defended" in line for line in printed) == 1
+    (line,) = (one for one in printed if "Defended" in one)
+    assert "10 clients: from dpsgd, epsilon 7 (" in line and "to dpsgd, epsilon 7.9 (" in line
+    told = report["dataset_inference"][0]["statement"]
+    found = sum(1 for c in report["dataset_inference"][0]["clients"] if c["p_value_holm"] <= 0.05)
+    assert found > FEW and f"18, 19 and {found - FEW} more" in told
+
+
+def test_page__twenty_clients_and_where_the_rest_is(report: Report) -> None:
+    text = page(report, {"clients-distribution": b"picture"})
+    assert len(tables.clients(report).rows) == FEW == len(shown(report))
+    assert "20 of 120\nclients" in text and text.count("<code>clients.csv</code>") == 2
+    assert len(text) < 150_000
+    rows = [row.cells for row in tables.datasets(report["dataset_inference"][0]).rows]
+    assert [row[0] for row in rows] == [str(i) for i in range(FEW)]
+    assert rows[0][1] == "1.4e-05" and rows[0][2] == "0.0017"
+
+
+def test_figures__are_no_larger_for_many(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = []
+    monkeypatch.setattr(figures.canvas, "png", lambda figure: held.append(figure) or b"png")
+    assert figures.leakage(report) == figures.distribution(report) == b"png"
+    assert figures.holdings(report) == b"png"
+    forest, spread, classes = held
+    assert forest.get_figheight() < 9 and classes.get_figheight() < 8
+    bars, outline = spread.axes[0].containers[0], spread.axes[0].patches[-1]
+    assert sum(bar.get_height() for bar in bars) == MANY - 2
+    assert outline.get_xy()[:, 1].max() < MANY and len(classes.axes[0].get_yticks()) == FEW
+
+
+def test_clients_csv__a_line_a_client(many: RunScores, report: Report, tmp_path: Path) -> None:
+    written = write_report(tmp_path, many, report, {})
+    assert tmp_path / "clients.csv" in written
+    rows = list(csv.DictReader((tmp_path / "clients.csv").open(encoding="utf-8")))
+    assert [int(r["client"]) for r in rows] == list(range(MANY))
+    here, want = rows[55], report["clients"][55]
+    assert float(here["auc"]) == want["auc"] and here["defence"] == "dpsgd"
+    assert float(here["auc_high_simultaneous"]) == want["auc_ci_simultaneous"][1]
+    assert float(here["null_low"]) == want["null_ci"][0] and here["epsilon"] == "7.5"
+    assert float(here["p_value dataset-inference"]) > 0 and here["class 3"] == "10"
+    assert rows[-1]["role"] == "active" and rows[-1]["auc"] == rows[-1]["null_auc"] == ""
+    assert rows[-1]["p_value dataset-inference"] == "" and int(here["null_posers"]) == EACH
+
+
+def test_ranking__of_clients_that_all_separate_is_short(
+    make_many: Callable[..., RunScores],
+) -> None:
+    """Half of the clients leak all that they hold: thousands of pairs."""
+    many = make_many(0.0)
+    (attack,) = many.attacks
+    leaks = attack.scores_members + np.where(many.member_client % 2, 9.0, -9.0)
+    found = build_report(replace(many, attacks=[replace(attack, scores_members=leaks)]))
+    ranked = found["client_ranking"]
+    assert ranked is not None and len(ranked) < 300
+    assert ranked.count("more than 59 others") == 3 and "56 more clients likewise" in ranked
