@@ -32,6 +32,8 @@ class Split:
         test_fit: images that fit the probes.
         test_eval: images that test the probes.
         public: images for public pre-training.
+        whose: client that each image of the source belongs to, -1 for none; None where no image
+            belongs to a client before it is dealt to one.
         duplicates_removed: byte-equal copies left out before any role was given.
         distinct: images left after that.
     """
@@ -48,6 +50,7 @@ class Split:
     test_fit: IntArray
     test_eval: IntArray
     public: IntArray
+    whose: IntArray | None
     duplicates_removed: int
     distinct: int
 
@@ -103,6 +106,11 @@ def make_split(
     seeded permutation, so an image's role does not depend on its label but through `partition`.
     Members and the order of non-members do not change with the attackers or the placebo.
 
+    Where images belong to clients (`Partition.owned`), all roles but the attackers' own images are
+    drawn from what the honest clients own, so that members and non-members are of one distribution;
+    each attacker holds the same share of its own images as honest clients train on; and images
+    of no client play no role.
+
     Args:
         data: the source's images.
         options: sizes of the roles.
@@ -114,22 +122,29 @@ def make_split(
 
     Raises:
         InputError: too few images (with the arithmetic), fewer than 2 for a client, no honest
-            client, or so many known members that none is left to score.
+            client, so many known members that none is left to score, or images that do not tell
+            what the partition deals by.
     """
     check_clients(options, clients, malicious)
     honest = clients - malicious
-    # The first of each group of byte-equal images, ascending.
-    first = {name: at for at, name in reversed([*enumerate(digests(data.images))])}
-    pool = np.array(sorted(first.values()), dtype=np.int64)
-    sizes = role_sizes(options, clients, malicious, placebo, len(pool), data.name)
-    order = rng(seed, "split").permutation(pool)
+    kinds = partition.kinds(data, clients)
+    distinct = _distinct(data)
+    order = rng(seed, "split").permutation(distinct[kinds[distinct] >= 0])
+    apart = (kinds[order] >= honest) & partition.owned
+    theirs, order = order[apart], order[~apart]
+    asked: tuple[int, int, bool, int, str] = clients, malicious, placebo, len(order), data.name
+    if partition.owned:
+        asked = honest, 0, placebo, len(order), f"what the honest clients own of {data.name}"
+    sizes = role_sizes(options, *asked)
     ends = np.cumsum([sizes.members, sizes.nonmembers, sizes.test, sizes.public, sizes.reserve])
     members, nonmembers, test, public, reserve = np.split(order, ends)[:5]
+    share = round(len(theirs) * sizes.members / len(order))
+    reserve = np.concatenate([reserve, theirs[:share]])
 
-    honest_parts = _deal(data, members, partition, honest, rng(seed, "partition"))
+    honest_parts = _deal(kinds, members, partition, honest, rng(seed, "partition"))
     drawn = clients if placebo else malicious
     stream = rng(seed, "partition-reserve")
-    dealt = _deal(data, reserve, partition, drawn, stream) if drawn else ()
+    dealt = _deal(kinds, reserve, partition, drawn, stream) if drawn else ()
     known, scored = _known(honest_parts, options.known, rng(seed, "known"))
     return Split(
         parts=(*honest_parts, *dealt[drawn - malicious :]),
@@ -144,20 +159,27 @@ def make_split(
         test_fit=np.sort(test[: len(test) // 2]),
         test_eval=np.sort(test[len(test) // 2 :]),
         public=np.sort(public),
-        duplicates_removed=len(data) - len(pool),
-        distinct=len(pool),
+        whose=kinds if partition.owned else None,
+        duplicates_removed=len(data) - len(distinct),
+        distinct=len(distinct),
     )
 
 
+def _distinct(data: ImageSet) -> IntArray:
+    """The first of each group of byte-equal images, ascending."""
+    first = {name: at for at, name in reversed([*enumerate(digests(data.images))])}
+    return np.array(sorted(first.values()), dtype=np.int64)
+
+
 def _deal(
-    data: ImageSet,
+    kinds: IntArray,
     images: IntArray,
     partition: Partition,
     clients: int,
     generator: np.random.Generator,
 ) -> tuple[IntArray, ...]:
     """`images` dealt to clients, as sorted index arrays of at least 2 each."""
-    positions = partition(data.labels[images], clients, generator)
+    positions = partition(kinds[images], clients, generator)
     for client, part in enumerate(positions):
         if len(part) < 2:
             raise InputError(

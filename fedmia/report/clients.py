@@ -1,7 +1,8 @@
 """Leakage by client, with classes held equal, and a null of non-members who pose as members.
 
 Under non-IID splits a client's members differ from the non-members in class, and a naive AUC
-measures that. So each client is scored against non-members weighted to its own class mix.
+measures that. So each client is scored against non-members weighted to its own class mix, or,
+where images belong to clients, against non-members of its own (`RunScores.alike`).
 """
 
 from __future__ import annotations
@@ -90,8 +91,9 @@ def client_row(
 ) -> tuple[ClientRow, AucEstimate | None]:
     """One entry of the report's `clients`, without the simultaneous interval, and its AUC."""
     mine = run.member_client == client.id
+    kinds, others = run.alike()
     # Members of a class that no scored non-member has cannot be compared with their like.
-    like = mine & np.isin(run.member_labels, run.nonmember_labels)
+    like = mine & np.isin(kinds, others)
     n = int((mine if attack is None else like).sum())
     row: ClientRow = {
         "id": client.id, "size": client.size, "role": client.role,
@@ -103,12 +105,12 @@ def client_row(
     }  # fmt: skip
     if attack is None or n == 0:
         return row, None
-    mix, scores = run.member_labels[like], attack.scores_nonmembers
-    weights = mix_weights(mix, run.nonmember_labels)
+    mix, scores = kinds[like], attack.scores_nonmembers
+    weights = mix_weights(mix, others)
     found = auc_estimate(attack.scores_members[like], scores, weights)
     row["n_nonmembers_effective"], row["auc"] = effective_size(weights), found.value
     row["auc_ci"] = auc_interval(found)
-    null = null_band(mix, scores, run.nonmember_labels, rng(run.seed, "client-null", client.id))
+    null = null_band(mix, scores, others, rng(run.seed, "client-null", client.id))
     if null is not None:
         row["null_auc"], row["null_ci"], row["null_n"] = null
     return row, found

@@ -111,12 +111,13 @@ class Evaluation:
         prepared, scorer, built = self.run.prepared, self.scorer, self.datasets()
         if not built:
             return []
-        split, labels = prepared.split, prepared.data.labels
+        split = prepared.split
+        kinds = prepared.data.labels if split.whose is None else split.whose
         owner = dict(zip(split.members, split.owner, strict=True))
         of = suspects(
             scorer.members,
             scorer.nonmembers,
-            (labels[split.scored_members], labels[split.scored_nonmembers]),
+            (kinds[split.scored_members], kinds[split.scored_nonmembers]),
             np.array([owner[i] for i in split.scored_members]),
             prepared.experiment.partition.build("partition"),
             self.site.seed,

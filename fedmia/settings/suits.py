@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fedmia import registry
 from fedmia.errors import InputError, opt
+from fedmia.partitions.base import Partition
 from fedmia.runtime.device import gpus_without
 from fedmia.settings.experiment import Experiment
 from fedmia.settings.forms import needs
@@ -16,7 +17,7 @@ def check(experiment: Experiment) -> None:
     Raises:
         InputError: one line that names the value and the reason.
     """
-    for one in (_attacker, _attacks, _rounds, _defended, _defense, _pretrain, _pixels):
+    for one in (_attacker, _attacks, _rounds, _partition, _defended, _defense, _pretrain, _pixels):
         one(experiment)
     gpu(experiment.device)
 
@@ -84,6 +85,11 @@ def _rounds(experiment: Experiment) -> None:
             f"{opt('federation.attack_rounds', attacked)} of {asked} leaves no clean round; "
             f"at most {rounds - 1}"
         )
+
+
+def _partition(experiment: Experiment) -> None:
+    built: Partition = experiment.partition.build("partition")
+    built.check(experiment.data.source(), experiment.data.plugin)
 
 
 def _defended(experiment: Experiment) -> None:
