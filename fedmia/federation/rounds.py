@@ -207,7 +207,8 @@ class Federation:
             for update in updates:
                 self.snapshots.save_update(branch, round, update.client, update.state)
         loss = float(np.mean(losses)) if losses else None
-        self._note(branch, round, course.craft, loss, done.state)
+        knn = self._note(branch, round, course.craft, loss, done.state)
+        self.display.round(branch, round, loss, knn, done.seconds)
 
     def _read(self, branch: str, round: int, state: State) -> None:
         """What the active client notes of a model that it received for `round`."""
@@ -217,9 +218,9 @@ class Federation:
 
     def _note(
         self, branch: str, round: int, attacked: bool, loss: float | None, state: State
-    ) -> None:
+    ) -> float | None:
         """Keep the round where it is to be scored, or hold the last of `main` for an interruption;
-        probe it, and tell."""
+        its kNN accuracy, where it is probed."""
         main, knn = branch == "main", None
         evaluated = round in self.schedule.evaluated()
         if evaluated:
@@ -232,7 +233,7 @@ class Federation:
                 knn = self.probe(state)
         if main:
             self.rounds.append(RoundInfo(round, attacked, loss, knn))
-        self.display.round(branch, loss, knn)
+        return knn
 
     def keep(self, branch: str, round: int, state: State) -> None:
         """Write a snapshot."""
