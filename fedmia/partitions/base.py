@@ -42,6 +42,10 @@ class Partition(Options, ABC):
         """The column of the data source that it deals by (`Request.column`), or None."""
         return None
 
+    def trains_on_all(self) -> bool:
+        """Whether clients train on all that they own, and non-members are images of no client."""
+        return False
+
     def kinds(self, data: ImageSet, clients: int) -> IntArray:
         """(N,) what images are dealt by; within one kind, members and non-members are alike.
 
@@ -96,7 +100,8 @@ class Owned(Partition):
     """A partition that finds each image with its client: `kinds` are clients, -1 for none.
 
     A client holds its own images and no others, in every role: it trains on some of them, others
-    are non-members, and those of the client of that number in the placebo federation.
+    are non-members, and those of the client of that number in the placebo federation; unless it
+    trains on all of them.
     """
 
     owned: ClassVar[bool] = True

@@ -26,6 +26,9 @@ class File(Owned):
     takes_path: ClassVar[bool] = True
 
     path: str | None = option(None, "file of the clients' images, .json, .csv or .npy")
+    whole: bool = option(
+        False, "clients train on all their images, and non-members are images of no client"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -39,18 +42,22 @@ class File(Owned):
         super().check(source, name)
         self._named()
 
+    def trains_on_all(self) -> bool:
+        return self.whole
+
     def kinds(self, data: ImageSet, clients: int) -> IntArray:
         """The client of each image, -1 where the file names none or one >= `clients`.
 
         Raises:
-            InputError: no such file, one of another form, fewer clients than asked for, an image
-                that is not there, or one with two clients.
+            InputError: no such file, one of another form, fewer clients than asked for (or more,
+                where they train on all), an image that is not there, or one with two clients.
         """
         found = np.full(len(data), -1, np.int64)
         parts = self._parts()
-        if len(parts) < clients:
+        if len(parts) < clients or (self.whole and len(parts) > clients):
+            more = "more" if len(parts) < clients else "fewer, whose images would be non-members"
             raise self._wrong(
-                f"has {len(parts)} clients, {opt('federation.clients', clients)} asks for more"
+                f"has {len(parts)} clients, {opt('federation.clients', clients)} asks for {more}"
             )
         for client, part in enumerate(parts):
             outside = part[(part < 0) | (part >= len(data))]

@@ -37,9 +37,9 @@ def split_of(data: ImageSet, law: Owned, clients: int, malicious: int, placebo: 
     return make_split(data, SMALL, law, clients, malicious, placebo, 0)
 
 
-def write(path: Path, parts: list[list[int]]) -> File:
+def write(path: Path, parts: list[list[int]], whole: bool = False) -> File:
     path.write_text(json.dumps(parts))
-    return File(str(path))
+    return File(str(path), whole)
 
 
 # kinds
@@ -231,16 +231,43 @@ def test_split__members_do_not_change_with_the_placebo():
     assert np.array_equal(*ours)
 
 
-def test_split__of_equal_images_only_the_first_counts(tmp_path):
-    """A copy that the file gives to another client plays no role, whoever has the first."""
+@pytest.mark.parametrize("whole", [False, True])
+def test_split__of_equal_images_the_first_that_is_owned_counts(tmp_path, whole):
     data = images_of(None, 600)
-    doubled = ImageSet(np.concatenate([data.images, data.images[:100]]), np.arange(700) % 5, "toy")
-    first = [[*range(100, 300)], [*range(300, 600)]]
-    copies = write(tmp_path / "a.json", [[*first[0], *range(600, 650)], first[1]])
-    split = split_of(doubled, copies, 2, 0, False)
-    everything = np.concatenate([*split.parts, split.known_nonmembers, split.scored_nonmembers])
-    assert everything.min() >= 100 and everything.max() < 600
+    pixels = np.concatenate([data.images, data.images[:100]])  # 600-699 are copies of 0-99
+    doubled = ImageSet(pixels, np.arange(700) % 5, "toy")
+    law = write(tmp_path / "a.json", [[*range(600, 650)], [*range(40, 60)]], whole)
+    options = SplitOptions(members=60 if whole else 30, known=4, test=8)
+    split = make_split(doubled, options, law, 2, 0, False, 0)
+    owned = {*range(600, 640)}, {*range(40, 60)}  # 640-649 are those of client 1 again
+    outside = {*split.known_nonmembers, *split.scored_nonmembers, *split.test_eval}
     assert split.duplicates_removed == 100
+    if whole:
+        assert tuple(map(set, split.parts)) == owned
+        assert outside <= {*range(60, 600)}
+    else:
+        assert all(set(part) <= own for part, own in zip(split.parts, owned, strict=True))
+        assert outside <= owned[0] | owned[1]
+
+
+def test_split__clients_train_on_all_where_asked(tmp_path):
+    parts = [[*range(0, 60, 2)], [*range(1, 60, 2)], [*range(100, 190)]]
+    law, data = write(tmp_path / "a.json", parts, True), images_of(None)
+    split = split_of(data, law, 3, 1, True)
+    assert [p.tolist() for p in split.parts] == parts  # those of the attacker, too
+    assert [len(p) for p in split.placebo_parts] == [30, 30]
+    rest = [split.known_nonmembers, split.scored_nonmembers, split.test_fit, split.test_eval]
+    rest += split.placebo_parts
+    assert not set(np.concatenate(rest)) & {i for part in parts for i in part}
+    assert split.whose is None  # so clients are compared by class
+    with pytest.raises(InputError) as caught:
+        make_split(data, SplitOptions(members=50, known=12), law, 3, 1, True, 0)
+    assert str(caught.value) == (
+        "the honest clients own 60 distinct images and train on all: split.members must be 60, "
+        "got 50"
+    )
+    with pytest.raises(InputError, match="has 3 clients, .*=2 asks for fewer, whose images would"):
+        law.kinds(data, 2)
 
 
 def test_split__too_few_images_of_the_clients_show_the_sum(tmp_path):
@@ -249,7 +276,7 @@ def test_split__too_few_images_of_the_clients_show_the_sum(tmp_path):
         split_of(images_of(None), law, 2, 0, False)
     assert str(caught.value) == (
         "60 members + 0 reserve + 14 non-members + 40 test + 0 public = 114 images needed, what "
-        "the honest clients own of toy has 60 distinct"
+        "is left of toy for these clients has 60 distinct"
     )
 
 
@@ -258,8 +285,12 @@ def test_split__too_few_images_of_the_clients_show_the_sum(tmp_path):
 
 def test_settings__a_path_after_the_name_is_the_files(tmp_path):
     short = from_tree(Experiment, {"partition": "file:some/where:a.json", "attacks": "none"})
-    assert short.partition.options == {"path": "some/where:a.json"}
-    assert to_tree(short)["partition"] == {"name": "file", "path": "some/where:a.json"}
+    assert short.partition.options == {"path": "some/where:a.json", "whole": False}
+    assert to_tree(short)["partition"] == {
+        "name": "file",
+        "path": "some/where:a.json",
+        "whole": False,
+    }
     assert from_tree(Experiment, to_tree(short)) == short
     with pytest.raises(InputError, match="two paths"):
         from_tree(Experiment, {"partition": {"name": "file:a.json", "path": "b.json"}})
