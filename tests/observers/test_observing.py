@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shlex
 import sys
 import time
-from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -76,38 +77,32 @@ def observed(*classes: type[RunObserver]) -> str:
     return ",".join(f"{HERE}:{cls.__name__}" for cls in classes)
 
 
-def told(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """The report without its seconds, and the other files that observers must not touch."""
-    report = json.loads((folder / "report.json").read_text())
-    del report["timing"]
-    names = ("scores.csv", "config.yaml", *(f"figures/{p.name}" for p in folder.glob("figures/*")))
-    return report, {name: (folder / name).read_bytes() for name in names}
-
-
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path, str]]:
-    """Folders of a run and of the same one observed, and what the second wrote to stderr."""
-    out, capture = tmp_path_factory.mktemp("runs"), pytest.MonkeyPatch()
-    lines: list[str] = []
-    with capture.context() as patch:
-        HEARD.clear()
-        patch.setattr(sys.stderr, "write", lines.append)
-        for name, more in (
-            ("bare", ""),
-            ("seen", f"--observe {observed(Recorder, Broken, Quitter)}"),
-        ):
-            assert main([*shlex.split(TINY), "--out", str(out / name), *shlex.split(more)]) == 0
-    yield out / "bare", out / "seen", "".join(lines)
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], str]:
+    """A run and the same one observed: the second's folder, what both print, and its stderr."""
+    out, errors = tmp_path_factory.mktemp("runs") / "seen", io.StringIO()
+    HEARD.clear()
+    printed = []
+    names = observed(Recorder, Broken, Quitter)
+    for more in ([], ["--out", str(out), "--observe", names]):
+        with redirect_stdout(io.StringIO()) as text, redirect_stderr(errors):
+            assert main([*shlex.split(TINY), "--json", *more]) == 0
+        printed.append(text.getvalue())
+    return out, printed, errors.getvalue()
 
 
 def test_report__is_the_same_with_observers_and_without(runs):
-    bare, seen, _ = runs
-    assert told(bare) == told(seen)
-    assert {p.name for p in seen.iterdir()} == {p.name for p in bare.iterdir()}
+    out, printed, _ = runs
+    assert printed[1] == (out / "report.json").read_text()
+    bare, seen = (text[: text.index('  "timing": {')] for text in printed)
+    assert bare == seen
+    assert {p.name for p in out.iterdir()} == {
+        "config.yaml", "figures", "report.html", "report.json", "scores.csv", "snapshots"
+    }  # fmt: skip
 
 
 def test_observers__are_told_all_in_order(runs):
-    _, seen, _ = runs
+    seen = runs[0]
     report = json.loads((seen / "report.json").read_text())
     assert HEARD[0] == ("begin", "moco", seen)
     rounds = HEARD[1:3]
