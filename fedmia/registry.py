@@ -29,6 +29,7 @@ KINDS: Mapping[str, tuple[str, str, str]] = {
     "role": ("clients", "clients.base", "Role"),
     "attack": ("fedmia.attacks", "fedmia.attacks.base", "Attack"),
     "defense": ("fedmia.defenses", "fedmia.defenses.base", "Defense"),
+    "observer": ("fedmia.observers", "fedmia.observers.base", "RunObserver"),
 }
 
 

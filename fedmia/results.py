@@ -306,6 +306,8 @@ class RunScores:
         member_ids, nonmember_ids: (n,), (m,) ids of the scored images.
         member_client: (n,) id of the client that holds each scored member.
         member_labels, nonmember_labels: (n,), (m,) class of each.
+        whose: (n,), (m,) client that each belongs to, where the data tell; clients are compared
+            with non-members of their own. None: with those of their classes.
         attacks: the attacks listed, in the order declared.
         controls: set name (`untrained`, `placebo`) -> the same attacks under that control. An
             interval of theirs that excludes 0.5 voids the run.
@@ -331,6 +333,7 @@ class RunScores:
     member_client: IntArray
     member_labels: IntArray
     nonmember_labels: IntArray
+    whose: tuple[IntArray, IntArray] | None = None
     attacks: Sequence[ScoredAttack] = ()
     controls: Mapping[str, Sequence[ScoredAttack]] = field(default_factory=dict)
     pairs: Sequence[Pair] = ()
@@ -356,3 +359,7 @@ class RunScores:
     versions: Mapping[str, Any] = field(default_factory=dict)
     hardware: Mapping[str, Any] = field(default_factory=dict)
     timing: Mapping[str, float | Mapping[str, float]] = field(default_factory=dict)
+
+    def alike(self) -> tuple[IntArray, IntArray]:
+        """(n,), (m,) kinds within which members and non-members are compared, client by client."""
+        return self.whose or (self.member_labels, self.nonmember_labels)

@@ -16,6 +16,7 @@ from threading import Event  # noqa: E402
 
 from fedmia.federation.run import Prepared, federate, make_site, prepare  # noqa: E402
 from fedmia.federation.snapshot import SnapshotStore  # noqa: E402
+from fedmia.observers._observing import Observing  # noqa: E402
 from fedmia.report.publish import publish, show  # noqa: E402
 from fedmia.results import RunScores  # noqa: E402
 from fedmia.runtime.interrupts import Interrupts  # noqa: E402
@@ -49,16 +50,21 @@ def simulate(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
         InputError: before anything is written.
         FederationError: the rounds ended before their time; those that are finished are reported.
     """
+    observing = Observing(asked.observe, asked.out)
     with watch.part("data"):
         prepared = prepare(asked.settings)
     place = OutFolder(asked.out, "another run")
-    place.begin(to_tree(asked.settings))
-    try:
-        scores = execute(prepared, place.folder, watch, stop, asked.quiet or asked.json)
-    except BaseException:
-        place.give_up()
-        raise
-    report = publish(scores, place.folder, watch)
+    place.begin(tree := to_tree(asked.settings))
+    with observing:
+        observing.begin(tree)
+        shown = Display(prepared.total_rounds(), asked.quiet or asked.json, observing.round)
+        try:
+            scores = execute(prepared, place.folder, watch, stop, shown)
+        except BaseException:
+            place.give_up()
+            raise
+        report = publish(scores, place.folder, watch)
+        observing.report(report)
     show(report, place.folder, json=asked.json, quiet=asked.quiet)
     if scores.failure is not None:
         raise FederationError(f"{scores.failure}; the finished rounds are reported on")
@@ -66,14 +72,13 @@ def simulate(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
 
 
 def execute(
-    prepared: Prepared, out: Path | None, watch: Stopwatch, stop: Event, quiet: bool
+    prepared: Prepared, out: Path | None, watch: Stopwatch, stop: Event, shown: Display
 ) -> RunScores:
     """Train, attack and score. The snapshots of `main` stay in `out` where it is given.
 
     Raises:
         FederationError: a client failed in the first round; nothing is reported.
     """
-    shown = Display(prepared.total_rounds(), quiet)
     with tempfile.TemporaryDirectory(prefix="fedmia-") as made, shown as display:
         folder = Path(made)
         site = make_site(prepared, folder, stop)

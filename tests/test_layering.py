@@ -21,7 +21,14 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("fedmia.data", "fedmia.nets", "fedmia.partitions", "fedmia.probes"),
     ("fedmia.ssl",),
     ("fedmia.threat", "fedmia.federation.snapshot"),
-    ("fedmia.attacks", "fedmia.defenses", "fedmia.shadows", "fedmia.released", "fedmia.report"),
+    (
+        "fedmia.attacks",
+        "fedmia.defenses",
+        "fedmia.shadows",
+        "fedmia.released",
+        "fedmia.report",
+        "fedmia.observers",
+    ),
     ("clients", "strategies"),
     ("fedmia.settings",),
     ("fedmia.federation",),
@@ -37,7 +44,7 @@ PURE = (
     "fedmia.probes", "fedmia.released", "fedmia.report", "fedmia.threat", "fedmia.results",
     "fedmia.federation.snapshot", "fedmia.seeding", "fedmia.settings", "fedmia.errors",
     "fedmia.shadows", "fedmia.auditing", "fedmia.audit", "fedmia.scoring.scorer", "fedmia.runtime",
-    "fedmia.scoring.sets", "fedmia.scoring.datasets",
+    "fedmia.scoring.sets", "fedmia.scoring.datasets", "fedmia.observers",
 )  # fmt: skip
 REPORTING = ("fedmia.report.build", "fedmia.report.figures.draw", "fedmia.report.publish",
              "fedmia.report.terminal")  # fmt: skip

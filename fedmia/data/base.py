@@ -35,18 +35,25 @@ class Request:
         data_dir: folder given with `--data-dir`, or None.
         size: pixels a side to resize to, or None for the images' own size.
         seed: the run's root seed (only `synthetic` draws from it).
+        column: what else to hand over of each image (its hospital, its writer), or None.
     """
 
     path: str | None
     data_dir: Path | None
     size: int | None
     seed: int
+    column: str | None = None
 
 
 class Dataset(Options, ABC):
-    """A source of labelled images. Subclasses are frozen dataclasses of options."""
+    """A source of labelled images. Subclasses are frozen dataclasses of options.
+
+    Attributes:
+        columns: what `Request.column` names there; empty: it has none, and gets no such request.
+    """
 
     takes_path: ClassVar[bool] = False
+    columns: ClassVar[str] = ""
     # Per-channel constants of the normalisation, in [0, 1]; the run's --mean, --std override them.
     mean: ClassVar[tuple[float, ...]] = (0.5,)
     std: ClassVar[tuple[float, ...]] = (0.25,)
@@ -55,8 +62,8 @@ class Dataset(Options, ABC):
 
     @abstractmethod
     def load(self, request: Request) -> ImageSet:
-        """All images of the source, square, at the requested size.
+        """All images of the source, square, at the requested size, with the column asked for.
 
         Raises:
-            InputError: the source is missing, empty or cannot be read.
+            InputError: the source is missing, empty or cannot be read, or lacks the column.
         """

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedmia.data._pixels import Gallery
 from fedmia.data._source import existing, given
 from fedmia.data.base import Dataset, Request
 from fedmia.data.images import ImageSet
-from fedmia.errors import InputError
+from fedmia.errors import InputError, opt
 
 SUFFIXES = frozenset(
     (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
@@ -24,6 +25,7 @@ class Folder(Dataset):
     """A folder of image files, one subfolder a class: `folder:PATH`."""
 
     takes_path: ClassVar[bool] = True
+    columns: ClassVar[str] = "a depth: 1 is the class's folder, 2 the one in it, ..."
 
     def load(self, request: Request) -> ImageSet:
         """The images under each subfolder, in order of their paths; classes in order of names.
@@ -31,9 +33,11 @@ class Folder(Dataset):
         Images that lie directly in the folder are one class, if there are no subfolders of them.
         Hidden files and files without a usual image suffix are left out.
 
+        A column is the name of the folder at that depth on the way to the image.
+
         Raises:
-            InputError: the folder is missing, holds no images, or both images and subfolders of
-                images; and as `Gallery.add`.
+            InputError: the folder is missing, holds no images, both images and subfolders of
+                images, or an image that lies less deep than the column; and as `Gallery.add`.
         """
         root = existing(given(request, "folder"), "folder", "folder")
         folders = sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
@@ -48,7 +52,10 @@ class Folder(Dataset):
             classes = {"": direct}
         if not classes:
             raise InputError(f"folder: no images in {root} or its subfolders")
-        return read_classes(f"folder: {root}", classes, request.size, root.resolve().name)
+        files = [f for held in classes.values() for f in held]
+        column = None if request.column is None else at_depth(root, files, request.column)
+        found = read_classes(f"folder: {root}", classes, request.size, root.resolve().name)
+        return replace(found, column=column)
 
 
 def read_classes(
@@ -63,6 +70,24 @@ def read_classes(
     gallery.add([(str(f), f) for f in files])
     labels = np.repeat(np.arange(len(classes)), [len(c) for c in classes.values()])
     return ImageSet(gallery.images(), labels, name, tuple(classes))
+
+
+def at_depth(root: Path, files: list[Path], depth: str) -> NDArray[np.str_]:
+    """(N,) names of the folders that `files` lie in, `depth` below `root`: "1", "2", ...
+
+    Raises:
+        InputError: no such depth, or a file lies less deep.
+    """
+    if not depth.isascii() or not depth.isdigit() or int(depth) < 1:
+        raise InputError(f"folder: {opt('partition.column')} must be a depth >= 1, got '{depth}'")
+    folders = [f.relative_to(root).parts[:-1] for f in files]
+    for file, held in zip(files, folders, strict=True):
+        if len(held) < int(depth):
+            raise InputError(
+                f"folder: {file} lies {len(held)} folders below {root}, "
+                f"{opt('partition.column', depth)} asks for {depth}"
+            )
+    return np.array([held[int(depth) - 1] for held in folders])
 
 
 def images_under(folder: Path) -> list[Path]:

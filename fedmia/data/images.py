@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,12 +24,14 @@ class ImageSet:
         labels: int64 (N,), values in 0..classes-1.
         name: what the report calls the data.
         classes: what its source calls class 0, 1, ..; empty: by these numbers.
+        column: (N,) strings, integers or booleans: the column that was asked for, or None.
     """
 
     images: ByteArray
     labels: IntArray
     name: str
     classes: tuple[str, ...] = ()
+    column: NDArray[Any] | None = None
 
     def __post_init__(self) -> None:
         if self.images.dtype != np.uint8 or self.images.ndim != 4:
@@ -43,6 +46,10 @@ class ImageSet:
         if self.labels.shape != (len(self.images),):
             raise InputError(
                 f"{self.name}: {len(self.images)} images but labels of shape {self.labels.shape}"
+            )
+        if self.column is not None and self.column.shape != self.labels.shape:
+            raise InputError(
+                f"{self.name}: {len(self.images)} images but a column of {self.column.shape}"
             )
 
     def __len__(self) -> int:
@@ -60,7 +67,10 @@ class ImageSet:
 
     def take(self, indices: IntArray) -> ImageSet:
         """The images at `indices`, in that order."""
-        return ImageSet(self.images[indices], self.labels[indices], self.name, self.classes)
+        column = None if self.column is None else self.column[indices]
+        return replace(
+            self, images=self.images[indices], labels=self.labels[indices], column=column
+        )
 
     def named(self) -> NDArray[np.str_]:
         """The class of each image as its source calls it, (N,): comparable with other sources,

@@ -23,16 +23,17 @@ class Npz(Dataset):
     """A NumPy archive of `x` uint8 (N, H, W, C) or (N, H, W), and `y` integers: `npz:PATH`."""
 
     takes_path: ClassVar[bool] = True
+    columns: ClassVar[str] = "arrays (N,) of the archive"
 
     def load(self, request: Request) -> ImageSet:
         """The archive's images; labels renumbered 0..classes-1 by value. Never unpickles.
 
         Raises:
-            InputError: the file is missing, empty, corrupt or lacks `x` or `y`, these have other
-                types or shapes, or the images are not square and no size is given.
+            InputError: the file is missing, empty, corrupt or lacks `x`, `y` or the column, these
+                have other types or shapes, or the images are not square and no size is given.
         """
         path = file_path(request, "npz")
-        x, y = _arrays(path)
+        x, y, *more = _arrays(path, ("x", "y", *filter(None, [request.column])))
         if x.dtype != np.uint8 or not (x.ndim == 3 or (x.ndim == 4 and x.shape[3] in (1, 3))):
             raise InputError(
                 f"npz: {path}: x must be uint8 (N, H, W), (N, H, W, 1) or (N, H, W, 3), got "
@@ -43,24 +44,31 @@ class Npz(Dataset):
                 f"npz: {path}: y must be integers ({len(x)},), one an image, got "
                 f"{y.dtype} {y.shape}"
             )
+        for column in more:
+            if column.dtype.kind not in "iubU" or column.shape != x.shape[:1]:
+                raise InputError(
+                    f"npz: {path}: {request.column} must be strings, integers or booleans "
+                    f"({len(x)},), one an image, got {column.dtype} {column.shape}"
+                )
         if x.size == 0:
             raise InputError(f"npz: {path}: x has no images: {x.shape}")
         images = x[:, None] if x.ndim == 3 else np.ascontiguousarray(x.transpose(0, 3, 1, 2))
         labels, classes = renumbered(y)
-        return ImageSet(square(images, request.size, f"npz: {path}"), labels, path.stem, classes)
+        images = square(images, request.size, f"npz: {path}")
+        return ImageSet(images, labels, path.stem, classes, next(iter(more), None))
 
 
-def _arrays(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
+def _arrays(path: Path, names: tuple[str, ...]) -> list[NDArray[Any]]:
     try:
         with path.open("rb") as file:  # np.load leaves a broken archive's file open
             archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise InputError(f"npz: {path} is not an archive of arrays (expected x and y)")
-            for name in ("x", "y"):
+            for name in names:
                 if name not in archive:
                     has = ", ".join(archive.files)
                     raise InputError(f"npz: {path} has no array '{name}' (it has: {has})")
-            return archive["x"], archive["y"]
+            return [archive[name] for name in names]
     except InputError:
         raise
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BATCH = 1024
+KINDS = {"image": "encoded images", "label": "integers", "partition": "strings or integers"}
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Parquet(Dataset):
     """A parquet file of encoded images, as Hugging Face stores them: `parquet:PATH`."""
 
     takes_path: ClassVar[bool] = True
+    columns: ClassVar[str] = "columns of the file"
 
     image_column: str | None = option(None, "column of images (none: img or image)")
     label_column: str | None = option(None, "column of labels (none: label or the one of integers)")
@@ -48,64 +50,70 @@ class Parquet(Dataset):
         path = file_path(request, "parquet")
         try:
             with pq.ParquetFile(path) as file:
-                columns = self._columns(file.schema_arrow, path)
+                columns = self._columns(file.schema_arrow, path, request.column)
                 rows = file.metadata.num_rows
                 count = min(self.limit, rows) if self.limit else rows
                 if count == 0:
                     raise InputError(f"parquet: {path} has no rows")
-                batches = file.iter_batches(BATCH, columns=list(columns))
+                batches = file.iter_batches(BATCH, columns=list(dict.fromkeys(columns)))
                 gallery = Gallery(f"parquet: {path}", count, request.size)
-                values = _read(batches, columns, count, gallery)
-                labels, classes = renumbered(np.array(values))
-                return ImageSet(gallery.images(), labels, path.stem, classes)
+                values, *more = map(np.array, _read(batches, columns, count, gallery))
+                labels, classes = renumbered(values)
+                column = next(iter(more), None)
+                return ImageSet(gallery.images(), labels, path.stem, classes, column)
         except (pa.ArrowException, OSError) as error:
             text = " ".join(str(error).split())
             raise InputError(f"parquet: cannot read {path}: {text}") from None
 
-    def _columns(self, schema: pa.Schema, path: Path) -> tuple[str, str]:
-        """Names of the image column and of the label column."""
+    def _columns(self, schema: pa.Schema, path: Path, asked: str | None) -> tuple[str, ...]:
+        """Names of the image column, of the label column, and of the one that is asked for."""
         import pyarrow as pa
 
         images = [f.name for f in schema if _holds_bytes(f.type)]
         numbers = [f.name for f in schema if pa.types.is_integer(f.type)]
         common = [n for n in ("img", "image") if n in images]
         image = self.image_column or (common[0] if common else None)
-        _demand("image", image, images, schema.names, path)
+        _demand("data.image_column", image, images, schema.names, path)
         label = self.label_column or ("label" if "label" in numbers else None)
         if label is None and len(numbers) == 1:
             label = numbers[0]
-        _demand("label", label, numbers, schema.names, path)
+        _demand("data.label_column", label, numbers, schema.names, path)
+        if asked is not None:
+            plain = [f.name for f in schema if _holds_names(f.type)]
+            _demand("partition.column", asked, plain, schema.names, path)
         assert image is not None and label is not None
-        return image, label
+        return (image, label) if asked is None else (image, label, asked)
 
 
 def _read(
-    batches: Iterator[pa.RecordBatch], columns: tuple[str, str], count: int, gallery: Gallery
-) -> list[int]:
-    """Labels of the first `count` rows, whose images go into the gallery."""
-    labels: list[int] = []
+    batches: Iterator[pa.RecordBatch], columns: tuple[str, ...], count: int, gallery: Gallery
+) -> list[list[Any]]:
+    """The other columns of the first `count` rows, whose images go into the gallery."""
+    rows: list[list[Any]] = [[] for _ in columns[1:]]
     for batch in batches:
-        first = len(labels)
+        first = len(rows[0])
         batch = batch.slice(0, count - first)
-        encoded, values = (batch.column(name) for name in columns)
+        encoded, *values = (batch.column(name) for name in columns)
         encoded = encoded.field("bytes") if hasattr(encoded, "field") else encoded
-        for column, found in zip(columns, (encoded, values), strict=True):
+        for column, found in zip(columns, (encoded, *values), strict=True):
             if found.null_count:
                 row = first + found.is_null().to_pylist().index(True)
                 raise InputError(f"{gallery.name}: row {row} has no value in '{column}'")
         gallery.add([(f"row {first + i}", x.as_py()) for i, x in enumerate(encoded)])
-        labels += values.to_pylist()
-        if len(labels) == count:
+        for held, found in zip(rows, values, strict=True):
+            held += found.to_pylist()
+        if len(rows[0]) == count:
             break
-    return labels
+    return rows
 
 
 def _demand(
-    what: str, name: str | None, fitting: list[str], columns: list[str], path: Path
+    option: str, name: str | None, fitting: list[str], columns: list[str], path: Path
 ) -> None:
-    """Raise InputError unless column `name` is one of the `fitting` ones."""
-    flag = opt(f"data.{what}_column")
-    kind = "encoded images" if what == "image" else "integers"
+    """Raise InputError unless column `name`, which `option` gives, is one of the `fitting` ones."""
+    what = option.removeprefix("data.").removesuffix("column").strip("._")
+    flag = opt(option)
+    kind = KINDS[what]
     listed = ", ".join(fitting) or "none"
     if name is None:
         raise InputError(
@@ -124,3 +132,11 @@ def _holds_bytes(kind: pa.DataType) -> bool:
         at = kind.get_field_index("bytes")
         return at >= 0 and _holds_bytes(kind.field(at).type)
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _holds_names(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    of = kind.value_type if pa.types.is_dictionary(kind) else kind
+    is_text = pa.types.is_string(of) or pa.types.is_large_string(of)
+    return bool(is_text or pa.types.is_integer(of) or pa.types.is_boolean(of))

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedmia.data._sizes import SplitOptions, check_clients, role_sizes
 from fedmia.data.images import ImageSet, IntArray, digests
-from fedmia.errors import InputError
+from fedmia.errors import InputError, opt
 from fedmia.partitions.base import Partition
 from fedmia.seeding import rng
 
@@ -33,6 +33,8 @@ class Split:
         test_fit: images that fit the probes.
         test_eval: images that test the probes.
         public: images for public pre-training.
+        whose: client that each image of the source belongs to, -1 for none; None where they belong
+            to none before they are dealt, or non-members to none.
         duplicates_removed: byte-equal copies left out before any role was given.
         distinct: images left after that.
     """
@@ -49,6 +51,7 @@ class Split:
     test_fit: IntArray
     test_eval: IntArray
     public: IntArray
+    whose: IntArray | None
     duplicates_removed: int
     distinct: int
 
@@ -115,9 +118,16 @@ def make_split(
 ) -> Split:
     """Give every role its images: a function of the arguments alone.
 
-    Of each group of byte-equal images only the first plays a role. The rest of the choice is one
-    seeded permutation, so an image's role does not depend on its label but through `partition`.
+    Of each group of byte-equal images only one plays a role: the first that belongs to a client,
+    else the first. The rest of the choice is one seeded permutation, so an image's role does not
+    depend on its label but through `partition`.
     Members and the order of non-members do not change with the attackers or the placebo.
+
+    Where images belong to clients (`Partition.owned`), all roles but the attackers' own images are
+    drawn from what the honest clients own, so that members and non-members are of one distribution;
+    each attacker holds the same share of its own images as honest clients train on; and images
+    of no client play no role. Where clients train on all that they own
+    (`Partition.trains_on_all`), every role but theirs is drawn from the images of no client.
 
     Args:
         data: the source's images.
@@ -130,22 +140,36 @@ def make_split(
 
     Raises:
         InputError: too few images (with the arithmetic), fewer than 2 for a client, no honest
-            client, or so many known members that none is left to score.
+            client, so many known members that none is left to score, images that do not tell what
+            the partition deals by, or another number of members than the clients own.
     """
     check_clients(options, clients, malicious)
     honest = clients - malicious
-    # The first of each group of byte-equal images, ascending.
-    first = {name: at for at, name in reversed([*enumerate(digests(data.images))])}
-    pool = np.array(sorted(first.values()), dtype=np.int64)
-    sizes = role_sizes(options, clients, malicious, placebo, len(pool), data.name)
-    order = rng(seed, "split").permutation(pool)
+    kinds = partition.kinds(data, clients)
+    distinct = _distinct(data, kinds)
+    order = rng(seed, "split").permutation(distinct)
+    order, theirs, own = _pools(order, kinds, honest, partition)
+    if partition.trains_on_all() and own != options.members:
+        raise InputError(
+            f"the honest clients own {own} distinct images and train on all: "
+            f"{opt('split.members')} must be {own}, got {options.members}"
+        )
+    asked: tuple[int, int, bool, int, str] = clients, malicious, placebo, len(order), data.name
+    if partition.owned:
+        asked = honest, 0, placebo, len(order), f"what is left of {data.name} for these clients"
+    sizes = role_sizes(options, *asked)
     ends = np.cumsum([sizes.members, sizes.nonmembers, sizes.test, sizes.public, sizes.reserve])
     members, nonmembers, test, public, reserve = np.split(order, ends)[:5]
+    if partition.trains_on_all():  # clients of the placebo are as large as those of the run
+        kinds = kinds.copy()
+        kinds[reserve] = kinds[members[: len(reserve)]]
+    share = round(len(theirs) * sizes.members / own)
+    reserve = np.concatenate([reserve, theirs[:share]])
 
-    honest_parts = _deal(data, members, partition, honest, rng(seed, "partition"))
+    honest_parts = _deal(kinds, members, partition, honest, rng(seed, "partition"))
     drawn = clients if placebo else malicious
     stream = rng(seed, "partition-reserve")
-    dealt = _deal(data, reserve, partition, drawn, stream) if drawn else ()
+    dealt = _deal(kinds, reserve, partition, drawn, stream) if drawn else ()
     known, scored = _known(honest_parts, options.known, rng(seed, "known"))
     return Split(
         parts=(*honest_parts, *dealt[drawn - malicious :]),
@@ -160,20 +184,43 @@ def make_split(
         test_fit=np.sort(test[: len(test) // 2]),
         test_eval=np.sort(test[len(test) // 2 :]),
         public=np.sort(public),
-        duplicates_removed=len(data) - len(pool),
-        distinct=len(pool),
+        whose=kinds if partition.owned and not partition.trains_on_all() else None,
+        duplicates_removed=len(data) - len(distinct),
+        distinct=len(distinct),
     )
 
 
+def _distinct(data: ImageSet, kinds: IntArray) -> IntArray:
+    """One of each group of byte-equal images, ascending: the first that is of a kind, else the
+    first."""
+    names = digests(data.images)
+    places = np.argsort(kinds < 0, kind="stable").tolist()
+    first = {names[at]: at for at in reversed(places)}
+    return np.array(sorted(first.values()), dtype=np.int64)
+
+
+def _pools(
+    order: IntArray, kinds: IntArray, honest: int, partition: Partition
+) -> tuple[IntArray, IntArray, int]:
+    """(images of every role but the attackers' own, these, how many of the former honest clients
+    own), in the given order; what honest clients own stands first."""
+    if not partition.owned:
+        return order, order[:0], len(order)
+    whose = kinds[order]
+    own, theirs = order[(whose >= 0) & (whose < honest)], order[whose >= honest]
+    rest = order[whose < 0] if partition.trains_on_all() else order[:0]
+    return np.concatenate([own, rest]), theirs, len(own)
+
+
 def _deal(
-    data: ImageSet,
+    kinds: IntArray,
     images: IntArray,
     partition: Partition,
     clients: int,
     generator: np.random.Generator,
 ) -> tuple[IntArray, ...]:
     """`images` dealt to clients, as sorted index arrays of at least 2 each."""
-    positions = partition(data.labels[images], clients, generator)
+    positions = partition(kinds[images], clients, generator)
     for client, part in enumerate(positions):
         if len(part) < 2:
             raise InputError(

@@ -230,7 +230,8 @@ class Federation:
         honest = {c: m for c, m in told.items() if c not in self.experiment.malicious_clients}
         losses = [m["loss"] for m in honest.values() if "loss" in m]
         loss = float(np.mean(losses)) if losses else None
-        self._note(branch, round, course.craft, loss, done.state)
+        knn = self._note(branch, round, course.craft, loss, done.state)
+        self.display.round(branch, round, loss, knn, done.seconds)
 
     def _read(self, branch: str, round: int, state: State) -> None:
         """What the active client notes of a model that it received for `round`."""
@@ -240,9 +241,9 @@ class Federation:
 
     def _note(
         self, branch: str, round: int, attacked: bool, loss: float | None, state: State
-    ) -> None:
+    ) -> float | None:
         """Keep the round where it is to be scored, or hold the last of `main` for an interruption;
-        probe it, and tell."""
+        its kNN accuracy, where it is probed."""
         main, knn = branch == "main", None
         evaluated = round in self.schedule.evaluated()
         if evaluated:
@@ -255,7 +256,7 @@ class Federation:
                 knn = self.probe(state)
         if main:
             self.rounds.append(RoundInfo(round, attacked, loss, knn))
-        self.display.round(branch, loss, knn)
+        return knn
 
     def keep(self, branch: str, round: int, state: State) -> None:
         """Write a snapshot."""

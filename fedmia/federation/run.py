@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from threading import Event
@@ -98,7 +98,9 @@ def prepare(experiment: Experiment) -> Prepared:
     Raises:
         InputError: missing, empty or corrupt data, or too few images.
     """
-    data = experiment.data.source().load(experiment.data.request(experiment.seed))
+    deal, seed = experiment.partition.build("partition"), experiment.seed
+    request = replace(experiment.data.request(seed), column=deal.wants())
+    data = experiment.data.source().load(request)
     built = {n: registry.build("attack", n, o) for n, o in experiment.attack.items()}
     active = {n: a for n, a in built.items() if isinstance(a, ActiveAttack)}
     if len(active) > 1:
@@ -107,21 +109,17 @@ def prepare(experiment: Experiment) -> Prepared:
         )
     clients, malicious = experiment.federation.clients, len(experiment.malicious_clients)
     placebo = bool(active) or sees(experiment.attacker).vantage == "server"
-    deal, seed = experiment.partition.build("partition"), experiment.seed
     split = make_split(data, experiment.split, deal, clients, malicious, placebo, seed)
+    notes = [*deal.told(data, clients), *split_notes(split, data)]
     # Sizes, constants and pairs that do not suit are refused before anything is written.
     backbone = experiment.model.build("model").build(data.channels, data.size)
     recipe = Recipe(*pixel_constants(experiment, data.channels))
     spec = experiment.ssl.build("ssl")
     method = spec.build(backbone, recipe, torch_rng(seed, "trial"))
-    notes = sorted({n for part in split.parts for n in spec.notes(len(part))})
-    if len(notes) > 3:
-        notes[3:] = [f"and {len(notes) - 3} more notes of this kind, of clients of other sizes"]
-    if split.duplicates_removed:
-        notes.append(
-            f"{split.duplicates_removed} byte-equal duplicates were removed before the "
-            "images were given roles."
-        )
+    sized = sorted({n for part in split.parts for n in spec.notes(len(part))})
+    if len(sized) > 3:
+        sized[3:] = [f"and {len(sized) - 3} more notes of this kind, of clients of other sizes"]
+    notes[:0] = sized
     # A head may hold batch norm as well as the backbone, and of a plugin only the layers tell.
     running = any(".running_" in name for name in method.shared_state())
     if running and experiment.federation.batch_norm == "local":
@@ -130,6 +128,20 @@ def prepare(experiment: Experiment) -> Prepared:
             "statistics of the first model, which no client ever used."
         )
     return Prepared(experiment, data, split, next(iter(active.values()), None), notes)
+
+
+def split_notes(split: Split, data: ImageSet) -> list[str]:
+    """Notes on images that play no role."""
+    notes = []
+    nobody = 0 if split.whose is None else int((split.whose < 0).sum())
+    if nobody:
+        notes.append(f"{nobody} images of {data.name} belong to no client and play no role.")
+    if split.duplicates_removed:
+        notes.append(
+            f"{split.duplicates_removed} byte-equal duplicates were removed before the "
+            "images were given roles."
+        )
+    return notes
 
 
 def make_site(prepared: Prepared, workdir: Path, stop: Event) -> Site:

@@ -1,25 +1,69 @@
-"""What a partition is: labels in, one index array per client out; and what the laws share."""
+"""What a partition is: kinds of images in, one index array per client out; what several share."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import numpy as np
 
-from fedmia.data.images import IntArray
-from fedmia.errors import InputError
+from fedmia import registry
+from fedmia.data.base import Dataset
+from fedmia.data.images import ImageSet, IntArray
+from fedmia.errors import InputError, opt
 from fedmia.settings.option import Options
 
 
 class Partition(Options, ABC):
-    """A law by which images are dealt to clients. Subclasses are frozen dataclasses, one a file."""
+    """A law by which images are dealt to clients. Subclasses are frozen dataclasses, one a file.
+
+    Attributes:
+        owned: each image belongs to one client or to none (`Owned`), in place of being dealt.
+    """
+
+    owned: ClassVar[bool] = False
+
+    def check(self, source: Dataset, name: str) -> None:
+        """Whether images of the data source called `name` can be dealt so, before it is read.
+
+        Raises:
+            InputError: the source has no columns and one is wanted, or an option is missing.
+        """
+        if self.wants() is not None and not source.columns:
+            kinds = {n: registry.load("dataset", n).columns for n in registry.names("dataset")}
+            listed = ", ".join(n for n, columns in kinds.items() if columns)
+            raise InputError(
+                f"partition {type(self).__name__.lower()} needs a data source with columns "
+                f"({listed}); {name} has none; {opt('partition.name', 'file:PATH')} tells the "
+                "client of each of its images"
+            )
+
+    def wants(self) -> str | None:
+        """The column of the data source that it deals by (`Request.column`), or None."""
+        return None
+
+    def trains_on_all(self) -> bool:
+        """Whether clients train on all that they own, and non-members are images of no client."""
+        return False
+
+    def kinds(self, data: ImageSet, clients: int) -> IntArray:
+        """(N,) what images are dealt by; within one kind, members and non-members are alike.
+
+        Raises:
+            InputError: the images do not tell.
+        """
+        return data.labels
+
+    def told(self, data: ImageSet, clients: int) -> list[str]:
+        """Notes for the report: who the clients are."""
+        return []
 
     @abstractmethod
-    def __call__(self, labels: IntArray, clients: int, rng: np.random.Generator) -> list[IntArray]:
+    def __call__(self, kinds: IntArray, clients: int, rng: np.random.Generator) -> list[IntArray]:
         """Deal positions 0..N-1 to `clients` parts: disjoint, complete, each sorted, none empty.
 
         Args:
-            labels: int64 (N,).
+            kinds: int64 (N,), of `kinds`: labels, but for an `Owned` one.
             clients: number of parts, >= 1. One part is always all positions.
             rng: the only source of randomness.
 
@@ -33,23 +77,45 @@ class Law(Partition):
 
     min_size = 1  # fewest images of a client
 
-    def __call__(self, labels: IntArray, clients: int, rng: np.random.Generator) -> list[IntArray]:
+    def __call__(self, kinds: IntArray, clients: int, rng: np.random.Generator) -> list[IntArray]:
         law = f"partition {type(self).__name__.lower()}"
         if clients < 1:
             raise InputError(f"{law}: clients must be >= 1, got {clients}")
         each = 1 if clients == 1 else self.min_size
-        if len(labels) < clients * each:
+        if len(kinds) < clients * each:
             raise InputError(
-                f"{law}: {len(labels)} images are too few for {clients} clients of at least "
+                f"{law}: {len(kinds)} images are too few for {clients} clients of at least "
                 f"{each} each"
             )
         if clients == 1:
-            return [np.arange(len(labels))]
-        return [np.sort(part) for part in self.deal(labels, clients, rng)]
+            return [np.arange(len(kinds))]
+        return [np.sort(part) for part in self.deal(kinds, clients, rng)]
 
     @abstractmethod
     def deal(self, labels: IntArray, clients: int, rng: np.random.Generator) -> list[IntArray]:
         """The parts of two clients or more, in any order; arguments as of the call."""
+
+
+class Owned(Partition):
+    """A partition that finds each image with its client: `kinds` are clients, -1 for none.
+
+    A client holds its own images and no others, in every role: it trains on some of them, others
+    are non-members, and those of the client of that number in the placebo federation; unless it
+    trains on all of them.
+    """
+
+    owned: ClassVar[bool] = True
+
+    def __call__(self, kinds: IntArray, clients: int, rng: np.random.Generator) -> list[IntArray]:
+        """The images of each client present, ascending by client; nothing is drawn."""
+        present = np.unique(kinds)
+        if len(present) != clients:
+            raise InputError(
+                f"partition {type(self).__name__.lower()}: {len(kinds)} images drawn from those of "
+                f"{clients} clients are of {len(present)} of them only; draw more, or name fewer "
+                "clients"
+            )
+        return [np.flatnonzero(kinds == client) for client in present]
 
 
 def by_class(labels: IntArray, rng: np.random.Generator) -> list[IntArray]:

@@ -200,9 +200,12 @@ def notes(run: RunScores, clients: Sequence[ClientRow]) -> list[str]:
     by = declared_attack(run)
     if by is not None and any(c["auc"] is not None for c in clients):
         shown = "" if not by.under_attack else ", scored on the model under attack"
+        against = "non-members weighted to their own class mix (Kish's effective n)"
+        if run.whose is not None:
+            against = "the non-members that they own"
         found.append(
-            f"Clients are compared by {by.name}{shown}, against non-members weighted to their own "
-            "class mix (Kish's effective n); null_auc scores non-members posing as their members."
+            f"Clients are compared by {by.name}{shown}, against {against}; null_auc scores "
+            "non-members posing as their members."
         )
     return found + dropped(run) + [n for n in run.notes if n not in found]
 

@@ -1,7 +1,8 @@
 """Leakage by client, with classes held equal, beside its null.
 
 Under non-IID splits a client's members differ from the non-members in class, and a naive AUC
-measures that. So each client is scored against non-members weighted to its own class mix.
+measures that. So each client is scored against non-members weighted to its own class mix, or,
+where images belong to clients, against non-members of its own (`RunScores.alike`).
 """
 
 from __future__ import annotations
@@ -82,6 +83,7 @@ def client_row(
     """One entry of the report's `clients`; `like` (n,): members that can be compared."""
     mine = run.member_client == client.id
     like = mine & like
+    kinds, others = run.alike()
     n = int((mine if attack is None else like).sum())
     row: ClientRow = {
         "id": client.id, "size": client.size, "role": client.role,
@@ -93,12 +95,12 @@ def client_row(
     }  # fmt: skip
     if attack is None or n == 0:
         return Judged(row)
-    mix, scores = run.member_labels[like], attack.scores_nonmembers
-    weights = mix_weights(mix, run.nonmember_labels)
+    mix, scores = kinds[like], attack.scores_nonmembers
+    weights = mix_weights(mix, others)
     found = auc_estimate(attack.scores_members[like], scores, weights)
     row["n_nonmembers_effective"], row["auc"] = effective_size(weights), found.value
     row["auc_ci"] = auc_interval(found)
-    null = null_of(mix, scores, run.nonmember_labels, rng(run.seed, "client-null", client.id))
+    null = null_of(mix, scores, others, rng(run.seed, "client-null", client.id))
     if null is not None:
         row["null_auc"], row["null_ci"], row["null_n"] = null.mean, null.band, null.posers
     return Judged(row, found, null)
@@ -108,8 +110,8 @@ def client_rows(run: RunScores) -> tuple[list[ClientRow], ClientDistribution | N
     """The report's `clients` and, of more than FEW, `client_distribution`; simultaneous intervals
     hold over all clients together."""
     attack = declared_attack(run)
-    # Members of a class that no scored non-member has cannot be compared with their like.
-    like = np.isin(run.member_labels, run.nonmember_labels)
+    # Members of a kind that no scored non-member is of cannot be compared with their like.
+    like = np.isin(*run.alike())
     held = [client_row(run, attack, client, like) for client in run.clients]
     clients = sum(one.auc is not None for one in held)
     for one in held:

@@ -17,8 +17,8 @@ CAPTIONS: Mapping[str, str] = {
     "its controls beneath it in grey.",
     "roc": "True positives against false positives, both on log axes: what an attacker who must "
     "not be wrong can still tell.",
-    "clients": "AUC of each client's members against non-members of the same class mix. Grey: what "
-    "non-members score when they pose as its members.",
+    "clients": "AUC of each client's members against non-members like them: of the same class "
+    "mix, or its own. Grey: what non-members score when they pose as its members.",
     "clients-distribution": "How many clients have which AUC. Grey: as many draws of non-members "
     "who pose as their members, where nothing can leak.",
     "rounds": "Leakage by round with 95 % bands, and utility and loss of the same rounds.",

@@ -79,16 +79,17 @@ def per_client(run: RunScores, attack: ScoredAttack, *stream: str) -> PerClientR
         return None
     assert attack.by_client_members is not None and attack.by_client_nonmembers is not None
     asked = np.isin(run.member_client, attack.client_ids)
-    asked &= np.isin(run.member_labels, run.nonmember_labels)
+    kinds, like = run.alike()
+    asked &= np.isin(kinds, like)
     if not asked.any():
         return None
-    clients, labels = run.member_client[asked], run.member_labels[asked]
+    clients, kinds = run.member_client[asked], kinds[asked]
     order = np.argsort(attack.client_ids)
     columns = order[np.searchsorted(attack.client_ids, clients, sorter=order)]
     mine = attack.by_client_members[asked, columns][:, None]  # (n, 1)
     others = attack.by_client_nonmembers[:, columns].T  # (n, m), of each member's client
     ids, at = np.unique(clients, return_inverse=True)
-    mixes = np.stack([mix_weights(labels[clients == k], run.nonmember_labels) for k in ids])
+    mixes = np.stack([mix_weights(kinds[clients == k], like) for k in ids])
     weights = mixes[at]
     wins = weights * ((mine > others) + (mine == others) / 2)
     value = min(float(wins.sum(axis=1).mean()), 1.0)

@@ -185,8 +185,8 @@ class DefenceRow(TypedDict):
 
 
 class ClientRow(TypedDict):
-    """One client; leakage of its scored members against non-members of the same class mix, null
-    where it has none."""
+    """One client; leakage of its scored members against non-members of the same class mix, or of
+    its own where images belong to clients; null where it has none."""
 
     id: int
     size: int  # images

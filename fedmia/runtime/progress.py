@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+# Of a round: its branch and number, mean loss, kNN accuracy, seconds.
+Rounds = Callable[[str, int, float | None, float | None, float], None]
 
 
 class Shown:
@@ -37,17 +41,27 @@ class Shown:
 
 
 class Display(Shown):
-    """The rounds of a run."""
+    """The rounds of a run.
 
-    def __init__(self, rounds: int, quiet: bool) -> None:
+    Args:
+        rounds: of all branches.
+        also: told of each round, as `round` is.
+    """
+
+    def __init__(self, rounds: int, quiet: bool, also: Rounds | None = None) -> None:
         super().__init__(quiet, TextColumn("{task.fields[seen]}"))
+        self._also = also
         self._task = self._bar.add_task("rounds", total=rounds, seen="")
 
-    def round(self, branch: str, loss: float | None, knn: float | None) -> None:
+    def round(
+        self, branch: str, round: int, loss: float | None, knn: float | None, seconds: float
+    ) -> None:
         """One more round is done, of `branch`."""
         seen = "" if loss is None else f"loss {loss:.3f}"
         seen += "" if knn is None else f"  kNN {knn:.2f}"
         self._bar.update(self._task, advance=1, description=f"{branch} rounds", seen=seen)
+        if self._also is not None:
+            self._also(branch, round, loss, knn, seconds)
 
     def say(self, what: str) -> None:
         """What is being done after the rounds."""

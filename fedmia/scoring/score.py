@@ -66,6 +66,9 @@ def score(
         member_client=np.array([owner[i] for i in split.scored_members]),
         member_labels=labels[split.scored_members],
         nonmember_labels=labels[split.scored_nonmembers],
+        whose=None
+        if split.whose is None
+        else (split.whose[split.scored_members], split.whose[split.scored_nonmembers]),
         utility=utility,
         utility_untrained=untrained,
         health=health,

@@ -13,6 +13,8 @@ from fedmia.attacks.base import ActiveAttack, Attack, DatasetAttack, Known
 from fedmia.data.sets import ImageSets
 from fedmia.federation.run import Finished
 from fedmia.federation.snapshot import Snapshot, StateFiles
+from fedmia.partitions.base import Partition
+from fedmia.partitions.iid import IID
 from fedmia.probes.pixels import pixel_scores
 from fedmia.results import Inference, ScoredAttack
 from fedmia.scoring.datasets import inference, suspects
@@ -113,13 +115,17 @@ class Evaluation:
         if not built:
             return []
         split, labels = self.run.split, prepared.data.labels
+        kinds = labels if split.whose is None else split.whose
+        deal: Partition = prepared.experiment.partition.build("partition")
+        if deal.trains_on_all():  # non-members belong to none, so they pose at random
+            deal = IID()
         owner = dict(zip(split.members, split.owner, strict=True))
         of = suspects(
             scorer.members,
             scorer.nonmembers,
-            (labels[split.scored_members], labels[split.scored_nonmembers]),
+            (kinds[split.scored_members], kinds[split.scored_nonmembers]),
             np.array([owner[i] for i in split.scored_members]),
-            prepared.experiment.partition.build("partition"),
+            deal,
             self.site.seed,
         )
         models = self.snapshots.load("main", round), self.snapshots.untrained()

@@ -37,6 +37,7 @@ class Invocation:
         out: folder for the results, or None.
         quiet: no progress display.
         json: print the report as JSON.
+        observe: names of the run's observers.
         page: text to print in place of a run (`--help`, `--list`, `--version`), or None.
     """
 
@@ -44,6 +45,7 @@ class Invocation:
     out: Path | None = None
     quiet: bool = False
     json: bool = False
+    observe: tuple[str, ...] = ()
     page: str | None = None
 
 
@@ -97,6 +99,9 @@ def parse(command: Command, arguments: Sequence[str]) -> Invocation:
         raise InputError("--out needs a folder, got ''")
     with told(speak):
         tree = normal(command.root, flags.tree)
+    observe = tuple(filter(None, given.get("observe", "").split(",")))
+    if "observe" in given and not observe:
+        raise InputError("--observe needs a name, got ''")
     if "config" in given:
         file = find_config(given["config"], command.presets)
         with told_of(file):  # on its own first, so that its mistakes are named as its own
@@ -107,7 +112,7 @@ def parse(command: Command, arguments: Sequence[str]) -> Invocation:
         settings: Any = from_tree(command.root, tree, tongue=speak)
         command.check(settings)
     folder = Path(given["out"]) if "out" in given else None
-    return Invocation(settings, folder, "quiet" in given, "json" in given)
+    return Invocation(settings, folder, "quiet" in given, "json" in given, observe)
 
 
 def _read(command: Command, file: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:

@@ -7,6 +7,10 @@ from fedmia.settings.flags import Command
 from fedmia.settings.suits import check
 
 OUT = ("FOLDER", "folder of the run's results; must not hold another run")
+OBSERVE = (
+    "NAMES",
+    "who is told of rounds, leakage and figures: tensorboard, or package.module:Class",
+)
 PRESETS = ("*.yaml", "papers/*.yaml")
 # Of an experiment, whichever command runs it.
 SHORT = {
@@ -62,6 +66,7 @@ SIMULATE = Command(
     ),
     own={
         "out": OUT,
+        "observe": OBSERVE,
         "config": ("FILE", "YAML file, a finished run's config.yaml, or the name of a preset"),
     },
     short=SHORT,

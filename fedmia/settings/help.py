@@ -61,7 +61,9 @@ def list_page(kind: str = "", columns: int | None = None) -> str:
 
 
 def _kind(kind: str, width: int, detail: bool) -> list[str]:
-    flag = {"attack": "--attacks", "role": "--attacker"}.get(kind, f"--{kind}")
+    flag = {"attack": "--attacks", "role": "--attacker", "observer": "--observe"}.get(
+        kind, f"--{kind}"
+    )
     lines = [f"{kind} ({flag})"]
     for name in registry.names(kind):
         cls = registry.load(kind, name)

@@ -6,6 +6,7 @@ import re
 
 from fedmia import registry
 from fedmia.errors import InputError, opt
+from fedmia.partitions.base import Partition
 from fedmia.runtime.device import gpus_without
 from fedmia.settings.experiment import Experiment
 from fedmia.settings.forms import needs
@@ -19,7 +20,8 @@ def check(experiment: Experiment) -> None:
         InputError: one line that names the value and the reason.
     """
     for one in (
-        _attacker, _attacks, _rounds, _cohort, _machine, _defended, _defense, _pretrain, _pixels
+        _attacker, _attacks, _rounds, _cohort, _machine, _partition, _defended, _defense, _pretrain,
+        _pixels,
     ):  # fmt: skip
         one(experiment)
     gpu(experiment.device)
@@ -122,6 +124,11 @@ def _machine(experiment: Experiment) -> None:
         raise InputError(f"{opt('gpus_per_client', f'{gpus:g}')} with {opt('device', 'cpu')}")
     if address is not None and not re.fullmatch(r"auto|[^:/]+:[0-9]{1,5}", address):
         raise InputError(f"{opt('ray_address')} must be auto or HOST:PORT, got '{address}'")
+
+
+def _partition(experiment: Experiment) -> None:
+    built: Partition = experiment.partition.build("partition")
+    built.check(experiment.data.source(), experiment.data.plugin)
 
 
 def _defended(experiment: Experiment) -> None:

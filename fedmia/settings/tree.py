@@ -89,12 +89,32 @@ def normal(root: type, tree: Mapping[str, Any]) -> Tree:
         elif "plugin" in one.metadata and one.metadata["name"] is None and value is None:
             value = {"name": "none"}
         value = _mapping(name, value)
+        if "plugin" in one.metadata:
+            value = _with_path(name, one.metadata["plugin"], value)
         if "each" in one.metadata:
             value = {k: _mapping(f"{name}.{k}", v) for k, v in value.items()}
         if "section" in one.metadata:
             value = getattr(one.metadata["section"], "implied", dict)(value) | value
         made[name] = value
     return made
+
+
+def _with_path(field: str, kind: str, tree: Tree) -> Tree:
+    """`name: file:PATH` as `name: file` with its `path`, of a plugin that takes one.
+
+    Raises:
+        InputError: two paths.
+    """
+    name, colon, path = str(tree.get("name")).partition(":")
+    known = colon and name in registry.names(kind)
+    if not known or not getattr(registry.load(kind, name), "takes_path", False):
+        return tree
+    if "path" in tree:
+        raise InputError(
+            f"{opt(f'{field}.name', tree['name'])} and {opt(f'{field}.path', tree['path'])} are "
+            "two paths"
+        )
+    return {**tree, "name": name, "path": path}
 
 
 def merge(

@@ -54,6 +54,68 @@ def channels_first(pixels: np.ndarray) -> np.ndarray:
     return pixels.transpose(0, 3, 1, 2)
 
 
+# columns
+
+
+def column(source: Dataset, path: Path, name: str) -> list[object]:
+    found = source.load(Request(str(path), None, None, 0, name)).column
+    assert found is not None
+    return found.tolist()
+
+
+def test_column__of_parquet_is_any_of_names_or_integers(tmp_path):
+    images, sites = [encoded(x) for x in COLOUR], ["a", "b", "a", "c", "c", "b"]
+    told = {"label": [0, 1] * 3, "site": sites, "at": [0.5] * 6, "seen": [True, False] * 3}
+    told["kind"] = pa.array(sites).dictionary_encode()
+    path = write_parquet(tmp_path / "a.parquet", images, **told)
+    assert column(Parquet(), path, "site") == column(Parquet(), path, "kind") == sites
+    assert column(Parquet(limit=2), path, "label") == [0, 1]
+    assert column(Parquet(), path, "seen") == [True, False] * 3
+    for name, why in (("town", "does not exist"), ("at", "does not hold strings or integers")):
+        with pytest.raises(InputError, match=f"partition column '{name}' {why} .*: label, site, s"):
+            column(Parquet(), path, name)
+    gap = write_parquet(tmp_path / "b.parquet", images[:2], label=[0, 0], site=["a", None])
+    with pytest.raises(InputError, match="row 1 has no value in 'site'"):
+        column(Parquet(), gap, "site")
+
+
+def test_column__of_npz_is_an_array_of_one_value_an_image(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez(path, x=GREY, y=np.arange(6), site=np.array(list("abcabc")), at=np.zeros(6), few=[1])
+    assert column(Npz(), path, "site") == list("abcabc")
+    assert column(Npz(), path, "y") == [0, 1, 2, 3, 4, 5]
+    for name, why in (
+        ("town", "has no array 'town' (it has: x, y, site, at, few)"),
+        ("at", "at must be strings, integers or booleans (6,), one an image, got float64 (6,)"),
+        ("few", "few must be strings, integers or booleans (6,), one an image, got int64 (1,)"),
+    ):
+        with pytest.raises(InputError) as caught:
+            column(Npz(), path, name)
+        assert why in str(caught.value)
+
+
+def test_column__of_a_folder_is_a_depth(tmp_path):
+    for at, name in enumerate(("cat/north/0", "cat/south/old/1", "dog/north/2")):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(COLOUR[at]).save(tmp_path / f"{name}.png")
+    assert column(Folder(), tmp_path, "1") == ["cat", "cat", "dog"]
+    assert column(Folder(), tmp_path, "2") == ["north", "south", "north"]
+    for depth, why in (
+        ("3", r"north/0\.png lies 2 folders below .*, partition\.column=3 asks for 3"),
+        ("0", "partition.column must be a depth >= 1, got '0'"),
+        ("site", "partition.column must be a depth >= 1, got 'site'"),
+    ):
+        with pytest.raises(InputError, match=why):
+            column(Folder(), tmp_path, depth)
+
+
+def test_column__goes_with_its_images(tmp_path):
+    data = ImageSet(channels_first(COLOUR), np.arange(6), "a", column=np.array(list("abcdef")))
+    assert data.take(np.array([4, 1])).column.tolist() == ["e", "b"]
+    with pytest.raises(InputError, match="6 images but a column of"):
+        ImageSet(channels_first(COLOUR), np.arange(6), "a", column=np.zeros(5, int))
+
+
 # parquet
 
 

@@ -88,6 +88,24 @@ def test_client_rows__a_score_of_class_does_not_look_like_leakage(
         assert row["null_n"] == row["n_members"] and row["attack"] == "similarity"
 
 
+def test_client_rows__a_score_of_hospital_does_not_look_like_leakage(
+    run: RunScores, scored: Callable[..., ScoredAttack]
+) -> None:
+    """Each client's images score alike whether members or not; classes do not tell of it."""
+    told = class_run(run, scored)
+    others = np.arange(len(told.nonmember_ids)) % 10
+    blind = replace(
+        told,
+        member_labels=np.zeros(len(told.member_ids), int),
+        nonmember_labels=np.zeros(len(others), int),
+    )
+    assert min(row["auc"] for row in client_rows(blind)) < 0.15
+    for row in client_rows(replace(blind, whose=(told.member_client, others))):
+        low, high = row["auc_ci_simultaneous"]
+        assert low < 0.5 < high
+        assert row["n_nonmembers_effective"] == pytest.approx(np.sum(others == row["id"]))
+
+
 def test_ranking__speaks_where_intervals_separate(
     run: RunScores, scored: Callable[..., ScoredAttack]
 ) -> None:

@@ -1,0 +1,1 @@
+"""Who is told of a run as it goes: one experiment tracker a file."""

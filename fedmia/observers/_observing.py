@@ -1,0 +1,127 @@
+"""The observers of one run: told in turn, and dropped with one line where they break."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
+from functools import partial
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any, Self
+
+from fedmia import registry
+from fedmia.errors import InputError
+from fedmia.observers._values import by_round, of_the_run, present
+from fedmia.observers.base import RunObserver
+from fedmia.report.rows import Report
+
+PATIENCE = 60.0  # seconds that a call may take before the run goes on without the observer
+
+
+class Line:
+    """A thread that calls one observer, so that one that hangs can be left behind."""
+
+    def __init__(self, observer: RunObserver) -> None:
+        self._observer = observer
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._answers: SimpleQueue[str | None] = SimpleQueue()
+        Thread(target=self._work, name="observer", daemon=True).start()
+
+    def tell(self, method: str, *given: Any) -> str | None:
+        """Call a method with copies of what is given; why that failed, or None."""
+        self._calls.put(partial(getattr(self._observer, method), *copy.deepcopy(given)))
+        try:
+            # Printed results are the report's alone.
+            with redirect_stdout(sys.stderr):
+                return self._answers.get(timeout=PATIENCE)
+        except Empty:
+            return f"no return within {PATIENCE:g} s"
+
+    def close(self) -> None:
+        """Let the thread end after what it is doing."""
+        self._calls.put(None)
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            try:
+                call()
+            except BaseException as error:  # SystemExit too: trackers end the process they are in
+                self._answers.put(_said(error))
+            else:
+                self._answers.put(None)
+
+
+def _built(name: str, folder: Path | None) -> RunObserver:
+    try:
+        observer: RunObserver = registry.build("observer", name, {})
+        observer.check(folder)
+    except InputError:
+        raise
+    except Exception as error:  # code from outside
+        raise InputError(f"observer '{name}': {_said(error)}") from None
+    return observer
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
+
+
+class Observing:
+    """The observers of a run, while the context is open.
+
+    Args:
+        names: of observers, built in or `package.module:Class`.
+        folder: of the run's results, or None.
+
+    Raises:
+        InputError: an unknown observer, or one that cannot observe this run.
+    """
+
+    def __init__(self, names: Sequence[str], folder: Path | None) -> None:
+        self._folder = folder
+        self._lines: dict[str, Line] = {}
+        self._built = {name: _built(name, folder) for name in names}
+
+    def __enter__(self) -> Self:
+        self._lines = {name: Line(observer) for name, observer in self._built.items()}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._tell("end")
+        for line in self._lines.values():
+            line.close()
+
+    def begin(self, config: Mapping[str, Any]) -> None:
+        """The run begins."""
+        self._tell("begin", config, self._folder)
+
+    def round(
+        self, branch: str, round: int, loss: float | None, knn: float | None, seconds: float
+    ) -> None:
+        """A round of a branch is done."""
+        told = {f"{branch}/loss": loss, f"{branch}/knn": knn, f"{branch}/seconds": seconds}
+        self._tell("scalars", present(told), round)
+
+    def report(self, report: Report) -> None:
+        """The run is over, its files are written."""
+        if not self._lines:
+            return
+        for round, values in by_round(report):
+            self._tell("scalars", values, round)
+        last = report["rounds"][-1]["round"] if report["rounds"] else 0
+        self._tell("scalars", of_the_run(report), last)
+        drawn = sorted((self._folder / "figures").glob("*.png")) if self._folder else []
+        self._tell("report", report, {png.stem: png.read_bytes() for png in drawn})
+
+    def _tell(self, method: str, *given: Any) -> None:
+        for name, line in [*self._lines.items()]:
+            if (why := line.tell(method, *given)) is not None:
+                print(
+                    f"fedmia: observer {name} failed in {method} ({why}); the run goes on without "
+                    "it",
+                    file=sys.stderr,
+                )
+                self._lines.pop(name).close()

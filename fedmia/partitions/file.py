@@ -1,0 +1,156 @@
+"""The clients of given images: what any other partitioner dealt, read from a file."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fedmia.data.base import Dataset
+from fedmia.data.images import ImageSet, IntArray
+from fedmia.errors import InputError, opt
+from fedmia.partitions.base import Owned
+from fedmia.settings.option import option
+
+COLUMNS = ["image", "client"]
+
+
+@dataclass(frozen=True)
+class File(Owned):
+    """Clients of given images: JSON lists by client, CSV or .npy (docs/partitions.md)."""
+
+    takes_path: ClassVar[bool] = True
+
+    path: str | None = option(None, "file of the clients' images, .json, .csv or .npy")
+    whole: bool = option(
+        False, "clients train on all their images, and non-members are images of no client"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.path and Path(self.path).suffix not in READERS:
+            raise InputError(
+                f"{self.path} is no .json, .csv or .npy file (a pickle is never loaded; "
+                "docs/partitions.md shows how to write one of these)"
+            )
+
+    def check(self, source: Dataset, name: str) -> None:
+        super().check(source, name)
+        self._named()
+
+    def trains_on_all(self) -> bool:
+        return self.whole
+
+    def kinds(self, data: ImageSet, clients: int) -> IntArray:
+        """The client of each image, -1 where the file names none or one >= `clients`.
+
+        Raises:
+            InputError: no such file, one of another form, fewer clients than asked for (or more,
+                where they train on all), an image that is not there, or one with two clients.
+        """
+        found = np.full(len(data), -1, np.int64)
+        parts = self._parts()
+        if len(parts) < clients or (self.whole and len(parts) > clients):
+            more = "more" if len(parts) < clients else "fewer, whose images would be non-members"
+            raise self._wrong(
+                f"has {len(parts)} clients, {opt('federation.clients', clients)} asks for {more}"
+            )
+        for client, part in enumerate(parts):
+            outside = part[(part < 0) | (part >= len(data))]
+            if len(outside):
+                raise self._wrong(
+                    f"gives client {client} image {outside[0]}; those of {data.name} are "
+                    f"0-{len(data) - 1}"
+                )
+            twice = part[found[part] >= 0]
+            if len(twice):
+                other = found[twice[0]]
+                raise self._wrong(f"gives image {twice[0]} to clients {other} and {client}")
+            if len(np.unique(part)) < len(part):
+                values, counts = np.unique(part, return_counts=True)
+                raise self._wrong(f"gives client {client} image {values[counts > 1][0]} twice")
+            found[part] = client
+        return np.where(found < clients, found, -1)
+
+    def _parts(self) -> list[IntArray]:
+        """Images of each client, as the file has them."""
+        path = self._named()
+        try:
+            return READERS[path.suffix](path)
+        except FileNotFoundError:
+            raise self._wrong("does not exist") from None
+        except (OSError, EOFError, RecursionError, OverflowError, csv.Error) as error:
+            raise self._wrong(f"cannot be read: {' '.join(str(error).split())}") from None
+        except ValueError as error:
+            raise self._wrong(" ".join(str(error).split())) from None
+
+    def _named(self) -> Path:
+        if not self.path:
+            raise InputError(f"partition file needs a path: {opt('partition.name', 'file:PATH')}")
+        return Path(self.path)
+
+    def _wrong(self, why: str) -> InputError:
+        return InputError(f"partition file: {self.path} {why}")
+
+
+def _json(path: Path) -> list[IntArray]:
+    """`[[0, 5], [1, 2]]`, or the same by client; clients that are numbers are put in order."""
+    try:
+        tree = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"is no JSON: {error}") from None
+    if isinstance(tree, dict):
+        numbers = all(name.isascii() and name.isdigit() for name in tree)
+        tree = [tree[name] for name in (sorted(tree, key=int) if numbers else tree)]
+    if not isinstance(tree, list) or not all(isinstance(part, list) for part in tree):
+        raise ValueError("must hold a list of image numbers for each client")
+    return [_whole(part, f"client {client}") for client, part in enumerate(tree)]
+
+
+def _csv(path: Path) -> list[IntArray]:
+    """Lines of an image and its client under the header `image,client`."""
+    with path.open(newline="", encoding="utf-8") as file:
+        head, *lines = [line for line in csv.reader(file) if line] or [[]]
+    if [name.strip() for name in head] != COLUMNS:
+        raise ValueError(f"must begin with the line {','.join(COLUMNS)}, got {','.join(head)!r}")
+    for at, line in enumerate(lines, 2):
+        if len(line) != 2 or not all(v.strip().lstrip("-").isdecimal() for v in line):
+            raise ValueError(f"must hold two whole numbers a line; line {at} is {','.join(line)!r}")
+    rows = np.array([[int(v) for v in line] for line in lines], dtype=np.int64).reshape(-1, 2)
+    return _by_client(rows[:, 0], rows[:, 1])
+
+
+def _npy(path: Path) -> list[IntArray]:
+    """One client an image, (N,): -1 for none."""
+    try:
+        with path.open("rb") as file:
+            clients = np.load(file, allow_pickle=False)
+    except ValueError as error:
+        raise ValueError(f"is no .npy file of integers: {error}") from None
+    if not isinstance(clients, np.ndarray) or clients.ndim != 1 or clients.dtype.kind not in "iu":
+        raise ValueError("must hold one integer an image, (N,): its client, or -1")
+    return _by_client(np.arange(len(clients)), clients.astype(np.int64))
+
+
+def _by_client(images: IntArray, clients: IntArray) -> list[IntArray]:
+    """Images of clients 0 to the greatest that is named; a negative one is none."""
+    count = int(clients.max(initial=-1)) + 1
+    if count > len(images):
+        raise ValueError(f"names client {count - 1}, and has {len(images)} images only")
+    order = np.argsort(clients, kind="stable")
+    ends = np.searchsorted(clients[order], np.arange(count + 1))
+    return np.split(images[order], ends)[1:-1]
+
+
+def _whole(values: list[Any], whose: str) -> IntArray:
+    wrong = [v for v in values if not isinstance(v, int) or isinstance(v, bool)]
+    if wrong:
+        raise ValueError(f"must hold image numbers; {whose} has {wrong[0]!r}")
+    return np.array(values, dtype=np.int64)
+
+
+READERS = {".json": _json, ".csv": _csv, ".npy": _npy}

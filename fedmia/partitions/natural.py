@@ -1,0 +1,65 @@
+"""Natural partition: the images of a client come from one hospital, writer or camera."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedmia.data.base import Dataset
+from fedmia.data.images import ImageSet, IntArray
+from fedmia.errors import InputError, opt
+from fedmia.partitions.base import Owned
+from fedmia.settings.option import option
+
+SHOWN = 20  # clients that a note names
+
+
+@dataclass(frozen=True)
+class Natural(Owned):
+    """A client is a value of a column of the data source: a hospital, a writer."""
+
+    paper: ClassVar[str] = "Caldas et al., 'LEAF: A Benchmark for Federated Settings', 2018"
+
+    column: str | None = option(None, "column whose values are the clients")
+
+    def check(self, source: Dataset, name: str) -> None:
+        if self.column is None:
+            raise InputError(f"partition natural needs {opt('partition.column', 'NAME')}")
+        super().check(source, name)
+
+    def wants(self) -> str | None:
+        return self.column
+
+    def kinds(self, data: ImageSet, clients: int) -> IntArray:
+        """Which of the `clients` values with the most images an image has, by their order; -1 for
+        every other value.
+
+        Raises:
+            InputError: the source handed over no column, or one of fewer values.
+        """
+        column, values = self._values(data, clients)
+        places = np.searchsorted(values, column)
+        found = values[np.minimum(places, clients - 1)] == column
+        return np.where(found, places, -1).astype(np.int64)
+
+    def told(self, data: ImageSet, clients: int) -> list[str]:
+        values = self._values(data, clients)[1][:SHOWN].tolist()
+        named = [f"{client} is {value}" for client, value in enumerate(values)]
+        more = f" and {clients - SHOWN} more" if clients > SHOWN else ""
+        return [f"Clients by {self.column}: {', '.join(named)}{more}."]
+
+    def _values(self, data: ImageSet, clients: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """(N,) value of each image, and (clients,) those of the most images, ascending; where two
+        have as many, the first in order."""
+        if data.column is None:
+            raise InputError(f"partition natural: {data.name} hands over no '{self.column}'")
+        values, counts = np.unique(data.column, return_counts=True)
+        if len(values) < clients:
+            raise InputError(
+                f"partition natural: '{self.column}' of {data.name} has {len(values)} values, "
+                f"{opt('federation.clients', clients)} needs one for each client"
+            )
+        return data.column, np.sort(values[np.argsort(-counts, kind="stable")[:clients]])

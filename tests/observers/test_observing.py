@@ -1,0 +1,243 @@
+"""Observers hear of a run; whatever they do, it and its report stay the same."""
+
+from __future__ import annotations
+
+import io
+import json
+import shlex
+import sys
+import time
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedmia.errors import InputError
+from fedmia.observers import _observing
+from fedmia.observers._observing import Observing
+from fedmia.observers._values import of_the_run
+from fedmia.observers.base import RunObserver
+from fedmia.observers.tensorboard import TensorBoard
+from fedmia.simulate import main
+from fedmia.testing import check_observer
+from fedmia.testing.observer import some_figure, some_report
+
+TINY = (
+    "--clients 2 --rounds 2 --attacker none --attacks similarity --attack.similarity.views 2 "
+    "--train.local_epochs 1 --model.width 4 --split.members 24 --split.nonmembers 40 "
+    "--split.known 8 --split.test 20 --federation.snapshots 1 --device cpu --quiet "
+)
+HERE = __name__
+HEARD: list[tuple[str, str, Any]] = []
+
+
+@dataclass
+class Recorder(RunObserver):
+    """Keeps all that it hears, prints, and spoils what it is given."""
+
+    def begin(self, config, folder):
+        print("I print")
+        HEARD.append(("begin", config["ssl"]["name"], folder))
+        config.clear()
+
+    def scalars(self, values, step):
+        HEARD.append(("scalars", dict(values), step))
+        values.clear()
+
+    def report(self, report, figures):
+        HEARD.append(("report", report["verdict"], {n: png[:4] for n, png in figures.items()}))
+        report.clear()
+
+    def end(self):
+        HEARD.append(("end", None, None))
+
+
+@dataclass
+class Broken(Recorder):
+    """Fails at the second round, in two lines."""
+
+    def begin(self, config, folder): ...
+
+    def scalars(self, values, step):
+        if step == 2:
+            raise RuntimeError("disk\nfull")
+
+
+class Quitter(Broken):
+    """Ends the process, as some trackers do, and needs no decorator."""
+
+    def begin(self, config, folder):
+        sys.exit(3)
+
+
+def observed(*classes: type[RunObserver]) -> str:
+    return ",".join(f"{HERE}:{cls.__name__}" for cls in classes)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], str]:
+    """A run and the same one observed: the second's folder, what both print, and its stderr."""
+    out, errors = tmp_path_factory.mktemp("runs") / "seen", io.StringIO()
+    HEARD.clear()
+    printed = []
+    names = observed(Recorder, Broken, Quitter)
+    for more in ([], ["--out", str(out), "--observe", names]):
+        with redirect_stdout(io.StringIO()) as text, redirect_stderr(errors):
+            assert main([*shlex.split(TINY), "--json", *more]) == 0
+        printed.append(text.getvalue())
+    return out, printed, errors.getvalue()
+
+
+def test_report__is_the_same_with_observers_and_without(runs):
+    out, printed, _ = runs
+    assert printed[1] == (out / "report.json").read_text()
+    bare, seen = (text[: text.index('  "timing": {')] for text in printed)
+    assert bare == seen
+    assert {p.name for p in out.iterdir()} == {
+        "config.yaml", "figures", "report.html", "report.json", "scores.csv", "snapshots"
+    }  # fmt: skip
+
+
+def test_observers__are_told_all_in_order(runs):
+    seen = runs[0]
+    report = json.loads((seen / "report.json").read_text())
+    assert HEARD[0] == ("begin", "moco", seen)
+    rounds = HEARD[1:3]
+    for row, (kind, values, step) in zip(report["rounds"], rounds, strict=True):
+        assert (kind, step) == ("scalars", row["round"])
+        assert values["main/loss"] == pytest.approx(row["loss"], abs=1e-6)
+        assert values["main/seconds"] > 0
+    assert "main/knn" in rounds[1][1] and "main/knn" not in rounds[0][1]
+    by_round, whole = HEARD[3:5]
+    assert by_round == (
+        "scalars",
+        {"leakage/similarity": report["rounds"][1]["leakage"]["similarity"]},
+        2,
+    )
+    (attack,) = report["attacks"]
+    assert whole[2] == 2 and whole[1]["auc/similarity"] == attack["auc"]
+    assert whole[1]["auc_low/similarity"] == attack["auc_ci_simultaneous"][0]
+    assert whole[1]["auc_untrained/similarity"] == report["controls"]["untrained"][0]["auc"]
+    assert whole[1]["utility/knn"] == report["utility"]["knn"]
+    kind, verdict, figures = HEARD[5]
+    assert kind == "report" and verdict == report["verdict"]
+    assert "rounds" in figures and set(figures.values()) == {b"\x89PNG"}
+    assert HEARD[6:] == [("end", None, None)]
+
+
+def test_broken_observers__cost_one_line_each(runs):
+    lines = [line for line in runs[2].splitlines() if line.startswith("fedmia: observer")]
+    gone = "the run goes on without it"
+    assert lines == [
+        f"fedmia: observer {HERE}:Quitter failed in begin (SystemExit: 3); {gone}",
+        f"fedmia: observer {HERE}:Broken failed in scalars (RuntimeError: disk full); {gone}",
+    ]
+    assert "I print" in runs[2]  # what observers print is no result
+
+
+def test_observer_that_hangs__is_left_behind(monkeypatch, capsys):
+    @dataclass
+    class Hanging(Broken):
+        def scalars(self, values, step):
+            time.sleep(5)
+
+    monkeypatch.setitem(globals(), "Hanging", Hanging)
+    monkeypatch.setattr(_observing, "PATIENCE", 0.1)
+    began = time.perf_counter()
+    with Observing([f"{HERE}:Hanging"], None) as observing:
+        observing.begin({})
+        observing.round("main", 1, 0.5, None, 1.0)
+        observing.round("main", 2, 0.5, None, 1.0)
+    assert time.perf_counter() - began < 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "failed in scalars (no return within 0.1 s)" in line
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("tensorbord", "unknown observer 'tensorbord'; did you mean 'tensorboard'?"),
+        ("no_such_module:Class", "cannot load observer 'no_such_module:Class'"),
+        (f"{HERE}:TINY", "is not a RunObserver"),
+        (f"{HERE}:RunObserver", "abstract"),
+        ("tensorboard", "observer tensorboard needs out=FOLDER"),
+    ],
+)
+def test_bad_names__are_one_line(name, message):
+    with pytest.raises(InputError) as caught:
+        Observing([name], None)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_tensorboard__says_what_to_install_where_it_is_missing(monkeypatch, tmp_path):
+    monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    with pytest.raises(InputError, match=r"pip install 'fedmia\[tensorboard\]'"):
+        TensorBoard().check(tmp_path)
+
+
+def test_tensorboard__writes_what_it_is_told(tmp_path):
+    pytest.importorskip("torch.utils.tensorboard", reason="tensorboard is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    report = some_report()
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "roc.png").write_bytes(some_figure())
+    with Observing(["tensorboard"], tmp_path) as observing:
+        observing.begin({"seed": 7})
+        observing.round("main", 1, 0.5, 0.25, 1.5)
+        observing.round("main", 2, 0.25, None, 1.0)
+        observing.report(report)
+    read = EventAccumulator(str(tmp_path / "tensorboard"))
+    read.Reload()
+    scalars = {n: [(e.step, e.value) for e in read.Scalars(n)] for n in read.Tags()["scalars"]}
+    assert scalars["main/loss"] == [(1, 0.5), (2, 0.25)] and scalars["main/knn"] == [(1, 0.25)]
+    for name, value in of_the_run(report).items():
+        assert scalars[name] == [(0, pytest.approx(value))]
+    assert read.Tags()["images"] == ["roc"]
+    texts = [read.Tensors(f"{n}/text_summary")[0] for n in ("config", "verdict")]
+    said = [t.tensor_proto.string_val[0].decode() for t in texts]
+    assert '"seed": 7' in said[0] and said[1] == report["verdict"]
+
+
+@dataclass
+class Careless(RunObserver):
+    """Breaks one promise, by name."""
+
+    broken: str = "none"
+    _heard: list[Any] = field(default_factory=list, init=False)
+
+    def begin(self, config, folder):
+        if self.broken == "folder":
+            (folder / "a").touch()
+
+    def scalars(self, values, step):
+        if self.broken == "changes":
+            values["x"] = 1.0
+        if self.broken == "draws":
+            np.random.rand()
+
+    def report(self, report, figures):
+        self._heard.append(report)
+
+    def end(self):
+        if self.broken == "fails" and not self._heard:
+            raise ValueError("no report")
+
+
+def test_check_observer__says_which_promise_is_broken():
+    check_observer(Careless)
+    check_observer(Careless())
+    for broken, message in (
+        ("folder", "begin raises TypeError"),
+        ("changes", "scalars changes what it is given"),
+        ("draws", "draws from the global random generators"),
+        ("fails", "begin scalars end: end raises ValueError: no report"),
+    ):
+        with pytest.raises(AssertionError, match=f"Careless: .*{message}"):
+            check_observer(Careless(broken))
+    with pytest.raises(AssertionError, match="must be a subclass of RunObserver"):
+        check_observer(int)
