@@ -142,6 +142,17 @@ def test_batches__every_image_once_an_epoch(make_moco: Any, images: Tensor) -> N
     assert orders[0] != orders[1] != orders[2]
 
 
+def test_batches__are_the_same_however_many_are_augmented_in_one_call(
+    make_moco: Any, images: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train, ends = Train(local_epochs=2, batch_size=6), []
+    for views in (4096, 32, 2):
+        monkeypatch.setattr("fedmia.ssl.train.AUGMENTED", views)
+        ends.append(list(make_job(make_moco(), images, train).batches()))
+    for other in ends[1:]:
+        assert all(map(torch.equal, sum(ends[0], ()), sum(other, ())))
+
+
 def test_two_views__consume_two_rows_of_uniforms_an_image(images: Tensor) -> None:
     stream, twin = rng(3, "a"), rng(3, "a")
     view1, view2 = two_views(images, AUGMENT, stream)
