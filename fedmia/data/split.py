@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedmia.data._sizes import SplitOptions, check_clients, role_sizes
-from fedmia.data.images import ImageSet, IntArray, digests
+from fedmia.data.encoded import EncodedSet
+from fedmia.data.images import ImageSet, IntArray
 from fedmia.errors import InputError
 from fedmia.partitions.base import Partition
 from fedmia.seeding import rng
@@ -60,10 +62,14 @@ class Split:
         halves = np.concatenate([self.known_members, self.scored_members])
         if not np.array_equal(np.sort(halves), np.sort(self.members)):
             raise ValueError("known and scored members do not make up the members")
-        outside = self.known_nonmembers, self.scored_nonmembers, self.test_fit, self.test_eval
-        everything = np.concatenate([*self.parts, *self.placebo_parts, *outside, self.public])
-        if len(np.unique(everything)) != len(everything):
+        if len(np.unique(self.used)) != len(self.used):
             raise ValueError("an image has two roles")
+
+    @property
+    def used(self) -> IntArray:
+        """All images that have a role."""
+        outside = self.known_nonmembers, self.scored_nonmembers, self.test_fit, self.test_eval
+        return np.concatenate([*self.parts, *self.placebo_parts, *outside, self.public])
 
     @property
     def honest(self) -> int:
@@ -89,7 +95,7 @@ class Split:
 
 
 def make_split(
-    data: ImageSet,
+    data: ImageSet | EncodedSet,
     options: SplitOptions,
     partition: Partition,
     clients: int,
@@ -104,7 +110,7 @@ def make_split(
     Members and the order of non-members do not change with the attackers or the placebo.
 
     Args:
-        data: the source's images.
+        data: the source's images, decoded or not.
         options: sizes of the roles.
         partition: deals members, and apart from them the reserve, to clients.
         clients: number of clients, >= 1, malicious ones included.
@@ -119,7 +125,7 @@ def make_split(
     check_clients(options, clients, malicious)
     honest = clients - malicious
     # The first of each group of byte-equal images, ascending.
-    first = {name: at for at, name in reversed([*enumerate(digests(data.images))])}
+    first = {name: at for at, name in reversed([*enumerate(data.digests())])}
     pool = np.array(sorted(first.values()), dtype=np.int64)
     sizes = role_sizes(options, clients, malicious, placebo, len(pool), data.name)
     order = rng(seed, "split").permutation(pool)
@@ -149,8 +155,21 @@ def make_split(
     )
 
 
+def decoded(found: EncodedSet, split: Callable[[EncodedSet], Split]) -> tuple[ImageSet, Split]:
+    """The images that have a role under `split`, and their roles.
+
+    Copies that are encoded otherwise are known for such once they are decoded; of those too only
+    the first plays a role, so all roles are given anew.
+    """
+    while True:
+        roles = split(found)
+        data, apart = found.decode(np.sort(roles.used))
+        if apart:
+            return data, roles
+
+
 def _deal(
-    data: ImageSet,
+    data: ImageSet | EncodedSet,
     images: IntArray,
     partition: Partition,
     clients: int,
