@@ -38,6 +38,7 @@ class Desk:
         if site.defense is not None and task.client in site.defended:
             self.defense = registry.build("defense", *site.defense)
         self._trained: tuple[Local, State, State] | None = None
+        self._job_done: Job | None = None
         self._crafted = False
 
     def stream(self, name: str) -> np.random.Generator:
@@ -46,7 +47,9 @@ class Desk:
 
     def train(self) -> tuple[State, Metrics, SSLMethod]:
         """Local epochs from where the strategy starts: what may leave, metrics, the method."""
-        job, local = self._job(self.indices, self._own("strategy."), self.memory)
+        restored = self.kept is not None and self.kept.tensors
+        pair = self.site.kit.take() if restored else None
+        job, local = self._job(self.indices, self._own("strategy."), self.memory, pair)
         method = job.method
         self._restore(method, job.optimizer)
         if self.defense is not None and self.kept is None:
@@ -58,10 +61,12 @@ class Desk:
         trained = {n: t for n, t in state.items() if self.site.leaves(n)}
         staying = {f"running.{n}": t for n, t in state.items() if n not in trained}
         self._trained = local, trained, staying | self._resumed(method, job.optimizer)
+        self._job_done = job
         return trained, metrics, method
 
     def settle(self, state: State, metrics: Metrics) -> Update:
-        """The upload of `state`, less what never leaves; the local state is stored.
+        """The upload of `state`, less what never leaves; the local state is stored, and the method
+        that trained is the next client's of this thread.
 
         It rests on no image if the client neither trained nor crafted.
         """
@@ -76,6 +81,8 @@ class Desk:
             tensors = self.kept.tensors if self.kept else {}
             kept = LocalState(tensors, self.memory)
             self.store.save(self.task.branch, self.task.client, kept)
+        if self._job_done is not None and not self._crafted:  # an attack may have changed it
+            self.site.kit.give(self._job_done.method, self._job_done.optimizer)
         images = len(self.indices) if self._trained is not None or self._crafted else 0
         return Update(self.task.client, self.task.round, sent, images, metrics)
 
@@ -120,16 +127,25 @@ class Desk:
         job.run()
         return job.method.shared_state()
 
-    def _job(self, indices: IntArray, kept: State, memory: dict[str, Any]) -> tuple[Job, Local]:
-        """This round's training on the images at `indices`, from where the strategy starts."""
+    def _job(
+        self, indices: IntArray, kept: State, memory: dict[str, Any],
+        pair: tuple[SSLMethod, Optimizer] | None = None,
+    ) -> tuple[Job, Local]:  # fmt: skip
+        """This round's training on the images at `indices`, from where the strategy starts.
+
+        Args:
+            pair: a method whose local state is set afterwards, and its optimizer; else both are
+                built, with the client's first weights.
+        """
         site = self.site
-        method = site.method(self.task.client, len(indices))
+        method, optimizer = pair or (site.method(self.task.client, len(indices)), None)
         weights = dict(zip(method.shared_parameters(), method.trainable(), strict=True))
         local = Local(self.received, self.broadcast, kept, memory, weights)
         method.load_shared(self.strategy.begin(local))
         task = self.task
         stream = self.stream("train")
-        job = site.job(method, site.images[indices], task.round, stream, task.craft)
+        images = site.images[indices]
+        job = site.job(method, images, task.round, stream, task.craft, optimizer)
 
         def after_backward() -> None:
             local.reach += job.optimizer.param_groups[0]["lr"] / (1 - site.train.momentum)

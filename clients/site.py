@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
+from clients.kit import Kit
 from fedmia import registry
 from fedmia.attacks.base import ActiveAttack, Known, Turn
 from fedmia.data.images import ByteArray, IntArray
@@ -72,7 +74,8 @@ class Site:
     halt: Event | None = field(default=None, compare=False)  # of one order
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = {k: v for k, v in self.__dict__.items() if k not in ("images", "stop", "halt")}
+        own = ("images", "kit", "stop", "halt")  # of this process
+        kept = {k: v for k, v in self.__dict__.items() if k not in own}
         return {**kept, "stop": None, "halt": None}
 
     @cached_property
@@ -80,6 +83,11 @@ class Site:
         """uint8 (N, C, H, W), read only."""
         found: ByteArray = np.load(self.images_file, mmap_mode="r")
         return found
+
+    @cached_property
+    def kit(self) -> Kit:
+        """What each thread of this process keeps between its clients."""
+        return Kit()
 
     def method(self, client: int, images: int | None) -> SSLMethod:
         """A fresh method for a holder of `images` images; weights of the run's first model."""
@@ -96,16 +104,20 @@ class Site:
 
     def job(
         self, method: SSLMethod, images: ByteArray, round: int, stream: np.random.Generator,
-        attacked: bool = False,
+        attacked: bool = False, optimizer: Optimizer | None = None,
     ) -> Job:  # fmt: skip
-        """The training of `method` on `images` in `round`, at its place in the run's schedule."""
+        """The training of `method` on `images` in `round`, at its place in the run's schedule.
+
+        Args:
+            optimizer: of the method, without any state; a new one where none is given.
+        """
         train = self.train
         steps = train.local_epochs * -(-len(images) // train.batch_size)
         if attacked and self.attacked_rate is not None:
             train = replace(train, schedule="constant", lr=self.attacked_rate)
         return Job(
             method=method,
-            optimizer=make_optimizer(method, train),
+            optimizer=optimizer or make_optimizer(method, train),
             images=images,
             augment=registry.build("ssl", *self.ssl).augment,
             train=train,

@@ -123,6 +123,7 @@ def _existing(out: Path) -> Path:
         ),
         ("--seed -1", "--seed must be >= 0, got -1"),
         ("--train.lr 0", "--train.lr must be > 0, got 0"),
+        ("--train.channels_last true", "--train.channels_last is no more: the memory layout is"),
         ("--train.batch_size 0", "--train.batch_size must be >= 1, got 0"),
         ("--size 4", "--size must be >= 8, got 4"),
         ("--mean 0.3,0.3,0.3", "--mean"),

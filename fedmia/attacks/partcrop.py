@@ -57,7 +57,8 @@ class Crops(Options):
         height, width = images.shape[2:]
         boxes = self._boxes().boxes(uniforms[:, :PLACE], height, width)
         flip = uniforms[:, PLACE] < self.flip
-        return resized_crop(images, boxes, flip, self.pixels(height, width))
+        planes = resized_crop(images, boxes, flip, self.pixels(height, width))
+        return planes.transpose(0, 1).contiguous()
 
     def _boxes(self) -> Augment:
         return Augment(

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps
 
-from fedmia.data.images import ByteArray
+from fedmia.data.images import ByteArray, IntArray
 from fedmia.errors import InputError, opt
 from fedmia.runtime.cores import cores
 
@@ -21,11 +21,11 @@ Encoded = tuple[str, "bytes | Path"]
 
 
 class Gallery:
-    """Collects decoded images batch by batch into one array of known length.
+    """Decodes images into one array, each in its place; those not asked for stay black.
 
     Args:
         name: the data source, for errors.
-        count: how many images will be added.
+        count: how many images there are.
         size: pixels a side to crop and resize to, or None if all have one square shape.
     """
 
@@ -33,12 +33,11 @@ class Gallery:
         self.name = name
         self.size = size
         self._count = count
-        self._added = 0
         self._colour = False
         self._pixels: ByteArray | None = None
 
-    def add(self, batch: Sequence[Encoded]) -> None:
-        """Decode and keep `(what to call it, bytes or file)` pairs, in order.
+    def add(self, batch: Sequence[Encoded], places: IntArray) -> None:
+        """Decode `(what to call it, bytes or file)` pairs, each for its place.
 
         Raises:
             InputError: an image cannot be read, is not 8-bit, is not square, or differs in size
@@ -48,14 +47,14 @@ class Gallery:
         with warnings.catch_warnings(), ThreadPoolExecutor(workers) as pool:
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
             decoded = pool.map(self._decode, batch)
-            for (where, _), (pixels, colour) in zip(batch, decoded, strict=True):
-                self._keep(where, pixels)
+            for place, (where, _), (pixels, colour) in zip(places, batch, decoded, strict=True):
+                self._keep(where, pixels, int(place))
                 self._colour |= colour
 
     def images(self) -> ByteArray:
-        """All images, uint8 (N, C, S, S): one channel if every image is grey, else three."""
-        if self._pixels is None or self._added != self._count:
-            raise InputError(f"{self.name}: {self._added} images, expected {self._count}")
+        """Of all places, uint8 (N, C, S, S): one channel if every image is grey, else three."""
+        if self._pixels is None:
+            raise InputError(f"{self.name}: no images")
         return self._pixels if self._colour else np.ascontiguousarray(self._pixels[:, :1])
 
     def _decode(self, item: Encoded) -> tuple[ByteArray, bool]:
@@ -77,7 +76,7 @@ class Gallery:
             text = " ".join(str(error).split()) or type(error).__name__
             raise InputError(f"{self.name}: {where}: cannot decode the image: {text}") from None
 
-    def _keep(self, where: str, pixels: ByteArray) -> None:
+    def _keep(self, where: str, pixels: ByteArray, place: int) -> None:
         _, height, width = pixels.shape
         if self._pixels is None:
             if height != width:
@@ -86,15 +85,14 @@ class Gallery:
                     f"{opt('data.size')} to crop and resize it"
                 )
             # Three channels until the end, for a colour image may follow grey ones.
-            self._pixels = np.empty((self._count, 3, height, width), np.uint8)
+            self._pixels = np.zeros((self._count, 3, height, width), np.uint8)
         side = self._pixels.shape[2]
         if (height, width) != (side, side):
             raise InputError(
                 f"{self.name}: {where}: {height}x{width} pixels, the first has {side}x{side}: "
                 f"images differ in size; give {opt('data.size')} to crop and resize them"
             )
-        self._pixels[self._added] = pixels
-        self._added += 1
+        self._pixels[place] = pixels
 
 
 def fit(image: Image.Image, size: int) -> Image.Image:

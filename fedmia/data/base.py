@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet
 from fedmia.settings.option import Options
 
@@ -60,6 +61,14 @@ class Dataset(Options, ABC):
     # What the method's view options are where they are not given; the default is MoCo's recipe.
     views: ClassVar[Views] = Views()
 
+    def encoded(self, request: Request) -> EncodedSet | None:
+        """The images not yet decoded, where the source keeps them so, else None.
+
+        Raises:
+            InputError: the source is missing, empty or cannot be read.
+        """
+        return None
+
     @abstractmethod
     def load(self, request: Request) -> ImageSet:
         """All images of the source, square, at the requested size, with the column asked for.
@@ -67,3 +76,13 @@ class Dataset(Options, ABC):
         Raises:
             InputError: the source is missing, empty or cannot be read, or lacks the column.
         """
+
+
+class FileDataset(Dataset):
+    """A source of encoded images."""
+
+    @abstractmethod
+    def encoded(self, request: Request) -> EncodedSet: ...
+
+    def load(self, request: Request) -> ImageSet:
+        return self.encoded(request).all()

@@ -9,10 +9,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedmia.data._pixels import Gallery
 from fedmia.data._source import existing, given
-from fedmia.data.base import Dataset, Request
-from fedmia.data.images import ImageSet
+from fedmia.data.base import FileDataset, Request
+from fedmia.data.encoded import EncodedSet
 from fedmia.errors import InputError, opt
 
 SUFFIXES = frozenset(
@@ -21,13 +20,13 @@ SUFFIXES = frozenset(
 
 
 @dataclass(frozen=True)
-class Folder(Dataset):
+class Folder(FileDataset):
     """A folder of image files, one subfolder a class: `folder:PATH`."""
 
     takes_path: ClassVar[bool] = True
     columns: ClassVar[str] = "a depth: 1 is the class's folder, 2 the one in it, ..."
 
-    def load(self, request: Request) -> ImageSet:
+    def encoded(self, request: Request) -> EncodedSet:
         """The images under each subfolder, in order of their paths; classes in order of names.
 
         Images that lie directly in the folder are one class, if there are no subfolders of them.
@@ -37,7 +36,7 @@ class Folder(Dataset):
 
         Raises:
             InputError: the folder is missing, holds no images, both images and subfolders of
-                images, or an image that lies less deep than the column; and as `Gallery.add`.
+                images, or an image that lies less deep than the column.
         """
         root = existing(given(request, "folder"), "folder", "folder")
         folders = sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
@@ -60,16 +59,11 @@ class Folder(Dataset):
 
 def read_classes(
     where: str, classes: dict[str, list[Path]], size: int | None, name: str
-) -> ImageSet:
-    """An ImageSet of the files of each named class, class by class.
-
-    Errors, those of `Gallery.add`, name the source `where`.
-    """
+) -> EncodedSet:
+    """The files of each named class, class by class, of the source that errors call `where`."""
     files = [f for c in classes.values() for f in c]
-    gallery = Gallery(where, len(files), size)
-    gallery.add([(str(f), f) for f in files])
     labels = np.repeat(np.arange(len(classes)), [len(c) for c in classes.values()])
-    return ImageSet(gallery.images(), labels, name, tuple(classes))
+    return EncodedSet(where, [(str(f), f) for f in files], labels, name, size, tuple(classes))
 
 
 def at_depth(root: Path, files: list[Path], depth: str) -> NDArray[np.str_]:

@@ -65,6 +65,10 @@ class ImageSet:
         """Height in pixels (images are square once loaded)."""
         return int(self.images.shape[2])
 
+    def digests(self) -> list[bytes]:
+        """Of each image: equal bytes, equal digest."""
+        return digests(self.images)
+
     def take(self, indices: IntArray) -> ImageSet:
         """The images at `indices`, in that order."""
         column = None if self.column is None else self.column[indices]

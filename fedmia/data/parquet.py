@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from fedmia.data._pixels import Gallery
+from fedmia.data._pixels import Encoded
 from fedmia.data._source import file_path, renumbered
-from fedmia.data.base import Dataset, Request
-from fedmia.data.images import ImageSet
+from fedmia.data.base import FileDataset, Request
+from fedmia.data.encoded import EncodedSet
 from fedmia.errors import InputError, opt
 from fedmia.settings.option import option
 
@@ -24,7 +24,7 @@ KINDS = {"image": "encoded images", "label": "integers", "partition": "strings o
 
 
 @dataclass(frozen=True)
-class Parquet(Dataset):
+class Parquet(FileDataset):
     """A parquet file of encoded images, as Hugging Face stores them: `parquet:PATH`."""
 
     takes_path: ClassVar[bool] = True
@@ -34,7 +34,7 @@ class Parquet(Dataset):
     label_column: str | None = option(None, "column of labels (none: label or the one of integers)")
     limit: int = option(0, "read the first so many rows (0: all)", ge=0)
 
-    def load(self, request: Request) -> ImageSet:
+    def encoded(self, request: Request) -> EncodedSet:
         """The images of the file, in its order; labels renumbered 0..classes-1 by value.
 
         The image column holds structs with a field `bytes`, or bytes. Grey images give one
@@ -42,7 +42,7 @@ class Parquet(Dataset):
 
         Raises:
             InputError: the file is missing, empty or corrupt, a column is missing or of another
-                type; and as `Gallery.add`.
+                type, or a row lacks a value.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -56,11 +56,11 @@ class Parquet(Dataset):
                 if count == 0:
                     raise InputError(f"parquet: {path} has no rows")
                 batches = file.iter_batches(BATCH, columns=list(dict.fromkeys(columns)))
-                gallery = Gallery(f"parquet: {path}", count, request.size)
-                values, *more = map(np.array, _read(batches, columns, count, gallery))
-                labels, classes = renumbered(values)
-                column = next(iter(more), None)
-                return ImageSet(gallery.images(), labels, path.stem, classes, column)
+                where = f"parquet: {path}"
+                files, (values, *more) = _read(batches, columns, count, where)
+                labels, classes = renumbered(np.array(values))
+                column = np.array(more[0]) if more else None
+                return EncodedSet(where, files, labels, path.stem, request.size, classes, column)
         except (pa.ArrowException, OSError) as error:
             text = " ".join(str(error).split())
             raise InputError(f"parquet: cannot read {path}: {text}") from None
@@ -86,9 +86,10 @@ class Parquet(Dataset):
 
 
 def _read(
-    batches: Iterator[pa.RecordBatch], columns: tuple[str, ...], count: int, gallery: Gallery
-) -> list[list[Any]]:
-    """The other columns of the first `count` rows, whose images go into the gallery."""
+    batches: Iterator[pa.RecordBatch], columns: tuple[str, ...], count: int, where: str
+) -> tuple[list[Encoded], list[list[Any]]]:
+    """Images and the other columns of the first `count` rows."""
+    files: list[Encoded] = []
     rows: list[list[Any]] = [[] for _ in columns[1:]]
     for batch in batches:
         first = len(rows[0])
@@ -98,13 +99,15 @@ def _read(
         for column, found in zip(columns, (encoded, *values), strict=True):
             if found.null_count:
                 row = first + found.is_null().to_pylist().index(True)
-                raise InputError(f"{gallery.name}: row {row} has no value in '{column}'")
-        gallery.add([(f"row {first + i}", x.as_py()) for i, x in enumerate(encoded)])
+                raise InputError(f"{where}: row {row} has no value in '{column}'")
+        files += [(f"row {first + i}", x.as_py()) for i, x in enumerate(encoded)]
         for held, found in zip(rows, values, strict=True):
             held += found.to_pylist()
         if len(rows[0]) == count:
             break
-    return rows
+    if len(rows[0]) != count:
+        raise InputError(f"{where}: {len(rows[0])} images, expected {count}")
+    return files, rows
 
 
 def _demand(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fedmia.data._sizes import SplitOptions, check_clients, role_sizes
-from fedmia.data.images import ImageSet, IntArray, digests
+from fedmia.data.encoded import EncodedSet
+from fedmia.data.images import ImageSet, IntArray
 from fedmia.errors import InputError, opt
 from fedmia.partitions.base import Partition
 from fedmia.seeding import rng
@@ -64,10 +65,14 @@ class Split:
         halves = np.concatenate([self.known_members, self.scored_members])
         if not np.array_equal(np.sort(halves), np.sort(self.members)):
             raise ValueError("known and scored members do not make up the members")
-        outside = self.known_nonmembers, self.scored_nonmembers, self.test_fit, self.test_eval
-        everything = np.concatenate([*self.parts, *self.placebo_parts, *outside, self.public])
-        if len(np.unique(everything)) != len(everything):
+        if len(np.unique(self.used)) != len(self.used):
             raise ValueError("an image has two roles")
+
+    @property
+    def used(self) -> IntArray:
+        """All images that have a role."""
+        outside = self.known_nonmembers, self.scored_nonmembers, self.test_fit, self.test_eval
+        return np.concatenate([*self.parts, *self.placebo_parts, *outside, self.public])
 
     @property
     def honest(self) -> int:
@@ -108,7 +113,7 @@ class Split:
 
 
 def make_split(
-    data: ImageSet,
+    data: ImageSet | EncodedSet,
     options: SplitOptions,
     partition: Partition,
     clients: int,
@@ -130,7 +135,7 @@ def make_split(
     (`Partition.trains_on_all`), every role but theirs is drawn from the images of no client.
 
     Args:
-        data: the source's images.
+        data: the source's images, decoded or not.
         options: sizes of the roles.
         partition: deals members, and apart from them the reserve, to clients.
         clients: number of clients, >= 1, malicious ones included.
@@ -190,10 +195,10 @@ def make_split(
     )
 
 
-def _distinct(data: ImageSet, kinds: IntArray) -> IntArray:
+def _distinct(data: ImageSet | EncodedSet, kinds: IntArray) -> IntArray:
     """One of each group of byte-equal images, ascending: the first that is of a kind, else the
     first."""
-    names = digests(data.images)
+    names = data.digests()
     places = np.argsort(kinds < 0, kind="stable").tolist()
     first = {names[at]: at for at in reversed(places)}
     return np.array(sorted(first.values()), dtype=np.int64)
@@ -210,6 +215,19 @@ def _pools(
     own, theirs = order[(whose >= 0) & (whose < honest)], order[whose >= honest]
     rest = order[whose < 0] if partition.trains_on_all() else order[:0]
     return np.concatenate([own, rest]), theirs, len(own)
+
+
+def decoded(found: EncodedSet, split: Callable[[EncodedSet], Split]) -> tuple[ImageSet, Split]:
+    """The images that have a role under `split`, and their roles.
+
+    Copies that are encoded otherwise are known for such once they are decoded; of those too only
+    the first plays a role, so all roles are given anew.
+    """
+    while True:
+        roles = split(found)
+        data, apart = found.decode(np.sort(roles.used))
+        if apart:
+            return data, roles
 
 
 def _deal(

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import ClassVar
 
 from fedmia.data._source import existing
-from fedmia.data.base import Dataset, Request
+from fedmia.data.base import FileDataset, Request
+from fedmia.data.encoded import EncodedSet
 from fedmia.data.folder import images_under, read_classes
-from fedmia.data.images import ImageSet
 from fedmia.errors import InputError, opt
 
 
 @dataclass(frozen=True)
-class TinyImageNet(Dataset):
+class TinyImageNet(FileDataset):
     """Tiny ImageNet's 100,000 training images, 64x64, from its unpacked folder."""
 
     paper: ClassVar[str] = "Le & Yang, 'Tiny ImageNet Visual Recognition Challenge', 2015"
@@ -22,7 +22,7 @@ class TinyImageNet(Dataset):
     mean: ClassVar[tuple[float, ...]] = (0.480, 0.448, 0.398)
     std: ClassVar[tuple[float, ...]] = (0.277, 0.269, 0.282)
 
-    def load(self, request: Request) -> ImageSet:
+    def encoded(self, request: Request) -> EncodedSet:
         """The images `train/<wnid>/images/*.JPEG`, classes in order of wnid.
 
         Looks in `tinyimagenet:PATH`, else in the data folder or its `tiny-imagenet-200`.

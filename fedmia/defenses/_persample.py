@@ -6,15 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from fedmia.ssl.train import Job, two_views
+from fedmia.ssl.train import Batch, Drawn, Job, views_of
 
 if TYPE_CHECKING:
     from opacus.optimizers import DPOptimizer
-
-Batch = tuple[Tensor, Tensor]
 
 
 def sample_rate(images: int, batch_size: int) -> float:
@@ -25,18 +24,21 @@ def sample_rate(images: int, batch_size: int) -> float:
 def poisson_batches(job: Job) -> Iterator[Batch]:
     """Pairs of views of every step's batch; each image enters each step with `sample_rate`.
 
-    As many steps as `Job.batches` takes; sizes vary and can be 0. An epoch's images are augmented
-    in one call, as there. Draws from `job.rng`.
+    As many steps as `Job.batches` takes; sizes vary and can be 0. Draws from `job.rng`.
     """
     pixels = torch.from_numpy(job.images.copy()).to(job.device)
-    count, size = len(pixels), job.train.batch_size
-    steps = -(-count // size)
+    return views_of(pixels, job.augment, _poisson_drawn(job, len(pixels)))
+
+
+def _poisson_drawn(job: Job, count: int) -> Iterator[Drawn]:
+    """Every step's batch, drawn epoch by epoch: first who is in it, then the uniforms."""
+    size = job.train.batch_size
     for _ in range(job.train.local_epochs):
-        chosen = job.rng.random((steps, count)) < sample_rate(count, size)
-        rows = torch.from_numpy(chosen.nonzero()[1]).to(job.device)
-        view1, view2 = two_views(pixels[rows], job.augment, job.rng)
-        sizes = chosen.sum(axis=1).tolist()
-        yield from zip(view1.split(sizes), view2.split(sizes), strict=True)
+        chosen = job.rng.random((-(-count // size), count)) < sample_rate(count, size)
+        uniforms = job.rng.random((2, chosen.sum(), job.augment.draws), dtype=np.float32)
+        ends = chosen.sum(axis=1).cumsum()[:-1]
+        rows = [step.nonzero()[0] for step in chosen]
+        yield from zip(rows, np.split(uniforms, ends, axis=1), strict=True)
 
 
 @contextmanager

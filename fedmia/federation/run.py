@@ -15,9 +15,10 @@ import torch
 from clients.site import Site
 from fedmia import registry
 from fedmia.attacks.base import ActiveAttack
+from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet, IntArray
 from fedmia.data.sets import ImageSets, form_sets
-from fedmia.data.split import Split, make_split
+from fedmia.data.split import Split, decoded, make_split
 from fedmia.errors import InputError, opt
 from fedmia.federation.backends import run_inline, run_ray
 from fedmia.federation.rounds import Federation, Reader, Schedule
@@ -98,9 +99,6 @@ def prepare(experiment: Experiment) -> Prepared:
     Raises:
         InputError: missing, empty or corrupt data, or too few images.
     """
-    deal, seed = experiment.partition.build("partition"), experiment.seed
-    request = replace(experiment.data.request(seed), column=deal.wants())
-    data = experiment.data.source().load(request)
     built = {n: registry.build("attack", n, o) for n, o in experiment.attack.items()}
     active = {n: a for n, a in built.items() if isinstance(a, ActiveAttack)}
     if len(active) > 1:
@@ -109,7 +107,19 @@ def prepare(experiment: Experiment) -> Prepared:
         )
     clients, malicious = experiment.federation.clients, len(experiment.malicious_clients)
     placebo = bool(active) or sees(experiment.attacker).vantage == "server"
-    split = make_split(data, experiment.split, deal, clients, malicious, placebo, seed)
+    deal, seed = experiment.partition.build("partition"), experiment.seed
+
+    def roles(found: ImageSet | EncodedSet) -> Split:
+        return make_split(found, experiment.split, deal, clients, malicious, placebo, seed)
+
+    source = experiment.data.source()
+    request = replace(experiment.data.request(seed), column=deal.wants())
+    found = source.encoded(request)
+    if found is None:
+        data = source.load(request)
+        split = roles(data)
+    else:
+        data, split = decoded(found, roles)
     notes = [*deal.told(data, clients), *split_notes(split, data)]
     # Sizes, constants and pairs that do not suit are refused before anything is written.
     backbone = experiment.model.build("model").build(data.channels, data.size)

@@ -9,6 +9,7 @@ import numpy as np
 
 from fedmia import registry
 from fedmia.data.base import Dataset
+from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet, IntArray
 from fedmia.errors import InputError, opt
 from fedmia.settings.option import Options
@@ -46,7 +47,7 @@ class Partition(Options, ABC):
         """Whether clients train on all that they own, and non-members are images of no client."""
         return False
 
-    def kinds(self, data: ImageSet, clients: int) -> IntArray:
+    def kinds(self, data: ImageSet | EncodedSet, clients: int) -> IntArray:
         """(N,) what images are dealt by; within one kind, members and non-members are alike.
 
         Raises:

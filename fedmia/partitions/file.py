@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedmia.data.base import Dataset
+from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet, IntArray
 from fedmia.errors import InputError, opt
 from fedmia.partitions.base import Owned
@@ -45,7 +46,7 @@ class File(Owned):
     def trains_on_all(self) -> bool:
         return self.whole
 
-    def kinds(self, data: ImageSet, clients: int) -> IntArray:
+    def kinds(self, data: ImageSet | EncodedSet, clients: int) -> IntArray:
         """The client of each image, -1 where the file names none or one >= `clients`.
 
         Raises:

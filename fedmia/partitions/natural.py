@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedmia.data.base import Dataset
+from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet, IntArray
 from fedmia.errors import InputError, opt
 from fedmia.partitions.base import Owned
@@ -33,7 +34,7 @@ class Natural(Owned):
     def wants(self) -> str | None:
         return self.column
 
-    def kinds(self, data: ImageSet, clients: int) -> IntArray:
+    def kinds(self, data: ImageSet | EncodedSet, clients: int) -> IntArray:
         """Which of the `clients` values with the most images an image has, by their order; -1 for
         every other value.
 
@@ -51,7 +52,9 @@ class Natural(Owned):
         more = f" and {clients - SHOWN} more" if clients > SHOWN else ""
         return [f"Clients by {self.column}: {', '.join(named)}{more}."]
 
-    def _values(self, data: ImageSet, clients: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _values(
+        self, data: ImageSet | EncodedSet, clients: int
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
         """(N,) value of each image, and (clients,) those of the most images, ascending; where two
         have as many, the first in order."""
         if data.column is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from fedmia import registry
 from fedmia.data.base import Views
@@ -13,7 +13,7 @@ from fedmia.seeding import torch_rng
 from fedmia.settings.option import Options, option, option_fields
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSL, Recipe, SSLMethod
-from fedmia.ssl.train import Train
+from fedmia.ssl.train import LAYOUT_CHOSEN, Train
 
 KNOWLEDGE = ("data", "architecture", "algorithm")
 Choice = tuple[str, Mapping[str, Any]]  # a plugin by name, with its options
@@ -56,8 +56,9 @@ class Plan(Options):
     precision: str = option(
         "float32", "arithmetic of the shadows' training", choices=("float32", "bfloat16")
     )
-    channels_last: bool = option(False, "memory layout of convolutions in the shadows' training")
     seed: int = option(0, "root seed of the shadows")
+
+    gone: ClassVar[Mapping[str, str]] = {"channels_last": LAYOUT_CHOSEN}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -163,7 +164,6 @@ def blueprint(plan: Plan, target: Target) -> Blueprint:
         lr=rate,
         optimizer_state="keep",
         precision=plan.precision,
-        channels_last=plan.channels_last,
     )
     return Blueprint(
         model=_complete("model", model),

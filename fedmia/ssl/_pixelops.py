@@ -1,30 +1,31 @@
 """Pixel operations on a batch, each image with its own parameters (torchvision.transforms.v2).
 
-Images are (B, C, H, W) floats in [0, 1], C in {1, 3}, B >= 1; no loop runs over images.
+Images are floats in [0, 1], B >= 1 of C in {1, 3} channels; no loop runs over images. They come as
+planes (C, B, H, W): what is done to a channel then meets one piece of memory, in place. Broadcasts
+within an operation of three tensors, `where` and gathers are what costs time on a CPU.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 GRAY = (0.2989, 0.587, 0.114)  # luma of red, green, blue, as torchvision
-
-
-def per_image(v: Tensor) -> Tensor:
-    """(B,) -> (B, 1, 1, 1), to meet images."""
-    return v[:, None, None, None]
+BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)  # steps of the colour jitter
+TINY = 1e-30  # in place of a chroma of 0
 
 
 def resized_crop(
     x: Tensor, boxes: Tensor, flip: Tensor, size: tuple[int, int] | None = None
 ) -> Tensor:
-    """Each image's box (B, 4) resized bilinearly, mirrored where `flip` (B,).
+    """Planes (C, B, h, w): each image's box (B, 4) resized bilinearly, mirrored where `flip` (B,).
 
-    To the whole image by default: a box is never larger than that, so antialiasing has nothing to
-    do. To `size` (height, width) with antialiasing. Neighbours outside the box are its border's
-    pixels, as torchvision crops first.
+    Images come as they are stored, (B, C, H, W). To the whole image by default: a box is never
+    larger than that, so antialiasing has nothing to do. To `size` (height, width) with
+    antialiasing. Neighbours outside the box are its border's pixels, as torchvision crops first.
     """
     top, left, h, w = boxes.unbind(1)
     height, width = x.shape[2:]
@@ -40,7 +41,7 @@ def _bilinear(start: Tensor, length: Tensor, size: int, flip: Tensor | None) -> 
     out = pixel if flip is None else torch.where(flip[:, None], size - 1 - pixel, pixel)
     at = (out + 0.5) * (length / size)[:, None] - 0.5
     at = torch.minimum(at.clamp(min=0), length[:, None] - 1) + start[:, None]
-    return F.relu(1 - (at[:, :, None] - pixel).abs())
+    return (at[:, :, None] - pixel).abs_().neg_().add_(1).relu_()
 
 
 def _antialiased(start: Tensor, length: Tensor, size: int, out: int, flip: Tensor | None) -> Tensor:
@@ -61,77 +62,86 @@ def _antialiased(start: Tensor, length: Tensor, size: int, out: int, flip: Tenso
 
 
 def _separable(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """rows @ x @ columns^T for each image and channel; weights (B, out, in)."""
+    """Planes of rows @ x @ columns^T for (B, C, H, W) and weights (B, out, in)."""
     B, C, H, W = x.shape
-    x = torch.bmm(x.reshape(B, C * H, W), columns.transpose(1, 2)).view(B, C, H, -1)
-    return torch.matmul(rows[:, None], x)
+    across = columns.transpose(1, 2)
+    x = torch.bmm(x.reshape(B, C * H, W), across).view(B, C, H, -1)
+    out = x.new_empty(C, B, rows.shape[1], x.shape[3])
+    for c in range(C):
+        torch.bmm(rows, x[:, c], out=out[c])
+    return out
 
 
-def color_jitter(
-    x: Tensor, factors: Tensor, shift: Tensor | None, keys: Tensor, active: list[int]
-) -> Tensor:
-    """Brightness, contrast, saturation and hue, in each image's own order.
+def jitter_(x: Tensor, steps: Sequence[int], factors: Tensor, shift: Tensor | None) -> None:
+    """Steps of the colour jitter in place, in the order given, the same for all of these images.
 
     Args:
-        x: (B, C, H, W) in [0, 1].
+        x: planes (C, B, H, W) in [0, 1], overwritten.
+        steps: of BRIGHTNESS, CONTRAST, SATURATION and HUE, those to apply.
         factors: (B, 3) of brightness, contrast, saturation; 1 is the identity.
-        shift: (B,) hue in turns, or None for no hue step.
-        keys: (B, 4); an image's steps go in ascending order of its keys, hue having the last.
-        active: which of the three columns of `factors` to apply, ascending.
+        shift: (B,) hue in turns, where HUE is a step.
     """
-    if active:
-        picked = torch.tensor(active, device=x.device)
-        sorted_keys, order = keys[:, picked].sort(dim=1)
-        steps = picked[order]  # Bxn
-        factors = factors.gather(1, steps)
-        if shift is None:
-            return _blends(x, steps, factors, len(active))
-        # Every image passes the same two runs of blends, with factor 1 in the run not its own.
-        before = sorted_keys < keys[:, 3:]
-        x = _blends(x, steps, torch.where(before, factors, 1), len(active))
-        x = hue_shift(x, shift)
-        return _blends(x, steps, torch.where(before, 1, factors), len(active))
-    return x if shift is None else hue_shift(x, shift)
-
-
-def _blends(x: Tensor, steps: Tensor, factors: Tensor, count: int) -> Tensor:
-    """clamp(f x + (1 - f) other) for each step: other is black, the mean luma, or the luma."""
-    for k in range(count):
-        step, f = per_image(steps[:, k]), per_image(factors[:, k])
-        gray = luma(x)
-        mean = gray.mean(dim=(2, 3), keepdim=True)
-        other = torch.where(step == 1, mean, torch.zeros_like(mean))
-        if x.shape[1] == 3:
-            other = torch.where(step == 2, gray, other)
-        x = torch.lerp(other, x, f).clamp(0, 1)  # a factor of 1 gives x to the bit
-    return x
+    for step in steps:
+        if step == HUE:
+            assert shift is not None
+            hue_shift_(x, shift)
+            continue
+        factor = factors[:, step, None, None]
+        if step == BRIGHTNESS:
+            x.mul_(factor)
+        else:
+            gray = luma(x)
+            if step == CONTRAST:
+                # Row by row first: so the sum's bits are those of any batch.
+                gray = gray.mean(dim=2).mean(dim=1)[:, None, None]
+            gray = gray * (1 - factor)
+            x.mul_(factor).add_(gray)
+        x.clamp_(0, 1)
 
 
 def luma(x: Tensor) -> Tensor:
-    """(B, 1, H, W), gray value of each pixel; a one-channel image is its own."""
-    if x.shape[1] == 1:
-        return x
+    """(B, H, W), gray value of each pixel of planes (C, B, H, W); of one channel a copy."""
+    if len(x) == 1:
+        return x[0].clone()
     red, green, blue = GRAY
-    return red * x[:, 0:1] + green * x[:, 1:2] + blue * x[:, 2:3]
+    return (x[0] * red).add_(x[1], alpha=green).add_(x[2], alpha=blue)
 
 
-def hue_shift(x: Tensor, shift: Tensor) -> Tensor:
-    """Hue turned by `shift` (B,) turns through HSV, for (B, 3, H, W) in [0, 1]."""
-    value = x.amax(dim=1)
-    chroma = value - x.amin(dim=1)
-    red, green, blue = x.unbind(1)
-    safe = torch.where(chroma == 0, torch.ones_like(chroma), chroma)
-    sextant = torch.where(
-        red == value,
-        (green - blue) / safe,
-        torch.where(green == value, (blue - red) / safe + 2, (red - green) / safe + 4),
-    )
-    sextant = sextant + 6 * shift[:, None, None]
-    # A channel falls from `value` to `value - chroma` within a sextant beside its own third.
-    offset = x.new_tensor([5, 3, 1]).view(1, 3, 1, 1)
-    k = (sextant[:, None] + offset).remainder(6)
-    fall = torch.minimum(k, 4 - k).clamp(0, 1)
-    return value[:, None] - chroma[:, None] * fall
+def hue_shift_(x: Tensor, shift: Tensor) -> None:
+    """Hue of planes (3, B, H, W) turned by `shift` (B,) turns, in place, as through HSV."""
+    red, green, blue = x
+    low, top = torch.minimum(red, green), torch.maximum(red, green)
+    torch.minimum(low, blue, out=low)
+    torch.maximum(top, blue, out=top)
+    chroma = top - low
+    # Within (-3, 3], in sextants from red: 1 + (g + b - r) with the least channel 0 and the largest
+    # 1, negative where blue exceeds green. A gray pixel has none, and its chroma of 0 hides it.
+    hue = (green + blue).sub_(red).sub_(low).div_(chroma.clamp(min=TINY)).add_(1)
+    hue.copysign_(green - blue).add_(6 * shift[:, None, None])
+    hue.sub_((hue / 6).floor_(), alpha=6)  # [0, 6]
+    # Red is high within a sextant of 0 and of 6, so low within one of 3; green is high within one
+    # of 2, blue of 4; from there each falls, or rises, over one sextant.
+    for plane, centre in zip(x, (3, 2, 4), strict=True):
+        torch.sub(hue, centre, out=plane)
+    x.abs_().sub_(1).clamp_(0, 1).mul_(chroma)
+    red.add_(low)
+    torch.sub(top, x[1:], out=x[1:])
+
+
+def change_(x: Tensor, which: Tensor, by: Callable[[Tensor], Tensor]) -> None:
+    """Some images (indices `which`) of planes replaced by what `by` makes of them."""
+    if len(which):
+        x.index_copy_(1, which, by(x.index_select(1, which)))
+
+
+def gray(x: Tensor) -> Tensor:
+    """Planes that are all the luma."""
+    return luma(x).expand_as(x)
+
+
+def solarize(x: Tensor) -> Tensor:
+    """Values >= 0.5 inverted."""
+    return torch.where(x >= 0.5, 1 - x, x)
 
 
 def blur_size(side: int) -> int:
@@ -140,8 +150,14 @@ def blur_size(side: int) -> int:
 
 
 def gaussian_blur(x: Tensor, sigma: Tensor) -> Tensor:
-    """Gaussian of `sigma` (B,) pixels and `blur_size` taps, borders reflected."""
-    return _separable(x, _gaussian(sigma, x.shape[2]), _gaussian(sigma, x.shape[3]))
+    """Planes under a Gaussian of `sigma` (B,) pixels and `blur_size` taps, borders reflected."""
+    height, width = x.shape[2:]
+    across = _gaussian(sigma, width)
+    down = across if height == width else _gaussian(sigma, height)
+    turned, out = across.transpose(1, 2), torch.empty_like(x)
+    for plane, to in zip(x, out, strict=True):
+        torch.bmm(down, torch.bmm(plane, turned), out=to)
+    return out
 
 
 def _gaussian(sigma: Tensor, size: int) -> Tensor:

@@ -12,7 +12,7 @@ from fedmia.ssl._twoview import TwoView
 from fedmia.ssl.base import State
 
 # Local state named as a key encoder's: no snapshot of what the holder knows contains it.
-SEEN = "key.seen"
+SEEN, FREEZE = "key.seen", "key.freeze"
 
 
 class Prototypes(nn.Module):
@@ -77,13 +77,17 @@ class Prototyped(TwoView):
         return {"": self.encoder, "prototypes.": self.prototypes}
 
     def local_state(self) -> State:
-        """Also how many images were seen, which ends the freeze of the prototypes."""
-        return super().local_state() | {SEEN: torch.tensor(self.prototypes.seen)}
+        """Also how many images were seen, and how many end the freeze of the prototypes."""
+        counts = {SEEN: self.prototypes.seen, FREEZE: self.prototypes.freeze}
+        return super().local_state() | {n: torch.tensor(count) for n, count in counts.items()}
 
     def load_local(self, state: State) -> None:
-        if SEEN in state:
-            self.prototypes.seen = int(state[SEEN])
-        super().load_local({n: t for n, t in state.items() if n != SEEN})
+        left = dict(state)
+        if SEEN in left:
+            self.prototypes.seen = int(left.pop(SEEN))
+        if FREEZE in left:
+            self.prototypes.freeze = int(left.pop(FREEZE))
+        super().load_local(left)
 
 
 def swapped(q: Sequence[Tensor], s: Sequence[Tensor], T: float) -> Tensor:

@@ -20,10 +20,22 @@ from torch import Tensor
 from fedmia.data.images import ByteArray, digests
 from fedmia.errors import InputError
 from fedmia.settings.option import Options, option
-from fedmia.ssl._pixelops import color_jitter, gaussian_blur, luma, per_image, resized_crop
+from fedmia.ssl._pixelops import (
+    CONTRAST,
+    HUE,
+    change_,
+    gaussian_blur,
+    gray,
+    jitter_,
+    resized_crop,
+    solarize,
+)
+from fedmia.ssl._plan import Part, Plan
 
 ATTEMPTS = 10  # at a box that fits, as torchvision
 DRAWS = 2 * ATTEMPTS + 16
+# Numbers of the images at work at once: few enough for a core's cache, or enough for a GPU.
+CELLS, CELLS_GPU = 1 << 19, 1 << 26
 
 
 @dataclass(frozen=True)
@@ -74,8 +86,9 @@ class Augment(Options):
         """One view of each image.
 
         Args:
-            images: (B, C, H, W) floats in [0, 1], C in {1, 3}, B >= 0.
-            uniforms: (B, P) in [0, 1), on the images' device; row b drives image b alone.
+            images: (B, C, H, W) floats in [0, 1], or uint8, C in {1, 3}, B >= 0.
+            uniforms: (B, P) in [0, 1); row b drives image b alone. What is done to which image is
+                decided on the CPU: uniforms that are there cost a GPU no waiting.
 
         Returns:
             (B, C, H, W) in [0, 1] up to rounding; the crop is resized to the images' own size.
@@ -83,29 +96,38 @@ class Augment(Options):
         Raises:
             ValueError: `uniforms` is not (B, P).
         """
-        if uniforms.shape != (images.shape[0], DRAWS):
-            raise ValueError(
-                f"uniforms must be ({images.shape[0]}, {DRAWS}), got {tuple(uniforms.shape)}"
-            )
+        count, channels, height, width = images.shape
+        if uniforms.shape != (count, DRAWS):
+            raise ValueError(f"uniforms must be ({count}, {DRAWS}), got {tuple(uniforms.shape)}")
+        dtype = images.dtype if images.is_floating_point() else torch.float32
+        out = torch.empty(images.shape, dtype=dtype, device=images.device)
         if images.numel() == 0:
-            return images.clone()
-        u = uniforms.to(images.dtype)
-        geometry, (toss, rest) = u[:, : 2 * ATTEMPTS + 2], u[:, 2 * ATTEMPTS + 2 :].split([5, 9], 1)
-        flip, jitter, gray, blur, solar = toss.unbind(1)
-        x = images
+            return out
+        plan = self._plan(uniforms.to("cpu", dtype), channels == 3, (height, width))
+        cells = CELLS if images.device.type == "cpu" else CELLS_GPU
+        for part in plan.parts(max(1, cells // images[0].numel()), images.device):
+            x = images.index_select(0, part.rows)
+            if x.dtype == torch.uint8:
+                x = x.to(dtype).div_(255)
+            out.index_copy_(0, part.rows, self._view(x, part).transpose(0, 1))
+        return out
+
+    def _view(self, x: Tensor, part: Part) -> Tensor:
+        """Planes (C, B, H, W) of the views of (B, C, H, W)."""
         if self.flip or not self.crop_min == self.ratio_min == self.ratio_max == 1:
             # Crop, resize and flip at once: every later stage commutes with the flip.
-            x = resized_crop(x, self.boxes(geometry, *x.shape[2:]), flip < self.flip)
+            x = resized_crop(x, part.boxes, part.flip)
+        else:
+            x = x.transpose(0, 1).contiguous()
         if self.gray_first:
-            x = self._gray(x, gray)
-        x = self._jitter(x, jitter < self.jitter_p, rest[:, :4], rest[:, 4:8])
+            change_(x, part.gray, gray)
+        for first, last, steps in part.jitters:
+            some = slice(first, last)
+            jitter_(x[:, some], steps, part.factors[some], part.shift[some])
         if not self.gray_first:
-            x = self._gray(x, gray)
-        if self.blur_p:
-            sigma = self.blur_sigma_min + rest[:, 8] * (self.blur_sigma_max - self.blur_sigma_min)
-            x = torch.where(per_image(blur < self.blur_p), gaussian_blur(x, sigma), x)
-        if self.solarize_p:
-            x = torch.where(per_image(solar < self.solarize_p) & (x >= 0.5), 1 - x, x)
+            change_(x, part.gray, gray)
+        change_(x, part.blur, lambda some: gaussian_blur(some, part.sigma[part.blur]))
+        change_(x, part.solar, solarize)
         return x
 
     def boxes(self, u: Tensor, height: int, width: int) -> Tensor:
@@ -134,22 +156,25 @@ class Augment(Options):
         )
         return torch.where(fits.any(1, keepdim=True), torch.cat([place, size], dim=1), central)
 
-    def _gray(self, x: Tensor, u: Tensor) -> Tensor:
-        colour = self.gray_p and x.shape[1] == 3
-        return torch.where(per_image(u < self.gray_p), luma(x), x) if colour else x
-
-    def _jitter(self, x: Tensor, apply: Tensor, u: Tensor, keys: Tensor) -> Tensor:
-        strengths = (self.brightness, self.contrast, self.saturation)
-        colour = x.shape[1] == 3
-        active = [i for i, s in enumerate(strengths) if s and (i < 2 or colour)]
-        shift = (2 * u[:, 3] - 1) * self.hue if self.hue and colour else None
-        if not self.jitter_p or (not active and shift is None):
-            return x
-        low = u.new_tensor([max(0.0, 1 - s) for s in strengths])
-        high = u.new_tensor([1 + s for s in strengths])
-        factors = low + u[:, :3] * (high - low)
-        out = color_jitter(x, factors, shift, keys, active)
-        return out if self.jitter_p == 1 else torch.where(per_image(apply), out, x)
+    def _plan(self, u: Tensor, colour: bool, size: tuple[int, int]) -> Plan:
+        """What the uniforms (B, P) mean for images of a size, in colour or not."""
+        geometry, toss, amounts, keys, blur = u.split([2 * ATTEMPTS + 2, 5, 4, 4, 1], dim=1)
+        flip, jitter, gray, blurred, solar = toss.unbind(1)
+        strengths = (self.brightness, self.contrast, self.saturation, self.hue)
+        low = u.new_tensor([max(0.0, 1 - s) for s in strengths[:HUE]])
+        high = u.new_tensor([1 + s for s in strengths[:HUE]])
+        views = {
+            "boxes": self.boxes(geometry, *size),
+            "flip": flip < self.flip,
+            "factors": low + amounts[:, :HUE] * (high - low),
+            "shift": (2 * amounts[:, HUE] - 1) * self.hue,
+            "sigma": self.blur_sigma_min + blur[:, 0] * (self.blur_sigma_max - self.blur_sigma_min),
+            "gray": (gray < self.gray_p) & colour,
+            "blur": blurred < self.blur_p,
+            "solar": solar < self.solarize_p,
+        }
+        steps = [i for i, s in enumerate(strengths) if s and (colour or i <= CONTRAST)]
+        return Plan(views, steps, (jitter < self.jitter_p) & bool(steps), keys)
 
 
 def content_uniforms(

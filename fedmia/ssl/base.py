@@ -105,6 +105,13 @@ class SSLMethod(nn.Module, ABC):
     def fill_bank(self, pixels: Tensor) -> None:
         """Replace the holder's negatives by keys of `pixels` (N, C, H, W) in [0, 1]."""
 
+    @property
+    def comes_back(self) -> bool:
+        """Whether shared and local state are all that a client's next round rests on, so that any
+        method of the same options goes on from them, whoever's it was. If not, each round begins
+        with one built anew."""
+        return True
+
     @abstractmethod
     def local_state(self) -> State:
         """Copies of what the client keeps between rounds."""

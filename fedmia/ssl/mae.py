@@ -28,6 +28,9 @@ from fedmia.ssl._twoview import TwoView
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder, Recipe, State
 
+# Local state named as a key encoder's: no snapshot of what the holder knows contains it.
+SEED = "key.seed"
+
 
 class MaskedAutoencoder(TwoView):
     """A vision transformer on the visible patches, a decoder, and a bank for observers.
@@ -99,12 +102,15 @@ class MaskedAutoencoder(TwoView):
         self.steps += 1
 
     def local_state(self) -> State:
-        return super().local_state() | {"steps": torch.tensor(self.steps)}
+        counts = {"steps": torch.tensor(self.steps), SEED: torch.tensor(self.seed)}
+        return super().local_state() | counts
 
     def load_local(self, state: State) -> None:
         super().load_local(state)
         if "steps" in state:
             self.steps = int(state["steps"])
+        if SEED in state:
+            self.seed = int(state[SEED])
 
     def shared_modules(self) -> Mapping[str, nn.Module]:
         """The encoder and the decoder: all that trains is averaged."""

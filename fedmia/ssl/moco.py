@@ -52,6 +52,10 @@ class MomentumContrast(KeyedTwoView):
             self._latest.append(k1)
         return loss
 
+    @property
+    def comes_back(self) -> bool:
+        return self.spec.queue_policy == "keep"
+
     def local_state(self) -> State:
         """The key encoder, and the queue where the policy keeps it."""
         kept = super().local_state()

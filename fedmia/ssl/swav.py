@@ -13,7 +13,7 @@ from fedmia.nets.base import Backbone
 from fedmia.settings.option import option
 from fedmia.ssl._bank import Bank
 from fedmia.ssl._options import COLLAPSES, head_norm_option
-from fedmia.ssl._prototypes import SEEN, Prototyped, Prototypes, freeze_for, swapped
+from fedmia.ssl._prototypes import FREEZE, SEEN, Prototyped, Prototypes, freeze_for, swapped
 from fedmia.ssl._twoview import TwoViewSSL
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder, Recipe, State
@@ -100,7 +100,7 @@ class SwAVMethod(Prototyped):
 
     def local_state(self) -> State:
         kept = super().local_state()
-        return kept if self.spec.queue else {SEEN: kept[SEEN]}
+        return kept if self.spec.queue else {n: kept[n] for n in (SEEN, FREEZE)}
 
 
 @dataclass(frozen=True)

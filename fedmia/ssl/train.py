@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -17,7 +18,13 @@ from fedmia.settings.option import Options, option
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import LR, SSLMethod
 
-AUGMENTED = 2048  # views augmented in one call, more where an epoch has more
+# Views augmented in one call, and the numbers that they may hold.
+AUGMENTED, NUMBERS = 2048, 1 << 23
+
+LAYOUT_CHOSEN = "the memory layout is chosen by the device"
+
+Batch = tuple[Tensor, Tensor]  # two views of each image, (B, C, H, W) each
+Drawn = tuple[NDArray[np.int64], NDArray[np.float32]]  # images (B,) and uniforms (2, B, P)
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,8 @@ class Train(Options):
     precision: str = option(
         "float32", "arithmetic of training (never of scores)", choices=("float32", "bfloat16")
     )
-    channels_last: bool = option(False, "memory layout of convolutions in training")
+
+    gone: ClassVar[Mapping[str, str]] = {"channels_last": LAYOUT_CHOSEN}
 
     @property
     def first_rate(self) -> float:
@@ -50,6 +58,16 @@ class Train(Options):
         if self.schedule == "constant":
             return self.first_rate
         return self.first_rate * 0.5 * (1 + math.cos(math.pi * min(step / max(total, 1), 1.0)))
+
+
+def layout_for(device: torch.device) -> torch.memory_format:
+    """Memory layout of images and convolutions in training.
+
+    A GPU's tensor cores take the channels last. On a CPU group norm works plane by plane: with it
+    channels last take longer in every net and precision, a small encoder in bfloat16 twice as long;
+    with batch norm neither layout is always the better.
+    """
+    return torch.channels_last if device.type == "cuda" else torch.contiguous_format
 
 
 def make_optimizer(method: SSLMethod, train: Train) -> torch.optim.SGD:
@@ -88,30 +106,19 @@ class Job:
     after_backward: Callable[[], None] = lambda: None
     stop: Callable[[], bool] = lambda: False
 
-    def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Pairs of views, (B, C, H, W) each, of every batch of the round.
-
-        Epochs are drawn one after the other (order, then uniforms) and augmented several in one
-        call: a row of `Augment` does not depend on its batch. An epoch's last batch may be short.
-        """
+    def batches(self) -> Iterator[Batch]:
+        """Pairs of views of every batch of the round; an epoch's last may be short."""
         pixels = torch.from_numpy(np.ascontiguousarray(self.images)).to(self.device)
-        count, size, left = len(pixels), self.train.batch_size, self.train.local_epochs
-        together = max(1, AUGMENTED // max(2 * count, 1))
-        while left:
-            epochs = min(together, left)
-            left -= epochs
-            drawn = [self._epoch(count) for _ in range(epochs)]
-            order = torch.from_numpy(np.concatenate([o for o, _ in drawn])).to(self.device)
-            uniforms = torch.from_numpy(np.concatenate([u for _, u in drawn], axis=1))
-            view1, view2 = augmented(pixels[order], self.augment, uniforms.to(self.device))
-            for start in range(0, epochs * count, count):
-                for at in range(start, start + count, size):
-                    end = min(at + size, start + count)
-                    yield view1[at:end], view2[at:end]
+        return views_of(pixels, self.augment, self._drawn(len(pixels)))
 
-    def _epoch(self, count: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        order = self.rng.permutation(count)
-        return order, self.rng.random((2, count, self.augment.draws), dtype=np.float32)
+    def _drawn(self, count: int) -> Iterator[Drawn]:
+        """Every batch of the round, drawn epoch by epoch: first the order, then uniforms."""
+        size = self.train.batch_size
+        for _ in range(self.train.local_epochs):
+            order = self.rng.permutation(count)
+            uniforms = self.rng.random((2, count, self.augment.draws), dtype=np.float32)
+            for at in range(0, count, size):
+                yield order[at : at + size], uniforms[:, at : at + size]
 
     def set_rate(self) -> None:
         """Learning rate of the coming step."""
@@ -120,9 +127,8 @@ class Job:
 
     def forward(self, view1: Tensor, view2: Tensor) -> Tensor:
         """Per-image losses (B,) in the precision asked for."""
-        if self.train.channels_last:
-            view1 = view1.contiguous(memory_format=torch.channels_last)
-            view2 = view2.contiguous(memory_format=torch.channels_last)
+        layout = layout_for(self.device)
+        view1, view2 = (v.contiguous(memory_format=layout) for v in (view1, view2))
         half = self.train.precision == "bfloat16"
         with torch.autocast(self.device.type, torch.bfloat16, enabled=half):
             return self.method.losses(view1, view2).float()
@@ -130,9 +136,8 @@ class Job:
     def run(self) -> dict[str, float]:
         """Train; returns the mean loss over the round's images and the seconds spent."""
         started = time.perf_counter()
-        total, count = 0.0, 0
-        layout = torch.channels_last if self.train.channels_last else torch.preserve_format
-        self.method.train().to(memory_format=layout)
+        sums, count = [], 0
+        self.method.train().to(memory_format=layout_for(self.device))
         for view1, view2 in self.batches():
             if self.stop():
                 break
@@ -144,19 +149,45 @@ class Job:
             self.optimizer.step()
             self.method.after_step()
             self.step += 1
-            total += float(losses.detach().sum())
+            sums.append(losses.detach().sum())  # read at the end: a GPU is not waited for
             count += len(losses)
+        total = sum(torch.stack(sums).tolist()) if sums else 0.0
         return {"loss": total / max(count, 1), "seconds": time.perf_counter() - started}
 
 
-def two_views(pixels: Tensor, augment: Augment, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+def views_of(pixels: Tensor, augment: Augment, drawn: Iterable[Drawn]) -> Iterator[Batch]:
+    """The views of every batch of uint8 `pixels` (N, C, H, W) that was drawn.
+
+    Batches are augmented several in one call, which a small one is not worth: a row of `Augment`
+    does not depend on its batch.
+    """
+    most = min(AUGMENTED, NUMBERS // pixels[0].numel()) // 2
+    waiting: list[Drawn] = []
+    for batch in drawn:
+        waiting.append(batch)
+        if sum(len(rows) for rows, _ in waiting) >= most:
+            yield from _together(pixels, augment, waiting)
+            waiting = []
+    if waiting:
+        yield from _together(pixels, augment, waiting)
+
+
+def _together(pixels: Tensor, augment: Augment, drawn: list[Drawn]) -> Iterator[Batch]:
+    rows = torch.from_numpy(np.concatenate([rows for rows, _ in drawn]))
+    uniforms = torch.from_numpy(np.concatenate([u for _, u in drawn], axis=1))
+    chosen = pixels.index_select(0, rows.to(pixels.device, non_blocking=True))
+    sizes = [len(rows) for rows, _ in drawn]
+    both = (view.split(sizes) for view in augmented(chosen, augment, uniforms))
+    return zip(*both, strict=True)
+
+
+def two_views(pixels: Tensor, augment: Augment, rng: np.random.Generator) -> Batch:
     """Two independent augmentations of uint8 (B, C, H, W), floats in [0, 1] on its device."""
     draws = rng.random((2, len(pixels), augment.draws), dtype=np.float32)
-    return augmented(pixels, augment, torch.from_numpy(draws).to(pixels.device))
+    return augmented(pixels, augment, torch.from_numpy(draws))
 
 
-def augmented(pixels: Tensor, augment: Augment, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+def augmented(pixels: Tensor, augment: Augment, uniforms: Tensor) -> Batch:
     """The two views of uint8 (B, C, H, W) that uniforms (2, B, P) stand for, in one call."""
-    scaled = pixels.float() / 255
-    both = augment(torch.cat([scaled, scaled]), uniforms.flatten(0, 1))
+    both = augment(torch.cat([pixels, pixels]), uniforms.flatten(0, 1))
     return both[: len(pixels)], both[len(pixels) :]

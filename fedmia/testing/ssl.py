@@ -141,24 +141,30 @@ def shared_state_comes_back(case: SSLCase) -> None:
 
 
 def local_state_comes_back(case: SSLCase) -> None:
-    """A client that is built anew goes on as if it had stayed; both states are copies."""
-    method, other = case.trained(), case.build()
+    """A client goes on as if it had stayed, with a method built anew or one that served another
+    client, unless it says otherwise; both states are copies."""
+    method = case.trained()
     states = {"shared": method.shared_state(), "local": method.local_state()}
     kept = copy.deepcopy(states)
-    other.load_shared(states["shared"])
-    other.load_local(states["local"])
-    case.kept(states["local"], other.local_state(), "load_local loses {}")
+    others = [case.build()]
+    if method.comes_back:
+        others.append(case.train(case.build(seed=1, images=9)))
+    for other in others:
+        other.load_shared(states["shared"])
+        other.load_local(states["local"])
+        case.kept(states["local"], other.local_state(), "load_local loses {}")
     case.train(method)
     for name, state in kept.items():
         text = f"{name}_state is no copy: {{}} moves with training"
         case.kept(state, states[name], text)
     if "reset" in vars(case.spec).values():
         return  # it lets something go at the end of a round, by an option of its own
-    case.train(other)
-    # Integer counters of batch norm, which nothing reads, may differ.
-    found, want = (one.shared_state() | one.local_state() for one in (method, other))
-    text = "local_state lacks something: a client that is restored trains otherwise, see {}"
-    case.kept(found, want, text)
+    for other in others:
+        case.train(other)
+        # Integer counters of batch norm, which nothing reads, may differ.
+        found, want = (one.shared_state() | one.local_state() for one in (method, other))
+        text = "local_state lacks something: a client that is restored trains otherwise, see {}"
+        case.kept(found, want, text)
 
 
 def rounds_begin_with_the_weights_received(case: SSLCase) -> None:

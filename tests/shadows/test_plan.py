@@ -32,10 +32,10 @@ def test_blueprint__known_parts_are_the_targets(knowledge: tuple[str, ...]) -> N
 
 
 def test_blueprint__the_plans_own_training_options_win() -> None:
-    plan = make_plan(batch_size=5, lr=0.2, precision="bfloat16", channels_last=True)
+    plan = make_plan(batch_size=5, lr=0.2, precision="bfloat16")
     train = blueprint(plan, make_target()).train
     assert (train.batch_size, train.lr) == (5, 0.2)
-    assert (train.precision, train.channels_last) == ("bfloat16", True)
+    assert train.precision == "bfloat16"
 
 
 def test_blueprint__policies_between_rounds_do_not_apply() -> None:

@@ -123,8 +123,8 @@ def test_train_shadows__every_method_resumes(pool: Tensor, tmp_path: Path, ssl: 
     assert same(resumed, train(plan, pool, target=target))
 
 
-def test_train_shadows__resumes_bfloat16_with_channels_last(pool: Tensor, tmp_path: Path) -> None:
-    plan = make_plan(epochs=3, count=1, precision="bfloat16", channels_last=True)
+def test_train_shadows__resumes_bfloat16(pool: Tensor, tmp_path: Path) -> None:
+    plan = make_plan(epochs=3, count=1, precision="bfloat16")
     with pytest.raises(Stopped):
         train(plan, pool, cache=tmp_path, stop=after(9), workers=1)
     assert list(tmp_path.rglob("progress.safetensors"))

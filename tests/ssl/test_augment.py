@@ -16,6 +16,7 @@ from torchvision.transforms.v2 import functional as tv
 
 from fedmia.errors import InputError
 from fedmia.ssl import _pixelops as ops
+from fedmia.ssl import augment
 from fedmia.ssl.augment import ATTEMPTS, Augment, content_uniforms
 from fedmia.ssl.moco import MoCo, MoCoV2
 
@@ -37,6 +38,14 @@ def uniforms(count: int, seed: int = 1) -> torch.Tensor:
     return torch.rand(count, Augment().draws, generator=torch.Generator().manual_seed(seed))
 
 
+def planes(x: torch.Tensor) -> torch.Tensor:
+    return x.transpose(0, 1).clone(memory_format=torch.contiguous_format)
+
+
+def images(x: torch.Tensor) -> torch.Tensor:
+    return x.transpose(0, 1)
+
+
 def close(a: torch.Tensor, b: torch.Tensor) -> None:
     torch.testing.assert_close(a, b, atol=TOLERANCE, rtol=0)
 
@@ -49,7 +58,7 @@ def test_resized_crop__equals_torchvision(size: int) -> None:
     boxes[1] = torch.tensor([size - 1, size - 1, 1, 1])
     flips = torch.arange(12) % 2 == 1
     out = ops.resized_crop(x, boxes, flips)
-    for image, box, flip, got in zip(x, boxes, flips, out, strict=True):
+    for image, box, flip, got in zip(x, boxes, flips, images(out), strict=True):
         box = [int(v) for v in box]
         want = tv.resized_crop(image, *box, size=[size, size], antialias=True)
         close(got, tv.horizontal_flip(want) if flip else want)
@@ -62,7 +71,7 @@ def test_blur__equals_torchvision(size: int) -> None:
     want = [
         tv.gaussian_blur(i, [taps, taps], [float(s)] * 2) for i, s in zip(x, sigma, strict=True)
     ]
-    close(ops.gaussian_blur(x, sigma), torch.stack(want))
+    close(images(ops.gaussian_blur(planes(x), sigma)), torch.stack(want))
 
 
 def test_blur_size__is_odd_and_a_tenth_of_the_side() -> None:
@@ -79,21 +88,22 @@ def test_color_jitter__equals_torchvision_in_all_24_orders(channels: int) -> Non
     generator = torch.Generator().manual_seed(3)
     factors = torch.rand(len(orders), 3, generator=generator) * 1.8 + 0.1
     shift = torch.rand(len(orders), generator=generator) - 0.5
-    keys = torch.tensor(orders).argsort(dim=1) / 4
-    active = [0, 1, 2] if channels == 3 else [0, 1]
-    out = ops.color_jitter(x, factors, shift if channels == 3 else None, keys, active)
     for n, order in enumerate(orders):
-        want = x[n]
+        steps = [step for step in order if channels == 3 or step in (ops.BRIGHTNESS, ops.CONTRAST)]
+        out, want = planes(x[n : n + 1]), x[n]
+        ops.jitter_(out, steps, factors[n : n + 1], shift[n : n + 1])
         for step in order:
             amount = shift[n] if step == 3 else factors[n, step]
             want = TORCHVISION_STEPS[step](want, float(amount))
-        close(out[n], want)
+        close(images(out)[0], want)
 
 
 def test_hue_shift__of_nothing_or_a_whole_turn_is_the_image() -> None:
     x = pictures(4, 3, 8)
-    close(ops.hue_shift(x, torch.zeros(4)), x)
-    close(ops.hue_shift(x, torch.ones(4)), x)
+    for turns in (0.0, 1.0):
+        turned = planes(x)
+        ops.hue_shift_(turned, torch.full((4,), turns))
+        close(images(turned), x)
 
 
 def by_hand(recipe: Augment, image: torch.Tensor, row: list[float]) -> torch.Tensor:
@@ -252,6 +262,24 @@ def test_augment__does_not_depend_on_the_batch(channels: int) -> None:
         assert torch.equal(EVERYTHING(x[some], u[some]), whole[some])
 
 
+@pytest.mark.parametrize("few", [1, 4])
+def test_augment__does_not_depend_on_the_parts_that_it_works_in(
+    few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, u = pictures(11, 3, 8), uniforms(11)
+    whole = EVERYTHING(x, u)
+    monkeypatch.setattr(augment, "CELLS", few * x[0].numel())
+    assert torch.equal(EVERYTHING(x, u), whole)
+
+
+def test_augment__takes_bytes() -> None:
+    x = bytes_of(6)
+    assert torch.equal(
+        EVERYTHING(torch.from_numpy(x), uniforms(6)),
+        EVERYTHING(torch.from_numpy(x).float() / 255, uniforms(6)),
+    )
+
+
 def test_augment__all_stages_off_is_the_identity() -> None:
     off = Augment(crop_min=1.0, ratio_min=1.0, ratio_max=1.0, flip=0.0, jitter_p=0.0, gray_p=0.0)
     x = pictures(4, 3, 8)
@@ -348,6 +376,8 @@ def test_augment__gray_first_leaves_the_jitter_nothing_to_colour() -> None:
     x, u = pictures(6, 3, 8), uniforms(6)
     still = {"crop_min": 1.0, "ratio_min": 1.0, "ratio_max": 1.0, "flip": 0.0, "jitter_p": 1.0}
     first = Augment(**still, gray_p=1.0, gray_first=True)(x, u)
-    close(first, Augment(**still, gray_p=0.0)(ops.luma(x).expand(-1, 3, -1, -1), u))
+    close(
+        first, Augment(**still, gray_p=0.0)(ops.luma(planes(x))[:, None].expand(-1, 3, -1, -1), u)
+    )
     assert (first - Augment(**still, gray_p=1.0)(x, u)).abs().max() > 0.01
     assert MoCo().augment.gray_first and not MoCoV2().augment.gray_first

@@ -18,7 +18,7 @@ from fedmia.federation.snapshot import Local
 from fedmia.seeding import rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
-from fedmia.ssl.train import Job, Train, make_optimizer, two_views
+from fedmia.ssl.train import Job, Train, layout_for, make_optimizer, two_views
 from strategies.fedprox import FedProx
 
 AUGMENT = Augment(hue=0.1)
@@ -142,6 +142,17 @@ def test_batches__every_image_once_an_epoch(make_moco: Any, images: Tensor) -> N
     assert orders[0] != orders[1] != orders[2]
 
 
+def test_batches__are_the_same_however_many_are_augmented_in_one_call(
+    make_moco: Any, images: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train, ends = Train(local_epochs=2, batch_size=6), []
+    for views in (4096, 32, 2):
+        monkeypatch.setattr("fedmia.ssl.train.AUGMENTED", views)
+        ends.append(list(make_job(make_moco(), images, train).batches()))
+    for other in ends[1:]:
+        assert all(map(torch.equal, sum(ends[0], ()), sum(other, ())))
+
+
 def test_two_views__consume_two_rows_of_uniforms_an_image(images: Tensor) -> None:
     stream, twin = rng(3, "a"), rng(3, "a")
     view1, view2 = two_views(images, AUGMENT, stream)
@@ -203,13 +214,25 @@ def test_run__stops_before_the_next_step(make_moco: Any, images: Tensor) -> None
     assert same(weights(untouched), weights(make_moco()))
 
 
-def test_run__bfloat16_and_channels_last_stay_near_float32(make_moco: Any, images: Tensor) -> None:
+def test_run__bfloat16_and_channels_last_stay_near_float32(
+    make_moco: Any, images: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ends = []
-    for precision, channels_last in (("float32", False), ("float32", True), ("bfloat16", False)):
+    for precision, layout in (
+        ("float32", torch.contiguous_format),
+        ("float32", torch.channels_last),
+        ("bfloat16", torch.contiguous_format),
+    ):
+        monkeypatch.setattr("fedmia.ssl.train.layout_for", lambda _, layout=layout: layout)
         method = make_moco()
-        train = Train(local_epochs=1, precision=precision, channels_last=channels_last)
+        train = Train(local_epochs=1, precision=precision)
         loss = make_job(method, images, train).run()["loss"]
         assert all(t.dtype == torch.float32 for t in method.shared_state().values())
         ends.append(loss)
     assert ends[1] == pytest.approx(ends[0], rel=1e-4)
     assert ends[2] == pytest.approx(ends[0], rel=0.05)
+
+
+def test_layout__is_the_devices() -> None:
+    assert layout_for(torch.device("cpu")) == torch.contiguous_format
+    assert layout_for(torch.device("cuda:1")) == torch.channels_last

@@ -1,0 +1,71 @@
+"""Images are decoded once, those with a role alone, and the roles are those of decoded images."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fedmia.data import _pixels
+from fedmia.data.encoded import EncodedSet
+from fedmia.data.images import ImageSet
+from fedmia.data.split import Split, SplitOptions, decoded, make_split
+from fedmia.partitions.iid import IID
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (120, 4, 4, 3), dtype=np.uint8)
+LABELS = np.arange(120) % 3
+
+
+def png(pixels: np.ndarray, level: int = 6) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG", compress_level=level)
+    return buffer.getvalue()
+
+
+def stored(files: list[bytes]) -> EncodedSet:
+    named = [(f"row {i}", f) for i, f in enumerate(files)]
+    return EncodedSet("files", named, LABELS[np.arange(len(files)) % 120], "files", None)
+
+
+def roles(found: ImageSet | EncodedSet, nonmembers: int = 10) -> Split:
+    sizes = SplitOptions(members=20, known=4, nonmembers=nonmembers, test=8)
+    return make_split(found, sizes, IID(), 4, 1, True, 0)
+
+
+def test_decoded__roles_are_those_of_the_images_and_no_other_is_decoded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files = [png(x) for x in PIXELS]
+    whole = stored(files).all()
+    assert np.array_equal(whole.images, PIXELS.transpose(0, 3, 1, 2))
+    want, seen, decode = roles(whole), [], _pixels.Gallery._decode
+
+    def counted(self: _pixels.Gallery, item: _pixels.Encoded) -> object:
+        seen.append(item[0])
+        return decode(self, item)
+
+    monkeypatch.setattr(_pixels.Gallery, "_decode", counted)
+    data, got = decoded(stored(files), roles)
+    assert np.array_equal(got.used, want.used) and got.counts() == want.counts()
+    assert np.array_equal(data.images[got.used], whole.images[got.used])
+    assert sorted(seen) == sorted(f"row {i}" for i in got.used)
+    unused = np.setdiff1d(np.arange(120), got.used)
+    assert len(unused) and not data.images[unused].any()
+
+
+def test_decoded__copies_that_are_encoded_otherwise_have_one_role() -> None:
+    copies = [png(x, level=0) for x in PIXELS[:80]]
+    files = [png(x) for x in PIXELS[:80]] + copies
+    assert len(set(files)) == 160
+    data, got = decoded(stored(files), roles)
+    shown = {x.tobytes() for x in data.images[got.used]}
+    assert len(shown) == len(got.used)
+    assert got.duplicates_removed > 0
+
+
+def test_decoded__byte_equal_copies_are_found_without_decoding() -> None:
+    files = [png(x) for x in PIXELS[:80]] * 2
+    assert roles(stored(files)).duplicates_removed == roles(stored(files).all()).duplicates_removed
+    assert roles(stored(files)).duplicates_removed == 80

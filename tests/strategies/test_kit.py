@@ -1,0 +1,108 @@
+"""A worker's method and optimizer go from client to client, and no client can tell."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from clients.desk import Desk
+from clients.honest import Honest
+from clients.site import Site, Task
+from fedmia.federation.snapshot import MemoryStore
+from fedmia.ssl.base import SSLMethod
+from fedmia.ssl.train import Train
+
+SIZES = (6, 4)
+Weights = list[dict[str, torch.Tensor]]
+
+
+@pytest.fixture
+def site(tmp_path: Path, images: torch.Tensor) -> Site:
+    """Two clients of 6 and 4 images."""
+    np.save(tmp_path / "images.npy", images.numpy())
+    return Site(
+        seed=0, images_file=tmp_path / "images.npy", roles=("honest",) * 2,
+        parts={"members": tuple(np.split(np.arange(10), np.cumsum(SIZES)[:-1]))},
+        targets=np.arange(0), held=np.arange(0), known=(np.arange(0), np.arange(0)),
+        model=("smallnet", {"width": 2}), ssl=("moco", {"dim": 4, "queue": 4}),
+        strategy=("fedavg", {}), train=Train(local_epochs=1, batch_size=4, lr=0.05),
+        defense=None, defended=frozenset(), attack=None, sets=(), turns=1, share=1.0,
+        attacked_rate=None, attacker_trains=True, batch_norm="average", channels=3, size=8,
+        mean=(0.5,) * 3, std=(0.25,) * 3, total_rounds=4, device="cpu", threads=1,
+    )  # fmt: skip
+
+
+def uploads(site: Site, *, keep: bool) -> Weights:
+    """What clients send and keep in two rounds; each with a kit of its own unless `keep`."""
+    store, found = MemoryStore(), []
+    received = site.method(-1, None).shared_state()
+    for round in (1, 2):
+        for client in range(len(SIZES)):
+            at = site if keep else replace(site)
+            desk = Desk(at, store, Task(client, round, "main", False), received)
+            found.append(Honest().answer(desk).state)
+            kept = store.load("main", client)
+            assert kept is not None
+            found.append({n: t.clone() for n, t in kept.tensors.items()})
+        received = received | found[-2]
+    return found
+
+
+def same(a: Weights, b: Weights) -> bool:
+    return all(
+        x.keys() == y.keys() and all(torch.equal(x[n], y[n]) for n in x)
+        for x, y in zip(a, b, strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {}, {"ssl": ("moco", {"dim": 4, "queue": 4, "queue_policy": "reset"})},
+        {"ssl": ("byol", {"dim": 4, "key": "reset"})},
+        {"ssl": ("dino", {"dim": 4, "prototypes": 4, "freeze_epochs": 2.0})},
+        {"ssl": ("swav", {"dim": 4, "prototypes": 4, "queue": 8})},
+        {"ssl": ("vicreg", {"dim": 4}), "train": Train(1, 4, optimizer_state="reset")},
+        {"model": ("smallnet", {"width": 2, "norm": "batch"}), "batch_norm": "local"},
+        {"model": ("vit-tiny", {"width": 12, "heads": 3, "depth": 4, "patch": 2}),
+         "ssl": ("mae", {"decoder_width": 8, "decoder_depth": 1})},
+        {"strategy": ("scaffold", {})}, {"strategy": ("fedema", {})},
+        {"defense": ("dpsgd", {}), "defended": frozenset({0})},
+    ],
+    ids=lambda more: "-".join(str(v) for v in more.values())[:40],
+)  # fmt: skip
+def test_kit__clients_train_as_with_methods_of_their_own(site: Site, more: dict[str, Any]) -> None:
+    told = replace(site, **more)
+    assert same(uploads(told, keep=True), uploads(told, keep=False))
+
+
+def test_kit__builds_no_method_for_a_client_that_comes_back(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built, build = [], Site.method
+
+    def counted(self: Site, client: int, images: int | None) -> SSLMethod:
+        built.append(client)
+        return build(self, client, images)
+
+    monkeypatch.setattr(Site, "method", counted)
+    uploads(site, keep=True)
+    assert built == [-1, 0, 1]
+
+
+def test_kit__is_a_threads_own_and_stays_at_home(site: Site) -> None:
+    uploads(site, keep=True)
+    found = []
+    other = threading.Thread(target=lambda: found.append(site.kit.take()))
+    other.start()
+    other.join()
+    assert found == [None] and pickle.loads(pickle.dumps(site)).kit.take() is None
+    pair = site.kit.take()
+    assert pair is not None and not pair[1].state and site.kit.take() is None
