@@ -14,7 +14,7 @@ from functools import partial  # noqa: E402
 from pathlib import Path  # noqa: E402
 from threading import Event  # noqa: E402
 
-from fedmia.federation.run import Prepared, federate, make_site, prepare  # noqa: E402
+from fedmia.federation.run import Nodes, Prepared, federate, make_site, prepare  # noqa: E402
 from fedmia.federation.snapshot import SnapshotStore  # noqa: E402
 from fedmia.report.publish import publish, show  # noqa: E402
 from fedmia.results import RunScores  # noqa: E402
@@ -63,9 +63,13 @@ def simulate(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
 
 
 def execute(
-    prepared: Prepared, out: Path | None, watch: Stopwatch, stop: Event, quiet: bool
-) -> RunScores:
+    prepared: Prepared, out: Path | None, watch: Stopwatch, stop: Event, quiet: bool,
+    nodes: Nodes | None = None,
+) -> RunScores:  # fmt: skip
     """Train, attack and score. The snapshots of `main` stay in `out` where it is given.
+
+    Args:
+        nodes: clients that Flower runs elsewhere, in place of a backend's.
 
     Raises:
         FederationError: a client failed; nothing is reported.
@@ -81,7 +85,7 @@ def execute(
             notes = Notebook(Observer(prepared.experiment, site), active, site.turns)
         finished = federate(
             prepared, site, folder, snapshots, reader=notes, probe=probes.knn, watch=watch,
-            display=display,
+            display=display, nodes=nodes,
         )  # fmt: skip
         display.say("attacks")
         scores = score(finished, probes, watch, notes)

@@ -10,6 +10,7 @@ from threading import Event
 
 import numpy as np
 import torch
+from flwr.serverapp import Grid
 
 from clients.app import client_app
 from clients.site import Site
@@ -189,12 +190,23 @@ def pixel_constants(
     return tuple(mean) * (channels // len(mean)), tuple(std) * (channels // len(std))
 
 
+@dataclass(frozen=True)
+class Nodes:
+    """Clients that Flower runs elsewhere: its grid, and the way to what they keep."""
+
+    grid: Grid
+    store: StateStore
+
+
 def federate(
     prepared: Prepared, site: Site, folder: Path, snapshots: SnapshotStore, *,
     probe: Callable[[State], float | None], watch: Stopwatch, display: Display,
-    reader: Reader | None = None,
+    reader: Reader | None = None, nodes: Nodes | None = None,
 ) -> Finished:  # fmt: skip
     """Run the rounds on the backend asked for; clients of other processes keep files in `folder`.
+
+    Args:
+        nodes: clients that are there already, in place of a backend's.
 
     Raises:
         FederationError: a client failed.
@@ -202,10 +214,13 @@ def federate(
     torch.set_num_threads(site.threads)
     experiment, ray = prepared.experiment, prepared.experiment.backend == "ray"
     store: StateStore = DiskStore(folder / "clients") if ray else MemoryStore()
+    store = nodes.store if nodes else store
     split = prepared.split
     run = Federation(experiment, site, split, store, snapshots, probe, reader, watch, display)
     app, clients = client_app(site, store), experiment.federation.clients
-    if ray:
+    if nodes:
+        run.run(nodes.grid)
+    elif ray:
         run_ray(run.run, app, clients, site.threads, experiment.gpus_per_client)
     else:
         # Both parse Python, which no two threads may do at once (see `backends.Opened`).
