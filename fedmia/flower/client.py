@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from clients.app import client_app
-from fedmia.flower.node import Node
-from fedmia.flower.store import kept_record
 from fedmia import __version__
+from fedmia.flower.node import Node
+from fedmia.flower.private import scored
+from fedmia.flower.store import kept_record
 
 app = ClientApp()
+
+
+def told(message: Message) -> dict[str, Any]:
+    """What a query asks, by name."""
+    return dict(message.content.config_records["config"])
 
 
 @app.query()
@@ -25,8 +32,9 @@ def roll_call(message: Message, context: Context) -> Message:
 @app.query("begin")
 def begin(message: Message, context: Context) -> Message:
     """Prepare the run whose settings the server sends; say what was found."""
-    settings = str(message.content.config_records["config"]["settings"])
-    found = {"fingerprint": Node.of(context).begin(settings), "fedmia": __version__}
+    order = told(message)
+    found = Node.of(context).begin(order["settings"], order["private"])
+    found["fedmia"] = __version__
     return Message(RecordDict({"found": ConfigRecord(found)}), reply_to=message)
 
 
@@ -34,23 +42,37 @@ def begin(message: Message, context: Context) -> Message:
 def train(message: Message, context: Context) -> Message:
     """One round."""
     node = Node.of(context)
-    return client_app(node.site(), node.store)(message, context)
+    return client_app(node.prepared()[1], node.store)(message, context)
 
 
 @app.query("fork")
 def fork(message: Message, context: Context) -> Message:
     """Begin a branch where another stands."""
-    order: dict[str, Any] = dict(message.content.config_records["config"])
-    node = Node.of(context)
-    node.store.fork_one(order["source"], order["target"], node.client)
+    order, node = told(message), Node.of(context)
+    node.open().fork_one(order["source"], order["target"], node.client)
     return Message(RecordDict(), reply_to=message)
 
 
 @app.query("kept")
 def kept(message: Message, context: Context) -> Message:
     """What the client keeps of a branch: in a rehearsal the server reads what an attacker would."""
-    node, branch = Node.of(context), str(message.content.config_records["config"]["branch"])
-    return Message(kept_record(node.store.load(branch, node.client)), reply_to=message)
+    node = Node.of(context)
+    state = node.open().load(told(message)["branch"], node.client)
+    return Message(kept_record(state), reply_to=message)
+
+
+@app.query("score")
+def score(message: Message, context: Context) -> Message:
+    """Scores of the node's own images, under the final encoder and under the first one."""
+    node = Node.of(context)
+    prepared, site = node.prepared()
+    torch.set_num_threads(site.threads)
+    final, untrained = (
+        message.content.array_records[name].to_torch_state_dict() for name in ("final", "untrained")
+    )
+    last = told(message)["last"]
+    found = scored(prepared, site, node.client, node.store, last, final, untrained)
+    return Message(found, reply_to=message)
 
 
 @app.query("end")

@@ -12,12 +12,14 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 from flwr.app import Context
 
 from clients.site import Site
 from fedmia.errors import InputError
 from fedmia.federation.run import Prepared, make_site, prepare
+from fedmia.flower.private import SIDES, own
 from fedmia.flower.store import NodeStore, put
 from fedmia.settings.experiment import Experiment
 from fedmia.settings.tree import from_tree
@@ -27,34 +29,73 @@ FOLDER = "folder"  # of a node's files, in its `--node-config`
 
 @dataclass(frozen=True)
 class Node:
-    """One client of one run, as the process that answers a message finds it on its disk."""
+    """One client of one run, as the process that answers a message finds it on its disk.
+
+    Attributes:
+        folder: what it keeps of the run.
+        sources: data sources of its own members and non-members; empty in a rehearsal.
+    """
 
     client: int
     folder: Path
+    sources: tuple[str, ...] = ()
 
     @staticmethod
     def of(context: Context) -> Node:
-        """The node that a message came to."""
+        """The node that a message came to.
+
+        Raises:
+            InputError: members without non-members, or the other way round.
+        """
+        config = context.node_config
         home = Path(os.environ.get("FLWR_HOME", "~/.flwr")) / "fedmia"
-        root = Path(str(context.node_config.get(FOLDER, home))).expanduser()
-        client = int(context.node_config["partition-id"])
-        return Node(client, root / f"run-{context.run_id}" / f"client-{client:04d}")
+        root = Path(str(config.get(FOLDER, home))).expanduser()
+        client, given = int(config["partition-id"]), [s for s in SIDES if s in config]
+        if len(given) == 1:
+            raise InputError(
+                f"client {client} is given {given[0]} alone, not {' and '.join(SIDES)}"
+            )
+        folder = root / f"run-{context.run_id}" / f"client-{client:04d}"
+        return Node(client, folder, tuple(str(config[s]) for s in given))
 
     @property
     def store(self) -> NodeStore:
         return NodeStore(self.folder / "states")
 
-    def begin(self, settings: str) -> str:
-        """Keep the run's settings; the fingerprint of what they mean here."""
+    def begin(self, settings: str, private: bool) -> dict[str, Any]:
+        """Keep the run's settings; what they mean here, which is to be the same on every node.
+
+        Raises:
+            InputError: a run of the other kind, or images that do not suit.
+        """
+        if private and not self.sources:
+            raise InputError(f"client {self.client} is given no {' and '.join(SIDES)} of its own")
+        if self.sources and not private:
+            raise InputError(f"client {self.client} has images of its own: for private runs alone")
         self.folder.mkdir(parents=True, exist_ok=True)
         partial = self.folder / "settings.partial"
         partial.write_text(settings, encoding="utf-8")
         put(partial, self.folder / "settings.json")
-        return fingerprint(rehearsed(settings)[0])
+        prepared, _ = self.prepared()
+        if private:
+            return {"channels": prepared.data.channels, "size": prepared.data.size}
+        return {"fingerprint": fingerprint(prepared)}
 
-    def site(self) -> Site:
-        """The site of a rehearsal: every node reads the whole data source, and deals it alike."""
-        return rehearsed(self.settings())[1]
+    def prepared(self) -> tuple[Prepared, Site]:
+        """The run as this node sees it: with its own images, or with the one data source."""
+        if self.sources:
+            return own(self.settings(), self.client, self.sources)
+        return rehearsed(self.settings())
+
+    def open(self) -> NodeStore:
+        """What the node keeps, to whoever asks for it.
+
+        Raises:
+            InputError: its images are its own.
+        """
+        if self.sources:
+            raise InputError(f"client {self.client} has images of its own: what it keeps stays")
+        return self.store
 
     def settings(self) -> str:
         """What the server sent, as JSON.

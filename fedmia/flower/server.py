@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import json
 import shlex
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
+from typing import Any
 
-from flwr.app import Context
+from flwr.app import ArrayRecord, Context, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
+from fedmia import __version__
 from fedmia.errors import InputError, opt
-from fedmia.federation.run import Nodes
+from fedmia.federation.run import Nodes, Prepared, federate, make_site
+from fedmia.federation.snapshot import MemoryStore, SnapshotStore
 from fedmia.flower.node import fingerprint, rehearsed
+from fedmia.flower.private import check, nobody, read
 from fedmia.flower.store import NodeStates, ask
 from fedmia.report.publish import publish, show
-from fedmia import __version__
+from fedmia.results import RoundInfo, RunScores
+from fedmia.runtime.environment import describe
 from fedmia.runtime.outfolder import OutFolder
+from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.settings.command import Invocation, parse
 from fedmia.settings.commands import SIMULATE
+from fedmia.settings.experiment import Experiment
 from fedmia.settings.tree import to_tree
 from fedmia.simulate import execute
 from strategies.base import FederationError, call_roll
@@ -40,7 +50,7 @@ def main(grid: Grid, context: Context) -> None:
     asked = invocation(str(context.run_config["arguments"]))
     out = str(context.run_config["out"]) or f"fedmia-run-{context.run_id}"
     place = OutFolder(Path(out).expanduser().absolute(), "another run")
-    rehearse(grid, asked, place, watch)
+    (gather if context.run_config["private"] else rehearse)(grid, asked, place, watch)
 
 
 def invocation(arguments: str) -> Invocation:
@@ -59,34 +69,100 @@ def invocation(arguments: str) -> Invocation:
 
 def rehearse(grid: Grid, asked: Invocation, place: OutFolder, watch: Stopwatch) -> None:
     """A run in which every node reads the one data source that the server reads too."""
-    tree = to_tree(asked.settings)
-    settings = json.dumps(tree, sort_keys=True)
+    settings = json.dumps(to_tree(asked.settings))
     with watch.part("data"):
         prepared, _ = rehearsed(settings)
-    clients = asked.settings.federation.clients
-    nodes = call_roll(grid, clients)
-    place.begin(tree)
-    try:
-        agree(grid, nodes, settings)
+    with underway(grid, asked, place) as nodes:
+        agree(begin(grid, nodes, settings, False), fingerprint=fingerprint(prepared))
         beside = Nodes(grid, NodeStates(grid, nodes))
         scores = execute(prepared, place.folder, watch, Event(), True, beside)
+    show(publish(scores, place.folder, watch), place.folder, json=False, quiet=False)
+
+
+def gather(grid: Grid, asked: Invocation, place: OutFolder, watch: Stopwatch) -> None:
+    """A run on images that stay where they are: each node's scores make a report of its own."""
+    check(asked.settings)
+    with underway(grid, asked, place) as nodes:
+        found = begin(grid, nodes, json.dumps(to_tree(asked.settings)), True)
+        agree(found, **{name: found[0][name] for name in ("channels", "size")})
+        prepared = nobody(asked.settings, found[0]["channels"], found[0]["size"])
+        rounds, answers = trained(prepared, Nodes(grid, MemoryStore()), nodes, place, watch)
+    for client, content in sorted(answers.items()):
+        folder = place.under(f"client-{client:04d}")
+        scores = told_by(client, content, asked.settings, rounds)
+        report = publish(scores, folder, watch)
+        print(f"client {client}: {report['verdict']} Report: {folder}/report.html")
+
+
+def trained(
+    prepared: Prepared, beside: Nodes, nodes: dict[int, int], place: OutFolder, watch: Stopwatch
+) -> tuple[list[RoundInfo], dict[int, RecordDict]]:
+    """The rounds, and what each node says of the encoder that they end with."""
+    assert place.folder is not None
+    snapshots = SnapshotStore(place.folder / "snapshots")
+    with tempfile.TemporaryDirectory(prefix="fedmia-") as made:
+        site = make_site(prepared, Path(made), Event())
+        display = Display(prepared.total_rounds(), True)
+        done = federate(
+            prepared, site, Path(made), snapshots, probe=lambda state: None, watch=watch,
+            display=display, nodes=beside,
+        )  # fmt: skip
+    last = snapshots.rounds("main")[-1]
+    models = {"final": snapshots.load("main", last), "untrained": snapshots.untrained()}
+    tensors = {n: ArrayRecord(torch_state_dict=m.state) for n, m in models.items()}
+    with watch.part("attacks"):
+        orders = dict.fromkeys(nodes, {"last": last})
+        return done.rounds, ask(beside.grid, nodes, "score", orders, tensors)
+
+
+def told_by(
+    client: int, content: RecordDict, experiment: Experiment, rounds: list[RoundInfo]
+) -> RunScores:
+    """The report's material from one node's answer."""
+    info, found = read(client, content)
+    environment = describe()
+    return RunScores(
+        seed=experiment.seed,
+        subject=f"a federated encoder, on the images of client {client}",
+        clients=[info],
+        rounds=rounds,
+        notes=["The node scored its own images; its scores alone made this report."],
+        config=to_tree(experiment),
+        versions=environment["versions"] | {"commit": environment["commit"]},
+        hardware=environment["hardware"],
+        **found,
+    )
+
+
+@contextmanager
+def underway(grid: Grid, asked: Invocation, place: OutFolder) -> Iterator[dict[int, int]]:
+    """Partition id -> node, of all clients; they keep nothing once the run is over."""
+    nodes = call_roll(grid, asked.settings.federation.clients)
+    place.begin(to_tree(asked.settings))
+    try:
+        yield nodes
         ask(grid, nodes, "end", dict.fromkeys(nodes, {}))
     except BaseException:
         place.give_up()
         raise
-    show(publish(scores, place.folder, watch), place.folder, json=False, quiet=False)
 
 
-def agree(grid: Grid, nodes: dict[int, int], settings: str) -> None:
-    """Send the settings; see that every node has this fedmia, and made the same split of them.
+def begin(
+    grid: Grid, nodes: dict[int, int], settings: str, private: bool
+) -> dict[int, dict[str, Any]]:
+    """Send the settings; what each client found in them."""
+    orders = dict.fromkeys(nodes, {"settings": settings, "private": private})
+    answers = ask(grid, nodes, "begin", orders)
+    return {c: dict(answers[c].config_records["found"]) for c in sorted(answers)}
+
+
+def agree(found: dict[int, dict[str, Any]], **ours: Any) -> None:
+    """See that every node has this fedmia, and found the same.
 
     Raises:
         FederationError: naming the first client that did not.
     """
-    ours = {"fedmia": __version__, "fingerprint": fingerprint(rehearsed(settings)[0])}
-    begun = ask(grid, nodes, "begin", dict.fromkeys(nodes, {"settings": settings}))
-    for client, content in sorted(begun.items()):
-        for name, theirs in content.config_records["found"].items():
-            if theirs != ours[name]:
-                what = "reads other data" if name == "fingerprint" else f"has fedmia {theirs}"
-                raise FederationError(f"client {client} {what} than the server ({ours[name]})")
+    for client, theirs in found.items():
+        for name, value in {"fedmia": __version__, **ours}.items():
+            if theirs[name] != value:
+                raise FederationError(f"client {client}: {name} {theirs[name]}, not {value}")

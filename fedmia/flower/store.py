@@ -95,7 +95,7 @@ def kept_record(state: LocalState | None) -> RecordDict:
 
 def ask(
     grid: Grid, nodes: dict[int, int], action: str, orders: dict[int, dict[str, Any]],
-    tensors: ArrayRecord | None = None,
+    tensors: dict[str, ArrayRecord] | None = None,
 ) -> dict[int, RecordDict]:  # fmt: skip
     """Partition id -> its node's answer to the query `action`, of each client in `orders`.
 
@@ -105,12 +105,9 @@ def ask(
     names = {nodes[client]: client for client in orders}
     messages = []
     for client, order in orders.items():
-        content = RecordDict({"config": ConfigRecord(order)})
-        if tensors is not None:
-            content["arrays"] = tensors
-        messages.append(
-            Message(content, dst_node_id=nodes[client], message_type=f"query.{action}")
-        )
+        content = RecordDict({"config": ConfigRecord(order), **(tensors or {})})
+        to = nodes[client]
+        messages.append(Message(content, dst_node_id=to, message_type=f"query.{action}"))
     found = {}
     for reply in grid.send_and_receive(messages, timeout=PATIENCE):
         client = names[reply.metadata.src_node_id]
