@@ -11,7 +11,6 @@ from flwr.clientapp import ClientApp
 from clients.app import client_app
 from fedmia import __version__
 from fedmia.flower.node import Node
-from fedmia.flower.private import scored
 from fedmia.flower.store import kept_record
 
 app = ClientApp()
@@ -64,6 +63,8 @@ def kept(message: Message, context: Context) -> Message:
 @app.query("score")
 def score(message: Message, context: Context) -> Message:
     """Scores of the node's own images, under the final encoder and under the first one."""
+    from fedmia.flower.scores import scored  # what scores takes seconds to import
+
     node = Node.of(context)
     prepared, site = node.prepared()
     torch.set_num_threads(site.threads)

@@ -20,7 +20,8 @@ from fedmia.errors import InputError, opt
 from fedmia.federation.run import Nodes, Prepared, federate, make_site
 from fedmia.federation.snapshot import MemoryStore, SnapshotStore
 from fedmia.flower.node import fingerprint, rehearsed
-from fedmia.flower.private import check, nobody, read
+from fedmia.flower.private import check, nobody
+from fedmia.flower.scores import read
 from fedmia.flower.store import NodeStates, ask
 from fedmia.report.publish import publish, show
 from fedmia.results import RoundInfo, RunScores

@@ -59,14 +59,18 @@ class Deployment:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process in reversed(self.running):  # each leads a group of its own
-            os.killpg(process.pid, signal.SIGTERM)
-        for process in self.running:
-            try:
-                process.wait(timeout=20)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+        for process in self.running[::-1]:
+            self.end(process)
+
+    def end(self, process: subprocess.Popen[bytes]) -> None:
+        """End what `start` began, with all that it started: it leads a group of its own."""
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        self.running.remove(process)
 
     def _script(self, commands: str) -> list[str]:
         for port in ("18000", "19094", "19095"):
@@ -82,15 +86,15 @@ class Deployment:
         assert done.returncode == 0, f"{commands}\n{done.stdout[-3000:]}"
         return done.stdout
 
-    def start(self, commands: str, log: str) -> None:
+    def start(self, commands: str, log: str) -> subprocess.Popen[bytes]:
         """Run beside this process, which ends it."""
         with (self.folder / log).open("wb") as file:
-            self.running.append(
-                subprocess.Popen(
-                    self._script("exec " + commands), cwd=self.folder, env=self.env,
-                    stdout=file, stderr=subprocess.STDOUT, start_new_session=True,
-                )
+            begun = subprocess.Popen(
+                self._script("exec " + commands), cwd=self.folder, env=self.env,
+                stdout=file, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
+        self.running.append(begun)
+        return begun
 
     def answers(self, port: str, log: str, patience: float = 60) -> None:
         """Wait until somebody listens on `port`."""
@@ -102,9 +106,9 @@ class Deployment:
             time.sleep(0.2)
         raise AssertionError(f"nobody on {port}\n" + (self.folder / log).read_text()[-3000:])
 
-    def status(self, connection: str) -> str:
-        """Of the newest run."""
-        runs: list[dict[str, Any]] = json.loads(
-            self.do(f"flwr list {connection} --format json")
-        )["runs"]  # fmt: skip
-        return str(runs[0]["status"])
+    def run(self, command: str, connection: str) -> None:
+        """`flwr run`, which exits 0 when the app fails: so its status is asked for."""
+        shown = self.do(command, cwd=ROOT, timeout=400)
+        listed = self.do(f"flwr list {connection} --format json")
+        runs: list[dict[str, Any]] = json.loads(listed)["runs"]
+        assert runs[0]["status"] == "finished:completed", f"{runs[0]['status']}\n{shown[-3000:]}"

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deployed import ROOT, Deployment, block
+from deployed import Deployment, block
+from PIL import Image
 
 from fedmia.simulate import main
+from fedmia.testing.material import textures
 
 SIMULATED = "--config smoke --clients 2"
 
@@ -34,30 +36,41 @@ def test_simulation__reports_as_inline(tmp_path: Path) -> None:
         flower.start(server + flower.ports["http"], "superlink.log")
         flower.answers("http", "superlink.log")
         (run,) = [c for c in block("flwr run . local --stream\n").splitlines() if c]
-        flower.do(run, cwd=ROOT, timeout=400)
-        assert flower.status("local") == "finished:completed"
+        flower.run(run, "local")
         (out,) = tmp_path.glob("fedmia-run-*")
+        with pytest.raises(AssertionError, match="finished:failed"):
+            flower.run(run + """ -c "arguments='--rounds 0'" """, "local")
     assert report(out) == inline(SIMULATED, tmp_path / "inline")
     assert not [*(tmp_path / "home" / "fedmia").glob("*")]
 
 
 @pytest.mark.slow
-def test_rehearsal__on_processes_with_keys_reports_as_inline(tmp_path: Path) -> None:
-    asked = "--config smoke --clients 2 --attacker none --defense dpsgd"
+def test_deployment__rehearses_as_inline_and_scores_private_images(tmp_path: Path) -> None:
+    asked = "--config smoke --clients 2 --attacker none --attacks similarity"
+    for number, images in enumerate(textures(96).numpy().reshape(4, 24, 3, 8, 8)):
+        side = tmp_path / f"hospital{number // 2}" / ("members", "others")[number % 2]
+        side.mkdir(parents=True)
+        for name, image in enumerate(images):
+            Image.fromarray(image.transpose(1, 2, 0)).save(side / f"{name}.png")
     with Deployment(tmp_path) as flower:
         flower.do(block("openssl req"))
         flower.start(block("flower-superlink --ssl"), "superlink.log")
         flower.answers("18000", "superlink.log")
         flower.do(block("root-certificates = "))
         flower.do(block("ssh-keygen"))
-        for node in "01":
-            flower.start(block(f"--auth-supernode-private-key node{node}"), f"node{node}.log")
+        nodes = [flower.start(block(f"folder='state{n}'\""), f"node{n}.log") for n in "01"]
         more = f""" -c "arguments='{asked}' out='{tmp_path / "out"}'" """
-        shown = flower.do(block("flwr run . deploy").rstrip() + more, cwd=ROOT, timeout=500)
-        assert flower.status("deploy") == "finished:completed", shown[-3000:]
+        flower.run(block("flwr run . deploy --stream\n").rstrip() + more, "deploy")
         kept = [*tmp_path.glob("state*/*")]
-        bad = """ -c "arguments='--config smoke --clients 2 --rounds 0'" """
-        flower.do(block("flwr run . deploy").rstrip() + bad, cwd=ROOT, timeout=100)
-        assert flower.status("deploy") == "finished:failed"
+        for node in nodes:
+            flower.end(node)
+        for n in "01":
+            flower.start(block(f"folder='state{n}' "), f"node{n}.log")
+        flower.run(block("private=true"), "deploy")
+        (private,) = tmp_path.glob("fedmia-run-*")
     assert report(tmp_path / "out") == inline(asked, tmp_path / "inline")
     assert not kept
+    for client in range(2):
+        found = report(private / f"client-{client:04d}")
+        (attack,) = found["attacks"]
+        assert (attack["n_members"], attack["n_nonmembers"]) == (16, 16)
