@@ -31,9 +31,9 @@ def roll_call(message: Message, context: Context) -> Message:
 @app.query("begin")
 def begin(message: Message, context: Context) -> Message:
     """Prepare the run whose settings the server sends; say what was found."""
-    order = told(message)
-    found = Node.of(context).begin(order["settings"], order["private"])
-    found["fedmia"] = __version__
+    order, node = told(message), Node.of(context)
+    found: dict[str, Any] = {"client": node.client, "fedmia": __version__}
+    found |= node.begin(order["settings"], order["private"])
     return Message(RecordDict({"found": ConfigRecord(found)}), reply_to=message)
 
 
@@ -41,7 +41,7 @@ def begin(message: Message, context: Context) -> Message:
 def train(message: Message, context: Context) -> Message:
     """One round."""
     node = Node.of(context)
-    return client_app(node.prepared()[1], node.store)(message, context)
+    return client_app(node.prepared()[1], node.store(told(message)["round"]))(message, context)
 
 
 @app.query("fork")
@@ -72,7 +72,7 @@ def score(message: Message, context: Context) -> Message:
         message.content.array_records[name].to_torch_state_dict() for name in ("final", "untrained")
     )
     last = told(message)["last"]
-    found = scored(prepared, site, node.client, node.store, last, final, untrained)
+    found = scored(prepared, site, node.client, node.store(), last, final, untrained)
     return Message(found, reply_to=message)
 
 

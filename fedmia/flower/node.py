@@ -58,9 +58,9 @@ class Node:
         folder = root / f"run-{context.run_id}" / f"client-{client:04d}"
         return Node(client, folder, tuple(str(config[s]) for s in given))
 
-    @property
-    def store(self) -> NodeStore:
-        return NodeStore(self.folder / "states")
+    def store(self, round: int | None = None) -> NodeStore:
+        """What it keeps of the run, for `round` or as it is now."""
+        return NodeStore(self.folder / "states", round)
 
     def begin(self, settings: str, private: bool) -> dict[str, Any]:
         """Keep the run's settings; what they mean here, which is to be the same on every node.
@@ -76,7 +76,10 @@ class Node:
         partial = self.folder / "settings.partial"
         partial.write_text(settings, encoding="utf-8")
         put(partial, self.folder / "settings.json")
-        prepared, _ = self.prepared()
+        try:
+            prepared, _ = self.prepared()
+        except InputError as error:
+            raise InputError(f"client {self.client}: {error}") from None
         if private:
             return {"channels": prepared.data.channels, "size": prepared.data.size}
         return {"fingerprint": fingerprint(prepared)}
@@ -95,7 +98,7 @@ class Node:
         """
         if self.sources:
             raise InputError(f"client {self.client} has images of its own: what it keeps stays")
-        return self.store
+        return self.store()
 
     def settings(self) -> str:
         """What the server sent, as JSON.

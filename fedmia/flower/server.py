@@ -34,7 +34,7 @@ from fedmia.settings.commands import SIMULATE
 from fedmia.settings.experiment import Experiment
 from fedmia.settings.tree import to_tree
 from fedmia.simulate import execute
-from strategies.base import FederationError, call_roll
+from strategies.base import FederationError, connected
 
 app = ServerApp()
 
@@ -70,11 +70,10 @@ def invocation(arguments: str) -> Invocation:
 
 def rehearse(grid: Grid, asked: Invocation, place: OutFolder, watch: Stopwatch) -> None:
     """A run in which every node reads the one data source that the server reads too."""
-    settings = json.dumps(to_tree(asked.settings))
     with watch.part("data"):
-        prepared, _ = rehearsed(settings)
-    with underway(grid, asked, place) as nodes:
-        agree(begin(grid, nodes, settings, False), fingerprint=fingerprint(prepared))
+        prepared, _ = rehearsed(json.dumps(to_tree(asked.settings)))
+    with underway(grid, asked, place, False) as (nodes, found):
+        agree(found, fingerprint=fingerprint(prepared))
         beside = Nodes(grid, NodeStates(grid, nodes))
         scores = execute(prepared, place.folder, watch, Event(), True, beside)
     show(publish(scores, place.folder, watch), place.folder, json=False, quiet=False)
@@ -83,8 +82,7 @@ def rehearse(grid: Grid, asked: Invocation, place: OutFolder, watch: Stopwatch) 
 def gather(grid: Grid, asked: Invocation, place: OutFolder, watch: Stopwatch) -> None:
     """A run on images that stay where they are: each node's scores make a report of its own."""
     check(asked.settings)
-    with underway(grid, asked, place) as nodes:
-        found = begin(grid, nodes, json.dumps(to_tree(asked.settings)), True)
+    with underway(grid, asked, place, True) as (nodes, found):
         agree(found, **{name: found[0][name] for name in ("channels", "size")})
         prepared = nobody(asked.settings, found[0]["channels"], found[0]["size"])
         rounds, answers = trained(prepared, Nodes(grid, MemoryStore()), nodes, place, watch)
@@ -136,25 +134,31 @@ def told_by(
 
 
 @contextmanager
-def underway(grid: Grid, asked: Invocation, place: OutFolder) -> Iterator[dict[int, int]]:
-    """Partition id -> node, of all clients; they keep nothing once the run is over."""
-    nodes = call_roll(grid, asked.settings.federation.clients)
-    place.begin(to_tree(asked.settings))
+def underway(
+    grid: Grid, asked: Invocation, place: OutFolder, private: bool
+) -> Iterator[tuple[dict[int, int], dict[int, dict[str, Any]]]]:
+    """Client -> node, and client -> what it found in the settings, of all clients; they keep
+    nothing once the run is over.
+
+    Raises:
+        FederationError: the nodes are not the run's clients, or one cannot prepare the run.
+    """
+    tree, clients = to_tree(asked.settings), asked.settings.federation.clients
+    ids = connected(grid, clients)
+    place.begin(tree)
     try:
-        yield nodes
+        order = {"settings": json.dumps(tree), "private": private}
+        answers = ask(grid, {i: i for i in ids}, "begin", dict.fromkeys(ids, order), who="node")
+        told = {node: dict[str, Any](a.config_records["found"]) for node, a in answers.items()}
+        nodes = {int(found["client"]): node for node, found in told.items()}
+        if sorted(nodes) != list(range(clients)) or len(nodes) < len(told):
+            which = sorted(int(found["client"]) for found in told.values())
+            raise FederationError(f"nodes of clients {which}, expected 0..{clients - 1}")
+        yield nodes, {client: told[nodes[client]] for client in sorted(nodes)}
         ask(grid, nodes, "end", dict.fromkeys(nodes, {}))
     except BaseException:
         place.give_up()
         raise
-
-
-def begin(
-    grid: Grid, nodes: dict[int, int], settings: str, private: bool
-) -> dict[int, dict[str, Any]]:
-    """Send the settings; what each client found in them."""
-    orders = dict.fromkeys(nodes, {"settings": settings, "private": private})
-    answers = ask(grid, nodes, "begin", orders)
-    return {c: dict(answers[c].config_records["found"]) for c in sorted(answers)}
 
 
 def agree(found: dict[int, dict[str, Any]], **ours: Any) -> None:

@@ -43,9 +43,8 @@ class Seen(InlineGrid):
     def give(self, client: int, **config: Any) -> None:
         list(self._contexts.values())[client].node_config.update(config)
 
-    def send_and_receive(self, messages: Any, **more: Any) -> Any:
-        messages = list(messages)
-        replies: list[Message] = list(super().send_and_receive(messages, **more))
+    def pull_messages(self, message_ids: Any) -> Any:
+        replies: list[Message] = list(super().pull_messages(message_ids))
         for reply in replies:
             if reply.has_content():
                 kind = reply.metadata.message_type
@@ -97,15 +96,28 @@ def own_images(flags: str, folder: Path) -> list[dict[str, str]]:
 
 
 def test_node_store__a_save_that_dies_leaves_the_old_state_whole(tmp_path: Path) -> None:
-    store = NodeStore(tmp_path)
-    assert store.load("main", 3) is None
-    store.save("main", 3, LocalState({"a": torch.arange(3)}, {"round": 1}))
+    assert NodeStore(tmp_path, 1).load("main", 3) is None
+    NodeStore(tmp_path, 1).save("main", 3, LocalState({"a": torch.arange(3)}, {"round": 1}))
     with pytest.raises(TypeError):
-        store.save("main", 3, LocalState({"a": torch.zeros(3)}, {"round": object()}))
-    (tmp_path / "main" / "client-0003.partial").write_bytes(b"cut sh")
-    kept = store.load("main", 3)
+        broken = LocalState({"a": torch.zeros(3)}, {"round": object()})
+        NodeStore(tmp_path, 2).save("main", 3, broken)
+    (tmp_path / "main" / "client-0003" / "round-000002.partial").write_bytes(b"cut sh")
+    kept = NodeStore(tmp_path).load("main", 3)
     assert kept is not None and kept.memory == {"round": 1}
     assert torch.equal(kept.tensors["a"], torch.arange(3))
+
+
+def test_node_store__a_round_ordered_again_starts_where_it_began(tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        state = LocalState({"a": torch.full((2,), float(number))}, {"round": number})
+        NodeStore(tmp_path, number).save("main", 0, state)
+    found = [NodeStore(tmp_path, r).load("main", 0) for r in (3, 4, None)]
+    assert [f and f.memory["round"] for f in found] == [2, 3, 3]
+    NodeStore(tmp_path).fork_one("main", "zero", 0)
+    NodeStore(tmp_path, 4).save("main", 0, LocalState({}, {"round": 4}))
+    forked = NodeStore(tmp_path, 4).load("zero", 0)
+    assert forked is not None and forked.memory == {"round": 3}
+    assert len([*tmp_path.rglob("main/**/*.safetensors")]) == 2  # as many as can be asked for
 
 
 @pytest.mark.parametrize(
@@ -168,9 +180,12 @@ def test_private__what_a_node_keeps_stays(home: Path, tmp_path: Path) -> None:
                 ask(grid, there, action, {0: order})
         with pytest.raises(FederationError, match="for private runs alone"):
             run(server.rehearse, grid, TINY, tmp_path / "out")
+        with pytest.raises(FederationError, match="client 0: members: npz: no such file: a.npz"):
+            run(server.gather, grid, TINY, tmp_path / "out")
+    with nodes() as grid:
         grid.give(1, members="npz:a.npz")
         with pytest.raises(FederationError, match="client 1 is given members alone"):
-            call_roll(grid, 2)
+            run(server.gather, grid, TINY, tmp_path / "out")
 
 
 @pytest.mark.parametrize(
