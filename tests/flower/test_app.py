@@ -183,8 +183,8 @@ def test_private__what_a_node_keeps_stays(home: Path, tmp_path: Path) -> None:
         with pytest.raises(FederationError, match="client 0: members: npz: no such file: a.npz"):
             run(server.gather, grid, TINY, tmp_path / "out")
     with nodes() as grid:
-        grid.give(1, members="npz:a.npz")
-        with pytest.raises(FederationError, match="client 1 is given members alone"):
+        grid.give(0, members="npz:a.npz")
+        with pytest.raises(FederationError, match="client 0 is given members alone"):
             run(server.gather, grid, TINY, tmp_path / "out")
 
 

@@ -66,7 +66,7 @@ def test_deployment__rehearses_as_inline_and_scores_private_images(tmp_path: Pat
             flower.end(node)
         for n in "01":
             flower.start(block(f"folder='state{n}' "), f"node{n}.log")
-        flower.run(block("private=true"), "deploy")
+        flower.run(block("private=true").replace("smoke", "smoke --rounds 1"), "deploy")
         (private,) = tmp_path.glob("fedmia-run-*")
     assert report(tmp_path / "out") == inline(asked, tmp_path / "inline")
     assert not kept
