@@ -108,7 +108,7 @@ class Deployment:
 
     def run(self, command: str, connection: str) -> None:
         """`flwr run`, which exits 0 when the app fails: so its status is asked for."""
-        shown = self.do(command, cwd=ROOT, timeout=400)
+        shown = self.do(command, cwd=ROOT, timeout=900)
         listed = self.do(f"flwr list {connection} --format json")
         runs: list[dict[str, Any]] = json.loads(listed)["runs"]
         assert runs[0]["status"] == "finished:completed", f"{runs[0]['status']}\n{shown[-3000:]}"
