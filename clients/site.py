@@ -167,6 +167,7 @@ class Site:
 
     def halted_by(self, event: Event) -> Site:
         """The same site for one client's order, given up when `event` is set."""
+        _ = self.images, self.kit  # what all orders share
         own = copy.copy(self)
         object.__setattr__(own, "halt", event)
         return own

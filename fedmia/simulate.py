@@ -14,7 +14,7 @@ from functools import partial  # noqa: E402
 from pathlib import Path  # noqa: E402
 from threading import Event  # noqa: E402
 
-from fedmia.federation.run import Prepared, federate, make_site, prepare  # noqa: E402
+from fedmia.federation.run import Nodes, Prepared, federate, make_site, prepare  # noqa: E402
 from fedmia.federation.snapshot import SnapshotStore  # noqa: E402
 from fedmia.observers._observing import Observing  # noqa: E402
 from fedmia.report.publish import publish, show  # noqa: E402
@@ -72,9 +72,13 @@ def simulate(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
 
 
 def execute(
-    prepared: Prepared, out: Path | None, watch: Stopwatch, stop: Event, shown: Display
-) -> RunScores:
+    prepared: Prepared, out: Path | None, watch: Stopwatch, stop: Event, shown: Display,
+    nodes: Nodes | None = None,
+) -> RunScores:  # fmt: skip
     """Train, attack and score. The snapshots of `main` stay in `out` where it is given.
+
+    Args:
+        nodes: clients that Flower runs elsewhere, in place of a backend's.
 
     Raises:
         FederationError: a client failed in the first round; nothing is reported.
@@ -89,7 +93,7 @@ def execute(
             notes = Notebook(Observer(prepared.experiment, site), active, site.turns)
         finished = federate(
             prepared, site, folder, snapshots, reader=notes, probe=probes.knn, watch=watch,
-            display=display,
+            display=display, nodes=nodes,
         )  # fmt: skip
         display.say("attacks")
         scores = score(finished, probes, watch, notes)

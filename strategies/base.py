@@ -221,11 +221,7 @@ def call_roll(grid: Grid, clients: int, patience: float = 120.0) -> dict[int, in
     Raises:
         FederationError: fewer nodes than clients after `patience` seconds.
     """
-    deadline = time.monotonic() + patience
-    while len(ids := list(grid.get_node_ids())) < clients:
-        if time.monotonic() > deadline:
-            raise FederationError(f"{len(ids)} of {clients} clients connected")
-        time.sleep(0.1)
+    ids = connected(grid, clients, patience)
     asked = [Message(RecordDict(), dst_node_id=i, message_type=MessageType.QUERY) for i in ids]
     found = {}
     for reply in grid.send_and_receive(asked):
@@ -236,6 +232,20 @@ def call_roll(grid: Grid, clients: int, patience: float = 120.0) -> dict[int, in
     if sorted(found) != list(range(clients)):
         raise FederationError(f"roll call: clients {sorted(found)}, expected 0..{clients - 1}")
     return found
+
+
+def connected(grid: Grid, clients: int, patience: float = 120.0) -> list[int]:
+    """Flower node ids, as many as there are clients or more.
+
+    Raises:
+        FederationError: fewer after `patience` seconds.
+    """
+    deadline = time.monotonic() + patience
+    while len(ids := list(grid.get_node_ids())) < clients:
+        if time.monotonic() > deadline:
+            raise FederationError(f"{len(ids)} of {clients} clients connected")
+        time.sleep(0.1)
+    return ids
 
 
 def cohort(course: Course, round: int, clients: int) -> list[int]:

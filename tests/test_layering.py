@@ -36,7 +36,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("fedmia.auditing", "fedmia.testing", "fedmia.papers"),
     ("fedmia.library", "fedmia.simulate", "fedmia.audit", "fedmia.paper"),
     ("fedmia.sweeping",),
-    ("fedmia.sweep",),
+    ("fedmia.sweep", "fedmia.flower"),
 )
 OURS = ("fedmia", "clients", "strategies")
 PURE = (

@@ -11,6 +11,7 @@ from threading import Event
 
 import numpy as np
 import torch
+from flwr.serverapp import Grid
 
 from clients.site import Site
 from fedmia import registry
@@ -232,25 +233,39 @@ def pixel_constants(
     return tuple(mean) * (channels // len(mean)), tuple(std) * (channels // len(std))
 
 
+@dataclass(frozen=True)
+class Nodes:
+    """Clients that Flower runs elsewhere: its grid, and the way to what they keep."""
+
+    grid: Grid
+    store: StateStore
+
+
 def federate(
     prepared: Prepared, site: Site, folder: Path, snapshots: SnapshotStore, *,
     probe: Callable[[State], float | None], watch: Stopwatch, display: Display,
-    reader: Reader | None = None,
+    reader: Reader | None = None, nodes: Nodes | None = None,
 ) -> Finished:  # fmt: skip
     """Run the rounds on the backend asked for; clients of other processes keep files in `folder`.
+
+    Args:
+        nodes: clients that are there already, in place of a backend's.
 
     Raises:
         FederationError: a client failed.
     """
     torch.set_num_threads(site.threads)
     experiment, split = prepared.experiment, prepared.split
-    store, options = Ledger(folder / "clients"), experiment.federation
+    options = experiment.federation
+    store = nodes.store if nodes else Ledger(folder / "clients")
     crew = Crew(
         options.clients, options.on_failure, options.client_timeout, options.min_clients,
         frozenset(experiment.malicious_clients),
     )  # fmt: skip
     run = Federation(experiment, site, split, store, snapshots, probe, reader, watch, display, crew)
-    if experiment.backend == "ray":
+    if nodes:
+        run.run(nodes.grid)
+    elif experiment.backend == "ray":
         cpus = experiment.cpus_per_client or site.threads
         run_ray(
             run.run, site, store, cpus, experiment.gpus_per_client, experiment.ray_address,

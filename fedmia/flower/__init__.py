@@ -1,0 +1,1 @@
+"""fedmia as a Flower app: `flwr run .`, on simulated nodes or on a deployment's."""

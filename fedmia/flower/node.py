@@ -1,0 +1,137 @@
+"""What a node knows of a run: the settings that the server sent, its images, its own disk."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from flwr.app import Context
+
+from clients.site import Site
+from fedmia.errors import InputError
+from fedmia.federation.run import Prepared, make_site, prepare
+from fedmia.flower.private import SIDES, own
+from fedmia.flower.store import NodeStore, put
+from fedmia.settings.experiment import Experiment
+from fedmia.settings.tree import from_tree
+
+FOLDER = "folder"  # of a node's files, in its `--node-config`
+
+
+@dataclass(frozen=True)
+class Node:
+    """One client of one run, as the process that answers a message finds it on its disk.
+
+    Attributes:
+        folder: what it keeps of the run.
+        sources: data sources of its own members and non-members; empty in a rehearsal.
+    """
+
+    client: int
+    folder: Path
+    sources: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(context: Context) -> Node:
+        """The node that a message came to.
+
+        Raises:
+            InputError: members without non-members, or the other way round.
+        """
+        config = context.node_config
+        home = Path(os.environ.get("FLWR_HOME", "~/.flwr")) / "fedmia"
+        root = Path(str(config.get(FOLDER, home))).expanduser()
+        client, given = int(config["partition-id"]), [s for s in SIDES if s in config]
+        if len(given) == 1:
+            raise InputError(
+                f"client {client} is given {given[0]} alone, not {' and '.join(SIDES)}"
+            )
+        folder = root / f"run-{context.run_id}" / f"client-{client:04d}"
+        return Node(client, folder, tuple(str(config[s]) for s in given))
+
+    def store(self, round: int | None = None) -> NodeStore:
+        """What it keeps of the run, for `round` or as it is now."""
+        return NodeStore(self.folder / "states", round)
+
+    def begin(self, settings: str, private: bool) -> dict[str, Any]:
+        """Keep the run's settings; what they mean here, which is to be the same on every node.
+
+        Raises:
+            InputError: a run of the other kind, or images that do not suit.
+        """
+        if private and not self.sources:
+            raise InputError(f"client {self.client} is given no {' and '.join(SIDES)} of its own")
+        if self.sources and not private:
+            raise InputError(f"client {self.client} has images of its own: for private runs alone")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        partial = self.folder / "settings.partial"
+        partial.write_text(settings, encoding="utf-8")
+        put(partial, self.folder / "settings.json")
+        try:
+            prepared, _ = self.prepared()
+        except InputError as error:
+            raise InputError(f"client {self.client}: {error}") from None
+        if private:
+            return {"channels": prepared.data.channels, "size": prepared.data.size}
+        return {"fingerprint": fingerprint(prepared)}
+
+    def prepared(self) -> tuple[Prepared, Site]:
+        """The run as this node sees it: with its own images, or with the one data source."""
+        if self.sources:
+            return own(self.settings(), self.client, self.sources)
+        return rehearsed(self.settings())
+
+    def open(self) -> NodeStore:
+        """What the node keeps, to whoever asks for it.
+
+        Raises:
+            InputError: its images are its own.
+        """
+        if self.sources:
+            raise InputError(f"client {self.client} has images of its own: what it keeps stays")
+        return self.store()
+
+    def settings(self) -> str:
+        """What the server sent, as JSON.
+
+        Raises:
+            InputError: nothing was sent, or what was is gone.
+        """
+        file = self.folder / "settings.json"
+        if not file.is_file():
+            raise InputError(f"client {self.client} knows nothing of this run: no file '{file}'")
+        return file.read_text(encoding="utf-8")
+
+    def end(self) -> None:
+        """Delete all that was kept of the run."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # another client of the run may share the disk
+            self.folder.parent.rmdir()
+
+
+@functools.lru_cache(maxsize=1)  # a simulation's actors answer many messages of one run
+def rehearsed(settings: str) -> tuple[Prepared, Site]:
+    """The run as every node and the server prepare it: a function of the settings alone."""
+    prepared = prepare(from_tree(Experiment, json.loads(settings)))
+    with tempfile.TemporaryDirectory(prefix="fedmia-") as made:
+        site = make_site(prepared, Path(made), Event())
+        len(site.images)  # opens the file, which stays open when its name is gone
+    return prepared, site
+
+
+def fingerprint(prepared: Prepared) -> str:
+    """Of the images, their labels and who trains on which: nodes that differ read other data."""
+    found = hashlib.sha256(prepared.data.images.tobytes())
+    split = prepared.split
+    for numbers in (prepared.data.labels, *split.parts, *split.placebo_parts):
+        found.update(numbers.astype("<i8").tobytes() + b"|")
+    return found.hexdigest()

@@ -1,0 +1,118 @@
+"""A run on images that stay on their nodes: what a node prepares, and what the server does."""
+
+from __future__ import annotations
+
+import functools
+import json
+import tempfile
+from pathlib import Path
+from threading import Event
+
+import numpy as np
+
+from clients.site import Site
+from fedmia import registry
+from fedmia.data.base import Request
+from fedmia.data.images import ImageSet, IntArray, digests
+from fedmia.data.split import Split
+from fedmia.errors import InputError, opt
+from fedmia.federation.run import Prepared, make_site
+from fedmia.seeding import rng
+from fedmia.settings.experiment import Experiment
+from fedmia.settings.forms import dataset_and_path
+from fedmia.settings.tree import from_tree
+
+SIDES = ("members", "nonmembers")  # data sources of a node, in its `--node-config`
+
+
+def check(experiment: Experiment) -> None:
+    """Refuse what nodes that share no images cannot do.
+
+    Raises:
+        InputError: an attacker in the federation, or pre-training on the server.
+    """
+    if experiment.attacker != "none":
+        raise InputError(
+            f"{opt('attacker', experiment.attacker)}: on private images each node scores the final "
+            f"encoder by itself, as {opt('attacker', 'none')} does"
+        )
+    if experiment.pretrain.mode != "none":
+        raise InputError(f"{opt('pretrain.mode')}: the server of private images holds none")
+
+
+@functools.lru_cache(maxsize=1)  # a simulation's actors answer many messages of one run
+def own(settings: str, client: int, sources: tuple[str, ...]) -> tuple[Prepared, Site]:
+    """The run as the node of `client` sees it: nobody's images but its own.
+
+    Raises:
+        InputError: images that cannot be read, of two shapes, on both sides, or too few.
+    """
+    experiment = from_tree(Experiment, json.loads(settings))
+    check(experiment)
+    sides = [_load(experiment, *named) for named in zip(SIDES, sources, strict=True)]
+    shapes = ["x".join(map(str, side.shape[1:])) for side in sides]
+    if shapes[0] != shapes[1]:
+        raise InputError(f"members are images of {shapes[0]}, nonmembers of {shapes[1]}")
+    images = np.concatenate(sides)
+    data = ImageSet(images, np.zeros(len(images), np.int64), "private images")
+    split = _split(experiment, client, digests(images), len(sides[0]))
+    prepared = Prepared(experiment, data, split, None, [])
+    with tempfile.TemporaryDirectory(prefix="fedmia-") as made:
+        site = make_site(prepared, Path(made), Event())
+        len(site.images)  # opens the file, which stays open when its name is gone
+    return prepared, site
+
+
+def nobody(experiment: Experiment, channels: int, size: int) -> Prepared:
+    """The run as the server sees it: the shape of the images, and none of them."""
+    empty = np.zeros(0, np.int64)
+    data = ImageSet(np.zeros((0, channels, size, size), np.uint8), empty, "private images")
+    parts = (empty,) * experiment.federation.clients
+    return Prepared(experiment, data, Split(parts, 0, (), *(empty,) * 9, None, 0, 0), None, [])
+
+
+def _load(experiment: Experiment, side: str, source: str) -> np.ndarray:
+    name, path = dataset_and_path(source)
+    request = Request(path, None, experiment.data.size, experiment.seed)
+    try:
+        found: ImageSet = registry.build("dataset", name, {}).load(request)
+    except InputError as error:
+        raise InputError(f"{side}: {error}") from None
+    return found.images
+
+
+def _split(experiment: Experiment, client: int, names: list[bytes], members: int) -> Split:
+    """Known and scored images of both sides, in an order of the seed's; byte-equal ones once."""
+    clients, known = experiment.federation.clients, experiment.split.known
+    first = {name: at for at, name in reversed([*enumerate(names)])}
+    both = set(names[:members]) & set(names[members:])
+    if both:
+        raise InputError(f"members and nonmembers share {len(both)} byte-equal images")
+    order = []
+    for side, places in zip(SIDES, np.split(np.arange(len(names)), [members]), strict=True):
+        distinct = np.array([p for p in places if first[names[p]] == p], np.int64)
+        if len(distinct) < known + 2:
+            raise InputError(
+                f"{len(distinct)} distinct {side} are too few: {opt('split.known', known)} are "
+                "known, and at least 2 must remain to be scored"
+            )
+        order.append(rng(experiment.seed, "private", side, client).permutation(distinct))
+    empty: IntArray = np.zeros(0, np.int64)
+    mine = np.sort(order[0])
+    return Split(
+        parts=tuple(mine if c == client else empty for c in range(clients)),
+        malicious=0,
+        placebo_parts=(),
+        members=mine,
+        owner=np.full(len(mine), client),
+        known_members=order[0][:known],
+        scored_members=order[0][known:],
+        known_nonmembers=order[1][:known],
+        scored_nonmembers=order[1][known:],
+        test_fit=empty,
+        test_eval=empty,
+        public=empty,
+        whose=None,
+        duplicates_removed=len(names) - len(first),
+        distinct=len(first),
+    )

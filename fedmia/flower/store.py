@@ -1,0 +1,147 @@
+"""Local states in a deployment: on the disk of each node, and how the server comes by them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from fedmia.federation.snapshot import LocalState, StateStore
+from strategies.crew import FederationError
+from strategies.replies import PATIENCE
+
+PAUSE = 0.1  # seconds between questions to Flower whether a node has answered
+
+
+class NodeStore(StateStore):
+    """Local states under a folder of the node's own disk, of the last two rounds of each branch.
+
+    Tensors and memory lie in one file that is written whole: a node that is killed midway never
+    finds the tensors of one round with the memory of another. A round that is ordered once more
+    starts where it began, from the state of the round before it.
+
+    Args:
+        round: at work; None: the states are read as they are now.
+    """
+
+    def __init__(self, root: Path, round: int | None = None) -> None:
+        self.root, self.round = root, round
+
+    def load(self, branch: str, client: int) -> LocalState | None:
+        kept = self._kept(branch, client)
+        return self._read(kept[-1]) if kept else None
+
+    def save(self, branch: str, client: int, state: LocalState) -> None:
+        assert self.round is not None
+        self._write(branch, client, self.round, state)
+        for old in self._kept(branch, client)[:-1]:
+            old.unlink()
+
+    def fork_one(self, source: str, target: str, client: int) -> None:
+        """Give branch `target` a copy of the client's state in branch `source`, if it has one."""
+        if kept := self._kept(source, client):
+            self._write(target, client, _round(kept[-1]), self._read(kept[-1]))
+
+    def _kept(self, branch: str, client: int) -> list[Path]:
+        """Files of the rounds before this one, in order."""
+        files = sorted((self.root / branch / f"client-{client:04d}").glob("round-*.safetensors"))
+        return [f for f in files if self.round is None or _round(f) < self.round]
+
+    def _read(self, path: Path) -> LocalState:
+        with safe_open(path, "pt") as file:
+            memory = json.loads(file.metadata()["memory"])
+        return LocalState(load_file(path), memory)
+
+    def _write(self, branch: str, client: int, round: int, state: LocalState) -> None:
+        path = self.root / branch / f"client-{client:04d}" / f"round-{round:06d}.safetensors"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(".partial")
+        tensors = {name: t.contiguous().cpu() for name, t in state.tensors.items()}
+        save_file(tensors, partial, {"memory": json.dumps(state.memory)})
+        put(partial, path)
+
+
+def _round(path: Path) -> int:
+    return int(re.findall(r"\d+", path.name)[-1])
+
+
+def put(partial: Path, path: Path) -> None:
+    """`partial` takes the place of `path`, once it is on the disk."""
+    with partial.open("rb") as file:
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+class NodeStates(StateStore):
+    """The server's way to what its nodes keep: it asks them. Only a rehearsal's nodes answer.
+
+    Args:
+        nodes: partition id -> Flower node id.
+    """
+
+    def __init__(self, grid: Grid, nodes: dict[int, int]) -> None:
+        self._grid, self._nodes = grid, nodes
+
+    def load(self, branch: str, client: int) -> LocalState | None:
+        asked = {client: {"branch": branch}}
+        content = ask(self._grid, self._nodes, "kept", asked)[client]
+        if "memory" not in content.config_records:
+            return None
+        memory = json.loads(str(content.config_records["memory"]["json"]))
+        return LocalState(content.array_records["tensors"].to_torch_state_dict(), memory)
+
+    def save(self, branch: str, client: int, state: LocalState) -> None:
+        raise NotImplementedError("a node's state is its own")
+
+    def fork(self, source: str, target: str, clients: int) -> None:
+        order = {"source": source, "target": target}
+        ask(self._grid, self._nodes, "fork", dict.fromkeys(range(clients), order))
+
+
+def kept_record(state: LocalState | None) -> RecordDict:
+    """What a node answers to `kept`."""
+    if state is None:
+        return RecordDict()
+    memory = ConfigRecord({"json": json.dumps(state.memory)})
+    return RecordDict({"memory": memory, "tensors": ArrayRecord(torch_state_dict=state.tensors)})
+
+
+def ask(
+    grid: Grid, nodes: dict[int, int], action: str, orders: dict[int, dict[str, Any]],
+    tensors: dict[str, ArrayRecord] | None = None, who: str = "client",
+) -> dict[int, RecordDict]:  # fmt: skip
+    """Client -> its node's answer to the query `action`, of each client in `orders`.
+
+    Args:
+        nodes: client -> Flower node id.
+
+    Raises:
+        FederationError: a node failed or did not answer, named by its client.
+    """
+    out: dict[str, int] = {}
+    for client, order in orders.items():
+        content = RecordDict({"config": ConfigRecord(order), **(tensors or {})})
+        to = nodes[client]
+        message = Message(content, dst_node_id=to, message_type=f"query.{action}")
+        out |= dict.fromkeys(grid.push_messages([message]), client)
+    names = {nodes[client]: client for client in orders}
+    found: dict[int, RecordDict] = {}
+    deadline = time.monotonic() + PATIENCE
+    while silent := sorted(orders.keys() - found.keys()):
+        for reply in grid.pull_messages([name for name, c in out.items() if c in silent]):
+            client = names[reply.metadata.src_node_id]
+            if reply.has_error():
+                raise FederationError(f"{action}: {who} {client} failed: {reply.error.reason}")
+            found[client] = reply.content
+        if time.monotonic() > deadline:
+            raise FederationError(f"{action}: no answer from {who}s {silent}")
+        time.sleep(PAUSE)
+    return found
