@@ -153,16 +153,11 @@ def make_split(
     kinds = partition.kinds(data, clients)
     distinct = _distinct(data, kinds)
     order = rng(seed, "split").permutation(distinct)
-    order, theirs, own = _pools(order, kinds, honest, partition)
-    if partition.trains_on_all() and own != options.members:
-        raise InputError(
-            f"the honest clients own {own} distinct images and train on all: "
-            f"{opt('split.members')} must be {own}, got {options.members}"
-        )
-    asked: tuple[int, int, bool, int, str] = clients, malicious, placebo, len(order), data.name
+    order, theirs, own = _pools(order, kinds, honest, partition, options.members)
+    takers, what = (clients, malicious), data.name
     if partition.owned:
-        asked = honest, 0, placebo, len(order), f"what is left of {data.name} for these clients"
-    sizes = role_sizes(options, *asked)
+        takers, what = (honest, 0), f"what is left of {data.name} for these clients"
+    sizes = role_sizes(options, *takers, placebo, len(order), what)
     ends = np.cumsum([sizes.members, sizes.nonmembers, sizes.test, sizes.public, sizes.reserve])
     members, nonmembers, test, public, reserve = np.split(order, ends)[:5]
     if partition.trains_on_all():  # clients of the placebo are as large as those of the run
@@ -205,16 +200,26 @@ def _distinct(data: ImageSet | EncodedSet, kinds: IntArray) -> IntArray:
 
 
 def _pools(
-    order: IntArray, kinds: IntArray, honest: int, partition: Partition
+    order: IntArray, kinds: IntArray, honest: int, partition: Partition, members: int
 ) -> tuple[IntArray, IntArray, int]:
     """(images of every role but the attackers' own, these, how many of the former honest clients
-    own), in the given order; what honest clients own stands first."""
+    own), in the given order; what honest clients own stands first.
+
+    Raises:
+        InputError: clients train on all that they own, which is another number than `members`.
+    """
     if not partition.owned:
         return order, order[:0], len(order)
     whose = kinds[order]
     own, theirs = order[(whose >= 0) & (whose < honest)], order[whose >= honest]
-    rest = order[whose < 0] if partition.trains_on_all() else order[:0]
-    return np.concatenate([own, rest]), theirs, len(own)
+    if not partition.trains_on_all():
+        return own, theirs, len(own)
+    if len(own) != members:
+        raise InputError(
+            f"the honest clients own {len(own)} distinct images and train on all: "
+            f"{opt('split.members')} must be {len(own)}, got {members}"
+        )
+    return np.concatenate([own, order[whose < 0]]), theirs, len(own)
 
 
 def decoded(found: EncodedSet, split: Callable[[EncodedSet], Split]) -> tuple[ImageSet, Split]:
