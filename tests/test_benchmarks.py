@@ -1,4 +1,4 @@
-"""The benchmark of signals runs, and writes what it says."""
+"""The benchmarks of signals and of many clients run, and write what they say."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import torch
 
 pytestmark = pytest.mark.slow
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "signals.py"
+MANY = SCRIPT.with_name("many_clients.py")
 CROPS, VIEWS = 128, 24
 
 
@@ -64,3 +65,17 @@ def test_signals__counts_what_each_attack_asks_for(results: dict[str, Any]) -> N
     assert rows["partcrop"]["passes"] == passed
     assert rows["encodermi-v"]["queries"] == 4 * 10  # its shadow's passes cost nothing
     assert "ascent-static" not in rows and "all-for-one" not in rows
+
+
+def test_many_clients__seconds_by_part_and_a_plot(tmp_path: Path) -> None:
+    out = tmp_path / "many.json"
+    flags = ["--clients", "2,4", "--members", "120", "--rounds", "1", "--out", str(out)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [str(MANY), *flags])
+        runpy.run_path(str(MANY), run_name="__main__")
+    found = json.loads(out.read_text())
+    assert [row["clients"] for row in found["runs"]] == [2, 4]
+    for row in found["runs"]:
+        assert 0 < sum(row["parts"].values()) < row["wall_s"] and row["peak_mib"] > 100
+        assert row["ms_a_client_and_round"] == 1000 * row["wall_s"] / row["clients"]
+    assert out.with_suffix(".png").read_bytes()[:4] == b"\x89PNG"

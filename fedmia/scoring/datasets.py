@@ -17,6 +17,7 @@ from fedmia.seeding import rng
 from fedmia.threat import BlackBox, require
 
 POSERS = 100  # about so many sets of non-members pose as clients' sets
+LEAST = 4  # images of a posing set, where non-members are too few for as many as clients hold
 
 Partition = Callable[[IntArray, int, np.random.Generator], list[IntArray]]
 
@@ -54,7 +55,7 @@ def suspects(
 ) -> Suspects:
     """The members that each client holds; and as many non-members at a time, at most half of all,
     dealt by the clients' own partition, until about POSERS sets pose. Where half of all are fewer
-    than the members, fewer sets are dealt, of about the clients' sizes.
+    than the members, so few sets are dealt that each has about LEAST images.
 
     Args:
         classes: of members (n,) and non-members (m,). owner: (n,) client of each member.
@@ -63,7 +64,7 @@ def suspects(
     held = {int(k): np.flatnonzero(owner == k) for k in clients}
     draw, posing = rng(seed, "posing-sets"), list[IntArray]()
     count = min(first, len(nonmembers) // 2)
-    takers = max(len(clients) * count // max(first, 1), 1)
+    takers = max(len(clients) if count == first else min(len(clients), count // LEAST), 1)
     for _ in range(-(-POSERS // takers)):
         chosen = draw.permutation(len(nonmembers))[:count]
         try:

@@ -21,7 +21,7 @@ from fedmia.attacks.dataset_inference import DatasetInference
 from fedmia.partitions.dirichlet import Dirichlet
 from fedmia.partitions.iid import IID
 from fedmia.report.datasets import holm
-from fedmia.scoring.datasets import POSERS, inference, suspects
+from fedmia.scoring.datasets import LEAST, POSERS, inference, suspects
 from fedmia.seeding import rng
 from fedmia.ssl.augment import Augment
 from fedmia.threat import BlackBox
@@ -198,11 +198,11 @@ def test_suspects__posers_are_non_members_dealt_like_clients(textures: Any) -> N
     np.testing.assert_array_equal(asked[0][1], np.arange(24, 84))
 
 
-def test_suspects__of_more_members_than_may_pose_have_the_clients_sizes(textures: Any) -> None:
-    """Half of the non-members, dealt to all 30 clients, would be two images each, or none."""
-    classes = np.zeros(240, dtype=int), np.zeros(80, dtype=int)
-    of = suspects(textures(240), textures(80, seed=5), classes, np.repeat(range(30), 8), IID(), 2)
-    assert len(of.posing) >= POSERS and {len(one) for one in of.posing} == {8}
+def test_suspects__pose_also_where_clients_outnumber_the_non_members(textures: Any) -> None:
+    """Half of the non-members, dealt to all 60 clients, would leave some with none."""
+    classes = np.zeros(120, dtype=int), np.zeros(80, dtype=int)
+    of = suspects(textures(120), textures(80, seed=5), classes, np.repeat(range(60), 2), IID(), 2)
+    assert len(of.posing) >= POSERS and {len(one) for one in of.posing} == {LEAST}
 
 
 class _Bright(DatasetInference):
