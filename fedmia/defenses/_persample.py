@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from torch import Tensor
+from torch.linalg import vector_norm
 
 from fedmia.ssl.train import Batch, Drawn, Job, views_of
 
@@ -85,9 +86,12 @@ def image_gradients(job: Job, views: Batch) -> Tensor:
     record of each.
     """
     if len(views[0]):
-        # Opacus's backward hook of the first layer wants inputs that require gradients.
-        losses = job.method.losses(*[v.requires_grad_() for v in views]).float()
-        losses.sum().backward()
+        # The way back ends at the views: it passes Opacus's hook of every layer, which find each
+        # image's gradient, and computes none of the batch's.
+        for view in views:
+            view.requires_grad_()
+        losses = job.method.losses(*views).float()
+        losses.sum().backward(inputs=views)
         return losses.detach()
     for weight in job.method.trainable():
         weight.grad_sample = weight.new_zeros((0, *weight.shape))  # type: ignore[attr-defined]
@@ -96,5 +100,5 @@ def image_gradients(job: Job, views: Batch) -> Tensor:
 
 def gradient_norms(weights: list[torch.nn.Parameter]) -> Tensor:
     """L2 norm of each image's whole gradient, (B,), from `grad_sample`."""
-    parts = [w.grad_sample.flatten(1).norm(dim=1) for w in weights]  # type: ignore[attr-defined]
-    return torch.stack(parts).norm(dim=0)
+    parts = [vector_norm(w.grad_sample.flatten(1), dim=1) for w in weights]  # type: ignore[attr-defined]
+    return vector_norm(torch.stack(parts), dim=0)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
+from torch.nn.utils import get_total_norm
 
 from fedmia.defenses._accounting import ACCOUNTANTS, History, epsilon_spent, noise_for
 from fedmia.defenses._persample import (
@@ -34,14 +36,13 @@ DEFAULT_NOISE = 0.3
 
 @dataclass
 class _Tally:
-    """Sums over the steps of a round."""
+    """What the steps of a round leave, on the device; it is read when they are over."""
 
-    loss: float = 0.0
+    losses: list[Tensor] = field(default_factory=list)
+    norms: list[Tensor] = field(default_factory=list)
+    signals: list[Tensor] = field(default_factory=list)
     images: int = 0
     steps: int = 0
-    clipped: int = 0
-    norms: float = 0.0
-    signals: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -106,11 +107,9 @@ class DPSGD(Defense):
                 job.set_rate()
                 private.zero_grad(set_to_none=True)
                 losses = image_gradients(job, views)
-                norms = gradient_norms(weights)
-                tally.loss += float(losses.sum())
+                tally.losses.append(losses)
+                tally.norms.append(gradient_norms(weights))
                 tally.images += len(losses)
-                tally.norms += float(norms.sum())
-                tally.clipped += int((norms > self.max_grad_norm).sum())
                 private.step()
                 job.method.after_step()
                 job.step += 1
@@ -119,7 +118,8 @@ class DPSGD(Defense):
         memory["rounds"] = memory.get("rounds", 0) + 1
         memory["metrics"] = self._metrics(tally, noise, rate * size)
         seconds = time.perf_counter() - started
-        return {"loss": tally.loss / max(tally.images, 1), "seconds": seconds, **memory["metrics"]}
+        loss = _total(tally.losses) / max(tally.images, 1)
+        return {"loss": loss, "seconds": seconds, **memory["metrics"]}
 
     def privacy(self, memory: dict[str, Any]) -> Epsilon | None:
         """Epsilon of the steps so far; None where the noise is 0: nothing is promised."""
@@ -154,20 +154,24 @@ class DPSGD(Defense):
         if noise:
             # The noise's expected norm: its deviation times the root of the number of weights.
             spread = noise * self.max_grad_norm * math.sqrt(sum(w.numel() for w in weights))
-            sums = [w.summed_grad.norm() for w in weights]  # type: ignore[attr-defined]
-            tally.signals.append(float(torch.stack(sums).norm()) / spread)
+            sums = [w.summed_grad for w in weights]  # type: ignore[attr-defined]
+            tally.signals.append(get_total_norm(sums) / spread)
         job.after_backward()
 
     def _metrics(self, tally: _Tally, noise: float, expected: float) -> Metrics:
         images = max(tally.images, 1)
         metrics = {
             "noise_std": noise * self.max_grad_norm / expected,
-            "clipped": tally.clipped / images,
-            "gradient_norm": tally.norms / images,
+            "clipped": _total([n > self.max_grad_norm for n in tally.norms]) / images,
+            "gradient_norm": _total(tally.norms) / images,
         }
         if tally.signals:
-            metrics["signal_to_noise"] = sum(tally.signals) / len(tally.signals)
+            metrics["signal_to_noise"] = float(torch.stack(tally.signals).mean())
         return metrics
+
+
+def _total(parts: list[Tensor]) -> float:
+    return float(torch.cat(parts).double().sum()) if parts else 0.0
 
 
 def _history(memory: dict[str, Any]) -> History:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 GRAY = (0.2989, 0.587, 0.114)  # luma of red, green, blue, as torchvision
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)  # steps of the colour jitter
@@ -54,7 +53,7 @@ def _antialiased(start: Tensor, length: Tensor, size: int, out: int, flip: Tenso
     turned = o if flip is None else torch.where(flip[:, None], out - 1 - o, o)
     step = (length / out)[:, None]
     at = (turned + 0.5) * step - 0.5 + start[:, None]  # Bxo
-    taps = F.relu(1 - (at[:, :, None] - pixel).abs() / step.clamp(min=1)[:, :, None])
+    taps = (1 - (at[:, :, None] - pixel).abs() / step.clamp(min=1)[:, :, None]).relu_()
     end = (start + length)[:, None]
     inside = (pixel >= start[:, None]) & (pixel < end)
     taps = taps * inside[:, None]
@@ -167,5 +166,5 @@ def _gaussian(sigma: Tensor, size: int) -> Tensor:
     weights = torch.softmax(-(tap**2) / (2 * sigma[:, None] ** 2), dim=1)  # Bxk
     at = (torch.arange(size, device=sigma.device)[:, None] + tap).abs()
     at = size - 1 - (size - 1 - at).abs()  # sizexk
-    hits = F.one_hot(at, size).to(weights.dtype)
+    hits = (at[:, :, None] == torch.arange(size, device=sigma.device)).to(weights.dtype)
     return torch.einsum("bk,okp->bop", weights, hits)
