@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -66,11 +68,12 @@ class Site:
     total_rounds: int
     device: str
     threads: int
-    stop: Any = field(default=None, compare=False)  # threading.Event of the inline backend
+    stop: Event | None = field(default=None, compare=False)  # of the run, in this process
+    halt: Event | None = field(default=None, compare=False)  # of one order
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = {k: v for k, v in self.__dict__.items() if k not in ("images", "stop")}
-        return {**kept, "stop": None}
+        kept = {k: v for k, v in self.__dict__.items() if k not in ("images", "stop", "halt")}
+        return {**kept, "stop": None, "halt": None}
 
     @cached_property
     def images(self) -> ByteArray:
@@ -147,8 +150,14 @@ class Site:
         return self.take(indices).to(self.device).float() / 255
 
     def stopped(self) -> bool:
-        """Whether the run was interrupted."""
-        return self.stop is not None and self.stop.is_set()
+        """Whether the run was interrupted, or nobody waits for this client any more."""
+        return any(event is not None and event.is_set() for event in (self.stop, self.halt))
+
+    def halted_by(self, event: Event) -> Site:
+        """The same site for one client's order, given up when `event` is set."""
+        own = copy.copy(self)
+        object.__setattr__(own, "halt", event)
+        return own
 
 
 @dataclass(frozen=True)

@@ -283,6 +283,21 @@ class Curves:
 
 
 @dataclass(frozen=True)
+class Fault:
+    """A client that failed in a round.
+
+    Attributes:
+        reason: in one line. action: `stopped`, `retried` or `dropped`.
+    """
+
+    branch: str
+    round: int
+    client: int
+    reason: str
+    action: str
+
+
+@dataclass(frozen=True)
 class RunScores:
     """All that a report is made of.
 
@@ -303,7 +318,9 @@ class RunScores:
         subject: what was attacked, as the page's title says it.
         not_run: attack -> why it could not run.
         pretrain: `none`, `pooled` or `public`.
-        interrupted: last finished round where the user ended the run, else None.
+        interrupted: last finished round where the run ended before its time, else None.
+        failure: why it did, None where the user ended it.
+        faults: clients that failed, in order.
         split: sizes of the split; config, versions, hardware: passed through.
         timing: seconds beside those of the stopwatch, by part or, under one name, by attack.
     """
@@ -331,6 +348,8 @@ class RunScores:
     not_run: Mapping[str, str] = field(default_factory=dict)
     pretrain: str = "none"
     interrupted: int | None = None
+    failure: str | None = None
+    faults: Sequence[Fault] = ()
     notes: Sequence[str] = ()
     split: Mapping[str, Any] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)

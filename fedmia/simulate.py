@@ -29,7 +29,7 @@ from fedmia.scoring.score import score  # noqa: E402
 from fedmia.settings.command import INTERRUPTED, Invocation, run  # noqa: E402
 from fedmia.settings.commands import SIMULATE  # noqa: E402
 from fedmia.settings.tree import to_tree  # noqa: E402
-from strategies.base import FederationError  # noqa: E402
+from strategies.crew import FederationError  # noqa: E402
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -47,6 +47,7 @@ def simulate(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
 
     Raises:
         InputError: before anything is written.
+        FederationError: the rounds ended before their time; those that are finished are reported.
     """
     with watch.part("data"):
         prepared = prepare(asked.settings)
@@ -59,6 +60,8 @@ def simulate(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
         raise
     report = publish(scores, place.folder, watch)
     show(report, place.folder, json=asked.json, quiet=asked.quiet)
+    if scores.failure is not None:
+        raise FederationError(f"{scores.failure}; the finished rounds are reported on")
     return INTERRUPTED if stop.is_set() else 0
 
 
@@ -72,7 +75,7 @@ def execute(
         nodes: clients that Flower runs elsewhere, in place of a backend's.
 
     Raises:
-        FederationError: a client failed; nothing is reported.
+        FederationError: a client failed in the first round; nothing is reported.
     """
     shown = Display(prepared.total_rounds(), quiet)
     with tempfile.TemporaryDirectory(prefix="fedmia-") as made, shown as display:

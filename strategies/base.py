@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -13,17 +14,19 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from fedmia.errors import opt
 from fedmia.federation.snapshot import Local, Update
 from fedmia.seeding import rng
 from fedmia.settings.option import Options, option
 from fedmia.ssl.base import State
+from strategies.crew import Crew, FederationError
+from strategies.replies import Judge, Refused, replies
 
-PATIENCE = 3600.0  # seconds in which every client answers an order
+Seen = Callable[[Update], None]
+Metrics = dict[str, float]
 
 
-class FederationError(RuntimeError):
-    """A client failed or answered with something that cannot be averaged; the run stops."""
+def unseen(update: Update) -> None:
+    """Nobody is told."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +51,11 @@ class Course:
 
 @dataclass(frozen=True)
 class Round:
-    """A round that is done: its new global weights, the updates sorted by client, its seconds."""
+    """A round that is done: its new global weights, each client's metrics, its seconds."""
 
     number: int
     state: State
-    updates: list[Update]
+    metrics: dict[int, Metrics]
     seconds: float
 
 
@@ -75,13 +78,16 @@ class FederatedStrategy(Options, Strategy):
     course: Course | None = field(default=None, init=False, repr=False)
     nodes: dict[int, int] = field(default_factory=dict, init=False, repr=False)
     _global: State = field(default_factory=dict, init=False, repr=False)
-    _updates: list[Update] = field(default_factory=list, init=False, repr=False)
 
     # -- the server's half ---------------------------------------------------------------------
 
     @abstractmethod
-    def aggregate(self, received: State, updates: list[Update]) -> State:
-        """New global weights from the round's first ones and the updates, sorted by client."""
+    def aggregate(self, received: State, updates: Iterable[Update]) -> State:
+        """New global weights from the round's first ones and the updates, sorted by client.
+
+        Updates come one at a time and once: a strategy that folds each into a sum holds one of
+        them, whatever their number; one that needs all makes a list of them.
+        """
 
     def broadcast(self) -> State:
         """What every client of the coming round receives beside the weights."""
@@ -112,33 +118,44 @@ class FederatedStrategy(Options, Strategy):
 
     # -- the rounds ----------------------------------------------------------------------------
 
-    def rounds(self, grid: Grid, course: Course, state: State, clients: int) -> Iterator[Round]:
+    def rounds(
+        self, grid: Grid, course: Course, state: State, crew: Crew,
+        seen: Seen = unseen,
+    ) -> Iterator[Round]:  # fmt: skip
         """The rounds of `course` from `state`, each as it is done, after a roll call of the nodes.
 
+        Args:
+            seen: told of each update that is taken, in the order of partition ids.
+
         Raises:
-            FederationError: a client does not answer, or answers what cannot be averaged.
+            FederationError: as the crew's policy says.
         """
-        self.course, self.nodes = course, self.nodes or call_roll(grid, clients)
+        self.course, self.nodes = course, self.nodes or call_roll(grid, crew.clients)
+        names = {node: client for client, node in self.nodes.items()}
         arrays = ArrayRecord(torch_state_dict=state)
         for turn in range(1, course.last - course.first + 1):
-            began = time.perf_counter()
-            orders = self.configure_train(turn, arrays, ConfigRecord(), grid)
-            arrays, _ = self.aggregate_train(turn, grid.send_and_receive(orders, timeout=PATIENCE))
-            updates, self._updates = self._updates, []
-            seconds = time.perf_counter() - began
-            yield Round(course.first + turn, self._global, updates, seconds)
+            began, round = time.perf_counter(), course.first + turn
+            asked = self.configure_train(turn, arrays, ConfigRecord(), grid)
+            orders = {names[order.metadata.dst_node_id]: order for order in asked}
+            orders = {client: orders[client] for client in crew.present(orders)}
+            judge = Judge(self._global, names, round)
+            metrics = self._fold(replies(grid, orders, judge, crew, course.branch), seen)
+            crew.suffice(round, len(metrics))
+            arrays = ArrayRecord(torch_state_dict=self._global)
+            yield Round(round, self._global, metrics, time.perf_counter() - began)
 
-    def mean(self, updates: list[Update]) -> State:
-        """Weighted mean of the updates, summed in float64 in the order of partition ids."""
-        weights = [float(u.examples) if self.weighting == "examples" else 1.0 for u in updates]
-        total = sum(weights)
-        merged = {}
-        for name, first in updates[0].state.items():
-            summed = torch.zeros_like(first, dtype=torch.float64)
-            for weight, update in zip(weights, updates, strict=True):
-                summed += update.state[name].double() * (weight / total)
-            merged[name] = summed.to(first.dtype)
-        return merged
+    def mean(self, updates: Iterable[Update]) -> State:
+        """Weighted mean of the updates, each added in float64 as it comes; empty if none does."""
+        total, summed, types = 0.0, State(), {}
+        for update in updates:
+            weight = float(update.examples) if self.weighting == "examples" else 1.0
+            total += weight
+            for name, sent in update.state.items():
+                if name not in summed:
+                    summed[name] = torch.zeros_like(sent, dtype=torch.float64)
+                    types[name] = sent.dtype
+                summed[name].add_(sent, alpha=weight)
+        return {name: (tensor / total).to(types[name]) for name, tensor in summed.items()}
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -158,19 +175,33 @@ class FederatedStrategy(Options, Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord, MetricRecord]:
+        """For Flower's own loop, whose replies come all at once and must all be sound."""
         assert self.course is not None
-        course, round = self.course, self.course.first + server_round
         names = {node: client for client, node in self.nodes.items()}
-        updates = sorted((_update(m, round, names) for m in replies), key=lambda u: u.client)
-        expected = cohort(course, round, len(self.nodes))
-        if [u.client for u in updates] != expected:
-            silent = sorted(set(expected) - {u.client for u in updates})
-            raise FederationError(f"round {round}: no reply from clients {silent}")
-        check_finite(updates, self._global)
-        if trained := [u for u in updates if u.examples]:
-            self._global |= self.aggregate(self._global, trained)
-        self._updates = updates
+        judge = Judge(self._global, names, self.course.first + server_round)
+        try:
+            self._fold(map(judge, sorted(replies, key=lambda m: names[m.metadata.src_node_id])))
+        except Refused as error:
+            raise FederationError(f"round {judge.round}: a client {error}") from error
         return ArrayRecord(torch_state_dict=self._global), MetricRecord()
+
+    def _fold(self, updates: Iterable[Update], seen: Seen = unseen) -> dict[int, Metrics]:
+        """Aggregate the updates that rest on images; metrics of all of them, by client."""
+        metrics = dict[int, Metrics]()
+
+        def trained() -> Iterator[Update]:
+            for update in updates:
+                metrics[update.client] = update.metrics
+                seen(update)
+                if update.examples:
+                    yield update
+
+        left = trained()
+        if (first := next(left, None)) is not None:
+            self._global |= self.aggregate(self._global, itertools.chain([first], left))
+        for _ in left:  # of a strategy that wanted no more
+            pass
+        return metrics
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -224,38 +255,3 @@ def cohort(course: Course, round: int, clients: int) -> list[int]:
         return list(range(clients))
     drawn = rng(course.seed, "cohort", round).choice(clients, size, replace=False)
     return sorted(int(c) for c in drawn)
-
-
-def check_finite(updates: list[Update], received: State) -> None:
-    """Refuse updates with other names or shapes than the model's, or values not finite.
-
-    Raises:
-        FederationError: naming client, round and tensor.
-    """
-    for update in updates:
-        unknown = set(update.state) - set(received)
-        if unknown:
-            raise FederationError(f"client {update.client} sent unknown {sorted(unknown)[:3]}")
-        if set(update.state) != set(updates[0].state):
-            odd = sorted(set(update.state) ^ set(updates[0].state))[:3]
-            raise FederationError(
-                f"round {update.round}: clients {updates[0].client} and {update.client} sent "
-                f"different tensors: {odd}"
-            )
-        for name, tensor in update.state.items():
-            if tensor.shape != received[name].shape or not bool(tensor.isfinite().all()):
-                raise FederationError(
-                    f"round {update.round}: client {update.client} sent a '{name}' that is not "
-                    f"finite or of another shape; a lower {opt('train.lr')} or a milder attack "
-                    "helps if training diverged"
-                )
-
-
-def _update(message: Message, round: int, names: dict[int, int]) -> Update:
-    if message.has_error():
-        client = names.get(message.metadata.src_node_id, "?")
-        raise FederationError(f"round {round}: client {client} failed: {message.error.reason}")
-    values = {k: float(v) for k, v in message.content["metrics"].items()}  # type: ignore[arg-type]
-    client, examples = int(values.pop("client")), int(values.pop("num-examples"))
-    state = message.content["arrays"].to_torch_state_dict()  # type: ignore[union-attr]
-    return Update(client, round, state, examples, values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -19,7 +20,7 @@ class FedAvg(FederatedStrategy):
 
     server_lr: float = option(1.0, "eta, server learning rate", gt=0)
 
-    def aggregate(self, received: State, updates: list[Update]) -> State:
+    def aggregate(self, received: State, updates: Iterable[Update]) -> State:
         """Written so, not as G + eta (mean(L) - G), which differs from L in float32 at eta 1."""
         mean, eta = self.mean(updates), self.server_lr
         return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -21,7 +22,7 @@ class FedAvgM(FederatedStrategy):
     beta: float = option(0.9, "server momentum", ge=0, lt=1)
     velocity: State = field(default_factory=dict, init=False, repr=False)
 
-    def aggregate(self, received: State, updates: list[Update]) -> State:
+    def aggregate(self, received: State, updates: Iterable[Update]) -> State:
         out = {}
         for name, new in self.mean(updates).items():
             step = received[name].double() - new.double()

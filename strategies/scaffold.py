@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -34,18 +35,28 @@ class Scaffold(_FedAvg):
     def broadcast(self) -> State:
         return self.control
 
-    def aggregate(self, received: State, updates: list[Update]) -> State:
-        stepped = [u for u in updates if u.metrics.get(METRIC, 0.0) > 0]
-        share = len(stepped) / max(len(self.nodes), len(updates), 1)
-        for name in updates[0].state if stepped else ():
+    def aggregate(self, received: State, updates: Iterable[Update]) -> State:
+        slopes, count, stepped = State(), 0, 0
+
+        def folded() -> Iterator[Update]:
+            nonlocal count, stepped
+            for update in updates:
+                count += 1
+                if (reach := update.metrics.get(METRIC, 0.0)) > 0:
+                    stepped += 1
+                    for name, sent in update.state.items():
+                        slope = (received[name].double() - sent.double()) / reach
+                        slopes[name] = slopes[name] + slope if name in slopes else slope
+                yield update
+
+        merged = super().aggregate(received, folded())
+        share = stepped / max(len(self.nodes), count, 1)
+        for name, summed in slopes.items():
             if ".running_" in name:  # batch norm's statistics take no steps
                 continue
-            x = received[name].double()
-            slopes = [(x - u.state[name].double()) / u.metrics[METRIC] for u in stepped]
             c = self.control.get(name, torch.zeros_like(received[name])).double()
-            moved = c + share * (torch.stack(slopes).mean(dim=0) - c)
-            self.control[name] = moved.to(received[name].dtype)
-        return super().aggregate(received, updates)
+            self.control[name] = (c + share * (summed / stepped - c)).to(received[name].dtype)
+        return merged
 
     def after_backward(self, local: Local) -> None:
         for control, sign in ((local.broadcast, 1), (local.kept, -1)):

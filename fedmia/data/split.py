@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -69,6 +70,21 @@ class Split:
     def honest(self) -> int:
         """Number of honest clients: ids 0..honest-1."""
         return len(self.parts) - self.malicious
+
+    def without(self, gone: Collection[int]) -> Split:
+        """The same less the images of the clients in `gone`, which are then of no role."""
+        if not gone:
+            return self
+        stays = ~np.isin(self.owner, list(gone))
+        left = self.members[stays]
+        return replace(
+            self,
+            parts=tuple(p[:0] if c in gone else p for c, p in enumerate(self.parts)),
+            members=left,
+            owner=self.owner[stays],
+            known_members=self.known_members[np.isin(self.known_members, left)],
+            scored_members=self.scored_members[np.isin(self.scored_members, left)],
+        )
 
     def counts(self) -> dict[str, int]:
         """How many images play each role, for the report."""

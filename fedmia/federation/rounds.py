@@ -19,7 +19,7 @@ from flwr.serverapp import Grid
 
 from clients.site import Site
 from fedmia.data.split import Split
-from fedmia.federation.snapshot import Snapshot, SnapshotStore, StateStore
+from fedmia.federation.snapshot import Snapshot, SnapshotStore, StateStore, Update
 from fedmia.results import RoundInfo
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch, covered
@@ -28,6 +28,7 @@ from fedmia.settings.experiment import Experiment
 from fedmia.settings.roles import sees
 from fedmia.ssl.base import State, under
 from strategies.base import Course, FederatedStrategy, Round, cohort
+from strategies.crew import Crew, FederationError
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,8 @@ class Federation:
     Attributes:
         probe: kNN accuracy of a global state.
         reader: of attacked rounds.
+        crew: the clients, and what becomes of those that fail.
+        failure: filled in where the rounds ended before their time, but for an interruption.
         rounds: filled in: one row a finished round of `main`.
         complete: every branch ran to its end.
     """
@@ -105,9 +108,12 @@ class Federation:
     reader: Reader | None
     watch: Stopwatch
     display: Display
+    crew: Crew
     rounds: list[RoundInfo] = field(default_factory=list)
     complete: bool = False
+    failure: FederationError | None = None
     _unsaved: Snapshot | None = field(default=None, init=False, repr=False)
+    _crafted: State | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.schedule = Schedule(self.experiment)
@@ -115,13 +121,18 @@ class Federation:
         self.active = self.site.attack is not None
 
     def run(self, grid: Grid) -> None:
-        """All branches; returns early, with what is finished, when interrupted."""
+        """All branches; returns early, with what is finished, when interrupted or a client failed
+        and the crew's policy can do no more."""
         try:
             self._main(grid)
             self.complete = True
+            return
         except Interrupted:
-            if self._unsaved is not None:
-                self.snapshots.save("main", self._unsaved)
+            pass
+        except FederationError as error:
+            self.failure = error
+        if self._unsaved is not None:
+            self.snapshots.save("main", self._unsaved)
 
     def _main(self, grid: Grid) -> None:
         state, strategy = self.clean(grid, "main")
@@ -182,30 +193,42 @@ class Federation:
     def _stretch(
         self, grid: Grid, strategy: FederatedStrategy, course: Course, state: State
     ) -> State:
-        for done in strategy.rounds(grid, course, state, len(self.site.roles)):
-            self._record(course, state, done)
-            state = done.state
-        return state
+        received = state
+
+        def seen(update: Update) -> None:
+            self._seen(course, received, update)
+
+        for done in strategy.rounds(grid, course, state, self.crew, seen):
+            self._record(course, received, done)
+            received = done.state
+        return received
+
+    def _seen(self, course: Course, received: State, update: Update) -> None:
+        """Keep what is to be read of an update, as it is taken."""
+        branch, round = course.branch, update.round
+        if branch in ("main", "placebo") and round in self.schedule.updates_kept():
+            if not self.snapshots.updates(branch, round):
+                self.snapshots.save_before(branch, round, received)
+            self.snapshots.save_update(branch, round, update.client, update.state)
+        if course.craft and update.client == self.holder:
+            self._crafted = update.state
 
     def _record(self, course: Course, received: State, done: Round) -> None:
         """Keep what is to be read of a round whose clients had `received`."""
-        branch, round, updates = course.branch, done.number, done.updates
-        spans = [(u.metrics["began"], u.metrics["ended"]) for u in updates if "began" in u.metrics]
+        branch, round, told = course.branch, done.number, done.metrics
+        spans = [(m["began"], m["ended"]) for m in told.values() if "began" in m]
         self.watch.move("train", min(covered(spans), done.seconds))
-        crafted = [u for u in updates if course.craft and u.client == self.holder]
-        if crafted:
+        crafted, self._crafted = self._crafted, None
+        if crafted is not None:
             self._read(branch, round, received)
         if self.site.stopped():
+            self.snapshots.drop_updates(branch, round)
             raise Interrupted
-        if crafted and self.reader is not None:
+        if crafted is not None and self.reader is not None:
             with self.watch.part("attacks"):
-                self.reader.sent(branch, round, self._snapshot(branch, round, crafted[0].state))
-        honest = [u for u in updates if u.client not in self.experiment.malicious_clients]
-        losses = [u.metrics["loss"] for u in honest if "loss" in u.metrics]
-        if branch in ("main", "placebo") and round in self.schedule.updates_kept():
-            self.snapshots.save_before(branch, round, received)
-            for update in updates:
-                self.snapshots.save_update(branch, round, update.client, update.state)
+                self.reader.sent(branch, round, self._snapshot(branch, round, crafted))
+        honest = {c: m for c, m in told.items() if c not in self.experiment.malicious_clients}
+        losses = [m["loss"] for m in honest.values() if "loss" in m]
         loss = float(np.mean(losses)) if losses else None
         self._note(branch, round, course.craft, loss, done.state)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from threading import Event
 
@@ -12,18 +13,17 @@ import numpy as np
 import torch
 from flwr.serverapp import Grid
 
-from clients.app import client_app
 from clients.site import Site
 from fedmia import registry
 from fedmia.attacks.base import ActiveAttack
 from fedmia.data.images import ImageSet, IntArray
-from fedmia.data.sets import form_sets
+from fedmia.data.sets import ImageSets, form_sets
 from fedmia.data.split import Split, make_split
 from fedmia.errors import InputError, opt
 from fedmia.federation.backends import run_inline, run_ray
 from fedmia.federation.rounds import Federation, Reader, Schedule
-from fedmia.federation.snapshot import DiskStore, MemoryStore, SnapshotStore, StateStore
-from fedmia.results import RoundInfo
+from fedmia.federation.snapshot import Ledger, SnapshotStore, StateStore
+from fedmia.results import Fault, RoundInfo
 from fedmia.runtime.device import resolve_device
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
@@ -31,6 +31,7 @@ from fedmia.seeding import rng, torch_rng
 from fedmia.settings.experiment import Experiment
 from fedmia.settings.roles import sees
 from fedmia.ssl.base import Recipe, State
+from strategies.crew import Crew
 
 
 @dataclass
@@ -58,6 +59,8 @@ class Finished:
         snapshots: the models of the rounds, branch by branch.
         rounds: one row a finished round of `main`.
         complete: every branch ran to its end.
+        faults: of clients. gone: those that were dropped.
+        failure: why the rounds ended before their time, where it was no interruption.
     """
 
     prepared: Prepared
@@ -66,6 +69,24 @@ class Finished:
     snapshots: SnapshotStore
     rounds: list[RoundInfo]
     complete: bool
+    faults: tuple[Fault, ...] = ()
+    gone: frozenset[int] = frozenset()
+    failure: str | None = None
+
+    @cached_property
+    def split(self) -> Split:
+        """Roles of images, of those clients alone that stayed to the end."""
+        return self.prepared.split.without(self.gone)
+
+    def sets(self) -> ImageSets:
+        """Those formed before the first round, less what was of a client that is gone."""
+        before, now = self.prepared.split, self.split
+        formed = form_sets(
+            len(before.scored_members), len(before.scored_nonmembers), self.site.seed
+        )
+        stayed = np.isin(before.scored_members, now.scored_members)
+        whole = formed.members[stayed[formed.members].all(axis=1)]
+        return ImageSets((np.cumsum(stayed) - 1)[whole], formed.nonmembers)
 
     @property
     def schedule(self) -> Schedule:
@@ -212,20 +233,32 @@ def federate(
         FederationError: a client failed.
     """
     torch.set_num_threads(site.threads)
-    experiment, ray = prepared.experiment, prepared.experiment.backend == "ray"
-    store: StateStore = DiskStore(folder / "clients") if ray else MemoryStore()
-    store = nodes.store if nodes else store
-    split = prepared.split
-    run = Federation(experiment, site, split, store, snapshots, probe, reader, watch, display)
-    app, clients = client_app(site, store), experiment.federation.clients
+    experiment, split = prepared.experiment, prepared.split
+    store: StateStore = nodes.store if nodes else Ledger(folder / "clients")
+    options = experiment.federation
+    crew = Crew(
+        options.clients, options.on_failure, options.client_timeout, options.min_clients,
+        frozenset(experiment.malicious_clients),
+    )  # fmt: skip
+    run = Federation(experiment, site, split, store, snapshots, probe, reader, watch, display, crew)
     if nodes:
         run.run(nodes.grid)
-    elif ray:
-        run_ray(run.run, app, clients, site.threads, experiment.gpus_per_client)
+    elif experiment.backend == "ray":
+        cpus = experiment.cpus_per_client or site.threads
+        run_ray(
+            run.run, site, store, cpus, experiment.gpus_per_client, experiment.ray_address,
+            crew.timeout,
+        )  # fmt: skip
     else:
-        # Both parse Python, which no two threads may do at once (see `backends.Opened`).
+        # Both parse Python, which no two threads may do at once (see `inline.Opened`).
         with watch.part("import"):
             importlib.import_module("torch._dynamo")  # else at an optimizer's first step
         len(site.images)  # opens the file
-        run_inline(run.run, app, clients, site.threads)
-    return Finished(prepared, site, store, snapshots, run.rounds, run.complete)
+        run_inline(run.run, site, store, crew.timeout)
+    if run.failure is not None and not run.rounds:
+        raise run.failure
+    gone = frozenset(crew.gone)
+    return Finished(
+        prepared, site, store, snapshots, run.rounds, run.complete, tuple(crew.faults), gone,
+        str(run.failure) if run.failure else None,
+    )  # fmt: skip

@@ -10,12 +10,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from safetensors.torch import load_file, save_file
 from torch import nn
 
 from fedmia.ssl.base import State, under
+
+ROOM = 1 << 28  # bytes of clients' states in memory
 
 
 @dataclass(frozen=True)
@@ -96,25 +99,76 @@ class MemoryStore(StateStore):
         self._kept[branch, client] = state
 
 
-class DiskStore(StateStore):
-    """Local states under a folder that every worker process reaches (Ray backend)."""
+class Carried(StateStore):
+    """The state of the one client at work, on its way to it and back; what else is saved is lost.
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    The client works on copies: what is kept stays as it was, should it be asked again.
+    """
+
+    def __init__(self, kept: LocalState | None) -> None:
+        self._kept = kept
+        self.new: LocalState | None = None
+
+    def load(self, branch: str, client: int) -> LocalState | None:
+        if self._kept is None:
+            return None
+        own = {name: tensor.clone() for name, tensor in self._kept.tensors.items()}
+        return LocalState(own, copy.deepcopy(self._kept.memory))
+
+    def save(self, branch: str, client: int, state: LocalState) -> None:
+        self.new = state
+
+
+class Ledger(StateStore):
+    """Local states of all clients: the latest in memory, as far as there is room, others on disk.
+
+    Args:
+        root: folder of the files.
+        room: bytes of tensors that may stay in memory.
+    """
+
+    def __init__(self, root: Path, room: int = ROOM) -> None:
+        self.root, self.room = root, room
+        self._held: dict[tuple[str, int], LocalState] = {}
+        self._bytes = 0
+        self._lock = Lock()
+
+    def load(self, branch: str, client: int) -> LocalState | None:
+        with self._lock:
+            if found := self._held.get((branch, client)):
+                return found
+            path = self._path(branch, client)
+            if not path.exists():
+                return None
+            return LocalState(load_file(path), json.loads(path.with_suffix(".json").read_text()))
+
+    def save(self, branch: str, client: int, state: LocalState) -> None:
+        with self._lock:
+            before = self._held.pop((branch, client), None)
+            self._bytes += size(state) - (size(before) if before else 0)
+            self._held[branch, client] = state  # the last in order
+            while self._bytes > self.room and len(self._held) > 1:
+                oldest = next(iter(self._held))
+                self._write(oldest, self._held.pop(oldest))
+
+    def fork(self, source: str, target: str, clients: int) -> None:
+        for client in range(clients):  # a state is replaced, never changed: the copy may share it
+            if (state := self.load(source, client)) is not None:
+                self.save(target, client, state)
 
     def _path(self, branch: str, client: int) -> Path:
         return self.root / branch / f"client-{client:04d}.safetensors"
 
-    def load(self, branch: str, client: int) -> LocalState | None:
-        path = self._path(branch, client)
-        if not path.exists():
-            return None
-        return LocalState(load_file(path), json.loads(path.with_suffix(".json").read_text()))
-
-    def save(self, branch: str, client: int, state: LocalState) -> None:
-        path = self._path(branch, client)
+    def _write(self, key: tuple[str, int], state: LocalState) -> None:
+        path = self._path(*key)
         write_tensors(state.tensors, path)
         path.with_suffix(".json").write_text(json.dumps(state.memory))
+        self._bytes -= size(state)
+
+
+def size(state: LocalState) -> int:
+    """Bytes of its tensors."""
+    return sum(t.numel() * t.element_size() for t in state.tensors.values())
 
 
 def write_tensors(tensors: State, path: Path) -> None:
@@ -200,6 +254,10 @@ class SnapshotStore:
     def save_update(self, branch: str, round: int, client: int, state: State) -> None:
         """Keep what `client` sent in `round`: one file of the size of the shared weights."""
         write_tensors(state, self._updates(branch, round) / f"client-{client:04d}.safetensors")
+
+    def drop_updates(self, branch: str, round: int) -> None:
+        """Delete what was kept of a round that is not finished."""
+        shutil.rmtree(self._updates(branch, round), ignore_errors=True)
 
     def before(self, branch: str) -> StateFiles:
         """Round -> global weights that its clients received, for rounds whose updates are kept."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -34,7 +34,10 @@ from fedmia.settings.commands import SIMULATE
 from fedmia.settings.experiment import Experiment
 from fedmia.settings.tree import to_tree
 from fedmia.simulate import execute
-from strategies.base import FederationError, connected
+from strategies.base import connected
+from strategies.crew import FederationError
+
+FAREWELL = 60.0  # seconds in which nodes are to say that they keep nothing
 
 app = ServerApp()
 
@@ -65,6 +68,8 @@ def invocation(arguments: str) -> Invocation:
         raise InputError("the app's arguments are those of a run; its folder is the app's 'out'")
     if asked.settings.backend != "inline":
         raise InputError(f"{opt('backend', 'ray')}: the clients of a Flower app are its nodes")
+    if asked.settings.federation.client_timeout is not None:
+        raise InputError(f"{opt('federation.client_timeout')}: a node of Flower's cannot be halted")
     return asked
 
 
@@ -133,7 +138,7 @@ def told_by(
     )
 
 
-@contextmanager
+@contextlib.contextmanager
 def underway(
     grid: Grid, asked: Invocation, place: OutFolder, private: bool
 ) -> Iterator[tuple[dict[int, int], dict[int, dict[str, Any]]]]:
@@ -146,19 +151,22 @@ def underway(
     tree, clients = to_tree(asked.settings), asked.settings.federation.clients
     ids = connected(grid, clients)
     place.begin(tree)
+    everyone = {i: i for i in ids}
     try:
         order = {"settings": json.dumps(tree), "private": private}
-        answers = ask(grid, {i: i for i in ids}, "begin", dict.fromkeys(ids, order), who="node")
+        answers = ask(grid, everyone, "begin", dict.fromkeys(ids, order), who="node")
         told = {node: dict[str, Any](a.config_records["found"]) for node, a in answers.items()}
         nodes = {int(found["client"]): node for node, found in told.items()}
         if sorted(nodes) != list(range(clients)) or len(nodes) < len(told):
             which = sorted(int(found["client"]) for found in told.values())
             raise FederationError(f"nodes of clients {which}, expected 0..{clients - 1}")
         yield nodes, {client: told[nodes[client]] for client in sorted(nodes)}
-        ask(grid, nodes, "end", dict.fromkeys(nodes, {}))
     except BaseException:
         place.give_up()
         raise
+    finally:
+        with contextlib.suppress(FederationError):  # one that failed cannot be told
+            ask(grid, everyone, "end", dict.fromkeys(ids, {}), patience=FAREWELL)
 
 
 def agree(found: dict[int, dict[str, Any]], **ours: Any) -> None:

@@ -8,9 +8,11 @@ from typing import Any, cast
 
 import numpy as np
 
+from fedmia.errors import said
 from fedmia.report.checks import check
 from fedmia.report.clients import client_rows, declared_attack, ranking
 from fedmia.report.datasets import inference_row
+from fedmia.report.faults import dropped, fault_row
 from fedmia.report.health import health_row, health_sentence
 from fedmia.report.intervals import LEVEL, wilson
 from fedmia.report.metrics import attack_row, auc_ci_of, auc_numbers, auc_of
@@ -66,10 +68,11 @@ def build_report(run: RunScores) -> Report:
     useful: Utility = {**utility(run.utility), "untrained": utility(run.utility_untrained)}
     health = health_row(run.health, useful)
     gone = health_sentence(health, useful) if health and health["collapsed"] else None
-    said, code = verdict(attacks, controls, paired, run.pretrain, run.interrupted, gone)
+    failure = None if run.failure is None else said(run.failure)
+    told = verdict(attacks, controls, paired, run.pretrain, run.interrupted, gone, failure)
     report: Report = {
-        "verdict": said,
-        "verdict_code": code,
+        "verdict": told[0],
+        "verdict_code": told[1],
         "attacks": attacks,
         "sets": [set_row(s, len(run.sets)) for s in run.sets],
         "dataset_inference": [inference_row(i) for i in run.inferences],
@@ -92,6 +95,8 @@ def build_report(run: RunScores) -> Report:
         "subject": run.subject,
         "not_run": [{"attack": a, "reason": r} for a, r in run.not_run.items()],
         "interrupted": run.interrupted,
+        "failure": failure,
+        "faults": [fault_row(fault) for fault in run.faults],
         "notes": notes(run, clients),
         "split": run.split,
         "config": run.config,
@@ -195,7 +200,7 @@ def notes(run: RunScores, clients: Sequence[ClientRow]) -> list[str]:
             f"Clients are compared by {by.name}{shown}, against non-members weighted to their own "
             "class mix (Kish's effective n); null_auc scores non-members posing as their members."
         )
-    return found + [n for n in run.notes if n not in found]
+    return found + dropped(run) + [n for n in run.notes if n not in found]
 
 
 def strict(value: Any, key: str = "", *, exact: bool = False) -> Any:

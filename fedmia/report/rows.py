@@ -353,6 +353,16 @@ class UnsweptRow(SweepPlace, TypedDict):
 SweepRow = SweptRow | UnsweptRow
 
 
+class FaultRow(TypedDict):
+    """A client that failed in a round."""
+
+    branch: str
+    round: int
+    client: int
+    reason: str
+    action: str  # stopped, retried, dropped
+
+
 class Report(TypedDict):
     """The whole of `report.json`, in this order."""
 
@@ -372,7 +382,9 @@ class Report(TypedDict):
     family: Family
     subject: str
     not_run: list[NotRun]
-    interrupted: int | None  # the last finished round, where the user ended the run
+    interrupted: int | None  # the last finished round, where the run ended before its time
+    failure: str | None  # why it did; null where the user ended it
+    faults: list[FaultRow]
     notes: list[str]
     split: Json
     config: Json

@@ -25,6 +25,7 @@ def verdict(
     pretrain: str,
     interrupted: int | None,
     collapsed: str | None = None,
+    failure: str | None = None,
 ) -> tuple[str, str]:
     """(sentence, code) of a run.
 
@@ -33,6 +34,7 @@ def verdict(
 
     Args:
         collapsed: how it shows that the encoder has collapsed, None where it has not.
+        failure: why the run ended after round `interrupted`, None where the user ended it.
     """
     core, code = _core(with_auc(attacks), controls, paired)
     if collapsed is not None and code == "not-established":
@@ -44,7 +46,10 @@ def verdict(
     if pretrain == "pooled":
         tail += "; pre-training was pooled, so the server had seen all private images"
     if interrupted is not None:
-        tail += f"; the run was interrupted after round {interrupted}"
+        how = "was interrupted" if failure is None else "ended"
+        tail += f"; the run {how} after round {interrupted}"
+    if failure is not None:
+        tail += f", since {failure}"
     return f"{core}{tail}.", code
 
 

@@ -44,7 +44,7 @@ def score(
         notebook: of the active attack's client.
     """
     prepared, snapshots = run.prepared, run.snapshots
-    experiment, split, data = prepared.experiment, prepared.split, prepared.data
+    experiment, split, data = prepared.experiment, run.split, prepared.data
     options = {n: dict(o) for n, o in experiment.attack.items()}
     evaluation = Evaluation(run, options, notebook.observer if notebook else None)
     with watch.part("attacks"):
@@ -72,6 +72,8 @@ def score(
         clients=client_rows(run, labels, classes),
         pretrain=experiment.pretrain.mode,
         interrupted=None if run.complete else run.rounds[-1].round if run.rounds else 0,
+        failure=run.failure,
+        faults=run.faults,
         notes=notes,
         split=shape | split.counts(),
         config=to_tree(experiment),

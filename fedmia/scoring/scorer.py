@@ -32,6 +32,7 @@ class Scorer:
         members, nonmembers: uint8 (N, C, H, W), (M, C, H, W) images to score.
         seed: root of the shuffle, the fits and the folds.
         build: name -> a fresh attack.
+        formed: sets of the images, where they were formed before.
     """
 
     known: Known
@@ -39,6 +40,7 @@ class Scorer:
     nonmembers: Tensor
     seed: int
     build: Callable[[str], Attack]
+    formed: ImageSets | None = None
 
     def __post_init__(self) -> None:
         both = torch.cat([self.members, self.nonmembers])
@@ -54,7 +56,7 @@ class Scorer:
     @cached_property
     def sets(self) -> ImageSets:
         """Sets of the members and of the non-members."""
-        return form_sets(len(self.members), len(self.nonmembers), self.seed)
+        return self.formed or form_sets(len(self.members), len(self.nonmembers), self.seed)
 
     def scored(
         self,

@@ -35,7 +35,7 @@ class Evaluation:
     observer: Observer | None = None
 
     def __post_init__(self) -> None:
-        experiment, split = self.run.prepared.experiment, self.run.prepared.split
+        experiment, split = self.run.prepared.experiment, self.run.split
         self.site, self.snapshots = self.run.site, self.run.snapshots
         self.observed = self.observer or Observer(experiment, self.site)
         take = self.site.take
@@ -45,6 +45,7 @@ class Evaluation:
             take(split.scored_nonmembers),
             self.site.seed,
             self.build,
+            self.run.sets(),
         )
 
     def build(self, name: str) -> Attack:
@@ -111,7 +112,7 @@ class Evaluation:
         prepared, scorer, built = self.run.prepared, self.scorer, self.datasets()
         if not built:
             return []
-        split, labels = prepared.split, prepared.data.labels
+        split, labels = self.run.split, prepared.data.labels
         owner = dict(zip(split.members, split.owner, strict=True))
         of = suspects(
             scorer.members,

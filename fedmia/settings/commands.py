@@ -22,6 +22,9 @@ SHORT = {
     "ssl": "ssl.name",
     "strategy": "strategy.name",
     "attack_rounds": "federation.attack_rounds",
+    "on_failure": "federation.on_failure",
+    "client_timeout": "federation.client_timeout",
+    "min_clients": "federation.min_clients",
     "pretrain": "pretrain.mode",
     "pretrain_epochs": "pretrain.epochs",
     "pretrain_rounds": "pretrain.rounds",
@@ -33,7 +36,14 @@ GROUPS = {
     "Data": ("data.", "partition.", "split."),
     "Model and training": ("model.", "ssl.", "train.", "pretrain."),
     "Defence": ("defense.", "defended_clients"),
-    "Machine": ("backend", "threads_per_client", "device", "gpus_per_client"),
+    "Machine": (
+        "backend",
+        "ray_address",
+        "threads_per_client",
+        "device",
+        "cpus_per_client",
+        "gpus_per_client",
+    ),  # fmt: skip
 }
 
 SIMULATE = Command(

@@ -62,6 +62,17 @@ class Federation(Options):
         "model (none: the evaluated rounds with --attacker server, else 0)",
         ge=0,
     )
+    on_failure: str = option(
+        "stop",
+        "what becomes of a client that fails, is late or sends what cannot be averaged: the run "
+        "stops and reports on the finished rounds, the client gets its order again (3 times in "
+        "all), or it is dropped for good, from the statistics too",
+        choices=("stop", "retry", "drop"),
+    )
+    client_timeout: float | None = option(
+        None, "seconds that a client may work on a round (none: no limit)", gt=0
+    )
+    min_clients: int = option(1, "clients whose update a round needs", ge=1)
 
 
 @dataclass(frozen=True)
@@ -161,7 +172,15 @@ class Experiment(Settings):
     )
     threads_per_client: int = option(1, "CPU threads of a client (sums depend on it)", ge=1)
     device: str = option("auto", DEVICES)
-    gpus_per_client: float = option(0.0, "share of a GPU that a client takes", ge=0)
+    cpus_per_client: float | None = option(
+        None, "cores that Ray gives a client (none: threads_per_client)", gt=0
+    )
+    gpus_per_client: float = option(
+        0.0, "GPUs that Ray gives a client: a share below 1, or a whole number", ge=0
+    )
+    ray_address: str | None = option(
+        None, "Ray cluster to join: auto or HOST:PORT (none: one is started here)"
+    )
     federation: Federation = section(Federation)
     data: Data = section(Data, head="name")
     partition: Chosen = plugin("partition", "dirichlet", "how images are dealt to clients")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from fedmia import registry
 from fedmia.errors import InputError, opt
 from fedmia.runtime.device import gpus_without
@@ -16,7 +18,9 @@ def check(experiment: Experiment) -> None:
     Raises:
         InputError: one line that names the value and the reason.
     """
-    for one in (_attacker, _attacks, _rounds, _defended, _defense, _pretrain, _pixels):
+    for one in (
+        _attacker, _attacks, _rounds, _cohort, _machine, _defended, _defense, _pretrain, _pixels
+    ):  # fmt: skip
         one(experiment)
     gpu(experiment.device)
 
@@ -84,6 +88,40 @@ def _rounds(experiment: Experiment) -> None:
             f"{opt('federation.attack_rounds', attacked)} of {asked} leaves no clean round; "
             f"at most {rounds - 1}"
         )
+
+
+def _cohort(experiment: Experiment) -> None:
+    """A round needs no more clients than take part in it."""
+    federation = experiment.federation
+    drawn = max(1, int(federation.participation * federation.clients + 0.5))
+    if federation.min_clients > drawn:
+        raise InputError(
+            f"{opt('federation.min_clients')} must be <= {drawn}, the clients of a round, "
+            f"got {federation.min_clients}"
+        )
+
+
+def _machine(experiment: Experiment) -> None:
+    """What is asked of Ray is asked where Ray runs, and in shares that Ray has."""
+    address, gpus = experiment.ray_address, experiment.gpus_per_client
+    if experiment.backend != "ray":
+        for name, default in (
+            ("ray_address", None),
+            ("cpus_per_client", None),
+            ("gpus_per_client", 0),
+        ):
+            if (given := getattr(experiment, name)) != default:
+                raise needs(name, "backend", "ray", given=given)
+    for name in ("cpus_per_client", "gpus_per_client"):
+        asked = getattr(experiment, name) or 0
+        if asked > 1 and asked != int(asked):
+            raise InputError(
+                f"{opt(name)} must be a share below 1 or a whole number, got {asked:g}"
+            )
+    if gpus and experiment.device == "cpu":
+        raise InputError(f"{opt('gpus_per_client', f'{gpus:g}')} with {opt('device', 'cpu')}")
+    if address is not None and not re.fullmatch(r"auto|[^:/]+:[0-9]{1,5}", address):
+        raise InputError(f"{opt('ray_address')} must be auto or HOST:PORT, got '{address}'")
 
 
 def _defended(experiment: Experiment) -> None:

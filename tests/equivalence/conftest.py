@@ -60,7 +60,7 @@ class Recorder:
         self.uploads[branch][round] = copy.deepcopy(snapshot)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Run(Unrecorded):
     """A finished federation with its recorder."""
 

@@ -16,15 +16,16 @@ import torch
 from flwr.app import Message, RecordDict
 
 from fedmia.errors import InputError
-from fedmia.federation.backends import InlineGrid
+from fedmia.federation.inline import InlineGrid
 from fedmia.federation.run import prepare
-from fedmia.federation.snapshot import LocalState, SnapshotStore
+from fedmia.federation.snapshot import LocalState, MemoryStore, SnapshotStore
 from fedmia.flower import client, server
 from fedmia.flower.store import NodeStore, ask
 from fedmia.runtime.outfolder import OutFolder
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.simulate import main
-from strategies.base import FederationError, call_roll
+from strategies.base import call_roll
+from strategies.crew import FederationError
 
 TINY = (
     "--clients 2 --rounds 2 --train.local_epochs 1 --model.width 4 --split.members 24 --device cpu "
@@ -37,11 +38,11 @@ class Seen(InlineGrid):
     """Keeps what nodes answered, by the type of what was asked."""
 
     def __init__(self, clients: int) -> None:
-        super().__init__(client.app, clients, workers=1, threads=1)
+        super().__init__(lambda kept, halt: client.app, clients, 1, 1, MemoryStore(), None)
         self.answers: dict[str, list[RecordDict]] = {}
 
     def give(self, client: int, **config: Any) -> None:
-        list(self._contexts.values())[client].node_config.update(config)
+        list(self.contexts.values())[client].node_config.update(config)
 
     def pull_messages(self, message_ids: Any) -> Any:
         replies: list[Message] = list(super().pull_messages(message_ids))

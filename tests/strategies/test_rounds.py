@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import logging
 import pickle
+import time
 from collections.abc import Callable, Iterable, Iterator
+from threading import Event
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from flwr.app import ArrayRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedmia import registry
 from fedmia.errors import said
-from fedmia.federation.backends import InlineGrid
-from fedmia.federation.snapshot import Update
+from fedmia.federation.inline import AppOf, InlineGrid, Order, failed
+from fedmia.federation.snapshot import Carried, Update
 from fedmia.seeding import rng
 from fedmia.ssl.base import State
-from strategies.base import (
-    Course,
-    FederatedStrategy,
-    FederationError,
-    call_roll,
-    check_finite,
-    cohort,
-)
+from strategies import replies
+from strategies.base import Course, FederatedStrategy, call_roll, cohort
+from strategies.crew import TRIES, Crew, FederationError
 from strategies.fedavg import FedAvg
 
 NAMES = registry.names("strategy")
@@ -62,33 +59,37 @@ def exactly(a: State, b: State) -> bool:
 class Shuffled(InlineGrid):
     """Replies come back in another order."""
 
-    def send_and_receive(
-        self, messages: Iterable[Message], *, timeout: float | None = None
-    ) -> Iterable[Message]:
-        replies = list(super().send_and_receive(messages, timeout=timeout))
-        order = rng(0, "arrival", len(replies)).permutation(len(replies))
-        return [replies[i] for i in order]
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        wanted = set(message_ids)
+        while len(self._done) < len(wanted):
+            time.sleep(0.001)
+        found = list(super().pull_messages(wanted))
+        order = rng(0, "arrival", len(found)).permutation(len(found))
+        return [found[i] for i in order]
 
 
 class Lossy(InlineGrid):
     """The reply of client 1 to an order never arrives."""
 
-    def send_and_receive(
-        self, messages: Iterable[Message], *, timeout: float | None = None
-    ) -> Iterable[Message]:
-        replies = list(super().send_and_receive(messages, timeout=timeout))
-        return [r for r in replies if "num-examples" not in r.content["metrics"]
-                or r.content["metrics"]["client"] != 1]  # fmt: skip
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        wanted = set(message_ids)
+        found = [m for m in super().pull_messages(wanted) if not ordered(m, 1)] if wanted else []
+        return found
+
+
+def ordered(reply: Message, client: int) -> bool:
+    """Whether it is the answer of `client` to an order to train."""
+    metrics: Any = reply.content["metrics"]
+    return "num-examples" in metrics and metrics["client"] == client
 
 
 class Failing(InlineGrid):
     """The order to client 1 comes back as Flower's error message."""
 
-    def _answer(self, message: Message) -> Message:
-        node = message.metadata.dst_node_id
-        if "arrays" in message.content and self._contexts[node].node_config["partition-id"] == 1:
-            return Message(Error(code=0, reason="out of memory"), reply_to=message)
-        return super()._answer(message)
+    def _answer(self, order: Order) -> Any:
+        if "arrays" in order.message.content and self.client(order) == 1:
+            return failed(order.message, "out of memory"), Carried(None)
+        return super()._answer(order)
 
 
 def echo(reply: Reply) -> ClientApp:
@@ -119,17 +120,24 @@ def drift(client: int, round: int, state: State) -> State:
 Seen = list[tuple[int, State, list[Update]]]
 
 
+def app_of(reply: Reply) -> AppOf:
+    return lambda store, halt: echo(reply)
+
+
 def federate(
     strategy: FederatedStrategy, grid_type: type[InlineGrid] = InlineGrid, reply: Reply = drift,
-    clients: int = 4, rounds: int = 3, share: float = 1.0, first: int = 5,
+    clients: int = 4, rounds: int = 3, share: float = 1.0, first: int = 5, crew: Crew | None = None,
 ) -> tuple[State, Seen]:  # fmt: skip
-    grid = grid_type(echo(reply), clients, 2, 1)
+    grid = grid_type(app_of(reply), clients, 2, 1)
     seen: Seen = []
+    taken: list[Update] = []
     try:
         course = Course("main", first, first + rounds, False, share, 0)
-        for done in strategy.rounds(grid, course, some_state(99), clients):
-            assert done.seconds >= 0
-            seen.append((done.number, {n: t.clone() for n, t in done.state.items()}, done.updates))
+        members = crew or Crew(clients)
+        for done in strategy.rounds(grid, course, some_state(99), members, taken.append):
+            assert done.seconds >= 0 and list(done.metrics) == [u.client for u in taken]
+            seen.append((done.number, {n: t.clone() for n, t in done.state.items()}, taken.copy()))
+            taken.clear()
     finally:
         grid.close()
     return done.state, seen
@@ -140,7 +148,7 @@ def test_every_strategy__flowers_own_loop_gives_the_same(name: str) -> None:
     end, _ = federate(registry.build("strategy", name, {}))
     strategy = registry.build("strategy", name, {})
     strategy.course = Course("main", 5, 8, False, 1.0, 0)
-    grid = InlineGrid(echo(drift), 4, 2, 1)
+    grid = InlineGrid(app_of(drift), 4, 2, 1)
     try:
         strategy.nodes = call_roll(grid, 4)
         initial = ArrayRecord(torch_state_dict=some_state(99))
@@ -226,7 +234,9 @@ def test_start__names_that_no_client_sends_keep_their_value() -> None:
 def spoiled(how: str) -> Reply:
     def reply(client: int, round: int, state: State) -> State:
         if (client, round) != (2, 7):
-            return state
+            return drift(client, round, state)
+        if how == "raise":
+            raise RuntimeError("lost")
         bad = {n: t.clone() for n, t in state.items()}
         if how in ("nan", "inf"):
             bad["bias"][3] = float(how)
@@ -247,8 +257,8 @@ def spoiled(how: str) -> Reply:
         ("nan", "round 7: client 2 sent a 'bias' that is not finite"),
         ("inf", "round 7: client 2 sent a 'bias' that is not finite"),
         ("shape", "round 7: client 2 sent a 'bias'.*of another shape"),
-        ("name", "client 2 sent unknown.*stranger"),
-        ("lack", "round 7: clients 0 and 2 sent different tensors: .*bias"),
+        ("name", "round 7: client 2 sent unknown.*stranger"),
+        ("lack", "round 7: client 2 sent other tensors than client 0: .*bias"),
     ],
 )
 @pytest.mark.parametrize("name", NAMES)
@@ -261,7 +271,8 @@ def test_every_strategy__a_spoiled_update_names_its_client(
     assert ("a lower --train.lr or a milder attack" in flags) == (how in ("nan", "inf", "shape"))
 
 
-def test_missing_reply__names_its_client() -> None:
+def test_missing_reply__names_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replies, "PATIENCE", 0.2)
     with pytest.raises(FederationError, match=r"round 6: no reply from clients \[1\]"):
         federate(FedAvg(), Lossy)
 
@@ -271,15 +282,101 @@ def test_error_reply__names_its_client() -> None:
         federate(FedAvg(), Failing)
 
 
-def test_check_finite__passes_what_is_sound() -> None:
-    check_finite(updates(3), some_state(0))
+def once(how: str) -> Reply:
+    """A spoiled update of client 2 in round 7, the first time that it is asked."""
+    bad, asked = spoiled(how), list[int]()
+
+    def reply(client: int, round: int, state: State) -> State:
+        if (client, round) == (2, 7):
+            asked.append(1)
+        return (bad if len(asked) == 1 else drift)(client, round, state)
+
+    return reply
+
+
+@pytest.mark.parametrize("how", ["nan", "shape", "name", "lack", "raise"])
+@pytest.mark.parametrize("name", NAMES)
+def test_retry__gives_the_run_that_nothing_befell(name: str, how: str) -> None:
+    build = lambda: registry.build("strategy", name, {})  # noqa: E731
+    crew = Crew(4, "retry")
+    end, _ = federate(build(), reply=once(how), crew=crew)
+    assert exactly(end, federate(build())[0])
+    assert [(f.round, f.client, f.action) for f in crew.faults] == [(7, 2, "retried")]
+
+
+def test_retry__ends_after_its_tries() -> None:
+    crew = Crew(4, "retry")
+    with pytest.raises(FederationError, match=rf"round 7: client 2 sent .*\({TRIES} times\)"):
+        federate(FedAvg(), reply=spoiled("nan"), crew=crew)
+    assert [f.action for f in crew.faults] == ["retried"] * (TRIES - 1) + ["stopped"]
+
+
+@pytest.mark.parametrize("how", ["nan", "shape", "name", "lack", "raise"])
+@pytest.mark.parametrize("name", NAMES)
+def test_drop__goes_on_without_the_client(name: str, how: str) -> None:
+    """In this round and in later ones: the aggregate is that of the others alone."""
+    crew = Crew(4, "drop")
+    _, seen = federate(registry.build("strategy", name, {}), reply=spoiled(how), crew=crew)
+    assert [[u.client for u in ups] for _, _, ups in seen] == [[0, 1, 2, 3], [0, 1, 3], [0, 1, 3]]
+    assert crew.gone == {2} and [f.action for f in crew.faults] == ["dropped"]
+
+
+def test_drop__not_the_attackers_client_and_not_too_many() -> None:
+    with pytest.raises(FederationError, match="the attacker's client cannot be dropped"):
+        crew = Crew(4, "drop", needed=frozenset({2}))
+        federate(FedAvg(), reply=spoiled("nan"), crew=crew)
+    with pytest.raises(FederationError, match="round 7: 3 clients answered, .*is 4"):
+        federate(FedAvg(), reply=spoiled("nan"), crew=Crew(4, "drop", least=4))
+
+
+@pytest.mark.parametrize("policy", ["stop", "retry", "drop"])
+def test_late_client__is_given_up(policy: str) -> None:
+    """Its answer, when it comes, is nobody's; the round does not wait for it."""
+    slept, free = list[int](), Event()
+
+    def reply(client: int, round: int, state: State) -> State:
+        if (client, round) == (2, 7) and not slept:
+            slept.append(1)
+            free.wait(20)
+        return drift(client, round, state)
+
+    class Impatient(InlineGrid):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given, timeout=0.3)
+
+    crew, began = Crew(4, policy), time.monotonic()
+    try:
+        if policy == "stop":
+            with pytest.raises(FederationError, match="client 2 failed: no answer within 0.3 s"):
+                federate(FedAvg(), Impatient, reply=reply, crew=crew)
+        else:
+            end, seen = federate(FedAvg(), Impatient, reply=reply, crew=crew)
+            assert exactly(end, federate(FedAvg())[0]) == (policy == "retry")
+            assert [len(ups) for _, _, ups in seen] == ([4] * 3 if policy == "retry" else [4, 3, 3])
+    finally:
+        free.set()
+    assert time.monotonic() - began < 15 and len(crew.faults) == 1
+
+
+def test_many_clients__few_updates_wait() -> None:
+    """However late the first client is."""
+    held, late = list[int](), Event()
+
+    def reply(client: int, round: int, state: State) -> State:
+        if client == 0:
+            late.wait(0.5)
+        held.append(client)
+        return state
+
+    federate(FedAvg(), reply=reply, clients=60, rounds=1)
+    assert held.index(0) <= 16
 
 
 def test_call_roll__maps_partitions_to_nodes() -> None:
-    grid = Shuffled(echo(drift), 5, 2, 1)
+    grid = InlineGrid(app_of(drift), 5, 2, 1)
     try:
         nodes = call_roll(grid, 5)
-        assert {c: grid._contexts[n].node_config["partition-id"] for c, n in nodes.items()} == {
+        assert {c: grid.contexts[n].node_config["partition-id"] for c, n in nodes.items()} == {
             c: c for c in range(5)
         }
         with pytest.raises(FederationError, match="5 of 6 clients connected"):

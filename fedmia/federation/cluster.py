@@ -1,0 +1,275 @@
+"""A Flower grid whose nodes are actors of a Ray cluster, started here or found.
+
+Flower's own `run_simulation` hands `num_cpus` to a cluster that is there already, and then hangs;
+it pickles each client's context whole, knows neither retries nor a lost worker, and is deprecated.
+Here the run's images and settings go to the object store once, a round's weights once a round, and
+a client's state travels with its order and its reply: nothing is read from a disk that another
+machine cannot see.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import os
+import socket
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+from flwr.app import Context, Message, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
+from ray.exceptions import GetTimeoutError, OutOfMemoryError, RayActorError, RayError
+
+from clients.app import client_app
+from clients.site import Site
+from fedmia.data.images import ByteArray
+from fedmia.errors import InputError, opt
+from fedmia.federation.inline import SERVER, LocalGrid, Order, branch_of, failed
+from fedmia.federation.snapshot import Carried, LocalState, StateStore
+from fedmia.runtime.cores import cores
+from strategies.crew import FederationError
+
+START = 120.0  # seconds in which a first worker is ready
+LOOK = 0.5  # seconds between looks for clients that are over their time
+KNOCK = 5.0  # seconds in which a cluster's port answers
+QUIET: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False}
+
+
+def connect(address: str | None) -> None:
+    """Start Ray here, or join the cluster at `address` (`auto`, `HOST:PORT`).
+
+    Raises:
+        InputError: no Ray answers there.
+    """
+    os.environ.setdefault("RAY_DEDUP_LOGS", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or Ray prints a warning
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if address is None:
+        ray.init(address="local", num_cpus=cores(), logging_level=logging.ERROR, **QUIET)
+        return
+    asked = opt("ray_address", address)
+    if address != "auto":
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), KNOCK).close()
+        except OSError as error:
+            raise InputError(f"{asked}: nothing answers there ({error})") from error
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise InputError(f"{asked}: no Ray cluster that can be joined ({first})") from error
+
+
+def disconnect() -> None:
+    """End what `connect` started, or leave the cluster that it joined."""
+    ray.shutdown()
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a client takes of a machine."""
+
+    cpus: float
+    gpus: float
+
+    def fit(self) -> int:
+        """How many such clients the cluster's nodes can hold at once."""
+        return sum(self._on(n["Resources"]) for n in ray.nodes() if n["Alive"])
+
+    def _on(self, node: dict[str, float]) -> int:
+        fits = int(node.get("CPU", 0.0) / self.cpus + 1e-9)
+        return min(fits, int(node.get("GPU", 0.0) / self.gpus + 1e-9)) if self.gpus else fits
+
+
+Packed = tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]
+
+
+class Worker:
+    """An actor: one client after the other, each from the state that comes with its order."""
+
+    def __init__(self, site: Site, images: ByteArray, gpus: float) -> None:
+        TaskIdentity.task_id = TaskIdentity.run_id = 1
+        TaskIdentity.node_id = SERVER
+        site.__dict__["images"] = images  # in the object store of its machine
+        self._site = site
+        torch.set_num_threads(site.threads)
+        if torch.cuda.is_available() and 0 < gpus < 1:  # a share of Ray's is no limit by itself
+            torch.cuda.set_per_process_memory_fraction(gpus)
+
+    def ready(self) -> None:
+        """Answers when it has been started."""
+
+    def answer(
+        self, content: RecordDict, kind: str, node: int, clients: int, state: Packed | None
+    ) -> tuple[Message, Packed | None]:
+        """The reply to a message, and the client's new state where it has one."""
+        config: dict[str, Any] = {"partition-id": node - SERVER - 1, "num-partitions": clients}
+        carried = Carried(unpacked(state) if state is not None else None)
+        message = Message(content, dst_node_id=node, message_type=kind)
+        reply = client_app(self._site, carried)(message, Context(1, node, config, RecordDict(), {}))
+        return reply, packed(carried.new) if carried.new is not None else None
+
+
+def packed(state: LocalState) -> Packed:
+    """Arrays, which Ray moves without copying."""
+    return {n: t.detach().cpu().numpy() for n, t in state.tensors.items()}, state.memory
+
+
+def unpacked(state: Packed) -> LocalState:
+    """Tensors of their own: those of the object store cannot be written."""
+    return LocalState({n: torch.from_numpy(a.copy()) for n, a in state[0].items()}, state[1])
+
+
+class RayGrid(LocalGrid):
+    """As many actors as fit into the cluster, each a client at a time.
+
+    Args:
+        timeout: seconds that a client may work on an order; then its actor is killed.
+
+    Raises:
+        InputError: no node can hold one client.
+    """
+
+    def __init__(
+        self, site: Site, clients: int, share: Share, store: StateStore,
+        timeout: float | None = None,
+    ) -> None:  # fmt: skip
+        if not (fit := share.fit()):
+            asked = opt("cpus_per_client", f"{share.cpus:g}")
+            more = f" {opt('gpus_per_client', f'{share.gpus:g}')}" if share.gpus else ""
+            raise InputError(f"no node of the Ray cluster holds a client of {asked}{more}")
+        workers = min(clients, fit)
+        super().__init__(clients, workers, store)
+        self._timeout = timeout
+        self._told = ray.put(site), ray.put(np.ascontiguousarray(site.images)), share.gpus
+        self._kind: Any = ray.remote(
+            num_cpus=share.cpus, num_gpus=share.gpus, max_restarts=0, max_task_retries=0
+        )(Worker)
+        self._contents: dict[int, tuple[RecordDict, Any]] = {}
+        self._waiting: list[Order] = []
+        self._idle: list[Any] = []
+        self._starting: dict[Any, Any] = {}
+        self._working: dict[Any, tuple[Any, Order]] = {}
+        self._done: dict[str, tuple[Order, Message, Carried]] = {}
+        for _ in range(workers):
+            self._hire()
+        self._deadline = time.monotonic() + START
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        orders = [self.ordered(message) for message in messages]
+        for order in orders:
+            heapq.heappush(self._waiting, order)
+        self._dispatch()
+        return [order.name for order in orders]
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        wanted = set(message_ids)
+        if wanted and not wanted & self._done.keys():
+            self._wait()
+        found = [self._done.pop(name) for name in sorted(wanted & self._done.keys())]
+        return self.handed(found)
+
+    def close(self) -> None:
+        """Give the cluster back what the actors took."""
+        for actor in [
+            *self._idle,
+            *self._starting.values(),
+            *(a for a, _ in self._working.values()),
+        ]:
+            ray.kill(actor)
+
+    def _hire(self) -> None:
+        actor: Any = self._kind.remote(*self._told)
+        self._starting[actor.ready.remote()] = actor
+
+    def _dispatch(self) -> None:
+        """Give waiting orders to idle actors."""
+        while self._waiting and self._idle:
+            order, actor = heapq.heappop(self._waiting), self._idle.pop()
+            message = order.message
+            kept = self.store.load(branch_of(message), self.client(order))
+            order.began = time.monotonic()
+            reply = actor.answer.remote(
+                self._stored(message.content), message.metadata.message_type,
+                message.metadata.dst_node_id, len(self.contexts),
+                packed(kept) if kept is not None else None,
+            )  # fmt: skip
+            self._working[reply] = actor, order
+
+    def _stored(self, content: RecordDict) -> Any:
+        """A content in the object store: once for all clients that are sent it."""
+        if id(content) not in self._contents:
+            self._contents = {id(content): (content, ray.put(content))}  # those before are over
+        return self._contents[id(content)][1]
+
+    def _wait(self) -> None:
+        """Until something happens, or clients are over their time."""
+        self._dispatch()
+        out = [*self._starting, *self._working]
+        ready, _ = ray.wait(out, num_returns=1, timeout=LOOK) if out else ([], [])
+        for one in ready:
+            if one in self._starting:
+                self._started(one)
+            else:
+                self._answered(one)
+        self._give_up()
+        if not self._idle and not self._working and time.monotonic() > self._deadline:
+            raise FederationError(f"no worker of the Ray cluster was ready within {START:g} s")
+
+    def _started(self, one: Any) -> None:
+        actor = self._starting.pop(one)
+        try:
+            ray.get(one)
+        except RayError as error:
+            raise FederationError(f"a Ray worker cannot start: {plain(error)}") from error
+        self._idle.append(actor)
+
+    def _answered(self, one: Any) -> None:
+        actor, order = self._working.pop(one)
+        state = Carried(None)
+        try:
+            reply, new = ray.get(one)
+            state.new = unpacked(new) if new is not None else None
+            self._idle.append(actor)
+        except RayError as error:
+            reply = failed(order.message, plain(error))
+            if isinstance(error, RayActorError | OutOfMemoryError):
+                self._replaced()
+            else:
+                self._idle.append(actor)
+        self._took[order.message.metadata.dst_node_id] = time.monotonic() - order.began
+        self._done[order.name] = order, reply, state
+
+    def _replaced(self) -> None:
+        """Another actor for one that died."""
+        self._deadline = time.monotonic() + START
+        self._hire()
+
+    def _give_up(self) -> None:
+        """Kill the actors of clients that are over their time, and answer for them."""
+        for one, (actor, order) in list(self._working.items()):
+            if self._timeout is not None and time.monotonic() - order.began > self._timeout:
+                del self._working[one]
+                ray.kill(actor)
+                late = failed(order.message, f"no answer within {self._timeout:g} s")
+                self._done[order.name] = order, late, Carried(None)
+                self._replaced()
+
+
+def plain(error: RayError) -> str:
+    """What befell a worker, in one line."""
+    if isinstance(error, OutOfMemoryError):
+        return (
+            f"its Ray worker was killed for memory; a larger {opt('cpus_per_client')} packs fewer"
+        )
+    if isinstance(error, RayActorError):
+        return "its Ray worker died"
+    if isinstance(error, GetTimeoutError):
+        return "its Ray worker did not answer"
+    return f"{type(error).__name__}: {str(error).strip().splitlines()[-1]}"

@@ -1,0 +1,249 @@
+"""A Flower grid whose nodes are threads of this process."""
+
+from __future__ import annotations
+
+import copy
+import heapq
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from threading import Condition, Event, Thread
+from typing import Any
+
+import torch
+from flwr.app import Array, Context, Error, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid
+from flwr.supercore.task_identity import TaskIdentity
+from numpy.typing import NDArray
+
+from fedmia.federation.snapshot import Carried, LocalState, MemoryStore, StateStore
+
+SERVER = 1  # Flower's node id of the server; clients are the nodes after it
+LOOK = 0.5  # seconds between looks for clients that are over their time
+LEAVE = 5.0  # seconds that threads have to end
+AppOf = Callable[[StateStore, Event], ClientApp]
+
+
+class Opened(Array):
+    """An array on its way, its numbers read: once for all clients, and by no two threads at once.
+
+    NumPy parses Python to read them, and in CPython 3.11 two threads that do so at once break one
+    another's (gh-106905: "AST constructor recursion depth mismatch").
+    """
+
+    def __init__(self, array: Array) -> None:
+        self.__dict__.update(array.__dict__)
+        self._opened = array.numpy()
+
+    def numpy(self) -> NDArray[Any]:
+        """A copy, which its client may change."""
+        return self._opened.copy()
+
+
+@dataclass(order=True)
+class Order:
+    """A message to a client that is waiting, in work or given up.
+
+    Attributes:
+        haste: the least goes first. halt: set when nobody waits for the client any more.
+    """
+
+    haste: tuple[float, int]
+    name: str = field(compare=False)
+    message: Message = field(compare=False)
+    halt: Event = field(default_factory=Event, compare=False)
+    began: float = field(default=math.inf, compare=False)
+
+
+class LocalGrid(Grid):
+    """What grids of our own share: clients are nodes, node id = partition id + 2.
+
+    A client's new state comes with its reply, and is kept when its update is taken.
+
+    Attributes:
+        ahead: orders that may be out at once.
+    """
+
+    def __init__(self, clients: int, workers: int, store: StateStore) -> None:
+        # Flower's `Message` asks for its sender's identity; its own runners set it likewise.
+        TaskIdentity.task_id = TaskIdentity.run_id = 1
+        TaskIdentity.node_id = SERVER
+        self.contexts = {}
+        for client in range(clients):
+            node = SERVER + 1 + client
+            config: dict[str, Any] = {"partition-id": client, "num-partitions": clients}
+            self.contexts[node] = Context(1, node, config, RecordDict(), {})
+        self.ahead = max(16, 4 * workers)
+        self.store = store
+        self._names = itertools.count()
+        self._took: dict[int, float] = {}
+        self._brought: dict[int, tuple[Order, LocalState | None]] = {}
+
+    def set_run(self, run: Any) -> None:
+        return None
+
+    @property
+    def run(self) -> Any:
+        return None
+
+    def create_message(
+        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str,
+        ttl: float | None = None,
+    ) -> Message:  # fmt: skip
+        return Message(
+            content, dst_node_id=dst_node_id, message_type=message_type, group_id=group_id, ttl=ttl
+        )
+
+    def get_node_ids(self) -> Iterable[int]:
+        return list(self.contexts)
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        out, found = set(self.push_messages(messages)), list[Message]()
+        while len(found) < len(out):
+            found += self.pull_messages(out)
+        return found
+
+    def ordered(self, message: Message) -> Order:
+        """The slowest first, by their last order, so that none is waited for at the end."""
+        number = next(self._names)
+        took = self._took.get(message.metadata.dst_node_id, math.inf)
+        return Order((-took, number), str(number), message)
+
+    def handed(self, done: list[tuple[Order, Message, Carried]]) -> list[Message]:
+        """The replies; what came with them waits for `accept`."""
+        for order, _, state in done:
+            self._brought[order.message.metadata.dst_node_id] = order, state.new
+        return [reply for _, reply, _ in done]
+
+    def accept(self, node: int) -> None:
+        """The update of a node was taken: its state is now as its reply brought it."""
+        order, state = self._brought.pop(node)
+        if state is not None:
+            self.store.save(branch_of(order.message), self.client(order), state)
+
+    def state(self, order: Order) -> Carried:
+        """The client's state as its last reply left it."""
+        if not (branch := branch_of(order.message)):
+            return Carried(None)
+        return Carried(self.store.load(branch, self.client(order)))
+
+    def client(self, order: Order) -> int:
+        """Partition id of an order's client."""
+        return order.message.metadata.dst_node_id - SERVER - 1
+
+
+def branch_of(message: Message) -> str:
+    """The branch of the run that an order is of; none of the roll call's."""
+    config = message.content.config_records.get("config")
+    return str(config["branch"]) if config is not None else ""
+
+
+def failed(message: Message, reason: str) -> Message:
+    """The reply of a client that failed."""
+    return Message(Error(code=0, reason=reason), reply_to=message)
+
+
+class InlineGrid(LocalGrid):
+    """Two threads train two small clients nearly twice as fast as one after the other: torch lets
+    go of the interpreter lock inside its kernels. A fork after torch has started threads hangs.
+
+    Args:
+        app_of: the clients' app over the states that one of them may read and write, told by an
+            event when nobody waits for it any more.
+        workers: clients at work at once. threads: of each, for torch.
+        timeout: seconds that a client may work on an order. It is not ended by force: its thread is
+            left, and another takes its place.
+    """
+
+    def __init__(
+        self, app_of: AppOf, clients: int, workers: int, threads: int,
+        store: StateStore | None = None, timeout: float | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(clients, workers, store or MemoryStore())
+        self._app_of, self._threads, self._timeout = app_of, threads, timeout
+        self._changed = Condition()
+        self._waiting: list[Order] = []
+        self._working: dict[str, Order] = {}
+        self._done: dict[str, tuple[Order, Message, Carried]] = {}
+        self._open = True
+        self._crew = [self._hire() for _ in range(workers)]
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        messages = list(messages)
+        for record in [r for m in messages for r in m.content.array_records.values()]:
+            record.update({n: a if isinstance(a, Opened) else Opened(a) for n, a in record.items()})
+        orders = [self.ordered(message) for message in messages]
+        with self._changed:
+            for order in orders:
+                heapq.heappush(self._waiting, order)
+            self._changed.notify_all()
+        return [order.name for order in orders]
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        wanted = set(message_ids)
+        with self._changed:
+            if wanted and not wanted & self._done.keys():
+                self._changed.wait(LOOK)
+            self._give_up()
+            found = [self._done.pop(name) for name in sorted(wanted & self._done.keys())]
+        return self.handed(found)
+
+    def close(self) -> None:
+        """End the threads; one that does not listen is left."""
+        with self._changed:
+            self._open = False
+            self._waiting.clear()
+            for order in self._working.values():
+                order.halt.set()
+            self._changed.notify_all()
+        deadline = time.monotonic() + LEAVE
+        for thread in self._crew:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _hire(self) -> Thread:
+        thread = Thread(target=self._work, name="client", daemon=True)
+        thread.start()
+        return thread
+
+    def _work(self) -> None:
+        torch.set_num_threads(self._threads)
+        while True:
+            with self._changed:
+                while self._open and not self._waiting:
+                    self._changed.wait()
+                if not self._open:
+                    return
+                order = heapq.heappop(self._waiting)
+                order.began = time.monotonic()
+                self._working[order.name] = order
+            reply, state = self._answer(order)
+            with self._changed:
+                if self._working.pop(order.name, None) is None:
+                    return  # given up: another thread has its place
+                self._took[order.message.metadata.dst_node_id] = time.monotonic() - order.began
+                self._done[order.name] = order, reply, state
+                self._changed.notify_all()
+
+    def _answer(self, order: Order) -> tuple[Message, Carried]:
+        message, state = order.message, Carried(None)
+        try:
+            state = self.state(order)
+            context = copy.copy(self.contexts[message.metadata.dst_node_id])
+            return self._app_of(state, order.halt)(message, context), state
+        except Exception as error:  # as Flower does: the strategy says whose it was
+            return failed(message, f"{type(error).__name__}: {error}"), Carried(None)
+
+    def _give_up(self) -> None:
+        """Answer for the clients that are over their time."""
+        for name, order in list(self._working.items()):
+            if self._timeout is not None and time.monotonic() - order.began > self._timeout:
+                order.halt.set()
+                del self._working[name]
+                late = failed(order.message, f"no answer within {self._timeout:g} s")
+                self._done[name] = order, late, Carried(None)
+                self._crew.append(self._hire())

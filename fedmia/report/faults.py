@@ -1,0 +1,32 @@
+"""Clients that failed: what the report says of them."""
+
+from __future__ import annotations
+
+from fedmia.errors import said
+from fedmia.report.rows import FaultRow
+from fedmia.results import Fault, RunScores
+
+
+def fault_row(fault: Fault) -> FaultRow:
+    """A row of `faults`."""
+    return {
+        "branch": fault.branch,
+        "round": fault.round,
+        "client": fault.client,
+        "reason": said(fault.reason),
+        "action": fault.action,
+    }
+
+
+def dropped(run: RunScores) -> list[str]:
+    """What became of clients that failed and did not stop the run."""
+    found = []
+    for fault in run.faults:
+        what = (
+            f"Client {fault.client} {said(fault.reason)} in round {fault.round} of {fault.branch}"
+        )
+        if fault.action == "retried":
+            found.append(f"{what}; it got its order again.")
+        elif fault.action == "dropped":
+            found.append(f"{what} and was dropped: its images are in no statistic.")
+    return found

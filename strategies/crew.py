@@ -1,0 +1,76 @@
+"""Who takes part in a run, and what becomes of a round in which one of them fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from fedmia.errors import opt
+from fedmia.results import Fault
+
+TRIES = 3  # orders of one round that a client may fail under `retry`
+
+
+class FederationError(RuntimeError):
+    """The rounds cannot go on; those that are finished stand."""
+
+
+@dataclass
+class Crew:
+    """The clients of a run and the policy for those that fail.
+
+    Attributes:
+        clients: partition ids 0 .. clients - 1.
+        on_failure: `stop` ends the rounds; `retry` gives the client its order again, from where the
+            round began, TRIES times in all; `drop` goes on without the client, in this round and in
+            every later one of every branch.
+        timeout: seconds that a client may work on an order, None: as long as it likes.
+        least: clients whose update a round needs.
+        needed: clients that cannot be dropped, as the attacker's.
+        gone: clients that were dropped.
+        faults: what happened, in order.
+    """
+
+    clients: int
+    on_failure: str = "stop"
+    timeout: float | None = None
+    least: int = 1
+    needed: frozenset[int] = frozenset()
+    gone: set[int] = field(default_factory=set)
+    faults: list[Fault] = field(default_factory=list)
+
+    def present(self, cohort: Iterable[int]) -> list[int]:
+        """Those of a round's cohort that were not dropped."""
+        return [client for client in cohort if client not in self.gone]
+
+    def failed(self, branch: str, round: int, client: int, reason: str) -> bool:
+        """Note a failure; True: ask again, False: the client is dropped.
+
+        Raises:
+            FederationError: the policy says stop, or can do no more.
+        """
+        before = sum((f.branch, f.round, f.client) == (branch, round, client) for f in self.faults)
+        action = {"retry": "retried", "drop": "dropped"}.get(self.on_failure, "stopped")
+        if action == "retried" and before + 1 >= TRIES:
+            action = "stopped"
+        if action == "dropped" and client in self.needed:
+            action, reason = "stopped", f"{reason} (the attacker's client cannot be dropped)"
+        self.faults.append(Fault(branch, round, client, reason, action))
+        if action == "stopped":
+            often = f" ({before + 1} times)" if before else ""
+            raise FederationError(f"round {round}: client {client} {reason}{often}")
+        if action == "dropped":
+            self.gone.add(client)
+        return action == "retried"
+
+    def suffice(self, round: int, answered: int) -> None:
+        """Refuse a round that rests on too few updates.
+
+        Raises:
+            FederationError: fewer than `least`.
+        """
+        if answered < self.least:
+            raise FederationError(
+                f"round {round}: {answered} clients answered, {opt('federation.min_clients')} "
+                f"is {self.least}"
+            )

@@ -1,0 +1,162 @@
+"""Ray clusters that are there already, of several machines, and workers that die."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from fedmia.federation.rounds import Federation
+from fedmia.report.figures import draw
+from fedmia.simulate import main
+
+pytestmark = pytest.mark.slow
+RAY = Path(sys.executable).parent / "ray"
+TINY = (
+    "--clients 5 --rounds 4 --train.local_epochs 1 --model.width 4 --split.members 32 "
+    "--split.nonmembers 60 --split.known 8 --split.test 20 --device cpu --federation.snapshots 1 "
+    "--attacker active --attacks similarity,ascent --attack-rounds 2 --strategy fedema "
+    "--attack.similarity.views 4 --attack.ascent.pairs 1 --quiet "
+)
+Report = dict[str, Any]
+
+
+def ran(flags: str, out: Path) -> Report:
+    """The report of a run, less clocks and where it ran."""
+    assert main([*shlex.split(TINY + flags), "--out", str(out)]) == 0
+    report: Report = json.loads((out / "report.json").read_text())
+    for name in ("backend", "ray_address"):
+        del report["config"][name]
+    del report["timing"]
+    return report
+
+
+@pytest.fixture(autouse=True)
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def apart(command: list[str], folder: Path) -> list[str]:
+    """`command` where `folder` is another, empty one."""
+    script = f"mount -t tmpfs none {shlex.quote(str(folder))} && exec {shlex.join(command)}"
+    return ["unshare", "--mount", "--propagation", "private", "sh", "-c", script]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Address of two nodes of one core each; the second sees nothing of the driver's files."""
+    own = tmp_path / "driver"
+    own.mkdir()
+    if subprocess.run(apart(["true"], own), capture_output=True).returncode:
+        pytest.skip("no mount namespace may be made here")
+    monkeypatch.setattr(tempfile, "tempdir", str(own))
+    port = free_port()
+    quiet = ["--num-cpus", "1", "--disable-usage-stats", "--block"]
+    head = [str(RAY), "start", "--head", "--port", str(port), "--include-dashboard", "false"]
+    temp = Path("/tmp") / f"ray-{os.getpid()}"  # sockets' paths have to be short
+    head += ["--temp-dir", str(temp), *quiet]
+    other = [str(RAY), "start", "--address", f"127.0.0.1:{port}", *quiet]
+    started = []
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    for command in (head, apart(other, own)):
+        started.append(
+            subprocess.Popen(
+                command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        )  # fmt: skip
+        time.sleep(6)
+    yield f"127.0.0.1:{port}"
+    for process in started:
+        os.killpg(process.pid, signal.SIGTERM)
+    for process in started:
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+    shutil.rmtree(temp, ignore_errors=True)
+
+
+def test_two_machines__the_numbers_of_one_process(cluster: str, tmp_path: Path) -> None:
+    """One of them sees neither the driver's temporary folder nor its run folder."""
+    there = ran(f"--backend ray --ray-address {cluster}", tmp_path / "driver" / "RUN")
+    assert there == ran("", tmp_path / "inline")
+
+
+def workers() -> list[int]:
+    """Process ids of Ray's actors of ours."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if path.read_bytes().startswith(b"ray::Worker"):
+                found.append(int(path.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("policy", ["retry", "drop"])
+def test_worker_killed_in_a_round__the_policy_holds(
+    policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted, killed = Federation._note, list[int]()
+
+    def kill() -> None:
+        time.sleep(0.05)
+        for pid in workers()[:1]:
+            os.kill(pid, signal.SIGKILL)
+            killed.append(pid)
+
+    def note(self: Federation, branch: str, number: int, *rest: Any) -> None:
+        noted(self, branch, number, *rest)
+        if (branch, number) == ("main", 1):
+            Thread(target=kill).start()
+
+    monkeypatch.setattr(Federation, "_note", note)
+    report = ran(f"--backend ray --on-failure {policy}", tmp_path / "RUN")
+    assert killed and [f["action"] for f in report["faults"]] == [
+        {"retry": "retried", "drop": "dropped"}[policy]
+    ]
+    assert "its Ray worker died" in report["faults"][0]["reason"]
+    if policy == "retry":
+        monkeypatch.setattr(Federation, "_note", noted)
+        whole = ran(f"--on-failure {policy}", tmp_path / "inline")
+        for key in ("attacks", "rounds", "controls", "clients", "paired", "sets"):
+            assert report[key] == whole[key]
+
+
+def test_late_client__its_worker_is_killed(tmp_path: Path) -> None:
+    """No step of the run is as quick as that."""
+    flags = "--backend ray --on-failure retry --client-timeout 0.001"
+    assert main([*shlex.split(TINY + flags), "--out", str(tmp_path / "RUN")]) == 1
+
+
+@pytest.mark.parametrize("address", ["auto", "127.0.0.1:9"])
+def test_no_cluster__one_line_and_nothing_written(
+    address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    began = time.monotonic()
+    flags = f"{TINY} --backend ray --ray-address {address}"
+    assert main([*shlex.split(flags), "--out", str(tmp_path / "RUN")]) == 2
+    err = capsys.readouterr().err
+    assert f"--ray-address {address}: " in err and err.count("\n") == 1
+    assert time.monotonic() - began < 20 and not (tmp_path / "RUN" / "report.json").exists()

@@ -1,0 +1,150 @@
+"""Clients that fail inside a run: the policy holds, the report says so, nothing hangs."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from clients.honest import Honest
+from fedmia.report.figures import draw
+from fedmia.simulate import main
+
+TINY = (
+    "--clients 4 --rounds 4 --train.local_epochs 1 --model.width 4 --split.members 32 "
+    "--split.nonmembers 60 --split.known 8 --split.test 20 --device cpu --federation.snapshots 1 "
+    "--attacks similarity --attack.similarity.views 4 --quiet "
+)
+Report = dict[str, Any]
+Work = Honest.work
+
+
+def spoiled(how: str) -> Any:
+    """What an honest client does in round 3, if it is client 1."""
+
+    def work(self: Honest, desk: Any) -> Any:
+        state, metrics = Work(self, desk)
+        if (desk.task.client, desk.task.round) != (1, 3):
+            return state, metrics
+        first = next(iter(state))
+        if how == "raise":
+            raise RuntimeError("no memory left")
+        if how == "hang":
+            time.sleep(3)
+        elif how == "nan":
+            state = {**state, first: state[first] * np.nan}
+        elif how == "shape":
+            state = {**state, first: state[first][:1]}
+        elif how == "names":
+            state = {f"{name}.other": t for name, t in state.items()}
+        return state, metrics
+
+    return work
+
+
+def ran(flags: str, out: Path, code: int) -> Report:
+    assert main([*shlex.split(TINY + flags), "--out", str(out)]) == code
+    found: Report = json.loads((out / "report.json").read_text())
+    return found
+
+
+@pytest.fixture(autouse=True)
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
+
+
+REASONS = {
+    "raise": "failed: RuntimeError: no memory left", "hang": "failed: no answer within 0.7 s",
+    "nan": "not finite", "shape": "of another shape", "names": "sent unknown",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", REASONS)
+def test_drop__the_run_goes_on_and_the_images_are_in_no_statistic(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = ran("", tmp_path / "whole", 0) if how == "raise" else None
+    monkeypatch.setattr(Honest, "work", spoiled(how))
+    late = "--client-timeout 0.7 " if how == "hang" else ""
+    report = ran(f"--on-failure drop {late}", tmp_path / "RUN", 0)
+    (fault,) = report["faults"]
+    assert (fault["branch"], fault["round"], fault["client"]) == ("main", 3, 1)
+    assert fault["action"] == "dropped" and REASONS[how] in fault["reason"]
+    assert report["failure"] is None and [r["round"] for r in report["rounds"]] == [1, 2, 3, 4]
+    rows = (tmp_path / "RUN" / "scores.csv").read_text().splitlines()
+    owners = [line.split(",") for line in rows]
+    at = owners[0].index("client")
+    assert "1" not in {row[at] for row in owners[1:]}
+    assert any("was dropped" in note for note in report["notes"])
+    if whole is not None:
+        n = [r["attacks"][0]["n_members"] for r in (whole, report)]
+        assert n[1] < n[0] and whole["faults"] == [] and whole["rounds"][:2] == report["rounds"][:2]
+
+
+def test_stop__finished_rounds_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Honest, "work", spoiled("nan"))
+    report = ran("", tmp_path / "RUN", 1)
+    assert report["interrupted"] == 2 and [r["round"] for r in report["rounds"]] == [1, 2]
+    assert "round 3: client 1 sent a" in report["failure"]
+    assert "the run ended after round 2, since round 3: client 1 sent" in report["verdict"]
+    assert [a["name"] for a in report["attacks"]] == ["similarity"]
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and "client 1 sent a" in err and "--train.lr" in err
+
+
+def test_first_round__nothing_is_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Honest, "work", lambda self, desk: 1 / 0)
+    assert main([*shlex.split(TINY), "--out", str(tmp_path / "RUN")]) == 1
+    assert "round 1: client" in capsys.readouterr().err
+    assert not (tmp_path / "RUN" / "report.json").exists()
+
+
+def test_retry__gives_the_report_of_the_run_that_nothing_befell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its local state too is that of before the round."""
+    flags = "--strategy fedema --on-failure retry "
+    whole = ran(flags, tmp_path / "whole", 0)
+    bad, tried = spoiled("nan"), list[int]()
+
+    def work(self: Honest, desk: Any) -> Any:
+        here = (desk.task.client, desk.task.round) == (1, 3)
+        tried.extend([1] * here)
+        return (bad if here and len(tried) == 1 else Work)(self, desk)
+
+    monkeypatch.setattr(Honest, "work", work)
+    report = ran(flags, tmp_path / "RUN", 0)
+    assert [f["action"] for f in report["faults"]] == ["retried"] and len(tried) == 2
+    for key in ("attacks", "rounds", "controls", "clients"):
+        assert report[key] == whole[key]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--min-clients 5", "--min-clients must be <= 4, the clients of a round, got 5"),
+        ("--min-clients 2 --federation.participation 0.25", "must be <= 1, the clients"),
+        ("--client-timeout 0", "--client-timeout must be > 0, got 0"),
+        ("--on-failure ignore", "unknown --on-failure value 'ignore' (known: drop, retry, stop)"),
+        ("--ray-address auto", "--ray-address auto needs --backend ray"),
+        ("--gpus-per-client 0.5", "--gpus-per-client 0.5 needs --backend ray"),
+        ("--backend ray --gpus-per-client 1.5", "a share below 1 or a whole number, got 1.5"),
+        ("--backend ray --ray-address nowhere", "must be auto or HOST:PORT, got 'nowhere'"),
+    ],
+)
+def test_bad_input__one_line(
+    flags: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [w for w in shlex.split(TINY) if w not in ("--device", "cpu")]
+    assert main([*words, *shlex.split(flags), "--out", str(tmp_path / "RUN")]) == 2
+    err = capsys.readouterr().err
+    assert message in err and err.count("\n") == 1 and not list(tmp_path.iterdir())
