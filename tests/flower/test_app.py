@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flwr.app import Message, RecordDict
+from flwr.app import Error, Message, RecordDict
 
 from fedmia.errors import InputError
 from fedmia.federation.inline import InlineGrid
@@ -135,6 +135,36 @@ def test_rehearsal__reports_as_inline(home: Path, tmp_path: Path, more: str) -> 
     assert report(tmp_path / "nodes") == report(tmp_path / "inline")
     assert grid.answers["query.kept"]
     assert not [*home.iterdir()]  # nothing of a finished run stays
+
+
+@pytest.mark.slow
+def test_rehearsal__a_round_whose_reply_is_lost_is_done_again_to_the_same_end(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its node had kept the new state by then."""
+    lost, work = [], client.client_app
+
+    def losing(site: Any, store: Any) -> Any:
+        def answer(message: Message, context: Any) -> Message:
+            reply = work(site, store)(message, context)
+            if store.round == 2 and context.node_config["partition-id"] == 1 and not lost:
+                lost.append(reply)
+                return Message(Error(code=0, reason="the line broke"), reply_to=message)
+            return reply
+
+        return answer
+
+    flags = TINY + "--attacks similarity --train.optimizer_state keep --on-failure "
+    with nodes() as grid:
+        run(server.rehearse, grid, flags + "stop", tmp_path / "whole")
+    monkeypatch.setattr("fedmia.flower.client.client_app", losing)
+    with nodes() as grid:
+        run(server.rehearse, grid, flags + "retry", tmp_path / "again")
+    ends = [SnapshotStore(tmp_path / n / "snapshots").load("main", 2) for n in ("whole", "again")]
+    assert lost
+    for name, tensor in ends[0].state.items():
+        assert torch.equal(tensor, ends[1].state[name]), name
+    assert report(tmp_path / "again")["attacks"] == report(tmp_path / "whole")["attacks"]
 
 
 def test_rehearsal__refuses_a_node_that_reads_other_data(
