@@ -4,7 +4,8 @@
 
 Each row is an ascent at one setting, on images or on sets, less the same attack without its climb:
 mean over federations, t interval, p, and Holm's p over all rows of all sweeps. NAME is the data. An
-attack that a sweep repeats, as static ascent on the same models, is one row. Writes `answer.json`,
+attack that a sweep repeats, as static ascent on the same models, is one row. Where a setting has
+one federation there is no p, and the interval is over its images. Writes `answer.json`,
 `answer.md` and `answer.png`.
 """
 
@@ -24,29 +25,34 @@ from fedmia.sweeping.spread import holm, p_value, spread
 
 RESULTS = Path(__file__).parent / "results" / "ascent"
 Row = dict[str, Any]
+Interval = tuple[float, float]
 
 
 def rows(data: str, sweep: dict[str, Any]) -> Iterator[Row]:
     """What each ascent adds at each point of a sweep, model by model."""
     for held in grouped(sweep["cells"]).values():
-        told: dict[tuple[str, str], list[tuple[float, float]]] = {}
+        told: dict[tuple[str, str], list[tuple[float, float, Interval]]] = {}
         for cell in held:
             if (found := cell["results"]) is None:
                 raise SystemExit(f"{data}: run {cell['name']} is {cell['state']}")
             aucs = {a["name"]: a["auc"] for a in found["attacks"]}
             for pair in found["pairs"]:
                 key = pair["attack"], "image"
-                told.setdefault(key, []).append((aucs[pair["attack"]], pair["difference"]))
+                found_here = aucs[pair["attack"]], pair["difference"], pair["ci"]
+                told.setdefault(key, []).append(found_here)
             for one in found["sets"]:
                 if one["judged"] == "alone":
                     key = one["attack"], f"set of {one['size']}"
-                    told.setdefault(key, []).append((one["auc"], one["control"]["difference"]))
+                    beside = one["control"]
+                    found_here = one["auc"], beside["difference"], beside["difference_ci"]
+                    told.setdefault(key, []).append(found_here)
         for (attack, level), values in told.items():
-            aucs, added = zip(*values, strict=True)
+            aucs, added, over_images = zip(*values, strict=True)
             yield {
                 "data": data, "attack": attack, "setting": setting(held[0]["grid"], attack),
                 "level": level, "auc": spread(aucs), "added": spread(added, -1.0),
                 "by_model": list(added), "p": p_value(added),
+                "over_images": over_images[0] if len(added) == 1 else None,
             }  # fmt: skip
 
 
@@ -66,8 +72,9 @@ def corrected(found: Sequence[Row]) -> list[Row]:
 
 def cells(row: Row) -> list[str]:
     """A row of the table."""
-    added, ci = row["added"], row["added"]["ci"] or ("", "")
-    between = f" [{ci[0]:+.3f}, {ci[1]:+.3f}]" if row["added"]["ci"] else ""
+    added, ci = row["added"], row["added"]["ci"] or row["over_images"]
+    between = f" [{ci[0]:+.3f}, {ci[1]:+.3f}]" if ci else ""
+    between += " (images)" if row["over_images"] else ""
     ps = ["-" if row[k] is None else f"{row[k]:.3f}" for k in ("p", "p_holm")]
     auc, models = f"{row['auc']['mean']:.3f}", str(added["n"])
     head = [row["data"], f"`{row['attack']}`", row["setting"], row["level"], models, auc]
@@ -89,7 +96,7 @@ def picture(found: Sequence[Row]) -> Figure:
     axes = figure.subplots()
     for place, row in enumerate(found):
         colour = "#b2442f" if row["level"] == "image" else "#2f6db2"
-        if ci := row["added"]["ci"]:
+        if ci := row["added"]["ci"] or row["over_images"]:
             axes.plot(ci, [place] * 2, color=colour, linewidth=4, alpha=0.35)
         axes.plot(row["by_model"], [place] * len(row["by_model"]), ".", color=colour)
         axes.plot([row["added"]["mean"]], [place], "o", color=colour, markerfacecolor="none")
