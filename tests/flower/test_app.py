@@ -121,12 +121,10 @@ def test_node_store__a_round_ordered_again_starts_where_it_began(tmp_path: Path)
     assert len([*tmp_path.rglob("main/**/*.safetensors")]) == 2  # as many as can be asked for
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more",
-    [
-        "--attacks similarity --defense laplace --train.optimizer_state keep",
-        pytest.param("--attacker active", marks=pytest.mark.slow),
-    ],
+    ["--attacks similarity --defense laplace --train.optimizer_state keep", "--attacker active"],
 )
 def test_rehearsal__reports_as_inline(home: Path, tmp_path: Path, more: str) -> None:
     assert main(["--quiet", "--out", str(tmp_path / "inline"), *shlex.split(TINY + more)]) == 0
