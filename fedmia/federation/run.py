@@ -256,8 +256,8 @@ def federate(
     """
     torch.set_num_threads(site.threads)
     experiment, split = prepared.experiment, prepared.split
+    store: StateStore = nodes.store if nodes else Ledger(folder / "clients")
     options = experiment.federation
-    store = nodes.store if nodes else Ledger(folder / "clients")
     crew = Crew(
         options.clients, options.on_failure, options.client_timeout, options.min_clients,
         frozenset(experiment.malicious_clients),

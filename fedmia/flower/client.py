@@ -18,7 +18,7 @@ app = ClientApp()
 
 def told(message: Message) -> dict[str, Any]:
     """What a query asks, by name."""
-    return dict(message.content.config_records["config"])
+    return dict(message.content.config_records["order"])
 
 
 @app.query()
@@ -40,8 +40,9 @@ def begin(message: Message, context: Context) -> Message:
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """One round."""
-    node = Node.of(context)
-    return client_app(node.prepared()[1], node.store(told(message)["round"]))(message, context)
+    node, task = Node.of(context), message.content.config_records["config"]
+    store = node.store(int(str(task["round"])))
+    return client_app(node.prepared()[1], store)(message, context)
 
 
 @app.query("fork")

@@ -72,7 +72,7 @@ class Node:
             raise InputError(f"client {self.client} is given no {' and '.join(SIDES)} of its own")
         if self.sources and not private:
             raise InputError(f"client {self.client} has images of its own: for private runs alone")
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         partial = self.folder / "settings.partial"
         partial.write_text(settings, encoding="utf-8")
         put(partial, self.folder / "settings.json")

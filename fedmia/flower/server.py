@@ -4,37 +4,27 @@ from __future__ import annotations
 
 import json
 import shlex
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
-from typing import Any
 
-from flwr.app import ArrayRecord, Context, RecordDict
+from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedmia import __version__
 from fedmia.errors import InputError, opt
-from fedmia.federation.run import Nodes, Prepared, federate, make_site
-from fedmia.federation.snapshot import MemoryStore, SnapshotStore
+from fedmia.federation.run import Nodes
+from fedmia.flower.gather import gather
 from fedmia.flower.node import fingerprint, rehearsed
-from fedmia.flower.private import check, nobody
-from fedmia.flower.scores import read
-from fedmia.flower.store import NodeStates, ask
+from fedmia.flower.roll import agree, underway
+from fedmia.flower.store import NodeStates
 from fedmia.report.publish import publish, show
-from fedmia.results import RoundInfo, RunScores
-from fedmia.runtime.environment import describe
 from fedmia.runtime.outfolder import OutFolder
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.settings.command import Invocation, parse
 from fedmia.settings.commands import SIMULATE
-from fedmia.settings.experiment import Experiment
 from fedmia.settings.tree import to_tree
 from fedmia.simulate import execute
-from strategies.base import connected
 from strategies.crew import FederationError
 
 app = ServerApp()
@@ -66,6 +56,8 @@ def invocation(arguments: str) -> Invocation:
         raise InputError("the app's arguments are those of a run; its folder is the app's 'out'")
     if asked.settings.backend != "inline":
         raise InputError(f"{opt('backend', 'ray')}: the clients of a Flower app are its nodes")
+    if asked.settings.federation.client_timeout is not None:
+        raise InputError(f"{opt('federation.client_timeout')}: a node of Flower's cannot be halted")
     return asked
 
 
@@ -73,103 +65,11 @@ def rehearse(grid: Grid, asked: Invocation, place: OutFolder, watch: Stopwatch) 
     """A run in which every node reads the one data source that the server reads too."""
     with watch.part("data"):
         prepared, _ = rehearsed(json.dumps(to_tree(asked.settings)))
-    with underway(grid, asked, place, False) as (nodes, found):
+    with underway(grid, asked.settings, place, False) as (nodes, found):
         agree(found, fingerprint=fingerprint(prepared))
         beside = Nodes(grid, NodeStates(grid, nodes))
         shown = Display(prepared.total_rounds(), True)
         scores = execute(prepared, place.folder, watch, Event(), shown, beside)
     show(publish(scores, place.folder, watch), place.folder, json=False, quiet=False)
-
-
-def gather(grid: Grid, asked: Invocation, place: OutFolder, watch: Stopwatch) -> None:
-    """A run on images that stay where they are: each node's scores make a report of its own."""
-    check(asked.settings)
-    with underway(grid, asked, place, True) as (nodes, found):
-        agree(found, **{name: found[0][name] for name in ("channels", "size")})
-        prepared = nobody(asked.settings, found[0]["channels"], found[0]["size"])
-        rounds, answers = trained(prepared, Nodes(grid, MemoryStore()), nodes, place, watch)
-    for client, content in sorted(answers.items()):
-        folder = place.under(f"client-{client:04d}")
-        scores = told_by(client, content, asked.settings, rounds)
-        report = publish(scores, folder, watch)
-        print(f"client {client}: {report['verdict']} Report: {folder}/report.html")
-
-
-def trained(
-    prepared: Prepared, beside: Nodes, nodes: dict[int, int], place: OutFolder, watch: Stopwatch
-) -> tuple[list[RoundInfo], dict[int, RecordDict]]:
-    """The rounds, and what each node says of the encoder that they end with."""
-    assert place.folder is not None
-    snapshots = SnapshotStore(place.folder / "snapshots")
-    with tempfile.TemporaryDirectory(prefix="fedmia-") as made:
-        site = make_site(prepared, Path(made), Event())
-        display = Display(prepared.total_rounds(), True)
-        done = federate(
-            prepared, site, Path(made), snapshots, probe=lambda state: None, watch=watch,
-            display=display, nodes=beside,
-        )  # fmt: skip
-    last = snapshots.rounds("main")[-1]
-    models = {"final": snapshots.load("main", last), "untrained": snapshots.untrained()}
-    tensors = {n: ArrayRecord(torch_state_dict=m.state) for n, m in models.items()}
-    with watch.part("attacks"):
-        orders = dict.fromkeys(nodes, {"last": last})
-        return done.rounds, ask(beside.grid, nodes, "score", orders, tensors)
-
-
-def told_by(
-    client: int, content: RecordDict, experiment: Experiment, rounds: list[RoundInfo]
-) -> RunScores:
-    """The report's material from one node's answer."""
-    info, found = read(client, content)
-    environment = describe()
-    return RunScores(
-        seed=experiment.seed,
-        subject=f"a federated encoder, on the images of client {client}",
-        clients=[info],
-        rounds=rounds,
-        notes=["The node scored its own images; its scores alone made this report."],
-        config=to_tree(experiment),
-        versions=environment["versions"] | {"commit": environment["commit"]},
-        hardware=environment["hardware"],
-        **found,
-    )
-
-
-@contextmanager
-def underway(
-    grid: Grid, asked: Invocation, place: OutFolder, private: bool
-) -> Iterator[tuple[dict[int, int], dict[int, dict[str, Any]]]]:
-    """Client -> node, and client -> what it found in the settings, of all clients; they keep
-    nothing once the run is over.
-
-    Raises:
-        FederationError: the nodes are not the run's clients, or one cannot prepare the run.
-    """
-    tree, clients = to_tree(asked.settings), asked.settings.federation.clients
-    ids = connected(grid, clients)
-    place.begin(tree)
-    try:
-        order = {"settings": json.dumps(tree), "private": private}
-        answers = ask(grid, {i: i for i in ids}, "begin", dict.fromkeys(ids, order), who="node")
-        told = {node: dict[str, Any](a.config_records["found"]) for node, a in answers.items()}
-        nodes = {int(found["client"]): node for node, found in told.items()}
-        if sorted(nodes) != list(range(clients)) or len(nodes) < len(told):
-            which = sorted(int(found["client"]) for found in told.values())
-            raise FederationError(f"nodes of clients {which}, expected 0..{clients - 1}")
-        yield nodes, {client: told[nodes[client]] for client in sorted(nodes)}
-        ask(grid, nodes, "end", dict.fromkeys(nodes, {}))
-    except BaseException:
-        place.give_up()
-        raise
-
-
-def agree(found: dict[int, dict[str, Any]], **ours: Any) -> None:
-    """See that every node has this fedmia, and found the same.
-
-    Raises:
-        FederationError: naming the first client that did not.
-    """
-    for client, theirs in found.items():
-        for name, value in {"fedmia": __version__, **ours}.items():
-            if theirs[name] != value:
-                raise FederationError(f"client {client}: {name} {theirs[name]}, not {value}")
+    if scores.failure is not None:  # so that Flower marks the run as failed
+        raise FederationError(f"{scores.failure}; the finished rounds are reported on")

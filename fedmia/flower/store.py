@@ -18,6 +18,7 @@ from fedmia.federation.snapshot import LocalState, StateStore
 from strategies.crew import FederationError
 from strategies.replies import PATIENCE
 
+PATIENCE = 3600.0  # seconds in which every node answers
 PAUSE = 0.1  # seconds between questions to Flower whether a node has answered
 
 
@@ -116,7 +117,7 @@ def kept_record(state: LocalState | None) -> RecordDict:
 
 def ask(
     grid: Grid, nodes: dict[int, int], action: str, orders: dict[int, dict[str, Any]],
-    tensors: dict[str, ArrayRecord] | None = None, who: str = "client",
+    tensors: dict[str, ArrayRecord] | None = None, who: str = "client", patience: float = PATIENCE,
 ) -> dict[int, RecordDict]:  # fmt: skip
     """Client -> its node's answer to the query `action`, of each client in `orders`.
 
@@ -124,24 +125,28 @@ def ask(
         nodes: client -> Flower node id.
 
     Raises:
-        FederationError: a node failed or did not answer, named by its client.
+        FederationError: nodes failed, each named by its client, or did not answer.
     """
     out: dict[str, int] = {}
     for client, order in orders.items():
-        content = RecordDict({"config": ConfigRecord(order), **(tensors or {})})
+        content = RecordDict({"order": ConfigRecord(order), **(tensors or {})})
         to = nodes[client]
         message = Message(content, dst_node_id=to, message_type=f"query.{action}")
         out |= dict.fromkeys(grid.push_messages([message]), client)
     names = {nodes[client]: client for client in orders}
     found: dict[int, RecordDict] = {}
-    deadline = time.monotonic() + PATIENCE
-    while silent := sorted(orders.keys() - found.keys()):
+    failed: dict[int, str] = {}
+    deadline = time.monotonic() + patience
+    while silent := sorted(orders.keys() - found.keys() - failed.keys()):
         for reply in grid.pull_messages([name for name, c in out.items() if c in silent]):
             client = names[reply.metadata.src_node_id]
             if reply.has_error():
-                raise FederationError(f"{action}: {who} {client} failed: {reply.error.reason}")
-            found[client] = reply.content
+                failed[client] = f"{action}: {who} {client} failed: {reply.error.reason}"
+            else:
+                found[client] = reply.content
         if time.monotonic() > deadline:
             raise FederationError(f"{action}: no answer from {who}s {silent}")
         time.sleep(PAUSE)
+    if failed:
+        raise FederationError("; ".join(failed[client] for client in sorted(failed)))
     return found

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flwr.app import Message, RecordDict
+from flwr.app import Error, Message, RecordDict
 
 from fedmia.errors import InputError
-from fedmia.federation.backends import InlineGrid
+from fedmia.federation.inline import InlineGrid
 from fedmia.federation.run import prepare
-from fedmia.federation.snapshot import LocalState, SnapshotStore
+from fedmia.federation.snapshot import LocalState, MemoryStore, SnapshotStore
 from fedmia.flower import client, server
 from fedmia.flower.store import NodeStore, ask
 from fedmia.runtime.outfolder import OutFolder
@@ -38,11 +38,11 @@ class Seen(InlineGrid):
     """Keeps what nodes answered, by the type of what was asked."""
 
     def __init__(self, clients: int) -> None:
-        super().__init__(client.app, clients, workers=1, threads=1)
+        super().__init__(lambda kept, halt: client.app, clients, 1, 1, MemoryStore(), None)
         self.answers: dict[str, list[RecordDict]] = {}
 
     def give(self, client: int, **config: Any) -> None:
-        list(self._contexts.values())[client].node_config.update(config)
+        list(self.contexts.values())[client].node_config.update(config)
 
     def pull_messages(self, message_ids: Any) -> Any:
         replies: list[Message] = list(super().pull_messages(message_ids))
@@ -121,12 +121,10 @@ def test_node_store__a_round_ordered_again_starts_where_it_began(tmp_path: Path)
     assert len([*tmp_path.rglob("main/**/*.safetensors")]) == 2  # as many as can be asked for
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more",
-    [
-        "--attacks similarity --defense laplace --train.optimizer_state keep",
-        pytest.param("--attacker active", marks=pytest.mark.slow),
-    ],
+    ["--attacks similarity --defense laplace --train.optimizer_state keep", "--attacker active"],
 )
 def test_rehearsal__reports_as_inline(home: Path, tmp_path: Path, more: str) -> None:
     assert main(["--quiet", "--out", str(tmp_path / "inline"), *shlex.split(TINY + more)]) == 0
@@ -135,6 +133,36 @@ def test_rehearsal__reports_as_inline(home: Path, tmp_path: Path, more: str) -> 
     assert report(tmp_path / "nodes") == report(tmp_path / "inline")
     assert grid.answers["query.kept"]
     assert not [*home.iterdir()]  # nothing of a finished run stays
+
+
+@pytest.mark.slow
+def test_rehearsal__a_round_whose_reply_is_lost_is_done_again_to_the_same_end(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its node had kept the new state by then."""
+    lost, work = [], client.client_app
+
+    def losing(site: Any, store: Any) -> Any:
+        def answer(message: Message, context: Any) -> Message:
+            reply = work(site, store)(message, context)
+            if store.round == 2 and context.node_config["partition-id"] == 1 and not lost:
+                lost.append(reply)
+                return Message(Error(code=0, reason="the line broke"), reply_to=message)
+            return reply
+
+        return answer
+
+    flags = TINY + "--attacks similarity --train.optimizer_state keep --on-failure "
+    with nodes() as grid:
+        run(server.rehearse, grid, flags + "stop", tmp_path / "whole")
+    monkeypatch.setattr("fedmia.flower.client.client_app", losing)
+    with nodes() as grid:
+        run(server.rehearse, grid, flags + "retry", tmp_path / "again")
+    ends = [SnapshotStore(tmp_path / n / "snapshots").load("main", 2) for n in ("whole", "again")]
+    assert lost
+    for name, tensor in ends[0].state.items():
+        assert torch.equal(tensor, ends[1].state[name]), name
+    assert report(tmp_path / "again")["attacks"] == report(tmp_path / "whole")["attacks"]
 
 
 def test_rehearsal__refuses_a_node_that_reads_other_data(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,10 @@ def test_simulation__reports_as_inline(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(
+    not (shutil.which("openssl") and shutil.which("ssh-keygen")),
+    reason="openssl and ssh-keygen make the deployment's certificates and keys",
+)
 def test_deployment__rehearses_as_inline_and_scores_private_images(tmp_path: Path) -> None:
     asked = "--config smoke --clients 2 --attacker none --attacks similarity"
     for number, images in enumerate(textures(96).numpy().reshape(4, 24, 3, 8, 8)):

@@ -1,0 +1,95 @@
+"""The server of a run on private images: rounds, and a report of each node's scores."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from threading import Event
+
+from flwr.app import ArrayRecord, RecordDict
+from flwr.serverapp import Grid
+
+from fedmia.federation.run import Finished, Nodes, federate, make_site
+from fedmia.federation.snapshot import MemoryStore, SnapshotStore
+from fedmia.flower.private import check, nobody
+from fedmia.flower.roll import agree, underway
+from fedmia.flower.scores import read
+from fedmia.flower.store import ask
+from fedmia.report.publish import publish
+from fedmia.results import RunScores
+from fedmia.runtime.environment import describe
+from fedmia.runtime.outfolder import OutFolder
+from fedmia.runtime.progress import Display
+from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.settings.command import Invocation
+from fedmia.settings.experiment import Experiment
+from fedmia.settings.tree import to_tree
+from strategies.crew import FederationError
+
+
+def gather(grid: Grid, asked: Invocation, place: OutFolder, watch: Stopwatch) -> None:
+    """A run on images that stay where they are: each node's scores make a report of its own.
+
+    Raises:
+        InputError: settings that need shared images.
+        FederationError: a node failed, or has other images than the others; what is finished is
+            reported.
+    """
+    experiment: Experiment = asked.settings
+    check(experiment)
+    with underway(grid, experiment, place, True) as (nodes, found):
+        shape = {name: found[0][name] for name in ("channels", "size")}
+        agree(found, **shape)
+        done = trained(experiment, shape, Nodes(grid, MemoryStore()), place, watch)
+        left = {client: nodes[client] for client in nodes if client not in done.gone}
+        with watch.part("attacks"):
+            answers = scores_of(grid, left, done.snapshots)
+    for client, content in sorted(answers.items()):
+        folder = place.under(f"client-{client:04d}")
+        report = publish(material(client, content, done), folder, watch)
+        print(f"client {client}: {report['verdict']} Report: {folder}/report.html")
+    if done.failure is not None:  # so that Flower marks the run as failed
+        raise FederationError(f"{done.failure}; the finished rounds are reported on")
+
+
+def trained(
+    experiment: Experiment, shape: dict[str, int], nodes: Nodes, place: OutFolder, watch: Stopwatch
+) -> Finished:
+    """The rounds of the federation, by a server that holds no image."""
+    assert place.folder is not None
+    prepared = nobody(experiment, **shape)
+    with tempfile.TemporaryDirectory(prefix="fedmia-") as made:
+        site = make_site(prepared, Path(made), Event())
+        return federate(
+            prepared, site, Path(made), SnapshotStore(place.folder / "snapshots"),
+            probe=lambda state: None, watch=watch, display=Display(prepared.total_rounds(), True),
+            nodes=nodes,
+        )  # fmt: skip
+
+
+def scores_of(grid: Grid, nodes: dict[int, int], snapshots: SnapshotStore) -> dict[int, RecordDict]:
+    """What each client's node says of the encoder that the rounds ended with."""
+    last = snapshots.rounds("main")[-1]
+    models = {"final": snapshots.load("main", last), "untrained": snapshots.untrained()}
+    tensors = {n: ArrayRecord(torch_state_dict=m.state) for n, m in models.items()}
+    return ask(grid, nodes, "score", dict.fromkeys(nodes, {"last": last}), tensors)
+
+
+def material(client: int, content: RecordDict, done: Finished) -> RunScores:
+    """What a report is made of, from one node's answer."""
+    experiment, environment = done.prepared.experiment, describe()
+    info, found = read(client, content)
+    return RunScores(
+        seed=experiment.seed,
+        subject=f"a federated encoder, on the images of client {client}",
+        clients=[info],
+        rounds=done.rounds,
+        interrupted=None if done.complete else len(done.rounds),
+        failure=done.failure,
+        faults=done.faults,
+        notes=["The node scored its own images; its scores alone made this report."],
+        config=to_tree(experiment),
+        versions=environment["versions"] | {"commit": environment["commit"]},
+        hardware=environment["hardware"],
+        **found,
+    )
