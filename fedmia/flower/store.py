@@ -16,7 +16,6 @@ from safetensors.torch import load_file, save_file
 
 from fedmia.federation.snapshot import LocalState, StateStore
 from strategies.crew import FederationError
-from strategies.replies import PATIENCE
 
 PATIENCE = 3600.0  # seconds in which every node answers
 PAUSE = 0.1  # seconds between questions to Flower whether a node has answered
