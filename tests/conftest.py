@@ -17,19 +17,6 @@ from fedmia.threat import BlackBox, Shadow
 
 torch.set_num_threads(1)
 
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What a file makes once, its tests use in one process: `--dist loadgroup` keeps them there."""
-    if not config.pluginmanager.hasplugin("xdist"):
-        return
-    for item in items:
-        assert isinstance(item, pytest.Function)
-        made = item._fixtureinfo.name2fixturedefs.values()
-        if any(found[-1].scope == "module" for found in made):
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
-
-
 Textures = Callable[..., Tensor]
 MakeMoCo = Callable[..., MomentumContrast]
 MakeView = Callable[..., BlackBox]

@@ -112,7 +112,7 @@ def by_step(climb: Climbed) -> Figure | None:
     axes.set_ylabel(FEATURES[1])
     n = canvas.counts(climb.members.shape[1], climb.nonmembers.shape[1])
     chosen = "".join(f", {name} {value:g}" for name, value in climb.scored.choices.items())
-    axes.set_title(f"Static ascent on round {climb.round}{chosen} ({n})", fontsize=10)
+    axes.set_title(f"Static ascent on round {climb.round}{chosen}\n({n})", fontsize=10)
     canvas.legend(axes)
     return figure
 

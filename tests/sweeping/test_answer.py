@@ -17,14 +17,14 @@ def cell(grid: dict[str, Any], added: float, static: float, alone: float) -> dic
     results = {
         "attacks": [{"name": n, "auc": 0.6} for n in ("ascent", "ascent-static")],
         "pairs": [
-            {"attack": "ascent", "difference": added},
-            {"attack": "ascent-static", "difference": static},
+            {"attack": "ascent", "difference": added, "ci": [added - 0.1, added + 0.2]},
+            {"attack": "ascent-static", "difference": static, "ci": [static - 1, static + 1]},
         ],
         "sets": [
             {"attack": "ascent", "judged": "alone", "size": 8, "auc": 0.9,
-             "control": {"difference": alone}},
+             "control": {"difference": alone, "difference_ci": [alone - 0.3, alone + 0.4]}},
             {"attack": "ascent", "judged": "mean", "size": 8, "auc": 0.9,
-             "control": {"difference": 0.5}},
+             "control": {"difference": 0.5, "difference_ci": [0.4, 0.6]}},
         ],
     }  # fmt: skip
     return {"name": "one", "grid": grid, "state": "finished", "results": results}
@@ -61,6 +61,17 @@ def test_holm__is_over_all_sweeps() -> None:
     assert alone[3]["p_holm"] == pytest.approx(5 * p)
     assert both[3]["p_holm"] == pytest.approx(10 * p)
     assert markdown(both).count("\n") == 12
+
+
+def test_one_model__its_interval_is_over_images_and_there_is_no_p() -> None:
+    single = {"cells": sweep()["cells"][:1]}
+    found = corrected([*rows("a", sweep()), *rows("b", single)])
+    one = next(r for r in found if r["data"] == "b" and r["level"] == "image")
+    assert one["p"] is None and one["p_holm"] is None and one["added"]["ci"] is None
+    assert one["over_images"] == pytest.approx([0.011 - 0.1, 0.011 + 0.2])
+    assert all(r["over_images"] is None for r in found if r["data"] == "a")
+    assert found[3]["p_holm"] == pytest.approx(5 * found[3]["p"])  # of the five that have one
+    assert "+0.011 [-0.089, +0.211] (images) | - | - |" in markdown(found)
 
 
 def test_unfinished_run__is_named() -> None:
