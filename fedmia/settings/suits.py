@@ -105,7 +105,7 @@ def _cohort(experiment: Experiment) -> None:
 
 def _machine(experiment: Experiment) -> None:
     """What is asked of Ray is asked where Ray runs, and in shares that Ray has."""
-    address, gpus = experiment.ray_address, experiment.gpus_per_client
+    address = experiment.ray_address
     if experiment.backend != "ray":
         for name, default in (
             ("ray_address", None),
@@ -120,8 +120,6 @@ def _machine(experiment: Experiment) -> None:
             raise InputError(
                 f"{opt(name)} must be a share below 1 or a whole number, got {asked:g}"
             )
-    if gpus and experiment.device == "cpu":
-        raise InputError(f"{opt('gpus_per_client', f'{gpus:g}')} with {opt('device', 'cpu')}")
     if address is not None and not re.fullmatch(r"auto|[^:/]+:[0-9]{1,5}", address):
         raise InputError(f"{opt('ray_address')} must be auto or HOST:PORT, got '{address}'")
 
