@@ -19,13 +19,13 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from fedmia.report.rows import Interval
 from fedmia.runtime.environment import describe
 from fedmia.sweeping.points import grouped
 from fedmia.sweeping.spread import holm, p_value, spread
 
 RESULTS = Path(__file__).parent / "results" / "ascent"
 Row = dict[str, Any]
-Interval = tuple[float, float]
 
 
 def rows(data: str, sweep: dict[str, Any]) -> Iterator[Row]:

@@ -156,4 +156,5 @@ def test_help__says_every_option_within_80_columns() -> None:
 
 @pytest.mark.parametrize("name", sorted(p.stem for p in (PRESETS / "sweeps").glob("*.yaml")))
 def test_presets__are_valid(name: str) -> None:
-    assert built(f"sweeps/{name}").cells
+    cells = len(built(f"sweeps/{name}").cells)
+    assert cells == 1 if name == "ascent-resnet18" else cells > 1  # that one is asked once
