@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 
 import pytest
 import torch
 
 from fedmia.federation.snapshot import (
-    DiskStore,
+    Carried,
+    Ledger,
     LocalState,
     MemoryStore,
     Snapshot,
     SnapshotStore,
     StateStore,
+    size,
 )
 from fedmia.ssl.base import State
 
@@ -36,9 +37,11 @@ def same(a: State, b: State) -> bool:
     )
 
 
-@pytest.fixture(params=["memory", "disk"])
+@pytest.fixture(params=["memory", "ledger", "ledger on disk"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> StateStore:
-    return MemoryStore() if request.param == "memory" else DiskStore(tmp_path / "local")
+    if request.param == "memory":
+        return MemoryStore()
+    return Ledger(tmp_path / "local", **({"room": 1} if "disk" in request.param else {}))
 
 
 def test_store__gives_back_what_was_kept(store: StateStore) -> None:
@@ -63,19 +66,33 @@ def test_fork__copies_what_exists_and_shares_nothing(store: StateStore) -> None:
     forked = store.load("zero", 0)
     assert forked is not None and same(forked.tensors, some_state(1))
     assert store.load("zero", 1) is None
-    forked.tensors["a.weight"].zero_()
-    forked.memory["list"].append(2)
-    store.save("zero", 0, forked)
+    store.save("zero", 0, LocalState(some_state(3), {"list": [1, 2]}))
     source = store.load("main", 0)
     assert source is not None and same(source.tensors, some_state(1))
     assert source.memory == {"list": [1]}
 
 
-def test_disk_store__is_read_by_another_process(tmp_path: Path) -> None:
-    DiskStore(tmp_path).save("main", 3, LocalState(some_state(1), {"k": 1}))
-    elsewhere = pickle.loads(pickle.dumps(DiskStore(tmp_path)))
-    kept = elsewhere.load("main", 3)
-    assert kept is not None and same(kept.tensors, some_state(1)) and kept.memory == {"k": 1}
+def test_ledger__holds_what_it_has_room_for(tmp_path: Path) -> None:
+    """The oldest go to disk; of a state that is replaced no old file is read."""
+    room = 2 * size(LocalState(some_state(0)))
+    store = Ledger(tmp_path, room)
+    for client in range(4):
+        store.save("main", client, LocalState(some_state(client), {"k": client}))
+    assert len(list(tmp_path.glob("main/*.safetensors"))) == 2
+    store.save("main", 0, LocalState(some_state(9), {"k": 9}))
+    for client, seed in enumerate([9, 1, 2, 3]):
+        kept = store.load("main", client)
+        assert kept is not None and kept.memory == {"k": seed}
+        assert same(kept.tensors, some_state(seed))
+
+
+def test_carried__the_client_works_on_copies() -> None:
+    kept = LocalState(some_state(1), {"list": [1]})
+    mine = Carried(kept).load("main", 0)
+    assert mine is not None
+    mine.tensors["a.weight"].zero_()
+    mine.memory["list"].append(2)
+    assert same(kept.tensors, some_state(1)) and kept.memory == {"list": [1]}
 
 
 def test_save__that_dies_midway_leaves_the_old_snapshot(

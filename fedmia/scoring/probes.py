@@ -12,9 +12,11 @@ from clients.site import Site
 from fedmia import registry
 from fedmia.data.images import IntArray
 from fedmia.data.split import Split
+from fedmia.errors import opt
 from fedmia.probes.utility import knn_accuracy, linear_accuracy, mean_cosine
 from fedmia.results import Health, Probe
 from fedmia.ssl.base import State
+from strategies.crew import FederationError
 
 
 @dataclass
@@ -41,12 +43,20 @@ class Probes:
         return torch.cat([f[layer].float().cpu() for f in found])
 
     def features(self, state: State) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Features and labels of the fitting half, then of the testing half."""
+        """Features and labels of the fitting half, then of the testing half.
+
+        Raises:
+            FederationError: features that are not finite, as of weights that training blew up.
+        """
         fit, test = self.split.test_fit, self.split.test_eval
         ours, theirs = (torch.from_numpy(self.labels[half]) for half in (fit, test))
-        return (
-            self.outputs(state, fit, "avgpool"), ours, self.outputs(state, test, "avgpool"), theirs
-        )  # fmt: skip
+        found = self.outputs(state, fit, "avgpool"), self.outputs(state, test, "avgpool")
+        if not all(bool(f.isfinite().all()) for f in found):
+            raise FederationError(
+                "training diverged: the model answers with numbers that are not finite; a lower "
+                f"{opt('train.lr')} or a milder attack helps"
+            )
+        return found[0], ours, found[1], theirs
 
     def health(self, state: State, loss: float | None) -> Health:
         """Whether the state tells the test images apart; `loss`: the last round's."""

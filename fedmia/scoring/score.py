@@ -42,18 +42,21 @@ def score(
 
     Args:
         notebook: of the active attack's client.
+
+    Raises:
+        FederationError: the model's answers are not finite.
     """
     prepared, snapshots = run.prepared, run.snapshots
     experiment, split, data = prepared.experiment, run.split, prepared.data
     options = {n: dict(o) for n, o in experiment.attack.items()}
     evaluation = Evaluation(run, options, notebook.observer if notebook else None)
-    with watch.part("attacks"):
-        found = attacked(evaluation, notebook)
     with watch.part("probes"):
         last = snapshots.load("main", snapshots.rounds("main")[-1]).state
         utility = probes.both(last)
         health = probes.health(last, run.rounds[-1].loss if run.rounds else None)
         untrained = probes.both(snapshots.untrained().state)
+    with watch.part("attacks"):
+        found = attacked(evaluation, notebook)
     notes = list(prepared.notes)
     environment = describe()
     owner = dict(zip(split.members, split.owner, strict=True))

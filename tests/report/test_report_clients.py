@@ -99,8 +99,8 @@ def test_client_rows__a_score_of_hospital_does_not_look_like_leakage(
         member_labels=np.zeros(len(told.member_ids), int),
         nonmember_labels=np.zeros(len(others), int),
     )
-    assert min(row["auc"] for row in client_rows(blind)) < 0.15
-    for row in client_rows(replace(blind, whose=(told.member_client, others))):
+    assert min(row["auc"] for row in client_rows(blind)[0]) < 0.15
+    for row in client_rows(replace(blind, whose=(told.member_client, others)))[0]:
         low, high = row["auc_ci_simultaneous"]
         assert low < 0.5 < high
         assert row["n_nonmembers_effective"] == pytest.approx(np.sum(others == row["id"]))
