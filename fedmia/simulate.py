@@ -6,18 +6,31 @@ import time
 
 _STARTED = time.perf_counter()  # before the heavy imports, which the report's timing names
 
+import json  # noqa: E402
 import os  # noqa: E402
 import sys  # noqa: E402
 import tempfile  # noqa: E402
-from collections.abc import Sequence  # noqa: E402
+from collections.abc import Iterator, Sequence  # noqa: E402
+from contextlib import contextmanager  # noqa: E402
 from functools import partial  # noqa: E402
 from pathlib import Path  # noqa: E402
 from threading import Event  # noqa: E402
 
-from fedmia.federation.run import Nodes, Prepared, federate, make_site, prepare  # noqa: E402
+from safetensors import SafetensorError  # noqa: E402
+
+from fedmia.federation.checkpoint import Checkpoint  # noqa: E402
+from fedmia.federation.run import (  # noqa: E402
+    Nodes,
+    Prepared,
+    federate,
+    fingerprint,
+    make_site,
+    prepare,
+)
 from fedmia.federation.snapshot import SnapshotStore  # noqa: E402
 from fedmia.observers._observing import Observing  # noqa: E402
 from fedmia.report.publish import publish, show  # noqa: E402
+from fedmia.report.rows import Report  # noqa: E402
 from fedmia.results import RunScores  # noqa: E402
 from fedmia.runtime.interrupts import Interrupts  # noqa: E402
 from fedmia.runtime.outfolder import OutFolder  # noqa: E402
@@ -31,6 +44,8 @@ from fedmia.settings.command import INTERRUPTED, Invocation, run  # noqa: E402
 from fedmia.settings.commands import SIMULATE  # noqa: E402
 from fedmia.settings.tree import to_tree  # noqa: E402
 from strategies.crew import FederationError  # noqa: E402
+
+CHECKPOINT, REPORT = "checkpoint", "report.json"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -50,35 +65,87 @@ def simulate(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
         InputError: before anything is written.
         FederationError: the rounds ended before their time; those that are finished are reported.
     """
+    if asked.resume and (told := finished(asked.out)) is not None:
+        show(told, asked.out, json=asked.json, quiet=asked.quiet)
+        return 0
     observing = Observing(asked.observe, asked.out)
     with watch.part("data"):
         prepared = prepare(asked.settings)
-    place = OutFolder(asked.out, "another run")
-    place.begin(tree := to_tree(asked.settings))
-    with observing:
+    place = OutFolder(asked.out, "another run", lambda config: asked.resume)
+    tree = to_tree(asked.settings)
+    if not asked.resume:
+        place.begin(tree)
+    with observing, checkpointed(prepared, place) as checkpoint:
         observing.begin(tree)
         shown = Display(prepared.total_rounds(), asked.quiet or asked.json, observing.round)
-        try:
-            scores = execute(prepared, place.folder, watch, stop, shown)
-        except BaseException:
-            place.give_up()
-            raise
+        scores = execute(prepared, place.folder, watch, stop, shown, checkpoint=checkpoint)
         report = publish(scores, place.folder, watch)
         observing.report(report)
+        if checkpoint and scores.interrupted is None and scores.failure is None:
+            checkpoint.over()
+            run_snapshots(checkpoint.root.parent).drop_controls()
     show(report, place.folder, json=asked.json, quiet=asked.quiet)
     if scores.failure is not None:
         raise FederationError(f"{scores.failure}; the finished rounds are reported on")
     return INTERRUPTED if stop.is_set() else 0
 
 
+def begun(folder: Path) -> bool:
+    """Whether a folder holds a run that can be gone on with."""
+    return Checkpoint(folder / CHECKPOINT).begun()
+
+
+def finished(folder: Path | None) -> Report | None:
+    """The report of a run that is finished, None where something of it is left to do."""
+    if folder is None or (folder / CHECKPOINT).exists() or not (folder / REPORT).is_file():
+        return None
+    try:
+        found: Report = json.loads((folder / REPORT).read_text(encoding="utf-8"))
+        return found if found["interrupted"] is None and found["failure"] is None else None
+    except (ValueError, KeyError):
+        return None
+
+
+@contextmanager
+def checkpointed(prepared: Prepared, place: OutFolder) -> Iterator[Checkpoint | None]:
+    """The checkpoint of a run with a folder, held while the context is open.
+
+    Raises:
+        FederationError: a file could not be written.
+    """
+    if place.folder is None:
+        yield None
+        return
+    every = prepared.experiment.checkpoint_every
+    found = Checkpoint(place.folder / CHECKPOINT, every, fingerprint(prepared))
+    found.hold()
+    try:
+        yield found
+    except BaseException as error:
+        if not found.begun():
+            found.over()
+            place.give_up()
+        if isinstance(error, OSError | SafetensorError):
+            raise FederationError(
+                f"{error}; --resume {place.folder} goes on from the last checkpoint"
+            ) from error
+        raise
+
+
+def run_snapshots(folder: Path) -> SnapshotStore:
+    """The models that lie in a run's folder."""
+    return SnapshotStore(folder / "snapshots")
+
+
 def execute(
     prepared: Prepared, out: Path | None, watch: Stopwatch, stop: Event, shown: Display,
-    nodes: Nodes | None = None,
+    nodes: Nodes | None = None, checkpoint: Checkpoint | None = None,
 ) -> RunScores:  # fmt: skip
-    """Train, attack and score. The snapshots of `main` stay in `out` where it is given.
+    """Train, attack and score. The snapshots stay in `out` where it is given.
 
     Args:
         nodes: clients that Flower runs elsewhere, in place of a backend's.
+        checkpoint: to be gone on with.
 
     Raises:
         FederationError: a client failed in the first round; nothing is reported.
@@ -86,20 +153,17 @@ def execute(
     with tempfile.TemporaryDirectory(prefix="fedmia-") as made, shown as display:
         folder = Path(made)
         site = make_site(prepared, folder, stop)
-        snapshots = SnapshotStore((out or folder) / "snapshots")
+        snapshots = run_snapshots(out or folder)
         probes = Probes(site, prepared.data.labels, prepared.split)
         notes, active = None, prepared.active
         if active is not None:
             notes = Notebook(Observer(prepared.experiment, site), active, site.turns)
         finished = federate(
             prepared, site, folder, snapshots, reader=notes, probe=probes.knn, watch=watch,
-            display=display, nodes=nodes,
+            display=display, nodes=nodes, checkpoint=checkpoint,
         )  # fmt: skip
         display.say("attacks")
-        scores = score(finished, probes, watch, notes)
-        for branch in ("zero", "sets", "placebo"):
-            snapshots.drop(branch)
-        return scores
+        return score(finished, probes, watch, notes)
 
 
 if __name__ == "__main__":

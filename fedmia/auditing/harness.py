@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from torch import Tensor
 
+from fedmia.archive import Archive
 from fedmia.attacks.base import DatasetAttack, Known
-from fedmia.auditing.resume import Finished, decides
+from fedmia.auditing.resume import decides
 from fedmia.auditing.views import UNTRAINED, ModelViews
 from fedmia.data.images import IntArray
 from fedmia.data.sets import ImageSets
@@ -57,7 +58,7 @@ class Harness:
     """
 
     views: ModelViews
-    finished: Finished
+    finished: Archive
 
     def __post_init__(self) -> None:
         self.known = self.views.known
@@ -157,11 +158,10 @@ class Harness:
             model: UNTRAINED, or the encoder under whatever name the scores are kept by.
         """
         options = decides(self.views, name)
-        kept = self.finished.load(model, name, options)
-        if kept is None:
-            kept = self.score(model, name, known, budget)
-            self.finished.save(model, name, options, kept)
-        return kept
+        found: ScoredAttack = self.finished.once(
+            f"{model}-{name}", lambda: self.score(model, name, known, budget), options
+        )
+        return found
 
     def score(self, model: str, name: str, known: Known, budget: int | None) -> ScoredAttack:
         """One attack on one model, by an attacker that knows `known`.

@@ -11,9 +11,10 @@ from threading import Event
 import numpy as np
 import torch
 
+from fedmia.archive import Archive
 from fedmia.auditing.harness import Audited, Harness
 from fedmia.auditing.images import Dealt, deal, from_run
-from fedmia.auditing.resume import Finished, key, same_audit
+from fedmia.auditing.resume import key, same_audit
 from fedmia.auditing.shadows import Own, once, run_folder
 from fedmia.auditing.sweep import sweep
 from fedmia.auditing.views import UNTRAINED, ModelViews, health, probes, recipe
@@ -80,7 +81,7 @@ def examine(
     if audit.shadows or audit.shadow_encoders:
         views.shadows = once(partial(own.make, views))
         views.shadow_contents, views.shadow_notes = own.contents, own.notes
-    harness = Harness(views, Finished(place.under("attacks"), key(views)))
+    harness = Harness(views, Archive(place.under("attacks"), key(views)))
     place.begin(to_tree(audit))
     with display, watch.part("attacks"):
         found = harness.run(display.tell, stopped, display.ran)

@@ -12,13 +12,25 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from flwr.serverapp import Grid
 
 from clients.site import Site
 from fedmia.data.split import Split
+from fedmia.federation.checkpoint import (
+    Checkpoint,
+    Head,
+    Part,
+    crew_from,
+    crew_to,
+    restore_server,
+    rounds_from,
+    rounds_to,
+    server_state,
+)
+from fedmia.federation.ledger import Ledger
 from fedmia.federation.snapshot import Snapshot, SnapshotStore, StateStore, Update
 from fedmia.results import RoundInfo
 from fedmia.runtime.progress import Display
@@ -81,6 +93,12 @@ class Reader(Protocol):
     def sent(self, branch: str, round: int, snapshot: Snapshot) -> None:
         """What it uploaded in attacked `round`."""
 
+    def notes(self) -> tuple[State, Any]:
+        """All that was noted, as tensors and what is JSON-able about them."""
+
+    def restore(self, tensors: State, about: Any) -> None:
+        """Note what `notes` told of, and nothing else."""
+
 
 class Interrupted(Exception):
     """The user ended the run; what is finished is kept."""
@@ -94,9 +112,10 @@ class Federation:
         probe: kNN accuracy of a global state.
         reader: of attacked rounds.
         crew: the clients, and what becomes of those that fail.
+        checkpoint: written as the rounds pass, if any; clients' states are then in a Ledger.
         failure: filled in where the rounds ended before their time, but for an interruption.
         rounds: filled in: one row a finished round of `main`.
-        complete: every branch ran to its end.
+        head: where the branch at work stands. forked: where those beside the attacked rounds begin.
     """
 
     experiment: Experiment
@@ -109,8 +128,10 @@ class Federation:
     watch: Stopwatch
     display: Display
     crew: Crew
+    checkpoint: Checkpoint | None = None
+    head: Head | None = None
+    forked: Head | None = None
     rounds: list[RoundInfo] = field(default_factory=list)
-    complete: bool = False
     failure: FederationError | None = None
     _unsaved: Snapshot | None = field(default=None, init=False, repr=False)
     _crafted: State | None = field(default=None, init=False, repr=False)
@@ -124,8 +145,8 @@ class Federation:
         """All branches; returns early, with what is finished, when interrupted or a client failed
         and the crew's policy can do no more."""
         try:
-            self._main(grid)
-            self.complete = True
+            for branch in self.branches():
+                self._branch(grid, branch)
             return
         except Interrupted:
             pass
@@ -134,41 +155,121 @@ class Federation:
         if self._unsaved is not None:
             self.snapshots.save("main", self._unsaved)
 
-    def _main(self, grid: Grid) -> None:
-        state, strategy = self.clean(grid, "main")
-        if self.active:
-            for branch in ("zero", "sets"):
-                self.store.fork("main", branch, len(self.site.roles))
-            beside = {branch: copy.deepcopy(strategy) for branch in ("zero", "sets")}
-            self.attacked(grid, strategy, "main", state)
-            for branch, fresh in beside.items():
-                self.keep(branch, self.schedule.clean, state)
-                self.attacked(grid, fresh, branch, state)
-        if self.split.placebo_parts:
-            state, strategy = self.clean(grid, "placebo")
-            self.attacked(grid, strategy, "placebo", state)
+    def branches(self) -> list[str]:
+        """Those that need a grid, in their order."""
+        beside = ["zero", "sets"] if self.active else []
+        return ["main", *beside, *["placebo"] * bool(self.split.placebo_parts)]
 
-    def clean(self, grid: Grid, branch: str) -> tuple[State, FederatedStrategy]:
-        """Rounds before the first that may be attacked, and the strategy with its state."""
+    @property
+    def complete(self) -> bool:
+        """Whether every branch ran to its end."""
+        at = self.head
+        return at is not None and (at.branch, at.round) == (
+            self.branches()[-1], self.schedule.last,
+        )  # fmt: skip
+
+    def resume(self) -> None:
+        """Go on where the last checkpoint was written; before the first, begin anew."""
+        assert self.checkpoint is not None and isinstance(self.store, Ledger)
+        found = self.checkpoint.read()
+        if found is None:
+            self.snapshots.clear()
+            return
+        self.store.restore(found["clients"])
+        self.rounds[:] = rounds_from(found["rounds"])
+        crew_from(self.crew, found["crew"])
+        self.watch.add(found["seconds"])
+        self.head = self._head("head")
+        if self.checkpoint.has("forked"):
+            self.forked = self._head("forked")
+        if self.reader is not None and self.checkpoint.has("notes"):
+            self.reader.restore(*self.checkpoint.get("notes"))
+        order = self.branches()
+        here = order.index(self.head.branch)
+        for branch in order[here + 1 :]:
+            self.snapshots.drop(branch)
+        evaluated = set(self.schedule.evaluated())
+        for branch in order[: here + 1]:
+            last = self.head.round if branch == order[here] else self.schedule.last
+            self.snapshots.keep_only(branch, {r for r in evaluated if r <= last}, last)
+        if self.head.branch == "main" and self.head.round not in evaluated:
+            self._unsaved = self._snapshot("main", self.head.round, self.head.state)
+        self.display.skip(self._behind())
+
+    def _behind(self) -> int:
+        """Rounds of all branches up to the head."""
+        assert self.head is not None
+        order, last, clean = self.branches(), self.schedule.last, self.schedule.clean
+        begun = {b: clean if b in ("zero", "sets") else 0 for b in order}
+        here = order.index(self.head.branch)
+        return sum(last - begun[b] for b in order[:here]) + self.head.round - begun[order[here]]
+
+    def _head(self, part: str) -> Head:
+        """A head as the checkpoint keeps it."""
+        assert self.checkpoint is not None
+        tensors, about = self.checkpoint.get(part)
+        strategy: FederatedStrategy = self.experiment.strategy.build("strategy")
+        restore_server(strategy, under("server.", tensors), about["server"])
+        return Head(about["branch"], about["round"], under("global.", tensors), strategy)
+
+    def _branch(self, grid: Grid, branch: str) -> None:
+        """The rounds of a branch that are left."""
+        order = self.branches()
+        if self.head is None or order.index(self.head.branch) < order.index(branch):
+            self.head = self._begun(branch)
+            self._checkpoint(at_once=True)
+        if self.head.branch == branch:
+            self._stretch(grid, self.head, self.schedule.clean, craft=False)
+            self._stretch(grid, self.head, self.schedule.last, craft=True)
+
+    def _begun(self, branch: str) -> Head:
+        """Where a branch begins."""
+        if branch in ("zero", "sets"):
+            assert self.forked is not None
+            at = replace(self.forked, branch=branch, strategy=copy.deepcopy(self.forked.strategy))
+            self.keep(branch, at.round, at.state)
+            return at
         state = self.site.method(-1, None).shared_state()
         self.keep(branch, 0, state)
         if self.experiment.pretrain.mode != "none":
             self.keep("untrained", 0, state)
             state = self.pretrained(branch, state)
             self.keep(branch, 0, state)
-        strategy: FederatedStrategy = self.experiment.strategy.build("strategy")
-        course = self.schedule.course(branch, 0, self.schedule.clean, craft=False)
-        return self._stretch(grid, strategy, course, state), strategy
+        return Head(branch, 0, state, self.experiment.strategy.build("strategy"))
 
-    def attacked(self, grid: Grid, strategy: FederatedStrategy, branch: str, state: State) -> None:
-        """The rounds that may be attacked."""
-        first, last = self.schedule.clean, self.schedule.last
-        if first == last:
+    def _fork(self, at: Head) -> None:
+        """Where the branches beside the attacked rounds begin."""
+        for branch in ("zero", "sets"):
+            self.store.fork("main", branch, len(self.site.roles))
+        self.forked = replace(at, strategy=copy.deepcopy(at.strategy))
+
+    def _checkpoint(self, at_once: bool = False) -> None:
+        """Write one where it is due: every so many rounds, and wherever a stretch ends."""
+        at, checkpoint = self.head, self.checkpoint
+        if at is None or checkpoint is None or not checkpoint.every:
             return
-        state = self._stretch(
-            grid, strategy, self.schedule.course(branch, first, last, craft=True), state
-        )
-        self._read(branch, last + 1, state)
+        ends = (self.schedule.clean, self.schedule.last)
+        if not (at_once or at.round % checkpoint.every == 0 or at.round in ends):
+            return
+        assert isinstance(self.store, Ledger)
+        parts: dict[str, Part] = {"head": self._part(at)}
+        if self.forked is not None:
+            parts["forked"] = "forked" if checkpoint.has("forked") else self._part(self.forked)
+        if self.reader is not None:
+            parts["notes"] = self.reader.notes()
+        self.watch.claim()
+        about = {
+            "rounds": rounds_to(self.rounds), "crew": crew_to(self.crew),
+            "seconds": dict(self.watch.seconds),
+        }  # fmt: skip
+        checkpoint.write(about, parts, self.store)
+
+    def _part(self, at: Head) -> Part:
+        """A head as the checkpoint keeps it."""
+        tensors, plain = server_state(at.strategy)
+        named = {f"global.{n}": t for n, t in at.state.items()}
+        named |= {f"server.{n}": t for n, t in tensors.items()}
+        return named, {"branch": at.branch, "round": at.round, "server": plain}
 
     def pretrained(self, branch: str, state: State) -> State:
         """The state after a server's own training; of all that clients hold, or of public images.
@@ -190,18 +291,21 @@ class Federation:
             raise Interrupted
         return method.shared_state()
 
-    def _stretch(
-        self, grid: Grid, strategy: FederatedStrategy, course: Course, state: State
-    ) -> State:
-        received = state
+    def _stretch(self, grid: Grid, at: Head, last: int, *, craft: bool) -> None:
+        """The rounds after the head's, to `last`; the head goes with them."""
+        if at.round >= last:
+            return
+        course = self.schedule.course(at.branch, at.round, last, craft=craft)
 
         def seen(update: Update) -> None:
-            self._seen(course, received, update)
+            self._seen(course, at.state, update)
 
-        for done in strategy.rounds(grid, course, state, self.crew, seen):
-            self._record(course, received, done)
-            received = done.state
-        return received
+        for done in at.strategy.rounds(grid, course, at.state, self.crew, seen):
+            self._record(course, at.state, done)
+            at.round, at.state = done.number, done.state
+            if self.active and (at.branch, at.round) == ("main", self.schedule.clean):
+                self._fork(at)
+            self._checkpoint()
 
     def _seen(self, course: Course, received: State, update: Update) -> None:
         """Keep what is to be read of an update, as it is taken."""
@@ -232,6 +336,8 @@ class Federation:
         loss = float(np.mean(losses)) if losses else None
         knn = self._note(branch, round, course.craft, loss, done.state)
         self.display.round(branch, round, loss, knn, done.seconds)
+        if course.craft and round == self.schedule.last:
+            self._read(branch, round + 1, done.state)
 
     def _read(self, branch: str, round: int, state: State) -> None:
         """What the active client notes of a model that it received for `round`."""

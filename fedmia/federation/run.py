@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from threading import Event
@@ -15,6 +16,7 @@ from flwr.serverapp import Grid
 
 from clients.site import Site
 from fedmia import registry
+from fedmia.archive import Archive
 from fedmia.attacks.base import ActiveAttack
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet, IntArray
@@ -22,8 +24,10 @@ from fedmia.data.sets import ImageSets, form_sets
 from fedmia.data.split import Split, decoded, make_split
 from fedmia.errors import InputError, opt
 from fedmia.federation.backends import run_inline, run_ray
+from fedmia.federation.checkpoint import Checkpoint
+from fedmia.federation.ledger import Ledger
 from fedmia.federation.rounds import Federation, Reader, Schedule
-from fedmia.federation.snapshot import Ledger, SnapshotStore, StateStore
+from fedmia.federation.snapshot import SnapshotStore, StateStore
 from fedmia.results import Fault, RoundInfo
 from fedmia.runtime.device import resolve_device
 from fedmia.runtime.progress import Display
@@ -62,6 +66,7 @@ class Finished:
         complete: every branch ran to its end.
         faults: of clients. gone: those that were dropped.
         failure: why the rounds ended before their time, where it was no interruption.
+        archive: where the scores of what is finished are kept, or nowhere.
     """
 
     prepared: Prepared
@@ -73,6 +78,7 @@ class Finished:
     faults: tuple[Fault, ...] = ()
     gone: frozenset[int] = frozenset()
     failure: str | None = None
+    archive: Archive = field(default_factory=lambda: Archive(None))
 
     @cached_property
     def split(self) -> Split:
@@ -153,6 +159,15 @@ def split_notes(split: Split, data: ImageSet) -> list[str]:
             "images were given roles."
         )
     return notes
+
+
+def fingerprint(prepared: Prepared) -> str:
+    """Digest of the images, their labels and who trains on which."""
+    found = hashlib.sha256(prepared.data.images.tobytes())
+    split = prepared.split
+    for numbers in (prepared.data.labels, *split.parts, *split.placebo_parts):
+        found.update(numbers.astype("<i8").tobytes() + b"|")
+    return found.hexdigest()
 
 
 def make_site(prepared: Prepared, workdir: Path, stop: Event) -> Site:
@@ -244,26 +259,34 @@ class Nodes:
 def federate(
     prepared: Prepared, site: Site, folder: Path, snapshots: SnapshotStore, *,
     probe: Callable[[State], float | None], watch: Stopwatch, display: Display,
-    reader: Reader | None = None, nodes: Nodes | None = None,
+    reader: Reader | None = None, nodes: Nodes | None = None, checkpoint: Checkpoint | None = None,
 ) -> Finished:  # fmt: skip
-    """Run the rounds on the backend asked for; clients of other processes keep files in `folder`.
+    """Run the rounds on the backend asked for; what clients keep lies in `folder`.
 
     Args:
         nodes: clients that are there already, in place of a backend's.
+        checkpoint: gone on with, and written as the rounds pass; it holds what clients keep.
 
     Raises:
         FederationError: a client failed.
     """
     torch.set_num_threads(site.threads)
     experiment, split = prepared.experiment, prepared.split
-    store: StateStore = nodes.store if nodes else Ledger(folder / "clients")
+    kept = checkpoint.clients if checkpoint else folder / "clients"
+    store: StateStore = nodes.store if nodes else Ledger(kept)
     options = experiment.federation
     crew = Crew(
         options.clients, options.on_failure, options.client_timeout, options.min_clients,
         frozenset(experiment.malicious_clients),
     )  # fmt: skip
-    run = Federation(experiment, site, split, store, snapshots, probe, reader, watch, display, crew)
-    if nodes:
+    run = Federation(
+        experiment, site, split, store, snapshots, probe, reader, watch, display, crew, checkpoint
+    )
+    if checkpoint:
+        run.resume()
+    if run.complete:
+        display.say("rounds are finished")
+    elif nodes:
         run.run(nodes.grid)
     elif experiment.backend == "ray":
         cpus = experiment.cpus_per_client or site.threads
@@ -279,8 +302,10 @@ def federate(
         run_inline(run.run, site, store, crew.timeout)
     if run.failure is not None and not run.rounds:
         raise run.failure
-    gone = frozenset(crew.gone)
+    gone, archive = frozenset(crew.gone), Archive(None)
+    if checkpoint and run.head:
+        archive = checkpoint.archive(f"{run.head.branch} {run.head.round} {sorted(gone)}")
     return Finished(
         prepared, site, store, snapshots, run.rounds, run.complete, tuple(crew.faults), gone,
-        str(run.failure) if run.failure else None,
+        str(run.failure) if run.failure else None, archive,
     )  # fmt: skip

@@ -10,15 +10,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
 from fedmia.ssl.base import State, under
-
-ROOM = 1 << 28  # bytes of clients' states in memory
 
 
 @dataclass(frozen=True)
@@ -119,64 +117,22 @@ class Carried(StateStore):
         self.new = state
 
 
-class Ledger(StateStore):
-    """Local states of all clients: the latest in memory, as far as there is room, others on disk.
-
-    Args:
-        root: folder of the files.
-        room: bytes of tensors that may stay in memory.
-    """
-
-    def __init__(self, root: Path, room: int = ROOM) -> None:
-        self.root, self.room = root, room
-        self._held: dict[tuple[str, int], LocalState] = {}
-        self._bytes = 0
-        self._lock = Lock()
-
-    def load(self, branch: str, client: int) -> LocalState | None:
-        with self._lock:
-            if found := self._held.get((branch, client)):
-                return found
-            path = self._path(branch, client)
-            if not path.exists():
-                return None
-            return LocalState(load_file(path), json.loads(path.with_suffix(".json").read_text()))
-
-    def save(self, branch: str, client: int, state: LocalState) -> None:
-        with self._lock:
-            before = self._held.pop((branch, client), None)
-            self._bytes += size(state) - (size(before) if before else 0)
-            self._held[branch, client] = state  # the last in order
-            while self._bytes > self.room and len(self._held) > 1:
-                oldest = next(iter(self._held))
-                self._write(oldest, self._held.pop(oldest))
-
-    def fork(self, source: str, target: str, clients: int) -> None:
-        for client in range(clients):  # a state is replaced, never changed: the copy may share it
-            if (state := self.load(source, client)) is not None:
-                self.save(target, client, state)
-
-    def _path(self, branch: str, client: int) -> Path:
-        return self.root / branch / f"client-{client:04d}.safetensors"
-
-    def _write(self, key: tuple[str, int], state: LocalState) -> None:
-        path = self._path(*key)
-        write_tensors(state.tensors, path)
-        path.with_suffix(".json").write_text(json.dumps(state.memory))
-        self._bytes -= size(state)
-
-
-def size(state: LocalState) -> int:
-    """Bytes of its tensors."""
-    return sum(t.numel() * t.element_size() for t in state.tensors.values())
-
-
-def write_tensors(tensors: State, path: Path) -> None:
-    """Write a state atomically: a run that dies midway leaves no half file."""
+def write_tensors(tensors: State, path: Path, about: object = None) -> None:
+    """Write a state, and what is JSON-able `about` it, atomically: a run that dies midway leaves no
+    half file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
-    save_file({name: t.contiguous().cpu() for name, t in tensors.items()}, partial)
-    partial.rename(path)
+    told = None if about is None else {"about": json.dumps(about)}
+    save_file({name: t.contiguous().cpu() for name, t in tensors.items()}, partial, told)
+    partial.replace(path)
+
+
+def read_tensors(path: Path) -> tuple[State, Any]:
+    """What `write_tensors` wrote: the state, and what it was told about it, or None."""
+    with safe_open(path, framework="pt") as file:
+        told = (file.metadata() or {}).get("about")
+        state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    return state, None if told is None else json.loads(told)
 
 
 @dataclass(frozen=True)
@@ -242,6 +198,23 @@ class SnapshotStore:
     def drop(self, branch: str) -> None:
         """Delete all that was kept of `branch`."""
         shutil.rmtree(self.root / branch, ignore_errors=True)
+
+    def keep_only(self, branch: str, rounds: set[int], last: int) -> None:
+        """Delete the snapshots of other rounds than `rounds`, and the updates after `last`."""
+        for round in set(self.rounds(branch)) - rounds:
+            (self.root / branch / _round(round)).unlink()
+        for folder in (self.root / branch / "updates").glob("round-*"):
+            if _number(folder) > last:
+                shutil.rmtree(folder)
+
+    def drop_controls(self) -> None:
+        """Delete what only scoring needs: the branches beside `main`."""
+        for branch in ("zero", "sets", "placebo"):
+            self.drop(branch)
+
+    def clear(self) -> None:
+        """Delete everything."""
+        shutil.rmtree(self.root, ignore_errors=True)
 
     def untrained(self) -> Snapshot:
         """The run's first model, before any training."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import json
 import os
 import shutil
@@ -18,7 +17,7 @@ from flwr.app import Context
 
 from clients.site import Site
 from fedmia.errors import InputError
-from fedmia.federation.run import Prepared, make_site, prepare
+from fedmia.federation.run import Prepared, fingerprint, make_site, prepare
 from fedmia.flower.private import SIDES, own
 from fedmia.flower.store import NodeStore, put
 from fedmia.settings.experiment import Experiment
@@ -126,12 +125,3 @@ def rehearsed(settings: str) -> tuple[Prepared, Site]:
         site = make_site(prepared, Path(made), Event())
         len(site.images)  # opens the file, which stays open when its name is gone
     return prepared, site
-
-
-def fingerprint(prepared: Prepared) -> str:
-    """Of the images, their labels and who trains on which: nodes that differ read other data."""
-    found = hashlib.sha256(prepared.data.images.tobytes())
-    split = prepared.split
-    for numbers in (prepared.data.labels, *split.parts, *split.placebo_parts):
-        found.update(numbers.astype("<i8").tobytes() + b"|")
-    return found.hexdigest()

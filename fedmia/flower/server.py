@@ -12,9 +12,9 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedmia.errors import InputError, opt
-from fedmia.federation.run import Nodes
+from fedmia.federation.run import Nodes, fingerprint
 from fedmia.flower.gather import gather
-from fedmia.flower.node import fingerprint, rehearsed
+from fedmia.flower.node import rehearsed
 from fedmia.flower.roll import agree, underway
 from fedmia.flower.store import NodeStates
 from fedmia.report.publish import publish, show
@@ -24,7 +24,7 @@ from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.settings.command import Invocation, parse
 from fedmia.settings.commands import SIMULATE
 from fedmia.settings.tree import to_tree
-from fedmia.simulate import execute
+from fedmia.simulate import execute, run_snapshots
 from strategies.crew import FederationError
 
 app = ServerApp()
@@ -49,10 +49,11 @@ def invocation(arguments: str) -> Invocation:
     """What the arguments of `python -m fedmia.simulate`, in one line, ask of an app.
 
     Raises:
-        InputError: a page in place of a run, a folder or a backend, which are Flower's to say.
+        InputError: a page in place of a run; a folder, a run to go on with or a backend, which
+            are Flower's to say.
     """
     asked = parse(SIMULATE, shlex.split(arguments))
-    if asked.page is not None or asked.out is not None:
+    if asked.page is not None or asked.out is not None or asked.resume:
         raise InputError("the app's arguments are those of a run; its folder is the app's 'out'")
     if asked.settings.backend != "inline":
         raise InputError(f"{opt('backend', 'ray')}: the clients of a Flower app are its nodes")
@@ -70,6 +71,9 @@ def rehearse(grid: Grid, asked: Invocation, place: OutFolder, watch: Stopwatch) 
         beside = Nodes(grid, NodeStates(grid, nodes))
         shown = Display(prepared.total_rounds(), True)
         scores = execute(prepared, place.folder, watch, Event(), shown, beside)
-    show(publish(scores, place.folder, watch), place.folder, json=False, quiet=False)
+    report = publish(scores, place.folder, watch)
+    if place.folder is not None:
+        run_snapshots(place.folder).drop_controls()
+    show(report, place.folder, json=False, quiet=False)
     if scores.failure is not None:  # so that Flower marks the run as failed
         raise FederationError(f"{scores.failure}; the finished rounds are reported on")

@@ -67,6 +67,10 @@ class Display(Shown):
         """What is being done after the rounds."""
         self._bar.update(self._task, description=what, seen="")
 
+    def skip(self, rounds: int) -> None:
+        """So many rounds were done before."""
+        self._bar.update(self._task, completed=rounds)
+
 
 class AuditDisplay(Shown):
     """The attacks of an audit; on no terminal a line for each, silent if `quiet`.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 PARTS = ("import", "data", "train", "attacks", "probes", "report", "overhead_s")
@@ -43,6 +43,11 @@ class Stopwatch:
         self.claim()
         self.seconds["overhead_s"] -= seconds
         self.seconds[name] += seconds
+
+    def add(self, seconds: Mapping[str, float]) -> None:
+        """Count what an earlier process needed for the same run."""
+        for name, more in seconds.items():
+            self.seconds[name] += more
 
     def timing(self) -> dict[str, float]:
         """Seconds by part, and `total_s`, their sum."""

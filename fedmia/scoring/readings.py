@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -14,6 +15,7 @@ from fedmia.attacks.base import ActiveAttack
 from fedmia.data.images import digests
 from fedmia.federation.snapshot import Snapshot
 from fedmia.scoring.observer import Observer
+from fedmia.ssl.base import State
 from fedmia.threat import ClientView, Trajectory
 from fedmia.threat.signals import Signals
 
@@ -72,6 +74,28 @@ class Notebook:
             np.stack(after)[:, rows],
             self._acted(branch, len(rounds))[:, rows],
         )
+
+    def notes(self) -> tuple[State, dict[str, int]]:
+        """All readings by `received.BRANCH.ROUND` and `sent.BRANCH.ROUND`, and the queries."""
+        sides = {"received": self._received, "sent": self._sent}
+        named = {
+            f"{side}.{branch}.{round}": torch.from_numpy(found)
+            for side, branches in sides.items()
+            for branch, readings in branches.items()
+            for round, found in readings.items()
+        }
+        return named, dict(self.queries)
+
+    def restore(self, tensors: State, about: Mapping[str, int]) -> None:
+        """Hold what `notes` told of, and nothing else."""
+        sides = {"received": self._received, "sent": self._sent}
+        self._received.clear()
+        self._sent.clear()
+        self.queries.clear()
+        for name, tensor in tensors.items():
+            side, branch, round = name.split(".")
+            sides[side][branch][int(round)] = tensor.numpy()
+        self.queries.update(about)
 
     def _acted(self, branch: str, rounds: int) -> NDArray[np.bool_]:
         count = len(self.targets)

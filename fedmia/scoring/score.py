@@ -111,20 +111,23 @@ def attacked(evaluation: Evaluation, notebook: Notebook | None = None) -> dict[s
     rows = Signals(), Signals()
     work: dict[str, Callable[[], Any]] = {
         "attacks": lambda: evaluation.on(
-            snapshots.load("main", scored_at), names, sets=sets, signals=rows[0]
+            snapshots.load("main", scored_at), names, sets=sets, signals=rows[0], piece="main"
         ),
-        "untrained": lambda: evaluation.on(snapshots.untrained(), on_models, signals=rows[1]),
+        "untrained": lambda: evaluation.on(
+            snapshots.untrained(), on_models, signals=rows[1], piece="untrained"
+        ),
         "pixels": evaluation.pixels,
     }
     if scored_at in placebo:
         work["placebo"] = lambda: evaluation.on(
-            snapshots.load("placebo", scored_at), names, "placebo"
+            snapshots.load("placebo", scored_at), names, "placebo", piece="placebo"
         )
     trajectories = Trajectories(evaluation, active, notebook) if active and notebook else None
     if active and trajectories and (why := trajectories.unscored()):
         not_run[active], trajectories = why, None
     if trajectories:
-        work |= trajectories.work()
+        once = run.archive.once
+        work |= {name: partial(once, name, call) for name, call in trajectories.work().items()}
     by_round = [n for n in names if kinds[n].by_round]
     for info in run.rounds:
         if info.round in run.schedule.evaluated() and info.round in kept:
@@ -153,7 +156,7 @@ def attacked(evaluation: Evaluation, notebook: Notebook | None = None) -> dict[s
         "pairs": pairs,
         "not_run": not_run,
         "sets": set_scores(sets, attacks, controls, pairs),
-        "inferences": evaluation.infer(scored_at, rows),
+        "inferences": run.archive.once("inferences", lambda: evaluation.infer(scored_at, rows)),
         "pixels": found["pixels"],
         "curves": curves,
         "rounds": [found.get(f"round {info.round}", info) for info in run.rounds],
@@ -174,9 +177,13 @@ def side_by_side(work: Mapping[str, Callable[[], Any]], threads: int) -> dict[st
 def leakage(evaluation: Evaluation, info: RoundInfo, names: list[str]) -> RoundInfo:
     """The round with the scores of the named attacks, and of `internal` by layer (Fig. 6)."""
     snapshot = evaluation.run.snapshots.load("main", info.round)
-    found = {s.name: s for s in evaluation.on(snapshot, names, threshold=False)}
-    asked = "internal" in evaluation.passive()
-    layers = evaluation.by_layer(snapshot, threshold=False) if asked else {}
+    piece = f"round {info.round}"
+    scored = evaluation.on(snapshot, names, threshold=False, piece=piece)
+    found, layers = {s.name: s for s in scored}, dict[str, ScoredAttack]()
+    if "internal" in evaluation.passive():
+        layers = evaluation.run.archive.once(
+            f"{piece} layers", lambda: evaluation.by_layer(snapshot, threshold=False)
+        )
     return replace(info, leakage=found, layers=layers)
 
 

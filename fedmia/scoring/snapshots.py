@@ -91,10 +91,12 @@ class Evaluation:
         sets: ImageSets | None = None,
         signals: Signals | None = None,
         threshold: bool = True,
+        piece: str = "",
     ) -> list[ScoredAttack]:
         """The named attacks on one snapshot of `branch`, sharing what they compute.
 
         Args:
+            piece: of the run's scores, by whose name each attack is scored once.
             sets: to be judged as wholes, by the attacks that can.
             signals: rows known of the snapshot.
             threshold: also choose one on the known images.
@@ -102,8 +104,13 @@ class Evaluation:
         signals = Signals() if signals is None else signals
         seen = self.received(branch, snapshot.round)
         uploads = self.uploads(branch, snapshot.round)
-        views = ((n, self.observed.view(snapshot, signals, seen, uploads)) for n in names)
-        return [self.scorer.scored(n, v, sets, threshold) for n, v in views]
+
+        def scored(name: str) -> ScoredAttack:
+            view = self.observed.view(snapshot, signals, seen, uploads)
+            return self.scorer.scored(name, view, sets, threshold)
+
+        once = self.run.archive.once
+        return [once(f"{piece} {name}", partial(scored, name)) for name in names]
 
     def infer(self, round: int, signals: tuple[Signals, Signals]) -> list[Inference]:
         """What attacks on data sets say of each client, by the model of `round`.

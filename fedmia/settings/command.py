@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -38,6 +38,7 @@ class Invocation:
         quiet: no progress display.
         json: print the report as JSON.
         observe: names of the run's observers.
+        resume: go on with the run in `out`.
         page: text to print in place of a run (`--help`, `--list`, `--version`), or None.
     """
 
@@ -46,6 +47,7 @@ class Invocation:
     quiet: bool = False
     json: bool = False
     observe: tuple[str, ...] = ()
+    resume: bool = False
     page: str | None = None
 
 
@@ -95,6 +97,8 @@ def parse(command: Command, arguments: Sequence[str]) -> Invocation:
     given, speak = flags.command, Typed(command, flags.typed)
     if (page := _page(command, given)) is not None:
         return Invocation(None, page=page)
+    if "resume" in given:
+        given = resumed(given, flags.typed)
     if given.get("out") == "":
         raise InputError("--out needs a folder, got ''")
     with told(speak):
@@ -112,7 +116,25 @@ def parse(command: Command, arguments: Sequence[str]) -> Invocation:
         settings: Any = from_tree(command.root, tree, tongue=speak)
         command.check(settings)
     folder = Path(given["out"]) if "out" in given else None
-    return Invocation(settings, folder, "quiet" in given, "json" in given, observe)
+    return Invocation(
+        settings, folder, "quiet" in given, "json" in given, observe, "resume" in given
+    )
+
+
+def resumed(given: Mapping[str, str], typed: Mapping[str, str]) -> dict[str, str]:
+    """The command's own options for `--resume RUN`: the run's settings are its own.
+
+    Raises:
+        InputError: RUN is no run, or something is given that its settings say.
+    """
+    folder = Path(given["resume"])
+    if beside := [*(f"--{n}" for n in ("out", "config") if n in given), *typed.values()]:
+        raise InputError(
+            f"--resume goes on with the settings of '{folder}': {beside[0]} cannot be given too"
+        )
+    if not (folder / "config.yaml").is_file():
+        raise InputError(f"--resume '{folder}' is no run: it holds no config.yaml")
+    return {**given, "config": str(folder / "config.yaml"), "out": str(folder)}
 
 
 def _read(command: Command, file: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:

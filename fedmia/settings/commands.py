@@ -47,6 +47,7 @@ GROUPS = {
         "device",
         "cpus_per_client",
         "gpus_per_client",
+        "checkpoint_every",
     ),  # fmt: skip
 }
 
@@ -66,6 +67,11 @@ SIMULATE = Command(
     ),
     own={
         "out": OUT,
+        "resume": (
+            "RUN",
+            "folder of a run that was cut short: go on where it stood, with its own settings; of a "
+            "finished run print the report",
+        ),
         "observe": OBSERVE,
         "config": ("FILE", "YAML file, a finished run's config.yaml, or the name of a preset"),
     },

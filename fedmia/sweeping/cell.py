@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from pathlib import Path
 from threading import Thread
 
-from fedmia.simulate import main
+from fedmia.simulate import begun, main
 
 
 def end_with_the_sweep() -> None:
@@ -25,4 +26,5 @@ def end_with_the_sweep() -> None:
 if __name__ == "__main__":
     Thread(target=end_with_the_sweep, daemon=True).start()
     config, folder = sys.argv[1:]
-    sys.exit(main(["--config", config, "--out", folder, "--quiet"]))
+    anew = ["--config", config, "--out", folder]
+    sys.exit(main([*(["--resume", folder] if begun(Path(folder)) else anew), "--quiet"]))

@@ -1,7 +1,8 @@
 """The folder of a sweep: `cells/` holds finished runs and nothing else.
 
 A run is made in `unfinished/` and renamed when it is over, so that what a kill -9 leaves behind is
-either finished or thrown away. `failed/` holds what failed runs printed.
+finished, or gone on with from its checkpoint, or thrown away. `failed/` holds what failed runs
+printed.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from fedmia.report.rows import Report
 from fedmia.runtime.outfolder import CONFIG, OutFolder
 from fedmia.settings.sweep import Cell, Sweep, key_of, told
 from fedmia.settings.yamlfile import dump, load
+from fedmia.simulate import begun
 
 KEY = "settings.json"  # complete settings of a run, as `Cell.key` has them
 LONGEST = 120  # letters of a folder's name
@@ -81,14 +83,25 @@ class SweepFolder:
                 raise InputError(
                     f"{opt('out')} '{self.out}': another sweep is at work in it"
                 ) from None
-            for made in (self.unfinished, self.failed):
-                shutil.rmtree(made, ignore_errors=True)
-            self.cells.mkdir(exist_ok=True)
-            self.unfinished.mkdir()
+            shutil.rmtree(self.failed, ignore_errors=True)
+            for made in (self.cells, self.unfinished):
+                made.mkdir(exist_ok=True)
+            self._tidy()
             try:
                 yield
             finally:
-                shutil.rmtree(self.unfinished, ignore_errors=True)
+                self._tidy()
+                if not any(self.unfinished.iterdir()):
+                    self.unfinished.rmdir()
+
+    def _tidy(self) -> None:
+        """Delete what is unfinished, but for runs of this sweep that can be gone on with."""
+        asked = {name: key for key, name in self.names.items()}
+        for path in self.unfinished.iterdir():
+            if not path.is_dir():
+                path.unlink()
+            elif not begun(path) or settings_of(path) != asked.get(path.name):
+                shutil.rmtree(path)
 
     def finished(self) -> dict[str, tuple[Path, Report]]:
         """Folder and report of every finished run that is asked for, by the key of its settings."""
@@ -109,14 +122,9 @@ class SweepFolder:
         """Move a run that ended well among the finished ones; why it cannot be, or None."""
         name = self.names[cell.key]
         made, kept = self.unfinished / name, self.cells / name
-        try:
-            # Not the report's own copy of the settings, whose numbers are rounded.
-            report, key = read(made), key_of(load(made / CONFIG))
-        except InputError:
-            report, key = None, ""
-        if report is None:
+        if (report := read(made)) is None:
             return "its report cannot be read"
-        if key != cell.key or report["interrupted"] is not None:
+        if settings_of(made) != cell.key or report["interrupted"] is not None:
             return "its report is of another run, or of a part of it"
         (made / KEY).write_text(cell.key, encoding="utf-8")
         if not self.sweep.keep_snapshots:
@@ -131,6 +139,14 @@ class SweepFolder:
         self.failed.mkdir(exist_ok=True)
         (self.unfinished / f"{name}.log").replace(self.failed / f"{name}.log")
         shutil.rmtree(self.unfinished / name, ignore_errors=True)
+
+
+def settings_of(folder: Path) -> str | None:
+    """The key of a run's settings, None where they cannot be read."""
+    try:  # not the report's own copy, whose numbers are rounded
+        return key_of(load(folder / CONFIG))
+    except InputError:
+        return None
 
 
 def read(folder: Path) -> Report | None:

@@ -205,7 +205,7 @@ def test_out__half_a_file_of_scores_is_computed_again(
     audit: Audit, tmp_path: Path, monkeypatch: Patch
 ) -> None:
     first = audit("", tmp_path / "AUDIT")
-    file = tmp_path / "AUDIT" / "attacks" / "released-lpla.npz"
+    file = tmp_path / "AUDIT" / "attacks" / "released-lpla.safetensors"
     file.write_bytes(file.read_bytes()[:200])
     computed = counted(monkeypatch)
     again = audit("", tmp_path / "AUDIT")

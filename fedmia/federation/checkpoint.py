@@ -1,0 +1,248 @@
+"""Checkpoints of a run: an index over files that are each written once.
+
+`RUN/checkpoint/` holds `index.json`, which names all others and is replaced at once; the states of
+the clients, the server's and the attacker's notes, each as it was when the index was written; and
+the scores of finished attacks.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from fedmia import __version__
+from fedmia.archive import Archive
+from fedmia.errors import InputError
+from fedmia.federation.ledger import Ledger
+from fedmia.federation.snapshot import read_tensors, write_tensors
+from fedmia.results import Fault, RoundInfo
+from fedmia.runtime.environment import version
+from fedmia.ssl.base import State, under
+from strategies.base import FederatedStrategy
+from strategies.crew import Crew
+
+INDEX, LOCK = "index.json", "lock"
+FORMAT = 1
+Part = tuple[State, Any] | str  # tensors and what is JSON-able about them
+
+# Everything that the objects of a run hold, by attribute: what a checkpoint CARRIES, what is made
+# again from the settings and the images (REBUILT), and what is empty between two rounds (PASSING).
+CARRIED, REBUILT, PASSING = "carried", "rebuilt", "passing"
+HOLDINGS: Mapping[str, Mapping[str, str]] = {
+    "Federation": {
+        "head": CARRIED, "forked": CARRIED, "rounds": CARRIED, "store": CARRIED,
+        "reader": CARRIED, "crew": CARRIED, "snapshots": CARRIED, "watch": CARRIED,
+        "experiment": REBUILT, "site": REBUILT, "split": REBUILT, "probe": REBUILT,
+        "display": REBUILT, "checkpoint": REBUILT, "schedule": REBUILT, "holder": REBUILT,
+        "active": REBUILT, "_unsaved": REBUILT,
+        "complete": PASSING, "failure": PASSING, "_crafted": PASSING,
+    },
+    "Head": dict.fromkeys(("branch", "round", "state", "strategy"), CARRIED),
+    "Crew": {
+        "gone": CARRIED, "faults": CARRIED,
+        "clients": REBUILT, "on_failure": REBUILT, "timeout": REBUILT, "least": REBUILT,
+        "needed": REBUILT,
+    },
+    "Notebook": {
+        "_received": CARRIED, "_sent": CARRIED, "queries": CARRIED,
+        "observer": REBUILT, "attack": REBUILT, "turns": REBUILT, "targets": REBUILT,
+        "_at": REBUILT,
+    },
+    "Ledger": {
+        "_held": CARRIED, "_files": CARRIED, "_serial": CARRIED,
+        "root": REBUILT, "room": REBUILT, "_uses": REBUILT, "_told": REBUILT, "_bytes": REBUILT,
+        "_lock": REBUILT,
+    },
+    "FederatedStrategy": {
+        "course": PASSING, "nodes": PASSING, "_global": PASSING,  # of one stretch of rounds
+    },
+}  # fmt: skip
+
+
+@dataclass
+class Head:
+    """Where a branch stands.
+
+    Attributes:
+        round: the last that is finished; 0: none yet.
+        state: the global weights after it.
+        strategy: with what its server keeps between rounds.
+    """
+
+    branch: str
+    round: int
+    state: State
+    strategy: FederatedStrategy
+
+
+@dataclass
+class Checkpoint:
+    """The folder of a run's checkpoints, held by one process at a time.
+
+    Args:
+        root: `RUN/checkpoint`.
+        every: rounds between two checkpoints, 0: none are written.
+        key: digest of what decides the run's numbers beside its settings: its images.
+    """
+
+    root: Path
+    every: int = 1
+    key: str = ""
+    generation: int = 0
+    _files: dict[str, str] = field(default_factory=dict, init=False, repr=False)
+    _lock: Any = field(default=None, init=False, repr=False)
+
+    def hold(self) -> None:
+        """Take the folder for this process, until it ends.
+
+        Raises:
+            InputError: another process has it.
+        """
+        self.root.mkdir(parents=True, exist_ok=True)
+        self._lock = (self.root / LOCK).open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InputError(f"'{self.root.parent}' is being written by another process") from None
+
+    def read(self) -> dict[str, Any] | None:
+        """The index; None before the first.
+
+        Raises:
+            InputError: it is of other images, or of other versions of fedmia or torch.
+        """
+        if not (self.root / INDEX).is_file():
+            return None
+        found: dict[str, Any] = json.loads((self.root / INDEX).read_text("utf-8"))
+        made, ours = found["versions"], versions()
+        if made != ours or found["format"] != FORMAT:
+            raise InputError(
+                f"the checkpoint in '{self.root}' was written by {told(made)}; this is {told(ours)}"
+            )
+        if found["key"] != self.key:
+            raise InputError(
+                f"the data source no longer holds the images that the run in '{self.root.parent}' "
+                "was started with"
+            )
+        self.generation, self._files = found["generation"], found["files"]
+        return found
+
+    def write(self, about: Mapping[str, Any], parts: Mapping[str, Part], ledger: Ledger) -> None:
+        """Write what is new, replace the index, and then delete what only the one before named.
+
+        Args:
+            about: JSON-able. parts: name -> what is written under it, or the part of before or of
+                now whose file it shares.
+        """
+        generation, files = self.generation + 1, dict[str, str]()
+        for name, part in parts.items():
+            if isinstance(part, str):
+                files[name] = files[part] if part in files else self._files[part]
+            else:
+                files[name] = f"{name}-{generation:06d}.safetensors"
+                write_tensors(part[0], self.root / files[name], part[1])
+        clients = ledger.index()
+        index = {
+            "format": FORMAT, "generation": generation, "versions": versions(), "key": self.key,
+            **about, "files": files, "clients": clients,
+        }  # fmt: skip
+        partial = self.root / f"{INDEX}.partial"
+        partial.write_text(json.dumps(index), encoding="utf-8")
+        os.replace(partial, self.root / INDEX)
+        ledger.indexed(clients)
+        for name in set(self._files.values()) - set(files.values()):
+            (self.root / name).unlink(missing_ok=True)
+        self.generation, self._files = generation, files
+
+    def get(self, name: str) -> tuple[State, Any]:
+        """The part `name` of the index that was read."""
+        return read_tensors(self.root / self._files[name])
+
+    def has(self, name: str) -> bool:
+        return name in self._files
+
+    @property
+    def clients(self) -> Path:
+        """Folder of the clients' states."""
+        return self.root / "clients"
+
+    def archive(self, key: str) -> Archive:
+        """Where the scores of a state of the run are kept.
+
+        Args:
+            key: digest of that state.
+        """
+        return Archive(self.root / "scores", key)
+
+    def begun(self) -> bool:
+        """Whether there is anything to go on with."""
+        return (self.root / INDEX).is_file()
+
+    def over(self) -> None:
+        """Delete everything: the run is reported on whole, or was never begun."""
+        (self.root / INDEX).unlink(missing_ok=True)  # first, so that half of it is none
+        shutil.rmtree(self.root)
+
+
+def versions() -> dict[str, str | None]:
+    """What a checkpoint is good for alone."""
+    return {"fedmia": __version__, "torch": version("torch")}
+
+
+def told(versions: Mapping[str, str | None]) -> str:
+    return ", ".join(f"{name} {number}" for name, number in versions.items())
+
+
+def server_state(strategy: FederatedStrategy) -> tuple[State, dict[str, Any]]:
+    """What a strategy keeps between rounds beside its options: tensors, and JSON-able values.
+
+    Raises:
+        TypeError: it keeps something else.
+    """
+    tensors, plain = State(), dict[str, Any]()
+    for name, value in kept_by(strategy).items():
+        if isinstance(value, dict) and all(hasattr(t, "dtype") for t in value.values()):
+            plain[name] = "tensors"
+            tensors |= {f"{name}.{n}": t for n, t in value.items()}
+        else:
+            plain[name] = ["plain", json.loads(json.dumps(value))]
+    return tensors, plain
+
+
+def restore_server(strategy: FederatedStrategy, tensors: State, plain: Mapping[str, Any]) -> None:
+    """Give a strategy what `server_state` told of."""
+    for name, value in plain.items():
+        setattr(strategy, name, under(f"{name}.", tensors) if value == "tensors" else value[1])
+
+
+def kept_by(strategy: FederatedStrategy) -> dict[str, Any]:
+    """Attributes of a strategy that are neither options nor of one stretch of rounds."""
+    options = {field.name for field in fields(strategy) if field.init}
+    passing = HOLDINGS["FederatedStrategy"]
+    return {n: v for n, v in vars(strategy).items() if n not in options and n not in passing}
+
+
+def crew_to(crew: Crew) -> dict[str, Any]:
+    """Who is gone, and why, as JSON."""
+    return {"gone": sorted(crew.gone), "faults": [asdict(fault) for fault in crew.faults]}
+
+
+def crew_from(crew: Crew, found: Mapping[str, Any]) -> None:
+    """Give a crew what `crew_to` told of."""
+    crew.gone.update(found["gone"])
+    crew.faults[:] = [Fault(**fault) for fault in found["faults"]]
+
+
+def rounds_to(rounds: list[RoundInfo]) -> list[list[Any]]:
+    """Rounds that are not scored yet, as JSON."""
+    return [[r.round, r.under_attack, r.loss, r.knn] for r in rounds]
+
+
+def rounds_from(found: list[list[Any]]) -> list[RoundInfo]:
+    return [RoundInfo(*row) for row in found]

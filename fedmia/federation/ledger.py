@@ -1,0 +1,118 @@
+"""Local states of all clients: the latest in memory, as far as there is room, others on disk."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from fedmia.federation.snapshot import LocalState, StateStore, read_tensors, write_tensors
+
+ROOM = 1 << 28  # bytes of clients' states in memory
+Key = tuple[str, int]
+
+
+class Ledger(StateStore):
+    """States in memory and in files that are each written once, and deleted when nothing needs
+    them: no state of now, and no index that tells of them.
+
+    Args:
+        root: folder of the files.
+        room: bytes of tensors that may stay in memory.
+    """
+
+    def __init__(self, root: Path, room: int = ROOM) -> None:
+        self.root, self.room = root, room
+        self._held: dict[Key, LocalState] = {}
+        self._files: dict[Key, str] = {}  # of states that are on disk as they are now
+        self._uses: Counter[str] = Counter()
+        self._told: set[str] = set()
+        self._bytes = self._serial = 0
+        self._lock = Lock()
+
+    def load(self, branch: str, client: int) -> LocalState | None:
+        with self._lock:
+            if found := self._held.get((branch, client)):
+                return found
+            if (name := self._files.get((branch, client))) is None:
+                return None
+            return LocalState(*read_tensors(self.root / name))
+
+    def save(self, branch: str, client: int, state: LocalState) -> None:
+        with self._lock:
+            self._hold((branch, client), state)
+            self._point((branch, client), None)
+            while self._bytes > self.room and len(self._held) > 1:
+                oldest = next(iter(self._held))
+                self._write(oldest)
+                self._bytes -= size(self._held.pop(oldest))
+
+    def fork(self, source: str, target: str, clients: int) -> None:
+        """Give branch `target` the states of branch `source`, and their files."""
+        with self._lock:  # a state is replaced, never changed: the copy may share it
+            for client in range(clients):
+                if (state := self._held.get((source, client))) is not None:
+                    self._hold((target, client), state)
+                self._point((target, client), self._files.get((source, client)))
+
+    def index(self) -> dict[str, Any]:
+        """What `restore` needs, after all states were written that are not on disk yet."""
+        with self._lock:
+            for key in self._held:
+                self._write(key)
+            names = [[*key, name] for key, name in self._files.items()]
+            return {"serial": self._serial, "files": names}
+
+    def indexed(self, index: Mapping[str, Any]) -> None:
+        """`index` is on disk: its files stay, and those of the index before go if they may."""
+        with self._lock:
+            before, self._told = self._told, {name for *_, name in index["files"]}
+            for name in before - self._told:
+                self._delete(name)
+
+    def restore(self, index: Mapping[str, Any]) -> None:
+        """Hold what an index tells of, and nothing else."""
+        with self._lock:
+            self._held, self._bytes, self._serial = {}, 0, int(index["serial"])
+            self._files = {(str(b), int(c)): str(name) for b, c, name in index["files"]}
+            self._uses = Counter(self._files.values())
+            self._told = set(self._uses)
+            for file in self.root.glob("*"):
+                if file.name not in self._told:
+                    file.unlink()
+
+    def _hold(self, key: Key, state: LocalState) -> None:
+        before = self._held.pop(key, None)
+        self._bytes += size(state) - (size(before) if before else 0)
+        self._held[key] = state  # the last in order
+
+    def _write(self, key: Key) -> None:
+        if key in self._files:
+            return
+        state, (branch, client) = self._held[key], key
+        self._serial += 1
+        name = f"{branch}-{client:04d}-{self._serial:08d}.safetensors"
+        write_tensors(state.tensors, self.root / name, state.memory)
+        self._point(key, name)
+
+    def _point(self, key: Key, name: str | None) -> None:
+        """The state of `key` is in the file `name`, or in none."""
+        before = self._files.pop(key, None)
+        if name is not None:
+            self._files[key] = name
+            self._uses[name] += 1
+        if before is not None:
+            self._uses[before] -= 1
+            self._delete(before)
+
+    def _delete(self, name: str) -> None:
+        if not self._uses[name] and name not in self._told:
+            del self._uses[name]
+            (self.root / name).unlink(missing_ok=True)
+
+
+def size(state: LocalState) -> int:
+    """Bytes of its tensors."""
+    return sum(t.numel() * t.element_size() for t in state.tensors.values())
