@@ -121,7 +121,7 @@ def checkpointed(prepared: Prepared, place: OutFolder) -> Iterator[Checkpoint | 
     found.hold()
     try:
         yield found
-    except BaseException as error:
+    except BaseException as error:  # but a kill: what was written so far stays
         if not found.begun():
             found.over()
             place.give_up()
@@ -130,6 +130,8 @@ def checkpointed(prepared: Prepared, place: OutFolder) -> Iterator[Checkpoint | 
                 f"{error}; --resume {place.folder} goes on from the last checkpoint"
             ) from error
         raise
+    finally:
+        found.release()
 
 
 def run_snapshots(folder: Path) -> SnapshotStore:

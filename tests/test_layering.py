@@ -17,7 +17,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("fedmia", "fedmia.errors", "fedmia.seeding", "fedmia.results"),
     ("fedmia.settings.option", "fedmia.settings.values", "fedmia.settings.yamlfile"),
     ("fedmia.settings.__init__",),  # `from fedmia.settings import option`, for plugins
-    ("fedmia.registry", "fedmia.runtime"),
+    ("fedmia.registry", "fedmia.runtime", "fedmia.archive"),
     ("fedmia.data", "fedmia.nets", "fedmia.partitions", "fedmia.probes"),
     ("fedmia.ssl",),
     ("fedmia.threat", "fedmia.federation.snapshot"),

@@ -100,7 +100,7 @@ def test_save__that_dies_midway_leaves_the_old_snapshot(
     store = SnapshotStore(tmp_path)
     store.save("main", Snapshot(1, some_state(1), {}))
 
-    def dies(tensors: State, path: Path) -> None:
+    def dies(tensors: State, path: Path, about: object) -> None:
         path.write_bytes(b"half")
         raise KeyboardInterrupt
 

@@ -41,7 +41,7 @@ HOLDINGS: Mapping[str, Mapping[str, str]] = {
         "experiment": REBUILT, "site": REBUILT, "split": REBUILT, "probe": REBUILT,
         "display": REBUILT, "checkpoint": REBUILT, "schedule": REBUILT, "holder": REBUILT,
         "active": REBUILT, "_unsaved": REBUILT,
-        "complete": PASSING, "failure": PASSING, "_crafted": PASSING,
+        "failure": PASSING, "_crafted": PASSING,
     },
     "Head": dict.fromkeys(("branch", "round", "state", "strategy"), CARRIED),
     "Crew": {
@@ -109,7 +109,12 @@ class Checkpoint:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
+            self._lock.close()
             raise InputError(f"'{self.root.parent}' is being written by another process") from None
+
+    def release(self) -> None:
+        """Let another process have it."""
+        self._lock.close()
 
     def read(self) -> dict[str, Any] | None:
         """The index; None before the first.

@@ -90,9 +90,27 @@ def aggregate_repeats(case: StrategyCase) -> None:
     case.kept(one, other, f"{text} ({{}})")
 
 
+def checkpoint_holds_what_rounds_leave(case: StrategyCase) -> None:
+    """A strategy that a checkpoint brought back aggregates as the one that it was written of."""
+    from fedmia.federation.checkpoint import restore_server, server_state
+
+    strategy, again = case.new(), case.new()
+    for _ in range(2):
+        strategy.aggregate(case.received, some_updates())
+    try:
+        restore_server(again, *server_state(strategy))
+    except TypeError as error:
+        raise AssertionError(
+            f"{case.name}: no checkpoint can hold what it keeps: {error}"
+        ) from None
+    want = strategy.aggregate(case.received, some_updates())
+    got = again.aggregate(case.received, some_updates())
+    case.kept(want, got, "a strategy from a checkpoint aggregates otherwise ({})")
+
+
 STRATEGY_CHECKS: tuple[Callable[[StrategyCase], None], ...] = (
     aggregate_keeps_its_inputs_and_their_form, aggregate_of_one_update_is_the_update,
-    aggregate_depends_on_no_order, aggregate_repeats,
+    aggregate_depends_on_no_order, aggregate_repeats, checkpoint_holds_what_rounds_leave,
 )  # fmt: skip
 
 

@@ -1,0 +1,394 @@
+"""A run that was ended at any moment goes on, and ends in the report of one that was not."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.torch
+
+from fedmia import archive
+from fedmia.federation import checkpoint, snapshot
+from fedmia.federation.checkpoint import CARRIED, HOLDINGS, Checkpoint
+from fedmia.federation.ledger import Ledger
+from fedmia.federation.rounds import Federation
+from fedmia.report.figures import draw
+from fedmia.scoring.scorer import Scorer
+from fedmia.simulate import main
+
+ROOT = Path(__file__).resolve().parents[2]
+TINY = (
+    "--clients 3 --train.local_epochs 1 --model.width 4 --split.members 24 --split.nonmembers 48 "
+    "--split.known 8 --split.test 20 --device cpu --federation.snapshots 1 --rounds 4 "
+    "--attack-rounds 2 --attacker active --attacks similarity,ascent --attack.similarity.views 4 "
+    "--attack.ascent.pairs 1 --strategy scaffold --quiet "
+)
+Patch = pytest.MonkeyPatch
+Capture = pytest.CaptureFixture[str]
+
+
+class Killed(BaseException):
+    """Nothing that anybody catches."""
+
+
+@pytest.fixture(autouse=True)
+def plain(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the uninterrupted run."""
+    out = tmp_path_factory.mktemp("whole") / "RUN"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(draw, "draw_all", lambda scores, report: {})
+        assert main([*shlex.split(TINY), "--out", str(out)]) == 0
+    assert not (out / "checkpoint").exists()
+    assert [p.name for p in (out / "snapshots").iterdir()] == ["main"]
+    return out
+
+
+@pytest.fixture(scope="module")
+def whole(finished: Path) -> dict[str, Any]:
+    """Its report."""
+    return read(finished)
+
+
+def read(out: Path) -> dict[str, Any]:
+    """A run's report but for its timing."""
+    found: dict[str, Any] = json.loads((out / "report.json").read_text())
+    return {**found, "timing": None}
+
+
+def at_write(number: int, error: BaseException, monkeypatch: Patch) -> list[str]:
+    """The write of that number fails, half of the file written; the names of all before it."""
+    names: list[str] = []
+
+    def failing(write: Callable[..., None]) -> Callable[..., None]:
+        def save(tensors: Any, path: Any, *more: Any) -> None:
+            if len(names) == number:
+                Path(path).write_bytes(b"half")
+                raise error
+            names.append(Path(path).name)
+            write(tensors, path, *more)
+
+        return save
+
+    monkeypatch.setattr(snapshot, "save_file", failing(safetensors.torch.save_file))
+    monkeypatch.setattr(archive, "save_file", failing(safetensors.numpy.save_file))
+    return names
+
+
+def resume(out: Path, *more: str) -> int:
+    return main(["--resume", str(out), "--quiet", *more])
+
+
+@pytest.fixture(scope="module")
+def writes(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The names of all files that the run writes, in order."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(draw, "draw_all", lambda scores, report: {})
+        names = at_write(-1, Killed(), patch)
+        assert main([*shlex.split(TINY), "--out", str(tmp_path_factory.mktemp("w") / "RUN")]) == 0
+    return names
+
+
+# Parts of all writes: at the first model, in a clean round, and among the scores; 0.4: in a branch
+# beside `main`.
+SOME = [0.0, 0.12, 0.93]
+
+
+@pytest.mark.parametrize(
+    "share",
+    [0.4, *(pytest.param(s, marks=pytest.mark.slow) for s in SOME)],
+)
+def test_killed_while_it_writes__goes_on_to_the_same_report(
+    share: float, whole: dict[str, Any], writes: list[str], tmp_path: Path, monkeypatch: Patch
+) -> None:
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        at_write(int(share * len(writes)), Killed(), patch)
+        main([*shlex.split(TINY), "--out", str(tmp_path / "RUN")])
+    assert resume(tmp_path / "RUN") == 0
+    assert read(tmp_path / "RUN") == whole
+    kept = {p.relative_to(tmp_path / "RUN").as_posix() for p in (tmp_path / "RUN").rglob("*")}
+    assert not [name for name in kept if "checkpoint" in name or "partial" in name]
+
+
+@pytest.mark.slow
+def test_between_files_and_index__the_checkpoint_before_counts(
+    whole: dict[str, Any], tmp_path: Path, monkeypatch: Patch
+) -> None:
+    replace, calls = os.replace, list[str]()
+
+    def dies(source: Any, target: Any) -> None:
+        calls.append(str(target))
+        if Path(target).name == checkpoint.INDEX and len(calls) > 4:
+            raise Killed
+        replace(source, target)
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(checkpoint.os, "replace", dies)
+        main([*shlex.split(TINY), "--out", str(tmp_path / "RUN")])
+    assert resume(tmp_path / "RUN") == 0 and read(tmp_path / "RUN") == whole
+
+
+@pytest.mark.slow
+def test_full_disk__one_line_and_nothing_is_lost(
+    whole: dict[str, Any], writes: list[str], tmp_path: Path, monkeypatch: Patch, capsys: Capture
+) -> None:
+    with monkeypatch.context() as patch:
+        at_write(len(writes) // 2, OSError(errno.ENOSPC, "No space left on device"), patch)
+        assert main([*shlex.split(TINY), "--out", str(tmp_path / "RUN")]) == 1
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and "No space left" in err and "--resume" in err
+    assert resume(tmp_path / "RUN") == 0 and read(tmp_path / "RUN") == whole
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("branch", ["main", "sets"])
+def test_interrupted__is_reported_on_and_goes_on(
+    branch: str, whole: dict[str, Any], tmp_path: Path, monkeypatch: Patch
+) -> None:
+    noted = Federation._note
+
+    def note(self: Federation, now: str, number: int, *rest: Any) -> Any:
+        if (now, number) == (branch, 3):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.01)
+        return noted(self, now, number, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Federation, "_note", note)
+        assert main([*shlex.split(TINY), "--out", str(tmp_path / "RUN")]) == 130
+    assert read(tmp_path / "RUN")["interrupted"] is not None
+    assert resume(tmp_path / "RUN") == 0 and read(tmp_path / "RUN") == whole
+
+
+def test_finished_attacks__are_not_scored_again(
+    whole: dict[str, Any], tmp_path: Path, monkeypatch: Patch
+) -> None:
+    scored, names = Scorer.scored, list[str]()
+
+    def noted(self: Scorer, name: str, *given: Any, **more: Any) -> Any:
+        names.append(name)
+        return scored(self, name, *given, **more)
+
+    monkeypatch.setattr(Scorer, "scored", noted)
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr("fedmia.simulate.publish", lambda *given: (_ for _ in ()).throw(Killed()))
+        main([*shlex.split(TINY), "--out", str(tmp_path / "RUN")])
+    assert "similarity" in names and "ascent" in names
+    names.clear()
+    assert resume(tmp_path / "RUN") == 0
+    assert names == [] and read(tmp_path / "RUN") == whole
+
+
+def test_finished_run__prints_its_report(finished: Path, capsys: Capture) -> None:
+    before = (finished / "report.json").read_bytes()
+    assert main(["--resume", str(finished), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(before)
+    assert (finished / "report.json").read_bytes() == before
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was killed in its third round, on images of its own."""
+    folder = tmp_path_factory.mktemp("begun")
+    draw_images(folder / "images.npz", 0)
+    noted = Federation._note
+
+    def note(self: Federation, now: str, number: int, *rest: Any) -> Any:
+        if number == 3:
+            raise Killed
+        return noted(self, now, number, *rest)
+
+    flags = f"{TINY} --dataset npz:{folder / 'images.npz'} --out {folder / 'RUN'}"
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Federation, "_note", note)
+        main(shlex.split(flags))
+    return folder / "RUN"
+
+
+def draw_images(path: Path, seed: int) -> None:
+    """300 random images of 10 classes, as an .npz."""
+    draw = np.random.default_rng(seed)
+    x = draw.integers(0, 256, (300, 8, 8, 1), dtype=np.uint8)
+    np.savez(path, x=x, y=np.arange(300) % 10)
+
+
+def refusal(capsys: Capture, *given: str) -> str:
+    assert main(["--quiet", *given]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    return err
+
+
+def test_other_images__are_refused(begun: Path, capsys: Capture) -> None:
+    images = begun.parent / "images.npz"
+    kept = images.read_bytes()
+    try:
+        draw_images(images, 1)
+        assert "no longer holds the images" in refusal(capsys, "--resume", str(begun))
+    finally:
+        images.write_bytes(kept)
+
+
+def test_other_versions__are_refused(begun: Path, capsys: Capture, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(checkpoint, "__version__", "9.9.9")
+    assert "this is fedmia 9.9.9" in refusal(capsys, "--resume", str(begun))
+
+
+def test_two_processes__one_is_refused(begun: Path, capsys: Capture) -> None:
+    other = Checkpoint(begun / "checkpoint")
+    other.hold()
+    try:
+        assert "another process" in refusal(capsys, "--resume", str(begun))
+    finally:
+        other.release()
+
+
+def test_settings_beside_resume__are_refused(begun: Path, tmp_path: Path, capsys: Capture) -> None:
+    for more in (("--clients", "5"), ("--out", str(tmp_path)), ("--config", "smoke")):
+        said = refusal(capsys, "--resume", str(begun), *more)
+        assert f"{more[0]} cannot be given too" in said
+    assert "is no run" in refusal(capsys, "--resume", str(tmp_path))
+    assert "already holds another run" in refusal(capsys, "--out", str(begun))
+
+
+def test_files__are_written_once_and_pruned(tmp_path: Path, monkeypatch: Patch) -> None:
+    """After each index the folder holds what it names and nothing else."""
+    write, generations, seen = Checkpoint.write, list[int](), dict[str, tuple[int, int]]()
+
+    def checked(self: Checkpoint, *given: Any) -> None:
+        write(self, *given)
+        index = json.loads((self.root / checkpoint.INDEX).read_text())
+        named = {*index["files"].values(), *(name for *_, name in index["clients"]["files"])}
+        there = {p.name: p.stat() for p in self.root.rglob("*.safetensors")}
+        assert set(there) == named
+        for name, stat in there.items():  # one that is there before stays as it is
+            assert seen.setdefault(name, (stat.st_ino, stat.st_mtime_ns)) == (
+                stat.st_ino, stat.st_mtime_ns,
+            )  # fmt: skip
+        generations.append(index["generation"])
+
+    monkeypatch.setattr(Checkpoint, "write", checked)
+    assert main([*shlex.split(TINY), "--out", str(tmp_path / "RUN")]) == 0
+    assert generations == list(range(1, len(generations) + 1))
+    # Rounds of main and of two branches beside it and of placebo, and the beginning of each.
+    assert len(generations) == (4 + 1) + 2 * (2 + 1) + (4 + 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("every", "count"), [(0, 0), (3, 14)])
+def test_every__so_many_rounds_and_where_stretches_end(
+    every: int, count: int, whole: dict[str, Any], tmp_path: Path, monkeypatch: Patch
+) -> None:
+    write, calls = Checkpoint.write, list[int]()
+    monkeypatch.setattr(
+        Checkpoint, "write", lambda self, *given: (calls.append(1), write(self, *given))[1]
+    )
+    flags = [*shlex.split(TINY), "--checkpoint-every", str(every), "--out", str(tmp_path / "RUN")]
+    assert main(flags) == 0
+    assert len(calls) == count
+    found = read(tmp_path / "RUN")
+    assert {**found, "config": None} == {**whole, "config": None}
+
+
+# -- what a checkpoint holds ----------------------------------------------------------------------
+
+
+def test_holdings__name_all_that_a_run_holds(tmp_path: Path, monkeypatch: Patch) -> None:
+    """An attribute that is added must be said to be carried, rebuilt or empty between rounds; and
+    each thing that is carried is what it was, bit by bit, when the checkpoint is read again."""
+    runs, seen = Federation.run, list[tuple[Federation, Any]]()
+
+    def run(self: Federation, grid: Any) -> None:
+        runs(self, grid)
+        seen.append((self, self.reader.notes()))  # type: ignore[union-attr]
+
+    monkeypatch.setattr(Federation, "run", run)
+    monkeypatch.setattr(Checkpoint, "over", lambda self: None)  # it stays on disk
+    assert main([*shlex.split(TINY), "--out", str(tmp_path / "RUN")]) == 0
+    ((live, notes),) = seen
+    assert live.head is not None and live.reader is not None
+    for held in (live, live.head, live.crew, live.reader, live.store):
+        assert set(vars(held)) == set(HOLDINGS[type(held).__name__]), type(held).__name__
+    strategy = live.head.strategy
+    passing = set(HOLDINGS["FederatedStrategy"])
+    assert set(vars(strategy)) - passing == {"weighting", "server_lr", "control"}
+
+    restored_is_what_was_held(live, *notes)
+
+
+def restored_is_what_was_held(live: Federation, readings: Any, queries: Any) -> None:
+    assert live.checkpoint is not None
+    root, key = live.checkpoint.root, live.checkpoint.key
+    other = replace(
+        live, store=Ledger(root / "clients"), rounds=[], head=None, forked=None,
+        crew=replace(live.crew, gone=set(), faults=[]), checkpoint=Checkpoint(root, key=key),
+    )  # fmt: skip
+    other.resume()
+    assert other.head is not None and live.head is not None
+    for mine, theirs in ((live.head, other.head), (live.forked, other.forked)):
+        assert mine is not None and theirs is not None
+        assert (mine.branch, mine.round) == (theirs.branch, theirs.round)
+        assert all(t.equal(theirs.state[n]) for n, t in mine.state.items())
+        controls = mine.strategy.control, theirs.strategy.control  # type: ignore[attr-defined]
+        assert controls[0].keys() == controls[1].keys() and controls[0]
+        assert all(t.equal(controls[1][n]) for n, t in controls[0].items())
+    assert other.rounds == live.rounds
+    after = other.reader.notes()  # type: ignore[union-attr]
+    assert after[1] == queries and after[0].keys() == readings.keys()
+    assert all(t.nan_to_num().equal(after[0][n].nan_to_num()) for n, t in readings.items())
+    for branch in live.branches():
+        for client in range(3):
+            one, two = live.store.load(branch, client), other.store.load(branch, client)
+            assert one is not None and two is not None and one.memory == two.memory
+            assert all(t.equal(two.tensors[n]) for n, t in one.tensors.items())
+    assert {n for n, how in HOLDINGS["Federation"].items() if how == CARRIED} == {
+        "head", "forked", "rounds", "store", "reader", "crew", "snapshots", "watch",
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["inline", "ray"])
+def test_kill_9__in_a_process_of_its_own(
+    backend: str, whole: dict[str, Any], tmp_path: Path
+) -> None:
+    """Three times, wherever it is then; at last the report of the run that was left alone."""
+    flags = [*shlex.split(TINY), "--backend", backend, "--out", str(tmp_path / "RUN")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    again = ["--resume", str(tmp_path / "RUN"), "--quiet"]
+    index = tmp_path / "RUN" / "checkpoint" / checkpoint.INDEX
+    for number, given in enumerate([flags, again, again]):
+        run = subprocess.Popen(
+            [sys.executable, "-m", "fedmia.simulate", *given], env=environment,
+            start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        deadline = time.monotonic() + 90
+        while time.monotonic() < deadline and run.poll() is None:
+            if index.is_file() and json.loads(index.read_text())["generation"] > 3 * number + 1:
+                break
+            time.sleep(0.02)
+        assert run.poll() is None
+        os.killpg(run.pid, signal.SIGKILL)
+        run.wait()
+    done = subprocess.run(
+        [sys.executable, "-m", "fedmia.simulate", *again], env=environment, timeout=110,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = read(tmp_path / "RUN")
+    assert {**found, "config": {**found["config"], "backend": "inline"}} == whole
