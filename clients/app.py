@@ -6,13 +6,14 @@ import time
 from typing import Any
 
 import torch
-from flwr.app import ArrayRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.app import Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from clients.base import Role
 from clients.desk import Desk
 from clients.site import Site, Task
 from fedmia import registry
+from fedmia.federation.arrays import record
 from fedmia.federation.snapshot import StateStore, Update
 from fedmia.ssl.base import State
 
@@ -60,5 +61,5 @@ def _tensors(message: Message, record: str, device: str) -> State:
 def _content(update: Update) -> RecordDict:
     counts = {"client": update.client, "num-examples": update.examples}
     metrics = MetricRecord({**counts, **update.metrics})
-    state = {n: t.detach().cpu() for n, t in update.state.items()}
-    return RecordDict({"arrays": ArrayRecord(torch_state_dict=state), "metrics": metrics})
+    own = {n: t.detach().clone() for n, t in update.state.items()}  # the next client's train on
+    return RecordDict({"arrays": record(own), "metrics": metrics})

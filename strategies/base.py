@@ -14,6 +14,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
+from fedmia.federation.arrays import record, tensors
 from fedmia.federation.snapshot import Local, Update
 from fedmia.seeding import rng
 from fedmia.settings.option import Options, option
@@ -132,7 +133,7 @@ class FederatedStrategy(Options, Strategy):
         """
         self.course, self.nodes = course, self.nodes or call_roll(grid, crew.clients)
         names = {node: client for client, node in self.nodes.items()}
-        arrays = ArrayRecord(torch_state_dict=state)
+        arrays = record(state)
         for turn in range(1, course.last - course.first + 1):
             began, round = time.perf_counter(), course.first + turn
             asked = self.configure_train(turn, arrays, ConfigRecord(), grid)
@@ -141,7 +142,7 @@ class FederatedStrategy(Options, Strategy):
             judge = Judge(self._global, names, round)
             metrics = self._fold(replies(grid, orders, judge, crew, course.branch), seen)
             crew.suffice(round, len(metrics))
-            arrays = ArrayRecord(torch_state_dict=self._global)
+            arrays = record(self._global)
             yield Round(round, self._global, metrics, time.perf_counter() - began)
 
     def mean(self, updates: Iterable[Update]) -> State:
@@ -151,22 +152,23 @@ class FederatedStrategy(Options, Strategy):
             weight = float(update.examples) if self.weighting == "examples" else 1.0
             total += weight
             for name, sent in update.state.items():
-                if name not in summed:
-                    summed[name] = torch.zeros_like(sent, dtype=torch.float64)
+                if name in summed:
+                    summed[name].add_(sent, alpha=weight)
+                else:
+                    summed[name] = sent.to(torch.float64, copy=True).mul_(weight)
                     types[name] = sent.dtype
-                summed[name].add_(sent, alpha=weight)
-        return {name: (tensor / total).to(types[name]) for name, tensor in summed.items()}
+        return {name: tensor.div_(total).to(types[name]) for name, tensor in summed.items()}
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         assert self.course is not None
         course, round = self.course, self.course.first + server_round
-        self._global = arrays.to_torch_state_dict()
+        self._global = tensors(arrays)
         told = ConfigRecord({"round": round, "craft": course.craft, "branch": course.branch})
         content = RecordDict({"arrays": arrays, "config": told})
         if sent := self.broadcast():
-            content["broadcast"] = ArrayRecord(torch_state_dict=sent)
+            content["broadcast"] = record(sent)
         return [
             Message(content, dst_node_id=self.nodes[c], message_type=MessageType.TRAIN)
             for c in cohort(course, round, len(self.nodes))
@@ -183,7 +185,7 @@ class FederatedStrategy(Options, Strategy):
             self._fold(map(judge, sorted(replies, key=lambda m: names[m.metadata.src_node_id])))
         except Refused as error:
             raise FederationError(f"round {judge.round}: a client {error}") from error
-        return ArrayRecord(torch_state_dict=self._global), MetricRecord()
+        return record(self._global), MetricRecord()
 
     def _fold(self, updates: Iterable[Update], seen: Seen = unseen) -> dict[int, Metrics]:
         """Aggregate the updates that rest on images; metrics of all of them, by client."""

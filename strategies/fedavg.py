@@ -23,6 +23,8 @@ class FedAvg(FederatedStrategy):
     def aggregate(self, received: State, updates: Iterable[Update]) -> State:
         """Written so, not as G + eta (mean(L) - G), which differs from L in float32 at eta 1."""
         mean, eta = self.mean(updates), self.server_lr
+        if eta == 1:
+            return mean
         return {
             name: ((1 - eta) * received[name].double() + eta * new.double()).to(new.dtype)
             for name, new in mean.items()

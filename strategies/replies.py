@@ -9,8 +9,10 @@ from dataclasses import dataclass
 
 from flwr.app import Message
 from flwr.serverapp import Grid
+from torch import Tensor
 
 from fedmia.errors import opt
+from fedmia.federation.arrays import tensors
 from fedmia.federation.snapshot import Update
 from fedmia.ssl.base import State
 from strategies.crew import Crew, FederationError
@@ -113,7 +115,7 @@ class Judge:
         try:
             values = {k: float(v) for k, v in message.content["metrics"].items()}  # type: ignore[arg-type]
             sender, examples = int(values.pop("client")), int(values.pop("num-examples"))
-            state = message.content["arrays"].to_torch_state_dict()  # type: ignore[union-attr]
+            state = tensors(message.content["arrays"])  # type: ignore[arg-type]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise Refused(f"sent no update: {type(error).__name__}: {error}") from error
         if sender != client:
@@ -128,8 +130,13 @@ class Judge:
         if self.first is not None and (odd := sorted(set(state) ^ self.first[1])):
             raise Refused(f"sent other tensors than client {self.first[0]}: {odd[:3]}")
         for name, tensor in state.items():
-            if tensor.shape != self.received[name].shape or not bool(tensor.isfinite().all()):
+            if tensor.shape != self.received[name].shape or not finite(tensor):
                 raise Refused(
                     f"sent a '{name}' that is not finite or of another shape; a lower "
                     f"{opt('train.lr')} or a milder attack helps if training diverged"
                 )
+
+
+def finite(tensor: Tensor) -> bool:
+    """Whether every value is. A sum that is says so of all at a tenth of the time."""
+    return bool(tensor.sum().isfinite()) or bool(tensor.isfinite().all())

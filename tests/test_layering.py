@@ -20,7 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("fedmia.registry", "fedmia.runtime", "fedmia.archive"),
     ("fedmia.data", "fedmia.nets", "fedmia.partitions", "fedmia.probes"),
     ("fedmia.ssl",),
-    ("fedmia.threat", "fedmia.federation.snapshot"),
+    ("fedmia.threat", "fedmia.federation.snapshot", "fedmia.federation.arrays"),
     (
         "fedmia.attacks",
         "fedmia.defenses",

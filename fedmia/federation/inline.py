@@ -13,34 +13,18 @@ from threading import Condition, Event, Thread
 from typing import Any
 
 import torch
-from flwr.app import Array, Context, Error, Message, RecordDict
+from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
-from numpy.typing import NDArray
 
+from fedmia.federation.arrays import lively
 from fedmia.federation.snapshot import Carried, LocalState, MemoryStore, StateStore
 
 SERVER = 1  # Flower's node id of the server; clients are the nodes after it
 LOOK = 0.5  # seconds between looks for clients that are over their time
 LEAVE = 5.0  # seconds that threads have to end
 AppOf = Callable[[StateStore, Event], ClientApp]
-
-
-class Opened(Array):
-    """An array on its way, its numbers read: once for all clients, and by no two threads at once.
-
-    NumPy parses Python to read them, and in CPython 3.11 two threads that do so at once break one
-    another's (gh-106905: "AST constructor recursion depth mismatch").
-    """
-
-    def __init__(self, array: Array) -> None:
-        self.__dict__.update(array.__dict__)
-        self._opened = array.numpy()
-
-    def numpy(self) -> NDArray[Any]:
-        """A copy, which its client may change."""
-        return self._opened.copy()
 
 
 @dataclass(order=True)
@@ -176,7 +160,7 @@ class InlineGrid(LocalGrid):
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         messages = list(messages)
         for record in [r for m in messages for r in m.content.array_records.values()]:
-            record.update({n: a if isinstance(a, Opened) else Opened(a) for n, a in record.items()})
+            lively(record)
         orders = [self.ordered(message) for message in messages]
         with self._changed:
             for order in orders:

@@ -295,7 +295,7 @@ def federate(
             crew.timeout,
         )  # fmt: skip
     else:
-        # Both parse Python, which no two threads may do at once (see `inline.Opened`).
+        # Both parse Python, which no two threads may do at once (see `arrays.Live`).
         with watch.part("import"):
             importlib.import_module("torch._dynamo")  # else at an optimizer's first step
         len(site.images)  # opens the file

@@ -1,0 +1,61 @@
+"""Weights in messages: numbers inside the process, Flower's own arrays outside of it."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+
+from fedmia.federation.arrays import Live, lively, record, tensors
+
+STATE = {
+    "w": torch.randn(3, 4, generator=torch.Generator().manual_seed(0)),
+    "n": torch.tensor(7),
+    "half": torch.ones(2, dtype=torch.float64),
+}
+
+
+def same(found: dict[str, torch.Tensor]) -> bool:
+    return found.keys() == STATE.keys() and all(
+        t.equal(found[n]) and t.dtype == found[n].dtype for n, t in STATE.items()
+    )
+
+
+def test_record__gives_clients_copies_and_the_server_the_numbers() -> None:
+    made = record(STATE)
+    own = made.to_torch_state_dict()
+    own["w"].zero_()
+    assert same(tensors(made))
+    assert tensors(made)["w"].data_ptr() == STATE["w"].data_ptr()
+
+
+def test_record__travels_as_flowers_own() -> None:
+    """What leaves the process is read by a side that knows nothing of us."""
+    made = record(STATE)
+    contents = {name: one.deflate() for name, one in get_all_nested_objects(made).items()}
+    found = inflate_object_from_contents(made.object_id, contents)
+    assert isinstance(found, ArrayRecord) and all(type(a) is Array for a in found.values())
+    assert same(found.to_torch_state_dict())
+    assert same(tensors(found))
+
+
+def test_record__is_pickled_without_its_bytes() -> None:
+    buffers: list[pickle.PickleBuffer] = []
+    text = pickle.dumps(record(STATE), protocol=5, buffer_callback=buffers.append)
+    assert len(buffers) == len(STATE)
+    again = pickle.loads(text, buffers=[b.raw().tobytes() for b in buffers])  # as Ray: read only
+    assert same(tensors(again))
+    tensors(again)["w"].zero_()  # a copy: no warning, and no write to what is shared
+    assert same(tensors(again))
+
+
+def test_lively__reads_what_others_made() -> None:
+    made = ArrayRecord()
+    made["a"], made["b"] = Array(np.arange(3.0)), (kept := Live(np.ones(2)))
+    lively(made)
+    assert type(made["a"]) is Live and made["b"] is kept
+    assert np.array_equal(made["a"].numpy(), np.arange(3.0))
