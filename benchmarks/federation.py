@@ -1,0 +1,124 @@
+"""A whole federation beside the same in plain Flower (`benchmarks/peer.py`), and Ray beside inline.
+
+Each is one process, from its start to its report, which the peer has not. Same encoder, clients,
+images, steps and precision.
+
+    python benchmarks/federation.py [--only small,resnet18]
+        [--out benchmarks/results/federation.json]
+
+Writes the JSON and, beside it, a plot of the same name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedmia.report.figures import canvas
+from fedmia.runtime.environment import describe
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results" / "federation.json"
+# Encoder, clients, rounds, precision; what is asked: times faster than the peer.
+CASES = {
+    "small": ("smallnet", 10, 60, "float32", 5.0),
+    "resnet18": ("resnet18", 2, 15, "bfloat16", 2.0),
+}
+SIDES = {"peer": canvas.GREY, "inline": canvas.BLUE, "ray": canvas.ORANGE}
+
+
+def command(side: str, case: tuple[str, int, int, str, float], out: Path) -> list[str]:
+    """The command line of a side."""
+    net, clients, rounds, precision, _ = case
+    if side == "peer":
+        return [sys.executable, str(HERE / "peer.py"), net, str(clients), str(rounds), precision]
+    members = 64 * clients
+    flags = (
+        f"--clients {clients} --rounds {rounds} --model {net} --train.precision {precision} "
+        f"--dataset synthetic --data.images {members + 300} --split.members {members} "
+        "--split.nonmembers 100 --split.known 10 --split.test 200 --partition iid "
+        "--train.local_epochs 1 --train.batch_size 32 --attacker none --attacks none "
+        f"--federation.snapshots 1 --device cpu --backend {side} --quiet --out {out}"
+    )
+    return [sys.executable, "-m", "fedmia.simulate", *flags.split()]
+
+
+def measure(side: str, case: tuple[str, int, int, str, float]) -> dict[str, Any]:
+    """Seconds of one whole process, its own processor's among them, and its peak memory.
+
+    Raises:
+        RuntimeError: it failed; holds what it printed.
+    """
+    with tempfile.TemporaryDirectory() as folder, open(Path(folder) / "said", "w+") as said:
+        began = time.perf_counter()
+        running = subprocess.Popen(
+            command(side, case, Path(folder) / "RUN"), stdout=said, stderr=subprocess.STDOUT,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+        _, status, used = os.wait4(running.pid, 0)
+        wall = time.perf_counter() - began
+        running.returncode = os.waitstatus_to_exitcode(status)
+        if running.returncode:
+            said.seek(0)
+            raise RuntimeError(f"{side}: {said.read()[-2000:]}")
+        found = {"wall_s": wall, "s_a_round": wall / case[2], "peak_mib": used.ru_maxrss / 1024}
+        report = Path(folder) / "RUN" / "report.json"
+        if report.is_file():
+            timing = json.loads(report.read_text(encoding="utf-8"))["timing"]
+            found["parts"] = {k: v for k, v in timing.items() if isinstance(v, float)}
+    return found
+
+
+@canvas.drawn
+def plot(found: dict[str, dict[str, Any]]) -> Figure:
+    """Seconds of the whole process, side by side."""
+    figure, axes = canvas.one(1.8 * len(found) + 2.5, 3.4)
+    for at, (side, colour) in enumerate(SIDES.items()):
+        places = [i + 0.27 * (at - 1) for i in range(len(found))]
+        heights = [case["sides"][side]["wall_s"] for case in found.values()]
+        axes.bar(
+            places, heights, 0.25, color=colour, label={"peer": "plain Flower"}.get(side, side)
+        )
+    names = [f"{n}\n{c['clients']} clients, {c['rounds']} rounds" for n, c in found.items()]
+    axes.set_xticks(range(len(found)), names)
+    axes.set_ylabel("seconds, whole process")
+    canvas.legend(axes)
+    return figure
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default=",".join(CASES), help="cases")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file to write")
+    args = parser.parse_args(arguments)
+    found: dict[str, dict[str, Any]] = {}
+    for name in args.only.split(","):
+        case = CASES[name]
+        sides = {side: measure(side, case) for side in SIDES}
+        times = {s: sides["peer"]["wall_s"] / sides[s]["wall_s"] for s in ("inline", "ray")}
+        found[name] = {
+            "net": case[0], "clients": case[1], "rounds": case[2], "precision": case[3],
+            "asked": case[4], "sides": sides, "times_faster": times,
+        }  # fmt: skip
+        row = ", ".join(f"{s} {sides[s]['wall_s']:.1f} s" for s in SIDES)
+        print(f"{name}: {row}; inline {times['inline']:.2f} times faster than plain Flower")
+        sys.stdout.flush()
+    args.out.write_text(json.dumps({"cases": found, **describe()}, indent=1) + "\n")
+    drawn = plot(found)
+    assert drawn is not None
+    args.out.with_suffix(".png").write_bytes(drawn)
+
+
+if __name__ == "__main__":
+    main()

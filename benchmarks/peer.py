@@ -1,0 +1,140 @@
+"""The same federation in plain Flower: torchvision's transforms, a DataLoader, `run_simulation`.
+
+What one would write from Flower's and torchvision's own examples: each client is a task of
+Ray's, builds its model, draws two views of each image one by one, trains MoCo for an epoch, and keeps its
+momentum encoder and its queue in Flower's context. Run by `benchmarks/federation.py`:
+
+    python benchmarks/peer.py NET CLIENTS ROUNDS PRECISION
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+import time
+
+import flwr as fl
+import numpy as np
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import FedAvg
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, Dataset
+from torchvision.transforms import v2
+
+from fedmia import registry
+
+IMAGES, BATCH, QUEUE, DIM = 64, 32, 32, 128
+LR, MOMENTUM, TEMPERATURE = 0.06, 0.99, 0.1
+
+
+class Pairs(Dataset[tuple[Tensor, Tensor]]):
+    """Two views of each image of a client."""
+
+    def __init__(self, client: int) -> None:
+        draw = np.random.default_rng(client)
+        self.images = torch.from_numpy(draw.integers(0, 256, (IMAGES, 3, 32, 32), dtype=np.uint8))
+        self.transform = v2.Compose([
+            v2.RandomResizedCrop(32, scale=(0.2, 1.0), antialias=True),
+            v2.RandomHorizontalFlip(),
+            v2.RandomApply([v2.ColorJitter(0.4, 0.4, 0.4, 0.1)], p=0.8),
+            v2.RandomGrayscale(0.2),
+            v2.ToDtype(torch.float32, scale=True),
+            v2.Normalize((0.5,) * 3, (0.25,) * 3),
+        ])  # fmt: skip
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, at: int) -> tuple[Tensor, Tensor]:
+        return self.transform(self.images[at]), self.transform(self.images[at])
+
+
+class Projected(nn.Module):
+    """The backbone that fedmia's run has, pooled and projected."""
+
+    def __init__(self, net: str) -> None:
+        super().__init__()
+        self.backbone = registry.build("model", net, {}).build(3, 32)
+        with torch.no_grad():
+            width = self.pooled(torch.zeros(2, 3, 32, 32)).shape[1]
+        self.head = nn.Linear(width, DIM)
+
+    def pooled(self, images: Tensor) -> Tensor:
+        found: Tensor = self.backbone(images)
+        return found.mean((2, 3)) if found.ndim == 4 else found
+
+    def forward(self, images: Tensor) -> Tensor:
+        return functional.normalize(self.head(self.pooled(images)), dim=1)
+
+
+def train(net: str, precision: str, message: Message, context: Context) -> Message:
+    """A client's epoch of MoCo."""
+    torch.set_num_threads(1)
+    query = Projected(net)
+    query.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
+    key = copy.deepcopy(query)
+    queue = functional.normalize(torch.randn(QUEUE, DIM), dim=1)
+    if "key" in context.state.array_records:
+        key.load_state_dict(context.state.array_records["key"].to_torch_state_dict())
+        queue = context.state.array_records["queue"].to_torch_state_dict()["queue"]
+    optimizer = torch.optim.SGD(query.parameters(), LR, momentum=0.9, weight_decay=5e-4)
+    loader = DataLoader(
+        Pairs(int(context.node_config["partition-id"])), BATCH, shuffle=True, drop_last=True
+    )
+    losses = []
+    for one, other in loader:
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+            asked = query(one)
+            with torch.no_grad():
+                known = key(other)
+        asked, known = asked.float(), known.float()
+        logits = torch.cat([(asked * known).sum(1, keepdim=True), asked @ queue.T], 1)
+        loss = functional.cross_entropy(
+            logits / TEMPERATURE, torch.zeros(len(asked), dtype=torch.long)
+        )
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            for slow, fast in zip(key.parameters(), query.parameters(), strict=True):
+                slow.lerp_(fast, 1 - MOMENTUM)
+        queue = torch.cat([queue[len(known) :], known])
+        losses.append(float(loss))
+    context.state["key"] = ArrayRecord(key.state_dict())
+    context.state["queue"] = ArrayRecord({"queue": queue})
+    told = MetricRecord({"loss": float(np.mean(losses)), "num-examples": IMAGES})
+    content = RecordDict({"arrays": ArrayRecord(query.state_dict()), "metrics": told})
+    return Message(content, reply_to=message)
+
+
+def main() -> None:
+    net, clients, rounds, precision = sys.argv[1], *map(int, sys.argv[2:4]), sys.argv[4]
+    client, server, ended = ClientApp(), ServerApp(), list[float]()
+
+    @client.train()
+    def _(message: Message, context: Context) -> Message:
+        return train(net, precision, message, context)
+
+    @server.main()
+    def _(grid: Grid, context: Context) -> None:
+        strategy = FedAvg(fraction_train=1.0, fraction_evaluate=0.0, min_available_nodes=clients)
+        found = strategy.start(
+            grid=grid, initial_arrays=ArrayRecord(Projected(net).state_dict()),
+            num_rounds=rounds, train_config=ConfigRecord(), timeout=600,
+        )  # fmt: skip
+        losses = found.train_metrics_clientapp
+        ended.append(float(list(losses.values())[-1]["loss"]))
+
+    began = time.perf_counter()
+    fl.simulation.run_simulation(
+        server, client, clients, backend_config={"client_resources": {"num_cpus": 1}}
+    )
+    print(f"loss {ended[0]:.3f} after {rounds} rounds, {time.perf_counter() - began:.1f} s")
+
+
+if __name__ == "__main__":
+    main()
