@@ -2,7 +2,7 @@
 
 The step is a client's: a round of MoCo's training divided by its steps, so augmentation, loss,
 SGD, momentum encoder and queue are in it. The bare passes are the encoder forward and backward on
-one view and the momentum encoder forward on the other. The step under DP-SGD beside the undefended
+one view and the momentum encoder forward on the other, as many in a row as a round has steps. The step under DP-SGD beside the undefended
 one, and augmentation alone, are there too. All are timed in turn in one process and the least of
 several is taken; on a CPU these are the process's own seconds, so the ratios hold where others run.
 
@@ -96,7 +96,7 @@ class Client:
         job = self.job(self.built())
         steps = job.total_steps
         found = {
-            "bare": min(seconds(self.bare, self.device) for _ in range(min(steps, 5))),
+            "bare": seconds(lambda: [self.bare() for _ in range(steps)], self.device) / steps,
             "augmentation": seconds(lambda: list(job.batches()), self.device) / steps,
         }
         plain, defended = (self.job(self.built()) for _ in range(2))

@@ -10,10 +10,12 @@ repository.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import inspect
 import pkgutil
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Any
 
 from fedmia.errors import InputError, unknown
@@ -88,17 +90,24 @@ def paper(cls: type) -> str:
     return str(getattr(cls, "paper", ""))
 
 
-def _files(kind: str) -> list[str]:
+def _files(kind: str) -> tuple[str, ...]:
     """Files that may hold a plugin of `kind`."""
-    package = importlib.import_module(KINDS[kind][0])
-    files = [m.name for m in pkgutil.iter_modules(package.__path__)]
-    return [f for f in files if not f.startswith("_") and f != "base"]
+    return _listed(tuple(importlib.import_module(KINDS[kind][0]).__path__))
+
+
+@functools.cache  # files do not come and go while the process runs
+def _listed(folders: tuple[str, ...]) -> tuple[str, ...]:
+    files = [m.name for m in pkgutil.iter_modules(folders)]
+    return tuple(f for f in files if not f.startswith("_") and f != "base")
 
 
 def _plugins(kind: str, file: str) -> dict[str, type[Any]]:
     """The public plugins of a file, by name."""
-    module = importlib.import_module(f"{KINDS[kind][0]}.{file}")
-    parent = base(kind)
+    return _held(importlib.import_module(f"{KINDS[kind][0]}.{file}"), file, base(kind))
+
+
+@functools.cache
+def _held(module: ModuleType, file: str, parent: type) -> dict[str, type[Any]]:
     classes = [
         c
         for n, c in vars(module).items()
