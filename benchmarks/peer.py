@@ -1,8 +1,8 @@
 """The same federation in plain Flower: torchvision's transforms, a DataLoader, `run_simulation`.
 
 What one would write from Flower's and torchvision's own examples: each client is a task of
-Ray's, builds its model, draws two views of each image one by one, trains MoCo for an epoch, and keeps its
-momentum encoder and its queue in Flower's context. Run by `benchmarks/federation.py`:
+Ray's, builds its model, draws two views of each image one by one, trains MoCo for an epoch, and
+keeps its momentum encoder and its queue in Flower's context. `benchmarks/federation.py` runs it:
 
     python benchmarks/peer.py NET CLIENTS ROUNDS PRECISION
 """

@@ -2,9 +2,10 @@
 
 The step is a client's: a round of MoCo's training divided by its steps, so augmentation, loss,
 SGD, momentum encoder and queue are in it. The bare passes are the encoder forward and backward on
-one view and the momentum encoder forward on the other, as many in a row as a round has steps. The step under DP-SGD beside the undefended
-one, and augmentation alone, are there too. All are timed in turn in one process and the least of
-several is taken; on a CPU these are the process's own seconds, so the ratios hold where others run.
+one view and the momentum encoder forward on the other, as many in a row as a round has steps. The
+step under DP-SGD beside the undefended one, and augmentation alone, are there too. All are timed in
+turn in one process and the least of several is taken; on a CPU these are the process's own seconds,
+so the ratios hold where others run.
 
     python benchmarks/training.py [--net resnet18 --size 32] [--batch 32] [--epochs 2]
         [--repeats 5] [--device cpu] [--threads 1] [--out benchmarks/results/training.json]

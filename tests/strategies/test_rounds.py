@@ -17,6 +17,7 @@ from flwr.clientapp import ClientApp
 
 from fedmia import registry
 from fedmia.errors import said
+from fedmia.federation import inline
 from fedmia.federation.inline import AppOf, InlineGrid, Order, failed
 from fedmia.federation.snapshot import Carried, Update
 from fedmia.seeding import rng
@@ -330,8 +331,9 @@ def test_drop__not_the_attackers_client_and_not_too_many() -> None:
 
 
 @pytest.mark.parametrize("policy", ["stop", "retry", "drop"])
-def test_late_client__is_given_up(policy: str) -> None:
+def test_late_client__is_given_up(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its answer, when it comes, is nobody's; the round does not wait for it."""
+    monkeypatch.setattr(inline, "LEAVE", 0.1)  # nor does the end
     slept, free = list[int](), Event()
 
     def reply(client: int, round: int, state: State) -> State:
