@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from torch.optim import Optimizer
@@ -17,9 +17,6 @@ from fedmia.federation.snapshot import Local, LocalState, StateStore, Update
 from fedmia.seeding import rng
 from fedmia.ssl.base import SSLMethod, State, under
 from fedmia.ssl.train import Job
-
-if TYPE_CHECKING:
-    from strategies.base import FederatedStrategy
 
 
 @dataclass
@@ -151,7 +148,9 @@ class Desk:
         images = site.images[indices]
         job = site.job(method, images, task.round, stream, task.craft, optimizer)
 
-        job.after_backward = after_each(job.optimizer, site.train.momentum, self.strategy, local)
+        job.after_backward = after_each(
+            job.optimizer, site.train.momentum, local, self.strategy.after_backward
+        )
         return job, local
 
     def _own(self, prefix: str) -> State:
@@ -183,13 +182,13 @@ class Desk:
 
 
 def after_each(
-    optimizer: Optimizer, momentum: float, strategy: FederatedStrategy, local: Local
+    optimizer: Optimizer, momentum: float, local: Local, then: Callable[[Local], None]
 ) -> Callable[[], None]:
     """What a job does after each backward pass. It knows neither the job nor the desk: in a circle
     of references a client's weights would stay until Python looks for such, gigabytes later."""
 
     def after_backward() -> None:
         local.reach += optimizer.param_groups[0]["lr"] / (1 - momentum)
-        strategy.after_backward(local)
+        then(local)
 
     return after_backward
