@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ HOLDINGS: Mapping[str, Mapping[str, str]] = {
         "_at": REBUILT,
     },
     "Ledger": {
-        "_held": CARRIED, "_files": CARRIED, "_serial": CARRIED,
+        "_held": CARRIED, "_files": CARRIED, "_serial": CARRIED, "_waiting": CARRIED,
         "root": REBUILT, "room": REBUILT, "_uses": REBUILT, "_told": REBUILT, "_bytes": REBUILT,
         "_lock": REBUILT,
     },
@@ -97,6 +98,10 @@ class Checkpoint:
     generation: int = 0
     _files: dict[str, str] = field(default_factory=dict, init=False, repr=False)
     _lock: Any = field(default=None, init=False, repr=False)
+    _writer: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(1, "checkpoint"), init=False, repr=False
+    )
+    _running: Future[None] | None = field(default=None, init=False, repr=False)
 
     def hold(self) -> None:
         """Take the folder for this process, until it ends.
@@ -113,7 +118,8 @@ class Checkpoint:
             raise InputError(f"'{self.root.parent}' is being written by another process") from None
 
     def release(self) -> None:
-        """Let another process have it."""
+        """Let another process have it, when what is being written is."""
+        self._writer.shutdown()
         self._lock.close()
 
     def read(self) -> dict[str, Any] | None:
@@ -139,31 +145,58 @@ class Checkpoint:
         return found
 
     def write(self, about: Mapping[str, Any], parts: Mapping[str, Part], ledger: Ledger) -> None:
-        """Write what is new, replace the index, and then delete what only the one before named.
+        """Have a checkpoint written while the next round is at work; of those tensors nobody may
+        change any. First the one before is waited for.
 
         Args:
             about: JSON-able. parts: name -> what is written under it, or the part of before or of
                 now whose file it shares.
+
+        Raises:
+            OSError: the one before could not be written.
         """
+        self.settle()
         generation, files = self.generation + 1, dict[str, str]()
+        new: dict[str, tuple[State, Any]] = {}
         for name, part in parts.items():
             if isinstance(part, str):
                 files[name] = files[part] if part in files else self._files[part]
             else:
                 files[name] = f"{name}-{generation:06d}.safetensors"
-                write_tensors(part[0], self.root / files[name], part[1])
+                new[files[name]] = part
         clients = ledger.index()
         index = {
             "format": FORMAT, "generation": generation, "versions": versions(), "key": self.key,
             **about, "files": files, "clients": clients,
         }  # fmt: skip
+        gone = set(self._files.values()) - set(files.values())
+        self.generation, self._files = generation, files
+        self._running = self._writer.submit(self._write, new, index, ledger, gone)
+
+    def _write(
+        self, new: Mapping[str, tuple[State, Any]], index: Mapping[str, Any], ledger: Ledger,
+        gone: set[str],
+    ) -> None:  # fmt: skip
+        """Write what is new, replace the index, and then delete what only the one before named."""
+        for name, (tensors, told) in new.items():
+            write_tensors(tensors, self.root / name, told)
+        ledger.flush()
         partial = self.root / f"{INDEX}.partial"
         partial.write_text(json.dumps(index), encoding="utf-8")
         os.replace(partial, self.root / INDEX)
-        ledger.indexed(clients)
-        for name in set(self._files.values()) - set(files.values()):
+        ledger.indexed(index["clients"])
+        for name in gone:
             (self.root / name).unlink(missing_ok=True)
-        self.generation, self._files = generation, files
+
+    def settle(self) -> None:
+        """Wait for what is being written.
+
+        Raises:
+            OSError: it could not be.
+        """
+        running, self._running = self._running, None
+        if running is not None:
+            running.result()
 
     def get(self, name: str) -> tuple[State, Any]:
         """The part `name` of the index that was read."""
@@ -191,6 +224,7 @@ class Checkpoint:
 
     def over(self) -> None:
         """Delete everything: the run is reported on whole, or was never begun."""
+        self._writer.shutdown()
         (self.root / INDEX).unlink(missing_ok=True)  # first, so that half of it is none
         shutil.rmtree(self.root)
 

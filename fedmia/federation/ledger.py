@@ -29,6 +29,7 @@ class Ledger(StateStore):
         self._files: dict[Key, str] = {}  # of states that are on disk as they are now
         self._uses: Counter[str] = Counter()
         self._told: set[str] = set()
+        self._waiting: dict[str, LocalState] = {}  # by the name of the file that it will be in
         self._bytes = self._serial = 0
         self._lock = Lock()
 
@@ -38,6 +39,8 @@ class Ledger(StateStore):
                 return found
             if (name := self._files.get((branch, client))) is None:
                 return None
+            if found := self._waiting.get(name):
+                return found
             return LocalState(*read_tensors(self.root / name))
 
     def save(self, branch: str, client: int, state: LocalState) -> None:
@@ -58,12 +61,21 @@ class Ledger(StateStore):
                 self._point((target, client), self._files.get((source, client)))
 
     def index(self) -> dict[str, Any]:
-        """What `restore` needs, after all states were written that are not on disk yet."""
+        """What `restore` needs, once `flush` has written what is not on disk yet."""
         with self._lock:
-            for key in self._held:
-                self._write(key)
-            names = [[*key, name] for key, name in self._files.items()]
+            for key, state in self._held.items():
+                if key not in self._files:
+                    self._waiting[self._named(key)] = state
+            names: list[Any] = [[*key, name] for key, name in self._files.items()]
+            self._told |= {name for *_, name in names}
             return {"serial": self._serial, "files": names}
+
+    def flush(self) -> None:
+        """Write what waits."""
+        for name, state in list(self._waiting.items()):
+            write_tensors(state.tensors, self.root / name, state.memory)
+            with self._lock:
+                del self._waiting[name]
 
     def indexed(self, index: Mapping[str, Any]) -> None:
         """`index` is on disk: its files stay, and those of the index before go if they may."""
@@ -75,7 +87,8 @@ class Ledger(StateStore):
     def restore(self, index: Mapping[str, Any]) -> None:
         """Hold what an index tells of, and nothing else."""
         with self._lock:
-            self._held, self._bytes, self._serial = {}, 0, int(index["serial"])
+            self._held, self._waiting = {}, {}
+            self._bytes, self._serial = 0, int(index["serial"])
             self._files = {(str(b), int(c)): str(name) for b, c, name in index["files"]}
             self._uses = Counter(self._files.values())
             self._told = set(self._uses)
@@ -89,13 +102,16 @@ class Ledger(StateStore):
         self._held[key] = state  # the last in order
 
     def _write(self, key: Key) -> None:
-        if key in self._files:
-            return
-        state, (branch, client) = self._held[key], key
+        if key not in self._files:
+            state, name = self._held[key], self._named(key)
+            write_tensors(state.tensors, self.root / name, state.memory)
+
+    def _named(self, key: Key) -> str:
+        """A new file for the state of a key."""
         self._serial += 1
-        name = f"{branch}-{client:04d}-{self._serial:08d}.safetensors"
-        write_tensors(state.tensors, self.root / name, state.memory)
+        name = f"{key[0]}-{key[1]:04d}-{self._serial:08d}.safetensors"
         self._point(key, name)
+        return name
 
     def _point(self, key: Key, name: str | None) -> None:
         """The state of `key` is in the file `name`, or in none."""

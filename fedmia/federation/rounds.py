@@ -152,6 +152,9 @@ class Federation:
             pass
         except FederationError as error:
             self.failure = error
+        finally:
+            if self.checkpoint:
+                self.checkpoint.settle()
         if self._unsaved is not None:
             self.snapshots.save("main", self._unsaved)
 
@@ -268,7 +271,7 @@ class Federation:
         """A head as the checkpoint keeps it."""
         tensors, plain = server_state(at.strategy)
         named = {f"global.{n}": t for n, t in at.state.items()}
-        named |= {f"server.{n}": t for n, t in tensors.items()}
+        named |= {f"server.{n}": t.clone() for n, t in tensors.items()}  # it is written later
         return named, {"branch": at.branch, "round": at.round, "server": plain}
 
     def pretrained(self, branch: str, state: State) -> State:

@@ -273,6 +273,7 @@ def test_files__are_written_once_and_pruned(tmp_path: Path, monkeypatch: Patch) 
 
     def checked(self: Checkpoint, *given: Any) -> None:
         write(self, *given)
+        self.settle()
         index = json.loads((self.root / checkpoint.INDEX).read_text())
         named = {*index["files"].values(), *(name for *_, name in index["clients"]["files"])}
         there = {p.name: p.stat() for p in self.root.rglob("*.safetensors")}
