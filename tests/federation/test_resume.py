@@ -105,15 +105,12 @@ def writes(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return names
 
 
-# Parts of all writes: at the first model, in a clean round, and among the scores; 0.4: in a branch
-# beside `main`.
-SOME = [0.0, 0.12, 0.93]
+# Parts of all writes: at the first model, in a clean round, in a branch beside `main`, among scores.
+SOME = [0.0, 0.12, 0.4, 0.93]
 
 
-@pytest.mark.parametrize(
-    "share",
-    [0.4, *(pytest.param(s, marks=pytest.mark.slow) for s in SOME)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("share", SOME)
 def test_killed_while_it_writes__goes_on_to_the_same_report(
     share: float, whole: dict[str, Any], writes: list[str], tmp_path: Path, monkeypatch: Patch
 ) -> None:
@@ -176,6 +173,7 @@ def test_interrupted__is_reported_on_and_goes_on(
     assert resume(tmp_path / "RUN") == 0 and read(tmp_path / "RUN") == whole
 
 
+@pytest.mark.slow
 def test_finished_attacks__are_not_scored_again(
     whole: dict[str, Any], tmp_path: Path, monkeypatch: Patch
 ) -> None:
@@ -195,6 +193,7 @@ def test_finished_attacks__are_not_scored_again(
     assert names == [] and read(tmp_path / "RUN") == whole
 
 
+@pytest.mark.slow
 def test_finished_run__prints_its_report(finished: Path, capsys: Capture) -> None:
     before = (finished / "report.json").read_bytes()
     assert main(["--resume", str(finished), "--json"]) == 0
@@ -267,6 +266,7 @@ def test_settings_beside_resume__are_refused(begun: Path, tmp_path: Path, capsys
     assert "already holds another run" in refusal(capsys, "--out", str(begun))
 
 
+@pytest.mark.slow
 def test_files__are_written_once_and_pruned(tmp_path: Path, monkeypatch: Patch) -> None:
     """After each index the folder holds what it names and nothing else."""
     write, generations, seen = Checkpoint.write, list[int](), dict[str, tuple[int, int]]()
