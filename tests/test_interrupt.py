@@ -79,6 +79,7 @@ ACTIVE = (
 )
 
 
+@pytest.mark.slow
 def test_under_attack__the_attack_is_reported_without_its_control(
     tmp_path: Path, monkeypatch: Patch
 ) -> None:

@@ -59,7 +59,9 @@ def test_attacker_passive__two_of_them(trains: str, capsys: Capture) -> None:
     assert not found["attacks"][0]["under_attack"]
 
 
-@pytest.mark.parametrize(("seed", "scored"), [(0, False), (2, True)])
+@pytest.mark.parametrize(
+    ("seed", "scored"), [(0, False), pytest.param(2, True, marks=pytest.mark.slow)]
+)
 def test_attacker_active__says_so_if_it_took_part_in_no_attacked_round(
     seed: int, scored: bool, capsys: Capture
 ) -> None:

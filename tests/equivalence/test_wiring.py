@@ -347,6 +347,7 @@ ROTATED = (
 )
 
 
+@pytest.mark.slow
 def test_rotation__over_as_many_rounds_as_parts_reads_every_image(finished: Finished) -> None:
     """Half of four rounds are the client's, of this seed: so two parts, each in one of them."""
     run = finished(ROTATED)

@@ -65,7 +65,11 @@ REASONS = {
 
 
 @pytest.mark.parametrize(
-    "how", [pytest.param(h, marks=[pytest.mark.slow] * (h == "hang")) for h in REASONS]
+    "how",
+    [
+        pytest.param(h, marks=[pytest.mark.slow] * (h in ("hang", "shape", "names")))
+        for h in REASONS
+    ],
 )
 def test_drop__the_run_goes_on_and_the_images_are_in_no_statistic(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

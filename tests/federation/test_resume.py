@@ -105,7 +105,7 @@ def writes(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return names
 
 
-# Parts of all writes: at the first model, in a clean round, in a branch beside `main`, among scores.
+# Parts of all writes: at the first model, in a clean round, in a branch beside it, among scores.
 SOME = [0.0, 0.12, 0.4, 0.93]
 
 
