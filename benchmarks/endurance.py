@@ -197,7 +197,7 @@ def process_faults(folder: Path) -> list[dict[str, Any]]:
         ("killed at the fork", "fedmia.federation.rounds.Federation._fork", 0, Killed()),
         ("killed as it reads a model", "fedmia.scoring.readings.Notebook._read", 3, Killed()),
         ("killed as it keeps scores", "fedmia.archive.Archive.save", 2, Killed()),
-        ("killed in the last branch", "fedmia.federation.rounds.Federation._note", 9, Killed()),
+        ("killed in the last branch", "fedmia.federation.rounds.Federation._note", 5, Killed()),
         ("disk full: a client's state", "fedmia.federation.ledger.write_tensors", 9, full),
         ("disk full: the server's", "fedmia.federation.checkpoint.write_tensors", 9, full),
         ("disk full: a model", "fedmia.federation.snapshot.write_tensors", 2, full),
