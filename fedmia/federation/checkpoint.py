@@ -13,7 +13,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,9 @@ from fedmia.archive import Archive
 from fedmia.errors import InputError
 from fedmia.federation.ledger import Ledger
 from fedmia.federation.snapshot import read_tensors, write_tensors
-from fedmia.results import Fault, RoundInfo
 from fedmia.runtime.environment import version
 from fedmia.ssl.base import State, under
 from strategies.base import FederatedStrategy
-from strategies.crew import Crew
 
 INDEX, LOCK = "index.json", "lock"
 FORMAT = 1
@@ -265,23 +263,3 @@ def kept_by(strategy: FederatedStrategy) -> dict[str, Any]:
     options = {field.name for field in fields(strategy) if field.init}
     passing = HOLDINGS["FederatedStrategy"]
     return {n: v for n, v in vars(strategy).items() if n not in options and n not in passing}
-
-
-def crew_to(crew: Crew) -> dict[str, Any]:
-    """Who is gone, and why, as JSON."""
-    return {"gone": sorted(crew.gone), "faults": [asdict(fault) for fault in crew.faults]}
-
-
-def crew_from(crew: Crew, found: Mapping[str, Any]) -> None:
-    """Give a crew what `crew_to` told of."""
-    crew.gone.update(found["gone"])
-    crew.faults[:] = [Fault(**fault) for fault in found["faults"]]
-
-
-def rounds_to(rounds: list[RoundInfo]) -> list[list[Any]]:
-    """Rounds that are not scored yet, as JSON."""
-    return [[r.round, r.under_attack, r.loss, r.knn] for r in rounds]
-
-
-def rounds_from(found: list[list[Any]]) -> list[RoundInfo]:
-    return [RoundInfo(*row) for row in found]

@@ -18,16 +18,13 @@ import numpy as np
 from flwr.serverapp import Grid
 
 from clients.site import Site
+from fedmia.archive import packed, unpacked
 from fedmia.data.split import Split
 from fedmia.federation.checkpoint import (
     Checkpoint,
     Head,
     Part,
-    crew_from,
-    crew_to,
     restore_server,
-    rounds_from,
-    rounds_to,
     server_state,
 )
 from fedmia.federation.ledger import Ledger
@@ -179,8 +176,9 @@ class Federation:
             self.snapshots.clear()
             return
         self.store.restore(found["clients"])
-        self.rounds[:] = rounds_from(found["rounds"])
-        crew_from(self.crew, found["crew"])
+        self.rounds[:] = unpacked(found["rounds"], {})
+        self.crew.gone.update(found["gone"])
+        self.crew.faults[:] = unpacked(found["faults"], {})
         self.watch.add(found["seconds"])
         self.head = self._head("head")
         if self.checkpoint.has("forked"):
@@ -262,8 +260,8 @@ class Federation:
             parts["notes"] = self.reader.notes()
         self.watch.claim()
         about = {
-            "rounds": rounds_to(self.rounds), "crew": crew_to(self.crew),
-            "seconds": dict(self.watch.seconds),
+            "rounds": packed(self.rounds, {}), "gone": sorted(self.crew.gone),
+            "faults": packed(self.crew.faults, {}), "seconds": dict(self.watch.seconds),
         }  # fmt: skip
         checkpoint.write(about, parts, self.store)
 
