@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from _process import measured  # beside this script
 
 from fedmia.report.figures import canvas
 from fedmia.runtime.environment import describe
@@ -60,22 +59,12 @@ def measure(side: str, case: tuple[str, int, int, str, float]) -> dict[str, Any]
     Raises:
         RuntimeError: it failed; holds what it printed.
     """
-    with tempfile.TemporaryDirectory() as folder, open(Path(folder) / "said", "w+") as said:
-        began = time.perf_counter()
-        running = subprocess.Popen(
-            command(side, case, Path(folder) / "RUN"), stdout=said, stderr=subprocess.STDOUT,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
-        _, status, used = os.wait4(running.pid, 0)
-        wall = time.perf_counter() - began
-        running.returncode = os.waitstatus_to_exitcode(status)
-        if running.returncode:
-            said.seek(0)
-            raise RuntimeError(f"{side}: {said.read()[-2000:]}")
-        found = {"wall_s": wall, "s_a_round": wall / case[2], "peak_mib": used.ru_maxrss / 1024}
-        report = Path(folder) / "RUN" / "report.json"
-        if report.is_file():
-            timing = json.loads(report.read_text(encoding="utf-8"))["timing"]
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "RUN"
+        found: dict[str, Any] = measured(command(side, case, out), {"OMP_NUM_THREADS": "1"})
+        found["s_a_round"] = found["wall_s"] / case[2]
+        if (out / "report.json").is_file():
+            timing = json.loads((out / "report.json").read_text(encoding="utf-8"))["timing"]
             found["parts"] = {k: v for k, v in timing.items() if isinstance(v, float)}
     return found
 

@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from _process import measured  # beside this script
 
 from fedmia.report.figures import canvas
 from fedmia.runtime.environment import describe
@@ -50,25 +49,15 @@ def measure(clients: int, members: int, rounds: int, backend: str) -> dict[str, 
     images = members + NONMEMBERS + TEST
     sizes = f"--clients {clients} --split.members {members} --rounds {rounds} --backend {backend}"
     flags = f"{SMALL} {sizes} --dataset synthetic --data.images {images}".split()
-    with tempfile.TemporaryDirectory() as folder, open(Path(folder) / "said", "w+") as said:
+    with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "RUN"
-        command = [sys.executable, "-m", "fedmia.simulate", *flags, "--out", str(out)]
-        began = time.perf_counter()
-        running = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT)
-        _, status, used = os.wait4(running.pid, 0)
-        wall = time.perf_counter() - began
-        running.returncode = os.waitstatus_to_exitcode(status)
-        if running.returncode:
-            said.seek(0)
-            raise RuntimeError(f"{clients} clients: {said.read()}")
+        found = measured([sys.executable, "-m", "fedmia.simulate", *flags, "--out", str(out)])
         timing = json.loads((out / "report.json").read_text(encoding="utf-8"))["timing"]
         size = sum(f.stat().st_size for f in out.rglob("*") if f.is_file())
     return {
         "clients": clients,
-        "wall_s": wall,
-        "cpu_s": used.ru_utime + used.ru_stime,
-        "peak_mib": used.ru_maxrss / 1024,
-        "ms_a_client_and_round": 1000 * wall / clients / rounds,
+        **found,
+        "ms_a_client_and_round": 1000 * found["wall_s"] / clients / rounds,
         "folder_mb": size / 1e6,
         "parts": {part: timing[part] for part in PARTS},
     }
