@@ -71,6 +71,7 @@ def test_many_clients__seconds_by_part_and_a_plot(tmp_path: Path) -> None:
     out = tmp_path / "many.json"
     flags = ["--clients", "2,4", "--members", "120", "--rounds", "1", "--out", str(out)]
     with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(MANY.parent))
         patch.setattr(sys, "argv", [str(MANY), *flags])
         runpy.run_path(str(MANY), run_name="__main__")
     found = json.loads(out.read_text())
