@@ -199,6 +199,9 @@ class Health:
     chance: float | None = None
 
 
+MEANINGFUL = 20.0  # a larger epsilon is printed as no meaningful guarantee
+
+
 @dataclass(frozen=True)
 class Epsilon:
     """A privacy statement, printed with what it rests on.

@@ -36,7 +36,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("fedmia.auditing", "fedmia.testing", "fedmia.papers"),
     ("fedmia.library", "fedmia.simulate", "fedmia.audit", "fedmia.paper"),
     ("fedmia.sweeping",),
-    ("fedmia.sweep", "fedmia.flower"),
+    ("fedmia.sweep", "fedmia.flower", "fedmia.heads"),
+    ("fedmia.head",),
 )
 OURS = ("fedmia", "clients", "strategies")
 PURE = (
@@ -45,6 +46,7 @@ PURE = (
     "fedmia.federation.snapshot", "fedmia.seeding", "fedmia.settings", "fedmia.errors",
     "fedmia.shadows", "fedmia.auditing", "fedmia.audit", "fedmia.scoring.scorer", "fedmia.runtime",
     "fedmia.scoring.sets", "fedmia.scoring.datasets", "fedmia.observers",
+    "fedmia.heads",
 )  # fmt: skip
 REPORTING = ("fedmia.report.build", "fedmia.report.figures.draw", "fedmia.report.publish",
              "fedmia.report.terminal")  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedmia.settings import audit, experiment, paper, sweep
+from fedmia.settings import audit, experiment, head, paper, sweep
 from fedmia.settings.flags import Command
 from fedmia.settings.suits import check
 
@@ -165,3 +165,28 @@ PAPER = Command(
     own={"out": ("FOLDER", "folder of tables, figures and page (none: RUN/paper)")},
     bare="run",
 )
+
+HEAD = Command(
+    root=head.Head,
+    runs=lambda tree: (),
+    usage="usage: python -m fedmia.head --encoder ENCODER [--data DATASET] [--FLAG VALUE ..]",
+    intro=(
+        "A classification head, fine-tuned on few labelled images on top of an encoder and "
+        "released with noise on its weights: what membership attacks find in its answers, and "
+        "what the noise costs, for each mechanism and epsilon. Figs. 1 and 2 of Yang et al., "
+        "Additive Logistic Mechanism for Privacy-Preserving Self-Supervised Learning."
+    ),
+    outro="Options of the data source: --data.OPTION VALUE.",
+    own={
+        "out": ("FOLDER", "folder of head.json, figures and page"),
+        "config": ("FILE", "YAML file of these options"),
+    },
+    alias={"data.dir": "data_dir", "data.size": "size", "data.mean": "mean", "data.std": "std"},
+    groups={
+        "Encoder": ("encoder", "checkpoint", "size", "mean", "std"),
+        "Head": ("data", "data_dir", "images", "hidden", "epochs", "batch_size", "lr",
+                 "weight_decay"),
+        "Noise": ("mechanisms", "epsilons", "delta", "samples", "draws"),
+        "Machine": ("seeds", "seed", "device", "threads"),
+    },
+)  # fmt: skip
