@@ -14,8 +14,8 @@ from fedmia.results import FloatArray
 
 PAIRS = 2000  # (answer, label) of shadow heads, half of their own images
 LAYERS, RATE = 5, 1e-3
-# Left open by the paper, but for Keras's default of 32 a step: widths, and how long.
-WIDTH, BATCH, EPOCHS = 64, 32, 10
+# Left open by the paper: widths, images a step, how long.
+WIDTH, BATCH, EPOCHS = 64, 100, 10
 
 
 def queries(probabilities: Tensor, labels: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from fedmia.heads.stack import Stack
 
 ASSUMPTIONS = (
     "Unit: one labelled image of the head, replaced. The sensitivity is the largest seen in "
-    "{pairs} pairs of trainings that differ in one image, no bound, and it is itself read off the images: "
+    "{pairs} pairs of trainings that differ in one image, no bound, itself read off the images: "
     "an estimate, no guarantee. The encoder is public and holds nothing of these images; the "
     "weights are noised once, so that every answer they give is covered by the same epsilon."
 )
