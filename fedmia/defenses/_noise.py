@@ -20,10 +20,16 @@ from fedmia.settings.option import option
 from fedmia.ssl.base import State
 
 CLIPPED = (
-    "Unit: the client as a whole, all its images replaced. Each round's update is clipped to C, "
-    "so it moves by at most 2C, and noised before it leaves; rounds add up. Assumes that "
-    "the client follows the protocol, and exact arithmetic with true random noise (floats and a "
-    "seeded generator only simulate it); loss and norms in this report are not covered."
+    "Unit: the client as a whole, all its images replaced. Each round's update is clipped to "
+    "{bound}, so it moves by at most 2C, and noised before it leaves; rounds add up. Assumes that "
+    "the client follows the protocol, that the number of its images is public, and exact "
+    "arithmetic with true random noise (floats and a seeded generator only simulate it); loss and "
+    "norms in this report are not covered."
+)
+GIVEN, REHEARSED, FIXED = (
+    "given",
+    "the norm of an update that public images gave in a first round",
+    "a fixed amount for each weight: the run has no public images to take it from",
 )
 SAMPLED = (
     "Unit: one image of the client. Its sensitivity is the largest seen in {pairs} pairs of "
@@ -51,7 +57,10 @@ class ReleaseNoise(Defense):
     )
     scale: float | None = option(None, "noise scale given directly, in place of epsilon", ge=0)
     clip: float | None = option(
-        None, "C, largest norm of an update; none: a fixed amount for each weight", gt=0
+        None,
+        "C, largest norm of an update; none: that of a first round on the run's public images, a "
+        "fixed amount for each weight where it has none",
+        gt=0,
     )
     sensitivity: str = option(
         "clip",
@@ -98,6 +107,11 @@ class ReleaseNoise(Defense):
         memory["planned"] = outlook.rounds
         if self.sensitivity == "sampled":
             memory["sensitivity"] = sampled_sensitivity(outlook, self.samples, self.order)
+        elif self.clip is None and outlook.rehearse_public is not None:
+            received, trained = outlook.rehearse_public()
+            found = norm(difference(trained, received, protected(trained)), self.order)
+            if math.isfinite(found) and found > 0:
+                memory["clip"] = found
 
     def release(
         self, received: State, trained: State, memory: dict[str, Any], rng: np.random.Generator
@@ -111,7 +125,8 @@ class ReleaseNoise(Defense):
         update = difference(trained, received, names)
         length = norm(update, self.order)
         weights = sum(trained[n].numel() for n in names)  # a public number, as is C
-        bound = self.clip or self.default_clip * weights ** (1 / self.order)
+        fixed = self.default_clip * weights ** (1 / self.order)
+        bound = float(self.clip or memory.get("clip") or fixed)
         scale = self._settle(bound, memory)
         clips = self.sensitivity == "clip" and length > bound
         released = {n: received[n] for n in trained}
@@ -145,8 +160,15 @@ class ReleaseNoise(Defense):
             delta=float(getattr(self, "delta", 0.0)),
             rounds=rounds,
             standing="empirical" if sampled else "guaranteed",
-            assumptions=SAMPLED.format(pairs=self.samples) if sampled else CLIPPED,
+            assumptions=SAMPLED.format(pairs=self.samples) if sampled else self._clipped(memory),
         )
+
+    def _clipped(self, memory: dict[str, Any]) -> str:
+        """What the guarantee rests on, and where C comes from."""
+        source = GIVEN if self.clip else REHEARSED if "clip" in memory else FIXED
+        known = "sensitivity" in memory
+        bound = f"C = {memory['sensitivity'] / 2:.3g}" if known else "C"
+        return CLIPPED.format(bound=f"{bound}, {source}")
 
     def _settle(self, bound: float, memory: dict[str, Any]) -> float:
         """The run's noise scale; it and the sensitivity are fixed in the first round."""

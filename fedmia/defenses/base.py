@@ -46,6 +46,9 @@ class Outlook:
             exactly as the coming round would, and returns the shared state; nothing is kept.
         rng: randomness of the preparation.
         public: uint8 (P, C, H, W), images that are nobody's; none where the run has none.
+        rehearse_public: trains likewise on public images, over again until they are as many as the
+            client's own; returns the weights received and those trained. Nothing is kept, and no
+            image of the client is looked at. None: there are no public images.
     """
 
     rounds: int
@@ -53,6 +56,7 @@ class Outlook:
     rehearse: Callable[[IntArray], State]
     rng: np.random.Generator
     public: ByteArray
+    rehearse_public: Callable[[], tuple[State, State]] | None = None
 
 
 class Defense(Options, ABC):

@@ -16,8 +16,8 @@ from fedmia.sweeping.spread import spread, t_interval
 
 TOLERABLE = 0.05  # utility loss that the paper calls small
 ATTACKS: Mapping[str, str] = {
-    NAIVE: "shadow heads without noise",
-    KNOWING: "shadow heads under the same noise",
+    NAIVE: "fitted on shadow heads without noise",
+    KNOWING: "fitted on shadow heads under the same noise",
     CONFIDENCE: "probability of the true label",
 }
 

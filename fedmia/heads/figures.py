@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedmia.heads.compare import ATTACKS
 from fedmia.heads.rows import HeadReport, HeadRow
 from fedmia.heads.trial import KNOWING, NAIVE
 from fedmia.report.figures import canvas
@@ -51,7 +50,7 @@ def protection(report: HeadReport) -> Figure | None:
         for i, (name, rows) in enumerate(_mechanisms(report)):
             _line(axes, i, name, [(r["epsilon"] or 0.0, _accuracy(r, attack)) for r in rows])
         _epsilons(axes, report)
-        axes.set_title(f"{attack}: {ATTACKS[attack]}")
+        axes.set_title(attack)
     for axes, attack in zip(grid[1], SIDES, strict=True):
         for i, (_, rows) in enumerate(_mechanisms(report)):
             _cloud(axes, i, rows, attack)

@@ -17,6 +17,7 @@ from fedmia.report.rows import (
     control_sets,
 )
 from fedmia.report.selection import crowded
+from fedmia.results import MEANINGFUL
 
 DASH = "–"
 
@@ -37,15 +38,16 @@ def estimate(value: float | None, ci: Interval | None, digits: int = 2) -> str:
 
 
 def epsilon(defence: DefencePart) -> str:
-    """`dpsgd, epsilon 8 (delta 1e-05, 20 rounds): heuristic`."""
-    spent = defence["epsilon"]
+    """`dpsgd, epsilon 8 (delta 1e-05, 20 rounds): heuristic`; where it is too large to mean
+    anything, `logistic, no meaningful guarantee (epsilon 1.1e+07, delta 0, 20 rounds)`."""
+    name, spent = defence["name"], defence["epsilon"]
     if spent is None:
-        return f"{defence['name']}, no epsilon stated"
-    value = "none" if spent["value"] is None else f"{spent['value']:.3g}"
-    return (
-        f"{defence['name']}, epsilon {value} (delta {spent['delta']:g}, {spent['rounds']} "
-        f"rounds): {spent['standing']}"
-    )
+        return f"{name}, no epsilon stated"
+    value, rest = spent["value"], f"delta {spent['delta']:g}, {spent['rounds']} rounds"
+    if value is None or value > MEANINGFUL:
+        told = "no finite epsilon" if value is None else f"epsilon {value:.3g}"
+        return f"{name}, no meaningful guarantee ({told}, {rest})"
+    return f"{name}, epsilon {value:.3g} ({rest}): {spent['standing']}"
 
 
 def defended_lines(report: Report) -> list[str]:
