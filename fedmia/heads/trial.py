@@ -173,7 +173,8 @@ class Bench:
         return found | {CONFIDENCE: self._rates(attack.confidence(said, labels), None)}
 
     def _rates(self, scores: FloatArray, threshold: float | None) -> Rates:
-        n, each = len(self.dealt.members), []
+        n = len(self.dealt.members)
+        each = list[tuple[float, float | None, float | None]]()
         for row in scores:
             sides = row[:n], row[n:]
             at, low = at_threshold(*sides, threshold)["accuracy"], tpr_at_fpr(*sides, FPR)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fedmia.head import main
-from fedmia.heads import compare
+from fedmia.heads import attack, compare
 from fedmia.heads.trial import CONFIDENCE, NAIVE, Measured, Rates
 from fedmia.settings.head import Head
 
@@ -18,7 +18,10 @@ BROUGHT = "--encoder tests.auditing.brought:grey --threads 1 --device cpu "
 SMALL = BROUGHT + "--images 40 --epochs 4 --seeds 2 --samples 2 --draws 2 --epsilons 2,40 "
 
 
-def test_command__report_figures_and_page(tmp_path: Path, capsys: Any) -> None:
+def test_command__report_figures_and_page(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attack, "PAIRS", 200)
     assert main([*shlex.split(SMALL), "--mechanisms=logistic,gaussian", f"--out={tmp_path}/h"]) == 0
     printed, report = capsys.readouterr().out, json.loads((tmp_path / "h/head.json").read_text())
     assert report["sentence"] in printed and "40 *" in printed
