@@ -83,7 +83,7 @@ def test_kit__clients_train_as_with_methods_of_their_own(site: Site, more: dict[
     assert same(uploads(told, keep=True), uploads(told, keep=False))
 
 
-def test_kit__builds_no_method_for_a_client_that_comes_back(
+def test_kit__builds_one_method_for_all_clients(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built, build = [], Site.method
@@ -94,7 +94,15 @@ def test_kit__builds_no_method_for_a_client_that_comes_back(
 
     monkeypatch.setattr(Site, "method", counted)
     uploads(site, keep=True)
-    assert built == [-1, 0, 1]
+    assert built == [-1, 0]
+
+
+def test_site__orders_share_what_stays_in_this_process(site: Site) -> None:
+    told = replace(site, stop=threading.Event())
+    one, other = (told.halted_by(threading.Event()) for _ in range(2))
+    assert one.kit is other.kit and one.images is other.images
+    told.stop.set()  # type: ignore[union-attr]
+    assert one.stopped() and other.stopped() and one.halt is not other.halt
 
 
 def test_kit__is_a_threads_own_and_stays_at_home(site: Site) -> None:
