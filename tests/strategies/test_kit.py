@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,10 @@ import torch
 from clients.desk import Desk
 from clients.honest import Honest
 from clients.site import Site, Task
+from fedmia.defenses.base import Defense
 from fedmia.federation.snapshot import MemoryStore
 from fedmia.ssl.base import SSLMethod
-from fedmia.ssl.train import Train
+from fedmia.ssl.train import Job, Train
 
 SIZES = (6, 4)
 Weights = list[dict[str, torch.Tensor]]
@@ -33,10 +34,18 @@ def site(tmp_path: Path, images: torch.Tensor) -> Site:
         targets=np.arange(0), held=np.arange(0), known=(np.arange(0), np.arange(0)),
         model=("smallnet", {"width": 2}), ssl=("moco", {"dim": 4, "queue": 4}),
         strategy=("fedavg", {}), train=Train(local_epochs=1, batch_size=4, lr=0.05),
-        defense=None, defended=frozenset(), attack=None, sets=(), turns=1, share=1.0,
+        public=np.arange(0), defenses=(), attack=None, sets=(), turns=1, share=1.0,
         attacked_rate=None, attacker_trains=True, batch_norm="average", channels=3, size=8,
         mean=(0.5,) * 3, std=(0.25,) * 3, total_rounds=4, device="cpu", threads=1,
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Decays(Defense):
+    """Trains by an optimizer of other options."""
+
+    def adapt(self, job: Job, memory: dict[str, Any]) -> None:
+        job.optimizer.param_groups[0]["weight_decay"] = 0.5
 
 
 def uploads(site: Site, *, keep: bool) -> Weights:
@@ -74,7 +83,8 @@ def same(a: Weights, b: Weights) -> bool:
         {"model": ("vit-tiny", {"width": 12, "heads": 3, "depth": 4, "patch": 2}),
          "ssl": ("mae", {"decoder_width": 8, "decoder_depth": 1})},
         {"strategy": ("scaffold", {})}, {"strategy": ("fedema", {})},
-        {"defense": ("dpsgd", {}), "defended": frozenset({0})},
+        {"defenses": (("dpsgd", {}, frozenset({0})),)},
+        {"defenses": ((f"{__name__}:Decays", {}, frozenset({0})),)},
     ],
     ids=lambda more: "-".join(str(v) for v in more.values())[:40],
 )  # fmt: skip
