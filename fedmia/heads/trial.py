@@ -179,8 +179,8 @@ class Bench:
             sides = row[:n], row[n:]
             at, low = at_threshold(*sides, threshold)["accuracy"], tpr_at_fpr(*sides, FPR)
             each.append((auc(*sides), at, None if low is None else low[0]))
-        aucs, right, low = zip(*each, strict=True)
-        return Rates(float(np.mean(aucs)), _mean(right), _mean(low))
+        aucs, right, rates = zip(*each, strict=True)
+        return Rates(float(np.mean(aucs)), _mean(right), _mean(rates))
 
     def _right(self, heads: Stack) -> float:
         return self._share(heads, self.dealt.others)

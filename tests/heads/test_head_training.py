@@ -57,8 +57,9 @@ def test_train__each_network_is_the_naive_one_of_its_rows(widths: list[int]) -> 
     found = own(widths)(rows)
     inputs, _ = data()
     for i in range(2):
+        model = naive(rows[i], widths, 3, 4, 3)
         with torch.no_grad():
-            expected = naive(rows[i], widths, 3, 4, 3)(inputs)
+            expected = model(inputs)
         assert torch.allclose(found.logits(inputs)[i], expected, atol=1e-5)
     each = found.logits(torch.stack([inputs[:5], inputs[5:10]]))
     assert torch.allclose(each[1], found.take([1]).logits(inputs[5:10])[0], atol=1e-6)
@@ -75,7 +76,8 @@ def test_stack__plus_takes_the_order_of_flat() -> None:
     noise = torch.arange(found.flat().numel(), dtype=torch.float64).view_as(found.flat())
     moved = found.plus(noise)
     assert torch.allclose(moved.flat(), found.flat() + noise, rtol=1e-6)
-    assert torch.equal(moved.biases[0], found.biases[0] + noise[:, 24:30].view(2, 1, 6))
+    expected = found.biases[0] + noise[:, 24:30].view(2, 1, 6).float()
+    assert torch.allclose(moved.biases[0], expected)
 
 
 @pytest.mark.parametrize("widths", [[4, 3], [4, 5, 3]])
