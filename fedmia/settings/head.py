@@ -53,7 +53,9 @@ class Head(Settings):
     seeds: int = option(10, "heads, each of other images, with seeds SEED, SEED+1, ..", ge=2)
     seed: int = option(0, "root of all randomness", ge=0)
     device: str = option("auto", f"of the encoder: {DEVICES}")
-    threads: int = option(0, "CPU threads (0: all cores); sums depend on it", ge=0)
+    threads: int = option(
+        1, "CPU threads (0: all cores); the heads are too small for more, sums depend on it", ge=0
+    )
     data_options: Values = source_options("data")
 
     def __post_init__(self) -> None:
