@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -45,7 +45,14 @@ class Defense(Options, ABC):
     what they did (noise level, clipped share). What must outlive the round is kept by the caller:
     `memory` is a JSON-able dict, stored with the client's local state; its `metrics` are those of
     the last round.
+
+    Attributes:
+        strength: the option that says how strong it is; empty where none does.
+        strengths: values of it that a trade-off tries, from mild to strong.
     """
+
+    strength: ClassVar[str] = ""
+    strengths: ClassVar[tuple[float, ...]] = ()
 
     def check(self, *, norm: str, coupled: bool = False) -> None:
         """Refuse a setting in which the defence is void.
