@@ -116,13 +116,13 @@ class Tradeoff(Repeated):
         cls = registry.load(kind, name)
         asked = [(k, o) for k in self.strengths if (o := _measured(k, name)) is not None]
         if len(asked) > 1:
-            both = " and ".join(opt("strengths", key) for key, _ in asked)
+            both = " and ".join(opt(f"strengths.{key}") for key, _ in asked)
             raise InputError(f"{both} are two strengths of one defence")
         key, measure = asked[0] if asked else ("", "")
         measure = measure or cls.strength
         if key and not measure:
             raise InputError(
-                f"{opt('strengths', key)}: {kind} '{name}' has no measure of strength; name an "
+                f"{opt(f'strengths.{key}')}: {kind} '{name}' has no measure of strength; name an "
                 f"option of it, {name}.OPTION"
             )
         values = self._values(cls, key, measure) if key else cls.strengths
@@ -140,13 +140,13 @@ class Tradeoff(Repeated):
         kinds = {one.name: (one, kind) for one, kind in option_fields(cls)}
         if measure not in kinds:
             raise InputError(
-                f"{opt('strengths', key)}: no such option{nearest(measure, kinds)} "
+                f"{opt(f'strengths.{key}')}: no such option{nearest(measure, kinds)} "
                 f"(known: {', '.join(sorted(kinds))})"
             )
         given, found = self.strengths[key], list[Any]()
         if not isinstance(given, list | tuple) or not given:
             raise InputError(
-                f"{opt('strengths', key)} needs a list of values, got {plain(given)!r}"
+                f"{opt(f'strengths.{key}')} needs a list of values, got {plain(given)!r}"
             )
         one, kind = kinds[measure]
         for value in given:
@@ -235,7 +235,7 @@ def _compared(tradeoff: Tradeoff) -> None:
     for key in tradeoff.strengths:
         if not any(_measured(key, name) is not None for name in named):
             raise InputError(
-                f"{opt('strengths', key)}: no such defence is compared{nearest(key, named)} "
+                f"{opt(f'strengths.{key}')}: no such defence is compared{nearest(key, named)} "
                 f"({opt('defenses', tradeoff.defenses)})"
             )
 

@@ -15,7 +15,7 @@ from fedmia.report.format import interval, number
 from fedmia.report.intervals import LEVEL
 from fedmia.settings.tradeoff import NONE
 from fedmia.sweeping.spread import p_value
-from fedmia.tradeoffs.points import BySeed, change, leaks, values
+from fedmia.tradeoffs.points import BySeed, apart, change, leaks, values
 from fedmia.tradeoffs.rows import TradeChoice, TradePoint, TradeRow
 
 WITHIN = 0.05
@@ -41,10 +41,8 @@ def choose(found: Sequence[TradePoint], by_point: Sequence[Sequence[TradeRow]]) 
         others = [i for i in kept if i != least]
         level = (1 - LEVEL) / len(others)
         alike = [found[i]["label"] for i in others if not _leaks_more(aucs[i], aucs[least], level)]
-        floor = {seed: (1 - WITHIN) * knn for seed, knn in knns[0].items()}
-        choice |= {
-            "least": found[least]["label"], "alike": alike, "spare": change(knns[least], floor),
-        }  # fmt: skip
+        spare = change(knns[least], _floor(knns[0]))
+        choice |= {"least": found[least]["label"], "alike": alike, "spare": spare}
     return choice
 
 
@@ -98,12 +96,17 @@ def _leak(point: TradePoint) -> str:
 
 
 def _keeps(knn: BySeed, undefended: BySeed) -> bool:
-    both = sorted(knn.keys() & undefended.keys())
-    return bool(both) and fmean(knn[s] - (1 - WITHIN) * undefended[s] for s in both) >= -1e-12
+    spare = apart(knn, _floor(undefended))
+    return bool(spare) and fmean(spare) >= 0
+
+
+def _floor(undefended: BySeed) -> BySeed:
+    """The least kNN that is kept, by seed."""
+    return {seed: (1 - WITHIN) * knn for seed, knn in undefended.items()}
 
 
 def _leaks_more(one: BySeed, least: BySeed, level: float) -> bool:
     """Whether models tell that `one` leaks more than the least leaking point."""
-    apart = [one[s] - least[s] for s in sorted(one.keys() & least.keys())]
-    p = p_value(apart)
-    return p is not None and fmean(apart) > 0 and p / 2 <= level
+    more = apart(one, least)
+    p = p_value(more)
+    return p is not None and fmean(more) > 0 and p / 2 <= level

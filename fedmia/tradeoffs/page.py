@@ -9,7 +9,7 @@ from fedmia.tradeoffs.rows import TradeoffReport
 
 CAPTION = (
     "Use against privacy: down and to the right is better. A line leads from mild to strong, "
-    "beside each point stands its strength, and bars are 95 % intervals between models, each by itself."
+    "beside each point stands its strength. Bars: 95 % intervals between models, each by itself."
 )
 
 

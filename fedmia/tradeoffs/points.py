@@ -64,9 +64,12 @@ def leaks(point: TradePoint, held: Iterable[TradeRow]) -> BySeed:
 
 def change(ours: BySeed, theirs: BySeed) -> Spread:
     """Over seeds that both have, the first less the second."""
-    return spread(
-        (round(ours[s] - theirs[s], 6) for s in sorted(ours.keys() & theirs.keys())), -1.0
-    )
+    return spread(apart(ours, theirs), -1.0)
+
+
+def apart(ours: BySeed, theirs: BySeed) -> list[float]:
+    """By seed that both have, the first less the second; rounded, so that equal ones are equal."""
+    return [round(ours[seed] - theirs[seed], 6) for seed in sorted(ours.keys() & theirs.keys())]
 
 
 def _point(trade: Trade, swept: PointRow, held: Sequence[TradeRow]) -> TradePoint:

@@ -54,19 +54,23 @@ def lost(report: TradeoffReport) -> list[tuple[str, str]]:
 
 
 def terminal(report: TradeoffReport) -> rich.table.Table:
-    """One line a point."""
+    """One line a point; those on the front have a star."""
     table = rich.table.Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
     for head in ("defence", "best attack"):
         table.add_column(head, overflow="fold")
-    for head in ("mean AUC, simul-\ntaneous 95 %", "kNN, 95 %", "epsilon", "models", "front"):
-        table.add_column(head, justify="right")
+    for head in ("mean AUC, simul-\ntaneous 95 %", "mean kNN, 95 %"):
+        table.add_column(head, no_wrap=True)
+    for head in ("epsilon", "models"):
+        table.add_column(head, justify="right", overflow="fold")
     for point in report["points"]:
         best = best_of(point)
-        auc = estimate(best["auc"]["mean"], best["auc_ci_simultaneous"]) if best else DASH
-        knn = estimate(point["knn"]["mean"], point["knn"]["ci"])
-        front = "*" if point["front"] else ""
         table.add_row(
-            point["label"], point["best"] or DASH, auc, knn, epsilon(point), models(point), front
+            point["label"] + " *" * point["front"],
+            point["best"] or DASH,
+            estimate(best["auc"]["mean"], best["auc_ci_simultaneous"]) if best else DASH,
+            estimate(point["knn"]["mean"], point["knn"]["ci"]),
+            epsilon(point),
+            models(point),
         )
     return table
 
