@@ -87,10 +87,9 @@ class Tradeoff(Repeated):
     def __post_init__(self) -> None:
         super().__post_init__()
         base = from_tree(Experiment, self.base)
-        if base.defense is not None:
-            raise InputError(
-                f"{opt('defense.name', base.defense.name)}: {opt('defenses')} says what is compared"
-            )
+        if base.defense:
+            name = opt("defense.name", base.defense[0].name)
+            raise InputError(f"{name}: {opt('defenses')} says what is compared")
         whole = merge(Experiment, MILD, normal(Experiment, self.base), experiment.runs)
         trades = (Trade(), *(t for name in self._named() for t in self._trades(name)))
         object.__setattr__(self, "trades", trades)
