@@ -47,12 +47,17 @@ class Trade:
             f"{self.defense} {self.option}={told(self.strength)}" if self.option else self.defense
         )
 
-    @property
-    def grid(self) -> Grid:
-        """The grid of a sweep whose one point it is."""
+    def grid(self, named: bool) -> Grid:
+        """The grid of a sweep whose one point it is.
+
+        Args:
+            named: whether the experiment names clients that defend themselves.
+        """
         found: dict[str, Sequence[Any]] = {self.kind: (self.defense,)}
         if self.option:
             found[f"{self.kind}.{self.option}"] = (self.strength,)
+        if named and (self.defense == NONE or self.kind != "defense"):
+            found["defended_clients"] = (None,)  # here no client does
         return found
 
 
@@ -97,8 +102,10 @@ class Tradeoff(Repeated):
 
     def _sweep(self, whole: Tree) -> Sweep:
         own = {name: getattr(self, name) for name in ("seeds", "jobs", "keep_snapshots")}
+        named = whole.get("defended_clients") is not None
+        grids = [trade.grid(named) for trade in self.trades]
         try:
-            return Sweep(grid=[t.grid for t in self.trades], base=whole, tongue=self.tongue, **own)
+            return Sweep(grid=grids, base=whole, tongue=self.tongue, **own)
         except InputError as error:
             raise InputError(renamed(error.text, _said)) from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
+from typing import Any
 
 from fedmia.report.rows import AttackRow, EpsilonRow, Report
 from fedmia.settings.sweep import Cell
@@ -31,8 +32,11 @@ def rows(
 
 
 def spent(report: Report) -> EpsilonRow | None:
-    """The largest epsilon of a defended client; None where one of them states none."""
+    """The largest epsilon of a defended client, or what the server's aggregation promises where no
+    client defends itself; None where one states none."""
     stated = [c["defence"]["epsilon"] for c in report["clients"] if c["defence"] is not None]
+    server: Any = report.get("aggregation")
+    stated = stated or ([server["epsilon"]] if server else [])
     known = [e for e in stated if e is not None]
     if not known or len(known) < len(stated):
         return None

@@ -13,7 +13,7 @@ from fedmia.errors import InputError
 from fedmia.settings import help as catalogue
 from fedmia.settings.command import parse
 from fedmia.settings.commands import SIMULATE, TRADEOFF
-from fedmia.settings.option import check_limits, option_fields
+from fedmia.settings.option import check_limits, check_type, option_fields
 from fedmia.settings.tradeoff import Tradeoff
 from fedmia.settings.tree import to_tree
 from fedmia.settings.yamlfile import dump
@@ -53,6 +53,13 @@ def test_points__are_the_runs_that_simulate_would_do() -> None:
 def test_none__is_run_whether_named_or_not() -> None:
     named, not_named = (built(f"--defenses {n}dpsgd") for n in ("none,", ""))
     assert [c.key for c in named.sweep.cells] == [c.key for c in not_named.sweep.cells]
+
+
+def test_defended_clients__are_those_of_the_clients_defences_alone() -> None:
+    found = built("--defenses gaussian,fedprox --strengths gaussian=1 --defended-clients 0-4")
+    defended = [cell.first.defended for cell in found.sweep.cells[:3]]
+    assert defended == [(), (0, 1, 2, 3, 4), ()]
+    assert "client 10; the clients are" in refused("--defenses gaussian --defended-clients 10")
 
 
 def test_defaults__give_way_to_what_is_asked_for(tmp_path: Path) -> None:
@@ -146,8 +153,10 @@ DEFENDING = [
 def test_strengths__are_values_of_the_option_that_they_are_of(kind: str, name: str) -> None:
     cls = registry.load(kind, name)
     options = {f.name: f for f, _ in option_fields(cls)}
+    kinds = {f.name: kind for f, kind in option_fields(cls)}
     assert cls.strength in options and 3 <= len(set(cls.strengths)) == len(cls.strengths) <= 5
     for value in cls.strengths:
+        check_type(f"{name}.strengths", value, kinds[cls.strength])
         check_limits(f"{name}.strengths", value, options[cls.strength].metadata)
 
 

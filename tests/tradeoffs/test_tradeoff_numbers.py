@@ -17,6 +17,7 @@ from fedmia.sweeping.compare import compare as swept
 from fedmia.sweeping.folder import names
 from fedmia.tradeoffs.choice import choose, sentence
 from fedmia.tradeoffs.figures import draw
+from fedmia.tradeoffs.gather import spent
 from fedmia.tradeoffs.page import page
 from fedmia.tradeoffs.points import points
 from fedmia.tradeoffs.rows import TradeoffReport, TradePoint
@@ -104,6 +105,16 @@ def test_rows__one_an_attack_and_run(whole: TradeoffReport) -> None:
     assert at(whole, "gaussian scale=0.1")["epsilon"] == 12.0  # the largest of a seed
 
 
+def test_epsilon__of_the_server_where_no_client_defends_itself() -> None:
+    report: Any = planted("no defence", 0)
+    assert spent(report) is None
+    promise = {"value": 3.0, "delta": 1e-5, "rounds": 2, "standing": "guaranteed"}
+    report["aggregation"] = {"name": "one", "epsilon": promise}
+    assert spent(report) == promise
+    report["clients"][1]["defence"] = {"name": "two", "epsilon": None}
+    assert spent(report) is None
+
+
 def test_best__and_one_correction_over_all_that_was_tried(whole: TradeoffReport) -> None:
     assert [p["best"] for p in whole["points"]] == [
         "similarity", "similarity", "internal", "internal", "similarity", "similarity",
@@ -169,7 +180,7 @@ def test_choice__holds_the_least_leaking_one_in_at_least_95_percent() -> None:
     are alike, and each of them is named, or chosen, in all but 5 % of the draws."""
     rng, lost_one, told = np.random.default_rng(0), 0, 0
     tradeoff: Tradeoff = parse(TRADEOFF, FLAGS.split()).settings
-    for _ in range(100):
+    for _ in range(60):
         aucs = rng.normal(0.6, 0.02, (6, SEEDS))
         aucs[0] += 0.2
         rows = [
@@ -180,7 +191,7 @@ def test_choice__holds_the_least_leaking_one_in_at_least_95_percent() -> None:
         choice = choose(found, rows)  # type: ignore[arg-type]
         lost_one += found[3]["label"] not in {choice["least"], *choice["alike"]}
         told += "no defence" not in choice["alike"]
-    assert lost_one <= 8 and told >= 90
+    assert lost_one <= 5 and told >= 54
 
 
 def test_failed_run__is_rows_with_nulls_and_its_point_no_candidate() -> None:
