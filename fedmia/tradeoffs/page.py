@@ -28,6 +28,7 @@ def page(report: TradeoffReport, figure: bytes | None) -> str:
             pictures={"tradeoff": picture(CAPTION, figure)} if figure else {},
             points=tables.points(report),
             attacks=tables.attacks(report),
+            groups=tables.groups(report),
             lost=tables.lost(report),
             front=[point["label"] for point in report["points"] if point["front"]],
             about=flat(report["config"]),

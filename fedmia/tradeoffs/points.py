@@ -93,6 +93,7 @@ def _point(trade: Trade, swept: PointRow, held: Sequence[TradeRow]) -> TradePoin
         "linear": swept["linear"],
         "auc_change": None,
         "knn_change": None,
+        "groups": None,
         "front": False,
     }
 

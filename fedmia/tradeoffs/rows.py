@@ -42,6 +42,14 @@ class TradeAttack(TypedDict):
     tpr: Spread  # at a false-positive rate of 1 %
 
 
+class TradeGroups(TypedDict):
+    """AUC of the point's best attack on members of each kind of clients, against like others."""
+
+    defended: Spread
+    undefended: Spread
+    difference: Spread  # of the same model: defended less undefended
+
+
 class TradePoint(TypedDict):
     """One defence at one strength."""
 
@@ -61,6 +69,7 @@ class TradePoint(TypedDict):
     # Less those of the undefended federation of the same seed; null for itself.
     auc_change: Spread | None  # of the best attack of each
     knn_change: Spread | None
+    groups: TradeGroups | None  # null unless some clients defend themselves and some do not
     front: (
         bool  # no other point leaks less and keeps at least its kNN, or the reverse; of the means
     )

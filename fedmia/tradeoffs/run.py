@@ -17,6 +17,7 @@ from fedmia.sweeping.rows import SweepReport
 from fedmia.sweeping.run import Start, done, simulation
 from fedmia.tradeoffs.choice import choose, sentence
 from fedmia.tradeoffs.gather import rows
+from fedmia.tradeoffs.groups import split
 from fedmia.tradeoffs.page import page
 from fedmia.tradeoffs.points import family, points
 from fedmia.tradeoffs.rows import FORMAT, TradeoffReport
@@ -55,6 +56,7 @@ def compare(
         for t in tradeoff.trades
     ]
     found = points(tradeoff.trades, swept["points"], by_point)
+    split(found, tradeoff, finished)
     choice = choose(found, by_point)
     return {
         "format": FORMAT,

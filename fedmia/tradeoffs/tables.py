@@ -42,6 +42,22 @@ def attacks(report: TradeoffReport) -> Table:
     return Table(["defence", *names], rows)
 
 
+def groups(report: TradeoffReport) -> Table:
+    """What clients that defend themselves leak, beside those of the same model that do not."""
+    return Table(
+        ["defence", "best attack", "mean AUC of defended clients, 95 %", "of undefended ones",
+         "difference", MODELS],
+        [
+            Row([
+                point["label"], point["best"] or DASH, over_models(held["defended"]),
+                over_models(held["undefended"]), signed(held["difference"]),
+                str(held["difference"]["n"]),
+            ])
+            for point in report["points"] if (held := point["groups"]) is not None
+        ],
+    )  # fmt: skip
+
+
 def lost(report: TradeoffReport) -> list[tuple[str, str]]:
     """(who, why) of every row without an AUC; of equal reasons at one point one entry."""
     found: dict[tuple[str, str], list[TradeRow]] = {}

@@ -55,6 +55,7 @@ def planted(trade: str, seed: int) -> dict[str, Any]:
     ]
     report["not_run"] = [{"attack": "lira", "reason": "no <shadows>"}]
     report["utility"]["knn"] = round(knn + moved / 10, 6)
+    report["defended"] = None
     for client in report["clients"]:
         client["defence"] = None
     if trade != "no defence":
@@ -142,6 +143,33 @@ def test_change__from_the_undefended_of_the_same_seed(whole: TradeoffReport) -> 
     assert other["auc_change"]["mean"] == pytest.approx(-0.105)  # type: ignore[index]
     assert other["auc_change"]["sd"] == pytest.approx(2 * np.sqrt(0.001 / 4), abs=1e-6)  # type: ignore[index]
     assert whole["points"][0]["auc_change"] is None
+
+
+def test_groups__of_models_in_which_some_defend_themselves(
+    whole: TradeoffReport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert all(p["groups"] is None for p in whole["points"])
+    assert "their neighbours" not in page(whole, None)
+    plain = planted
+
+    def half(trade: str, seed: int) -> dict[str, Any]:
+        report = plain(trade, seed)
+        groups = [
+            {"group": group, "leakage": [{"attack": "similarity", "auc": 0.5 + up + seed / 100},
+                                         {"attack": "internal", "auc": 0.9}]}
+            for group, up in (("defended", 0.0), ("undefended", 0.1 + seed / 100))
+        ]  # fmt: skip
+        return report | {"defended": {"groups": groups if "dpsgd" in trade else groups[:1]}}
+
+    monkeypatch.setitem(globals(), "planted", half)
+    report = made()
+    held = at(report, "dpsgd noise_multiplier=1.0")["groups"]
+    assert held is not None and held["defended"]["mean"] == pytest.approx(0.52)
+    assert held["undefended"]["mean"] == pytest.approx(0.64)
+    assert held["difference"]["mean"] == pytest.approx(-0.12)
+    assert held["difference"]["sd"] == pytest.approx(np.sqrt(0.00025), abs=1e-6)
+    assert at(report, "gaussian scale=0.1")["groups"] is None
+    assert "their neighbours" in page(report, None) and "-0.120" in page(report, None)
 
 
 def test_front__is_what_a_naive_search_finds(whole: TradeoffReport) -> None:
