@@ -72,9 +72,8 @@ def lost(report: TradeoffReport) -> list[tuple[str, str]]:
 def terminal(report: TradeoffReport) -> rich.table.Table:
     """One line a point; those on the front have a star."""
     table = rich.table.Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
-    for head in ("defence", "best attack"):
-        table.add_column(head, overflow="fold")
-    for head in ("mean AUC, simul-\ntaneous 95 %", "mean kNN, 95 %"):
+    table.add_column("defence", overflow="fold")
+    for head in ("best attack", "mean AUC, simul-\ntaneous 95 %", "mean kNN, 95 %"):
         table.add_column(head, no_wrap=True)
     for head in ("epsilon", "models"):
         table.add_column(head, justify="right", overflow="fold")
