@@ -18,6 +18,7 @@ from fedmia.settings.commands import SWEEP, TRADEOFF
 from fedmia.sweeping import figures
 from fedmia.sweeping.run import conduct as sweep
 from fedmia.tradeoff import main
+from fedmia.tradeoffs import figures as tradeoffs
 from fedmia.tradeoffs.run import conduct
 from tests.sweeping.conftest import GOLDEN, RUN, begun
 
@@ -29,8 +30,9 @@ Trading = Callable[..., int]
 
 @pytest.fixture
 def trading(tmp_path: Path, tell: Path, monkeypatch: pytest.MonkeyPatch) -> Trading:
-    """`trading(flags)`: the exit code of a trade-off into `OUT`."""
+    """`trading(flags)`: the exit code of a trade-off into `OUT`, its figures not drawn."""
     monkeypatch.setattr(figures, "draw", lambda report: {})
+    monkeypatch.setattr(tradeoffs, "draw", lambda report: b"drawn")
 
     def start(config: Path, folder: Path) -> Sequence[str]:
         own = [str(GOLDEN), str(tell), str(config), str(folder)]

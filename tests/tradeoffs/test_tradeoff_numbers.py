@@ -203,6 +203,23 @@ def test_choice__the_least_leaking_and_what_cannot_be_told_apart(whole: Tradeoff
     )
 
 
+@pytest.mark.parametrize(("others", "alike"), [(0, []), (2, ["none"])])
+def test_choice__each_candidate_makes_the_others_harder_to_tell(
+    others: int, alike: list[str]
+) -> None:
+    """t is 2.6 with four degrees of freedom: one side of 0.05 asks 2.13, of 0.05 / 3 asks 3.19."""
+    error = np.sqrt(0.001 / 4 / 5)
+    aucs = [[0.5 + 2.6 * error + moved for moved in WAVE], [0.5] * SEEDS]
+    aucs += [[0.9 + moved for moved in WAVE]] * others
+    rows: Any = [
+        [{"seed": s, "auc": auc, "attack": "a", "knn": 0.8} for s, auc in enumerate(one)]
+        for one in aucs
+    ]
+    names = ["none", "least", "one", "two"][: len(aucs)]
+    choice = choose([{"label": name, "best": "a", "failed": 0} for name in names], rows)  # type: ignore[typeddict-item]
+    assert (choice["least"], choice["alike"]) == ("least", alike)
+
+
 def test_choice__holds_the_least_leaking_one_in_at_least_95_percent() -> None:
     """Four equal points and one that leaks more, each of five models: the truly least leaking ones
     are alike, and each of them is named, or chosen, in all but 5 % of the draws."""
