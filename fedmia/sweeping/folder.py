@@ -126,11 +126,13 @@ class SweepFolder:
         made, kept = self.unfinished / name, self.cells / name
         if (report := read(made)) is None:
             return "its report cannot be read"
-        if settings_of(made) != cell.key or report["interrupted"] is not None:
+        partial = report["interrupted"] is not None or report.get("failure") is not None
+        if settings_of(made) != cell.key or partial:
             return "its report is of another run, or of a part of it"
         (made / KEY).write_text(cell.key, encoding="utf-8")
         if not self.sweep.keep_snapshots:
-            shutil.rmtree(made / "snapshots", ignore_errors=True)
+            for kept_to_go_on in ("snapshots", "checkpoint"):
+                shutil.rmtree(made / kept_to_go_on, ignore_errors=True)
         shutil.rmtree(kept, ignore_errors=True)  # one that somebody broke
         made.rename(kept)
         return None

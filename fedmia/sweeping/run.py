@@ -114,7 +114,10 @@ def _run(
     def ended(task: Task, code: int) -> None:
         cell = waiting[task.name]
         hidden = {f" in {task.arguments[-2]}": "", str(folder.unfinished): "unfinished"}
-        reason = said_of(code, task.log, hidden) if code else folder.keep(cell)
+        # A run of which an attack alone failed is whole but for it, and its report says so.
+        reason = folder.keep(cell) if code in (0, FAILED) else ""
+        if code and reason is not None:
+            reason = said_of(code, task.log, hidden)
         if reason is not None:
             failed[cell.key] = reason
             folder.give_up(cell)

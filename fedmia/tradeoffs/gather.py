@@ -47,7 +47,7 @@ def _finished(trade: Trade, cell: Cell, report: Report) -> Iterator[TradeRow]:
     epsilon = spent(report)
     found: list[tuple[str, AttackRow | None, str | None]] = [
         *((row["name"], row, None) for row in report["attacks"]),
-        *((lost["attack"], None, f"not run: {lost['reason']}") for lost in report["not_run"]),
+        *((lost["attack"], None, _why(lost["reason"])) for lost in report["not_run"]),
     ]
     for name, row, note in found:
         yield {
@@ -65,6 +65,10 @@ def _finished(trade: Trade, cell: Cell, report: Report) -> Iterator[TradeRow]:
             "seed": cell.seed,
             "note": note,
         }
+
+
+def _why(reason: str) -> str:
+    return reason if reason.startswith("failed") else f"not run: {reason}"
 
 
 def _lost(trade: Trade, cell: Cell, told: CellRow, scoring: Set[str]) -> Iterator[TradeRow]:

@@ -53,7 +53,9 @@ def planted(trade: str, seed: int) -> dict[str, Any]:
         rows["similarity"] | {"auc": round(similarity + moved, 6)},
         rows["internal"] | {"auc": round(internal + moved, 6)},
     ]
-    report["not_run"] = [{"attack": "lira", "reason": "no <shadows>"}]
+    report["not_run"] = [
+        {"attack": "lira", "reason": "failed: <NaN>" if seed else "no <shadows>"},
+    ]  # fmt: skip
     report["utility"]["knn"] = round(knn + moved / 10, 6)
     report["defended"] = None
     for client in report["clients"]:
@@ -103,6 +105,7 @@ def test_rows__one_an_attack_and_run(whole: TradeoffReport) -> None:
     assert (absent["attack"], absent["auc"], absent["note"]) == (
         "lira", None, "not run: no <shadows>",
     )  # fmt: skip
+    assert whole["rows"][5]["note"] == "failed: <NaN>"
     assert at(whole, "gaussian scale=0.1")["epsilon"] == 12.0  # the largest of a seed
 
 
