@@ -8,6 +8,7 @@ the least one was chosen on the same models (Hsu 1984, Ann. Statist. 12:1136).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import fmean
 
@@ -16,7 +17,7 @@ from fedmia.report.intervals import LEVEL
 from fedmia.settings.tradeoff import NONE
 from fedmia.sweeping.spread import p_value
 from fedmia.tradeoffs.points import BySeed, apart, change, leaks, values
-from fedmia.tradeoffs.rows import TradeChoice, TradePoint, TradeRow
+from fedmia.tradeoffs.rows import MEANINGFUL, TradeChoice, TradePoint, TradeRow
 
 WITHIN = 0.05
 
@@ -65,6 +66,9 @@ def sentence(found: Sequence[TradePoint], choice: TradeChoice) -> str:
         f"({number(least['knn']['mean'])} of {knn}): {_leak(least)}; undefended, {_leak(bare)}. "
         f"{_alike(choice, bare['label'], least['knn']['n'])}"
     )
+    epsilon = math.inf if least["epsilon"] is None else least["epsilon"]
+    if least["standing"] is not None and epsilon > MEANINGFUL:
+        said += " Its epsilon is no meaningful guarantee."
     spare = choice["spare"]
     if spare is not None and (spare["ci"] is None or spare["ci"][0] < 0):
         said += " That it loses no more than 5 % of kNN holds for the mean, and is not settled."

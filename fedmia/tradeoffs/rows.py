@@ -13,6 +13,7 @@ from fedmia.report.rows import Interval
 from fedmia.sweeping.rows import Spread
 
 FORMAT = 1
+MEANINGFUL = 20.0  # a larger epsilon is no meaningful guarantee
 
 
 class TradeRow(TypedDict):

@@ -10,7 +10,7 @@ from fedmia.report.format import DASH, estimate, interval
 from fedmia.report.tables import Cell, Row, Table
 from fedmia.sweeping.rows import Spread
 from fedmia.sweeping.tables import DIGITS, MODELS, over_models, signed, verdicts
-from fedmia.tradeoffs.rows import TradeAttack, TradeoffReport, TradePoint, TradeRow
+from fedmia.tradeoffs.rows import MEANINGFUL, TradeAttack, TradeoffReport, TradePoint, TradeRow
 
 
 def points(report: TradeoffReport) -> Table:
@@ -96,11 +96,13 @@ def best_of(point: TradePoint) -> TradeAttack | None:
 
 
 def epsilon(point: TradePoint) -> str:
-    """`8.1, guaranteed`; a dash where none is stated."""
+    """`8.1, guaranteed`, `1e+06, no meaningful guarantee`; a dash where none is stated."""
+    value = point["epsilon"]
     if point["standing"] is None:
         return DASH
-    value = "none" if point["epsilon"] is None else f"{point['epsilon']:.3g}"
-    return f"{value}, {point['standing']}"
+    if value is None or value > MEANINGFUL:
+        return f"{'none' if value is None else f'{value:.3g}'}, no meaningful guarantee"
+    return f"{value:.3g}, {point['standing']}"
 
 
 def models(point: TradePoint) -> str:

@@ -22,6 +22,7 @@ from fedmia.tradeoffs.page import page
 from fedmia.tradeoffs.points import points
 from fedmia.tradeoffs.rows import TradeoffReport, TradePoint
 from fedmia.tradeoffs.run import compare
+from fedmia.tradeoffs.tables import epsilon as spent_at
 from fedmia.tradeoffs.tables import lost, terminal
 from tests.report.test_report_rows import wrong
 
@@ -279,6 +280,21 @@ def test_sentence__says_what_the_models_tell(
     for label, numbers in changed.items():
         monkeypatch.setitem(PLANTED, label, numbers)
     assert made()["sentence"].endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "standing", "told"),
+    [(19.0, "heuristic", "19, heuristic"), (21.0, "guaranteed", "21, no meaningful guarantee"),
+     (None, "guaranteed", "none, no meaningful guarantee"), (None, None, "–")],
+)  # fmt: skip
+def test_epsilon__over_twenty_promises_nothing(
+    whole: TradeoffReport, epsilon: float | None, standing: str | None, told: str
+) -> None:
+    least: Any = at(whole, "dpsgd noise_multiplier=1.0") | {"epsilon": epsilon}
+    least["standing"] = standing
+    assert spent_at(least) == told
+    said = sentence([whole["points"][0], least], whole["choice"])
+    assert ("Its epsilon is no meaningful guarantee." in said) == ("meaningful" in told)
 
 
 def test_undefended__without_a_result_nothing_is_compared() -> None:
