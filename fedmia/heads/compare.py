@@ -12,7 +12,7 @@ from fedmia.report.format import estimate, number
 from fedmia.report.rows import Interval
 from fedmia.results import MEANINGFUL
 from fedmia.settings.head import Head
-from fedmia.sweeping.spread import spread, t_interval
+from fedmia.sweeping.spread import spread, t_interval, within
 
 TOLERABLE = 0.05  # utility loss that the paper calls small
 ATTACKS: Mapping[str, str] = {
@@ -65,11 +65,6 @@ def attack_row(name: str, rates: Sequence[Rates], family: int) -> AttackRow:
         "accuracy": spread(r.accuracy for r in rates),
         "tpr_at_1_percent_fpr": spread(r.tpr for r in rates),
     }
-
-
-def within(ci: Interval | None) -> Interval | None:
-    """An interval cut to [0, 1]."""
-    return None if ci is None else (max(0.0, ci[0]), min(1.0, ci[1]))
 
 
 def leaks(row: HeadRow) -> list[AttackRow]:
