@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 FAR = 10.0  # norm of a canary in units of the clipping norm: one that is not clipped stands out
 # Shares of the canaries that are guessed, fixed in advance: the surest half in, half out.
-GUESSED = (0.05, 0.35, 1.0)
+GUESSED = (0.05, 0.35, 0.7)
 TOGETHER = 1000  # canaries of one run of the mechanism; more take more runs
 NUMBERS = 1 << 23  # that the gradients of a physical batch may hold
 
@@ -131,7 +132,7 @@ def _audited(
     return scores
 
 
-def _take(private: DPOptimizer, trained: list[Tensor], places: IntArray, far: float) -> None:
+def _take(private: DPOptimizer, trained: Sequence[Tensor], places: IntArray, far: float) -> None:
     """One step on canaries of norm `far` in the weights at `places`, none or many of them."""
     weights = sum(w.numel() for w in trained)
     parts = np.array_split(places, max(1, math.ceil(len(places) * weights / NUMBERS)))

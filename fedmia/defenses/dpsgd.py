@@ -129,7 +129,9 @@ class DPSGD(Defense):
         memory["rounds"] = memory.get("rounds", 0) + 1
         memory["metrics"] = self._metrics(tally, noise, rate * size)
         if self.canaries:
-            self._audit(job, Steps(noise, self.max_grad_norm, rate, rate * size, tally.steps), memory)
+            self._audit(
+                job, Steps(noise, self.max_grad_norm, rate, rate * size, tally.steps), memory
+            )
         seconds = time.perf_counter() - started
         loss = _total(tally.losses) / max(tally.images, 1)
         return {"loss": loss, "seconds": seconds, **memory["metrics"]}

@@ -11,6 +11,7 @@ from fedmia.report.rows import (
     ClientDistribution,
     ClientRow,
     DefenceRow,
+    EpsilonRow,
     Interval,
     Report,
     control_sets,
@@ -43,8 +44,19 @@ def epsilon(defence: DefenceRow) -> str:
     value = "none" if spent["value"] is None else f"{spent['value']:.3g}"
     return (
         f"{defence['name']}, epsilon {value} (delta {spent['delta']:g}, {spent['rounds']} "
-        f"rounds): {spent['standing']}"
+        f"rounds): {spent['standing']}{at_least(spent)}"
     )
+
+
+def at_least(spent: EpsilonRow) -> str:
+    """`, at least 1.63 by 1,000 canaries`, or nothing where there was no audit."""
+    if (bound := spent.get("lower_bound")) is None:
+        return ""
+    shown = f", at least {bound['value']:.2f} by {bound['canaries']:,} canaries"
+    if bound["refuted"]:
+        return f"{shown} (REFUTED)"
+    most, claim = bound["most"], spent["value"]
+    return f"{shown}, which can show {most:.1f} at most" if claim and claim > most else shown
 
 
 def defended_lines(report: Report) -> list[str]:
@@ -97,6 +109,7 @@ def sentences(report: Report) -> dict[str, str | None]:
         "utility": utility_sentence(report),
         "health": collapsed_sentence(report),
         "clients": clients_sentence(report),
+        "bound": bound_sentence(report),
         "named": named_sentence(report),
         "per_client": per_client_sentence(report),
     }
@@ -129,6 +142,22 @@ def clients_sentence(report: Report) -> str | None:
     return f"{said}). No ranking: " + (
         "there is only one." if len(rows) == 1 else "the simultaneous intervals overlap."
     )
+
+
+def bound_sentence(report: Report) -> str | None:
+    """The lower bound by the run's attacks beside what clients claim."""
+    if (bound := report.get("lower_bound")) is None:
+        return None
+    said = f"Attacks show epsilon {bound['value']:.2f} at least"
+    if bound["value"]:
+        said += f" ({bound['attack']}, at {bound['rate']:g} false alarms"
+        said += f"; 95 %, corrected for {bound['tried']} bounds tried)"
+    else:
+        said += f" (95 %, {bound['tried']} bounds tried)"
+    said += f" on {bound['n_members']} members of clients that claim up to {bound['claim']:.3g} at "
+    said += f"delta {bound['delta']:g}"
+    end = "REFUTED" if bound["refuted"] else "no contradiction, and no proof"
+    return f"{said}: {end}. {bound['standing']}."
 
 
 def distribution_sentence(spread: ClientDistribution, by: str) -> str:
