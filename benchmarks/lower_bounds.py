@@ -6,8 +6,8 @@ Each row is one mechanism at one claimed epsilon with one violation, audited on 
 defence: `alarms` of `seeds` audits had a lower bound over the claim (95 %, by itself), with Clopper
 and Pearson's interval; `bound` is their mean, `most` what the audit would show if every guess were
 right, `true` the epsilon that is really spent where an accountant tells it. The model is a vector
-of weights: what matters is the sampling, the clipping and the noise. Designs of DP-SGD: `sampled`, of
-50 images in batches of 16, 100 steps; `full`, where every record is in every one of 20 steps, as
+of weights: what matters is the sampling, the clipping and the noise. Designs of DP-SGD: `sampled`,
+of 50 images in batches of 16, 100 steps; `full`, where every record is in every one of 20 steps, as
 where a client holds fewer images than a batch.
 """
 

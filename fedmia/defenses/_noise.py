@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedmia.defenses._canaries import FAR, add_scores, coins, guessed, other_stream
 from fedmia.defenses._sensitivity import difference, norm, protected, sampled_sensitivity
-from fedmia.defenses.base import Defense, Metrics, Outlook
+from fedmia.defenses.base import Defense, Metrics, Outlook, Setting
 from fedmia.errors import InputError
 from fedmia.results import Epsilon
 from fedmia.settings.option import option
@@ -41,6 +41,8 @@ class ReleaseNoise(Defense):
     of a run compose adaptively. By default the noise is pure DP in L1, whose epsilons add up.
     """
 
+    releases: ClassVar[bool] = True
+    withholds: ClassVar[bool] = True
     order: ClassVar[int] = 1  # of the norm that clips
     default_clip: ClassVar[float] = 0.01  # C = default_clip * weights^(1/order)
     default_scale: ClassVar[float] = 0.005
@@ -93,8 +95,8 @@ class ReleaseNoise(Defense):
         """Epsilon of `rounds` releases at scale > 0."""
         return rounds * sensitivity / scale
 
-    def check(self, *, norm: str, coupled: bool = False) -> None:
-        if norm == "batch":
+    def check(self, setting: Setting) -> None:
+        if setting.norm == "batch":
             raise InputError(
                 "running statistics of batch norm are averaged but can be neither clipped nor "
                 "noised; use group norm, or keep them local"

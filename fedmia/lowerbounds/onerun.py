@@ -19,7 +19,7 @@ import numpy as np
 from scipy.special import expit
 from scipy.stats import binom
 
-STEPS = 40  # of the bisection
+STEPS = 30  # of the bisection
 
 
 def p_value(m: int, r: int, v: int, epsilon: float, delta: float) -> float:

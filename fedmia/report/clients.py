@@ -21,6 +21,7 @@ from fedmia.report.rows import (
     Auc,
     ClientDistribution,
     ClientRow,
+    DefencePart,
     DefenceRow,
     with_auc,
 )
@@ -68,6 +69,32 @@ def effective_size(weights: FloatArray) -> float:
 
 
 @dataclass(frozen=True, eq=False)
+class Leak:
+    """Leakage of some members against non-members like them: its AUC, Kish's number of these, and
+    what non-members score who pose as those members."""
+
+    auc: AucEstimate
+    effective: float
+    null: Null | None
+
+
+def leak_of(
+    run: RunScores, attack: ScoredAttack, mine: NDArray[np.bool_], *stream: str | int
+) -> Leak:
+    """Leakage of the members `mine` (n,), one at least, each of a kind that a non-member has.
+
+    Args:
+        stream: names the draws of the null.
+    """
+    kinds, others = run.alike()
+    mix, scores = kinds[mine], attack.scores_nonmembers
+    weights = mix_weights(mix, others)
+    found = auc_estimate(attack.scores_members[mine], scores, weights)
+    null = null_of(mix, scores, others, rng(run.seed, *stream))
+    return Leak(found, effective_size(weights), null)
+
+
+@dataclass(frozen=True, eq=False)
 class Judged:
     """A client's row without the simultaneous interval; its AUC and null, None where unknown."""
 
@@ -78,7 +105,7 @@ class Judged:
 
 def client_row(
     run: RunScores, attack: ScoredAttack | None, client: ClientInfo, like: NDArray[np.bool_],
-    bounds: int,
+    bounds: int = 1,
 ) -> Judged:  # fmt: skip
     """One entry of the report's `clients`.
 
@@ -88,7 +115,6 @@ def client_row(
     """
     mine = run.member_client == client.id
     like = mine & like
-    kinds, others = run.alike()
     n = int((mine if attack is None else like).sum())
     row: ClientRow = {
         "id": client.id, "size": client.size, "role": client.role,
@@ -100,12 +126,10 @@ def client_row(
     }  # fmt: skip
     if attack is None or n == 0:
         return Judged(row)
-    mix, scores = kinds[like], attack.scores_nonmembers
-    weights = mix_weights(mix, others)
-    found = auc_estimate(attack.scores_members[like], scores, weights)
-    row["n_nonmembers_effective"], row["auc"] = effective_size(weights), found.value
+    leak = leak_of(run, attack, like, "client-null", client.id)
+    found, null = leak.auc, leak.null
+    row["n_nonmembers_effective"], row["auc"] = leak.effective, found.value
     row["auc_ci"] = auc_interval(found)
-    null = null_of(mix, scores, others, rng(run.seed, "client-null", client.id))
     if null is not None:
         row["null_auc"], row["null_ci"], row["null_n"] = null.mean, null.band, null.posers
     return Judged(row, found, null)
@@ -150,6 +174,11 @@ def distribution(rows: Sequence[ClientRow], nulls: Sequence[FloatArray]) -> Clie
 def _defence(defence: ClientDefence | None, bounds: int) -> DefenceRow | None:
     if defence is None:
         return None
+    parts = [_part(part, bounds) for part in defence.parts]
+    return {**_part(defence, bounds), "parts": parts}
+
+
+def _part(defence: ClientDefence, bounds: int) -> DefencePart:
     spent = None if defence.epsilon is None else epsilon_row(defence.epsilon, bounds)
     return {"name": defence.name, "epsilon": spent, "metrics": dict(defence.metrics)}
 

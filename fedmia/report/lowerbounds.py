@@ -58,8 +58,8 @@ def claims(run: RunScores) -> dict[int, Epsilon]:
 
 
 def bounds_family(run: RunScores) -> int:
-    """How many lower bounds hold together: one an audited client and, of claims, one by attacks."""
-    held = [c.defence.epsilon for c in run.clients if c.defence is not None]
+    """How many lower bounds hold together: one a defence audited and one by attacks on claims."""
+    held = [p.epsilon for c in run.clients if c.defence for p in c.defence.parts or (c.defence,)]
     return max(1, sum(e is not None and e.canaries > 0 for e in held) + bool(claims(run)))
 
 
@@ -126,19 +126,21 @@ def refuted(
             bound by attacks says nothing.
     """
     found = [
-        (bound["value_simultaneous"], spent, row)
+        (bound, spent, f"client {row['id']} claims epsilon {spent['value']:.3g} by {part['name']}")
         for row in clients
-        if row["defence"] and (spent := row["defence"]["epsilon"])
+        if (defence := row["defence"])
+        for part in defence["parts"] or (defence,)
+        if (spent := part["epsilon"])
         if (bound := spent.get("lower_bound")) and bound["refuted"]
     ]
     if found:
-        value, spent, row = max(found, key=lambda f: f[0] / max(f[1]["value"] or 0.0, 1e-9))
-        assert row["defence"]
-        more = f", and {len(found) - 1} more clients likewise" if len(found) > 1 else ""
+        bound, spent, said = max(
+            found, key=lambda f: f[0]["value_simultaneous"] / max(f[1]["value"] or 0.0, 1e-9)
+        )
+        more = f", and {len(found) - 1} more claims likewise" if len(found) > 1 else ""
         return (
-            f"{SHOUT}: client {row['id']} claims epsilon {spent['value']:.3g} by "
-            f"{row['defence']['name']}, yet {spent['lower_bound']['canaries']:,} canaries show "
-            f"more than {value:.3g} at delta {spent['delta']:g}{more}"
+            f"{SHOUT}: {said}, yet {bound['canaries']:,} canaries show more than "
+            f"{bound['value_simultaneous']:.3g} at delta {spent['delta']:g}{more}"
         )
     if attacks and attacks["refuted"] and sound:
         return (
