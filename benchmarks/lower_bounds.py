@@ -98,11 +98,18 @@ def unclipped(job: Job, noise: float, clip: float, expected: float, generator: A
     return private_optimizer(job, noise * clip / far, far * clip, expected, generator)
 
 
-def dpsgd(case: Case, seed: int) -> dict[str, Any]:
-    """Guesses of one audit of DP-SGD."""
+def planted_noise(case: Case) -> float:
+    """Noise multiplier of DP-SGD as planted; 0 for a release, which finds its own."""
+    if case.mechanism in RELEASES:
+        return 0.0
     rate, count = DESIGNS[case.mechanism]
     claimed = count // PARTS if case.violation == "one round's epsilon" else count
-    noise = noise_for(case.claim, DELTA, rate, claimed, "rdp") / NOISE.get(case.violation, 1)
+    return noise_for(case.claim, DELTA, rate, claimed, "rdp") / NOISE.get(case.violation, 1)
+
+
+def dpsgd(case: Case, noise: float, seed: int) -> dict[str, Any]:
+    """Guesses of one audit of DP-SGD."""
+    rate, count = DESIGNS[case.mechanism]
     method = cast(SSLMethod, Vector(2 * _canaries.TOGETHER))
     job = Job(
         method, torch.optim.SGD(method.trainable(), lr=0.0), np.zeros((1, 3, 8, 8), np.uint8),
@@ -120,7 +127,7 @@ def dpsgd(case: Case, seed: int) -> dict[str, Any]:
     return guessed(memory)
 
 
-def release(case: Case, seed: int) -> dict[str, Any]:
+def release(case: Case, _: float, seed: int) -> dict[str, Any]:
     """Guesses of one audit of a mechanism on whole updates, of one round."""
     defense = RELEASES[case.mechanism](epsilon=case.claim, clip=CLIP, canaries=case.canaries)
     states = [{"weight": torch.zeros(1)} for _ in range(2)]
@@ -135,7 +142,8 @@ def row(case: Case) -> dict[str, Any]:
     """One case over its seeds."""
     one = dpsgd if case.mechanism in DESIGNS else release
     delta = DELTA if case.mechanism in (*DESIGNS, "gaussian") else 0.0
-    found = [one(case, seed) for seed in range(case.seeds)]
+    noise = planted_noise(case)
+    found = [one(case, noise, seed) for seed in range(case.seeds)]
     bounds = [one_run_bound(f["canaries"], f["guesses"], f["correct"], delta, ERROR) for f in found]
     alarms = sum(bound > case.claim for bound in bounds)
     guesses = found[0]["guesses"]
@@ -145,11 +153,11 @@ def row(case: Case) -> dict[str, Any]:
         "canaries": case.canaries, "seeds": case.seeds, "alarms": alarms,
         "alarms_ci": [round(low, 3), round(high, 3)], "bound": round(float(np.mean(bounds)), 3),
         "most": round(one_run_bound(case.canaries, guesses, guesses, delta, ERROR), 3),
-        "true": spent(case),
+        "true": spent(case, noise),
     }  # fmt: skip
 
 
-def spent(case: Case) -> float | None:
+def spent(case: Case, noise: float) -> float | None:
     """Epsilon that the mechanism as planted spends; None where no accountant covers it."""
     if case.mechanism in RELEASES:
         if case.mechanism != "gaussian":
@@ -160,8 +168,6 @@ def spent(case: Case) -> float | None:
     if case.violation in ("no clipping", "fixed batches"):
         return None
     rate, count = DESIGNS[case.mechanism]
-    claimed = count // PARTS if case.violation == "one round's epsilon" else count
-    noise = noise_for(case.claim, DELTA, rate, claimed, "rdp") / NOISE.get(case.violation, 1)
     return round(epsilon_spent([(noise, rate, count)], DELTA, "rdp"), 3)
 
 

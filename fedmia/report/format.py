@@ -12,7 +12,6 @@ from fedmia.report.rows import (
     ClientRow,
     DefencePart,
     DefendedRow,
-    EpsilonRow,
     Interval,
     Report,
     control_sets,
@@ -45,19 +44,23 @@ def epsilon(defence: DefencePart) -> str:
     value = "none" if spent["value"] is None else f"{spent['value']:.3g}"
     return (
         f"{defence['name']}, epsilon {value} (delta {spent['delta']:g}, {spent['rounds']} "
-        f"rounds): {spent['standing']}{at_least(spent)}"
+        f"rounds): {spent['standing']}"
     )
 
 
-def at_least(spent: EpsilonRow) -> str:
-    """`, at least 1.63 by 1,000 canaries`, or nothing where there was no audit."""
-    if (bound := spent.get("lower_bound")) is None:
+def at_least(*defences: DefencePart) -> str:
+    """`, at least 0.15 to 1.63 by 1,000 canaries`, or nothing where there was no audit."""
+    told = [d["epsilon"] for d in defences if d["epsilon"]]
+    held = [(e["value"], b) for e in told if (b := e.get("lower_bound")) is not None]
+    if not held:
         return ""
-    shown = f", at least {bound['value']:.2f} by {bound['canaries']:,} canaries"
-    if bound["refuted"]:
-        return f"{shown} (REFUTED)"
-    most, claim = bound["most"], spent["value"]
-    return f"{shown}, which can show {most:.1f} at most" if claim and claim > most else shown
+    ends = [f"{end(b['value'] for _, b in held):.2f}" for end in (min, max)]
+    _, first = held[0]
+    shown = f", at least {' to '.join(dict.fromkeys(ends))} by {first['canaries']:,} canaries"
+    if refuted := sum(b["refuted"] for _, b in held):
+        return f"{shown} ({'' if len(held) == 1 else f'{refuted} of {len(held)} '}REFUTED)"
+    beyond = any(claim is not None and claim > b["most"] for claim, b in held)
+    return f"{shown}, which can show {first['most']:.1f} at most" if beyond else shown
 
 
 def defended_lines(report: Report) -> list[str]:
@@ -70,10 +73,14 @@ def defended_lines(report: Report) -> list[str]:
             spent = defence["epsilon"]
             kind = f"{defence['name']} {spent['standing'] if spent else ''}"
             held.setdefault(kind if many else epsilon(defence), []).append(client)
+    bounds = {k: at_least(*(c["defence"] for c in v if c["defence"])) for k, v in held.items()}
     if not many:
         who = {text: ", ".join(str(c["id"]) for c in rows) for text, rows in held.items()}
-        return [f"Defended, client {ids}: {text}." for text, ids in who.items()]
-    return [f"Defended, {len(rows):,} clients: {epsilons(rows)}." for rows in held.values()]
+        return [f"Defended, client {ids}: {text}{bounds[text]}." for text, ids in who.items()]
+    return [
+        f"Defended, {len(rows):,} clients: {epsilons(rows)}{bounds[kind]}."
+        for kind, rows in held.items()
+    ]
 
 
 def epsilons(rows: Sequence[ClientRow]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +14,7 @@ from rich.console import Console
 from fedmia.lowerbounds.onerun import one_run_bound
 from fedmia.lowerbounds.rates import TRIED, rates_bound
 from fedmia.report.build import build_report
+from fedmia.report.client_table import clients_csv
 from fedmia.report.format import sentences
 from fedmia.report.page import page
 from fedmia.report.terminal import render
@@ -57,7 +59,13 @@ def test_canaries__refute_a_claim_and_are_shouted(run: RunScores) -> None:
     assert said.startswith("CLAIM REFUTED: client 0 claims epsilon 1 by dpsgd, yet 1,000 canaries")
     assert f"more than {together:.3g} at delta 1e-05; the encoder leaks" in said
     assert report["verdict_code"] == "leaks"
-    assert "CLAIM REFUTED" in terminal(report) and "(REFUTED)" in page(report, {})
+    assert "CLAIM REFUTED" in terminal(report) and "canaries (REFUTED)" in page(report, {})
+    low, high = second["value"], first["value"]
+    together_told = "client 0, 1: dpsgd, epsilon 1 (delta 1e-05, 20 rounds): heuristic, at least "
+    together_told += f"{low:.2f} to {high:.2f} by 1,000 canaries (1 of 2 REFUTED)."
+    assert together_told in terminal(report)
+    told = list(csv.DictReader(io.StringIO(clients_csv(report))))
+    assert [float(r["epsilon_at_least"] or -1) for r in told[:3]] == [high, low, -1]
 
 
 def test_canaries__whose_claim_they_cannot_reach_say_so(run: RunScores) -> None:
