@@ -183,8 +183,9 @@ def cases(seeds: int, honest: int) -> Iterator[Case]:
                 for violation in (*NOISE, *more):
                     if violation == "fixed batches" and mechanism == "full":
                         continue
-                    count = honest if (violation, canaries) == ("none", 1000) else seeds
-                    yield Case(mechanism, claim, violation, canaries, count)
+                    count = honest if violation == "none" else seeds
+                    less = 4 if canaries > CANARIES[0] else 1
+                    yield Case(mechanism, claim, violation, canaries, max(1, count // less))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -195,11 +196,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file to write")
     args = parser.parse_args(arguments)
     with ProcessPoolExecutor(args.processes) as pool:
-        rows = list(pool.map(row, cases(args.seeds, args.honest)))
+        rows = []
+        for one in pool.map(row, cases(args.seeds, args.honest)):
+            rows.append(one)
+            write(args.out, rows)
+
+
+def write(out: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """All rows so far, one a line."""
     about = {"delta": DELTA, "confidence": 1 - ERROR, "guessed": _canaries.GUESSED, **describe()}
     head = ",\n".join(f" {json.dumps(k)}: {json.dumps(v)}" for k, v in about.items())
     body = ",\n".join(f"  {json.dumps(r)}" for r in rows)
-    args.out.write_text(f'{{\n{head},\n "rows": [\n{body}\n ]\n}}\n')
+    out.write_text(f'{{\n{head},\n "rows": [\n{body}\n ]\n}}\n')
 
 
 if __name__ == "__main__":

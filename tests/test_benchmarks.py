@@ -97,3 +97,4 @@ def test_lower_bounds__a_row_says_what_was_found(monkeypatch: pytest.MonkeyPatch
     assert forgetful["true"] > 3
     every = list(script["cases"](20, 100))
     assert sum(c.seeds for c in every if c.violation == "none" and c.canaries == 1000) == 1500
+    assert sum(c.seeds for c in every if c.violation == "none" and c.canaries == 10000) == 75
