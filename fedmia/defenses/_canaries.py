@@ -35,7 +35,18 @@ FAR = 100.0  # norm of a canary in units of the clipping norm: unclipped, it sta
 # Shares of the canaries that are guessed, fixed in advance: the surest half in, half out.
 GUESSED = (0.05, 0.35, 0.7)
 TOGETHER = 1000  # canaries of one run of the mechanism; more take more runs
+FEWEST = 100  # fewer show next to nothing, however weak the mechanism
 NUMBERS = 1 << 23  # that the gradients of a physical batch may hold
+
+
+def check_canaries(name: str, count: int) -> None:
+    """Refuse an audit that could show nothing; 0: none is asked for.
+
+    Raises:
+        InputError: with the number.
+    """
+    if 0 < count < FEWEST:
+        raise InputError(f"{name}.canaries must be 0 or at least {FEWEST}, got {count}")
 
 
 def other_stream(stream: np.random.Generator) -> np.random.Generator:
@@ -64,7 +75,7 @@ def guessed(memory: dict[str, Any]) -> dict[str, Any]:
         return {}
     inside = np.array(memory["canaries"]["in"], dtype=bool)
     order = np.argsort(np.nan_to_num(memory["canaries"]["scores"]), kind="stable")
-    halves = [max(int(share * len(order)) // 2, 1) for share in GUESSED]
+    halves = [int(share * len(order)) // 2 for share in GUESSED]
     right = [int(inside[order[-k:]].sum() + (~inside[order[:k]]).sum()) for k in halves]
     return {
         "canaries": len(order), "guesses": tuple(2 * k for k in halves), "correct": tuple(right),

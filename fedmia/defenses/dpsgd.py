@@ -16,6 +16,7 @@ from fedmia.defenses._canaries import (
     Steps,
     add_scores,
     audit_steps,
+    check_canaries,
     coins,
     guessed,
     other_stream,
@@ -78,6 +79,7 @@ class DPSGD(Defense):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_canaries("DPSGD", self.canaries)
         if self.epsilon is not None and self.noise_multiplier is not None:
             raise InputError(
                 "DPSGD takes epsilon or noise_multiplier, not both: got "
