@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from fedmia.errors import said
+from fedmia.report.aggregation import aggregation_row
 from fedmia.report.checks import check
 from fedmia.report.clients import client_rows, declared_attack, ranking
 from fedmia.report.datasets import inference_row
@@ -82,6 +83,7 @@ def build_report(run: RunScores) -> Report:
         "utility": useful,
         "health": health,
         "clients": clients,
+        "aggregation": aggregation_row(run.aggregation),
         "client_ranking": ranking(clients),
         "client_distribution": cast(ClientDistribution, distribution),
         "named_clients": named_rows(run),
@@ -109,6 +111,8 @@ def build_report(run: RunScores) -> Report:
     }
     if distribution is None:
         del report["client_distribution"]
+    if run.aggregation is None:
+        del report["aggregation"]
     if not report["sweep"]:
         del report["sweep"]
     return cast(Report, strict(report))

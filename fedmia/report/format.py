@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from fedmia.report.aggregation import aggregation_sentence
 from fedmia.report.health import health_sentence
 from fedmia.report.rows import (
     AttackRow,
@@ -96,6 +97,7 @@ def sentences(report: Report) -> dict[str, str | None]:
     return {
         "utility": utility_sentence(report),
         "health": collapsed_sentence(report),
+        "aggregation": aggregation_sentence(report),
         "clients": clients_sentence(report),
         "named": named_sentence(report),
         "per_client": per_client_sentence(report),

@@ -184,6 +184,15 @@ class DefenceRow(TypedDict):
     metrics: dict[str, float]  # of its last round
 
 
+class AggregationRow(TypedDict):
+    """What the server does with updates; `epsilon`, of a client, is null where none is stated."""
+
+    name: str  # of the strategy
+    epsilon: EpsilonRow | None
+    view: str  # updates: it sees each by itself; sums: their sum alone
+    metrics: dict[str, float]  # of its last round, or of all
+
+
 class ClientRow(TypedDict):
     """One client; leakage of its scored members against non-members of the same class mix, or of
     its own where images belong to clients; null where it has none."""
@@ -389,6 +398,7 @@ class Report(TypedDict):
     utility: Utility
     health: HealthRow | None
     clients: list[ClientRow]
+    aggregation: NotRequired[AggregationRow]  # of a federation
     client_ranking: str | None  # null where no two clients separate
     client_distribution: NotRequired[ClientDistribution]  # of more clients than a page shows
     named_clients: list[NamedRow]

@@ -1,0 +1,109 @@
+"""Krum: the one update that lies closest to its neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+
+from fedmia.defenses._sensitivity import protected
+from fedmia.federation.snapshot import Update
+from fedmia.settings.option import option
+from fedmia.ssl.base import State
+from strategies.base import FederatedStrategy, Metrics
+from strategies.crew import Against
+
+HALVINGS = 12  # of the interval in which an attacker looks for its largest update that is chosen
+
+
+@dataclass
+class Krum(FederatedStrategy):
+    """The update with the least sum of squared distances to its n - f - 2 nearest ones.
+
+    Distances are of float weights alone and of differences, not of norms of weights: those are so
+    much larger than the updates that little is left of them in float32. It holds the updates of
+    all clients of a round at once.
+    """
+
+    paper: ClassVar[str] = "Blanchard et al., NeurIPS 2017, Section 4"
+    singles: ClassVar[bool] = True
+    compares: ClassVar[bool] = True
+
+    malicious: int = option(1, "f, malicious clients a round that it has to withstand", ge=0)
+    rounds_attacked: int = field(default=0, init=False, repr=False)
+    taken: dict[str, int] = field(default_factory=dict, init=False, repr=False)  # in these rounds
+
+    @property
+    def least(self) -> int:
+        """2 f + 2 < n of Proposition 2."""
+        return 2 * self.malicious + 3
+
+    def kept(self, clients: int) -> int:
+        """How many updates are averaged."""
+        return 1
+
+    def aggregate(self, received: State, updates: Iterable[Update]) -> State:
+        held = list(updates)
+        chosen = self.chosen([update.state for update in held])
+        if self.course is not None and self.course.craft:
+            self.rounds_attacked += 1
+            for i in chosen:
+                name = str(held[i].client)
+                self.taken[name] = self.taken.get(name, 0) + 1
+        return self.mean(held[i] for i in chosen)
+
+    def chosen(self, states: Sequence[State]) -> list[int]:
+        """Places of the updates that are averaged, ascending."""
+        scores = krum_scores(states, self.malicious)
+        order = sorted(range(len(states)), key=lambda i: scores[i])
+        return sorted(order[: self.kept(len(states))])
+
+    def told(self, against: Against) -> Metrics:
+        """How often what the malicious clients crafted was taken, of all rounds in which they
+        might craft."""
+        if not self.rounds_attacked:
+            return {}
+        took = sum(self.taken.get(str(client), 0) for client in against.malicious)
+        share = took / (self.rounds_attacked * max(len(against.malicious), 1))
+        return {"malicious_taken": share}
+
+    def passing(
+        self, received: State, crafted: State, told: State, guesses: Sequence[State], fellows: int
+    ) -> State:
+        """The largest part of the crafted update that is chosen among the guesses, added to the
+        weights received, or, where those are not chosen themselves, to the guesses' mean."""
+        ours = range(len(guesses), len(guesses) + fellows)
+        middle = {n: torch.stack([g[n] for g in guesses]).mean(dim=0) for n in crafted}
+        for base in (received, middle):
+
+            def at(part: float, base: State = base) -> State:
+                return {n: base[n] + part * (t - received[n]) for n, t in crafted.items()}
+
+            def passes(part: float) -> bool:
+                return bool(set(self.chosen([*guesses, *[at(part)] * fellows])) & set(ours))  # noqa: B023
+
+            if passes(1.0):
+                return at(1.0)
+            low, high = 0.0, 1.0
+            for _ in range(HALVINGS):
+                between = (low + high) / 2
+                low, high = (between, high) if passes(between) else (low, between)
+            if low:
+                return at(low)
+        return middle
+
+
+def krum_scores(states: Sequence[State], malicious: int) -> list[float]:
+    """Of each update the sum of squared distances to its n - f - 2 nearest others (at least one);
+    in float64, a tensor at a time."""
+    n = len(states)
+    squared = torch.zeros(n, n, dtype=torch.float64)
+    for name in protected(states[0]):
+        rows = torch.stack([s[name].flatten() for s in states]).double().cpu()
+        gaps = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")
+        squared += gaps**2
+    squared.fill_diagonal_(torch.inf)
+    nearest = min(max(1, n - malicious - 2), n - 1)
+    return [float(x) for x in squared.sort(dim=1).values[:, :nearest].sum(dim=1)]
