@@ -18,6 +18,8 @@ from fedmia.seeding import rng
 from fedmia.ssl.base import SSLMethod, State, under
 from fedmia.ssl.train import Job
 
+GUESSES = 4  # of honest clients' uploads, by an attacker who knows the server's rule
+
 
 @dataclass
 class Desk:
@@ -41,6 +43,7 @@ class Desk:
         self._trained: tuple[Local, State, State] | None = None
         self._job_done: Job | None = None
         self._crafted = False
+        self._guesses: list[State] | None = None
 
     def stream(self, name: str) -> np.random.Generator:
         """Randomness of (seed, round, partition), by name."""
@@ -101,13 +104,31 @@ class Desk:
         notes = self.memory.setdefault("attack", {})
         of_sets, number = self.task.branch == "sets", notes.setdefault("turn", 0)
         method.eval()  # as it is read later
+        stream = self.stream("craft")
+        if attack.together:
+            stream = rng(site.seed, "craft", self.task.round, site.fellows[0])
         turn = site.turn(
-            method, self.received, trained, number, notes, self.stream("craft"), of_sets=of_sets
-        )
+            method, self.received, trained, number, notes, stream, of_sets=of_sets,
+            passing=self._passing,
+        )  # fmt: skip
         crafted = attack.craft(turn)
         notes["turn"] += 1
         self._crafted = True
         return crafted
+
+    def _passing(self, crafted: State) -> State:
+        """What the server would let through that is nearest to `crafted`: honest clients are
+        guessed to send what GUESSES trainings on random draws of the attacker's images give."""
+        strategy, site = self.strategy, self.site
+        if self._guesses is None:
+            draw = rng(site.seed, "guess", self.task.round, site.fellows[0])
+            pool = self.site.dealt(self.task.branch)[site.fellows[0]]
+            count = GUESSES if strategy.compares else 0
+            drawn = [draw.choice(pool, len(pool)) for _ in range(count)]
+            self._guesses = [self._after(indices) for indices in drawn]
+        told, fellows = self.broadcast, len(site.fellows)
+        passed: State = strategy.passing(self.received, crafted, told, self._guesses, fellows)
+        return passed
 
     def idle(self) -> SSLMethod:
         """A method on the received weights for a client that does not train: its bank as its last
@@ -123,7 +144,11 @@ class Desk:
 
     def rehearse(self, positions: IntArray) -> State:
         """Weights after a first round on the client's images at `positions`; nothing is kept."""
-        job, _ = self._job(self.indices[positions], {}, {})
+        return self._after(self.indices[positions])
+
+    def _after(self, indices: IntArray) -> State:
+        """Weights after a first round on the images at `indices`; nothing is kept."""
+        job, _ = self._job(indices, {}, {})
         job.method.begin_first_round()
         job.run()
         return job.method.shared_state()

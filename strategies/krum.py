@@ -32,8 +32,8 @@ class Krum(FederatedStrategy):
     compares: ClassVar[bool] = True
 
     malicious: int = option(1, "f, malicious clients a round that it has to withstand", ge=0)
-    rounds_attacked: int = field(default=0, init=False, repr=False)
-    taken: dict[str, int] = field(default_factory=dict, init=False, repr=False)  # in these rounds
+    # client -> rounds in which it was taken, of those in which malicious clients may craft
+    taken: dict[str, int] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def least(self) -> int:
@@ -48,7 +48,6 @@ class Krum(FederatedStrategy):
         held = list(updates)
         chosen = self.chosen([update.state for update in held])
         if self.course is not None and self.course.craft:
-            self.rounds_attacked += 1
             for i in chosen:
                 name = str(held[i].client)
                 self.taken[name] = self.taken.get(name, 0) + 1
@@ -61,13 +60,12 @@ class Krum(FederatedStrategy):
         return sorted(order[: self.kept(len(states))])
 
     def told(self, against: Against) -> Metrics:
-        """How often what the malicious clients crafted was taken, of all rounds in which they
+        """The malicious clients' share of all updates that were averaged in rounds in which they
         might craft."""
-        if not self.rounds_attacked:
+        if not (count := sum(self.taken.values())):
             return {}
         took = sum(self.taken.get(str(client), 0) for client in against.malicious)
-        share = took / (self.rounds_attacked * max(len(against.malicious), 1))
-        return {"malicious_taken": share}
+        return {"malicious_share": took / count}
 
     def passing(
         self, received: State, crafted: State, told: State, guesses: Sequence[State], fellows: int
