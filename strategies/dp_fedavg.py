@@ -98,6 +98,7 @@ class DPFedAvg(FederatedStrategy):
             "clip": bound,
             "noise_std": spread * bound / count,
             "clipped": sum(length > bound for length in lengths) / count,
+            "update_norm": sum(lengths) / count,
         }
         if self.adaptive:
             under = sum(length <= bound for length in lengths) + draw.normal(0.0, 1.0) * votes

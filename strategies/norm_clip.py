@@ -22,7 +22,7 @@ class NormClip(FederatedStrategy):
     singles: ClassVar[bool] = True
 
     clip: float = option(0.3, "C, largest L2 norm of a client's update", gt=0)
-    share: float = field(default=0.0, init=False, repr=False)  # clipped in the last round
+    last: dict[str, float] = field(default_factory=dict, init=False, repr=False)
 
     def check(self, norm: str) -> None:
         refuse_running(norm)
@@ -37,11 +37,15 @@ class NormClip(FederatedStrategy):
                 yield inside
 
         merged = as_received(self.mean(folded()), received)
-        self.share = sum(length > self.clip for length in lengths) / max(len(lengths), 1)
+        self.last = {
+            "clip": self.clip,
+            "clipped": sum(length > self.clip for length in lengths) / len(lengths),
+            "update_norm": sum(lengths) / len(lengths),
+        }
         return merged
 
     def told(self, against: Against) -> Metrics:
-        return {"clip": self.clip, "clipped": self.share}
+        return dict(self.last)
 
     def passing(
         self, received: State, crafted: State, told: State, guesses: Sequence[State], fellows: int
