@@ -44,7 +44,7 @@ class DPFedAvg(FederatedStrategy):
         None, f"z, noise on the sum over C, in place of epsilon; neither: {DEFAULT_NOISE}", ge=0
     )
     delta: float = option(1e-5, "delta of (epsilon, delta)-DP, over the run", gt=0, lt=1)
-    clip: float = option(0.3, "C, largest L2 norm of an update; if adaptive, at first", gt=0)
+    clip: float = option(1.0, "C, largest L2 norm of an update; if adaptive, at first", gt=0)
     adaptive: bool = option(False, "whether C follows a quantile of the updates' norms")
     quantile: float = option(0.5, "share of the updates that are to stay unclipped", ge=0, le=1)
     clip_lr: float = option(0.2, "learning rate of C", gt=0)

@@ -21,7 +21,7 @@ class NormClip(FederatedStrategy):
     paper: ClassVar[str] = "Sun et al., 2019, arXiv 1911.07963"
     singles: ClassVar[bool] = True
 
-    clip: float = option(0.3, "C, largest L2 norm of a client's update", gt=0)
+    clip: float = option(1.0, "C, largest L2 norm of a client's update", gt=0)
     last: dict[str, float] = field(default_factory=dict, init=False, repr=False)
 
     def check(self, norm: str) -> None:
