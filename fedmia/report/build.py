@@ -36,7 +36,7 @@ from fedmia.report.rows import (
 )
 from fedmia.report.sets import set_row
 from fedmia.report.verdict import verdict
-from fedmia.results import Probe, RoundInfo, RunScores, Sweep
+from fedmia.results import Aggregation, Probe, RoundInfo, RunScores, Sweep
 
 ONE_MODEL = (
     "Intervals condition on the one model that was trained: they tell how the scores would vary "
@@ -84,7 +84,7 @@ def build_report(run: RunScores) -> Report:
         "utility": useful,
         "health": health,
         "clients": clients,
-        "aggregation": aggregation_row(run.aggregation),
+        "aggregation": aggregation_row(run.aggregation or Aggregation("")),
         "client_ranking": ranking(clients),
         "client_distribution": cast(ClientDistribution, distribution),
         "defended": defended(run),

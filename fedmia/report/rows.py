@@ -222,13 +222,11 @@ class DefendedRow(TypedDict):
     statement: str | None  # whether the defended leak all the same; null where it is not known
 
 
-class AggregationRow(TypedDict):
-    """What the server does with updates; `epsilon`, of a client, is null where none is stated."""
+class AggregationRow(DefencePart):
+    """What the server does with updates: a strategy's name, what it promises a client, what it
+    tells of its last round or of all."""
 
-    name: str  # of the strategy
-    epsilon: EpsilonRow | None
     view: str  # updates: it sees each by itself; sums: their sum alone
-    metrics: dict[str, float]  # of its last round, or of all
 
 
 class ClientRow(TypedDict):
