@@ -19,7 +19,7 @@ from fedmia.seeding import rng
 from fedmia.ssl.base import SSLMethod, State, under
 from fedmia.ssl.train import Job
 
-GUESSES = 4  # of honest clients' uploads, by an attacker who knows the server's rule
+GUESSES = 8  # of honest clients' uploads at most, by an attacker who knows the server's rule
 
 
 @dataclass
@@ -137,18 +137,28 @@ class Desk:
         return crafted
 
     def _passing(self, crafted: State) -> State:
-        """What the server would let through that is nearest to `crafted`: honest clients are
-        guessed to send what GUESSES trainings on random draws of the attacker's images give."""
-        strategy, site = self.strategy, self.site
+        """What the server would let through that is nearest to `crafted`. The honest clients, or
+        GUESSES of them, are guessed to send what trainings on random draws of the attacker's own
+        images give, from a few of them to as many as it has."""
+        strategy, site, fellows = self.strategy, self.site, len(self.site.fellows)
         if self._guesses is None:
             draw = rng(site.seed, "guess", self.task.round, site.fellows[0])
-            pool = self.site.dealt(self.task.branch)[site.fellows[0]]
-            count = GUESSES if strategy.compares else 0
-            drawn = [draw.choice(pool, len(pool)) for _ in range(count)]
-            self._guesses = [self._after(indices) for indices in drawn]
-        told, fellows = self.broadcast, len(site.fellows)
+            pool = site.dealt(self.task.branch)[site.fellows[0]]
+            honest = max(2, round(1 / site.share) - fellows)
+            count = min(GUESSES, honest) if strategy.compares else 0
+            sizes = [max(1, len(pool) * (i + 1) // count) for i in range(count)]
+            self._guesses = [self._guess(draw.choice(pool, size)) for size in sizes]
+        told = self.broadcast
         passed: State = strategy.passing(self.received, crafted, told, self._guesses, fellows)
         return passed
+
+    def _guess(self, indices: IntArray) -> State:
+        """Weights after training on the images at `indices` from where this client's own left its
+        queue and momenta; nothing is kept."""
+        job, _ = self._job(indices, {}, copy.deepcopy(self.memory))
+        self._restore(job.method, job.optimizer)
+        job.run()
+        return job.method.shared_state()
 
     def idle(self) -> SSLMethod:
         """A method on the received weights for a client that does not train: its bank as its last
@@ -164,11 +174,7 @@ class Desk:
 
     def rehearse(self, positions: IntArray) -> State:
         """Weights after a first round on the client's images at `positions`; nothing is kept."""
-        return self._after(self.indices[positions])
-
-    def _after(self, indices: IntArray) -> State:
-        """Weights after a first round on the images at `indices`; nothing is kept."""
-        job, _ = self._job(indices, {}, {})
+        job, _ = self._job(self.indices[positions], {}, {})
         job.method.begin_first_round()
         self.defense.adapt(job, copy.deepcopy(self._defended))
         job.run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -117,7 +118,7 @@ class DPFedAvg(FederatedStrategy):
         if self.course is None or not self.course.total:
             raise InputError("an epsilon is of a whole run, whose rounds are not known here")
         drawn = [cohort(self.course, r, len(self.nodes)) for r in range(1, self.course.total + 1)]
-        most = max(sum(client in one for one in drawn) for client in {c for d in drawn for c in d})
+        most = max(Counter(client for one in drawn for client in one).values())
         if self.cohorts == "known":
             return noise_composed(self.epsilon, most, self.delta)
         known = noise_composed(self.epsilon, most, self.delta, 2.0)

@@ -70,27 +70,22 @@ class Krum(FederatedStrategy):
     def passing(
         self, received: State, crafted: State, told: State, guesses: Sequence[State], fellows: int
     ) -> State:
-        """The largest part of the crafted update that is chosen among the guesses, added to the
-        weights received, or, where those are not chosen themselves, to the guesses' mean."""
-        ours = range(len(guesses), len(guesses) + fellows)
+        """The guesses' mean and a part of the crafted update: half the largest part with which it
+        would be chosen, since they are guesses, and no more than all of it."""
+        if not guesses:
+            return crafted
+        ours = len(guesses)
         middle = {n: torch.stack([g[n] for g in guesses]).mean(dim=0) for n in crafted}
-        for base in (received, middle):
 
-            def at(part: float, base: State = base) -> State:
-                return {n: base[n] + part * (t - received[n]) for n, t in crafted.items()}
+        def at(part: float) -> State:
+            return {n: middle[n] + part * (t - received[n]) for n, t in crafted.items()}
 
-            def passes(part: float) -> bool:
-                return bool(set(self.chosen([*guesses, *[at(part)] * fellows])) & set(ours))  # noqa: B023
-
-            if passes(1.0):
-                return at(1.0)
-            low, high = 0.0, 1.0
-            for _ in range(HALVINGS):
-                between = (low + high) / 2
-                low, high = (between, high) if passes(between) else (low, between)
-            if low:
-                return at(low)
-        return middle
+        low, high = 0.0, 2.0
+        for _ in range(HALVINGS):
+            part = (low + high) / 2
+            taken = max(self.chosen([*guesses, *[at(part)] * fellows])) >= ours
+            low, high = (part, high) if taken else (low, part)
+        return at(low / 2)
 
 
 def krum_scores(states: Sequence[State], malicious: int) -> list[float]:
