@@ -147,7 +147,8 @@ class DPFedAvg(FederatedStrategy):
         text = statement(self.cohorts == "secret", most, self.releases, against)
         if self.cohorts == "known" and most:
             text += f" Replacing a client by another doubles C: epsilon {self._twice(noise, most)}."
-        return Epsilon(value if stated else None, self.delta, self.releases, "guaranteed", text)
+        standing = "empirical" if against.server else "guaranteed"
+        return Epsilon(value if stated else None, self.delta, self.releases, standing, text)
 
     def _spent(self, noise: float, most: int, against: Against) -> float:
         if self.cohorts == "known":

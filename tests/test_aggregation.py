@@ -107,15 +107,18 @@ def test_run__ray_equals_inline_and_goes_on_where_it_stopped(
     else:
         assert set(row["metrics"]) == {"malicious_share"}
 
+    class Killed(BaseException):
+        """Nothing that anybody catches."""
+
     note, calls = Federation._checkpoint, list[int]()
 
     def dies(self: Federation, at_once: bool = False) -> None:
         note(self, at_once)
         calls.append(1)
         if len(calls) == 3:
-            raise KeyboardInterrupt
+            raise Killed
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(Federation, "_checkpoint", dies)
         main([*shlex.split(TINY + flags), "--out", str(tmp_path / "again")])
     assert main(["--resume", str(tmp_path / "again"), "--quiet"]) == 0

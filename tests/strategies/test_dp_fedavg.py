@@ -195,6 +195,8 @@ def test_privacy__says_whom_it_holds_against() -> None:
     value, text = said(malicious=(5,), crafts=True)
     assert value is not None and "Client 5 uploads what an attack crafts" in text
     assert "none for the crafting clients' own images" in text
+    found = strategy.privacy(Against(server=True))
+    assert found is not None and found.standing == "empirical"
     value, text = said(server=True)
     assert value is None and "No epsilon holds against this run's attacker" in text
     silent = rounds_of(at(DPFedAvg(noise_multiplier=0.0), 6, 3), 3)
