@@ -70,16 +70,21 @@ class FederatedStrategy(Options, Strategy):
     Subclasses are dataclasses, one a file, and say `aggregate`; every other method is the identity
     by default. The client's half runs on an instance of each client's own, built anew each round:
     what must last goes into `Local.kept` and `Local.memory`.
+
+    Attributes:
+        singles: its server looks at single updates, which secure aggregation hides.
+        compares: an attacker who knows its rule has to guess the honest clients' updates.
+        private: it promises clients differential privacy.
+        strength: of one that defends, the option that says how strong it is, or empty.
+        strengths: values of it that a trade-off tries, from mild to strong.
     """
 
     paper: ClassVar[str] = ""
-    # Whether its server looks at single updates, which secure aggregation hides.
     singles: ClassVar[bool] = False
-    # Whether an attacker who knows its rule has to guess the honest clients' updates.
     compares: ClassVar[bool] = False
-
-    # Whether it promises clients differential privacy.
     private: ClassVar[bool] = False
+    strength: ClassVar[str] = ""
+    strengths: ClassVar[tuple[float, ...]] = ()
 
     course: Course | None = field(default=None, init=False, repr=False)
     nodes: dict[int, int] = field(default_factory=dict, init=False, repr=False)

@@ -39,6 +39,8 @@ class DPFedAvg(FederatedStrategy):
     paper: ClassVar[str] = "McMahan et al., ICLR 2018; Andrew et al., NeurIPS 2021, 1905.03871"
     singles: ClassVar[bool] = True
     private: ClassVar[bool] = True
+    strength: ClassVar[str] = "noise_multiplier"
+    strengths: ClassVar[tuple[float, ...]] = (0.05, 0.1, 0.3, 1.0)
 
     epsilon: float | None = option(None, "privacy budget of the whole run, for a client", gt=0)
     noise_multiplier: float | None = option(

@@ -20,6 +20,8 @@ class NormClip(FederatedStrategy):
 
     paper: ClassVar[str] = "Sun et al., 2019, arXiv 1911.07963"
     singles: ClassVar[bool] = True
+    strength: ClassVar[str] = "clip"
+    strengths: ClassVar[tuple[float, ...]] = (3.0, 1.0, 0.3)
 
     clip: float = option(1.0, "C, largest L2 norm of a client's update", gt=0)
     last: dict[str, float] = field(default_factory=dict, init=False, repr=False)

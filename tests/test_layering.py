@@ -36,7 +36,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("fedmia.auditing", "fedmia.testing", "fedmia.papers"),
     ("fedmia.library", "fedmia.simulate", "fedmia.audit", "fedmia.paper"),
     ("fedmia.sweeping",),
-    ("fedmia.sweep", "fedmia.flower"),
+    ("fedmia.tradeoffs",),
+    ("fedmia.sweep", "fedmia.tradeoff", "fedmia.flower"),
 )
 OURS = ("fedmia", "clients", "strategies")
 PURE = (

@@ -45,6 +45,8 @@ class ReleaseNoise(Defense):
     order: ClassVar[int] = 1  # of the norm that clips
     default_clip: ClassVar[float] = 0.01  # C = default_clip * weights^(1/order)
     default_scale: ClassVar[float] = 0.005
+    strength: ClassVar[str] = "scale"
+    strengths: ClassVar[tuple[float, ...]] = (0.005, 0.02, 0.05, 0.1)
 
     epsilon: float | None = option(
         None, "privacy budget of the whole run, for the client as a whole", gt=0

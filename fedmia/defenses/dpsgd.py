@@ -56,6 +56,8 @@ class DPSGD(Defense):
     trains: ClassVar[bool] = True
     withholds: ClassVar[bool] = True
     paper: ClassVar[str] = "Abadi et al., CCS 2016, arXiv 1607.00133"
+    strength: ClassVar[str] = "noise_multiplier"
+    strengths: ClassVar[tuple[float, ...]] = (0.1, 0.3, 1.0, 3.0)
 
     epsilon: float | None = option(None, "privacy budget of the whole run, per image", gt=0)
     noise_multiplier: float | None = option(
