@@ -23,7 +23,7 @@ from strategies._clipping import as_received, clip, clipped, refuse_running
 from strategies.base import FederatedStrategy, Metrics, cohort
 from strategies.crew import Against
 
-DEFAULT_NOISE = 0.1
+DEFAULT_NOISE = 0.03
 CLIP = "clip"  # C of the coming round, beside the weights
 
 
@@ -40,7 +40,7 @@ class DPFedAvg(FederatedStrategy):
     singles: ClassVar[bool] = True
     private: ClassVar[bool] = True
     strength: ClassVar[str] = "noise_multiplier"
-    strengths: ClassVar[tuple[float, ...]] = (0.05, 0.1, 0.3, 1.0)
+    strengths: ClassVar[tuple[float, ...]] = (0.03, 0.1, 0.3, 1.0)
 
     epsilon: float | None = option(None, "privacy budget of the whole run, for a client", gt=0)
     noise_multiplier: float | None = option(
