@@ -19,6 +19,8 @@ from fedmia.seeding import rng
 from fedmia.ssl.base import SSLMethod, State, under
 from fedmia.ssl.train import Job
 
+GUESSES = 8  # of honest clients' uploads at most, by an attacker who knows the server's rule
+
 
 @dataclass
 class Desk:
@@ -40,6 +42,7 @@ class Desk:
         self._trained: tuple[Local, State, State] | None = None
         self._job_done: Job | None = None
         self._crafted = False
+        self._guesses: list[State] | None = None
 
     def stream(self, name: str) -> np.random.Generator:
         """Randomness of (seed, round, partition), by name."""
@@ -123,13 +126,41 @@ class Desk:
         notes = self.memory.setdefault("attack", {})
         of_sets, number = self.task.branch == "sets", notes.setdefault("turn", 0)
         method.eval()  # as it is read later
+        stream = self.stream("craft")
+        if attack.together:
+            stream = rng(site.seed, "craft", self.task.round, site.fellows[0])
         turn = site.turn(
-            method, self.received, trained, number, notes, self.stream("craft"), of_sets=of_sets
-        )
+            method, self.received, trained, number, notes, stream, of_sets=of_sets,
+            passing=self._passing,
+        )  # fmt: skip
         crafted = attack.craft(turn)
         notes["turn"] += 1
         self._crafted = True
         return crafted
+
+    def _passing(self, crafted: State) -> State:
+        """What the server would let through that is nearest to `crafted`. The honest clients, or
+        GUESSES of them, are guessed to send what trainings on random draws of the attacker's own
+        images give, from a few of them to as many as it has."""
+        strategy, site, fellows = self.strategy, self.site, len(self.site.fellows)
+        if self._guesses is None:
+            draw = rng(site.seed, "guess", self.task.round, site.fellows[0])
+            pool = site.dealt(self.task.branch)[site.fellows[0]]
+            honest = max(2, round(1 / site.share) - fellows)
+            count = min(GUESSES, honest) if strategy.compares else 0
+            sizes = [max(1, len(pool) * (i + 1) // count) for i in range(count)]
+            self._guesses = [self._guess(draw.choice(pool, size)) for size in sizes]
+        told = self.broadcast
+        passed: State = strategy.passing(self.received, crafted, told, self._guesses, fellows)
+        return passed
+
+    def _guess(self, indices: IntArray) -> State:
+        """Weights after training on the images at `indices` from where this client's own left its
+        queue and momenta; nothing is kept."""
+        job, _ = self._job(indices, {}, copy.deepcopy(self.memory))
+        self._restore(job.method, job.optimizer)
+        job.run()
+        return job.method.shared_state()
 
     def idle(self) -> SSLMethod:
         """A method on the received weights for a client that does not train: its bank as its last

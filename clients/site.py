@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -151,6 +152,7 @@ class Site:
     def turn(
         self, method: SSLMethod, received: State, trained: State, number: int,
         notes: dict[str, Any], stream: np.random.Generator, *, of_sets: bool = False,
+        passing: Callable[[State], State] = lambda crafted: crafted,
     ) -> Turn:  # fmt: skip
         """What the active attack has at hand in crafted round `number`."""
         return Turn(
@@ -162,12 +164,21 @@ class Site:
             known=Known(*map(self.take, self.known)),
             number=number,
             turns=self.turns,
-            share=self.share,
+            share=min(1.0, self.share * len(self.fellows)),
             notes=notes,
             augment=self.augment,
             rng=stream,
             sets=self.sets if of_sets else None,
+            passing=passing,
         )
+
+    @property
+    def fellows(self) -> tuple[int, ...]:
+        """Clients that upload one and the same state, the first of which the attacker reads
+        through: the malicious ones where they act together, else that one alone."""
+        mine = [c for c, role in enumerate(self.roles) if role == self.roles[-1]]
+        together = self.attack is not None and self.attack.together
+        return tuple(mine) if together else tuple(mine[:1])
 
     def dealt(self, branch: str) -> tuple[IntArray, ...]:
         """Indices of the images that clients train on in a branch of the run."""
