@@ -34,6 +34,7 @@ class Site:
         targets: indices that the active attacker climbs, in an order without truth.
         held: indices of the images that the attacker holds: its own and the known ones.
         known: indices of known members and of known non-members.
+        public: indices of images that belong to nobody, which every client has.
         defended: partition ids under `defense`.
         sets: positions in `targets` of images that an active client acts on together, where the
             question is about sets.
@@ -50,6 +51,7 @@ class Site:
     targets: IntArray
     held: IntArray
     known: tuple[IntArray, IntArray]
+    public: IntArray
     model: tuple[str, dict[str, Any]]
     ssl: tuple[str, dict[str, Any]]
     strategy: tuple[str, dict[str, Any]]
@@ -74,7 +76,7 @@ class Site:
     halt: Event | None = field(default=None, compare=False)  # of one order
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("images", "kit", "stop", "halt")  # of this process
+        own = ("images", "public_images", "kit", "stop", "halt")  # of this process
         kept = {k: v for k, v in self.__dict__.items() if k not in own}
         return {**kept, "stop": None, "halt": None}
 
@@ -85,6 +87,11 @@ class Site:
         return found
 
     @cached_property
+    def public_images(self) -> ByteArray | None:
+        """uint8 (N, C, H, W) of `public`, which all methods of this process share; None: none."""
+        return np.array(self.images[self.public]) if len(self.public) else None
+
+    @cached_property
     def kit(self) -> Kit:
         """What each thread of this process keeps between its clients."""
         return Kit()
@@ -93,7 +100,8 @@ class Site:
         """A fresh method for a holder of `images` images; weights of the run's first model."""
         net = registry.build("model", *self.model)
         spec = registry.build("ssl", *self.ssl)
-        recipe = Recipe(self.mean, self.std, images)
+        public = self.public_images if spec.public else None
+        recipe = Recipe(self.mean, self.std, images, public, self.train.batch_size)
         generator = torch_rng(self.seed, "client-method", client)
         built: SSLMethod = spec.build(net.build(self.channels, self.size), recipe, generator)
         return built.to(self.device)

@@ -191,6 +191,7 @@ def make_site(prepared: Prepared, workdir: Path, stop: Event) -> Site:
         parts={"members": split.parts, "placebo": (*split.placebo_parts, *own)},
         held=np.concatenate([*own[:1], split.known_members, split.known_nonmembers]),
         known=(split.known_members, split.known_nonmembers),
+        public=split.public,
         targets=targets,
         sets=target_sets(split, targets, experiment.seed),
         model=(experiment.model.name, dict(experiment.model.options)),

@@ -40,8 +40,10 @@ class MaskedAutoencoder(TwoView):
 
     MAE has no loss of encoder outputs: `output_losses` asks, as for MoCo, whether the encoder takes
     two views of an image for one image. The bank's rows are the pooled vectors of the visible
-    patches that were trained on.
+    patches that were trained on; no gradient depends on them.
     """
+
+    remembers = False
 
     def __init__(
         self, encoder: Encoder, decoder: Decoder, spec: MAE, K: int, generator: torch.Generator

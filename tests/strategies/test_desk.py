@@ -32,7 +32,7 @@ def site(tmp_path: Path, images: torch.Tensor) -> Site:
     return Site(
         seed=0, images_file=tmp_path / "images.npy", roles=("honest",) * 3,
         parts={"members": parts}, targets=np.arange(0), held=np.arange(0),
-        known=(np.arange(0), np.arange(0)),
+        known=(np.arange(0), np.arange(0)), public=np.arange(0),
         model=("smallnet", {"width": 2}),
         ssl=("moco", {"dim": 4, "queue": 4}), strategy=("fedavg", {}),
         train=Train(local_epochs=1, batch_size=2, lr=0.05),

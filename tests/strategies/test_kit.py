@@ -31,6 +31,7 @@ def site(tmp_path: Path, images: torch.Tensor) -> Site:
         seed=0, images_file=tmp_path / "images.npy", roles=("honest",) * 2,
         parts={"members": tuple(np.split(np.arange(10), np.cumsum(SIZES)[:-1]))},
         targets=np.arange(0), held=np.arange(0), known=(np.arange(0), np.arange(0)),
+        public=np.arange(0),
         model=("smallnet", {"width": 2}), ssl=("moco", {"dim": 4, "queue": 4}),
         strategy=("fedavg", {}), train=Train(local_epochs=1, batch_size=4, lr=0.05),
         defense=None, defended=frozenset(), attack=None, sets=(), turns=1, share=1.0,
