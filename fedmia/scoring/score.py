@@ -196,7 +196,8 @@ def client_rows(run: Finished, labels: IntArray, classes: int) -> list[ClientInf
             kept = run.store.load("main", client)
             memory = dict(kept.memory) if kept else {}
             epsilon = registry.build("defense", *site.defense).privacy(memory)
-            defence = ClientDefence(site.defense[0], epsilon, memory.get("metrics", {}))
+            told = {f"simulator_{n}": v for n, v in memory.get("simulator", {}).items()}
+            defence = ClientDefence(site.defense[0], epsilon, memory.get("metrics", {}) | told)
         counts = np.bincount(labels[own], minlength=classes).tolist()
         rows.append(ClientInfo(client, len(own), role, defence, tuple(counts)))
     return rows

@@ -79,10 +79,10 @@ class SSLMethod(nn.Module, ABC):
     """
 
     encoder: Encoder
-    # Whether what it keeps of an image shapes the gradients of others later, as a queue of own keys
-    # does: then no bound on one image's gradient bounds what that image does, and the epsilon of
-    # DP-SGD is heuristic. Shared weights and averages of them do not count.
-    remembers: bool = True
+    # What it keeps of an image that shapes the gradients of others later, as a queue of own keys
+    # does; empty: nothing but the shared weights and averages of them. Where it is something, no
+    # bound on one image's gradient bounds what that image does: DP-SGD is then heuristic.
+    remembers: str = "what the method keeps of earlier images"
     # Of the batch, for `after_step`: of unit length, (B, P) each. A batch may come to `losses` in
     # parts; then they are joined.
     latest: tuple[Tensor, ...] = ()

@@ -43,7 +43,7 @@ class MaskedAutoencoder(TwoView):
     patches that were trained on; no gradient depends on them.
     """
 
-    remembers = False
+    remembers = ""
 
     def __init__(
         self, encoder: Encoder, decoder: Decoder, spec: MAE, K: int, generator: torch.Generator

@@ -40,7 +40,7 @@ class MomentumContrast(KeyedTwoView):
     ) -> None:  # fmt: skip
         super().__init__(encoder, spec, bank=Bank.random(K, spec.dim, generator))
         self.public = public
-        self.remembers = public is None
+        self.remembers = "the key of an image that is in the queue" if public is None else ""
 
     @property
     def queue(self) -> Tensor:
