@@ -128,6 +128,7 @@ class MAE(ViewsSSL):
     """
 
     paper: ClassVar[str] = "He et al., CVPR 2022, arXiv 2111.06377"
+    lr: ClassVar[float] = 0.01  # from .03 on, without a warm-up, it diverges on small clients
 
     mask: float = option(0.75, "share of the patches that are masked", gt=0, lt=1)
     norm_pix: bool = option(True, "the target is each patch normalised by itself")
