@@ -19,7 +19,7 @@ from fedmia.defenses._persample import (
     private_step,
     sample_rate,
 )
-from fedmia.defenses.base import Defense, Metrics
+from fedmia.defenses.base import Defense, Metrics, Setting
 from fedmia.errors import InputError, opt
 from fedmia.results import Epsilon
 from fedmia.settings.option import option
@@ -65,6 +65,7 @@ class DPSGD(Defense):
     deployment needs a cryptographic one.
     """
 
+    trains: ClassVar[bool] = True
     withholds: ClassVar[bool] = True
     paper: ClassVar[str] = "Abadi et al., CCS 2016, arXiv 1607.00133"
 
@@ -90,13 +91,13 @@ class DPSGD(Defense):
                 f"{self.epsilon} and {self.noise_multiplier}"
             )
 
-    def check(self, *, norm: str, coupled: bool = False) -> None:
-        if norm != "group":
+    def check(self, setting: Setting) -> None:
+        if setting.norm != "group":
             raise InputError(
                 "batch norm mixes the images of a batch, so no gradient belongs to one image; "
                 "use --model.norm group, and no batch norm in the head"
             )
-        if coupled:
+        if setting.ssl.coupled:
             # Also with every gradient clipped: replacing one image moves those of all others.
             raise InputError(
                 "the loss of one image depends on the others of its batch, so no gradient belongs "
@@ -105,9 +106,6 @@ class DPSGD(Defense):
 
     def train(self, job: Job, memory: dict[str, Any]) -> Metrics:
         """One round of DP-SGD; the steps taken are added to the history in `memory`.
-
-        Of its metrics only the noise and the learning rate rest on no image: those alone are in
-        `memory["metrics"]`, the rest in `memory["simulator"]`.
 
         Raises:
             InputError: no noise reaches the epsilon asked for, or training diverged.
@@ -141,14 +139,15 @@ class DPSGD(Defense):
         memory["rounds"] = memory.get("rounds", 0) + 1
         memory["remembers"] = job.method.remembers
         memory["metrics"] = {
-            "noise_std": noise * self.max_grad_norm / (rate * size), "lr": job.train.first_rate,
-        }  # fmt: skip
-        memory["simulator"] = self._seen(tally)
+            "noise_std": noise * self.max_grad_norm / (rate * size),
+            "lr": job.train.first_rate,
+            **self._seen(tally),
+        }
         if not all(bool(w.isfinite().all()) for w in weights):
             raise InputError(self._diverged(noise, job.train.first_rate))
         seconds = time.perf_counter() - started
         loss = _total(tally.losses) / max(tally.images, 1)
-        return {"loss": loss, "seconds": seconds, **memory["metrics"], **memory["simulator"]}
+        return {"loss": loss, "seconds": seconds, **memory["metrics"]}
 
     def privacy(self, memory: dict[str, Any]) -> Epsilon | None:
         """Epsilon of the steps so far; None where the noise is 0: nothing is promised."""
@@ -215,7 +214,7 @@ class DPSGD(Defense):
         job.after_backward()
 
     def _seen(self, tally: _Tally) -> Metrics:
-        """What rests on the images: the simulator knows it, no deployed client may send it."""
+        """Metrics that rest on the images, so none of them leaves the client."""
         images = max(tally.images, 1)
         found = {
             "clipped": _total([n > self.max_grad_norm for n in tally.norms]) / images,

@@ -14,7 +14,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from clients.honest import Honest
 from fedmia.defenses._persample import image_gradients, private_optimizer, private_step
+from fedmia.defenses._stack import Stack
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.nets.smallnet import SmallNet
 from fedmia.nets.vit import ViTTiny
@@ -253,12 +255,21 @@ def test_statement__fits_the_method(make_job: Any) -> None:
 
 
 def test_metrics__what_is_told_rests_on_no_image(make_job: Any) -> None:
-    memories = []
+    told, kept = [], []
+    stack = Stack([("dpsgd", DPSGD(noise_multiplier=2.0))])
     for brightness in (1.0, 0.2):
         job, memory = make_job(moco()()), dict[str, Any]()
         job.images = (job.images * brightness).astype(np.uint8)
-        DPSGD(noise_multiplier=2.0).train(job, memory)
-        memories.append(memory)
-    assert DPSGD.withholds
-    simulated = [m.pop("simulator") for m in memories]
-    assert memories[0] == memories[1] and simulated[0] != simulated[1]
+        told.append(stack.open(stack.train(job, memory)))
+        kept.append(memory["dpsgd"].pop("metrics"))
+        told[-1].pop("seconds")
+        told.append(memory)  # else, it holds nothing that rests on images
+    assert told[:2] == told[2:] and told[0].keys() == {"noise_std", "lr"}
+    assert kept[0] != kept[1]
+
+
+def test_scaffold__still_gets_its_reach(make_desk: Any) -> None:
+    desk = make_desk("dpsgd", {"noise_multiplier": 1.0}, strategy=("scaffold", {}))
+    desk.broadcast = {n: torch.zeros_like(t) for n, t in desk.received.items()}
+    told = Honest().answer(desk).metrics
+    assert "loss" not in told and told["scaffold_reach"] > 0

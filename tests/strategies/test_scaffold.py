@@ -216,5 +216,5 @@ def test_defence__spends_what_it_spends_under_fedavg(
         assert main(shlex.split(flags)) == 0
         report = json.loads(capsys.readouterr().out)
         found[strategy] = [c["defence"]["epsilon"] for c in report["clients"]]
-        assert np.isfinite([r["loss"] for r in report["rounds"]]).all()
+        assert [r["loss"] for r in report["rounds"]] == [None] * 3, "losses stay with the clients"
     assert found["scaffold"] == found["fedavg"] and found["fedavg"][0]["value"] > 0
