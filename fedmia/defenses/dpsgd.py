@@ -11,7 +11,13 @@ import torch
 from torch import Tensor
 from torch.nn.utils import get_total_norm
 
-from fedmia.defenses._accounting import ACCOUNTANTS, History, epsilon_spent, noise_for
+from fedmia.defenses._accounting import (
+    ACCOUNTANTS,
+    History,
+    check_reachable,
+    epsilon_spent,
+    noise_for,
+)
 from fedmia.defenses._persample import (
     images_at_once,
     poisson_batches,
@@ -23,7 +29,7 @@ from fedmia.defenses.base import Defense, Metrics, Setting
 from fedmia.errors import InputError, opt
 from fedmia.results import Epsilon
 from fedmia.settings.option import option
-from fedmia.ssl.train import Job
+from fedmia.ssl.train import Job, Train
 
 UNIT = (
     "Unit: one image of the client, both its views. Neighbours differ in one image, replaced by a "
@@ -103,6 +109,12 @@ class DPSGD(Defense):
                 "the loss of one image depends on the others of its batch, so no gradient belongs "
                 "to one image and clipping bounds nothing; use --ssl moco"
             )
+
+    def foresee(self, images: int, train: Train, rounds: int) -> None:
+        if self.epsilon is not None:
+            steps = rounds * train.local_epochs * -(-images // train.batch_size)
+            rate = sample_rate(images, train.batch_size)
+            check_reachable(self.epsilon, self.delta, rate, steps, self.accountant)
 
     def train(self, job: Job, memory: dict[str, Any]) -> Metrics:
         """One round of DP-SGD; the steps taken are added to the history in `memory`.
