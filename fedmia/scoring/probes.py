@@ -53,8 +53,8 @@ class Probes:
         found = self.outputs(state, fit, "avgpool"), self.outputs(state, test, "avgpool")
         if not all(bool(f.isfinite().all()) for f in found):
             raise FederationError(
-                f"training diverged{self._strengths()}: the model answers with numbers that are not "
-                f"finite; a lower {opt('train.lr')}, a weaker defence or a milder attack helps"
+                f"training diverged{self._strengths()}: the model answers with numbers that are "
+                f"not finite; a lower {opt('train.lr')}, a weaker defence or a milder attack helps"
             )
         return found[0], ours, found[1], theirs
 
