@@ -33,6 +33,10 @@ class PublicImages(nn.Module):
         self.register_buffer("images", torch.from_numpy(images), persistent=False)
         self.augment = augment
         self.batch = batch
+        self.draw(generator)
+
+    def draw(self, generator: torch.Generator) -> None:
+        """Begin anew, with another seed."""
         self.seed = int(torch.randint(2**62, (), generator=generator))
         self.taken = 0
 

@@ -79,10 +79,6 @@ class SSLMethod(nn.Module, ABC):
     """
 
     encoder: Encoder
-    # What it keeps of an image that shapes the gradients of others later, as a queue of own keys
-    # does; empty: nothing but the shared weights and averages of them. Where it is something, no
-    # bound on one image's gradient bounds what that image does: DP-SGD is then heuristic.
-    remembers: str = "what the method keeps of earlier images"
     # Of the batch, for `after_step`: of unit length, (B, P) each. A batch may come to `losses` in
     # parts; then they are joined.
     latest: tuple[Tensor, ...] = ()
@@ -94,6 +90,16 @@ class SSLMethod(nn.Module, ABC):
     @abstractmethod
     def after_step(self) -> None:
         """What follows the optimizer's step: momentum update, queue."""
+
+    @property
+    def remembers(self) -> str:
+        """What it keeps of an image that shapes the gradients of others later, as a queue of own
+        keys does; empty: nothing but the shared weights and averages of them.
+
+        Where it is something, no bound on one image's gradient bounds what that image does, and
+        the epsilon of DP-SGD is heuristic.
+        """
+        return "what the method keeps of earlier images"
 
     @abstractmethod
     def output_losses(self, z1: Tensor, z2: Tensor) -> Tensor:
@@ -119,6 +125,15 @@ class SSLMethod(nn.Module, ABC):
         method of the same options goes on from them, whoever's it was. If not, each round begins
         with one built anew."""
         return True
+
+    def renew(self, images: int | None, generator: torch.Generator) -> bool:
+        """Become, on the CPU, what `SSL.build` makes for a holder of `images` images, but for what
+        `load_shared` and `begin_first_round` set next: draws what it draws, in its order.
+
+        Returns:
+            whether the method can. If not, which is the default, one is built in its place.
+        """
+        return False
 
     @abstractmethod
     def local_state(self) -> State:

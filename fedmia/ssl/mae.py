@@ -43,8 +43,6 @@ class MaskedAutoencoder(TwoView):
     patches that were trained on; no gradient depends on them.
     """
 
-    remembers = ""
-
     def __init__(
         self, encoder: Encoder, decoder: Decoder, spec: MAE, K: int, generator: torch.Generator
     ) -> None:
@@ -52,6 +50,10 @@ class MaskedAutoencoder(TwoView):
         self.decoder = decoder
         self.seed = int(torch.randint(2**62, (), generator=generator))
         self.steps = 0
+
+    @property
+    def remembers(self) -> str:
+        return ""
 
     @property
     def _vit(self) -> VisionTransformer:
@@ -102,6 +104,11 @@ class MaskedAutoencoder(TwoView):
         """The next step masks anew; the batch's pooled vectors go into the bank."""
         super().after_step()
         self.steps += 1
+
+    def renew(self, images: int | None, generator: torch.Generator) -> bool:
+        super().renew(images, generator)
+        self.seed, self.steps = int(torch.randint(2**62, (), generator=generator)), 0
+        return True
 
     def local_state(self) -> State:
         counts = {"steps": torch.tensor(self.steps), SEED: torch.tensor(self.seed)}

@@ -34,13 +34,13 @@ class MomentumContrast(KeyedTwoView):
     bank: Bank
     BANK = "queue"
 
-    def __init__(
-        self, encoder: Encoder, spec: MoCo, K: int, generator: torch.Generator,
-        public: PublicImages | None = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, encoder: Encoder, spec: MoCo, K: int, generator: torch.Generator) -> None:
         super().__init__(encoder, spec, bank=Bank.random(K, spec.dim, generator))
-        self.public = public
-        self.remembers = "the key of an image that is in the queue" if public is None else ""
+        self.public: PublicImages | None = None
+
+    @property
+    def remembers(self) -> str:
+        return "the key of an image that is in the queue" if self.public is None else ""
 
     @property
     def queue(self) -> Tensor:
@@ -87,6 +87,12 @@ class MomentumContrast(KeyedTwoView):
         views = self.public.views(count)
         for part in views.split(max(1, self.PART // views[0].numel())):
             self.bank.enqueue(F.normalize(self.key_encoder(part), dim=1))
+
+    def renew(self, images: int | None, generator: torch.Generator) -> bool:
+        super().renew(images, generator)
+        if self.public is not None:
+            self.public.draw(generator)
+        return True
 
     @property
     def comes_back(self) -> bool:
@@ -159,10 +165,10 @@ class MoCo(ViewsSSL):
         """
         encoder = Encoder(backbone, self.head(backbone.width), recipe.mean, recipe.std)
         initialise(encoder, generator)
-        K, public = bank_length(self.queue, recipe.images), None
+        method = MomentumContrast(encoder, self, bank_length(self.queue, recipe.images), generator)
         if self.public and recipe.public is not None:
-            public = PublicImages(recipe.public, self.augment, recipe.batch, generator)
-        return MomentumContrast(encoder, self, K, generator, public)
+            method.public = PublicImages(recipe.public, self.augment, recipe.batch, generator)
+        return method
 
     def chance_loss(self, images: int, batch: int) -> float:
         """ln(1 + K): the positive is one among the keys of the queue."""

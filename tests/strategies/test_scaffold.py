@@ -215,5 +215,6 @@ def test_defence__spends_what_it_spends_under_fedavg(
         assert main(shlex.split(flags)) == 0
         report = json.loads(capsys.readouterr().out)
         found[strategy] = [c["defence"]["epsilon"] for c in report["clients"]]
-        assert [r["loss"] for r in report["rounds"]] == [None] * 3, "losses stay with the clients"
+        assert all(r["loss"] is None for r in report["rounds"])  # it stays with the clients
+        assert 0 <= report["utility"]["knn"] <= 1
     assert found["scaffold"] == found["fedavg"] and found["fedavg"][0]["value"] > 0
