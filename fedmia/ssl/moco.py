@@ -175,7 +175,7 @@ class MoCo(ViewsSSL):
         return math.log(1 + bank_length(self.queue, images))
 
     def notes(self, images: int) -> list[str]:
-        why = ", or each image would meet its own old key as a negative"
+        why = "" if self.public else ", or each image would meet its own old key as a negative"
         return cut_note("queue", self.queue, images, why)
 
 

@@ -52,9 +52,8 @@ def mae() -> SSLMethod:
 METHODS: dict[str, Build] = {
     "mae": mae,
     "moco": moco(),
-    "symmetric": moco(symmetric=True),
     "resets": moco(key="reset", queue_policy="reset"),
-    "mocov2": lambda: build(MoCoV2(dim=8, queue=6, queue_source="public")),
+    "mocov2": lambda: build(MoCoV2(dim=8, queue=6, queue_source="public", symmetric=True)),
 }
 
 
