@@ -17,7 +17,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("fedmia", "fedmia.errors", "fedmia.seeding", "fedmia.results"),
     ("fedmia.settings.option", "fedmia.settings.values", "fedmia.settings.yamlfile"),
     ("fedmia.settings.__init__",),  # `from fedmia.settings import option`, for plugins
-    ("fedmia.registry", "fedmia.runtime", "fedmia.archive"),
+    ("fedmia.registry", "fedmia.runtime", "fedmia.archive", "fedmia.lowerbounds"),
     ("fedmia.data", "fedmia.nets", "fedmia.partitions", "fedmia.probes"),
     ("fedmia.ssl",),
     ("fedmia.threat", "fedmia.federation.snapshot", "fedmia.federation.arrays"),
@@ -36,7 +36,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("fedmia.auditing", "fedmia.testing", "fedmia.papers"),
     ("fedmia.library", "fedmia.simulate", "fedmia.audit", "fedmia.paper"),
     ("fedmia.sweeping",),
-    ("fedmia.sweep", "fedmia.flower"),
+    ("fedmia.tradeoffs",),
+    ("fedmia.sweep", "fedmia.tradeoff", "fedmia.flower"),
 )
 OURS = ("fedmia", "clients", "strategies")
 PURE = (
@@ -45,6 +46,7 @@ PURE = (
     "fedmia.federation.snapshot", "fedmia.seeding", "fedmia.settings", "fedmia.errors",
     "fedmia.shadows", "fedmia.auditing", "fedmia.audit", "fedmia.scoring.scorer", "fedmia.runtime",
     "fedmia.scoring.sets", "fedmia.scoring.datasets", "fedmia.observers",
+    "fedmia.lowerbounds",
 )  # fmt: skip
 REPORTING = ("fedmia.report.build", "fedmia.report.figures.draw", "fedmia.report.publish",
              "fedmia.report.terminal")  # fmt: skip

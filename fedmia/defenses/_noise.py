@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedmia.defenses._canaries import FAR, add_scores, check_canaries, coins, guessed, other_stream
 from fedmia.defenses._sensitivity import difference, norm, protected, sampled_sensitivity
 from fedmia.defenses.base import Defense, Metrics, Outlook, Setting
 from fedmia.errors import InputError
@@ -45,6 +46,8 @@ class ReleaseNoise(Defense):
     order: ClassVar[int] = 1  # of the norm that clips
     default_clip: ClassVar[float] = 0.01  # C = default_clip * weights^(1/order)
     default_scale: ClassVar[float] = 0.005
+    strength: ClassVar[str] = "scale"
+    strengths: ClassVar[tuple[float, ...]] = (0.005, 0.02, 0.05, 0.1)
 
     epsilon: float | None = option(
         None, "privacy budget of the whole run, for the client as a whole", gt=0
@@ -59,16 +62,25 @@ class ReleaseNoise(Defense):
         choices=("clip", "sampled"),
     )
     samples: int = option(20, "m, pairs of the Sensitivity Sampler: 2 m trainings", ge=1)
+    canaries: int = option(
+        0, "clients made up to audit the mechanism, for a lower bound of epsilon: 1000", ge=0
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         name = type(self).__name__
+        check_canaries(name, self.canaries)
         if self.epsilon is not None and self.scale is not None:
             raise InputError(
                 f"{name} takes epsilon or scale, not both: got {self.epsilon} and {self.scale}"
             )
         if self.sensitivity == "sampled" and self.clip is not None:
             raise InputError(f"{name}.clip is not used with sensitivity 'sampled', got {self.clip}")
+        if self.sensitivity == "sampled" and self.canaries:
+            raise InputError(
+                f"{name}.canaries need sensitivity 'clip': nothing bounds what a made-up client "
+                f"sends under 'sampled', got {self.canaries}"
+            )
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, scale: float, count: int) -> NDArray[np.float64]:
@@ -131,6 +143,8 @@ class ReleaseNoise(Defense):
         if noise:
             metrics["signal_to_noise"] = norm(update, 2) / norm(noise, 2)
         memory["metrics"] = dict(metrics)
+        if self.canaries:
+            self._audit(bound, memory, other_stream(rng))
         return released, metrics
 
     def privacy(self, memory: dict[str, Any]) -> Epsilon | None:
@@ -146,7 +160,24 @@ class ReleaseNoise(Defense):
             rounds=rounds,
             standing="empirical" if sampled else "guaranteed",
             assumptions=SAMPLED.format(pairs=self.samples) if sampled else CLIPPED,
+            **guessed(memory),
         )
+
+    def _audit(self, bound: float, memory: dict[str, Any], rng: np.random.Generator) -> None:
+        """A release of each of many made-up clients, whose one weight says which data it holds.
+
+        A client is one unit, so a run of it holds one canary: the audit is one of the mechanism,
+        repeated. In or out, its update is FAR times C, up or down; clipped they are 2C apart.
+        """
+        inside = coins(memory, self.canaries, rng)
+        alone = replace(self, clip=bound, canaries=0)
+        received = {"weight": torch.zeros(1, dtype=torch.float64)}
+        seen = np.zeros(len(inside))
+        for i, up in enumerate(inside):
+            far = {"weight": torch.full((1,), FAR * bound * (1 if up else -1), dtype=torch.float64)}
+            released, _ = alone.release(received, far, dict(memory), rng)
+            seen[i] = float(released["weight"]) / bound
+        add_scores(memory, seen)
 
     def _settle(self, bound: float, memory: dict[str, Any]) -> float:
         """The run's noise scale; it and the sensitivity are fixed in the first round."""

@@ -68,11 +68,15 @@ class Defense(Options, ABC):
         releases: it clips and noises the update; a client has one such defence at most.
         withholds: its guarantee covers weights alone, so no number that rests on the client's
             images may leave beside them.
+        strength: the option that says how strong it is; empty where none does.
+        strengths: values of it that a trade-off tries, from mild to strong.
     """
 
     trains: ClassVar[bool] = False
     releases: ClassVar[bool] = False
     withholds: ClassVar[bool] = False
+    strength: ClassVar[str] = ""
+    strengths: ClassVar[tuple[float, ...]] = ()
 
     def check(self, setting: Setting) -> None:
         """Refuse a setting in which the defence is void.
