@@ -95,9 +95,10 @@ class Desk:
         It rests on no image if the client neither trained nor crafted.
         """
         sent = {n: t for n, t in state.items() if self.site.leaves(n)}
+        told = self.defense.open(metrics)
         if self._trained is not None:
             local, trained, tensors = self._trained
-            metrics = metrics | self.strategy.finish(local, trained, sent)
+            told |= self.strategy.finish(local, trained, sent)
             tensors |= {f"strategy.{n}": t for n, t in local.kept.items()}
             kept = LocalState(tensors, self.memory)
             self.store.save(self.task.branch, self.task.client, kept)
@@ -109,7 +110,6 @@ class Desk:
         if self._job_done is not None and not changed:
             self.site.kit.give(self._job_done.method, self._job_done.optimizer)
         images = len(self.indices) if self._trained is not None or self._crafted else 0
-        told = self.defense.open(metrics)
         return Update(self.task.client, self.task.round, sent, images, told)
 
     @property

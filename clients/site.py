@@ -77,7 +77,7 @@ class Site:
     halt: Event | None = field(default=None, compare=False)  # of one order
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("images", "kit", "stop", "halt")  # of this process
+        own = ("images", "public_images", "kit", "stop", "halt")  # of this process
         kept = {k: v for k, v in self.__dict__.items() if k not in own}
         return {**kept, "stop": None, "halt": None}
 
@@ -86,6 +86,11 @@ class Site:
         """uint8 (N, C, H, W), read only."""
         found: ByteArray = np.load(self.images_file, mmap_mode="r")
         return found
+
+    @cached_property
+    def public_images(self) -> ByteArray | None:
+        """uint8 (N, C, H, W) of `public`, which all methods of this process share; None: none."""
+        return np.array(self.images[self.public]) if len(self.public) else None
 
     @cached_property
     def kit(self) -> Kit:
@@ -102,7 +107,8 @@ class Site:
         """A fresh method for a holder of `images` images; weights of the run's first model."""
         net = registry.build("model", *self.model)
         spec = registry.build("ssl", *self.ssl)
-        recipe = Recipe(self.mean, self.std, images)
+        public = self.public_images if spec.public else None
+        recipe = Recipe(self.mean, self.std, images, public, self.train.batch_size)
         generator = self._drawing(client)
         built: SSLMethod = spec.build(net.build(self.channels, self.size), recipe, generator)
         return built.to(self.device)
@@ -198,7 +204,7 @@ class Site:
 
     def halted_by(self, event: Event) -> Site:
         """The same site for one client's order, given up when `event` is set."""
-        _ = self.images, self.kit, self.augment  # what all orders share
+        _ = self.images, self.public_images, self.kit, self.augment  # what all orders share
         own = object.__new__(Site)  # `copy.copy` would leave out what stays in this process
         own.__dict__.update(self.__dict__, halt=event)
         return own

@@ -143,7 +143,8 @@ class FederatedStrategy(Options, Strategy):
         return None
 
     def finish(self, local: Local, trained: State, sent: State) -> dict[str, float]:
-        """Keep what the next round needs; metrics that travel with the upload.
+        """Keep what the next round needs; metrics that travel with the upload, and that a defence
+        does not hold back: like gradients above they rest on what was received and sent alone.
 
         Args:
             trained: the weights after training. sent: those that leave the client, after its

@@ -128,6 +128,7 @@ def prepare(experiment: Experiment) -> Prepared:
         split = roles(data)
     else:
         data, split = decoded(found, roles)
+    foresee(experiment, split)
     notes = [*deal.told(data, clients), *split_notes(split, data)]
     # Sizes, constants and pairs that do not suit are refused before anything is written.
     backbone = experiment.model.build("model").build(data.channels, data.size)
@@ -146,6 +147,19 @@ def prepare(experiment: Experiment) -> Prepared:
             "statistics of the first model, which no client ever used."
         )
     return Prepared(experiment, data, split, next(iter(active.values()), None), notes)
+
+
+def foresee(experiment: Experiment, split: Split) -> None:
+    """Refuse defences that cannot do for a client of its size what they are asked."""
+    rounds = experiment.federation.rounds
+    for layer in experiment.defense:
+        defense = layer.build("defense")
+        for size in sorted({len(split.parts[client]) for client in experiment.applied_by(layer)}):
+            try:
+                defense.foresee(size, experiment.train, rounds)
+            except InputError as error:
+                where = f"{opt('defense.name', layer.name)}, a client of {size} images"
+                raise InputError(f"{where}: {error.text}") from None
 
 
 def split_notes(split: Split, data: ImageSet) -> list[str]:

@@ -24,7 +24,7 @@ def check(experiment: Experiment) -> None:
     """
     for one in (
         _attacker, _attacks, _rounds, _cohort, _aggregation, _machine, _partition, _defended,
-        _defense, _pretrain, _pixels,
+        _defense, _pretrain, _public, _pixels,
     ):  # fmt: skip
         one(experiment)
     gpu(experiment.device)
@@ -246,6 +246,15 @@ def _pretrain(experiment: Experiment) -> None:
         )
     if mode == "public" and not experiment.split.public:
         raise InputError(f"{asked} needs {opt('split.public')} > 0, got 0")
+
+
+def _public(experiment: Experiment) -> None:
+    """A method that trains against public images needs some."""
+    if experiment.ssl.build("ssl").public and not experiment.split.public:
+        raise InputError(
+            f"{opt('ssl.name', experiment.ssl.name)} trains against public images here and needs "
+            f"{opt('split.public')} > 0, got 0"
+        )
 
 
 def _pixels(experiment: Experiment) -> None:
