@@ -126,6 +126,8 @@ def prepare(audit: Audit, device: torch.device) -> tuple[Released, Dealt]:
         std=audit.std,
         device=device,
         seed=audit.seed,
+        key=audit.checkpoint_key,
+        allow_missing=audit.allow_missing,
     )
     run = run_folder(audit.encoder)
     if audit.members is None and run is None:
@@ -141,18 +143,20 @@ def prepare(audit: Audit, device: torch.device) -> tuple[Released, Dealt]:
             )
     if audit.shadow_encoders is not None and not Path(audit.shadow_encoders).is_dir():
         raise InputError(f"{opt('shadow_encoders')} '{audit.shadow_encoders}': no such folder")
-    look(released, dealt)
+    look(released, dealt, audit.allow_random)
     return released, dealt
 
 
-def look(released: Released, dealt: Dealt) -> None:
+def look(released: Released, dealt: Dealt, allow_random: bool) -> None:
     """Embed a few images of each side, and note on the encoder what is odd.
 
     Raises:
-        InputError: the encoder does not take them, or gives features that are not finite.
+        InputError: the encoder does not take them, gives features that are not finite, or others
+            when it is asked again (unless `allow_random`).
     """
     for images in (dealt.scored_members, dealt.scored_nonmembers):
-        released.notes += [n for n in probe(released, images[:LOOK]) if n not in released.notes]
+        found = probe(released, images[:LOOK], allow_random=allow_random)
+        released.notes += [n for n in found if n not in released.notes]
 
 
 def nothing_ran(found: Audited, interrupted: bool) -> int:
@@ -220,6 +224,7 @@ def gather(
         utility_untrained=useful[1] if len(useful) > 1 else {},
         not_run=found.not_run,
         notes=notes,
+        encoder=released.encoder(int(dealt.scored_members.shape[2])),
         split={"encoder": released.name, "access": released.access} | dealt.counts(),
         config=to_tree(audit) | {"views": vars(views.augment)},
         versions=environment["versions"] | {"commit": environment["commit"]},

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedmia.errors import InputError
 from fedmia.nets.base import Trunk
-from fedmia.released._hooked import STAGES, caught, trial
+from fedmia.released import _resnet
+from fedmia.released._folder import folder_weights
+from fedmia.released._hooked import SIZES, STAGES, caught, trial
 from fedmia.released._module import seeded, weigh, white_box
 from fedmia.released._outputs import grid, is_map
 from fedmia.released.base import Released, Wanted, first, unknown_model
@@ -68,7 +72,9 @@ class TimmBackbone(Trunk):
 def load(name: str, wanted: Wanted) -> Released:
     """The model `name`; its weights are the checkpoint's, else random. Nothing is downloaded.
 
-    Size and normalisation are those of timm's data configuration where the user gives none.
+    A folder, as timm saves models for the hub (config.json beside the weights), names the model
+    and holds its weights. Size and normalisation are those of timm's data configuration where the
+    user gives none.
 
     Raises:
         InputError: timm is not installed, no such model, a checkpoint that does not fit.
@@ -78,21 +84,58 @@ def load(name: str, wanted: Wanted) -> Released:
     except ImportError:
         raise InputError("timm:NAME needs the extra: pip install 'fedmia[timm]'") from None
     where, notes = f"timm:{name}", list[str]()
-    if not timm.is_model(name):
-        raise unknown_model("timm", name, timm.list_models())
-    config = timm.get_pretrained_cfg(name, allow_unregistered=True)
+    folder = Path(name.removeprefix("local-dir:"))
+    if folder.is_dir() or name != str(folder) or len(folder.parts) > 1:
+        wanted, asked = _of_folder(folder, wanted), f"local-dir:{folder}"
+        where, fixed = f"timm:{folder.name}", True
+    else:
+        if not timm.is_model(name):
+            raise unknown_model("timm", name, timm.list_models())
+        config = timm.get_pretrained_cfg(name, allow_unregistered=True)
+        asked, fixed = name, getattr(config, "fixed_input_size", False)
     options: dict[str, Any] = {"pretrained": False, "num_classes": 0}
-    if wanted.size and getattr(config, "fixed_input_size", False):
-        options["img_size"] = wanted.size
-    try:
-        module: Any = seeded(lambda: timm.create_model(name, **options), wanted.seed)
-    except (RuntimeError, TypeError, ValueError, AssertionError) as error:
-        raise InputError(f"{where} cannot be built: {first(error)}") from None
+    sized = {"img_size": wanted.size} if wanted.size and fixed else {}
+    module: Any = _made(timm, asked, where, options, sized, wanted.seed)
     module.eval()
-    weigh(module, wanted, where, notes)
+    weights = weigh(module, wanted, where, notes)
     data = timm.data.resolve_model_data_config(module)
     channels, size = int(data["input_size"][0]), int(data["input_size"][-1])
-    tried = trial(module, where, (channels,), wanted.size or size)
+    stem, sizes = getattr(module, "conv1", None), _resnet.sizes(module)
+    small = sizes != SIZES  # for images as they are
+    if isinstance(stem, nn.Conv2d):
+        channels = stem.in_channels
+    tried = trial(module, where, (channels,), wanted.size or (None if small else size), sizes)
     backbone = TimmBackbone(module, tried.channels, tried.size)
     own = (tuple(map(float, data["mean"])), tuple(map(float, data["std"])))
-    return white_box(where, backbone, tried, wanted, notes, own=own, size=size)
+    return white_box(
+        where, backbone, tried, wanted, notes, own=own if channels == len(own[0]) else None,
+        size=None if small else size, weights=weights,
+    )  # fmt: skip
+
+
+def _made(
+    timm: Any, name: str, where: str, options: dict[str, Any], sized: dict[str, int], seed: int
+) -> Any:
+    """timm's model, for the size that is asked where it takes one.
+
+    Raises:
+        InputError: it cannot be built.
+    """
+    try:
+        return seeded(lambda: timm.create_model(name, **options, **sized), seed)
+    except TypeError as error:
+        if sized and name.startswith("local-dir:"):  # a model without a size of its own
+            return _made(timm, name, where, options, {}, seed)
+        raise InputError(f"{where} cannot be built: {first(error)}") from None
+    except (RuntimeError, ValueError, AssertionError, OSError, LookupError) as error:
+        raise InputError(f"{where} cannot be built: {first(error)}") from None
+
+
+def _of_folder(folder: Path, wanted: Wanted) -> Wanted:
+    """What is wanted, with the weights of the folder where no others are given.
+
+    Raises:
+        InputError: no such folder, or one without a configuration or weights.
+    """
+    weights = folder_weights(folder, "timm:FOLDER")
+    return wanted if wanted.checkpoint else replace(wanted, checkpoint=weights)
