@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from fedmia.errors import InputError, opt
 from fedmia.released import _resnet, _vit
-from fedmia.released._heads import read_head
+from fedmia.released._heads import PROTOTYPES, read_head
 from fedmia.released._positions import is_positions, resampled
 from fedmia.released.base import Wanted, Weights
 from fedmia.released.schemes import Found, find
@@ -69,14 +69,17 @@ def put(
     head = read_head(found.head)
     if found.head and head is None:
         notes.append("The file's projection head is of an unknown make, and is left out.")
-    names = {id(t): found.prefix + n for n, t in found.trunk.items()}
-    dropped = [names[id(t)] for n, t in given.items() if n not in ready]
-    heads = [] if head is not None else [found.scheme.head + n for n in found.head]
+    read_too = [n for n in found.head if head is not None and not n.startswith(PROTOTYPES)]
+    unread = [found.scheme.head + n for n in found.head if n not in read_too]
+    prefixes = {id(t): found.prefix + n for n, t in found.trunk.items()}
+    dropped = [prefixes[id(t)] for n, t in given.items() if n not in ready]
     missing = [n for n, t in own.items() if t.is_floating_point() and n not in ready]
-    loaded = len(ready) + (len(found.head) - len(heads))
-    # A DINO head's prototypes are dropped by `read_head`.
     return Weights(
-        found.scheme.form, loaded, (*dropped, *heads, *found.others), tuple(missing), head
+        found.scheme.form,
+        len(ready) + len(read_too),
+        (*dropped, *unread, *found.others),
+        tuple(missing),
+        head,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
-import zipfile
+import warnings
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -74,13 +74,15 @@ def read(path: Path) -> Any:
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
-        with torch.serialization.safe_globals(_stand_ins()):
+        with torch.serialization.safe_globals(_stand_ins()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a pickle's protocol
             return torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise _refused(path, error) from None
     # What torch makes of bytes that are no file of its own has no common class.
-    except (SafetensorError, RuntimeError, EOFError, OSError, ValueError, LookupError) as error:
-        raise InputError(f"weights '{path}': cannot be read: {first(error)}") from None
+    except (
+        pickle.UnpicklingError, SafetensorError, RuntimeError, EOFError, OSError, ValueError,
+        LookupError, AttributeError, TypeError,
+    ) as error:  # fmt: skip
+        raise _refused(path, error) from None
 
 
 def _stand_ins() -> list[Any]:
@@ -90,12 +92,19 @@ def _stand_ins() -> list[Any]:
 
 
 def _refused(path: Path, error: Exception) -> InputError:
-    """The error for a pickle that asks for what is no data, naming it."""
-    asked = re.search(r"GLOBAL (\S+)", str(error))
-    if asked:
+    """The error for a file that cannot be read, or asks for what is no data, naming that.
+
+    torch's own words are not repeated where they advise to read the file whatever it runs.
+    """
+    text = str(error)
+    if asked := re.search(r"GLOBAL (\S+)", text):
         return InputError(
-            f"weights '{path}': not read: it asks for '{asked[1]}', which is no data and "
-            "may run code; nothing of it was run. Save the model's state_dict() alone"
+            f"weights '{path}': not read: it asks for '{asked[1]}', which is no data and may run "
+            "code; nothing of it was run. Save the model's state_dict() alone"
         )
-    whole = " (it is cut short, or no torch file)" if not zipfile.is_zipfile(path) else ""
-    return InputError(f"weights '{path}': cannot be read: {first(error)}{whole}")
+    why = first(error)
+    if "TorchScript" in text:
+        why = "it is a TorchScript archive; torch.export makes a FILE.pt2 of the model"
+    elif "weights_only" in text or isinstance(error, pickle.UnpicklingError):
+        why = "it is cut short, or no file of tensors and options"
+    return InputError(f"weights '{path}': cannot be read: {why}")
