@@ -76,6 +76,7 @@ SCHEMES = (
     Scheme("lightly", "student_backbone", "student_backbone.", "student_head."),
     Scheme("SimSiam", "encoder", "encoder.", "encoder.fc.", ("encoder.fc.", "predictor.")),
     Scheme("MAE", "model", "", marks=("decoder_embed.", "mask_token")),
+    Scheme("open_clip", "visual", "visual.", marks=("visual.",)),
     Scheme("SimCLR", "f", "f.", "g.", ("g.",)),
     Scheme("SimCLR", "backbone", "backbone.", "backbone.fc.", ("backbone.fc.2.",)),
 )  # fmt: skip
