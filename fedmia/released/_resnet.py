@@ -63,7 +63,7 @@ def adapt(module: nn.Module, tensors: Mapping[str, Tensor], relu: bool, padding:
         return []
     notes, made = [], module
     outputs, channels, kernel = found.shape[:3]
-    if kernel == 3:
+    if kernel == 3 and conv.kernel_size != (3, 3):
         made.conv1 = nn.Conv2d(channels, outputs, 3, padding=padding, bias=False)
         made.maxpool = nn.Identity()
         notes.append(

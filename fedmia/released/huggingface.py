@@ -39,8 +39,9 @@ class ImageTower(nn.Module):
         call = model.get_image_features if self.both else model.forward
         self.takes = set(inspect.signature(call).parameters)
         self.resized = resized and "interpolate_pos_encoding" in self.takes
-        if self.both:
-            del model.text_model  # nothing of it is read
+        if self.both:  # nothing of the text's side is read
+            for part in ("text_model", "text_projection"):
+                model._modules.pop(part, None)
 
     def forward(self, pixels: Tensor) -> Any:
         options: dict[str, Any] = {"interpolate_pos_encoding": True} if self.resized else {}
@@ -112,8 +113,8 @@ def _made(transformers: Any, folder: Path) -> tuple[Any, tuple[str, ...], tuple[
         output_loading_info=True,
     )
     missing = sorted(map(str, info["missing_keys"]))
-    if missing and all(n.startswith(POOLER) for n in missing):
-        model.pooler, missing = None, []
+    if any(n.startswith(POOLER) for n in missing):
+        model.pooler, missing = None, [n for n in missing if not n.startswith(POOLER)]
     return model.eval(), tuple(missing), tuple(sorted(map(str, info["unexpected_keys"])))
 
 

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from fedmia.errors import InputError
 from fedmia.nets.base import Trunk
 from fedmia.released import _resnet
-from fedmia.released._folder import folder_weights
+from fedmia.released._folder import folder_weights, read_json
 from fedmia.released._hooked import SIZES, STAGES, caught, trial
 from fedmia.released._module import seeded, weigh, white_box
 from fedmia.released._outputs import grid, is_map
-from fedmia.released.base import Released, Wanted, first, unknown_model
+from fedmia.released.base import FAILURES, Released, Wanted, first, unknown_model
 
 
 class TimmBackbone(Trunk):
@@ -84,18 +84,21 @@ def load(name: str, wanted: Wanted) -> Released:
     except ImportError:
         raise InputError("timm:NAME needs the extra: pip install 'fedmia[timm]'") from None
     where, notes = f"timm:{name}", list[str]()
-    folder = Path(name.removeprefix("local-dir:"))
+    folder, sized = Path(name.removeprefix("local-dir:")), wanted.size
     if folder.is_dir() or name != str(folder) or len(folder.parts) > 1:
-        wanted, asked = _of_folder(folder, wanted), f"local-dir:{folder}"
-        where, fixed = f"timm:{folder.name}", True
-    else:
-        if not timm.is_model(name):
-            raise unknown_model("timm", name, timm.list_models())
-        config = timm.get_pretrained_cfg(name, allow_unregistered=True)
-        asked, fixed = name, getattr(config, "fixed_input_size", False)
-    options: dict[str, Any] = {"pretrained": False, "num_classes": 0}
-    sized = {"img_size": wanted.size} if wanted.size and fixed else {}
-    module: Any = _made(timm, asked, where, options, sized, wanted.seed)
+        weights_file = folder_weights(folder, "timm:FOLDER")
+        if wanted.checkpoint is None:
+            wanted = replace(wanted, checkpoint=weights_file)
+        told = read_json(folder / "config.json").get("pretrained_cfg", {})
+        sized = wanted.size or (told.get("input_size") or [None])[-1]
+        name, where = f"local-dir:{folder}", f"timm:{folder.resolve().name}"
+    elif not timm.is_model(name):
+        raise unknown_model("timm", name, timm.list_models())
+    elif not getattr(
+        timm.get_pretrained_cfg(name, allow_unregistered=True), "fixed_input_size", False
+    ):
+        sized = None
+    module: Any = _made(timm, name, where, sized, wanted.seed)
     module.eval()
     weights = weigh(module, wanted, where, notes)
     data = timm.data.resolve_model_data_config(module)
@@ -113,29 +116,19 @@ def load(name: str, wanted: Wanted) -> Released:
     )  # fmt: skip
 
 
-def _made(
-    timm: Any, name: str, where: str, options: dict[str, Any], sized: dict[str, int], seed: int
-) -> Any:
-    """timm's model, for the size that is asked where it takes one.
+def _made(timm: Any, name: str, where: str, sized: int | None, seed: int) -> Any:
+    """timm's model without a classifier, for images of side `sized` where it asks for a size.
 
     Raises:
         InputError: it cannot be built.
     """
+    options: dict[str, Any] = {"pretrained": False, "num_classes": 0}
     try:
-        return seeded(lambda: timm.create_model(name, **options, **sized), seed)
-    except TypeError as error:
-        if sized and name.startswith("local-dir:"):  # a model without a size of its own
-            return _made(timm, name, where, options, {}, seed)
+        if sized is not None:
+            try:
+                return seeded(lambda: timm.create_model(name, **options, img_size=sized), seed)
+            except TypeError:  # a network of any size
+                pass
+        return seeded(lambda: timm.create_model(name, **options), seed)
+    except (*FAILURES, OSError, LookupError) as error:
         raise InputError(f"{where} cannot be built: {first(error)}") from None
-    except (RuntimeError, ValueError, AssertionError, OSError, LookupError) as error:
-        raise InputError(f"{where} cannot be built: {first(error)}") from None
-
-
-def _of_folder(folder: Path, wanted: Wanted) -> Wanted:
-    """What is wanted, with the weights of the folder where no others are given.
-
-    Raises:
-        InputError: no such folder, or one without a configuration or weights.
-    """
-    weights = folder_weights(folder, "timm:FOLDER")
-    return wanted if wanted.checkpoint else replace(wanted, checkpoint=weights)
