@@ -74,6 +74,8 @@ def put(
     prefixes = {id(t): found.prefix + n for n, t in found.trunk.items()}
     dropped = [prefixes[id(t)] for n, t in given.items() if n not in ready]
     missing = [n for n, t in own.items() if t.is_floating_point() and n not in ready]
+    if missing:
+        notes.append(f"{len(missing)} of the encoder's weights are random: the file lacks them.")
     return Weights(
         found.scheme.form,
         len(ready) + len(read_too),

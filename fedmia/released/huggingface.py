@@ -85,6 +85,8 @@ def load(name: str, wanted: Wanted) -> Released:
             f"{weights_file}: tensor '{missing[0]}' is missing ({len(missing)} are); "
             f"{opt('allow_missing')} leaves them random"
         )
+    if missing:
+        notes.append(f"{len(missing)} of the encoder's weights are random: the file lacks them.")
     size, own = _preprocessing(folder, model, notes)
     channels = int(getattr(_vision(model.config), "num_channels", 3))
     names = list(model.state_dict())
