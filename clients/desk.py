@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +13,7 @@ from torch.optim import Optimizer
 from clients.site import Site, Task
 from fedmia import registry
 from fedmia.data.images import IntArray
-from fedmia.defenses.base import Defense, Metrics, Outlook
+from fedmia.defenses.base import Metrics, Outlook
 from fedmia.federation.snapshot import Local, LocalState, StateStore, Update
 from fedmia.seeding import rng
 from fedmia.ssl.base import SSLMethod, State, under
@@ -35,9 +36,7 @@ class Desk:
         self.kept = self.store.load(task.branch, task.client)
         self.memory: dict[str, Any] = dict(self.kept.memory) if self.kept else {}
         self.strategy = registry.build("strategy", *site.strategy)
-        self.defense: Defense | None = None
-        if site.defense is not None and task.client in site.defended:
-            self.defense = registry.build("defense", *site.defense)
+        self.defense = site.defended(task.client)
         self._trained: tuple[Local, State, State] | None = None
         self._job_done: Job | None = None
         self._crafted = False
@@ -53,17 +52,37 @@ class Desk:
         job, local = self._job(self.indices, self._own("strategy."), self.memory, pair)
         method = job.method
         self._restore(method, job.optimizer)
-        if self.defense is not None and self.kept is None:
-            total, count = self.site.total_rounds, len(self.indices)
-            outlook = Outlook(total, count, self.rehearse, self.stream("prepare"))
-            self.defense.prepare(outlook, self.memory)
-        metrics = self.defense.train(job, self.memory) if self.defense else job.run()
+        if self.defense and self.kept is None:
+            self.defense.prepare(self._outlook(), self._defended)
+        metrics = self.defense.train(job, self._defended)
         state = method.shared_state()
         trained = {n: t for n, t in state.items() if self.site.leaves(n)}
         staying = {f"running.{n}": t for n, t in state.items() if n not in trained}
         self._trained = local, trained, staying | self._resumed(method, job.optimizer)
         self._job_done = job
         return trained, metrics, method
+
+    def release(self, trained: State) -> tuple[State, Metrics]:
+        """What the client's defences let out of the weights that it trained, and metrics."""
+        stream = self.stream("release")
+        return self.defense.release(self.received, trained, self._defended, stream)
+
+    @property
+    def rests(self) -> bool:
+        """Whether a defence has the client sit out the round."""
+        return self.defense.rests(self._defended)
+
+    @property
+    def _defended(self) -> dict[str, Any]:
+        """What the client's defences keep, by name."""
+        held: dict[str, Any] = self.memory.setdefault("defense", {}) if self.defense else {}
+        return held
+
+    def _outlook(self) -> Outlook:
+        """What the client's defences know before its first round."""
+        site, public = self.site, self.site.images[self.site.public]
+        stream = self.stream("prepare")
+        return Outlook(site.total_rounds, len(self.indices), self.rehearse, stream, public)
 
     def settle(self, state: State, metrics: Metrics) -> Update:
         """The upload of `state`, less what never leaves; the local state is stored, and the method
@@ -85,7 +104,8 @@ class Desk:
         if self._job_done is not None and not self._crafted:  # an attack may have changed it
             self.site.kit.give(self._job_done.method, self._job_done.optimizer)
         images = len(self.indices) if self._trained is not None or self._crafted else 0
-        return Update(self.task.client, self.task.round, sent, images, metrics)
+        told = self.defense.open(metrics)
+        return Update(self.task.client, self.task.round, sent, images, told)
 
     @property
     def crafts(self) -> bool:
@@ -125,6 +145,7 @@ class Desk:
         """Weights after a first round on the client's images at `positions`; nothing is kept."""
         job, _ = self._job(self.indices[positions], {}, {})
         job.method.begin_first_round()
+        self.defense.adapt(job, copy.deepcopy(self._defended))
         job.run()
         return job.method.shared_state()
 

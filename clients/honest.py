@@ -1,4 +1,4 @@
-"""An honest client: trains as told, releases through its defence."""
+"""An honest client: trains as told, releases through its defences."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from fedmia.ssl.base import State
 
 
 class Honest(Role):
-    """Trains on its own images and uploads what its defence lets out; attacks nothing."""
+    """Trains on its own images and uploads what its defences let out; attacks nothing."""
 
     def work(self, desk: Desk) -> tuple[State, Metrics]:
+        if desk.rests:
+            return desk.received, {}
         trained, metrics, _ = desk.train()
-        if desk.defense is None:
-            return trained, metrics
-        released, more = desk.defense.release(
-            desk.received, trained, desk.memory, desk.stream("release")
-        )
+        released, more = desk.release(trained)
         return released, metrics | more

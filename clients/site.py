@@ -18,6 +18,7 @@ from clients.kit import Kit
 from fedmia import registry
 from fedmia.attacks.base import ActiveAttack, Known, Turn
 from fedmia.data.images import ByteArray, IntArray
+from fedmia.defenses._stack import Stack
 from fedmia.seeding import torch_rng
 from fedmia.ssl.base import Recipe, SSLMethod, State
 from fedmia.ssl.train import Job, Train, make_optimizer
@@ -34,7 +35,8 @@ class Site:
         targets: indices that the active attacker climbs, in an order without truth.
         held: indices of the images that the attacker holds: its own and the known ones.
         known: indices of known members and of known non-members.
-        defended: partition ids under `defense`.
+        public: indices of images that are nobody's.
+        defenses: name, options and partition ids of each defence, in the order in which they act.
         sets: positions in `targets` of images that an active client acts on together, where the
             question is about sets.
         turns: crafted rounds that the active client can expect to have.
@@ -54,8 +56,8 @@ class Site:
     ssl: tuple[str, dict[str, Any]]
     strategy: tuple[str, dict[str, Any]]
     train: Train
-    defense: tuple[str, dict[str, Any]] | None
-    defended: frozenset[int]
+    public: IntArray
+    defenses: tuple[tuple[str, dict[str, Any], frozenset[int]], ...]
     attack: ActiveAttack | None
     sets: tuple[IntArray, ...]
     turns: int
@@ -97,6 +99,11 @@ class Site:
         generator = torch_rng(self.seed, "client-method", client)
         built: SSLMethod = spec.build(net.build(self.channels, self.size), recipe, generator)
         return built.to(self.device)
+
+    def defended(self, client: int) -> Stack:
+        """The client's defences."""
+        own = [(name, options) for name, options, clients in self.defenses if client in clients]
+        return Stack([(n, registry.build("defense", n, options)) for n, options in own])
 
     def leaves(self, name: str) -> bool:
         """Whether the tensor leaves its client: local batch norm keeps its running statistics."""

@@ -178,10 +178,14 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Probe:
-    """Accuracy in [0, 1] of a utility probe on `n` test images; None where it could not run."""
+    """Accuracy in [0, 1] of a utility probe on `n` test images; None where it could not run.
+
+    `by_class`: of each class how many test images are right, and how many there are; or empty.
+    """
 
     value: float | None
     n: int
+    by_class: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -219,11 +223,16 @@ class Epsilon:
 
 @dataclass(frozen=True)
 class ClientDefence:
-    """The defence of one client: its name, its privacy statement and the metrics it returned."""
+    """The defence of one client: its name, its privacy statement and the metrics it returned.
+
+    Of several, `name` lists them, `epsilon` is what they promise together, and `parts` are each of
+    them, in order, without parts of their own.
+    """
 
     name: str
     epsilon: Epsilon | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
+    parts: tuple[ClientDefence, ...] = ()
 
 
 @dataclass(frozen=True)

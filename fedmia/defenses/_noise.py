@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedmia.defenses._sensitivity import difference, norm, protected, sampled_sensitivity
-from fedmia.defenses.base import Defense, Metrics, Outlook
+from fedmia.defenses.base import Defense, Metrics, Outlook, Setting
 from fedmia.errors import InputError
 from fedmia.results import Epsilon
 from fedmia.settings.option import option
@@ -40,6 +40,8 @@ class ReleaseNoise(Defense):
     of a run compose adaptively. By default the noise is pure DP in L1, whose epsilons add up.
     """
 
+    releases: ClassVar[bool] = True
+    withholds: ClassVar[bool] = True
     order: ClassVar[int] = 1  # of the norm that clips
     default_clip: ClassVar[float] = 0.01  # C = default_clip * weights^(1/order)
     default_scale: ClassVar[float] = 0.005
@@ -84,8 +86,8 @@ class ReleaseNoise(Defense):
         """Epsilon of `rounds` releases at scale > 0."""
         return rounds * sensitivity / scale
 
-    def check(self, *, norm: str, coupled: bool = False) -> None:
-        if norm == "batch":
+    def check(self, setting: Setting) -> None:
+        if setting.norm == "batch":
             raise InputError(
                 "running statistics of batch norm are averaged but can be neither clipped nor "
                 "noised; use group norm, or keep them local"

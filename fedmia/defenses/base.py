@@ -5,19 +5,34 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from fedmia.data.images import IntArray
+from fedmia.data.images import ByteArray, IntArray
 from fedmia.results import Epsilon
 from fedmia.settings.option import Options
-from fedmia.ssl.base import State
+from fedmia.ssl.base import SSL, State
 
 if TYPE_CHECKING:
     from fedmia.ssl.train import Job
 
 Metrics = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a defence is to work in.
+
+    Attributes:
+        norm: `group`, `batch`, or `local`: batch norm whose statistics stay with the client.
+        ssl: the method's options.
+        public: how many public images the run has.
+    """
+
+    norm: str
+    ssl: SSL
+    public: int = 0
 
 
 @dataclass(frozen=True)
@@ -30,12 +45,14 @@ class Outlook:
         rehearse: trains from the received weights on the client's images at the given positions,
             exactly as the coming round would, and returns the shared state; nothing is kept.
         rng: randomness of the preparation.
+        public: uint8 (P, C, H, W), images that are nobody's; none where the run has none.
     """
 
     rounds: int
     images: int
     rehearse: Callable[[IntArray], State]
     rng: np.random.Generator
+    public: ByteArray
 
 
 class Defense(Options, ABC):
@@ -43,16 +60,22 @@ class Defense(Options, ABC):
 
     Every hook is the identity by default. Hooks that change a value return it with metrics of
     what they did (noise level, clipped share). What must outlive the round is kept by the caller:
-    `memory` is a JSON-able dict, stored with the client's local state; its `metrics` are those of
-    the last round.
+    `memory` is a JSON-able dict of the defence's own, stored with the client's local state; its
+    `metrics` are those of the last round.
+
+    Attributes:
+        trains: it takes the place of local training; a client has one such defence at most.
+        releases: it clips and noises the update; a client has one such defence at most.
+        withholds: its guarantee covers weights alone, so no number that rests on the client's
+            images may leave beside them.
     """
 
-    def check(self, *, norm: str, coupled: bool = False) -> None:
-        """Refuse a setting in which the defence is void.
+    trains: ClassVar[bool] = False
+    releases: ClassVar[bool] = False
+    withholds: ClassVar[bool] = False
 
-        Args:
-            norm: `group`, `batch`, or `local`: batch norm whose statistics stay with the client.
-            coupled: whether one image's loss depends on the other images of its batch.
+    def check(self, setting: Setting) -> None:
+        """Refuse a setting in which the defence is void.
 
         Raises:
             InputError: with the reason.
@@ -63,8 +86,16 @@ class Defense(Options, ABC):
         """Called once, before the client's first round; what it learns goes into `memory`."""
         return None
 
+    def rests(self, memory: dict[str, Any]) -> bool:
+        """Asked before each round: True, and the client neither trains nor sends."""
+        return False
+
+    def adapt(self, job: Job, memory: dict[str, Any]) -> None:
+        """Change how a round trains (`job.augment`, `job.train`, ..), before it does."""
+        return None
+
     def train(self, job: Job, memory: dict[str, Any]) -> Metrics:
-        """Local training of one round, `job.method` updated in place. Default: `job.run()`."""
+        """Local training of one round, `job.method` updated in place; asked if it `trains`."""
         return job.run()
 
     def release(

@@ -19,7 +19,7 @@ from fedmia.defenses._persample import (
     private_optimizer,
     sample_rate,
 )
-from fedmia.defenses.base import Defense, Metrics
+from fedmia.defenses.base import Defense, Metrics, Setting
 from fedmia.errors import InputError
 from fedmia.results import Epsilon
 from fedmia.settings.option import option
@@ -53,6 +53,8 @@ class DPSGD(Defense):
     client's stream, so that runs repeat; a deployment needs a cryptographic one.
     """
 
+    trains: ClassVar[bool] = True
+    withholds: ClassVar[bool] = True
     paper: ClassVar[str] = "Abadi et al., CCS 2016, arXiv 1607.00133"
 
     epsilon: float | None = option(None, "privacy budget of the whole run, per image", gt=0)
@@ -71,13 +73,13 @@ class DPSGD(Defense):
                 f"{self.epsilon} and {self.noise_multiplier}"
             )
 
-    def check(self, *, norm: str, coupled: bool = False) -> None:
-        if norm != "group":
+    def check(self, setting: Setting) -> None:
+        if setting.norm != "group":
             raise InputError(
                 "batch norm mixes the images of a batch, so no gradient belongs to one image; "
                 "use --model.norm group, and no batch norm in the head"
             )
-        if coupled:
+        if setting.ssl.coupled:
             # Also with every gradient clipped: replacing one image moves those of all others.
             raise InputError(
                 "the loss of one image depends on the others of its batch, so no gradient belongs "

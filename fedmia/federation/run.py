@@ -182,7 +182,6 @@ def make_site(prepared: Prepared, workdir: Path, stop: Event) -> Site:
         [split.scored_members, split.scored_nonmembers, split.known_members, split.known_nonmembers]
     )
     mean, std = pixel_constants(experiment, data.channels)
-    defense = experiment.defense
     targets = rng(experiment.seed, "targets").permutation(candidates)
     return Site(
         seed=experiment.seed,
@@ -197,8 +196,11 @@ def make_site(prepared: Prepared, workdir: Path, stop: Event) -> Site:
         ssl=(experiment.ssl.name, dict(experiment.ssl.options)),
         strategy=(experiment.strategy.name, dict(experiment.strategy.options)),
         train=experiment.train,
-        defense=(defense.name, dict(defense.options)) if defense else None,
-        defended=frozenset(experiment.defended),
+        public=split.public,
+        defenses=tuple(
+            (one.name, dict(one.options), frozenset(experiment.applied_by(one)))
+            for one in experiment.defense
+        ),
         attack=prepared.active,
         share=1 / max(1, int(clients * experiment.federation.participation + 0.5)),
         turns=max(1, int(experiment.attack_rounds * experiment.federation.participation + 0.5)),

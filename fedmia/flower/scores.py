@@ -45,7 +45,10 @@ def scored(
         found = attacked(Evaluation(run, options))
     row = client_rows(run, prepared.data.labels, 1)[client]
     arrays = dict(zip(("pixels/members", "pixels/nonmembers"), found["pixels"], strict=True))
-    told: dict[str, Any] = {"size": row.size, "defence": row.defence and asdict(row.defence)}
+    defence = row.defence and asdict(row.defence)
+    for one in [defence, *defence["parts"]] if defence else []:
+        one["metrics"] = site.defended(client).open(one["metrics"])
+    told: dict[str, Any] = {"size": row.size, "defence": defence}
     told["split"] = prepared.split.counts()
     for kind, attacks in {"attacks": found["attacks"], **found["controls"]}.items():
         told[kind] = [{key: getattr(a, key) for key in TOLD} for a in attacks]
@@ -54,14 +57,19 @@ def scored(
     return RecordDict({"told": ConfigRecord({"json": json.dumps(told)}), "scores": record})
 
 
+def _defence(told: dict[str, Any]) -> ClientDefence:
+    epsilon = told["epsilon"] and Epsilon(**told["epsilon"])
+    parts = tuple(map(_defence, told["parts"]))
+    return ClientDefence(told["name"], epsilon, told["metrics"], parts)
+
+
 def read(client: int, content: RecordDict) -> tuple[ClientInfo, dict[str, Any]]:
     """The server's side of `scored`: the client, and fields of `RunScores`."""
     told = json.loads(str(content.config_records["told"]["json"]))
     arrays = {n: a.numpy() for n, a in content.array_records["scores"].items()}
     defence = told["defence"]
     if defence is not None:
-        epsilon = defence["epsilon"] and Epsilon(**defence["epsilon"])
-        defence = ClientDefence(defence["name"], epsilon, defence["metrics"])
+        defence = _defence(defence)
     made: dict[str, list[ScoredAttack]] = {"attacks": [], "untrained": []}
     for kind, attacks in made.items():
         for one in told[kind]:

@@ -12,6 +12,7 @@ from fedmia.errors import said
 from fedmia.report.checks import check
 from fedmia.report.clients import client_rows, declared_attack, ranking
 from fedmia.report.datasets import inference_row
+from fedmia.report.defended import defended
 from fedmia.report.faults import dropped, fault_row
 from fedmia.report.health import health_row, health_sentence
 from fedmia.report.intervals import LEVEL, wilson
@@ -85,6 +86,7 @@ def build_report(run: RunScores) -> Report:
         "clients": clients,
         "client_ranking": ranking(clients),
         "client_distribution": cast(ClientDistribution, distribution),
+        "defended": defended(run),
         "named_clients": named_rows(run),
         "rounds": [round_row(r) for r in run.rounds],
         "family": {

@@ -21,6 +21,7 @@ from fedmia.report.rows import (
     Auc,
     ClientDistribution,
     ClientRow,
+    DefencePart,
     DefenceRow,
     EpsilonRow,
     with_auc,
@@ -69,6 +70,32 @@ def effective_size(weights: FloatArray) -> float:
 
 
 @dataclass(frozen=True, eq=False)
+class Leak:
+    """Leakage of some members against non-members like them: its AUC, Kish's number of these, and
+    what non-members score who pose as those members."""
+
+    auc: AucEstimate
+    effective: float
+    null: Null | None
+
+
+def leak_of(
+    run: RunScores, attack: ScoredAttack, mine: NDArray[np.bool_], *stream: str | int
+) -> Leak:
+    """Leakage of the members `mine` (n,), one at least, each of a kind that a non-member has.
+
+    Args:
+        stream: names the draws of the null.
+    """
+    kinds, others = run.alike()
+    mix, scores = kinds[mine], attack.scores_nonmembers
+    weights = mix_weights(mix, others)
+    found = auc_estimate(attack.scores_members[mine], scores, weights)
+    null = null_of(mix, scores, others, rng(run.seed, *stream))
+    return Leak(found, effective_size(weights), null)
+
+
+@dataclass(frozen=True, eq=False)
 class Judged:
     """A client's row without the simultaneous interval; its AUC and null, None where unknown."""
 
@@ -83,7 +110,6 @@ def client_row(
     """One entry of the report's `clients`; `like` (n,): members that can be compared."""
     mine = run.member_client == client.id
     like = mine & like
-    kinds, others = run.alike()
     n = int((mine if attack is None else like).sum())
     row: ClientRow = {
         "id": client.id, "size": client.size, "role": client.role,
@@ -95,12 +121,10 @@ def client_row(
     }  # fmt: skip
     if attack is None or n == 0:
         return Judged(row)
-    mix, scores = kinds[like], attack.scores_nonmembers
-    weights = mix_weights(mix, others)
-    found = auc_estimate(attack.scores_members[like], scores, weights)
-    row["n_nonmembers_effective"], row["auc"] = effective_size(weights), found.value
+    leak = leak_of(run, attack, like, "client-null", client.id)
+    found, null = leak.auc, leak.null
+    row["n_nonmembers_effective"], row["auc"] = leak.effective, found.value
     row["auc_ci"] = auc_interval(found)
-    null = null_of(mix, scores, others, rng(run.seed, "client-null", client.id))
     if null is not None:
         row["null_auc"], row["null_ci"], row["null_n"] = null.mean, null.band, null.posers
     return Judged(row, found, null)
@@ -144,6 +168,10 @@ def distribution(rows: Sequence[ClientRow], nulls: Sequence[FloatArray]) -> Clie
 def _defence(defence: ClientDefence | None) -> DefenceRow | None:
     if defence is None:
         return None
+    return {**_part(defence), "parts": [_part(part) for part in defence.parts]}
+
+
+def _part(defence: ClientDefence) -> DefencePart:
     spent = None if defence.epsilon is None else cast(EpsilonRow, asdict(defence.epsilon))
     return {"name": defence.name, "epsilon": spent, "metrics": dict(defence.metrics)}
 

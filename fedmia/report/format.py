@@ -10,7 +10,8 @@ from fedmia.report.rows import (
     AttackRow,
     ClientDistribution,
     ClientRow,
-    DefenceRow,
+    DefencePart,
+    DefendedRow,
     Interval,
     Report,
     control_sets,
@@ -35,7 +36,7 @@ def estimate(value: float | None, ci: Interval | None, digits: int = 2) -> str:
     return f"{number(value, digits)} {interval(ci, digits)}".strip()
 
 
-def epsilon(defence: DefenceRow) -> str:
+def epsilon(defence: DefencePart) -> str:
     """`dpsgd, epsilon 8 (delta 1e-05, 20 rounds): heuristic`."""
     spent = defence["epsilon"]
     if spent is None:
@@ -97,6 +98,7 @@ def sentences(report: Report) -> dict[str, str | None]:
         "utility": utility_sentence(report),
         "health": collapsed_sentence(report),
         "clients": clients_sentence(report),
+        "defended": report["defended"] and defended_sentence(report["defended"]),
         "named": named_sentence(report),
         "per_client": per_client_sentence(report),
     }
@@ -146,6 +148,11 @@ def distribution_sentence(spread: ClientDistribution, by: str) -> str:
         said += f"; over the band of their own null: {spread['over_null']:,}"
         said += f" (if nothing leaks, about {spread['over_null_expected']:,.0f})"
     return f"{said}."
+
+
+def defended_sentence(row: DefendedRow) -> str | None:
+    """Whether defended clients leak all the same."""
+    return None if row["statement"] is None else f"{row['statement']}."
 
 
 def named_sentence(report: Report) -> str | None:

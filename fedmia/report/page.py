@@ -72,6 +72,7 @@ def page(report: Report, figures: Mapping[str, bytes]) -> str:
             "sweep": tables.sweep(report),
             "utility": tables.utility(report),
             "clients": tables.clients(report),
+            "defended": tables.defended(report),
             "rounds": tables.rounds(report),
         },
         said=sentences(report),

@@ -176,12 +176,50 @@ class EpsilonRow(TypedDict):
     assumptions: str
 
 
-class DefenceRow(TypedDict):
-    """A client's defence; `epsilon` is null where none can be stated."""
+class DefencePart(TypedDict):
+    """One defence of a client; `epsilon` is null where none can be stated."""
 
     name: str
     epsilon: EpsilonRow | None
-    metrics: dict[str, float]  # of its last round
+    metrics: dict[str, float]  # of its last round, as the simulator sees them
+
+
+class DefenceRow(DefencePart):
+    """All defences of a client together: their names, what they promise, and each by itself."""
+
+    parts: list[DefencePart]  # in the order in which they act
+
+
+class GroupLeak(TypedDict):
+    """Leakage of a group's scored members against non-members like them."""
+
+    attack: str
+    under_attack: bool
+    auc: float
+    auc_ci: Interval
+    auc_ci_simultaneous: Interval  # over the attacks of all groups
+    n_nonmembers_effective: float  # Kish's number of the weighted non-members
+    null_auc: float | None  # of non-members who pose as these members: mean and 95 % band
+    null_ci: Interval | None
+
+
+class GroupRow(TypedDict):
+    """Clients that defend themselves, or those that do not."""
+
+    group: str  # defended or undefended
+    clients: list[int]
+    images: int
+    n_members: int  # scored, of classes that a scored non-member has
+    leakage: list[GroupLeak]
+    knn: float | None  # of the global encoder, test images weighted to the group's class mix
+    knn_ci: Interval | None
+
+
+class DefendedRow(TypedDict):
+    """Leakage and utility by defended and undefended clients."""
+
+    groups: list[GroupRow]
+    statement: str | None  # whether the defended leak all the same; null where it is not known
 
 
 class ClientRow(TypedDict):
@@ -412,6 +450,7 @@ class Report(TypedDict):
     clients: list[ClientRow]
     client_ranking: str | None  # null where no two clients separate
     client_distribution: NotRequired[ClientDistribution]  # of more clients than a page shows
+    defended: DefendedRow | None  # null where no client defends itself
     named_clients: list[NamedRow]
     rounds: list[RoundRow]
     family: Family

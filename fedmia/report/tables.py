@@ -15,7 +15,16 @@ from fedmia.report.format import (
     most_leaking_first,
     number,
 )
-from fedmia.report.rows import AttackRow, AucRow, InferenceRow, Interval, Json, Report, control_sets
+from fedmia.report.rows import (
+    AttackRow,
+    AucRow,
+    DefenceRow,
+    InferenceRow,
+    Interval,
+    Json,
+    Report,
+    control_sets,
+)
 from fedmia.report.selection import crowded, shown, told_apart
 from fedmia.results import ALONE
 
@@ -202,8 +211,7 @@ def clients(report: Report) -> Table:
         c = one.row
         defence = Cell(DASH)
         if c["defence"]:
-            spent = c["defence"]["epsilon"]
-            defence = Cell(epsilon(c["defence"]), (spent["assumptions"],) if spent else ())
+            defence = _defence(c["defence"])
         auc = _whole(estimate(c["auc"], c["auc_ci"]))
         together = _whole(interval(c["auc_ci_simultaneous"])) or DASH
         null = _whole(estimate(c["null_auc"], c["null_ci"]))
@@ -211,6 +219,37 @@ def clients(report: Report) -> Table:
         cells: list[str | Cell]
         cells = [str(c["id"]), size, c["role"], defence, n, auc, together, null]
         rows.append(Row([*cells, ", ".join(one.why)] if many else cells))
+    return Table(head, rows)
+
+
+def _defence(row: DefenceRow) -> Cell:
+    """A client's defences: what they promise, what that rests on, and each of several."""
+    spent = row["epsilon"]
+    small = (spent["assumptions"],) if spent else ()
+    parts = tuple(epsilon(part) for part in row["parts"])
+    return Cell(epsilon(row), (*(parts if len(parts) > 1 else ()), *small))
+
+
+def defended(report: Report) -> Table | None:
+    """Defended and undefended clients: leakage by attack, and utility for their classes."""
+    if (found := report["defended"]) is None:
+        return None
+    head = ["clients", "scored members", "attack", "AUC, 95 %", "simultaneous"]
+    head += ["null: posing non-members", "kNN for their classes"]
+    rows = []
+    for group in found["groups"]:
+        who = f"{len(group['clients'])} {group['group']}"
+        knn = estimate(group["knn"], group["knn_ci"])
+        n = str(group["n_members"])
+        for i, leak in enumerate(group["leakage"]):
+            auc = _whole(estimate(leak["auc"], leak["auc_ci"]))
+            together = _whole(interval(leak["auc_ci_simultaneous"]))
+            null = _whole(estimate(leak["null_auc"], leak["null_ci"]))
+            name = f"{leak['attack']}{' *' if leak['under_attack'] else ''}"
+            first = ["", "", ""] if i else [who, n, knn]
+            rows.append(Row([first[0], first[1], name, auc, together, null, first[2]]))
+        if not group["leakage"]:
+            rows.append(Row([who, n, DASH, DASH, DASH, DASH, knn]))
     return Table(head, rows)
 
 

@@ -13,7 +13,7 @@ from fedmia import registry
 from fedmia.data.images import IntArray
 from fedmia.data.split import Split
 from fedmia.errors import opt
-from fedmia.probes.utility import knn_accuracy, linear_accuracy, mean_cosine
+from fedmia.probes.utility import knn_accuracy, linear_accuracy, mean_cosine, weighted_knn
 from fedmia.results import Health, Probe
 from fedmia.ssl.base import State
 from strategies.crew import FederationError
@@ -74,5 +74,12 @@ class Probes:
 
     def both(self, state: State) -> dict[str, Probe]:
         """kNN and linear probe."""
-        found, n = self.features(state), len(self.split.test_eval)
-        return {"knn": Probe(knn_accuracy(*found), n), "linear": Probe(linear_accuracy(*found), n)}
+        fit, ours, test, theirs = found = self.features(state)
+        right, n = weighted_knn(fit, ours, test) == theirs, len(theirs)
+        classes = int(theirs.max()) + 1
+        of, hits = (torch.bincount(t, minlength=classes) for t in (theirs, theirs[right]))
+        by_class = tuple(zip(hits.tolist(), of.tolist(), strict=True))
+        return {
+            "knn": Probe(float(right.double().mean()), n, by_class),
+            "linear": Probe(linear_accuracy(*found), n),
+        }

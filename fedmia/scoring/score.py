@@ -15,7 +15,6 @@ from fedmia import registry
 from fedmia.data.images import IntArray
 from fedmia.federation.run import Finished
 from fedmia.results import (
-    ClientDefence,
     ClientInfo,
     Pair,
     RoundInfo,
@@ -191,12 +190,10 @@ def client_rows(run: Finished, labels: IntArray, classes: int) -> list[ClientInf
     """Each client with its role, its images, and its defence's statement."""
     site, rows = run.site, []
     for client, role in enumerate(site.roles):
-        own, defence = site.parts["members"][client], None
-        if site.defense is not None and client in site.defended:
-            kept = run.store.load("main", client)
-            memory = dict(kept.memory) if kept else {}
-            epsilon = registry.build("defense", *site.defense).privacy(memory)
-            defence = ClientDefence(site.defense[0], epsilon, memory.get("metrics", {}))
+        own = site.parts["members"][client]
+        kept = run.store.load("main", client)
+        memory = kept.memory.get("defense", {}) if kept else {}
+        defence = site.defended(client).statement(memory)
         counts = np.bincount(labels[own], minlength=classes).tolist()
         rows.append(ClientInfo(client, len(own), role, defence, tuple(counts)))
     return rows

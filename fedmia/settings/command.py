@@ -111,7 +111,8 @@ def parse(command: Command, arguments: Sequence[str]) -> Invocation:
         with told_of(file):  # on its own first, so that its mistakes are named as its own
             from_tree(command.root, lower := _read(command, file))
         speak = Typed(command, flags.typed, file, lower)
-        tree = merge(command.root, lower, tree, command.runs)
+        with told(speak):
+            tree = merge(command.root, lower, tree, command.runs)
     with told(speak):
         settings: Any = from_tree(command.root, tree, tongue=speak)
         command.check(settings)

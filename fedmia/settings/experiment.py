@@ -16,11 +16,13 @@ from fedmia.errors import InputError, opt
 from fedmia.runtime.device import DEVICES, check_device
 from fedmia.settings.forms import (
     Chosen,
+    Layer,
     Settings,
     Values,
     all_values,
     dataset_and_path,
     each,
+    layers,
     plugin,
     rest,
     section,
@@ -193,9 +195,15 @@ class Experiment(Settings):
     strategy: Chosen = plugin("strategy", "fedavg", "how the server aggregates")
     train: Train = section(Train)
     pretrain: Pretrain = section(Pretrain, head="mode")
-    defense: Chosen | None = plugin("defense", None, "defence of the defended clients")
+    defense: tuple[Layer, ...] = layers(
+        "defense",
+        "defences of the defended clients, in the order in which they act (default none)",
+    )
     defended_clients: tuple[int, ...] | None = option(
-        None, "clients that defend themselves, as 0-4,7 (none: all honest ones)", ge=0
+        None,
+        "clients that defend themselves, as 0-4,7, where a defence names none of its own (none: "
+        "all honest ones)",
+        ge=0,
     )
 
     def __post_init__(self) -> None:
@@ -204,8 +212,11 @@ class Experiment(Settings):
         check_device(self.device)
         for one in dataclasses.fields(self):
             chosen = getattr(self, one.name)
-            if "plugin" in one.metadata and chosen is not None:
+            if "plugin" in one.metadata:
                 object.__setattr__(self, one.name, chosen.complete(one.metadata["plugin"]))
+            elif kind := one.metadata.get("layers"):
+                whole = tuple(layer.complete(kind) for layer in chosen)
+                object.__setattr__(self, one.name, whole)
         own = self.data.source().views  # stands in for view options that are not given
         given = {k: v for k, v in dict(self.ssl.options).items() if v is not None}
         unset = {k: v for k, v in vars(own).items() if k in self.ssl.options}
@@ -253,13 +264,15 @@ class Experiment(Settings):
         """Ids of all other clients."""
         return tuple(range(self.federation.clients - len(self.malicious_clients)))
 
+    def applied_by(self, layer: Layer) -> tuple[int, ...]:
+        """Ids of the clients that apply a defence, sorted."""
+        named = self.defended_clients if layer.clients is None else layer.clients
+        return self.honest_clients if named is None else tuple(sorted(named))
+
     @property
     def defended(self) -> tuple[int, ...]:
-        """Ids of the clients that apply the defence, sorted."""
-        if self.defense is None:
-            return ()
-        named = self.defended_clients
-        return self.honest_clients if named is None else tuple(sorted(named))
+        """Ids of the clients that apply a defence, sorted."""
+        return tuple(sorted({c for layer in self.defense for c in self.applied_by(layer)}))
 
 
 def expand_attacks(names: tuple[str, ...], attacker: str) -> tuple[str, ...]:

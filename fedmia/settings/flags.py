@@ -107,6 +107,9 @@ class Typed:
 
 
 def _holds(tree: Any, path: str) -> bool:
+    if isinstance(tree, list):  # layers, by their options or by name and option
+        named = [(one, f"{one.get('name')}.") for one in tree if isinstance(one, Mapping)]
+        return any(_holds(one, path.removeprefix(name)) for one, name in named)
     if not isinstance(tree, Mapping):
         return False
     # The names of plugins in `attack.NAME.OPTION` may hold dots themselves.

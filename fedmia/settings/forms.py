@@ -51,16 +51,36 @@ class Chosen:
         return Chosen(self.name, all_values(self.build(kind)))
 
 
+@dataclass(frozen=True)
+class Layer(Chosen):
+    """One of several plugins that are applied in order, to some clients.
+
+    Attributes:
+        clients: partition ids; None: those that another option names for all layers.
+    """
+
+    clients: tuple[int, ...] | None = None
+
+    def complete(self, kind: str) -> Layer:
+        return Layer(self.name, super().complete(kind).options, self.clients)
+
+
 def section(cls: type, head: str | None = None) -> Any:
     """A field that holds a section, its defaults those of `cls`; one value alone is its `head`."""
     return field(default_factory=cls, metadata={"section": cls, "head": head})
 
 
-def plugin(kind: str, default: str | None, about: str) -> Any:
-    """A field that holds a plugin of `kind`, chosen by name; a default of None: it may be none."""
-    first = None if default is None else Chosen(default)
+def plugin(kind: str, default: str, about: str) -> Any:
+    """A field that holds a plugin of `kind`, chosen by name."""
     about_it = {"plugin": kind, "about": about, "name": default, "head": "name"}
-    return field(default=first, metadata=about_it)
+    return field(default=Chosen(default), metadata=about_it)
+
+
+def layers(kind: str, about: str) -> Any:
+    """A field that holds plugins of `kind` in order, none at first: `--FIELD A,B`, their options
+    `--FIELD.A.OPTION`, or `--FIELD.OPTION` of a single one."""
+    about_it = {"layers": kind, "about": about, "name": None, "head": "name"}
+    return field(default=(), metadata=about_it)
 
 
 def each(kind: str) -> Any:
@@ -115,7 +135,7 @@ def place(root: type, path: str) -> tuple[str, ...] | None:
 
     None: no such option. Whether a plugin has it is not asked.
     """
-    for each in (one.name for one, _ in parts(root) if "each" in one.metadata):
+    for each in (one.name for one, _ in parts(root) if {"each", "layers"} & one.metadata.keys()):
         if path.startswith(f"{each}.") and path.count(".") > 1:
             # The plugin's name keeps its dashes, and may hold dots: package.module:Class.
             plugin, _, last = path.removeprefix(f"{each}.").rpartition(".")
@@ -133,7 +153,7 @@ def option_paths(root: type) -> Iterator[tuple[str, Field, Any]]:
     for one, kind in parts(root):
         if kind is not None:
             yield one.name, one, kind
-        elif "plugin" in one.metadata:
+        elif {"plugin", "layers"} & one.metadata.keys():
             yield f"{one.name}.name", one, str
         elif "section" in one.metadata:
             for inner, type_ in option_fields(one.metadata["section"]):
@@ -153,7 +173,9 @@ def open_heads(root: type) -> dict[str, str]:
         inner = dataclasses.fields(one.metadata["section"]) if "section" in one.metadata else ()
         if "source" in one.metadata:
             found[one.metadata["source"]] = one.name
-        elif {"plugin", "given"} & one.metadata.keys() or any("rest" in f.metadata for f in inner):
+        elif {"plugin", "layers", "given"} & one.metadata.keys() or any(
+            "rest" in f.metadata for f in inner
+        ):
             found[one.name] = one.name
     return found
 

@@ -94,6 +94,8 @@ def option_row(
     command: Command, path: str, one: dataclasses.Field[Any], kind: Any, width: int
 ) -> Iterator[str]:
     """An option on a page: its flag, its values, what it is, its default and range."""
+    if "layers" in one.metadata:
+        return row(f"{command.flag_of(path)} NAMES", one.metadata["about"], width)
     if "plugin" in one.metadata:
         text = f"{one.metadata['about']} (default {shown(one.metadata['name'])})"
         return row(f"{command.flag_of(path)} NAME", text, width)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 
 from fedmia import registry
+from fedmia.defenses._stack import exclusive
+from fedmia.defenses.base import Setting
 from fedmia.errors import InputError, opt
 from fedmia.partitions.base import Partition
 from fedmia.runtime.device import gpus_without
 from fedmia.settings.experiment import Experiment
 from fedmia.settings.forms import needs
 from fedmia.settings.roles import refusal
+from fedmia.ssl.base import SSL
 
 
 def check(experiment: Experiment) -> None:
@@ -131,11 +134,17 @@ def _partition(experiment: Experiment) -> None:
 
 def _defended(experiment: Experiment) -> None:
     named = experiment.defended_clients
-    if named is None:
-        return
-    where = opt("defended_clients")
-    if experiment.defense is None:
+    if named is not None and not experiment.defense:
         raise needs("defended_clients", "defense.name", "NAME", given=named)
+    for layer in experiment.defense:
+        if layer.clients is not None:
+            _honest(experiment, layer.clients, f"{opt('defense.name', layer.name)}, clients")
+    if named is not None:
+        _honest(experiment, named, opt("defended_clients"))
+
+
+def _honest(experiment: Experiment, named: tuple[int, ...], where: str) -> None:
+    """Clients that can defend themselves, named at `where`."""
     if not named:
         raise InputError(f"{where} names no client (none: all honest ones)")
     last = experiment.federation.clients - 1
@@ -152,21 +161,32 @@ def _defended(experiment: Experiment) -> None:
 
 
 def _defense(experiment: Experiment) -> None:
-    if experiment.defense is None:
-        return
     norm = str(experiment.model.options.get("norm", "group"))
     if experiment.ssl.options.get("head_norm") == "batch":
         norm = "batch"
     if norm == "batch" and experiment.federation.batch_norm == "local":
         norm = "local"  # the running statistics never leave the client
-    coupled = registry.load("ssl", experiment.ssl.name).coupled
-    where = opt("defense.name", experiment.defense.name)
-    if coupled:
-        where += f" with {opt('ssl.name', experiment.ssl.name)}"
-    try:
-        experiment.defense.build("defense").check(norm=norm, coupled=coupled)
-    except InputError as error:
-        raise InputError(f"{where}: {error.text}") from None
+    ssl: SSL = experiment.ssl.build("ssl")
+    built = [(layer, layer.build("defense")) for layer in experiment.defense]
+    for layer, defense in built:
+        where = opt("defense.name", layer.name)
+        if ssl.coupled:
+            where += f" with {opt('ssl.name', experiment.ssl.name)}"
+        try:
+            defense.check(Setting(norm, ssl, experiment.split.public))
+        except InputError as error:
+            raise InputError(f"{where}: {error.text}") from None
+    for client in experiment.defended:
+        own = [(n.name, d) for n, d in built if client in experiment.applied_by(n)]
+        names = [name for name, _ in own]
+        for name in names:
+            if names.count(name) > 1:
+                raise InputError(f"{opt('defense.name', name)} is given twice to client {client}")
+        try:
+            exclusive(own)
+        except InputError as error:
+            both = opt("defense.name", ",".join(names))
+            raise InputError(f"{both}, client {client}: {error.text}") from None
 
 
 def _pretrain(experiment: Experiment) -> None:
@@ -176,9 +196,10 @@ def _pretrain(experiment: Experiment) -> None:
         raise InputError(f"{asked} leaves nothing for {opt('pretrain.epochs', epochs)} to do")
     if mode != "none" and not epochs:
         raise InputError(f"{asked} needs {opt('pretrain.epochs')} >= 1, got 0")
-    if mode == "pooled" and experiment.defense is not None:
+    if mode == "pooled" and experiment.defense:
+        defended = opt("defense.name", experiment.defense[0].name)
         raise InputError(
-            f"{asked} with {opt('defense.name', experiment.defense.name)}: the server would train "
+            f"{asked} with {defended}: the server would train "
             "on the private images themselves, which no client's defence covers"
         )
     if mode == "public" and not experiment.split.public:

@@ -14,6 +14,7 @@ from fedmia.errors import InputError, nearest, opt, unknown
 from fedmia.settings.forms import (
     Chosen,
     Field,
+    Layer,
     all_values,
     dataset_and_path,
     in_tree_of,
@@ -22,6 +23,7 @@ from fedmia.settings.forms import (
     option_paths,
     parts,
 )
+from fedmia.settings.layered import Layers, overlaid, plain_layers, written_out
 from fedmia.settings.option import check_limits, check_type, option_fields
 from fedmia.settings.values import convert, plain
 from fedmia.settings.yamlfile import Tree
@@ -36,6 +38,8 @@ def to_tree(settings: Any) -> Tree:
         value = getattr(settings, one.name)
         if isinstance(value, Chosen):
             value = {"name": value.name, **value.options}
+        elif "layers" in one.metadata:
+            value = plain_layers(value)
         elif "section" in one.metadata:
             value = all_values(value) | dict(getattr(value, "options", {}))
         elif isinstance(value, Mapping) and not value:
@@ -83,11 +87,12 @@ def normal(root: type, tree: Mapping[str, Any]) -> Tree:
         if one is None or kind is not None or "grids" in one.metadata:
             made[name] = value
             continue
+        if "layers" in one.metadata:
+            made[name] = written_out(name, value)
+            continue
         head = one.metadata.get("head")
         if head and isinstance(value, str):
             value = {head: value}
-        elif "plugin" in one.metadata and one.metadata["name"] is None and value is None:
-            value = {"name": "none"}
         value = _mapping(name, value)
         if "plugin" in one.metadata:
             value = _with_path(name, one.metadata["plugin"], value)
@@ -132,7 +137,9 @@ def merge(
     forms = {one.name: one.metadata for one, _ in parts(root)}
     for name, value in upper.items():
         below = merged.get(name)
-        if "grids" in forms.get(name, {}) and isinstance(below, list):
+        if "layers" in forms.get(name, {}):
+            merged[name] = overlaid(name, below, value)
+        elif "grids" in forms.get(name, {}) and isinstance(below, list):
             merged[name] = [{**_mapping(name, one), **more} for one in below for more in value]
         elif not isinstance(value, dict) or not isinstance(below, dict):
             merged[name] = value
@@ -172,6 +179,8 @@ def _form(one: Field, value: Tree, tree: Tree) -> Any:
         return _section(form["section"], name, value)
     if "plugin" in form:
         return _plugin(one, value)
+    if "layers" in form:
+        return _layers(one, value)
     if "each" in form:
         kind = form["each"]
         return {n: _of_plugin(kind, n, f"{name}.{n}", own) for n, own in value.items()}
@@ -194,18 +203,33 @@ def _section(cls: type, path: str, tree: Tree) -> Any:
     return cls(**made, **{others[0].name: _of_plugin(kind, name, path, left)})
 
 
-def _plugin(one: Field, tree: Tree) -> Chosen | None:
+def _plugin(one: Field, tree: Tree) -> Chosen:
     path, kind = one.name, one.metadata["plugin"]
     own = {k: v for k, v in tree.items() if k != "name"}
     name = tree.get("name", one.metadata["name"])
-    if one.metadata["name"] is None and name in (None, "none"):
-        if own:
-            raise InputError(
-                f"{opt(f'{path}.{next(iter(own))}')} needs a defence: {opt(f'{path}.name', 'NAME')}"
-            )
-        return None
     check_type(opt(f"{path}.name"), name, str)
     return Chosen(str(name), _of_plugin(kind, str(name), path, own))
+
+
+def _layers(one: Field, value: Layers | Tree) -> tuple[Layer, ...]:
+    path, kind = one.name, one.metadata["layers"]
+    if isinstance(value, Mapping):
+        if not value:
+            return ()
+        key, own = next(iter(value.items()))
+        key = f"{key}.{next(iter(own), 'OPTION')}" if isinstance(own, Mapping) else key
+        raise InputError(f"{opt(f'{path}.{key}')} needs {opt(f'{path}.name', 'NAME')}")
+    found = []
+    for layer in value:
+        name, clients = str(layer["name"]), layer.get("clients")
+        where = path if len(value) == 1 else f"{path}.{name}"
+        own = {k: v for k, v in layer.items() if k not in ("name", "clients")}
+        if clients is not None:
+            ids = convert(opt(f"{where}.clients"), clients, tuple[int, ...])
+            clients = (ids,) if isinstance(ids, int) else ids
+            check_type(opt(f"{where}.clients"), clients, tuple[int, ...])
+        found.append(Layer(name, _of_plugin(kind, name, where, own), clients))
+    return tuple(found)
 
 
 def _of_plugin(kind: str, name: str, path: str, tree: Tree) -> Tree:

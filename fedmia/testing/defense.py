@@ -11,12 +11,14 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from fedmia.defenses.base import Defense, Outlook
+from fedmia.defenses.base import Defense, Outlook, Setting
 from fedmia.errors import InputError
 from fedmia.results import Epsilon
 from fedmia.seeding import rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import State
+from fedmia.ssl.moco import MoCo
+from fedmia.ssl.simclr import SimCLR
 from fedmia.ssl.train import Job, Train, make_optimizer
 from fedmia.testing.material import CPU, Case, changed, run, small_moco, textures, under_seeds
 
@@ -53,7 +55,8 @@ class DefenseCase(Case):
     def prepared(self) -> dict[str, Any]:
         """The memory of a client before its first round."""
         memory: dict[str, Any] = {}
-        self.defense.prepare(Outlook(ROUNDS, 10, self._rehearse, rng(0, "outlook")), memory)
+        outlook = Outlook(ROUNDS, 10, self._rehearse, rng(0, "outlook"), textures(12).numpy())
+        self.defense.prepare(outlook, memory)
         return memory
 
     def _rehearse(self, positions: Any) -> State:
@@ -65,6 +68,7 @@ class DefenseCase(Case):
         memory, released, memories = self.prepared(), self.received, []
         for turn in range(ROUNDS):
             job = self.job()
+            self.defense.adapt(job, memory)
             self.defense.train(job, memory)
             trained, stream = job.method.shared_state(), rng(0, "release", turn)
             released, _ = self.defense.release(self.received, trained, memory, stream)
@@ -79,12 +83,12 @@ class DefenseCase(Case):
 
 def check_refuses_with_a_reason_only(case: DefenseCase) -> None:
     """By InputError, and never group norm with uncoupled losses."""
-    for norm, coupled in itertools.product(("group", "batch", "local"), (False, True)):
+    for norm, ssl in itertools.product(("group", "batch", "local"), (MoCo(), SimCLR())):
         try:
-            case.defense.check(norm=norm, coupled=coupled)
+            case.defense.check(Setting(norm, ssl, public=12))
         except InputError as error:
             text = f".check refuses even group norm and uncoupled losses: {error}"
-            case.must(norm != "group" or coupled, text)
+            case.must(norm != "group" or ssl.coupled, text)
 
 
 def release_keeps_its_input_and_its_form(case: DefenseCase) -> None:
@@ -123,6 +127,8 @@ def rounds_repeat_with_the_seed(case: DefenseCase) -> None:
 
 def training_tells_a_finite_loss(case: DefenseCase) -> None:
     """And moves the weights and the step, not the images."""
+    asked = case.cls.trains or case.cls.train is Defense.train
+    case.must(asked, "train is never asked, as `trains` is false")
     job, memory = case.job(), case.prepared()
     images, before = job.images.copy(), job.method.shared_state()
     metrics = case.defense.train(job, memory)

@@ -545,8 +545,17 @@ class GlobalNoise(Defense):
 
 @dataclass(frozen=True)
 class Idle(Defense):
+    trains: ClassVar[bool] = True
+
     def train(self, job: Any, memory: Any) -> dict[str, float]:
         return {"loss": 0.0}
+
+
+@dataclass(frozen=True)
+class Unsaid(Defense):
+    def train(self, job: Any, memory: Any) -> dict[str, float]:
+        found: dict[str, float] = job.run()
+        return found
 
 
 @dataclass(frozen=True)
@@ -557,12 +566,14 @@ class Hoards(Defense):
 
 @dataclass(frozen=True)
 class Refuses(Defense):
-    def check(self, *, norm: str, coupled: bool = False) -> None:
+    def check(self, setting: Any) -> None:
         raise InputError("never")
 
 
 @dataclass(frozen=True)
 class Refunds(Defense):
+    trains: ClassVar[bool] = True
+
     def train(self, job: Any, memory: Any) -> Any:
         memory["rounds"] = memory.get("rounds", 0) + 1
         return job.run()
@@ -580,6 +591,7 @@ class Refunds(Defense):
         (Doubles, "Doubles: the released backbone.layer1.0.weight is of another form"),
         (GlobalNoise, "GlobalNoise draws from the global random generators"),
         (Idle, "Idle: train leaves the weights or the step as they were"),
+        (Unsaid, "Unsaid: train is never asked, as `trains` is false"),
         (Hoards, "Hoards: memory must be JSON-able: "),
         (Refuses, "Refuses.check refuses even group norm and uncoupled losses: never"),
         (Refunds, "Refunds: epsilon falls from 2 to 1"),

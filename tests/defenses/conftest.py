@@ -59,8 +59,8 @@ def make_desk(tmp_path: Path, textures: Callable[..., torch.Tensor]) -> MakeDesk
             "turns": 1, "share": 1.0, "attacked_rate": None,
             "model": ("smallnet", {"width": 4}), "ssl": ("moco", {"dim": 8}),
             "strategy": ("fedavg", {}),
-            "train": Train(local_epochs=1, batch_size=5), "defense": (name, options),
-            "defended": frozenset({0}), "attack": None, "attacker_trains": True,
+            "train": Train(local_epochs=1, batch_size=5), "public": np.arange(0),
+            "defenses": ((name, options, frozenset({0})),), "attack": None, "attacker_trains": True,
             "batch_norm": "average", "channels": 3, "size": 8, "mean": (0.5,) * 3,
             "std": (0.25,) * 3, "total_rounds": 4, "device": "cpu", "threads": 1,
         }  # fmt: skip

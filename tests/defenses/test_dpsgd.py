@@ -23,11 +23,14 @@ from fedmia.defenses._persample import (
     private_optimizer,
     sample_rate,
 )
+from fedmia.defenses.base import Setting
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.errors import InputError
 from fedmia.federation.snapshot import Local, MemoryStore
 from fedmia.seeding import rng
 from fedmia.ssl.base import SSLMethod
+from fedmia.ssl.moco import MoCo
+from fedmia.ssl.simclr import SimCLR
 from fedmia.ssl.train import Job
 from strategies.fedprox import FedProx
 
@@ -220,7 +223,7 @@ def test_train__two_rounds_continue_what_one_desk_began(make_desk: Any) -> None:
     store = MemoryStore()
     first = Honest().answer(make_desk("dpsgd", options, store)).state
     kept = store.load("main", 0)
-    assert kept is not None and kept.memory["history"] == [[1.0, 0.5, 2]]
+    assert kept is not None and kept.memory["defense"]["dpsgd"]["history"] == [[1.0, 0.5, 2]]
     momenta = {n: t.clone() for n, t in kept.tensors.items() if n.startswith("momentum.")}
     desk = make_desk("dpsgd", options, store, 2, first)
     second = Honest().answer(desk).state
@@ -243,7 +246,8 @@ def test_train__two_rounds_continue_what_one_desk_began(make_desk: Any) -> None:
             assert all(torch.equal(b, momenta[f"momentum.{i}"]) for i, b in enumerate(buffers))
     assert all(torch.equal(t, second[n]) for n, t in method.shared_state().items())
     kept = store.load("main", 0)
-    assert kept is not None and kept.memory["history"] == memory["history"] == [[1.0, 0.5, 4]]
+    assert kept is not None and kept.memory["defense"] == memory
+    assert memory["dpsgd"]["history"] == [[1.0, 0.5, 4]]
 
 
 def test_privacy__adds_over_rounds_and_survives_json(make_moco: Any, make_job: Any) -> None:
@@ -293,7 +297,7 @@ def test_options__refused_in_one_line() -> None:
         DPSGD(accountant="moments")
     for norm in ("batch", "local"):
         with pytest.raises(InputError, match="batch norm mixes"):
-            DPSGD().check(norm=norm)
+            DPSGD().check(Setting(norm, MoCo()))
     with pytest.raises(InputError, match="no gradient belongs to one image"):
-        DPSGD().check(norm="group", coupled=True)
-    DPSGD().check(norm="group")
+        DPSGD().check(Setting("group", SimCLR()))
+    DPSGD().check(Setting("group", MoCo()))

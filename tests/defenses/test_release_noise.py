@@ -15,7 +15,7 @@ from clients.honest import Honest
 from fedmia import registry
 from fedmia.defenses._accounting import epsilon_at
 from fedmia.defenses._noise import ReleaseNoise
-from fedmia.defenses.base import Outlook
+from fedmia.defenses.base import Outlook, Setting
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.defenses.laplace import Laplace
 from fedmia.defenses.logistic import Logistic
@@ -23,12 +23,15 @@ from fedmia.errors import InputError
 from fedmia.federation.snapshot import MemoryStore
 from fedmia.seeding import rng
 from fedmia.ssl.base import State
+from fedmia.ssl.moco import MoCo
+from fedmia.ssl.simclr import SimCLR
 
 LAWS: list[tuple[type[ReleaseNoise], Any]] = [
     (Logistic, stats.logistic), (Laplace, stats.laplace), (Gaussian, stats.norm),
 ]  # fmt: skip
 KINDS = [cls for cls, _ in LAWS]
 States = tuple[State, State]
+NONE = np.zeros((0, 1, 8, 8), np.uint8)
 
 
 def flat(after: State, before: State) -> np.ndarray:
@@ -36,7 +39,7 @@ def flat(after: State, before: State) -> np.ndarray:
 
 
 def outlook(rounds: int, images: int = 4) -> Outlook:
-    return Outlook(rounds, images, lambda positions: {}, rng(0, "outlook"))
+    return Outlook(rounds, images, lambda positions: {}, rng(0, "outlook"), NONE)
 
 
 @pytest.mark.parametrize("cls, law", LAWS)
@@ -189,11 +192,11 @@ def test_options__refused_in_one_line(cls: Any, options: dict[str, Any], part: s
 
 @pytest.mark.parametrize("cls", KINDS)
 def test_check__averaged_batch_norm_is_refused(cls: Any) -> None:
-    cls().check(norm="group")
-    cls().check(norm="local")
-    cls().check(norm="group", coupled=True)  # the update is clipped whole
+    cls().check(Setting("group", MoCo()))
+    cls().check(Setting("local", MoCo()))
+    cls().check(Setting("group", SimCLR()))  # the update is clipped whole
     with pytest.raises(InputError, match="batch norm"):
-        cls().check(norm="batch")
+        cls().check(Setting("batch", MoCo()))
 
 
 @pytest.mark.parametrize("name", ["logistic", "laplace", "gaussian"])
@@ -205,6 +208,7 @@ def test_honest__the_rounds_of_the_run_reach_the_defence(name: str, make_desk: A
         received = update.state
         assert update.metrics["noise_std"] > 0
     kept = store.load("main", 0)
-    assert kept is not None and kept.memory["planned"] == 4
-    assert desk.defense.privacy(kept.memory).value == pytest.approx(5.0, rel=1e-6)
+    assert kept is not None and kept.memory["defense"][name]["planned"] == 4
+    stated = desk.defense.statement(kept.memory["defense"])
+    assert stated.name == name and stated.epsilon.value == pytest.approx(5.0, rel=1e-6)
     assert all(t.isfinite().all() for t in received.values())

@@ -18,6 +18,8 @@ from fedmia.ssl.base import State
 from fedmia.ssl.moco import MoCo
 from fedmia.ssl.train import Job, make_optimizer
 
+NONE = np.zeros((0, 1, 8, 8), np.uint8)
+
 OPTIONS = {"sensitivity": "sampled", "samples": 3}
 
 
@@ -50,16 +52,18 @@ def naive(desk: Any, pairs: int, order: int) -> float:
 def test_sampler__equals_the_naive_loop(name: str, order: int, make_desk: Any) -> None:
     store = MemoryStore()
     desk = make_desk(name, OPTIONS, store)
-    metrics = Honest().answer(desk).metrics
+    Honest().answer(desk)
     kept = store.load("main", 0)
     assert kept is not None
-    found = kept.memory["sensitivity"]
+    memory = kept.memory["defense"][name]
+    found = memory["sensitivity"]
     assert found > 0
     assert found == pytest.approx(naive(desk, 3, order), rel=1e-9)
-    assert metrics["clipped"] == 0.0
-    stated = desk.defense.privacy(kept.memory)
+    assert memory["metrics"]["clipped"] == 0.0
+    ((_, defense),) = desk.defense.layers
+    stated = defense.privacy(memory)
     assert stated.standing == "empirical" and "3 pairs" in stated.assumptions
-    assert stated.value == pytest.approx(desk.defense.spent(found, desk.defense.default_scale, 1))
+    assert stated.value == pytest.approx(defense.spent(found, defense.default_scale, 1))
 
 
 def test_sampler__sampled_once_and_training_is_what_it_was(make_desk: Any) -> None:
@@ -76,14 +80,17 @@ def test_sampler__sampled_once_and_training_is_what_it_was(make_desk: Any) -> No
     desk.settle(desk.train()[0], {})
     second = store.load("main", 0)
     assert second is not None
-    assert second.memory["sensitivity"] == first.memory["sensitivity"]
+    assert (
+        second.memory["defense"]["logistic"]["sensitivity"]
+        == first.memory["defense"]["logistic"]["sensitivity"]
+    )
 
 
 def test_sampler__maximum_of_known_distances() -> None:
     def rehearse(positions: np.ndarray) -> State:
         return {"w": torch.tensor([float(np.asarray(positions).sum()), 0.0])}
 
-    outlook = Outlook(1, 5, rehearse, rng(3, "pairs"))
+    outlook = Outlook(1, 5, rehearse, rng(3, "pairs"), NONE)
     draw = rng(3, "pairs")
     pairs = [draw.choice(5, 2, replace=False) for _ in range(4)]
     expected = max(abs(int(i) - int(j)) for i, j in pairs)  # sums differ by what was left out
@@ -92,4 +99,4 @@ def test_sampler__maximum_of_known_distances() -> None:
 
 def test_sampler__one_image_is_refused() -> None:
     with pytest.raises(InputError, match="at least 2 images, got 1"):
-        sampled_sensitivity(Outlook(1, 1, lambda p: {}, rng(0, "x")), 1, 1)
+        sampled_sensitivity(Outlook(1, 1, lambda p: {}, rng(0, "x"), NONE), 1, 1)

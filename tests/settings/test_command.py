@@ -149,7 +149,7 @@ def test_parse__plugin_options_take_the_types_of_the_plugin() -> None:
         ("--partition dirichlet --partition.alpha 0", "--partition.alpha must be > 0, got 0.0"),
         ("--partition dirichlet --partition.alpa 1", "unknown option --partition.alpa: partition"),
         ("--ssl.symmetric yes", "--ssl.symmetric must be bool, got 'yes'"),
-        ("--defense.epsilon 8", "--defense.epsilon needs a defence: --defense NAME"),
+        ("--defense.epsilon 8", "--defense.epsilon needs --defense NAME"),
         ("--defense no-such", "unknown defense 'no-such'"),
         ("--strategy fedavgg", "unknown strategy 'fedavgg'"),
         ("--pretrain none --pretrain-epochs 3", "--pretrain none leaves nothing"),

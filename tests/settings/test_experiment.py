@@ -26,6 +26,7 @@ from fedmia.settings.experiment import (
     Data,
     Experiment,
     Federation,
+    Layer,
     Pretrain,
     expand_attacks,
 )
@@ -48,8 +49,8 @@ class Wall(Defense):
 
     epsilon: float = option(8.0, "budget", gt=0)
 
-    def check(self, *, norm, coupled=False):
-        if norm == "batch":
+    def check(self, setting):
+        if setting.norm == "batch":
             raise InputError("batch norm couples the images; use --model.norm group")
 '''
 
@@ -144,7 +145,7 @@ def test_experiment__pickles_and_replaces() -> None:
 
 def test_roles__the_last_clients_attack_and_the_honest_defend(wall: str) -> None:
     experiment = Experiment(
-        attacker="active", malicious=2, federation=Federation(clients=5), defense=Chosen(wall)
+        attacker="active", malicious=2, federation=Federation(clients=5), defense=(Layer(wall),)
     )
     assert experiment.malicious_clients == (3, 4)
     assert experiment.honest_clients == (0, 1, 2) == experiment.defended
@@ -158,7 +159,7 @@ def test_roles__malicious_is_ignored_without_an_attacker() -> None:
 
 
 def test_roles__the_server_is_no_client(wall: str) -> None:
-    experiment = Experiment(attacker="server", malicious=99, defense=Chosen(wall))
+    experiment = Experiment(attacker="server", malicious=99, defense=(Layer(wall),))
     check(experiment)
     assert experiment.malicious_clients == () and experiment.defended == tuple(range(10))
     assert "ascent" not in expand_attacks(("all",), "server")
@@ -308,7 +309,7 @@ def test_from_dict__short_and_long_forms_are_the_same() -> None:
         ({"data": {"mean": [0.1], "std": [1, 1, 1]}}, "data.mean has 1 values and data.std 3"),
         ({"device": "gpu"}, "device must be auto, cpu, cuda or cuda:N, got 'gpu'"),
         ({"device": "cuda:99"}, "device=cuda:99: "),
-        ({"defense": {"epsilon": 3}}, "defense.epsilon needs a defence: defense.name=NAME"),
+        ({"defense": {"epsilon": 3}}, "defense.epsilon needs defense.name=NAME"),
         ({"defended_clients": [0]}, "defended_clients=0 needs defense.name=NAME"),
         (
             {"pretrain": {"mode": "none", "epochs": 3}},

@@ -36,7 +36,7 @@ def site(tmp_path: Path, images: torch.Tensor) -> Site:
         model=("smallnet", {"width": 2}),
         ssl=("moco", {"dim": 4, "queue": 4}), strategy=("fedavg", {}),
         train=Train(local_epochs=1, batch_size=2, lr=0.05),
-        defense=None, defended=frozenset(), attack=None, sets=(), turns=1, share=1.0,
+        public=np.arange(0), defenses=(), attack=None, sets=(), turns=1, share=1.0,
         attacked_rate=None, attacker_trains=True,
         batch_norm="average", channels=3, size=8, mean=(0.5,) * 3, std=(0.25,) * 3,
         total_rounds=4, device="cpu", threads=1,

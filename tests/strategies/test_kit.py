@@ -33,7 +33,7 @@ def site(tmp_path: Path, images: torch.Tensor) -> Site:
         targets=np.arange(0), held=np.arange(0), known=(np.arange(0), np.arange(0)),
         model=("smallnet", {"width": 2}), ssl=("moco", {"dim": 4, "queue": 4}),
         strategy=("fedavg", {}), train=Train(local_epochs=1, batch_size=4, lr=0.05),
-        defense=None, defended=frozenset(), attack=None, sets=(), turns=1, share=1.0,
+        public=np.arange(0), defenses=(), attack=None, sets=(), turns=1, share=1.0,
         attacked_rate=None, attacker_trains=True, batch_norm="average", channels=3, size=8,
         mean=(0.5,) * 3, std=(0.25,) * 3, total_rounds=4, device="cpu", threads=1,
     )  # fmt: skip
@@ -74,7 +74,7 @@ def same(a: Weights, b: Weights) -> bool:
         {"model": ("vit-tiny", {"width": 12, "heads": 3, "depth": 4, "patch": 2}),
          "ssl": ("mae", {"decoder_width": 8, "decoder_depth": 1})},
         {"strategy": ("scaffold", {})}, {"strategy": ("fedema", {})},
-        {"defense": ("dpsgd", {}), "defended": frozenset({0})},
+        {"defenses": (("dpsgd", {}, frozenset({0})),)},
     ],
     ids=lambda more: "-".join(str(v) for v in more.values())[:40],
 )  # fmt: skip

@@ -1,0 +1,121 @@
+"""A client's defences together, in the order in which they act."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from fedmia.defenses.base import Defense, Metrics, Outlook
+from fedmia.errors import InputError
+from fedmia.results import ClientDefence, Epsilon
+from fedmia.ssl.base import State
+from fedmia.ssl.train import Job
+
+# What may leave beside weights under a guarantee for weights alone: it rests on no image.
+OPEN = frozenset({"began", "ended", "seconds", "noise_std"})
+STANDINGS = ("guaranteed", "heuristic", "empirical")
+TOGETHER = " One of the statements of {names}, which hold side by side; this is the least."
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Defences by name. Each keeps a memory of its own under its name in the client's.
+
+    Training and release are a chain: what one defence guarantees of its result, the next only
+    processes further. So every statement holds of what leaves the client, and the least epsilon of
+    the best standing is the whole stack's.
+    """
+
+    layers: Sequence[tuple[str, Defense]] = field(default=())
+
+    def __bool__(self) -> bool:
+        return bool(self.layers)
+
+    @property
+    def withholds(self) -> bool:
+        """Whether numbers that rest on images stay with the client."""
+        return any(defense.withholds for _, defense in self.layers)
+
+    def open(self, metrics: Metrics) -> Metrics:
+        """Of the metrics, those that may leave."""
+        return {k: v for k, v in metrics.items() if not self.withholds or k in OPEN}
+
+    def prepare(self, outlook: Outlook, memory: dict[str, Any]) -> None:
+        """Before the client's first round."""
+        for name, defense in self.layers:
+            defense.prepare(outlook, memory.setdefault(name, {}))
+
+    def rests(self, memory: dict[str, Any]) -> bool:
+        """Whether the client sits out the coming round."""
+        return any(defense.rests(memory.get(name, {})) for name, defense in self.layers)
+
+    def adapt(self, job: Job, memory: dict[str, Any]) -> None:
+        """Change how a round trains."""
+        for name, defense in self.layers:
+            defense.adapt(job, memory.setdefault(name, {}))
+
+    def train(self, job: Job, memory: dict[str, Any]) -> Metrics:
+        """Local training of one round."""
+        self.adapt(job, memory)
+        for name, defense in self.layers:
+            if defense.trains:
+                return defense.train(job, memory.setdefault(name, {}))
+        return job.run()
+
+    def release(
+        self, received: State, trained: State, memory: dict[str, Any], rng: np.random.Generator
+    ) -> tuple[State, Metrics]:
+        """What leaves the client, and metrics."""
+        metrics: Metrics = {}
+        for name, defense in self.layers:
+            own = memory.setdefault(name, {})
+            trained, more = defense.release(received, trained, own, rng)
+            metrics |= more
+        return trained, metrics
+
+    def statement(self, memory: dict[str, Any]) -> ClientDefence | None:
+        """What the client's defences are and promise together, and each by itself."""
+        parts = []
+        for name, defense in self.layers:
+            own = memory.get(name, {})
+            parts.append(ClientDefence(name, defense.privacy(own), own.get("metrics", {})))
+        if len(parts) < 2:
+            return replace(parts[0], parts=tuple(parts)) if parts else None
+        names = ", ".join(part.name for part in parts)
+        metrics = {k: v for part in parts for k, v in part.metrics.items()}
+        return ClientDefence(names, least(parts), metrics, tuple(parts))
+
+
+def least(parts: Sequence[ClientDefence]) -> Epsilon | None:
+    """The smallest epsilon of the best standing that any part has; None where none has one."""
+    told = [part.epsilon for part in parts if part.epsilon is not None]
+    if not told:
+        return None
+    best = min(
+        told,
+        key=lambda e: (
+            e.value is None, STANDINGS.index(e.standing), 0.0 if e.value is None else e.value
+        ),
+    )  # fmt: skip
+    if len(told) < 2:
+        return best
+    names = " and ".join(part.name for part in parts if part.epsilon is not None)
+    return replace(best, assumptions=best.assumptions + TOGETHER.format(names=names))
+
+
+def exclusive(layers: Sequence[tuple[str, Defense]]) -> None:
+    """Refuse defences that one client cannot have together.
+
+    Raises:
+        InputError: naming both, and why.
+    """
+    for what, why in (
+        ("trains", "each takes the place of local training"),
+        ("releases", "each clips and noises the update, and the second would add noise alone"),
+    ):
+        held = [name for name, defense in layers if getattr(defense, what)]
+        if len(held) > 1:
+            raise InputError(f"{held[0]} and {held[1]} exclude each other: {why}")

@@ -1,0 +1,99 @@
+"""Leakage and utility of the clients that defend themselves, beside those that do not.
+
+Both groups share one global model, so a defended client's images may leak through what its
+neighbours send. A group's members are compared as one client's are: with non-members weighted to
+their class mix, beside a null of non-members that pose as them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedmia.report.clients import Leak, declared_attack, leak_of
+from fedmia.report.delong import auc_interval
+from fedmia.report.intervals import LEVEL, wilson
+from fedmia.report.rows import DefendedRow, GroupLeak, GroupRow, Interval
+from fedmia.results import ClientInfo, Probe, RunScores, ScoredAttack
+
+DEFENDED, UNDEFENDED = "defended", "undefended"
+
+
+def defended(run: RunScores) -> DefendedRow | None:
+    """The report's `defended`; None where no client defends itself."""
+    honest = [client for client in run.clients if client.role == "honest"]
+    held = {
+        DEFENDED: [c for c in honest if c.defence is not None],
+        UNDEFENDED: [c for c in honest if c.defence is None],
+    }
+    if not held[DEFENDED]:
+        return None
+    like = np.isin(*run.alike())
+    attacks = [a for a in run.attacks if len(a.scores_members) and len(a.scores_nonmembers)]
+    mine = {n: like & np.isin(run.member_client, [c.id for c in held[n]]) for n in held}
+    family = len(attacks) * sum(bool(some.any()) for some in mine.values())
+    groups: list[GroupRow] = []
+    for name, clients in ((n, c) for n, c in held.items() if c):
+        knn, knn_ci = knn_of(clients, run.utility.get("knn"))
+        scored = attacks if mine[name].any() else []
+        groups.append({
+            "group": name, "clients": [c.id for c in clients],
+            "images": sum(c.size for c in clients), "n_members": int(mine[name].sum()),
+            "leakage": [
+                _leak(a, leak_of(run, a, mine[name], "group-null", name), family) for a in scored
+            ],
+            "knn": knn, "knn_ci": knn_ci,
+        })  # fmt: skip
+    by = declared_attack(run)
+    return {"groups": groups, "statement": None if by is None else statement(groups, by.name)}
+
+
+def _leak(attack: ScoredAttack, leak: Leak, family: int) -> GroupLeak:
+    return {
+        "attack": attack.name, "under_attack": attack.under_attack,
+        "auc": leak.auc.value, "auc_ci": auc_interval(leak.auc),
+        "auc_ci_simultaneous": auc_interval(leak.auc, LEVEL, family),
+        "n_nonmembers_effective": leak.effective,
+        "null_auc": leak.null.mean if leak.null else None,
+        "null_ci": leak.null.band if leak.null else None,
+    }  # fmt: skip
+
+
+def knn_of(
+    clients: Sequence[ClientInfo], probe: Probe | None
+) -> tuple[float | None, Interval | None]:
+    """kNN accuracy where classes weigh as the clients' images have them, and Wilson's interval at
+    Kish's number of test images; None where classes are not known or none is tested."""
+    if probe is None or not probe.by_class or not all(c.classes for c in clients):
+        return None, None
+    right, of = np.array(probe.by_class, dtype=float).T
+    held = np.sum([c.classes for c in clients], axis=0, dtype=float)
+    held = np.pad(held, (0, max(0, len(of) - len(held))))[: len(of)]
+    share = np.where(of > 0, held, 0.0)
+    if not share.sum():
+        return None, None
+    share, seen = share / share.sum(), of > 0
+    value = float((share[seen] * right[seen] / of[seen]).sum())
+    n = float(1 / (share[seen] ** 2 / of[seen]).sum())
+    return value, wilson(value * n, n)
+
+
+def statement(groups: Sequence[GroupRow], by: str) -> str | None:
+    """Whether images of defended clients leak through the common model all the same."""
+    rows = {g["group"]: next((r for r in g["leakage"] if r["attack"] == by), None) for g in groups}
+    if (row := rows[DEFENDED]) is None:
+        return None
+    low, high = row["auc_ci_simultaneous"]
+    alike = row["null_ci"] is not None and row["auc"] <= row["null_ci"][1]
+    if low > 0.5 and not alike:
+        found = "images of defended clients leak all the same"
+    elif low > 0.5:
+        found = "images of defended clients score no higher than non-members posing as them"
+    else:
+        found = "no leak of defended clients' images is shown"
+    said = f"{found}: {by} AUC {row['auc']:.2f} [{low:.2f}, {high:.2f}]"
+    if (other := rows.get(UNDEFENDED)) is not None:
+        low, high = other["auc_ci_simultaneous"]
+        said += f", of undefended ones {other['auc']:.2f} [{low:.2f}, {high:.2f}]"
+    return said[0].upper() + said[1:]

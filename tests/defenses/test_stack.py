@@ -1,0 +1,151 @@
+"""Several defences of one client: in order, each with a memory of its own, one statement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+from clients.honest import Honest
+from fedmia.defenses._stack import Stack, exclusive, least
+from fedmia.defenses.base import Defense
+from fedmia.defenses.dpsgd import DPSGD
+from fedmia.defenses.gaussian import Gaussian
+from fedmia.defenses.laplace import Laplace
+from fedmia.errors import InputError
+from fedmia.federation.snapshot import MemoryStore
+from fedmia.results import ClientDefence, Epsilon
+from fedmia.seeding import rng
+from fedmia.ssl.base import State
+
+LAYERS = (
+    ("dpsgd", {"noise_multiplier": 1.0}, frozenset({0})),
+    ("gaussian", {"scale": 0.2, "clip": 3.0}, frozenset({0})),
+)
+
+
+@dataclass(frozen=True)
+class Times(Defense):
+    """Multiplies what leaves."""
+
+    factor: float = 2.0
+
+    def release(self, received: State, trained: State, memory: Any, rng: Any) -> Any:
+        memory["seen"] = float(trained["w"][0])
+        return {n: t * self.factor for n, t in trained.items()}, {"factor": self.factor}
+
+
+@dataclass(frozen=True)
+class Plus(Times):
+    """Adds to what leaves."""
+
+    def release(self, received: State, trained: State, memory: Any, rng: Any) -> Any:
+        memory["seen"] = float(trained["w"][0])
+        return {n: t + self.factor for n, t in trained.items()}, {"added": self.factor}
+
+
+@dataclass(frozen=True)
+class Tired(Defense):
+    """Sits out every round after the first."""
+
+    def adapt(self, job: Any, memory: dict[str, Any]) -> None:
+        memory["rounds"] = memory.get("rounds", 0) + 1
+
+    def rests(self, memory: dict[str, Any]) -> bool:
+        return bool(memory.get("rounds"))
+
+
+def test_release__each_sees_what_the_one_before_let_out() -> None:
+    weights, memory = {"w": torch.tensor([3.0])}, dict[str, Any]()
+    stack = Stack([("times", Times()), ("plus", Plus(5.0))])
+    sent, metrics = stack.release({}, weights, memory, rng(0))
+    assert float(sent["w"]) == 11.0 and metrics == {"factor": 2.0, "added": 5.0}
+    assert memory == {"times": {"seen": 3.0}, "plus": {"seen": 6.0}}
+    other = Stack([("plus", Plus(5.0)), ("times", Times())])
+    assert float(other.release({}, weights, {}, rng(0))[0]["w"]) == 16.0
+
+
+def test_desk__one_defence_in_a_stack_is_that_defence(make_desk: Any) -> None:
+    """And two are the second's release of the first's training."""
+    sent = []
+    for layers in (LAYERS[:1], LAYERS):
+        store = MemoryStore()
+        desk = make_desk("dpsgd", {}, store, defenses=layers)
+        sent.append(Honest().answer(desk).state)
+        kept = store.load("main", 0)
+        assert kept is not None and set(kept.memory["defense"]) == {n for n, _, _ in layers}
+    memory: dict[str, Any] = {}
+    released, _ = Gaussian(scale=0.2, clip=3.0).release(
+        desk.received, sent[0], memory, rng(0, "release", 1, 0)
+    )
+    assert all(torch.equal(t, sent[1][n]) for n, t in released.items())
+
+
+def test_desk__guarantees_withhold_what_rests_on_images(make_desk: Any) -> None:
+    """Losses, norms and shares stay with the client; no defence sends them all."""
+    desk = make_desk("dpsgd", {}, MemoryStore(), defenses=())
+    assert {"loss", "seconds"} <= set(Honest().answer(desk).metrics)
+    for layer in LAYERS:
+        update = Honest().answer(make_desk("", {}, MemoryStore(), defenses=(layer,)))
+        assert set(update.metrics) <= {"seconds", "noise_std"}
+
+
+def test_desk__a_client_that_rests_sends_what_it_received(
+    make_desk: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = MemoryStore()
+    first = Honest().answer(make_desk("", {}, store, defenses=LAYERS[:1]))
+    desk = make_desk("", {}, store, 2, first.state, defenses=LAYERS[:1])
+    kept = store.load("main", 0)
+    monkeypatch.setattr(DPSGD, "rests", lambda self, memory: "history" in memory)
+    update = Honest().answer(desk)
+    assert update.examples == 0 and update.metrics == {}
+    assert all(torch.equal(t, first.state[n]) for n, t in update.state.items())
+    assert store.load("main", 0) is kept
+
+
+def test_statement__the_least_epsilon_of_the_best_standing() -> None:
+    def part(name: str, value: float | None, standing: str) -> ClientDefence:
+        return ClientDefence(name, Epsilon(value, 1e-5, 2, standing, f"{name} says."))
+
+    loose, tight = part("a", 9.0, "guaranteed"), part("b", 4.0, "guaranteed")
+    guess, none = part("c", 0.1, "heuristic"), part("d", None, "guaranteed")
+    assert (found := least([loose, tight, guess, none])) is not None
+    assert found.value == 4.0 and found.assumptions.startswith("b says. ")
+    assert "a and b and c and d" in found.assumptions
+    assert least([guess, none]) is not None and least([guess, none]).value == 0.1  # type: ignore[union-attr]
+    assert least([tight]) == tight.epsilon
+    assert least([ClientDefence("crop")]) is None and least([]) is None
+
+
+def test_statement__parts_in_order(make_desk: Any) -> None:
+    store = MemoryStore()
+    desk = make_desk("", {}, store, defenses=LAYERS)
+    Honest().answer(desk)
+    kept = store.load("main", 0)
+    assert kept is not None
+    told = desk.defense.statement(kept.memory["defense"])
+    assert told.name == "dpsgd, gaussian" and [p.name for p in told.parts] == ["dpsgd", "gaussian"]
+    assert told.epsilon.standing == "guaranteed"
+    assert told.epsilon.value == told.parts[1].epsilon.value
+    assert Stack().statement({}) is None and not Stack()
+
+
+class Other(Times):
+    trains: ClassVar[bool] = True
+
+
+def test_exclusive__two_of_a_kind() -> None:
+    exclusive([("dpsgd", DPSGD()), ("gaussian", Gaussian()), ("times", Times())])
+    with pytest.raises(InputError, match="gaussian and laplace exclude each other"):
+        exclusive([("gaussian", Gaussian()), ("laplace", Laplace())])
+    with pytest.raises(InputError, match="dpsgd and other exclude each other"):
+        exclusive([("dpsgd", DPSGD()), ("other", Other())])
+
+
+def test_outlook__holds_the_public_images(make_desk: Any) -> None:
+    desk = make_desk("", {}, MemoryStore(), defenses=LAYERS, public=np.array([1, 3]))
+    assert (desk._outlook().public == desk.site.images[[1, 3]]).all()

@@ -1,0 +1,109 @@
+"""Leakage and utility by defended and undefended clients."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedmia.report.build import build_report
+from fedmia.report.clients import client_row, declared_attack
+from fedmia.report.defended import defended, knn_of
+from fedmia.report.intervals import wilson
+from fedmia.report.page import page
+from fedmia.report.rows import DefendedRow
+from fedmia.results import ClientDefence, ClientInfo, Probe, RunScores
+
+MakeRun = Callable[..., RunScores]
+
+
+def with_defended(run: RunScores, *ids: int) -> RunScores:
+    clients = [replace(c, defence=ClientDefence("d") if c.id in ids else None) for c in run.clients]
+    return replace(run, clients=clients)
+
+
+def row_of(run: RunScores) -> DefendedRow:
+    found = defended(run)
+    assert found is not None
+    return found
+
+
+def test_defended__a_group_of_one_client_is_that_client(make_run: MakeRun) -> None:
+    run = with_defended(make_run(), 0)
+    group = row_of(run)["groups"][0]
+    attack = declared_attack(run)
+    assert attack is not None
+    like = np.isin(*run.alike())
+    alone = client_row(run, attack, run.clients[0], like).row
+    leak = next(row for row in group["leakage"] if row["attack"] == attack.name)
+    assert group["clients"] == [0] and group["n_members"] == alone["n_members"]
+    assert leak["auc"] == alone["auc"] and leak["auc_ci"] == alone["auc_ci"]
+
+
+def test_defended__groups_cover_the_honest_and_hold_together(make_run: MakeRun) -> None:
+    run = with_defended(make_run(), 1, 2)
+    groups = row_of(run)["groups"]
+    assert [g["group"] for g in groups] == ["defended", "undefended"]
+    honest = [c.id for c in run.clients if c.role == "honest"]
+    assert sorted(groups[0]["clients"] + groups[1]["clients"]) == honest
+    for row in (row for group in groups for row in group["leakage"]):
+        assert row["auc_ci_simultaneous"][0] < row["auc_ci"][0]
+        assert row["auc_ci"][1] < row["auc_ci_simultaneous"][1]
+    assert [len(g["leakage"]) for g in groups] == [len(run.attacks)] * 2
+
+
+def test_defended__who_leaks_is_told_apart(make_run: MakeRun) -> None:
+    """Scores in which only the undefended stand out."""
+    run = with_defended(make_run(auc=0.9, n=600, m=600), 1, 2, 3, 4)
+    mine = np.isin(run.member_client, [1, 2, 3, 4])
+    generator = np.random.default_rng(5)
+    attacks = [
+        replace(a, scores_members=np.where(mine, generator.normal(0, 1, 600), a.scores_members))
+        for a in run.attacks
+    ]
+    told = row_of(replace(run, attacks=attacks))["statement"]
+    assert told is not None and told.startswith("No leak of defended clients' images is shown")
+    leaks = row_of(run)["statement"]
+    assert leaks is not None and leaks.startswith("Images of defended clients leak all the same")
+
+
+def test_defended__none_without_a_defence(make_run: MakeRun) -> None:
+    assert defended(with_defended(make_run())) is None
+    everyone = with_defended(make_run(), *range(10))
+    assert [g["group"] for g in row_of(everyone)["groups"]] == ["defended"]
+
+
+def test_knn_of__weighs_classes_as_the_clients_hold_them() -> None:
+    probe = Probe(0.5, 30, ((9, 10), (1, 10), (5, 10)))
+    clients = [
+        ClientInfo(0, 4, "honest", None, (3, 1, 0)),
+        ClientInfo(1, 4, "honest", None, (3, 1, 0)),
+    ]
+    value, ci = knn_of(clients, probe)
+    assert value == pytest.approx(0.75 * 0.9 + 0.25 * 0.1)
+    n = 1 / (0.75**2 / 10 + 0.25**2 / 10)
+    assert ci == wilson(value * n, n)
+    assert knn_of([replace(clients[0], classes=())], probe) == (None, None)
+    assert knn_of(clients, Probe(0.5, 30)) == (None, None)
+    # A class that only the clients hold, or only the test images, counts for nothing.
+    more = [
+        ClientInfo(0, 4, "honest", None, (3, 1, 0, 5)),
+        ClientInfo(1, 4, "honest", None, (3, 1)),
+    ]
+    assert knn_of(more[:1], probe)[0] == value and knn_of(more[1:], probe)[0] == value
+
+
+def test_report__the_groups_stand_on_the_page(make_run: MakeRun) -> None:
+    report = build_report(with_defended(make_run(), 1, 2))
+    json.dumps(report, allow_nan=False)
+    text = page(report, {})
+    assert "Defended and undefended clients" in text and "2 defended" in text
+    assert report["defended"] is not None and str(report["defended"]["statement"]) in text.replace(
+        "&#39;", "'"
+    )
+    assert "Defended and undefended clients" not in page(
+        build_report(with_defended(make_run())), {}
+    )

@@ -1,0 +1,124 @@
+"""Several defences: every way to say them is one list, and the round trip is exact."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fedmia.errors import InputError
+from fedmia.settings.command import parse
+from fedmia.settings.commands import SIMULATE
+from fedmia.settings.experiment import Experiment
+from fedmia.settings.suits import check
+from fedmia.settings.tree import from_tree, normal, to_tree
+from fedmia.settings.yamlfile import dump
+
+
+def told(experiment: Experiment) -> list[tuple[str, tuple[int, ...]]]:
+    """Each defence with the clients that apply it."""
+    return [(one.name, experiment.applied_by(one)) for one in experiment.defense]
+
+
+def flags(line: str) -> Experiment:
+    settings: Experiment = parse(SIMULATE, line.split()).settings
+    return settings
+
+
+BOTH = [("dpsgd", (0, 1)), ("gaussian", (0, 1))]
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        "dpsgd,gaussian",
+        ["dpsgd", "gaussian"],
+        [{"name": "dpsgd"}, "gaussian"],
+        {"name": "dpsgd, gaussian"},
+        {"name": "dpsgd,gaussian", "dpsgd": {"noise_multiplier": 0.3}},
+    ],
+    ids=str,
+)
+def test_defense__short_for_a_list(tree: Any) -> None:
+    found = from_tree(Experiment, {"defense": tree, "defended_clients": [1, 0]})
+    assert told(found) == BOTH
+    assert from_tree(Experiment, to_tree(found)) == found
+    assert normal(Experiment, to_tree(found)) == to_tree(found)
+
+
+def test_defense__options_of_each_and_of_a_single_one() -> None:
+    found = flags("--defense dpsgd,gaussian --defense.dpsgd.epsilon 8 --defense.gaussian.scale 2")
+    assert [(one.options["epsilon"], one.options.get("scale")) for one in found.defense] == [
+        (8.0, None), (None, 2.0),
+    ]  # fmt: skip
+    single = flags("--defense dpsgd --defense.epsilon 8")
+    assert single == flags("--defense dpsgd --defense.dpsgd.epsilon 8")
+    assert single.defense[0].options["epsilon"] == 8.0
+
+
+def test_defense__its_own_clients_come_before_those_of_all() -> None:
+    tree = {
+        "defense": [{"name": "dpsgd", "clients": "0-2,5"}, {"name": "gaussian"}],
+        "defended_clients": [7],
+    }
+    found = from_tree(Experiment, tree)
+    assert told(found) == [("dpsgd", (0, 1, 2, 5)), ("gaussian", (7,))]
+    assert found.defended == (0, 1, 2, 5, 7)
+
+
+def test_defense__one_twice_for_other_clients_at_another_strength() -> None:
+    one, other = ({"name": "dpsgd", "epsilon": e, "clients": [c]} for e, c in ((1, 0), (8, 1)))
+    check(from_tree(Experiment, {"defense": [one, other]}))
+    with pytest.raises(InputError, match="given twice to client 0"):
+        check(from_tree(Experiment, {"defense": [one, {**other, "clients": [0]}]}))
+
+
+def test_defense__flags_over_a_file(tmp_path: Any) -> None:
+    """Options without a name change those of the file; a name keeps what the file says of it."""
+    file = tmp_path / "two.yaml"
+    layers = [{"name": "dpsgd", "epsilon": 8, "clients": [0]}, {"name": "gaussian", "clients": [1]}]
+    file.write_text(dump({"defense": layers}))
+    found = flags(f"--config {file} --defense.gaussian.scale 3")
+    assert told(found) == [("dpsgd", (0,)), ("gaussian", (1,))]
+    assert found.defense[1].options["scale"] == 3.0
+    assert told(flags(f"--config {file} --defense dpsgd")) == [("dpsgd", (0,))]
+    assert flags(f"--config {file} --defense none").defense == ()
+
+
+@pytest.mark.parametrize(
+    "line, said",
+    [
+        ("--defense dpsgd,gaussian --defense.epsilon 8", "--defense.epsilon: of which one? "
+         "--defense.dpsgd.epsilon"),
+        ("--defense gaussian --defense.dpsgd.epsilon 8", "options for defense 'dpsgd', which is "
+         "not applied (applied: gaussian)"),
+        ("--defense dpsgd,gausian", "unknown defense 'gausian'; did you mean 'gaussian'?"),
+        ("--defense laplace,gaussian", "--defense laplace,gaussian, client 0: laplace and gaussian "
+         "exclude each other: each clips and noises the update"),
+        ("--defense dpsgd,dpsgd", "--defense dpsgd is given twice to client 0"),
+        ("--defense dpsgd,gaussian --defense.gaussian.sigma 3", "defense.gaussian.sigma"),
+        ("--defense dpsgd,gaussian --defense.gaussian.scale -3", "--defense.gaussian.scale must "
+         "be >= 0, got -3"),
+    ],
+)  # fmt: skip
+def test_defense__one_clear_line(line: str, said: str) -> None:
+    with pytest.raises(InputError) as error:
+        flags(line)
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "layers, said",
+    [
+        ([{"epsilon": 3}], "each of the list is a name or has one"),
+        ([3], "each of the list is a name or has one"),
+        (3, "must be names or a list of layers"),
+        ([{"name": "dpsgd", "clients": [12]}], "no client 12; the clients are 0-9"),
+        ([{"name": "dpsgd", "clients": []}], "names no client"),
+        ([{"name": "dpsgd", "clients": "abc"}], "clients must be"),
+    ],
+)
+def test_defense__lists_that_say_nothing(layers: Any, said: str) -> None:
+    with pytest.raises(InputError) as error:
+        check(from_tree(Experiment, {"defense": layers}))
+    assert said in str(error.value)
