@@ -86,7 +86,7 @@ class Released:
     size: int | None
     fixed_size: bool
     notes: list[str] = field(default_factory=list)
-    weights: Weights = field(default_factory=lambda: Weights("module"))
+    weights: Weights = field(default_factory=lambda: Weights("torch module"))
 
     def encoder(self, size: int) -> EncoderInfo:
         """What was understood of the encoder, for the report, which shows it images of `size`."""

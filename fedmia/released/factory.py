@@ -26,7 +26,7 @@ def load(spec: str, wanted: Wanted) -> Released:
         InputError: it cannot be imported or called, returns no module, or takes no images.
     """
     module, notes = seeded(lambda: _made(spec), wanted.seed), list[str]()
-    weights = Weights("module of the user's code")
+    weights = Weights("torch module")
     if wanted.checkpoint is not None:
         weights = checkpoint.fit(module, wanted, spec, notes)
     return wrap(module, spec, wanted, notes, weights=weights)

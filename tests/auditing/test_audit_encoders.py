@@ -58,7 +58,7 @@ def test_encoder__row(audit: Audit, tmp_path: Path) -> None:
 def test_encoder__row_of_an_encoder_without_a_file(audit: Audit, tmp_path: Path) -> None:
     done = audit("--attacks lpla", tmp_path / "A")
     row = done.report["encoder"]
-    assert row["form"] == "module of the user's code" and row["loaded"] == 0
+    assert row["form"] == "torch module" and row["loaded"] == 0
     assert row["outputs"][-1] == {"name": "encoder", "kind": "pooled", "shape": [5]}
 
 
