@@ -21,6 +21,7 @@ from fedmia.auditing.views import UNTRAINED, ModelViews, health, probes, recipe
 from fedmia.data.sets import form_sets
 from fedmia.errors import InputError, opt, said
 from fedmia.released.base import Released, load, probe
+from fedmia.released.understood import understood
 from fedmia.report.publish import publish, show
 from fedmia.report.rows import Report
 from fedmia.results import Probe, RunScores, Sweep, twins
@@ -224,7 +225,7 @@ def gather(
         utility_untrained=useful[1] if len(useful) > 1 else {},
         not_run=found.not_run,
         notes=notes,
-        encoder=released.encoder(int(dealt.scored_members.shape[2])),
+        encoder=understood(released, int(dealt.scored_members.shape[2])),
         split={"encoder": released.name, "access": released.access} | dealt.counts(),
         config=to_tree(audit) | {"views": vars(views.augment)},
         versions=environment["versions"] | {"commit": environment["commit"]},

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.errors import InputError, nearest, opt
-from fedmia.results import EncoderInfo
+from fedmia.released._again import first_change
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
 
@@ -31,9 +31,8 @@ LIBRARIES = {
     "open_clip": "openclip",
 }
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-PLAIN = ((0.5,), (0.25,))  # one channel, or any other number of them
 CHUNK = 256  # images a forward pass of `probe`
-SAME = 1e-4  # of the largest output: what two passes of one image may differ by on a GPU
+PLAIN = ((0.5,), (0.25,))  # one channel, or any other number of them
 # What modules and programs raise on pixels that they do not take.
 FAILURES = (RuntimeError, AssertionError, ValueError, TypeError, IndexError)
 
@@ -87,18 +86,6 @@ class Released:
     fixed_size: bool
     notes: list[str] = field(default_factory=list)
     weights: Weights = field(default_factory=lambda: Weights("torch module"))
-
-    def encoder(self, size: int) -> EncoderInfo:
-        """What was understood of the encoder, for the report, which shows it images of `size`."""
-        net = self.method.encoder
-        blank = net.mean.new_zeros(1, self.channels or net.mean.shape[1], size, size)
-        with torch.no_grad():
-            found = net.features(blank, net.layers)
-        headed = not isinstance(net.head, nn.Identity)
-        kinds = {"avgpool": "pooled", "encoder": "projection" if headed else "pooled"}
-        outputs = [(n, kinds.get(n, "map"), tuple(v.shape[1:])) for n, v in found.items()]
-        w, (mean, std) = self.weights, (c.flatten().tolist() for c in (net.mean, net.std))
-        return EncoderInfo(w.form, w.loaded, w.dropped, w.missing, size, mean, std, outputs)
 
 
 @dataclass(frozen=True)
@@ -198,6 +185,10 @@ def load(
         checkpoint, size, constants(mean), constants(std), where, seed, key, allow_missing
     )
     module, rest = _form(spec)
+    if key is not None and checkpoint is None and module != "weightsfile":
+        raise InputError(
+            f"{opt('checkpoint_key', key)} is given without {opt('checkpoint', 'FILE')}"
+        )
     # A form's libraries are imported when it is asked for.
     loader = importlib.import_module(f"fedmia.released.{module}").load
     found: Released = loader(rest, wanted)
@@ -268,7 +259,8 @@ def probe(released: Released, images: Tensor, *, allow_random: bool = False) -> 
     notes, out = [], torch.cat(rows["encoder"])
     if len(out) > 1 and torch.equal(out, out[:1].expand_as(out)):
         notes.append(f"{released.name} gives the same output for all {len(out)} images looked at.")
-    changed = _changing(released, images, {n: torch.cat(parts) for n, parts in rows.items()})
+    before = {name: torch.cat(parts) for name, parts in rows.items()}
+    changed = first_change(encoder, images.split(CHUNK), before)
     if changed is not None:
         line = (
             f"{released.name} answers the same image differently when it is asked again, from "
@@ -283,18 +275,6 @@ def probe(released: Released, images: Tensor, *, allow_random: bool = False) -> 
             f"to compare; {opt('size')} enlarges them."
         )
     return notes
-
-
-def _changing(released: Released, images: Tensor, rows: dict[str, Tensor]) -> str | None:
-    """The first layer whose features are others than `rows` when asked for again, or None."""
-    encoder = released.method.encoder
-    pixels = [part.to(encoder.mean.device).float() / 255 for part in images.split(CHUNK)]
-    again = [encoder.features(part, encoder.layers) for part in pixels]
-    for name, before in rows.items():
-        after = torch.cat([found[name].flatten(1).float().cpu() for found in again])
-        if (after - before).abs().max() > SAME * before.abs().max():
-            return name
-    return None
 
 
 def check_images(released: Released, images: Tensor) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from fedmia.released._folder import folder_weights, read_json
 from fedmia.released._hooked import SIZES, STAGES, caught, trial
 from fedmia.released._module import seeded, weigh, white_box
 from fedmia.released._outputs import grid, is_map
-from fedmia.released.base import FAILURES, Released, Wanted, first, unknown_model
+from fedmia.released.base import FAILURES, Released, Wanted, Weights, first, unknown_model
 
 
 class TimmBackbone(Trunk):
@@ -84,36 +85,43 @@ def load(name: str, wanted: Wanted) -> Released:
     except ImportError:
         raise InputError("timm:NAME needs the extra: pip install 'fedmia[timm]'") from None
     where, notes = f"timm:{name}", list[str]()
-    folder, sized = Path(name.removeprefix("local-dir:")), wanted.size
-    if folder.is_dir() or name != str(folder) or len(folder.parts) > 1:
+    library_name, sized = name, wanted.size
+    folder = Path(name.removeprefix("local-dir:"))
+    if folder.is_dir() or str(folder) != name or len(folder.parts) > 1:
         weights_file = folder_weights(folder, "timm:FOLDER")
-        if wanted.checkpoint is None:
-            wanted = replace(wanted, checkpoint=weights_file)
+        wanted = replace(wanted, checkpoint=wanted.checkpoint or weights_file)
         told = read_json(folder / "config.json").get("pretrained_cfg", {})
         sized = wanted.size or (told.get("input_size") or [None])[-1]
-        name, where = f"local-dir:{folder}", f"timm:{folder.resolve().name}"
+        library_name, where = f"local-dir:{folder}", f"timm:{folder.resolve().name}"
     elif not timm.is_model(name):
         raise unknown_model("timm", name, timm.list_models())
-    elif not getattr(
-        timm.get_pretrained_cfg(name, allow_unregistered=True), "fixed_input_size", False
-    ):
+    elif not timm.get_pretrained_cfg(name, allow_unregistered=True).fixed_input_size:
         sized = None
-    module: Any = _made(timm, name, where, sized, wanted.seed)
+    module: Any = _made(timm, library_name, where, sized, wanted.seed)
     module.eval()
     weights = weigh(module, wanted, where, notes)
     data = timm.data.resolve_model_data_config(module)
-    channels, size = int(data["input_size"][0]), int(data["input_size"][-1])
-    stem, sizes = getattr(module, "conv1", None), _resnet.sizes(module)
-    small = sizes != SIZES  # for images as they are
-    if isinstance(stem, nn.Conv2d):
-        channels = stem.in_channels
-    tried = trial(module, where, (channels,), wanted.size or (None if small else size), sizes)
-    backbone = TimmBackbone(module, tried.channels, tried.size)
+    return _released(module, data, where, wanted, notes, weights)
+
+
+def _released(
+    module: Any,
+    data: Mapping[str, Any],
+    where: str,
+    wanted: Wanted,
+    notes: list[str],
+    weights: Weights,
+) -> Released:
+    """The encoder with the size and the normalisation of `data`, timm's data configuration; a
+    ResNet that got a small stem from its file has neither, and takes images as they are."""
+    sizes, stem = _resnet.sizes(module), getattr(module, "conv1", None)
+    size = int(data["input_size"][-1]) if sizes == SIZES else None
+    channels = stem.in_channels if isinstance(stem, nn.Conv2d) else int(data["input_size"][0])
     own = (tuple(map(float, data["mean"])), tuple(map(float, data["std"])))
-    return white_box(
-        where, backbone, tried, wanted, notes, own=own if channels == len(own[0]) else None,
-        size=None if small else size, weights=weights,
-    )  # fmt: skip
+    tried = trial(module, where, (channels,), wanted.size or size, sizes)
+    backbone = TimmBackbone(module, tried.channels, tried.size)
+    known = own if size is not None and channels == len(own[0]) else None
+    return white_box(where, backbone, tried, wanted, notes, own=known, size=size, weights=weights)
 
 
 def _made(timm: Any, name: str, where: str, sized: int | None, seed: int) -> Any:

@@ -8,7 +8,7 @@ from torch import nn
 from torchvision import models
 
 from fedmia.released import _resnet
-from fedmia.released._hooked import hooked
+from fedmia.released._hooked import SIZES, hooked
 from fedmia.released._module import seeded, weigh, white_box
 from fedmia.released.base import IMAGENET, Released, Wanted, unknown_model
 
@@ -45,5 +45,6 @@ def load(name: str, wanted: Wanted) -> Released:
     channels = (first.in_channels,)
     sizes = _resnet.sizes(module)
     backbone, tried = hooked(module, where, channels, wanted.size, flat_is_map=True, sizes=sizes)
-    own = IMAGENET if channels == (3,) else None
+    usual = channels == (3,) and sizes == SIZES  # the library's own, for ImageNet
+    own = IMAGENET if usual else None
     return white_box(where, backbone, tried, wanted, notes, own=own, weights=weights)

@@ -35,24 +35,28 @@ class Planted:
 
 
 def test_encoder__row(audit: Audit, tmp_path: Path) -> None:
-    """A MoCo v2 checkpoint by its own names: attacks read the projection, as its code trains it."""
-    make("moco-v2", tmp_path / "moco.pth.tar")
+    """A DINO checkpoint alone: attacks read the projection of the network that is asked for."""
+    pytest.importorskip("timm")
+    made, file = make("dino", tmp_path / "dino.pth"), tmp_path / "dino.pth"
     small = sides(tmp_path, pixels=32)
-    flags = f"--encoder {tmp_path / 'moco.pth.tar'} {small.flags} --limit 6 --attacks lpla"
+    flags = f"--encoder {file} --checkpoint-key teacher {small.flags} --limit 6 --attacks lpla"
     done = audit(f"{flags} --mean 0.5 --std 0.25", tmp_path / "A")
     assert done.code == 0
     row = done.report["encoder"]
     assert list(row) == [
         "form", "loaded", "dropped", "missing", "size", "mean", "std", "outputs",
     ]  # fmt: skip
-    assert (row["form"], row["missing"], row["size"]) == ("MoCo", [], 32)
+    assert (row["form"], row["missing"], row["size"]) == ("DINO", [], 32)
     assert row["mean"] == [0.5] * 3 and row["std"] == [0.25] * 3
-    assert all(n.startswith("encoder_k.") for n in row["dropped"]) and row["loaded"] == 76
-    assert row["outputs"][-3:] == [
-        {"name": "layer4", "kind": "map", "shape": [512, 1, 1]},
-        {"name": "avgpool", "kind": "pooled", "shape": [512]},
-        {"name": "encoder", "kind": "projection", "shape": [16]},
+    assert row["dropped"] == ["head.last_layer.weight_g", "head.last_layer.weight_v"]
+    assert row["loaded"] == len(made.contents["teacher"]) - 2
+    assert row["outputs"] == [
+        {"name": "map", "kind": "map", "shape": [64, 4, 4]},
+        {"name": "avgpool", "kind": "pooled", "shape": [64]},
+        {"name": "encoder", "kind": "projection", "shape": [8]},
     ]
+    page = (tmp_path / "A" / "report.html").read_text()
+    assert "2, e.g. head.last_layer.weight_g" in page and "encoder (projection, 8)" in page
 
 
 def test_encoder__row_of_an_encoder_without_a_file(audit: Audit, tmp_path: Path) -> None:

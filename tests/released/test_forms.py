@@ -52,8 +52,10 @@ def test_form__what_a_file_holds_is_told(tmp_path: Path) -> None:
     assert weights.dropped == ("head.last_layer.weight_g", "head.last_layer.weight_v")
     head = made.head.state_dict() if made.head else {}
     assert weights.loaded == len(made.backbone.state_dict()) + len(head)
-    with pytest.raises(InputError, match="'studnt'.*|did you mean 'student'"):
+    with pytest.raises(InputError, match="no such network in dino.pth; did you mean 'student'"):
         load(str(tmp_path / "dino.pth"), key="studnt")
+    with pytest.raises(InputError, match="checkpoint_key=student is given without checkpoint"):
+        load("torchvision:resnet18", key="student")
 
 
 @pytest.mark.slow
