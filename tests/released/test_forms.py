@@ -12,8 +12,9 @@ from torch import nn
 from torchvision import models
 
 from fedmia.errors import InputError
+from fedmia.released._vit import set_heads
 from fedmia.released.base import Released, load
-from tests.released.forms import FORMS, SIZE, Made, make
+from tests.released.forms import FORMS, SIZE, Made, make, vit
 
 QUICK = ("moco-v2", "lightly cifar", "dino", "moco-v3 vit")
 
@@ -81,6 +82,18 @@ def test_name__takes_the_stem_the_norms_and_the_channels_of_the_file(
     assert load(str(tmp_path / "w.pth")).weights.missing == ()
     with pytest.raises(InputError, match="tensor 'layer1.0.conv1.weight' is|is missing"):
         load(f"{library}:resnet50", checkpoint=tmp_path / "w.pth")
+
+
+def test_heads__of_moco_v3s_small_transformer() -> None:
+    """It has twelve, timm's has six, and no tensor tells."""
+    pytest.importorskip("timm")
+    theirs, ours = vit(384, 12), vit(384, 6)
+    ours.load_state_dict(theirs.state_dict())
+    pixels = torch.rand(2, 3, SIZE, SIZE)
+    with torch.no_grad():
+        assert not torch.allclose(ours(pixels), theirs(pixels), atol=1e-3)
+        assert set_heads(ours, "MAE") == [] and len(set_heads(ours, "MoCo v3")) == 1
+        torch.testing.assert_close(ours(pixels), theirs(pixels))
 
 
 def test_timm__positions_are_resampled_as_timm_does(tmp_path: Path) -> None:
