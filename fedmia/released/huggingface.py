@@ -91,6 +91,8 @@ def load(name: str, wanted: Wanted) -> Released:
     channels = int(getattr(_vision(model.config), "num_channels", 3))
     names = list(model.state_dict())
     tower = ImageTower(model, wanted.size not in (None, size))
+    if "pixel_values" not in tower.takes:
+        raise InputError(f"{where}: {model.config.model_type} is no model of images")
     text = tuple(sorted(set(names) - set(model.state_dict())))
     backbone, tried = hooked(tower.float(), where, (channels,), wanted.size or size)
     count = len(names) - len(text) - len(missing)

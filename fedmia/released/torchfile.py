@@ -102,7 +102,7 @@ def _refused(path: Path, error: Exception) -> InputError:
             f"weights '{path}': not read: it asks for '{asked[1]}', which is no data and may run "
             "code; nothing of it was run. Save the model's state_dict() alone"
         )
-    why = first(error)
+    why = first(error).split(". ")[0]
     if "TorchScript" in text:
         why = "it is a TorchScript archive; torch.export makes a FILE.pt2 of the model"
     elif "weights_only" in text or isinstance(error, pickle.UnpicklingError):

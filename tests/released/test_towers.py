@@ -107,6 +107,12 @@ def test_hf__code_in_the_folder_does_not_run(hf: Any, tmp_path: Path) -> None:
     assert not (tmp_path / "victim").exists()
 
 
+def test_hf__a_model_of_text_is_no_encoder(hf: Any, tmp_path: Path) -> None:
+    model = hf.BertModel(hf.BertConfig(**TEXT))
+    with pytest.raises(InputError, match="bert is no model of images"):
+        load(saved(model, tmp_path))
+
+
 def test_hf__folders_without_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(InputError, match="no such folder.*nothing is downloaded"):
