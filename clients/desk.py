@@ -47,8 +47,7 @@ class Desk:
 
     def train(self) -> tuple[State, Metrics, SSLMethod]:
         """Local epochs from where the strategy starts: what may leave, metrics, the method."""
-        restored = self.kept is not None and self.kept.tensors
-        pair = self.site.kit.take() if restored else None
+        pair = self._taken()
         job, local = self._job(self.indices, self._own("strategy."), self.memory, pair)
         method = job.method
         self._restore(method, job.optimizer)
@@ -82,7 +81,9 @@ class Desk:
         """What the client's defences know before its first round."""
         site, public = self.site, self.site.images[self.site.public]
         stream = self.stream("prepare")
-        return Outlook(site.total_rounds, len(self.indices), self.rehearse, stream, public)
+        rehearse_public = self.rehearse_public if len(public) else None
+        count = len(self.indices)
+        return Outlook(site.total_rounds, count, self.rehearse, stream, public, rehearse_public)
 
     def settle(self, state: State, metrics: Metrics) -> Update:
         """The upload of `state`, less what never leaves; the local state is stored, and the method
@@ -101,7 +102,8 @@ class Desk:
             tensors = self.kept.tensors if self.kept else {}
             kept = LocalState(tensors, self.memory)
             self.store.save(self.task.branch, self.task.client, kept)
-        if self._job_done is not None and not self._crafted:  # an attack may have changed it
+        changed = self._crafted or self.defense.adapts  # perhaps, by an attack or a defence
+        if self._job_done is not None and not changed:
             self.site.kit.give(self._job_done.method, self._job_done.optimizer)
         images = len(self.indices) if self._trained is not None or self._crafted else 0
         told = self.defense.open(metrics)
@@ -143,11 +145,27 @@ class Desk:
 
     def rehearse(self, positions: IntArray) -> State:
         """Weights after a first round on the client's images at `positions`; nothing is kept."""
-        job, _ = self._job(self.indices[positions], {}, {})
+        return self._rehearsed(self.indices[positions])
+
+    def rehearse_public(self) -> tuple[State, State]:
+        """Weights received, and after a first round on as many public images; nothing is kept."""
+        return self.received, self._rehearsed(np.resize(self.site.public, len(self.indices)))
+
+    def _rehearsed(self, indices: IntArray) -> State:
+        job, _ = self._job(indices, {}, {})
         job.method.begin_first_round()
         self.defense.adapt(job, copy.deepcopy(self._defended))
         job.run()
         return job.method.shared_state()
+
+    def _taken(self) -> tuple[SSLMethod, Optimizer] | None:
+        """What this thread keeps, if the client can go on with it: its own state is set
+        afterwards, or, in its first round, the method becomes as one that is built for it."""
+        pair = self.site.kit.take()
+        if pair is None or (self.kept is not None and self.kept.tensors):
+            return pair
+        anew = self.kept is None and self.site.renew(pair[0], self.task.client, len(self.indices))
+        return pair if anew else None
 
     def _job(
         self, indices: IntArray, kept: State, memory: dict[str, Any],
@@ -156,8 +174,7 @@ class Desk:
         """This round's training on the images at `indices`, from where the strategy starts.
 
         Args:
-            pair: a method whose local state is set afterwards, and its optimizer; else both are
-                built, with the client's first weights.
+            pair: a method and its optimizer; else both are built, with the client's first weights.
         """
         site = self.site
         method, optimizer = pair or (site.method(self.task.client, len(indices)), None)
@@ -188,8 +205,9 @@ class Desk:
         method.begin_round()
         if running := self._own("running."):
             method.load_shared(method.shared_state() | running)
+        weights = method.trainable()
         for i, momentum in self._own("momentum.").items():
-            optimizer.state[method.trainable()[int(i)]]["momentum_buffer"] = momentum.clone()
+            optimizer.state[weights[int(i)]]["momentum_buffer"] = momentum.clone()
 
     def _resumed(self, method: SSLMethod, optimizer: Optimizer) -> State:
         """What `_restore` takes up in the next round, by name."""
