@@ -181,7 +181,7 @@ def audit(
         wanted = Wanted(None, asked.size, asked.mean, asked.std, device, asked.seed)
         released = bring(encoder, wanted, name=called)
         dealt = deal_sets(asked, sets[0], sets[1], Views())
-        look(released, dealt)
+        look(released, dealt, asked.allow_random)
     display = AuditDisplay(len(asked.attacks), quiet)
     found, report = examine(asked, released, dealt, device, place, display, watch, lambda: False)
     if report is None:

@@ -332,6 +332,30 @@ class Fault:
 
 
 @dataclass(frozen=True)
+class EncoderInfo:
+    """What an audit understood of the encoder that it was given.
+
+    Attributes:
+        form: of the file or folder, in a few words. loaded: tensors that were loaded from it.
+        dropped: names of its tensors that were not. missing: names of the encoder's own that it
+            lacks, which are random.
+        size: pixels a side of the images shown to it.
+        mean, std: by which their pixels in [0, 1] were normalised, one value a channel.
+        outputs: name, kind (`map`, `pooled` or `projection`) and shape without the batch of all
+            that attacks can read, from the pixels on.
+    """
+
+    form: str
+    loaded: int
+    dropped: Sequence[str]
+    missing: Sequence[str]
+    size: int
+    mean: Sequence[float]
+    std: Sequence[float]
+    outputs: Sequence[tuple[str, str, tuple[int, ...]]]
+
+
+@dataclass(frozen=True)
 class RunScores:
     """All that a report is made of.
 
@@ -359,6 +383,7 @@ class RunScores:
         failure: why it did, None where the user ended it.
         failed: attacks that raised where they were scored.
         faults: clients that failed, in order.
+        encoder: that an audit was given, None for a run's own.
         split: sizes of the split; config, versions, hardware: passed through.
         timing: seconds beside those of the stopwatch, by part or, under one name, by attack.
     """
@@ -392,6 +417,7 @@ class RunScores:
     failed: Sequence[str] = ()
     faults: Sequence[Fault] = ()
     notes: Sequence[str] = ()
+    encoder: EncoderInfo | None = None
     split: Mapping[str, Any] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, Any] = field(default_factory=dict)

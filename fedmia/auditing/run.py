@@ -21,6 +21,7 @@ from fedmia.auditing.views import UNTRAINED, ModelViews, health, probes, recipe
 from fedmia.data.sets import form_sets
 from fedmia.errors import InputError, opt, said
 from fedmia.released.base import Released, load, probe
+from fedmia.released.understood import understood
 from fedmia.report.publish import publish, show
 from fedmia.report.rows import Report
 from fedmia.results import Probe, RunScores, Sweep, twins
@@ -126,6 +127,8 @@ def prepare(audit: Audit, device: torch.device) -> tuple[Released, Dealt]:
         std=audit.std,
         device=device,
         seed=audit.seed,
+        key=audit.checkpoint_key,
+        allow_missing=audit.allow_missing,
     )
     run = run_folder(audit.encoder)
     if audit.members is None and run is None:
@@ -141,18 +144,20 @@ def prepare(audit: Audit, device: torch.device) -> tuple[Released, Dealt]:
             )
     if audit.shadow_encoders is not None and not Path(audit.shadow_encoders).is_dir():
         raise InputError(f"{opt('shadow_encoders')} '{audit.shadow_encoders}': no such folder")
-    look(released, dealt)
+    look(released, dealt, audit.allow_random)
     return released, dealt
 
 
-def look(released: Released, dealt: Dealt) -> None:
+def look(released: Released, dealt: Dealt, allow_random: bool) -> None:
     """Embed a few images of each side, and note on the encoder what is odd.
 
     Raises:
-        InputError: the encoder does not take them, or gives features that are not finite.
+        InputError: the encoder does not take them, gives features that are not finite, or others
+            when it is asked again (unless `allow_random`).
     """
     for images in (dealt.scored_members, dealt.scored_nonmembers):
-        released.notes += [n for n in probe(released, images[:LOOK]) if n not in released.notes]
+        found = probe(released, images[:LOOK], allow_random=allow_random)
+        released.notes += [n for n in found if n not in released.notes]
 
 
 def nothing_ran(found: Audited, interrupted: bool) -> int:
@@ -220,6 +225,7 @@ def gather(
         utility_untrained=useful[1] if len(useful) > 1 else {},
         not_run=found.not_run,
         notes=notes,
+        encoder=understood(released, int(dealt.scored_members.shape[2])),
         split={"encoder": released.name, "access": released.access} | dealt.counts(),
         config=to_tree(audit) | {"views": vars(views.augment)},
         versions=environment["versions"] | {"commit": environment["commit"]},

@@ -125,9 +125,9 @@ def silenced(weights: list[torch.nn.Parameter], norms: Tensor) -> Tensor:
     """`norms` (B,), once each image whose gradient is not finite is a null record: it has no norm
     to be clipped by, and would pass on what it is."""
     odd = ~norms.isfinite()
-    if bool(odd.any()):
-        for weight in weights:
-            weight.grad_sample[odd] = 0  # type: ignore[attr-defined]
+    for weight in weights:  # whether there is one is not asked: a GPU is not waited for
+        found: Tensor = weight.grad_sample  # type: ignore[attr-defined]
+        found.masked_fill_(odd.view(-1, *[1] * weight.dim()), 0.0)
     return norms.masked_fill(odd, 0.0)
 
 

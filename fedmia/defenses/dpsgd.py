@@ -170,7 +170,7 @@ class DPSGD(Defense):
             "lr": job.train.first_rate,
             **self._seen(tally),
         }
-        if not all(bool(w.isfinite().all()) for w in weights):
+        if not bool(torch.stack([w.isfinite().all() for w in weights]).all()):
             raise InputError(self._diverged(noise, job.train.first_rate))
         if self.canaries:
             self._audit(

@@ -150,17 +150,19 @@ def hooked(
     given: int | None,
     *,
     flat_is_map: bool = False,
+    sizes: Sequence[int] = SIZES,
 ) -> tuple[HookedBackbone, Trial]:
     """The module as a backbone, its stages found by one pass of blank pixels.
 
     Args:
         flat_is_map: whether an output as long as the last map is that map, flattened.
+        sizes: to try where none is given.
 
     Raises:
         InputError: it takes no pixels, or returns neither vector, map nor tokens.
     """
     module.eval()
-    tried = trial(module, where, channels, given)
+    tried = trial(module, where, channels, given, sizes)
     # A pooled map may be larger than the one it was made of: VGG's is 7x7 for any image.
     pools = (nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d)
     names = [n for n, part in module.named_modules() if n and not isinstance(part, pools)]

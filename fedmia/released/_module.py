@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,8 +12,9 @@ from torch import Tensor, nn
 
 from fedmia.nets.base import Backbone
 from fedmia.released import checkpoint, untrained
+from fedmia.released._heads import fits
 from fedmia.released._hooked import Trial
-from fedmia.released.base import Constants, Released, Wanted
+from fedmia.released.base import Constants, Released, Wanted, Weights
 from fedmia.seeding import torch_rng
 from fedmia.ssl._bank import Bank
 from fedmia.ssl._twoview import TwoView
@@ -65,6 +67,7 @@ def white_box(
     *,
     own: Constants | None = None,
     size: int | None = None,
+    weights: Weights | None = None,
 ) -> Released:
     """The encoder with its layers and weights at hand; its control has permuted weights.
 
@@ -72,10 +75,13 @@ def white_box(
         network: a backbone, which gets no head, an encoder, or a method with its own loss.
         own: the normalisation that goes with a backbone, None: not known.
         size: that it asks for where the user gives none and other sizes work too.
+        weights: where its weights come from; a backbone gets the head that came with them.
     """
     if isinstance(network, Backbone):
         mean, std = wanted.constants(tried.channels, own, notes)
         network = Encoder(network, nn.Identity(), mean, std)
+        if weights is not None and weights.head is not None:
+            network.head = _headed(network, weights.head, tried, notes)
     if isinstance(network, Encoder):
         network.requires_grad_(True)  # attacks train copies; whoever made it may have frozen it
         with torch.no_grad():
@@ -91,7 +97,20 @@ def white_box(
             untrained.permute(tensors, wanted.seed, least)
         return made
 
-    return permutable("white_box", name, method, permuted, tried, wanted, notes, size)
+    released = permutable("white_box", name, method, permuted, tried, wanted, notes, size)
+    return released if weights is None else replace(released, weights=weights)
+
+
+@torch.no_grad()
+def _headed(encoder: Encoder, head: nn.Module, tried: Trial, notes: list[str]) -> nn.Module:
+    """The head where it takes what the backbone gives, said in a note; else none."""
+    blank = torch.zeros(1, tried.channels, tried.size, tried.size)
+    width = encoder.eval()(blank).shape[1]
+    if not fits(head, width):
+        notes.append(f"The file's projection head takes no vectors of length {width}: left out.")
+        return nn.Identity()
+    notes.append("The output 'encoder' is that of the file's projection head, 'avgpool' its input.")
+    return head
 
 
 def permutable(
@@ -125,7 +144,9 @@ def permutable(
     )
 
 
-def weigh(module: nn.Module, wanted: Wanted, where: str, notes: list[str]) -> None:
-    """The checkpoint's weights into an architecture, or a note that there are none."""
-    given = wanted.checkpoint
-    notes.append(f"{where}: {RANDOM}" if given is None else checkpoint.fit(module, given, where))
+def weigh(module: nn.Module, wanted: Wanted, where: str, notes: list[str]) -> Weights:
+    """The checkpoint's weights into an architecture of a library, or a note that there are none."""
+    if wanted.checkpoint is None:
+        notes.append(f"{where}: {RANDOM}")
+        return Weights("random weights")
+    return checkpoint.fit(module, wanted, where, notes, adapt=True)

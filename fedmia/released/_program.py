@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from fedmia.nets.base import Trunk
 from fedmia.released._hooked import CHANNELS, SIZES, trial
 from fedmia.released._module import ReleasedMethod, permutable
 from fedmia.released._outputs import read_outputs
-from fedmia.released.base import Released, Wanted
+from fedmia.released.base import Released, Wanted, Weights
 from fedmia.ssl.base import Encoder
 
 
@@ -121,4 +122,5 @@ def black_box(program: Program, permuted: Callable[[int], Program], wanted: Want
         return ReleasedMethod(encoder, vector.shape[1], wanted.seed).to(wanted.device).eval()
 
     own, control = method(program), lambda least: method(permuted(least))
-    return permutable("black_box", where, own, control, tried, wanted, notes)
+    made = permutable("black_box", where, own, control, tried, wanted, notes)
+    return replace(made, weights=Weights("exported program"))

@@ -9,24 +9,52 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedmia.errors import InputError, nearest, opt
+from fedmia.released._again import first_change
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
 
 FORMS = (
-    "RUN or RUN@ROUND (a run folder of fedmia), FILE.pt2, FILE.onnx, timm:NAME, torchvision:NAME, "
+    "RUN or RUN@ROUND (a run folder of fedmia), FILE.pt2, FILE.onnx, FILE.pth (.pt, .ckpt, .tar, "
+    ".bin, .safetensors), timm:NAME, timm:FOLDER, torchvision:NAME, hf:FOLDER, open_clip:NAME, "
     "package.module:factory"
 )
+FILES = {".pt2": "exported", ".onnx": "onnxfile"} | dict.fromkeys(
+    (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".tar"), "weightsfile"
+)
+LIBRARIES = {
+    "timm": "timmname",
+    "torchvision": "torchvisionname",
+    "hf": "huggingface",
+    "open_clip": "openclip",
+}
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-PLAIN = ((0.5,), (0.25,))  # one channel, or any other number of them
 CHUNK = 256  # images a forward pass of `probe`
-SAME = 1e-4  # of the largest output: what two passes of one image may differ by on a GPU
+PLAIN = ((0.5,), (0.25,))  # one channel, or any other number of them
 # What modules and programs raise on pixels that they do not take.
 FAILURES = (RuntimeError, AssertionError, ValueError, TypeError, IndexError)
 
 Constants = tuple[tuple[float, ...], tuple[float, ...]]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What was understood of where an encoder's weights come from.
+
+    Attributes:
+        form: of the file, in a few words. loaded: how many of its tensors were loaded.
+        dropped: names of those that were not.
+        missing: names of the encoder's own that the file lacks: they are random.
+        head: the projection head that the file holds too, or None.
+    """
+
+    form: str
+    loaded: int = 0
+    dropped: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    head: nn.Module | None = None
 
 
 @dataclass
@@ -44,6 +72,7 @@ class Released:
         size: pixels a side of the images, None: any.
         fixed_size: whether it takes no other size.
         notes: what the reader of the report should know.
+        weights: where its weights come from.
     """
 
     name: str
@@ -56,6 +85,7 @@ class Released:
     size: int | None
     fixed_size: bool
     notes: list[str] = field(default_factory=list)
+    weights: Weights = field(default_factory=lambda: Weights("torch module"))
 
 
 @dataclass(frozen=True)
@@ -65,6 +95,8 @@ class Wanted:
     Attributes:
         checkpoint: file of weights. size: pixels a side.
         mean, std: normalisation of the pixels, one value or one a channel.
+        key: which of the checkpoint's networks, by the name that its code gives it.
+        allow_missing: whether weights that the checkpoint lacks may stay random.
     """
 
     checkpoint: Path | None = None
@@ -73,13 +105,16 @@ class Wanted:
     std: tuple[float, ...] | None = None
     device: torch.device = torch.device("cpu")
     seed: int = 0
+    key: str | None = None
+    allow_missing: bool = False
 
     def refuse_checkpoint(self, spec: str) -> None:
         """Raise InputError where a checkpoint is given to a form that holds its own weights."""
         if self.checkpoint is not None:
             raise InputError(
                 f"{opt('checkpoint', self.checkpoint)}: '{spec}' holds its own weights; a "
-                "checkpoint goes with timm:NAME, torchvision:NAME and package.module:factory"
+                "checkpoint goes with timm:NAME, torchvision:NAME, open_clip:NAME and "
+                "package.module:factory"
             )
 
     def refuse_constants(self, whose: str) -> None:
@@ -126,6 +161,8 @@ def load(
     std: Sequence[float] | None = None,
     device: torch.device | str = "cpu",
     seed: int = 0,
+    key: str | None = None,
+    allow_missing: bool = False,
 ) -> Released:
     """The encoder that `spec` names, in one of `FORMS`. Nothing is ever downloaded.
 
@@ -134,14 +171,24 @@ def load(
         size: pixels a side that the images are resized to.
         mean, std: normalisation of pixels in [0, 1]; the encoder's own where None.
         seed: of random weights, of the untrained control and of the first bank.
+        key: which of a checkpoint's networks, e.g. `student`; None: the one that its authors
+            evaluate.
+        allow_missing: whether weights that the checkpoint lacks may stay random.
 
     Raises:
         InputError: no such encoder, weights that do not fit, an extra that is not installed.
     """
     if size is not None and size < 1:
         raise InputError(f"{opt('size')} must be >= 1, got {size}")
-    wanted = Wanted(checkpoint, size, constants(mean), constants(std), torch.device(device), seed)
+    where = torch.device(device)
+    wanted = Wanted(
+        checkpoint, size, constants(mean), constants(std), where, seed, key, allow_missing
+    )
     module, rest = _form(spec)
+    if key is not None and checkpoint is None and module != "weightsfile":
+        raise InputError(
+            f"{opt('checkpoint_key', key)} is given without {opt('checkpoint', 'FILE')}"
+        )
     # A form's libraries are imported when it is asked for.
     loader = importlib.import_module(f"fedmia.released.{module}").load
     found: Released = loader(rest, wanted)
@@ -153,20 +200,15 @@ def _form(spec: str) -> tuple[str, str]:
     """Module of the loader that takes `spec`, and what it is given."""
     path = Path(spec)
     prefix, _, rest = spec.partition(":")
-    if prefix in ("timm", "torchvision") and rest:
-        return f"{prefix}name", rest
+    if prefix in LIBRARIES and rest:
+        return LIBRARIES[prefix], rest
     folder, at, turn = spec.rpartition("@")
     if path.is_dir() or (at and turn.isdigit() and Path(folder).is_dir()):
         return "run", spec
-    if path.suffix in (".pt2", ".onnx"):
+    if path.suffix in FILES:
         if not path.is_file():
             raise InputError(f"encoder '{spec}': no such file")
-        return {".pt2": "exported", ".onnx": "onnxfile"}[path.suffix], spec
-    if path.suffix in (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".tar"):
-        raise InputError(
-            f"encoder '{spec}': a file of weights says no architecture; give timm:NAME, "
-            f"torchvision:NAME or package.module:factory with {opt('checkpoint', spec)}"
-        )
+        return FILES[path.suffix], spec
     names = [*prefix.split("."), rest]
     if rest and all(name.isidentifier() for name in names):
         return "factory", spec
@@ -175,19 +217,20 @@ def _form(spec: str) -> tuple[str, str]:
 
 
 @torch.no_grad()
-def probe(released: Released, images: Tensor) -> list[str]:
+def probe(released: Released, images: Tensor, *, allow_random: bool = False) -> list[str]:
     """Embed a few of the user's images, and say what is odd about the features.
 
     Args:
         images: uint8 (N, C, H, W), N >= 1, as they will be audited.
+        allow_random: take an encoder that answers one image in two ways, with a note.
 
     Returns:
         Notes: outputs that are the same for all images, or not the same for one image asked for
         twice, a map of one place.
 
     Raises:
-        InputError: no images, channels or size that the encoder does not take, or features
-            that are not finite.
+        InputError: no images, channels or size that the encoder does not take, features that
+            are not finite, or not the same when they are asked for again.
     """
     check_images(released, images)
     encoder = released.method.encoder.eval()
@@ -216,12 +259,16 @@ def probe(released: Released, images: Tensor) -> list[str]:
     notes, out = [], torch.cat(rows["encoder"])
     if len(out) > 1 and torch.equal(out, out[:1].expand_as(out)):
         notes.append(f"{released.name} gives the same output for all {len(out)} images looked at.")
-    again = torch.cat([encoder(p.to(device).float() / 255).flatten(1) for p in images.split(CHUNK)])
-    if (again.float().cpu() - out).abs().max() > SAME * out.abs().max():
-        notes.append(
-            f"{released.name} answers the same image differently when it is asked again (dropout "
-            "or random masks in its forward pass): its scores depend on chance."
+    before = {name: torch.cat(parts) for name, parts in rows.items()}
+    changed = first_change(encoder, images.split(CHUNK), before)
+    if changed is not None:
+        line = (
+            f"{released.name} answers the same image differently when it is asked again, from "
+            f"layer '{changed}' on (dropout or random masks in its forward pass)"
         )
+        if not allow_random:
+            raise InputError(f"{line}: its scores would depend on chance; {opt('allow_random')}")
+        notes.append(f"{line}: its scores depend on chance.")
     if encoder.map_layer is not None and found[encoder.map_layer].shape[2:] == (1, 1):
         notes.append(
             f"The last map of {released.name} is 1x1 for images of this size, which has no parts "

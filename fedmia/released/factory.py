@@ -12,7 +12,7 @@ from fedmia.nets.base import Backbone
 from fedmia.released import checkpoint
 from fedmia.released._hooked import CHANNELS, hooked, trial
 from fedmia.released._module import seeded, white_box
-from fedmia.released.base import Released, Wanted, first
+from fedmia.released.base import Released, Wanted, Weights, first
 from fedmia.ssl.base import Encoder
 
 
@@ -26,13 +26,19 @@ def load(spec: str, wanted: Wanted) -> Released:
         InputError: it cannot be imported or called, returns no module, or takes no images.
     """
     module, notes = seeded(lambda: _made(spec), wanted.seed), list[str]()
+    weights = Weights("torch module")
     if wanted.checkpoint is not None:
-        notes.append(checkpoint.fit(module, wanted.checkpoint, spec))
-    return wrap(module, spec, wanted, notes)
+        weights = checkpoint.fit(module, wanted, spec, notes)
+    return wrap(module, spec, wanted, notes, weights=weights)
 
 
 def wrap(
-    module: nn.Module, where: str, wanted: Wanted, notes: list[str], channels: int | None = None
+    module: nn.Module,
+    where: str,
+    wanted: Wanted,
+    notes: list[str],
+    channels: int | None = None,
+    weights: Weights | None = None,
 ) -> Released:
     """Any torch module as a released encoder. The module itself is taken: moved, its weights made
     float32 and trainable, set to evaluation.
@@ -40,6 +46,7 @@ def wrap(
     Args:
         where: what messages and the report call it.
         channels: of the images; None: what its first convolution takes.
+        weights: where its weights come from.
 
     Raises:
         InputError: it takes no images, or returns something else than vectors, maps or tokens.
@@ -51,8 +58,9 @@ def wrap(
         wanted.refuse_constants(f"the encoder of {where}")
     if isinstance(module, Encoder | Backbone):
         tried = trial(module, where, counts, wanted.size)
-        return white_box(where, module, tried, wanted, notes)
-    return white_box(where, *hooked(module, where, counts, wanted.size), wanted, notes)
+        return white_box(where, module, tried, wanted, notes, weights=weights)
+    backbone, tried = hooked(module, where, counts, wanted.size)
+    return white_box(where, backbone, tried, wanted, notes, weights=weights)
 
 
 def _made(spec: str) -> nn.Module:

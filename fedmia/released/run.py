@@ -14,7 +14,7 @@ from fedmia.data.base import Dataset, Request
 from fedmia.errors import InputError, opt
 from fedmia.federation.snapshot import SnapshotStore
 from fedmia.nets.base import Net
-from fedmia.released.base import Released, Wanted, first
+from fedmia.released.base import Released, Wanted, Weights, first
 from fedmia.seeding import torch_rng
 from fedmia.settings.option import option_fields
 from fedmia.settings.values import convert
@@ -91,6 +91,7 @@ def load(spec: str, wanted: Wanted) -> Released:
         size=wanted.size or size,
         fixed_size=fixed,
         notes=notes,
+        weights=Weights("run of fedmia", len(state)),
     )
 
 

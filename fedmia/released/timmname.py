@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedmia.errors import InputError
 from fedmia.nets.base import Trunk
-from fedmia.released._hooked import STAGES, caught, trial
+from fedmia.released import _resnet
+from fedmia.released._folder import folder_weights, read_json
+from fedmia.released._hooked import SIZES, STAGES, caught, trial
 from fedmia.released._module import seeded, weigh, white_box
 from fedmia.released._outputs import grid, is_map
-from fedmia.released.base import Released, Wanted, first, unknown_model
+from fedmia.released.base import FAILURES, Released, Wanted, Weights, first, unknown_model
 
 
 class TimmBackbone(Trunk):
@@ -68,7 +73,9 @@ class TimmBackbone(Trunk):
 def load(name: str, wanted: Wanted) -> Released:
     """The model `name`; its weights are the checkpoint's, else random. Nothing is downloaded.
 
-    Size and normalisation are those of timm's data configuration where the user gives none.
+    A folder, as timm saves models for the hub (config.json beside the weights), names the model
+    and holds its weights. Size and normalisation are those of timm's data configuration where the
+    user gives none.
 
     Raises:
         InputError: timm is not installed, no such model, a checkpoint that does not fit.
@@ -78,21 +85,58 @@ def load(name: str, wanted: Wanted) -> Released:
     except ImportError:
         raise InputError("timm:NAME needs the extra: pip install 'fedmia[timm]'") from None
     where, notes = f"timm:{name}", list[str]()
-    if not timm.is_model(name):
+    library_name, sized = name, wanted.size
+    folder = Path(name.removeprefix("local-dir:"))
+    if folder.is_dir() or str(folder) != name or len(folder.parts) > 1:
+        weights_file = folder_weights(folder, "timm:FOLDER")
+        wanted = replace(wanted, checkpoint=wanted.checkpoint or weights_file)
+        told = read_json(folder / "config.json").get("pretrained_cfg", {})
+        sized = wanted.size or (told.get("input_size") or [None])[-1]
+        library_name, where = f"local-dir:{folder}", f"timm:{folder.resolve().name}"
+    elif not timm.is_model(name):
         raise unknown_model("timm", name, timm.list_models())
-    config = timm.get_pretrained_cfg(name, allow_unregistered=True)
-    options: dict[str, Any] = {"pretrained": False, "num_classes": 0}
-    if wanted.size and getattr(config, "fixed_input_size", False):
-        options["img_size"] = wanted.size
-    try:
-        module: Any = seeded(lambda: timm.create_model(name, **options), wanted.seed)
-    except (RuntimeError, TypeError, ValueError, AssertionError) as error:
-        raise InputError(f"{where} cannot be built: {first(error)}") from None
+    elif not timm.get_pretrained_cfg(name, allow_unregistered=True).fixed_input_size:
+        sized = None
+    module: Any = _made(timm, library_name, where, sized, wanted.seed)
     module.eval()
-    weigh(module, wanted, where, notes)
+    weights = weigh(module, wanted, where, notes)
     data = timm.data.resolve_model_data_config(module)
-    channels, size = int(data["input_size"][0]), int(data["input_size"][-1])
-    tried = trial(module, where, (channels,), wanted.size or size)
-    backbone = TimmBackbone(module, tried.channels, tried.size)
+    return _released(module, data, where, wanted, notes, weights)
+
+
+def _released(
+    module: Any,
+    data: Mapping[str, Any],
+    where: str,
+    wanted: Wanted,
+    notes: list[str],
+    weights: Weights,
+) -> Released:
+    """The encoder with the size and the normalisation of `data`, timm's data configuration; a
+    ResNet that got a small stem from its file has neither, and takes images as they are."""
+    sizes, stem = _resnet.sizes(module), getattr(module, "conv1", None)
+    size = int(data["input_size"][-1]) if sizes == SIZES else None
+    channels = stem.in_channels if isinstance(stem, nn.Conv2d) else int(data["input_size"][0])
     own = (tuple(map(float, data["mean"])), tuple(map(float, data["std"])))
-    return white_box(where, backbone, tried, wanted, notes, own=own, size=size)
+    tried = trial(module, where, (channels,), wanted.size or size, sizes)
+    backbone = TimmBackbone(module, tried.channels, tried.size)
+    known = own if size is not None and channels == len(own[0]) else None
+    return white_box(where, backbone, tried, wanted, notes, own=known, size=size, weights=weights)
+
+
+def _made(timm: Any, name: str, where: str, sized: int | None, seed: int) -> Any:
+    """timm's model without a classifier, for images of side `sized` where it asks for a size.
+
+    Raises:
+        InputError: it cannot be built.
+    """
+    options: dict[str, Any] = {"pretrained": False, "num_classes": 0}
+    try:
+        if sized is not None:
+            try:
+                return seeded(lambda: timm.create_model(name, **options, img_size=sized), seed)
+            except TypeError:  # a network of any size
+                pass
+        return seeded(lambda: timm.create_model(name, **options), seed)
+    except (*FAILURES, OSError, LookupError) as error:
+        raise InputError(f"{where} cannot be built: {first(error)}") from None

@@ -7,7 +7,8 @@ import warnings
 from torch import nn
 from torchvision import models
 
-from fedmia.released._hooked import hooked
+from fedmia.released import _resnet
+from fedmia.released._hooked import SIZES, hooked
 from fedmia.released._module import seeded, weigh, white_box
 from fedmia.released.base import IMAGENET, Released, Wanted, unknown_model
 
@@ -39,6 +40,11 @@ def load(name: str, wanted: Wanted) -> Released:
         return made
 
     module = seeded(make, wanted.seed)
-    weigh(module, wanted, where, notes)
-    backbone, tried = hooked(module, where, (3,), wanted.size, flat_is_map=True)
-    return white_box(where, backbone, tried, wanted, notes, own=IMAGENET)
+    weights = weigh(module, wanted, where, notes)
+    first = next(m for m in module.modules() if isinstance(m, nn.Conv2d))
+    channels = (first.in_channels,)
+    sizes = _resnet.sizes(module)
+    backbone, tried = hooked(module, where, channels, wanted.size, flat_is_map=True, sizes=sizes)
+    usual = channels == (3,) and sizes == SIZES  # the library's own, for ImageNet
+    own = IMAGENET if usual else None
+    return white_box(where, backbone, tried, wanted, notes, own=own, weights=weights)

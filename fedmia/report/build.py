@@ -27,6 +27,7 @@ from fedmia.report.rows import (
     ClientDistribution,
     ClientRow,
     Controls,
+    EncoderRow,
     PairedRow,
     Report,
     RoundRow,
@@ -38,7 +39,7 @@ from fedmia.report.rows import (
 )
 from fedmia.report.sets import set_row
 from fedmia.report.verdict import UNSOUND, verdict
-from fedmia.results import Aggregation, Probe, RoundInfo, RunScores, Sweep
+from fedmia.results import Aggregation, EncoderInfo, Probe, RoundInfo, RunScores, Sweep
 
 ONE_MODEL = (
     "Intervals condition on the one model that was trained: they tell how the scores would vary "
@@ -110,6 +111,7 @@ def build_report(run: RunScores) -> Report:
         "failure": failure,
         "faults": [fault_row(fault) for fault in run.faults],
         "notes": notes(run, clients),
+        "encoder": cast(EncoderRow, encoder_row(run.encoder)),
         "split": run.split,
         "config": run.config,
         "versions": run.versions,
@@ -123,9 +125,19 @@ def build_report(run: RunScores) -> Report:
         del report["client_distribution"]
     if run.aggregation is None:
         del report["aggregation"]
+    if run.encoder is None:
+        del report["encoder"]
     if not report["sweep"]:
         del report["sweep"]
     return cast(Report, strict(report))
+
+
+def encoder_row(info: EncoderInfo | None) -> dict[str, Any] | None:
+    """The report's `encoder`, None of a run's own."""
+    if info is None:
+        return None
+    outputs = [dict(zip(("name", "kind", "shape"), out, strict=True)) for out in info.outputs]
+    return {**vars(info), "outputs": outputs}
 
 
 def control_rows(run: RunScores, family: int) -> Controls:

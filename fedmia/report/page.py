@@ -82,6 +82,7 @@ def page(report: Report, figures: Mapping[str, bytes]) -> str:
         not_run=by_reason(report),
         few=FEW,
         about={
+            **({"Encoder": tables.encoder(report["encoder"])} if "encoder" in report else {}),
             "Split": tables.flat(report["split"]),
             "Configuration": tables.flat(report["config"]),
             "Versions": tables.flat(report["versions"]),

@@ -454,6 +454,27 @@ class FaultRow(TypedDict):
     action: str  # stopped, retried, dropped
 
 
+class OutputRow(TypedDict):
+    """One output of an encoder that attacks can read."""
+
+    name: str
+    kind: str  # map, pooled, projection
+    shape: list[int]  # of one image
+
+
+class EncoderRow(TypedDict):
+    """What an audit understood of the encoder that it was given."""
+
+    form: str
+    loaded: int  # tensors of its file
+    dropped: list[str]  # names of its tensors that were left out
+    missing: list[str]  # names of the encoder's own that it lacks: random
+    size: int  # pixels a side
+    mean: list[float]
+    std: list[float]
+    outputs: list[OutputRow]
+
+
 class Report(TypedDict):
     """The whole of `report.json`, in this order."""
 
@@ -481,6 +502,7 @@ class Report(TypedDict):
     failure: str | None  # why it did; null where the user ended it
     faults: list[FaultRow]
     notes: list[str]
+    encoder: NotRequired[EncoderRow]  # of an audit
     split: Json
     config: Json
     versions: Json

@@ -20,6 +20,7 @@ from fedmia.report.rows import (
     AttackRow,
     AucRow,
     DefenceRow,
+    EncoderRow,
     InferenceRow,
     Interval,
     Json,
@@ -283,6 +284,15 @@ def sweep(report: Report) -> Table:
         rows.append(Row([row["attack"], f"{row['value']:,}", *cells[known:]]))
     heads = ["known a side"] if known else ["query budget", "known a side"]
     return Table(["attack", *heads, "queries", "AUC, 95 %", "simultaneous", "accuracy"], rows)
+
+
+def encoder(row: EncoderRow) -> list[tuple[str, str]]:
+    """What an audit understood of its encoder; names that are many are counted."""
+    shapes = {o["name"]: "x".join(map(str, o["shape"])) for o in row["outputs"]}
+    outputs = [f"{o['name']} ({o['kind']}, {shapes[o['name']]})" for o in row["outputs"]]
+    told: Json = {**row, "outputs": outputs}
+    many = {k: f"{len(v)}, e.g. {v[0]}" for k in ("dropped", "missing") if (v := told[k])}
+    return flat({**told, **many})
 
 
 def flat(values: Json, before: str = "") -> list[tuple[str, str]]:

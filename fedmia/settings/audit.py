@@ -29,9 +29,20 @@ class Audit(Settings):
     """
 
     encoder: str = option(
-        "", "RUN[@round], FILE.pt2, FILE.onnx, timm:NAME, torchvision:NAME or pkg.mod:factory"
+        "",
+        "RUN[@round], FILE.pt2, FILE.onnx, FILE.pth, timm:NAME, torchvision:NAME, hf:FOLDER, "
+        "open_clip:NAME or pkg.mod:factory",
     )
-    checkpoint: str | None = option(None, "weights for timm:, torchvision: or a factory")
+    checkpoint: str | None = option(
+        None, "weights for timm:, torchvision:, open_clip: or a factory"
+    )
+    checkpoint_key: str | None = option(
+        None, "which of the checkpoint's networks, e.g. student (none: its authors' choice)"
+    )
+    allow_missing: bool = option(False, "audit an encoder of which some weights are missing")
+    allow_random: bool = option(
+        False, "audit an encoder that answers one image differently when asked again"
+    )
     members: str | None = option(
         None, "dataset of images that the encoder was trained on (none: a fedmia run's own)"
     )

@@ -174,7 +174,17 @@ AUDIT = Command(
         "ssl.name": "shadow.ssl",
     },
     groups={
-        "Encoder": ("encoder", "checkpoint", "size", "mean", "std", "precision"),
+        "Encoder": (
+            "encoder",
+            "checkpoint",
+            "checkpoint_key",
+            "allow_missing",
+            "allow_random",
+            "size",
+            "mean",
+            "std",
+            "precision",
+        ),
         "Images": ("members", "nonmembers", "data_dir", "known", "limit"),
         "Attacks": ("attacks", "query_budget", "sweep"),
         "Shadow encoders": ("shadows", "shadow_data", "shadow_encoders", "cache"),

@@ -152,9 +152,10 @@ def read(command: Command, arguments: Sequence[str]) -> Flags:
             if equals:
                 raise InputError(f"--{name} takes no value, got '{text}'")
         elif not equals:
-            if not waiting or waiting[0].startswith("--"):
+            alone = not waiting or waiting[0].startswith("--")
+            if alone and (many or not _is_bool(command, path)):
                 raise InputError(f"--{name} needs a value")
-            text = waiting.pop(0)
+            text = "true" if alone else waiting.pop(0)
         if key in command.lists():
             for one in text.split(";"):
                 held = found.tree.setdefault(key, {})
@@ -165,6 +166,11 @@ def read(command: Command, arguments: Sequence[str]) -> Flags:
         else:
             _put(command, found, name, path, text)
     return found
+
+
+def _is_bool(command: Command, path: tuple[str, ...]) -> bool:
+    """Whether an option is true or false: its flag alone says true."""
+    return any(p == ".".join(path) and kind is bool for p, _, kind in option_paths(command.root))
 
 
 def _option(command: Command, key: str, text: str) -> str:

@@ -63,7 +63,7 @@ def refused(audit: Audit, flags: str, out: Path) -> str:
         ("--config no-such.yaml", "--config 'no-such.yaml' cannot be read"),
         ("--encoder timm", "unknown encoder 'timm'"),
         ("--encoder nowhere.pt2", "encoder 'nowhere.pt2': no such file"),
-        ("--encoder weights.pth", "a file of weights says no architecture"),
+        ("--encoder weights.pth", "encoder 'weights.pth': no such file"),
         ("--encoder torchvision:resnet19", "did you mean 'resnet18'?"),
         ("--encoder tests.auditing.brought:tin", "cannot load encoder"),
         ("--encoder tests.auditing.brought:grey", "the images have 3 channels"),

@@ -19,7 +19,7 @@ from fedmia.errors import InputError
 from fedmia.nets.base import initialise
 from fedmia.nets.smallnet import SmallNet
 from fedmia.released import checkpoint, untrained
-from fedmia.released.base import IMAGENET, Released, load, probe
+from fedmia.released.base import IMAGENET, Released, Wanted, load, probe
 from fedmia.seeding import torch_rng
 from fedmia.ssl.base import Encoder
 from tests.released.conftest import SIZE, Tiny, make_tiny
@@ -169,7 +169,7 @@ def test_factory__what_is_no_encoder(
         ("./nothing", r"unknown encoder './nothing' \(no such folder\); give one of RUN"),
         ("resnet18", "unknown encoder 'resnet18'"),
         ("run@40", "no such folder"),
-        ("weights.pth", "says no architecture"),
+        ("weights.pth", "'weights.pth': no such file"),
         ("torchvision:resnet19", r"did you mean 'resnet1\d'"),
     ],
 )
@@ -214,8 +214,10 @@ def test_probe__names_an_encoder_that_draws_anew_at_every_pass(code: Any, pictur
             return nn.functional.dropout(self.tiny(x), 0.5)  # eval() does not reach it
 
     code.make = Dropping
-    notes = probe(load("usercode:make"), pictures)
-    assert any("answers the same image differently when it is asked again" in n for n in notes)
+    said = "answers the same image differently when it is asked again, from layer 'avgpool' on"
+    with pytest.raises(InputError, match=f"{said}.*allow_random"):
+        probe(load("usercode:make"), pictures)
+    assert any(said in n for n in probe(load("usercode:make"), pictures, allow_random=True))
     code.make = make_tiny
     assert not any("differently" in n for n in probe(load("usercode:make"), pictures))
 
@@ -338,7 +340,7 @@ def test_checkpoint__wrappers_are_stripped(tmp_path: Path, code: Any, pictures: 
     outs = []
     for file in ("moco.pth", "plain.safetensors"):
         released = load("usercode:make", checkpoint=tmp_path / file, seed=5)
-        assert f"14 of 14 tensors loaded from {file}" in released.notes[0]
+        assert (released.weights.loaded, released.weights.missing) == (16, ())
         outs.append(released.method.encoder(pictures.float() / 255))
     code.make = make_tiny
     outs.append(load("usercode:make").method.encoder(pictures.float() / 255))
@@ -347,12 +349,15 @@ def test_checkpoint__wrappers_are_stripped(tmp_path: Path, code: Any, pictures: 
 
 def test_checkpoint__what_does_not_fit(tmp_path: Path) -> None:
     weights = dict(make_tiny().state_dict())
-    file, module = tmp_path / "w.pt", Tiny()
+    file = tmp_path / "w.pt"
+
+    def fit(path: Path) -> None:
+        checkpoint.fit(Tiny(), Wanted(path), "tiny", [])
 
     def refused(state: Any, message: str) -> None:
         torch.save(state, file)
         with pytest.raises(InputError, match=message) as caught:
-            checkpoint.fit(module, file, "tiny")
+            fit(file)
         assert "\n" not in str(caught.value)
 
     gone = {n: t for n, t in weights.items() if n != "layer2.0.bias"}
@@ -362,16 +367,16 @@ def test_checkpoint__what_does_not_fit(tmp_path: Path) -> None:
     refused([1], "no named tensors")
     file.write_bytes(b"x")
     with pytest.raises(InputError, match="cannot be read"):
-        checkpoint.fit(module, file, "tiny")
+        fit(file)
     with pytest.raises(InputError, match="no such file"):
-        checkpoint.fit(module, tmp_path / "none.pt", "tiny")
+        fit(tmp_path / "none.pt")
 
 
 def test_checkpoint__of_a_classifier_leaves_its_head(tmp_path: Path) -> None:
     module = models.resnet18(weights=None)
     torch.save(module.state_dict(), tmp_path / "r.pth")
     released = load("torchvision:resnet18", checkpoint=tmp_path / "r.pth", size=32)
-    assert "2 others in the file were not used, e.g. fc.weight" in released.notes[0]
+    assert released.weights.dropped == ("fc.weight", "fc.bias")
     assert not any("nothing was trained" in n for n in released.notes)
     got = released.method.shared_state()["backbone.module.layer4.1.conv2.weight"]
     assert torch.equal(got, module.layer4[1].conv2.weight)

@@ -14,7 +14,7 @@ import pytest
 
 from fedmia.report.build import build_report
 from fedmia.report.rows import Report
-from fedmia.results import ALONE, RunScores, ScoredAttack, SetScores, Sweep, SweepPoint
+from fedmia.results import ALONE, EncoderInfo, RunScores, ScoredAttack, SetScores, Sweep, SweepPoint
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 VARYING = {"timing", "versions", "hardware"}
@@ -65,7 +65,9 @@ def test_report__of_a_run_with_everything(
     )
     many = {"clients": [*run.clients[:9] * 3], "member_client": np.arange(112) % 27}
     many["clients"] = [replace(c, id=i) for i, c in enumerate(many["clients"])]
-    full = replace(run, sweep=Sweep("known", (4, 9), points), sets=[whole], **many)
+    outputs = [("layer1", "map", (8, 4, 4)), ("encoder", "projection", (5,))]
+    info = EncoderInfo("MoCo", 76, ("queue",), (), 32, (0.5,), (0.25,), outputs)
+    full = replace(run, encoder=info, sweep=Sweep("known", (4, 9), points), sets=[whole], **many)
     report = json.loads(json.dumps(build_report(full)))
     assert not list(wrong(report, Report, "report"))
     assert list(get_type_hints(Report)) == list(report)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from fedmia.settings import help as catalogue
 from fedmia.settings.command import PRESETS, Invocation, bad_input, parse
 from fedmia.settings.commands import AUDIT, SIMULATE
 from fedmia.settings.experiment import Experiment
-from fedmia.settings.flags import Command
+from fedmia.settings.flags import Command, read
 from fedmia.settings.forms import gone_paths, option_paths
 from fedmia.settings.option import option_fields
 from fedmia.settings.tree import merge, to_tree
@@ -84,11 +85,16 @@ def test_parse__names_that_users_scripts_hold() -> None:
     assert tree["pretrain"] == {"mode": "none", "epochs": 0} and tree["defense"] is None
 
 
-@pytest.mark.parametrize("path", [path for path, _, _ in option_paths(Experiment)])
-def test_parse__every_option_is_reachable_by_its_short_and_its_dotted_flag(path: str) -> None:
+@pytest.mark.parametrize(("path", "kind"), [(p, k) for p, _, k in option_paths(Experiment)])
+def test_parse__every_option_is_reachable_by_its_short_and_its_dotted_flag(
+    path: str, kind: Any
+) -> None:
     page = catalogue.help_page(SIMULATE, 80)
     assert re.search(rf"^  {re.escape(SIMULATE.flag_of(path))} ", page, re.M)
     for flag in {SIMULATE.flag_of(path), f"--{path}", f"--{path.replace('_', '-')}"}:
+        if kind is bool:  # the flag alone says true
+            assert read(SIMULATE, [flag]).tree == read(SIMULATE, [flag, "true"]).tree != {}
+            continue
         assert f"{flag} needs a value" in refused(flag)  # known, or it would say so
 
 

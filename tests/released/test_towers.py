@@ -1,0 +1,154 @@
+"""Image towers of transformers and open_clip: their own features and preprocessing, no download."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from fedmia.errors import InputError
+from fedmia.released.base import Released, load, probe
+
+SIDE = 32
+SMALL = {
+    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64,
+    "image_size": SIDE, "patch_size": 8,
+}  # fmt: skip
+TEXT = {**SMALL, "vocab_size": 50, "num_hidden_layers": 1}
+TEXT = {k: v for k, v in TEXT.items() if k not in ("image_size", "patch_size")}
+MEAN, STD = [0.5, 0.4, 0.3], [0.2, 0.3, 0.4]
+
+
+@pytest.fixture(scope="module")
+def hf() -> Any:
+    return pytest.importorskip("transformers", reason="the extra `hf` is not installed")
+
+
+@pytest.fixture(scope="module")
+def clip() -> Any:
+    return pytest.importorskip("open_clip", reason="the extra `clip` is not installed")
+
+
+def saved(model: Any, folder: Path) -> str:
+    """The model in a folder, as transformers keeps one."""
+    model.eval().save_pretrained(folder)
+    told = {"image_mean": MEAN, "image_std": STD, "size": {"height": SIDE, "width": SIDE}}
+    (folder / "preprocessor_config.json").write_text(json.dumps(told))
+    return f"hf:{folder}"
+
+
+def same(released: Released, wanted: Any) -> None:
+    """The encoder's vector is the library's, for pixels with its normalisation."""
+    assert released.weights.missing == ()
+    pixels = torch.randint(0, 256, (3, 3, SIDE, SIDE), dtype=torch.uint8)
+    assert probe(released, pixels) == []
+    encoder = released.method.encoder
+    normal = (pixels / 255 - Tensor(MEAN).view(3, 1, 1)) / Tensor(STD).view(3, 1, 1)
+    with torch.no_grad():
+        torch.testing.assert_close(encoder(pixels / 255), wanted(normal), atol=1e-5, rtol=1e-5)
+        found = encoder.features(pixels / 255, ["map"])["map"]
+    assert found.shape == (3, 32, 4, 4)
+
+
+def test_hf__vit(hf: Any, tmp_path: Path) -> None:
+    model = hf.ViTForImageClassification(hf.ViTConfig(**SMALL))
+    released = load(saved(model, tmp_path))
+    same(released, lambda x: model.vit(x).last_hidden_state[:, 0])
+    assert released.weights.form == "transformers vit"
+    assert released.weights.dropped == ("classifier.bias", "classifier.weight")
+    assert load(f"hf:{tmp_path}", size=48).method.encoder(torch.rand(1, 3, 48, 48)).shape == (1, 32)
+
+
+def test_hf__masked_autoencoder_sees_every_patch(hf: Any, tmp_path: Path) -> None:
+    """Its own forward pass masks and shuffles at random: `same` asks twice."""
+    small = {f"decoder_{n}": v for n, v in SMALL.items() if n[:3] not in ("ima", "pat")}
+    model = hf.ViTMAEForPreTraining(hf.ViTMAEConfig(**SMALL, **small))
+    released = load(saved(model, tmp_path))
+    model.vit.embeddings.config.mask_ratio = 0.0
+    same(released, lambda x: model.vit(x).last_hidden_state[:, 0])
+
+
+def test_hf__clip_without_its_text_tower(hf: Any, tmp_path: Path) -> None:
+    model = hf.CLIPModel(hf.CLIPConfig(vision_config=SMALL, text_config=TEXT, projection_dim=12))
+    released = load(saved(model, tmp_path))
+    same(released, lambda x: model.get_image_features(pixel_values=x).pooler_output)
+    assert not any("text" in n for n in released.method.encoder.state_dict())
+
+
+def test_hf__what_is_missing_is_said(hf: Any, tmp_path: Path) -> None:
+    spec = saved(hf.ViTModel(hf.ViTConfig(**SMALL), add_pooling_layer=False), tmp_path)
+    assert load(spec).weights.missing == ()  # a pooler that was never saved is not built
+    file = tmp_path / "model.safetensors"
+    tensors = {n: t for n, t in load_file(file).items() if "layernorm.weight" not in n}
+    save_file(tensors, file, {"format": "pt"})
+    with pytest.raises(InputError, match=r"tensor 'layernorm.weight' is missing.*allow_missing"):
+        load(spec)
+    assert load(spec, allow_missing=True).weights.missing == ("layernorm.weight",)
+    file.write_bytes(file.read_bytes()[:500])
+    with pytest.raises(InputError, match="cannot be loaded") as caught:
+        load(spec)
+    assert "\n" not in str(caught.value)
+
+
+def test_hf__code_in_the_folder_does_not_run(hf: Any, tmp_path: Path) -> None:
+    spec = saved(hf.ViTModel(hf.ViTConfig(**SMALL)), tmp_path)
+    told = json.loads((tmp_path / "config.json").read_text())
+    told |= {"model_type": "own", "auto_map": {k: "own.Own" for k in ("AutoConfig", "AutoModel")}}
+    (tmp_path / "config.json").write_text(json.dumps(told))
+    (tmp_path / "own.py").write_text(f"open({str(tmp_path / 'victim')!r}, 'w')\nOwn = None\n")
+    with pytest.raises(InputError, match="cannot be loaded"):
+        load(spec)
+    assert not (tmp_path / "victim").exists()
+
+
+def test_hf__a_model_of_text_is_no_encoder(hf: Any, tmp_path: Path) -> None:
+    model = hf.BertModel(hf.BertConfig(**TEXT))
+    with pytest.raises(InputError, match="bert is no model of images"):
+        load(saved(model, tmp_path))
+
+
+def test_hf__folders_without_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(InputError, match="no such folder.*nothing is downloaded"):
+        load("hf:facebook/dino-vits16")
+    with pytest.raises(InputError, match="has no config.json"):
+        load(f"hf:{tmp_path}")
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "pytorch_model.bin").write_bytes(b"")
+    with pytest.raises(InputError, match="no weights in .*: it has no model.safetensors"):
+        load(f"hf:{tmp_path}")
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    with pytest.raises(InputError, match=r"needs the extra: pip install 'fedmia\[hf\]'"):
+        load(f"hf:{tmp_path}")
+
+
+def test_open_clip__tower(clip: Any, tmp_path: Path) -> None:
+    vision = {"image_size": SIDE, "layers": 2, "width": 64, "patch_size": 8, "head_width": 32}
+    text = {"context_length": 4, "vocab_size": 9, "width": 16, "heads": 2, "layers": 1}
+    config = {"embed_dim": 12, "vision_cfg": vision, "text_cfg": text}
+    (tmp_path / "fedmia-tiny.json").write_text(json.dumps(config))
+    clip.add_model_config(tmp_path)
+    model = clip.create_model("fedmia-tiny").eval()
+    state = {f"module.{n}": t for n, t in model.state_dict().items()}
+    torch.save({"epoch": 1, "state_dict": state}, tmp_path / "epoch.pt")
+    released = load("open_clip:fedmia-tiny", checkpoint=tmp_path / "epoch.pt")
+    assert released.weights.missing == () and released.weights.form == "open_clip"
+    pixels, encoder = torch.rand(2, 3, SIDE, SIDE), released.method.encoder
+    with torch.no_grad():
+        torch.testing.assert_close(encoder(pixels), model.encode_image(encoder.normalise(pixels)))
+    torch.testing.assert_close(encoder.mean.flatten(), Tensor(clip.OPENAI_DATASET_MEAN))
+    assert load("open_clip:fedmia-tiny", checkpoint=tmp_path / "epoch.pt", size=48).size == 48
+    with pytest.raises(InputError, match="did you mean 'fedmia-tiny'"):
+        load("open_clip:fedmia-tine")
+
+
+def test_open_clip__missing_package_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "open_clip", None)
+    with pytest.raises(InputError, match=r"needs the extra: pip install 'fedmia\[clip\]'"):
+        load("open_clip:ViT-B-32")
