@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,6 +16,7 @@ from fedmia.ssl.base import SSL, State
 
 if TYPE_CHECKING:
     from fedmia.ssl.train import Job
+    from fedmia.threat import WhiteBox
 
 Metrics = dict[str, float]
 
@@ -46,6 +47,9 @@ class Outlook:
             exactly as the coming round would, and returns the shared state; nothing is kept.
         rng: randomness of the preparation.
         public: uint8 (P, C, H, W), images that are nobody's; none where the run has none.
+        rehearse_public: a federation of one from the run's first weights, on the public images at
+            the given positions, under this client's defences as far as they are prepared; a view
+            of it after each round. Takes what changes each round's job first.
     """
 
     rounds: int
@@ -53,6 +57,7 @@ class Outlook:
     rehearse: Callable[[IntArray], State]
     rng: np.random.Generator
     public: ByteArray
+    rehearse_public: Callable[[IntArray, Callable[[Job], None]], Iterator[WhiteBox]]
 
 
 class Defense(Options, ABC):
