@@ -69,11 +69,11 @@ def similarity(rows: Tensor) -> NDArray[np.float64]:
     return np.asarray(((together - count) / (count * (count - 1))).numpy())
 
 
-def require_public(public: int, what: str) -> None:
+def require_public(public: int, what: str, other: str) -> None:
     """Refuse to estimate on too few public images.
 
     Args:
-        what: of the defence, that rests on them.
+        what: of the defence, that rests on them. other: its option that does without.
 
     Raises:
         InputError: naming how many are needed.
@@ -81,5 +81,5 @@ def require_public(public: int, what: str) -> None:
     if public < LEAST:
         raise InputError(
             f"{what} rests on images that are nobody's: {opt('split.public')} must be >= {LEAST}, "
-            f"got {public}"
+            f"got {public}; or give its {other}"
         )

@@ -53,7 +53,7 @@ class CropRange(Defense):
                 f"method's crops ({opt('ssl.crop_min')}) and lies in it, got {self.lower:g}"
             )
         if self.choose:
-            require_public(setting.public, "the choice of the lower bound")
+            require_public(setting.public, "the choice of the lower bound", "lower")
 
     def prepare(self, outlook: Outlook, memory: dict[str, Any]) -> None:
         """The lower bound, where it is to be chosen: `memory["share"]` of the range.
@@ -63,7 +63,7 @@ class CropRange(Defense):
         """
         if not self.choose:
             return
-        require_public(len(outlook.public), "the choice of the lower bound")
+        require_public(len(outlook.public), "the choice of the lower bound", "lower")
         leaks, parts = dict[float, float](), halves(outlook)
 
         def measure(shares: Sequence[float]) -> None:

@@ -48,7 +48,7 @@ class EarlyStopping(Defense):
 
     def check(self, setting: Setting) -> None:
         if self.after is None:
-            require_public(setting.public, "the choice of the last round")
+            require_public(setting.public, "the choice of the last round", "after")
 
     def prepare(self, outlook: Outlook, memory: dict[str, Any]) -> None:
         """Choose the last round, unless it is given; `memory["stop"]`, None where there is none.
@@ -58,7 +58,7 @@ class EarlyStopping(Defense):
         """
         if self.after is not None:
             return
-        require_public(len(outlook.public), "the choice of the last round")
+        require_public(len(outlook.public), "the choice of the last round", "after")
         course = list(estimates(outlook, halves(outlook), lambda job: None))
         found = [n for n in (self.by_leak(course), self.by_loss(course)) if n is not None]
         memory["stop"] = min(found, default=None)
