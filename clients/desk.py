@@ -49,8 +49,7 @@ class Desk:
 
     def train(self) -> tuple[State, Metrics, SSLMethod]:
         """Local epochs from where the strategy starts: what may leave, metrics, the method."""
-        restored = self.kept is not None and self.kept.tensors
-        pair = self.site.kit.take() if restored else None
+        pair = self._taken()
         job, local = self._job(self.indices, self._own("strategy."), self.memory, pair)
         method = job.method
         self._restore(method, job.optimizer)
@@ -106,7 +105,8 @@ class Desk:
             tensors = self.kept.tensors if self.kept else {}
             kept = LocalState(tensors, self.memory)
             self.store.save(self.task.branch, self.task.client, kept)
-        if self._job_done is not None and not self._crafted:  # an attack may have changed it
+        changed = self._crafted or self.defense.adapts  # perhaps, by an attack or a defence
+        if self._job_done is not None and not changed:
             self.site.kit.give(self._job_done.method, self._job_done.optimizer)
         images = len(self.indices) if self._trained is not None or self._crafted else 0
         told = self.defense.open(metrics)
@@ -178,6 +178,15 @@ class Desk:
             held = torch.from_numpy(images)
             yield WhiteBox(method, recipe, seed=site.seed, device=job.device, held=held)
 
+    def _taken(self) -> tuple[SSLMethod, Optimizer] | None:
+        """What this thread keeps, if the client can go on with it: its own state is set
+        afterwards, or, in its first round, the method becomes as one that is built for it."""
+        pair = self.site.kit.take()
+        if pair is None or (self.kept is not None and self.kept.tensors):
+            return pair
+        anew = self.kept is None and self.site.renew(pair[0], self.task.client, len(self.indices))
+        return pair if anew else None
+
     def _job(
         self, indices: IntArray, kept: State, memory: dict[str, Any],
         pair: tuple[SSLMethod, Optimizer] | None = None,
@@ -185,8 +194,7 @@ class Desk:
         """This round's training on the images at `indices`, from where the strategy starts.
 
         Args:
-            pair: a method whose local state is set afterwards, and its optimizer; else both are
-                built, with the client's first weights.
+            pair: a method and its optimizer; else both are built, with the client's first weights.
         """
         site = self.site
         method, optimizer = pair or (site.method(self.task.client, len(indices)), None)
@@ -217,8 +225,9 @@ class Desk:
         method.begin_round()
         if running := self._own("running."):
             method.load_shared(method.shared_state() | running)
+        weights = method.trainable()
         for i, momentum in self._own("momentum.").items():
-            optimizer.state[method.trainable()[int(i)]]["momentum_buffer"] = momentum.clone()
+            optimizer.state[weights[int(i)]]["momentum_buffer"] = momentum.clone()
 
     def _resumed(self, method: SSLMethod, optimizer: Optimizer) -> State:
         """What `_restore` takes up in the next round, by name."""

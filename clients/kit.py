@@ -33,8 +33,6 @@ class Kit(threading.local):
         """Keep a pair for the next client: nothing refers to the method any more."""
         optimizer.zero_grad(set_to_none=True)
         optimizer.state.clear()  # the buffers are another's by now, so they are let go, not zeroed
-        for group in optimizer.param_groups:  # a defence may have changed its own client's
-            group.update(optimizer.defaults)
         for layer in method.modules():
             if isinstance(layer, _BatchNorm) and layer.num_batches_tracked is not None:
                 layer.num_batches_tracked.zero_()  # no float, so no part of the shared state

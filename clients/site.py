@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +19,7 @@ from fedmia.attacks.base import ActiveAttack, Known, Turn
 from fedmia.data.images import ByteArray, IntArray
 from fedmia.defenses._stack import Stack
 from fedmia.seeding import torch_rng
+from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Recipe, SSLMethod, State
 from fedmia.ssl.train import Job, Train, make_optimizer
 
@@ -91,14 +91,27 @@ class Site:
         """What each thread of this process keeps between its clients."""
         return Kit()
 
+    @cached_property
+    def augment(self) -> Augment:
+        """The recipe of the views that clients train on."""
+        found: Augment = registry.build("ssl", *self.ssl).augment
+        return found
+
     def method(self, client: int, images: int | None) -> SSLMethod:
         """A fresh method for a holder of `images` images; weights of the run's first model."""
         net = registry.build("model", *self.model)
         spec = registry.build("ssl", *self.ssl)
         recipe = Recipe(self.mean, self.std, images)
-        generator = torch_rng(self.seed, "client-method", client)
+        generator = self._drawing(client)
         built: SSLMethod = spec.build(net.build(self.channels, self.size), recipe, generator)
         return built.to(self.device)
+
+    def renew(self, method: SSLMethod, client: int, images: int) -> bool:
+        """Make another client's method what `method` would build; False where that cannot be."""
+        return self.device == "cpu" and method.renew(images, self._drawing(client))
+
+    def _drawing(self, client: int) -> torch.Generator:
+        return torch_rng(self.seed, "client-method", client)
 
     def defended(self, client: int) -> Stack:
         """The client's defences."""
@@ -126,7 +139,7 @@ class Site:
             method=method,
             optimizer=optimizer or make_optimizer(method, train),
             images=images,
-            augment=registry.build("ssl", *self.ssl).augment,
+            augment=self.augment,
             train=train,
             rng=stream,
             step=(round - 1) * steps,
@@ -151,7 +164,7 @@ class Site:
             turns=self.turns,
             share=self.share,
             notes=notes,
-            augment=registry.build("ssl", *self.ssl).augment,
+            augment=self.augment,
             rng=stream,
             sets=self.sets if of_sets else None,
         )
@@ -174,9 +187,9 @@ class Site:
 
     def halted_by(self, event: Event) -> Site:
         """The same site for one client's order, given up when `event` is set."""
-        _ = self.images, self.kit  # what all orders share
-        own = copy.copy(self)
-        object.__setattr__(own, "halt", event)
+        _ = self.images, self.kit, self.augment  # what all orders share
+        own = object.__new__(Site)  # `copy.copy` would leave out what stays in this process
+        own.__dict__.update(self.__dict__, halt=event)
         return own
 
 

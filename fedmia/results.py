@@ -331,6 +331,7 @@ class RunScores:
         pretrain: `none`, `pooled` or `public`.
         interrupted: last finished round where the run ended before its time, else None.
         failure: why it did, None where the user ended it.
+        failed: attacks that raised where they were scored.
         faults: clients that failed, in order.
         split: sizes of the split; config, versions, hardware: passed through.
         timing: seconds beside those of the stopwatch, by part or, under one name, by attack.
@@ -361,6 +362,7 @@ class RunScores:
     pretrain: str = "none"
     interrupted: int | None = None
     failure: str | None = None
+    failed: Sequence[str] = ()
     faults: Sequence[Fault] = ()
     notes: Sequence[str] = ()
     split: Mapping[str, Any] = field(default_factory=dict)

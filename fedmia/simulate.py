@@ -40,7 +40,7 @@ from fedmia.scoring.observer import Observer  # noqa: E402
 from fedmia.scoring.probes import Probes  # noqa: E402
 from fedmia.scoring.readings import Notebook  # noqa: E402
 from fedmia.scoring.score import score  # noqa: E402
-from fedmia.settings.command import INTERRUPTED, Invocation, run  # noqa: E402
+from fedmia.settings.command import FAILED, INTERRUPTED, Invocation, run  # noqa: E402
 from fedmia.settings.commands import SIMULATE  # noqa: E402
 from fedmia.settings.tree import to_tree  # noqa: E402
 from strategies.crew import FederationError  # noqa: E402
@@ -81,13 +81,14 @@ def simulate(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
         scores = execute(prepared, place.folder, watch, stop, shown, checkpoint=checkpoint)
         report = publish(scores, place.folder, watch)
         observing.report(report)
-        if checkpoint and scores.interrupted is None and scores.failure is None:
+        whole = scores.interrupted is None and scores.failure is None
+        if checkpoint and whole and not scores.failed:  # else --resume scores those again
             checkpoint.over()
             run_snapshots(checkpoint.root.parent).drop_controls()
     show(report, place.folder, json=asked.json, quiet=asked.quiet)
     if scores.failure is not None:
         raise FederationError(f"{scores.failure}; the finished rounds are reported on")
-    return INTERRUPTED if stop.is_set() else 0
+    return INTERRUPTED if stop.is_set() else FAILED if scores.failed else 0
 
 
 def begun(folder: Path) -> bool:

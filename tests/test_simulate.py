@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from fedmia import paper
+from fedmia.archive import Archive
 from fedmia.federation.run import prepare
 from fedmia.report.figures import canvas, draw
 from fedmia.settings.command import parse
@@ -294,3 +295,30 @@ def test_out__an_empty_folder_may_be_there_already(tmp_path: Path, capsys: Captu
     (tmp_path / "RUN").mkdir()
     assert run(f"{FRESH}--attacks none --quiet --out {tmp_path / 'RUN'}") == 0
     assert (tmp_path / "RUN" / "report.json").is_file()
+
+
+@pytest.mark.parametrize("piece", ["main", pytest.param("untrained", marks=pytest.mark.slow)])
+def test_simulate__goes_on_where_an_attack_breaks(
+    piece: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once, out = Archive.once, tmp_path / "run"
+
+    def breaking(self: Archive, name: str, *more: Any) -> Any:
+        if name == f"{piece} internal":
+            raise ZeroDivisionError("by\nnothing")
+        return once(self, name, *more)
+
+    monkeypatch.setattr(Archive, "once", breaking)
+    flags = FRESH + CHEAP + "--attacks similarity,internal --federation.snapshots 1"
+    assert run(f"{flags} --out {out} --json") == 1
+    found = strict(capsys.readouterr().out)
+    why, main = "failed: ZeroDivisionError: by nothing", piece == "main"
+    assert found["not_run"] == [{"attack": "internal", "reason": why}] * main
+    assert (f"internal has no scores of untrained, it {why}" in found["notes"]) != main
+    assert [a["name"] for a in found["attacks"]] == ["similarity", "internal"][: 2 - main]
+
+    monkeypatch.setattr(Archive, "once", once)
+    assert run(f"--resume {out} --json") == 0
+    whole = strict(capsys.readouterr().out)
+    assert not whole["not_run"] and whole["attacks"][0]["auc"] == found["attacks"][0]["auc"]
+    assert {a["name"] for a in whole["controls"]["untrained"]} == {"similarity", "internal"}

@@ -39,6 +39,11 @@ class Stack:
         """Whether numbers that rest on images stay with the client."""
         return any(defense.withholds for _, defense in self.layers)
 
+    @property
+    def adapts(self) -> bool:
+        """Whether a defence may change the method or its optimizer beyond their state."""
+        return any(type(defense).adapt is not Defense.adapt for _, defense in self.layers)
+
     def open(self, metrics: Metrics) -> Metrics:
         """Of the metrics, those that may leave."""
         return {k: v for k, v in metrics.items() if not self.withholds or k in OPEN}

@@ -77,3 +77,5 @@ def rehearse(grid: Grid, asked: Invocation, place: OutFolder, watch: Stopwatch) 
     show(report, place.folder, json=False, quiet=False)
     if scores.failure is not None:  # so that Flower marks the run as failed
         raise FederationError(f"{scores.failure}; the finished rounds are reported on")
+    if scores.failed:
+        raise FederationError(f"{', '.join(scores.failed)} failed; the others are reported on")

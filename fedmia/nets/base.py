@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedmia.errors import unknown
 from fedmia.settings.option import Options
@@ -109,8 +110,8 @@ class Drawn(nn.Module, ABC):
 
 
 def initialise(module: nn.Module, generator: torch.Generator) -> None:
-    """He-normal convolutions (fan out), uniform 1/sqrt(fan in) linear layers, unit norms; the rest
-    by its own `draw`.
+    """He-normal convolutions (fan out), uniform 1/sqrt(fan in) linear layers, unit norms without
+    any statistics; the rest by its own `draw`.
 
     Sets every parameter from `generator` alone, so the global generator plays no part.
     """
@@ -134,3 +135,5 @@ def initialise(module: nn.Module, generator: torch.Generator) -> None:
             nn.init.zeros_(layer.bias)
         elif isinstance(layer, Drawn):
             layer.draw(generator)
+        if isinstance(layer, _BatchNorm):
+            layer.reset_running_stats()

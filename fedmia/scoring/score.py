@@ -25,6 +25,7 @@ from fedmia.results import (
 from fedmia.runtime.cores import cores
 from fedmia.runtime.environment import describe
 from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.scoring.failures import Failures
 from fedmia.scoring.probes import Probes
 from fedmia.scoring.readings import Notebook
 from fedmia.scoring.sets import set_scores
@@ -48,7 +49,8 @@ def score(
     prepared, snapshots = run.prepared, run.snapshots
     experiment, split, data = prepared.experiment, run.split, prepared.data
     options = {n: dict(o) for n, o in experiment.attack.items()}
-    evaluation = Evaluation(run, options, notebook.observer if notebook else None)
+    failures = Failures()
+    evaluation = Evaluation(run, options, notebook.observer if notebook else None, failures)
     with watch.part("probes"):
         last = snapshots.load("main", snapshots.rounds("main")[-1]).state
         utility = probes.both(last)
@@ -56,7 +58,7 @@ def score(
         untrained = probes.both(snapshots.untrained().state)
     with watch.part("attacks"):
         found = attacked(evaluation, notebook)
-    notes = list(prepared.notes)
+    notes = [*prepared.notes, *failures.notes()]
     environment = describe()
     owner = dict(zip(split.members, split.owner, strict=True))
     labels, classes = data.labels, int(data.labels.max()) + 1
@@ -78,6 +80,7 @@ def score(
         pretrain=experiment.pretrain.mode,
         interrupted=None if run.complete else run.rounds[-1].round if run.rounds else 0,
         failure=run.failure,
+        failed=failures.attacks,
         faults=run.faults,
         notes=notes,
         split=shape | split.counts(),
@@ -125,27 +128,32 @@ def attacked(evaluation: Evaluation, notebook: Notebook | None = None) -> dict[s
     if active and trajectories and (why := trajectories.unscored()):
         not_run[active], trajectories = why, None
     if trajectories:
-        once = run.archive.once
-        work |= {name: partial(once, name, call) for name, call in trajectories.work().items()}
+        keep, pieces = evaluation.kept, trajectories.work()
+        work |= {p: partial(keep, p, trajectories.name, call) for p, call in pieces.items()}
     by_round = [n for n in names if kinds[n].by_round]
     for info in run.rounds:
         if info.round in run.schedule.evaluated() and info.round in kept:
             more = by_round if info.round != scored_at else []
             work[f"round {info.round}"] = partial(leakage, evaluation, info, more)
-    found = side_by_side(work, evaluation.site.threads)
+    done = side_by_side(work, evaluation.site.threads)
+    found = {piece: scores for piece, scores in done.items() if scores is not None}
+    infer = evaluation.infer(scored_at, rows)
+    lost = evaluation.failures.reasons if evaluation.failures else {}
     attacks, pairs = found["attacks"], list[Pair]()
     if f"round {scored_at}" in found:
         known = {s.name: s for s in attacks if s.name in by_round}
         found[f"round {scored_at}"] = replace(found[f"round {scored_at}"], leakage=known)
     controls: dict[str, list[ScoredAttack]] = {
-        k: found[k] for k in ("untrained", "placebo") if k in found
+        k: [s for s in found[k] if s.name not in lost]
+        for k in ("untrained", "placebo")
+        if k in found
     }
     if "active" in found:
         attacks.append(found["active"])
         for name, scored in controls.items():
             if f"active-{name}" in found:
                 scored.append(found[f"active-{name}"])
-    if trajectories and "active-zero" in found:
+    if trajectories and {"active", "active-zero"} <= found.keys():
         pairs.append(Pair(found["active"], found["active-zero"], trajectories.attack.over))
     curves = trajectories.curves() if trajectories and pairs else None
     pairs += twins(attacks)
@@ -153,12 +161,12 @@ def attacked(evaluation: Evaluation, notebook: Notebook | None = None) -> dict[s
         "attacks": attacks,
         "controls": controls,
         "pairs": pairs,
-        "not_run": not_run,
+        "not_run": not_run | lost,
         "sets": set_scores(sets, attacks, controls, pairs),
-        "inferences": run.archive.once("inferences", lambda: evaluation.infer(scored_at, rows)),
+        "inferences": infer,
         "pixels": found["pixels"],
         "curves": curves,
-        "rounds": [found.get(f"round {info.round}", info) for info in run.rounds],
+        "rounds": [without(found.get(f"round {i.round}", i), lost) for i in run.rounds],
     }
 
 
@@ -180,10 +188,14 @@ def leakage(evaluation: Evaluation, info: RoundInfo, names: list[str]) -> RoundI
     scored = evaluation.on(snapshot, names, threshold=False, piece=piece)
     found, layers = {s.name: s for s in scored}, dict[str, ScoredAttack]()
     if "internal" in evaluation.passive():
-        layers = evaluation.run.archive.once(
-            f"{piece} layers", lambda: evaluation.by_layer(snapshot, threshold=False)
-        )
+        by_layer = partial(evaluation.by_layer, snapshot, threshold=False)
+        layers = evaluation.kept(f"{piece} layers", "internal", by_layer) or {}
     return replace(info, leakage=found, layers=layers)
+
+
+def without(info: RoundInfo, lost: Mapping[str, str]) -> RoundInfo:
+    """The round less the attacks that are not listed."""
+    return replace(info, leakage={n: s for n, s in info.leakage.items() if n not in lost})
 
 
 def client_rows(run: Finished, labels: IntArray, classes: int) -> list[ClientInfo]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,9 +19,12 @@ from fedmia.partitions.iid import IID
 from fedmia.probes.pixels import pixel_scores
 from fedmia.results import Inference, ScoredAttack
 from fedmia.scoring.datasets import inference, suspects
+from fedmia.scoring.failures import Failures
 from fedmia.scoring.observer import Observer
 from fedmia.scoring.scorer import Scorer
 from fedmia.threat.signals import Signals
+
+Found = TypeVar("Found")
 
 
 @dataclass
@@ -30,11 +34,13 @@ class Evaluation:
     Args:
         attacks: name -> options of the attacks to run.
         observer: of the run's attacker, if there is one already.
+        failures: takes what attacks raise; None lets it through.
     """
 
     run: Finished
     attacks: dict[str, dict[str, Any]]
     observer: Observer | None = None
+    failures: Failures | None = None
 
     def __post_init__(self) -> None:
         experiment, split = self.run.prepared.experiment, self.run.split
@@ -59,10 +65,10 @@ class Evaluation:
         others = ActiveAttack | DatasetAttack
         return [n for n in self.attacks if not isinstance(self.build(n), others)]
 
-    def datasets(self) -> list[DatasetAttack]:
+    def datasets(self) -> dict[str, DatasetAttack]:
         """The attacks that answer for whole data sets."""
-        built = (self.build(name) for name in self.attacks)
-        return [attack for attack in built if isinstance(attack, DatasetAttack)]
+        built = {name: self.build(name) for name in self.attacks}
+        return {n: attack for n, attack in built.items() if isinstance(attack, DatasetAttack)}
 
     def active(self) -> str | None:
         """The name of the active attack, if one is run."""
@@ -109,8 +115,14 @@ class Evaluation:
             view = self.observed.view(snapshot, signals, seen, uploads)
             return self.scorer.scored(name, view, sets, threshold)
 
-        once = self.run.archive.once
-        return [once(f"{piece} {name}", partial(scored, name)) for name in names]
+        found = (self.kept(piece, name, partial(scored, name)) for name in names)
+        return [one for one in found if one is not None]
+
+    def kept(self, piece: str, name: str, call: Callable[[], Found]) -> Found | None:
+        """What attack `name` says in a piece of the run's scores, worked out once; None where it
+        failed."""
+        once = partial(self.run.archive.once, f"{piece} {name}", call)
+        return once() if self.failures is None else self.failures.survive(piece, name, once)
 
     def infer(self, round: int, signals: tuple[Signals, Signals]) -> list[Inference]:
         """What attacks on data sets say of each client, by the model of `round`.
@@ -137,7 +149,12 @@ class Evaluation:
         )
         models = self.snapshots.load("main", round), self.snapshots.untrained()
         views = [self.observed.view(m, s) for m, s in zip(models, signals, strict=True)]
-        return [inference(a, scorer.known, of, self.site.seed, *views) for a in built]
+
+        def told(attack: DatasetAttack) -> Inference:
+            return inference(attack, scorer.known, of, scorer.seed, *views)
+
+        answers = (self.kept("inferences", n, partial(told, a)) for n, a in built.items())
+        return [one for one in answers if one is not None]
 
     def by_layer(self, snapshot: Snapshot, threshold: bool = True) -> dict[str, ScoredAttack]:
         """The `internal` attack on each layer alone; all of them are read in one pass."""

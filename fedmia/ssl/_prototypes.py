@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fedmia.nets.base import Drawn
 from fedmia.ssl._twoview import TwoView
 from fedmia.ssl.base import State
 
@@ -15,7 +16,7 @@ from fedmia.ssl.base import State
 SEEN, FREEZE = "key.seen", "key.freeze"
 
 
-class Prototypes(nn.Module):
+class Prototypes(Drawn):
     """K directions of unit length; a score is the cosine of an output with one of them.
 
     They are scaled to length 1 wherever they are used, as the mean of several clients' directions
@@ -29,11 +30,15 @@ class Prototypes(nn.Module):
 
     def __init__(self, count: int, dim: int, freeze: int, generator: torch.Generator) -> None:
         super().__init__()
-        drawn = torch.randn(count, dim, generator=generator)
-        self.weight = nn.Parameter(F.normalize(drawn, dim=1))
+        self.weight = nn.Parameter(torch.empty(count, dim))
+        self.draw(generator)
         self.freeze = freeze
         self.seen = 0
         self._still: Tensor | None = None
+
+    @torch.no_grad()
+    def draw(self, generator: torch.Generator) -> None:
+        self.weight.copy_(F.normalize(torch.randn(self.weight.shape, generator=generator), dim=1))
 
     def directions(self) -> Tensor:
         """(K, P) of unit length."""
@@ -75,6 +80,11 @@ class Prototyped(TwoView):
 
     def shared_modules(self) -> Mapping[str, nn.Module]:
         return {"": self.encoder, "prototypes.": self.prototypes}
+
+    def renew(self, images: int | None, generator: torch.Generator) -> bool:
+        self.prototypes.freeze = freeze_for(self.spec.freeze_epochs, images)
+        self.prototypes.seen = 0
+        return super().renew(images, generator)
 
     def local_state(self) -> State:
         """Also how many images were seen, and how many end the freeze of the prototypes."""

@@ -42,7 +42,7 @@ class TwoView(SSLMethod):
 
     spec: Any
     bank: Bank | None
-    BANK: ClassVar[str] = "bank"  # what `local_state` calls it
+    BANK: ClassVar[str] = "bank"  # what `local_state` and the options call it
     PART: ClassVar[int] = 1 << 20  # pixels a forward pass of `fill_bank`, 1,024 images of 32x32
 
     def __init__(
@@ -88,6 +88,19 @@ class TwoView(SSLMethod):
         if self.bank is not None:
             few = max(1, min(1024, self.PART // pixels[0, 0].numel()))
             self.bank.fill(torch.cat([self.encoder(part) for part in pixels.split(few)]))
+
+    def renew(self, images: int | None, generator: torch.Generator) -> bool:
+        for module in self.shared_modules().values():
+            initialise(module, generator)
+        self.renew_bank(images, generator)
+        self._latest = []
+        return True
+
+    def renew_bank(self, images: int | None, generator: torch.Generator) -> None:
+        """The first bank of a holder of `images` images."""
+        if self.bank is not None:
+            K = bank_length(getattr(self.spec, self.BANK), images)
+            self.bank.fill(torch.randn(K, self.bank.rows.shape[1], generator=generator))
 
     def local_state(self) -> State:
         return {} if self.bank is None else self.bank.state(self.BANK)

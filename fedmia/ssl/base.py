@@ -112,6 +112,15 @@ class SSLMethod(nn.Module, ABC):
         with one built anew."""
         return True
 
+    def renew(self, images: int | None, generator: torch.Generator) -> bool:
+        """Become, on the CPU, what `SSL.build` makes for a holder of `images` images, but for what
+        `load_shared` and `begin_first_round` set next: draws what it draws, in its order.
+
+        Returns:
+            whether the method can. If not, which is the default, one is built in its place.
+        """
+        return False
+
     @abstractmethod
     def local_state(self) -> State:
         """Copies of what the client keeps between rounds."""

@@ -74,6 +74,10 @@ class DINOMethod(Prototyped, KeyedTwoView):
         found = [self.prototypes(self.encoder(part)) for part in pixels.split(1024)]
         self.centre = torch.cat(found).mean(dim=0)
 
+    def renew(self, images: int | None, generator: torch.Generator) -> bool:
+        self.centre = torch.zeros_like(self.centre)
+        return super().renew(images, generator)
+
     def local_state(self) -> State:
         """Teacher and centre, and what prototypes keep."""
         return super().local_state() | {"centre": self.centre.clone()}

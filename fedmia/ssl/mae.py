@@ -101,6 +101,11 @@ class MaskedAutoencoder(TwoView):
         super().after_step()
         self.steps += 1
 
+    def renew(self, images: int | None, generator: torch.Generator) -> bool:
+        super().renew(images, generator)
+        self.seed, self.steps = int(torch.randint(2**62, (), generator=generator)), 0
+        return True
+
     def local_state(self) -> State:
         counts = {"steps": torch.tensor(self.steps), SEED: torch.tensor(self.seed)}
         return super().local_state() | counts

@@ -98,6 +98,10 @@ class SwAVMethod(Prototyped):
         q = self._codes(s1, u), self._codes(s2, u)
         return swapped(q, (s1, s2), self.spec.temperature)
 
+    def renew_bank(self, images: int | None, generator: torch.Generator) -> None:
+        """The queue is empty, whoever's it is."""
+        self.bank.fill(torch.zeros(self.spec.queue, self.spec.dim))
+
     def local_state(self) -> State:
         kept = super().local_state()
         return kept if self.spec.queue else {n: kept[n] for n in (SEEN, FREEZE)}

@@ -137,7 +137,9 @@ class Job:
         """Train; returns the mean loss over the round's images and the seconds spent."""
         started = time.perf_counter()
         sums, count = [], 0
-        self.method.train().to(memory_format=layout_for(self.device))
+        self.method.train()
+        if (layout := layout_for(self.device)) != torch.contiguous_format:  # all weights have that
+            self.method.to(memory_format=layout)
         for view1, view2 in self.batches():
             if self.stop():
                 break

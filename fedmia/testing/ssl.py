@@ -167,6 +167,19 @@ def local_state_comes_back(case: SSLCase) -> None:
         case.kept(found, want, text)
 
 
+def renewed_is_as_built(case: SSLCase) -> None:
+    """If it can be: another client's method goes on as one that is built for a client."""
+    method, built = case.trained(), case.build(seed=1, images=9)
+    if not method.renew(9, torch_rng(1, "test")):
+        return
+    for one in (method, built):
+        one.begin_first_round()
+    text = "renew is not what build is, see {}"
+    case.kept(everything(built), everything(method), text)
+    found, want = (everything(case.train(one)) for one in (method, built))
+    case.kept(want, found, text)
+
+
 def rounds_begin_with_the_weights_received(case: SSLCase) -> None:
     """Only local state may change."""
     method = case.trained()
@@ -205,7 +218,8 @@ SSL_CHECKS: tuple[Callable[[SSLCase], None], ...] = (
     declares_views_and_learning_rate, build_draws_from_its_generator,
     losses_are_one_finite_number_an_image, training_repeats_and_moves_the_weights,
     losses_are_per_image_unless_coupled, shared_state_comes_back, local_state_comes_back,
-    rounds_begin_with_the_weights_received, output_losses_are_an_observers, notes_are_sentences,
+    renewed_is_as_built, rounds_begin_with_the_weights_received, output_losses_are_an_observers,
+    notes_are_sentences,
 )  # fmt: skip
 
 

@@ -475,6 +475,8 @@ WRONG_METHODS: list[tuple[str, dict[str, Any], str]] = [
     ("shared", {"load_shared": dropping_load}, "load_shared loses backbone.layer1.0.weight"),
     ("key", {"local_state": without_key},
      "local_state lacks something: a client that is restored trains otherwise, see "),
+    ("renew", {"renew_bank": lambda s, images, generator: None},
+     "renew is not what build is, see bank.rows"),
     ("copy", {"shared_state": no_copy}, "shared_state is no copy: "),
     ("local", {"local_state": lambda s: real.local_state(s) | {"queue": s.queue}},
      "local_state is no copy: queue moves with training"),

@@ -99,7 +99,8 @@ def test_config__a_runs_own_file_repeats_its_numbers(
     [
         "--strategy fedema --federation.participation 0.5",
         "--strategy scaffold --federation.batch_norm local --model.norm batch",
-        "--defense dpsgd --defended-clients 0 --ssl.symmetric true",  # the others train plainly
+        # The others train plainly.
+        "--defense dpsgd,gaussian --defended-clients 0 --ssl.symmetric true",
     ],
 )
 def test_ray__same_report_as_inline_but_for_timing_and_config(more: str, capsys: Capture) -> None:

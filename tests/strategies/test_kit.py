@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,10 @@ import torch
 from clients.desk import Desk
 from clients.honest import Honest
 from clients.site import Site, Task
+from fedmia.defenses.base import Defense
 from fedmia.federation.snapshot import MemoryStore
 from fedmia.ssl.base import SSLMethod
-from fedmia.ssl.train import Train
+from fedmia.ssl.train import Job, Train
 
 SIZES = (6, 4)
 Weights = list[dict[str, torch.Tensor]]
@@ -37,6 +38,14 @@ def site(tmp_path: Path, images: torch.Tensor) -> Site:
         attacked_rate=None, attacker_trains=True, batch_norm="average", channels=3, size=8,
         mean=(0.5,) * 3, std=(0.25,) * 3, total_rounds=4, device="cpu", threads=1,
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Decays(Defense):
+    """Trains by an optimizer of other options."""
+
+    def adapt(self, job: Job, memory: dict[str, Any]) -> None:
+        job.optimizer.param_groups[0]["weight_decay"] = 0.5
 
 
 def uploads(site: Site, *, keep: bool) -> Weights:
@@ -75,6 +84,7 @@ def same(a: Weights, b: Weights) -> bool:
          "ssl": ("mae", {"decoder_width": 8, "decoder_depth": 1})},
         {"strategy": ("scaffold", {})}, {"strategy": ("fedema", {})},
         {"defenses": (("dpsgd", {}, frozenset({0})),)},
+        {"defenses": ((f"{__name__}:Decays", {}, frozenset({0})),)},
     ],
     ids=lambda more: "-".join(str(v) for v in more.values())[:40],
 )  # fmt: skip
@@ -83,7 +93,7 @@ def test_kit__clients_train_as_with_methods_of_their_own(site: Site, more: dict[
     assert same(uploads(told, keep=True), uploads(told, keep=False))
 
 
-def test_kit__builds_no_method_for_a_client_that_comes_back(
+def test_kit__builds_one_method_for_all_clients(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built, build = [], Site.method
@@ -94,7 +104,15 @@ def test_kit__builds_no_method_for_a_client_that_comes_back(
 
     monkeypatch.setattr(Site, "method", counted)
     uploads(site, keep=True)
-    assert built == [-1, 0, 1]
+    assert built == [-1, 0]
+
+
+def test_site__orders_share_what_stays_in_this_process(site: Site) -> None:
+    told = replace(site, stop=threading.Event())
+    one, other = (told.halted_by(threading.Event()) for _ in range(2))
+    assert one.kit is other.kit and one.images is other.images
+    told.stop.set()  # type: ignore[union-attr]
+    assert one.stopped() and other.stopped() and one.halt is not other.halt
 
 
 def test_kit__is_a_threads_own_and_stays_at_home(site: Site) -> None:
