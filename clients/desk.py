@@ -85,7 +85,7 @@ class Desk:
         stream = self.stream("prepare")
         return Outlook(
             site.total_rounds, len(self.indices), self.rehearse, stream, public,
-            self.rehearse_public,
+            rehearse_alone=self.rehearse_alone,
         )  # fmt: skip
 
     def settle(self, state: State, metrics: Metrics) -> Update:
@@ -154,7 +154,7 @@ class Desk:
         job.run()
         return job.method.shared_state()
 
-    def rehearse_public(
+    def rehearse_alone(
         self, positions: IntArray, change: Callable[[Job], None]
     ) -> Iterator[WhiteBox]:
         """All rounds of a federation of one on public images; see `Outlook`.

@@ -54,8 +54,9 @@ def estimates(
     Args:
         change: of each round's job, before the client's own defences change it.
     """
+    assert outlook.rehearse_alone is not None
     inside, outside = (torch.from_numpy(outlook.public[part]) for part in parts)
-    for view in outlook.rehearse_public(parts[0], change):
+    for view in outlook.rehearse_alone(parts[0], change):
         rows, losses = view.views_and_losses(outside, VIEWS, "held")
         known = similarity(view.embed_views(inside, VIEWS))
         found = auc_estimate(known, similarity(rows))

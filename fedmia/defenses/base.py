@@ -47,9 +47,9 @@ class Outlook:
             exactly as the coming round would, and returns the shared state; nothing is kept.
         rng: randomness of the preparation.
         public: uint8 (P, C, H, W), images that are nobody's; none where the run has none.
-        rehearse_public: a federation of one from the run's first weights, on the public images at
+        rehearse_alone: a federation of one from the run's first weights, on the public images at
             the given positions, under this client's defences as far as they are prepared; a view
-            of it after each round. Takes what changes each round's job first.
+            of it after each round. Takes what changes each round's job first. None: not here.
     """
 
     rounds: int
@@ -57,7 +57,7 @@ class Outlook:
     rehearse: Callable[[IntArray], State]
     rng: np.random.Generator
     public: ByteArray
-    rehearse_public: Callable[[IntArray, Callable[[Job], None]], Iterator[WhiteBox]]
+    rehearse_alone: Callable[[IntArray, Callable[[Job], None]], Iterator[WhiteBox]] | None = None
 
 
 class Defense(Options, ABC):

@@ -65,7 +65,8 @@ class DefenseCase(Case):
         memory: dict[str, Any] = {}
         public = textures(12, seed=2).numpy()
         outlook = Outlook(
-            ROUNDS, 10, self._rehearse, rng(0, "outlook"), public, self._rehearse_public
+            ROUNDS, 10, self._rehearse, rng(0, "outlook"), public,
+            rehearse_alone=self._rehearse_alone,
         )  # fmt: skip
         self.defense.prepare(outlook, memory)
         return memory
@@ -74,7 +75,7 @@ class DefenseCase(Case):
         """Weights that depend on which images are trained on."""
         return {n: t + 0.01 * float(positions.sum()) for n, t in self.received.items()}
 
-    def _rehearse_public(self, positions: Any, change: Callable[[Job], None]) -> Any:
+    def _rehearse_alone(self, positions: Any, change: Callable[[Job], None]) -> Any:
         """Rounds on the public images at the positions."""
         job = self.job()
         held = textures(12, seed=2)[positions]

@@ -102,6 +102,16 @@ def test_early_stopping__out_of_reach_changes_nothing(beside_public: Any, option
     assert desk.memory["defense"]["early-stopping"]["stop"] is None
 
 
+def test_early_stopping__costs_no_privacy_beside_dpsgd(beside_public: Any) -> None:
+    """Steps of the rehearsal are none of the client's."""
+    noised = ("dpsgd", {"noise_multiplier": 0.5}, frozenset({0}))
+    kept = []
+    for layers in ((noised,), (noised, ("early-stopping", {"leak": 1.0}, frozenset({0})))):
+        desk = beside_public("", {}, defenses=layers)
+        kept.append((sent(desk), desk.memory["defense"]["dpsgd"]))
+    assert same(kept[0][0], kept[1][0]) and kept[0][1] == kept[1][1]
+
+
 # -- on what they decide ---------------------------------------------------------------------------
 
 
@@ -124,7 +134,7 @@ def test_rehearsal__is_a_federation_of_one(beside_public: Any) -> None:
     """A plain loop over the rounds, on half of the public images, from the run's first weights."""
     desk = beside_public("crop-range", {"lower": 0.7})
     site, positions = desk.site, np.array([0, 3, 4, 7, 8, 11])
-    views = desk.rehearse_public(positions, lambda job: None)
+    views = desk.rehearse_alone(positions, lambda job: None)
     method = site.method(0, 6)
     method.load_shared(site.method(-1, None).shared_state())
     method.begin_first_round()
