@@ -121,10 +121,11 @@ def test_early_stopping__costs_no_privacy_beside_dpsgd(beside_public: Any) -> No
 def test_choice__rests_on_public_images_alone(
     beside_public: Any, name: str, options: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(crop_range, "COARSE", (1 / 8, 1 / 4))
     monkeypatch.setattr(crop_range, "between", lambda low, high: [])
     told = []
     for private, public in ((0, 0), (1, 0), (0, 1)):
-        desk = beside_public(name, options, private, public)
+        desk = beside_public(name, options, private, public, total_rounds=2)
         desk.defense.prepare(desk._outlook(), desk._defended)
         told.append(desk._defended[name])
     assert told[0] == told[1] != told[2]

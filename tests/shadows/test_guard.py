@@ -73,9 +73,18 @@ def test_guard__of_nothing_leaves_no_trace(
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_guard__goes_on_where_it_was_cut_and_is_read_again(pool: Tensor, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "first",
+    [
+        ("weight-decay", WeightDecay(0.3)),
+        pytest.param(("dpsgd", DPSGD(epsilon=8.0)), marks=pytest.mark.slow),
+    ],
+)
+def test_guard__goes_on_where_it_was_cut_and_is_read_again(
+    pool: Tensor, tmp_path: Path, first: Any
+) -> None:
     """What its defences remember is kept with the progress: two epochs in all, not two more."""
-    layers = ("dpsgd", DPSGD(epsilon=8.0)), ("early-stopping", EarlyStopping(after=2))
+    layers = first, ("early-stopping", EarlyStopping(after=2))
     plan = make_plan(count=1, epochs=4)
     whole = under(*layers, plan=plan, pool=pool)
     with pytest.raises(Stopped):
