@@ -83,9 +83,10 @@ class Desk:
         """What the client's defences know before its first round."""
         site, public = self.site, self.site.images[self.site.public]
         stream = self.stream("prepare")
+        rehearse_public = self.rehearse_public if len(public) else None
         return Outlook(
-            site.total_rounds, len(self.indices), self.rehearse, stream, public,
-            rehearse_alone=self.rehearse_alone,
+            site.total_rounds, len(self.indices), self.rehearse, stream, public, rehearse_public,
+            self.rehearse_alone,
         )  # fmt: skip
 
     def settle(self, state: State, metrics: Metrics) -> Update:
@@ -148,7 +149,14 @@ class Desk:
 
     def rehearse(self, positions: IntArray) -> State:
         """Weights after a first round on the client's images at `positions`; nothing is kept."""
-        job, _ = self._job(self.indices[positions], {}, {})
+        return self._rehearsed(self.indices[positions])
+
+    def rehearse_public(self) -> tuple[State, State]:
+        """Weights received, and after a first round on as many public images; nothing is kept."""
+        return self.received, self._rehearsed(np.resize(self.site.public, len(self.indices)))
+
+    def _rehearsed(self, indices: IntArray) -> State:
+        job, _ = self._job(indices, {}, {})
         job.method.begin_first_round()
         self.defense.adapt(job, copy.deepcopy(self._defended))
         job.run()

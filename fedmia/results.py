@@ -203,6 +203,9 @@ class Health:
     chance: float | None = None
 
 
+MEANINGFUL = 20.0  # a larger epsilon is printed as no meaningful guarantee
+
+
 @dataclass(frozen=True)
 class Epsilon:
     """A privacy statement, printed with what it rests on.
@@ -212,6 +215,8 @@ class Epsilon:
         delta: of (epsilon, delta)-DP, 0 for pure DP.
         standing: `guaranteed`, `heuristic` or `empirical`.
         assumptions: one sentence: unit of privacy, what is assumed, why the standing.
+        canaries: of an audit of the mechanism, each in with probability 1/2; 0: there was none.
+        guesses, correct: numbers of canaries guessed, fixed in advance, and how many were right.
     """
 
     value: float | None
@@ -219,6 +224,9 @@ class Epsilon:
     rounds: int
     standing: str
     assumptions: str
+    canaries: int = 0
+    guesses: Sequence[int] = ()
+    correct: Sequence[int] = ()
 
 
 @dataclass(frozen=True)

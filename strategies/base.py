@@ -67,9 +67,15 @@ class FederatedStrategy(Options, Strategy):
     Subclasses are dataclasses, one a file, and say `aggregate`; every other method is the identity
     by default. The client's half runs on an instance of each client's own, built anew each round:
     what must last goes into `Local.kept` and `Local.memory`.
+
+    Attributes:
+        strength: of one that defends, the option that says how strong it is, or empty.
+        strengths: values of it that a trade-off tries, from mild to strong.
     """
 
     paper: ClassVar[str] = ""
+    strength: ClassVar[str] = ""
+    strengths: ClassVar[tuple[float, ...]] = ()
 
     weighting: str = option(
         "uniform",

@@ -80,3 +80,21 @@ def test_many_clients__seconds_by_part_and_a_plot(tmp_path: Path) -> None:
         assert 0 < sum(row["parts"].values()) < row["wall_s"] and row["peak_mib"] > 100
         assert row["ms_a_client_and_round"] == 1000 * row["wall_s"] / row["clients"]
     assert out.with_suffix(".png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_lower_bounds__a_row_says_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    script = runpy.run_path(str(SCRIPT.with_name("lower_bounds.py")))
+    case, row = script["Case"], script["row"]
+    honest, planted, forgetful = (
+        row(case(mechanism, 1.0, violation, 1000, 2))
+        for mechanism, violation in (
+            ("full", "none"), ("laplace", "noise 1/4"), ("full", "one round's epsilon"),
+        )
+    )  # fmt: skip
+    assert honest["alarms"] == 0 and 0.9 < honest["true"] <= 1 and honest["most"] > 4
+    assert planted["alarms"] == 2 and 1 < planted["bound"] < planted["true"] == 4
+    assert forgetful["true"] > 3
+    every = list(script["cases"](20, 100))
+    assert sum(c.seeds for c in every if c.violation == "none" and c.canaries == 1000) == 1500
+    assert sum(c.seeds for c in every if c.violation == "none" and c.canaries == 10000) == 75

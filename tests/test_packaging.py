@@ -200,7 +200,8 @@ def test_notebooks__run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     import nbformat
     from nbclient import NotebookClient
 
-    monkeypatch.delenv("FEDMIA_RUN", raising=False)
+    for name in ("FEDMIA_RUN", "FEDMIA_TRADEOFF"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     notebooks = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -211,5 +212,5 @@ def test_notebooks__run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
             notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}
         ).execute()
         shown = [o for c in notebook.cells for o in c.get("outputs", []) if "data" in o]
-        least = {"first_run": 5}.get(path.stem, 1)
+        least = {"first_run": 5, "which_defence": 2}.get(path.stem, 1)
         assert sum("image/png" in o["data"] for o in shown) >= least, path.name

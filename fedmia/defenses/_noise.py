@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedmia.defenses._canaries import FAR, add_scores, check_canaries, coins, guessed, other_stream
 from fedmia.defenses._sensitivity import difference, norm, protected, sampled_sensitivity
 from fedmia.defenses.base import Defense, Metrics, Outlook, Setting
 from fedmia.errors import InputError
@@ -20,10 +21,16 @@ from fedmia.settings.option import option
 from fedmia.ssl.base import State
 
 CLIPPED = (
-    "Unit: the client as a whole, all its images replaced. Each round's update is clipped to C, "
-    "so it moves by at most 2C, and noised before it leaves; rounds add up. Assumes that "
-    "the client follows the protocol, and exact arithmetic with true random noise (floats and a "
-    "seeded generator only simulate it); loss and norms in this report are not covered."
+    "Unit: the client as a whole, all its images replaced. Each round's update is clipped to "
+    "{bound}, so it moves by at most 2C, and noised before it leaves; rounds add up. Assumes that "
+    "the client follows the protocol, that the number of its images is public, and exact "
+    "arithmetic with true random noise (floats and a seeded generator only simulate it); loss and "
+    "norms in this report are not covered."
+)
+GIVEN, REHEARSED, FIXED = (
+    "given",
+    "the norm of an update that public images gave in a first round",
+    "a fixed amount for each weight: the run has no public images to take it from",
 )
 SAMPLED = (
     "Unit: one image of the client. Its sensitivity is the largest seen in {pairs} pairs of "
@@ -45,13 +52,18 @@ class ReleaseNoise(Defense):
     order: ClassVar[int] = 1  # of the norm that clips
     default_clip: ClassVar[float] = 0.01  # C = default_clip * weights^(1/order)
     default_scale: ClassVar[float] = 0.005
+    strength: ClassVar[str] = "scale"
+    strengths: ClassVar[tuple[float, ...]] = (0.005, 0.02, 0.05, 0.1)
 
     epsilon: float | None = option(
         None, "privacy budget of the whole run, for the client as a whole", gt=0
     )
     scale: float | None = option(None, "noise scale given directly, in place of epsilon", ge=0)
     clip: float | None = option(
-        None, "C, largest norm of an update; none: a fixed amount for each weight", gt=0
+        None,
+        "C, largest norm of an update; none: that of a first round on the run's public images, a "
+        "fixed amount for each weight where it has none",
+        gt=0,
     )
     sensitivity: str = option(
         "clip",
@@ -59,16 +71,25 @@ class ReleaseNoise(Defense):
         choices=("clip", "sampled"),
     )
     samples: int = option(20, "m, pairs of the Sensitivity Sampler: 2 m trainings", ge=1)
+    canaries: int = option(
+        0, "clients made up to audit the mechanism, for a lower bound of epsilon: 1000", ge=0
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         name = type(self).__name__
+        check_canaries(name, self.canaries)
         if self.epsilon is not None and self.scale is not None:
             raise InputError(
                 f"{name} takes epsilon or scale, not both: got {self.epsilon} and {self.scale}"
             )
         if self.sensitivity == "sampled" and self.clip is not None:
             raise InputError(f"{name}.clip is not used with sensitivity 'sampled', got {self.clip}")
+        if self.sensitivity == "sampled" and self.canaries:
+            raise InputError(
+                f"{name}.canaries need sensitivity 'clip': nothing bounds what a made-up client "
+                f"sends under 'sampled', got {self.canaries}"
+            )
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, scale: float, count: int) -> NDArray[np.float64]:
@@ -98,6 +119,11 @@ class ReleaseNoise(Defense):
         memory["planned"] = outlook.rounds
         if self.sensitivity == "sampled":
             memory["sensitivity"] = sampled_sensitivity(outlook, self.samples, self.order)
+        elif self.clip is None and outlook.rehearse_public is not None:
+            received, trained = outlook.rehearse_public()
+            found = norm(difference(trained, received, protected(trained)), self.order)
+            if math.isfinite(found) and found > 0:
+                memory["clip"] = found
 
     def release(
         self, received: State, trained: State, memory: dict[str, Any], rng: np.random.Generator
@@ -111,7 +137,8 @@ class ReleaseNoise(Defense):
         update = difference(trained, received, names)
         length = norm(update, self.order)
         weights = sum(trained[n].numel() for n in names)  # a public number, as is C
-        bound = self.clip or self.default_clip * weights ** (1 / self.order)
+        fixed = self.default_clip * weights ** (1 / self.order)
+        bound = float(self.clip or memory.get("clip") or fixed)
         scale = self._settle(bound, memory)
         clips = self.sensitivity == "clip" and length > bound
         released = {n: received[n] for n in trained}
@@ -131,6 +158,8 @@ class ReleaseNoise(Defense):
         if noise:
             metrics["signal_to_noise"] = norm(update, 2) / norm(noise, 2)
         memory["metrics"] = dict(metrics)
+        if self.canaries:
+            self._audit(bound, memory, other_stream(rng))
         return released, metrics
 
     def privacy(self, memory: dict[str, Any]) -> Epsilon | None:
@@ -145,8 +174,32 @@ class ReleaseNoise(Defense):
             delta=float(getattr(self, "delta", 0.0)),
             rounds=rounds,
             standing="empirical" if sampled else "guaranteed",
-            assumptions=SAMPLED.format(pairs=self.samples) if sampled else CLIPPED,
+            assumptions=SAMPLED.format(pairs=self.samples) if sampled else self._clipped(memory),
+            **guessed(memory),
         )
+
+    def _clipped(self, memory: dict[str, Any]) -> str:
+        """What the guarantee rests on, and where C comes from."""
+        source = GIVEN if self.clip else REHEARSED if "clip" in memory else FIXED
+        known = "sensitivity" in memory
+        bound = f"C = {memory['sensitivity'] / 2:.3g}" if known else "C"
+        return CLIPPED.format(bound=f"{bound}, {source}")
+
+    def _audit(self, bound: float, memory: dict[str, Any], rng: np.random.Generator) -> None:
+        """A release of each of many made-up clients, whose one weight says which data it holds.
+
+        A client is one unit, so a run of it holds one canary: the audit is one of the mechanism,
+        repeated. In or out, its update is FAR times C, up or down; clipped they are 2C apart.
+        """
+        inside = coins(memory, self.canaries, rng)
+        alone = replace(self, clip=bound, canaries=0)
+        received = {"weight": torch.zeros(1, dtype=torch.float64)}
+        seen = np.zeros(len(inside))
+        for i, up in enumerate(inside):
+            far = {"weight": torch.full((1,), FAR * bound * (1 if up else -1), dtype=torch.float64)}
+            released, _ = alone.release(received, far, dict(memory), rng)
+            seen[i] = float(released["weight"]) / bound
+        add_scores(memory, seen)
 
     def _settle(self, bound: float, memory: dict[str, Any]) -> float:
         """The run's noise scale; it and the sensitivity are fixed in the first round."""

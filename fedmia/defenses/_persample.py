@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.linalg import vector_norm
 
@@ -35,11 +36,19 @@ def _poisson_drawn(job: Job, count: int) -> Iterator[Drawn]:
     """Every step's batch, drawn epoch by epoch: first who is in it, then the uniforms."""
     size = job.train.batch_size
     for _ in range(job.train.local_epochs):
-        chosen = job.rng.random((-(-count // size), count)) < sample_rate(count, size)
-        uniforms = job.rng.random((2, chosen.sum(), job.augment.draws), dtype=np.float32)
-        ends = chosen.sum(axis=1).cumsum()[:-1]
-        rows = [step.nonzero()[0] for step in chosen]
+        rows = poisson_rows(job.rng, count, sample_rate(count, size), -(-count // size))
+        sizes = [len(step) for step in rows]
+        uniforms = job.rng.random((2, sum(sizes), job.augment.draws), dtype=np.float32)
+        ends = np.cumsum(sizes)[:-1]
         yield from zip(rows, np.split(uniforms, ends, axis=1), strict=True)
+
+
+def poisson_rows(
+    stream: np.random.Generator, records: int, rate: float, steps: int
+) -> list[NDArray[np.int64]]:
+    """Rows of the records that each of `steps` takes; each enters each with probability `rate`."""
+    chosen = stream.random((steps, records)) < rate
+    return [step.nonzero()[0] for step in chosen]
 
 
 @contextmanager

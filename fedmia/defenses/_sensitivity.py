@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 
+from fedmia.data.images import IntArray
 from fedmia.defenses.base import Outlook
 from fedmia.errors import InputError
 from fedmia.ssl.base import State
@@ -35,9 +38,7 @@ def sampled_sensitivity(outlook: Outlook, pairs: int, order: int) -> float:
 
     The Sensitivity Sampler (Yang et al., Algorithm 2; Rubinstein and Alda, 2017).
 
-    Both trainings of a pair draw the same randomness, and d_j takes in one the place that d_i has
-    in the other; otherwise the distance would measure the shuffling. i and j differ (the paper
-    may draw a pair twice the same, whose distance is 0).
+    Both trainings of a pair draw the same randomness; otherwise the distance would measure it.
 
     Args:
         pairs: m, how many pairs; the cost is 2 m local trainings.
@@ -51,11 +52,23 @@ def sampled_sensitivity(outlook: Outlook, pairs: int, order: int) -> float:
             f"sensitivity 'sampled' needs clients of at least 2 images, got {outlook.images}"
         )
     largest = 0.0
-    for _ in range(pairs):
-        i, j = outlook.rng.choice(outlook.images, 2, replace=False)
-        without_i = np.delete(np.arange(outlook.images), i)
-        without_j = np.where(without_i == j, i, without_i)
+    for without_i, without_j in leave_one_out(outlook.images, pairs, outlook.rng):
         one, other = outlook.rehearse(without_i), outlook.rehearse(without_j)
         gap = norm(difference(one, other, protected(one)), order)
         largest = max(largest, gap)
     return largest
+
+
+def leave_one_out(
+    images: int, pairs: int, rng: np.random.Generator
+) -> Iterator[tuple[IntArray, IntArray]]:
+    """Places of all images but i, and of all but j, in `pairs` pairs: the data of Algorithm 2.
+
+    d_j takes in one the place that d_i has in the other, so that the same order of training shows
+    both the same images but for one. i and j differ (the paper may draw a pair twice the same,
+    whose distance is 0).
+    """
+    for _ in range(pairs):
+        i, j = rng.choice(images, 2, replace=False)
+        without_i = np.delete(np.arange(images), i)
+        yield without_i, np.where(without_i == j, i, without_i)

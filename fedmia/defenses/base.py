@@ -47,6 +47,9 @@ class Outlook:
             exactly as the coming round would, and returns the shared state; nothing is kept.
         rng: randomness of the preparation.
         public: uint8 (P, C, H, W), images that are nobody's; none where the run has none.
+        rehearse_public: trains likewise on public images, over again until they are as many as the
+            client's own; returns the weights received and those trained. Nothing is kept, and no
+            image of the client is looked at. None: there are no public images.
         rehearse_alone: a federation of one from the run's first weights, on the public images at
             the given positions, under this client's defences as far as they are prepared; a view
             of it after each round. Takes what changes each round's job first. None: not here.
@@ -57,6 +60,7 @@ class Outlook:
     rehearse: Callable[[IntArray], State]
     rng: np.random.Generator
     public: ByteArray
+    rehearse_public: Callable[[], tuple[State, State]] | None = None
     rehearse_alone: Callable[[IntArray, Callable[[Job], None]], Iterator[WhiteBox]] | None = None
 
 
@@ -73,11 +77,15 @@ class Defense(Options, ABC):
         releases: it clips and noises the update; a client has one such defence at most.
         withholds: its guarantee covers weights alone, so no number that rests on the client's
             images may leave beside them.
+        strength: the option that says how strong it is; empty where none does.
+        strengths: values of it that a trade-off tries, from mild to strong.
     """
 
     trains: ClassVar[bool] = False
     releases: ClassVar[bool] = False
     withholds: ClassVar[bool] = False
+    strength: ClassVar[str] = ""
+    strengths: ClassVar[tuple[float, ...]] = ()
 
     def check(self, setting: Setting) -> None:
         """Refuse a setting in which the defence is void.

@@ -33,6 +33,8 @@ class CropRange(Defense):
     """
 
     paper: ClassVar[str] = "Zhu et al., PartCrop, CCS 2024, Sec. 7 and App. E"
+    strength: ClassVar[str] = "lower"
+    strengths: ClassVar[tuple[float, ...]] = (0.95, 0.97, 1.0)
 
     lower: float | None = option(
         None, "least area of the crop, as part of the image (none: 3/8 up from the method's own to "

@@ -12,6 +12,15 @@ from torch import Tensor
 from torch.nn.utils import get_total_norm
 
 from fedmia.defenses._accounting import ACCOUNTANTS, History, epsilon_spent, noise_for
+from fedmia.defenses._canaries import (
+    Steps,
+    add_scores,
+    audit_steps,
+    check_canaries,
+    coins,
+    guessed,
+    other_stream,
+)
 from fedmia.defenses._persample import (
     gradient_norms,
     image_gradients,
@@ -56,6 +65,8 @@ class DPSGD(Defense):
     trains: ClassVar[bool] = True
     withholds: ClassVar[bool] = True
     paper: ClassVar[str] = "Abadi et al., CCS 2016, arXiv 1607.00133"
+    strength: ClassVar[str] = "noise_multiplier"
+    strengths: ClassVar[tuple[float, ...]] = (0.1, 0.3, 1.0, 3.0)
 
     epsilon: float | None = option(None, "privacy budget of the whole run, per image", gt=0)
     noise_multiplier: float | None = option(
@@ -64,9 +75,13 @@ class DPSGD(Defense):
     max_grad_norm: float = option(1.0, "largest L2 norm of one image's gradient", gt=0)
     delta: float = option(1e-5, "delta of (epsilon, delta)-DP, over the run", gt=0, lt=1)
     accountant: str = option("rdp", "how epsilon is computed", choices=ACCOUNTANTS)
+    canaries: int = option(
+        0, "canaries of an audit beside the training, for a lower bound of epsilon: 1000", ge=0
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_canaries("DPSGD", self.canaries)
         if self.epsilon is not None and self.noise_multiplier is not None:
             raise InputError(
                 "DPSGD takes epsilon or noise_multiplier, not both: got "
@@ -119,6 +134,10 @@ class DPSGD(Defense):
         memory["history"] = _longer(_history(memory), (noise, rate, tally.steps))
         memory["rounds"] = memory.get("rounds", 0) + 1
         memory["metrics"] = self._metrics(tally, noise, rate * size)
+        if self.canaries:
+            self._audit(
+                job, Steps(noise, self.max_grad_norm, rate, rate * size, tally.steps), memory
+            )
         seconds = time.perf_counter() - started
         loss = _total(tally.losses) / max(tally.images, 1)
         return {"loss": loss, "seconds": seconds, **memory["metrics"]}
@@ -135,7 +154,14 @@ class DPSGD(Defense):
             rounds=int(memory.get("rounds", 0)),
             standing="heuristic",
             assumptions=STANDING + (CENTRAL_LIMIT if self.accountant == "gdp" else ""),
+            **guessed(memory),
         )
+
+    def _audit(self, job: Job, steps: Steps, memory: dict[str, Any]) -> None:
+        """The round's steps once more, on canaries alone; the client's training knows nothing."""
+        stream = other_stream(job.rng)
+        inside = coins(memory, self.canaries, stream)
+        add_scores(memory, audit_steps(job, steps, inside, stream))
 
     def _noise(self, job: Job, memory: dict[str, Any]) -> float:
         """The noise multiplier: as given, or once for all steps of the run from epsilon."""

@@ -28,6 +28,8 @@ class EarlyStopping(Defense):
     """
 
     paper: ClassVar[str] = "Liu et al., EncoderMI, CCS 2021, Sec. 7; Zhu et al., PartCrop, Sec. 7"
+    strength: ClassVar[str] = "after"
+    strengths: ClassVar[tuple[float, ...]] = (20, 10, 5, 2)
 
     after: int | None = option(None, "rounds that the client trains in", ge=1)
     leak: float | None = option(

@@ -18,6 +18,8 @@ class WeightDecay(Defense):
     """
 
     paper: ClassVar[str] = "Shokri et al., S&P 2017, Sec. VIII-A"
+    strength: ClassVar[str] = "weight_decay"
+    strengths: ClassVar[tuple[float, ...]] = (5e-3, 2e-2, 5e-2)
 
     weight_decay: float = option(5e-3, "L2 weight decay of the client's training", ge=0)
 

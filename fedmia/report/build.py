@@ -16,10 +16,12 @@ from fedmia.report.defended import defended
 from fedmia.report.faults import dropped, fault_row
 from fedmia.report.health import health_row, health_sentence
 from fedmia.report.intervals import LEVEL, wilson
+from fedmia.report.lowerbounds import bounds_family, by_attacks, refuted
 from fedmia.report.metrics import attack_row, auc_ci_of, auc_numbers, auc_of
 from fedmia.report.paired import paired_row
 from fedmia.report.per_client import named_rows
 from fedmia.report.rows import (
+    AttackBoundRow,
     AttackRow,
     ClientDistribution,
     ClientRow,
@@ -34,7 +36,7 @@ from fedmia.report.rows import (
     control_sets,
 )
 from fedmia.report.sets import set_row
-from fedmia.report.verdict import verdict
+from fedmia.report.verdict import UNSOUND, verdict
 from fedmia.results import Probe, RoundInfo, RunScores, Sweep
 
 ONE_MODEL = (
@@ -72,6 +74,9 @@ def build_report(run: RunScores) -> Report:
     gone = health_sentence(health, useful) if health and health["collapsed"] else None
     failure = None if run.failure is None else said(run.failure)
     told = verdict(attacks, controls, paired, run.pretrain, run.interrupted, gone, failure)
+    bound = by_attacks(run, bounds_family(run))
+    if shout := refuted(clients, bound, told[1] not in UNSOUND):
+        told = f"{shout}; {told[0][0].lower()}{told[0][1:]}", told[1]
     report: Report = {
         "verdict": told[0],
         "verdict_code": told[1],
@@ -84,6 +89,7 @@ def build_report(run: RunScores) -> Report:
         "health": health,
         "clients": clients,
         "client_ranking": ranking(clients),
+        "lower_bound": cast(AttackBoundRow, bound),
         "client_distribution": cast(ClientDistribution, distribution),
         "defended": defended(run),
         "named_clients": named_rows(run),
@@ -109,6 +115,8 @@ def build_report(run: RunScores) -> Report:
         "sweep": sweep_rows(run.sweep, len(run.attacks)) if run.sweep else [],
         "timing": run.timing,
     }
+    if bound is None:
+        del report["lower_bound"]
     if distribution is None:
         del report["client_distribution"]
     if not report["sweep"]:

@@ -8,7 +8,8 @@ import io
 from fedmia.report.rows import ClientRow, Report
 
 HEAD = (
-    "client", "role", "defence", "epsilon", "images", "members", "nonmembers_effective", "attack",
+    "client", "role", "defence", "epsilon", "epsilon_at_least", "images", "members",
+    "nonmembers_effective", "attack",
     "auc", "auc_low", "auc_high", "auc_low_simultaneous", "auc_high_simultaneous",
     "null_auc", "null_low", "null_high", "null_posers",
 )  # fmt: skip
@@ -17,7 +18,8 @@ HEAD = (
 def clients_csv(report: Report) -> str:
     """CSV text, one line a client, empty where a value is not known.
 
-    client, role, defence, epsilon: which one, and the epsilon it spent. images: that it holds.
+    client, role, defence, epsilon: which one, and the epsilon it spent. epsilon_at_least: what
+    canaries show of it from below, at 95 %. images: that it holds.
     members: of them scored, of classes that a scored non-member has. nonmembers_effective: Kish's
     number of the non-members weighted to its classes. attack: that clients are compared by, with
     its AUC and the ends of its 95 % interval, by itself and simultaneous for all clients. null: of
@@ -46,7 +48,9 @@ def _columns(c: ClientRow) -> list[object]:
     nobody = (None, None)
     defence = c["defence"]
     spent = defence["epsilon"] if defence else None
-    who = [c["id"], c["role"], defence and defence["name"], spent and spent["value"], c["size"]]
+    bound = spent.get("lower_bound") if spent else None
+    who = [c["id"], c["role"], defence and defence["name"], spent and spent["value"]]
+    who += [bound and bound["value"], c["size"]]
     ends = [*(c["auc_ci"] or nobody), *(c["auc_ci_simultaneous"] or nobody)]
     null = [c["null_auc"], *(c["null_ci"] or nobody), c["null_n"]]
     seen = [c["n_members"], c["n_nonmembers_effective"], c["attack"], c["auc"]]

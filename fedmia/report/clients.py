@@ -8,14 +8,14 @@ where images belong to clients, against non-members of its own (`RunScores.alike
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import cast
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedmia.report.delong import AucEstimate, auc_estimate, auc_interval
 from fedmia.report.intervals import LEVEL
+from fedmia.report.lowerbounds import bounds_family, epsilon_row
 from fedmia.report.nulls import OVER, Null, null_of
 from fedmia.report.rows import (
     Auc,
@@ -23,7 +23,6 @@ from fedmia.report.rows import (
     ClientRow,
     DefencePart,
     DefenceRow,
-    EpsilonRow,
     with_auc,
 )
 from fedmia.report.selection import FEW
@@ -105,15 +104,21 @@ class Judged:
 
 
 def client_row(
-    run: RunScores, attack: ScoredAttack | None, client: ClientInfo, like: NDArray[np.bool_]
-) -> Judged:
-    """One entry of the report's `clients`; `like` (n,): members that can be compared."""
+    run: RunScores, attack: ScoredAttack | None, client: ClientInfo, like: NDArray[np.bool_],
+    bounds: int = 1,
+) -> Judged:  # fmt: skip
+    """One entry of the report's `clients`.
+
+    Args:
+        like: (n,) members that can be compared.
+        bounds: lower bounds of epsilon that hold together.
+    """
     mine = run.member_client == client.id
     like = mine & like
     n = int((mine if attack is None else like).sum())
     row: ClientRow = {
         "id": client.id, "size": client.size, "role": client.role,
-        "defence": _defence(client.defence), "classes": list(client.classes) or None,
+        "defence": _defence(client.defence, bounds), "classes": list(client.classes) or None,
         "n_members": n, "n_nonmembers_effective": None,
         "auc": None, "auc_ci": None, "auc_ci_simultaneous": None,
         "null_auc": None, "null_ci": None, "null_n": None,
@@ -136,7 +141,8 @@ def client_rows(run: RunScores) -> tuple[list[ClientRow], ClientDistribution | N
     attack = declared_attack(run)
     # Members of a kind that no scored non-member is of cannot be compared with their like.
     like = np.isin(*run.alike())
-    held = [client_row(run, attack, client, like) for client in run.clients]
+    bounds = bounds_family(run)
+    held = [client_row(run, attack, client, like, bounds) for client in run.clients]
     clients = sum(one.auc is not None for one in held)
     for one in held:
         if one.auc is not None:
@@ -165,14 +171,15 @@ def distribution(rows: Sequence[ClientRow], nulls: Sequence[FloatArray]) -> Clie
     }
 
 
-def _defence(defence: ClientDefence | None) -> DefenceRow | None:
+def _defence(defence: ClientDefence | None, bounds: int) -> DefenceRow | None:
     if defence is None:
         return None
-    return {**_part(defence), "parts": [_part(part) for part in defence.parts]}
+    parts = [_part(part, bounds) for part in defence.parts]
+    return {**_part(defence, bounds), "parts": parts}
 
 
-def _part(defence: ClientDefence) -> DefencePart:
-    spent = None if defence.epsilon is None else cast(EpsilonRow, asdict(defence.epsilon))
+def _part(defence: ClientDefence, bounds: int) -> DefencePart:
+    spent = None if defence.epsilon is None else epsilon_row(defence.epsilon, bounds)
     return {"name": defence.name, "epsilon": spent, "metrics": dict(defence.metrics)}
 
 

@@ -17,6 +17,7 @@ from fedmia.report.rows import (
     control_sets,
 )
 from fedmia.report.selection import crowded
+from fedmia.results import MEANINGFUL
 
 DASH = "–"
 
@@ -37,15 +38,31 @@ def estimate(value: float | None, ci: Interval | None, digits: int = 2) -> str:
 
 
 def epsilon(defence: DefencePart) -> str:
-    """`dpsgd, epsilon 8 (delta 1e-05, 20 rounds): heuristic`."""
-    spent = defence["epsilon"]
+    """`dpsgd, epsilon 8 (delta 1e-05, 20 rounds): heuristic`; where it is too large to mean
+    anything, `logistic, no meaningful guarantee (epsilon 1.1e+07, delta 0, 20 rounds)`."""
+    name, spent = defence["name"], defence["epsilon"]
     if spent is None:
-        return f"{defence['name']}, no epsilon stated"
-    value = "none" if spent["value"] is None else f"{spent['value']:.3g}"
-    return (
-        f"{defence['name']}, epsilon {value} (delta {spent['delta']:g}, {spent['rounds']} "
-        f"rounds): {spent['standing']}"
-    )
+        return f"{name}, no epsilon stated"
+    value, rest = spent["value"], f"delta {spent['delta']:g}, {spent['rounds']} rounds"
+    if value is None or value > MEANINGFUL:
+        told = "no finite epsilon" if value is None else f"epsilon {value:.3g}"
+        return f"{name}, no meaningful guarantee ({told}, {rest})"
+    return f"{name}, epsilon {value:.3g} ({rest}): {spent['standing']}"
+
+
+def at_least(*defences: DefencePart) -> str:
+    """`, at least 0.15 to 1.63 by 1,000 canaries`, or nothing where there was no audit."""
+    told = [d["epsilon"] for d in defences if d["epsilon"]]
+    held = [(e["value"], b) for e in told if (b := e.get("lower_bound")) is not None]
+    if not held:
+        return ""
+    ends = [f"{end(b['value'] for _, b in held):.2f}" for end in (min, max)]
+    _, first = held[0]
+    shown = f", at least {' to '.join(dict.fromkeys(ends))} by {first['canaries']:,} canaries"
+    if refuted := sum(b["refuted"] for _, b in held):
+        return f"{shown} ({'' if len(held) == 1 else f'{refuted} of {len(held)} '}REFUTED)"
+    beyond = any(claim is not None and claim > b["most"] for claim, b in held)
+    return f"{shown}, which can show {first['most']:.1f} at most" if beyond else shown
 
 
 def defended_lines(report: Report) -> list[str]:
@@ -58,10 +75,14 @@ def defended_lines(report: Report) -> list[str]:
             spent = defence["epsilon"]
             kind = f"{defence['name']} {spent['standing'] if spent else ''}"
             held.setdefault(kind if many else epsilon(defence), []).append(client)
+    bounds = {k: at_least(*(c["defence"] for c in v if c["defence"])) for k, v in held.items()}
     if not many:
         who = {text: ", ".join(str(c["id"]) for c in rows) for text, rows in held.items()}
-        return [f"Defended, client {ids}: {text}." for text, ids in who.items()]
-    return [f"Defended, {len(rows):,} clients: {epsilons(rows)}." for rows in held.values()]
+        return [f"Defended, client {ids}: {text}{bounds[text]}." for text, ids in who.items()]
+    return [
+        f"Defended, {len(rows):,} clients: {epsilons(rows)}{bounds[kind]}."
+        for kind, rows in held.items()
+    ]
 
 
 def epsilons(rows: Sequence[ClientRow]) -> str:
@@ -98,6 +119,7 @@ def sentences(report: Report) -> dict[str, str | None]:
         "utility": utility_sentence(report),
         "health": collapsed_sentence(report),
         "clients": clients_sentence(report),
+        "bound": bound_sentence(report),
         "defended": report["defended"] and defended_sentence(report["defended"]),
         "named": named_sentence(report),
         "per_client": per_client_sentence(report),
@@ -131,6 +153,22 @@ def clients_sentence(report: Report) -> str | None:
     return f"{said}). No ranking: " + (
         "there is only one." if len(rows) == 1 else "the simultaneous intervals overlap."
     )
+
+
+def bound_sentence(report: Report) -> str | None:
+    """The lower bound by the run's attacks beside what clients claim."""
+    if (bound := report.get("lower_bound")) is None:
+        return None
+    said = f"Attacks show epsilon {bound['value']:.2f} at least"
+    if bound["value"]:
+        said += f" ({bound['attack']}, at {bound['rate']:g} false alarms"
+        said += f"; 95 %, corrected for {bound['tried']} bounds tried)"
+    else:
+        said += f" (95 %, {bound['tried']} bounds tried)"
+    said += f" on {bound['n_members']} members of clients that claim up to {bound['claim']:.3g} at "
+    said += f"delta {bound['delta']:g}"
+    end = "REFUTED" if bound["refuted"] else "no contradiction, and no proof"
+    return f"{said}: {end}. {bound['standing']}."
 
 
 def distribution_sentence(spread: ClientDistribution, by: str) -> str:

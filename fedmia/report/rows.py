@@ -166,6 +166,38 @@ class HealthRow(TypedDict):
     collapsed: bool  # see `fedmia.report.health`
 
 
+class BoundRow(TypedDict):
+    """A lower bound of epsilon; 0 where nothing is refuted."""
+
+    value: float  # at 95 % by itself
+    value_simultaneous: float  # together with all lower bounds of the report
+    refuted: bool  # the claim lies under `value_simultaneous`
+
+
+class CanaryBoundRow(BoundRow, TypedDict):
+    """By canaries in a run of the mechanism of their own; see `fedmia.lowerbounds.onerun`."""
+
+    canaries: int  # each in with probability 1/2
+    guesses: list[int]  # numbers of them guessed, fixed in advance
+    correct: list[int]
+    most: float  # what `value_simultaneous` would be if every guess were right
+
+
+class AttackBoundRow(BoundRow, TypedDict):
+    """The largest by the run's attacks; see `fedmia.lowerbounds.rates`."""
+
+    attack: str
+    delta: float  # the largest claimed
+    rate: float  # of false alarms that it was found at
+    says: str  # what the attack calls an image there: member, non-member
+    tried: int  # bounds that it is corrected for
+    n_members: int  # of clients that claim an epsilon
+    n_nonmembers: int
+    clients: int
+    claim: float  # the largest epsilon among them
+    standing: str
+
+
 class EpsilonRow(TypedDict):
     """A privacy statement; see `fedmia.results.Epsilon`."""
 
@@ -174,6 +206,7 @@ class EpsilonRow(TypedDict):
     rounds: int
     standing: str
     assumptions: str
+    lower_bound: NotRequired[CanaryBoundRow]  # where canaries audited the mechanism
 
 
 class DefencePart(TypedDict):
@@ -428,6 +461,7 @@ class Report(TypedDict):
     health: HealthRow | None
     clients: list[ClientRow]
     client_ranking: str | None  # null where no two clients separate
+    lower_bound: NotRequired[AttackBoundRow]  # of claimed epsilons, by the run's attacks
     client_distribution: NotRequired[ClientDistribution]  # of more clients than a page shows
     defended: DefendedRow | None  # null where no client defends itself
     named_clients: list[NamedRow]

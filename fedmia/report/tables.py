@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fedmia.report.datasets import FOUND
 from fedmia.report.format import (
     DASH,
+    at_least,
     control_of,
     epsilon,
     estimate,
@@ -226,8 +227,8 @@ def _defence(row: DefenceRow) -> Cell:
     """A client's defences: what they promise, what that rests on, and each of several."""
     spent = row["epsilon"]
     small = (spent["assumptions"],) if spent else ()
-    parts = tuple(epsilon(part) for part in row["parts"])
-    return Cell(epsilon(row), (*(parts if len(parts) > 1 else ()), *small))
+    parts = tuple(epsilon(part) + at_least(part) for part in row["parts"])
+    return Cell(epsilon(row) + at_least(row), (*(parts if len(parts) > 1 else ()), *small))
 
 
 def defended(report: Report) -> Table | None:

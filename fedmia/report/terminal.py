@@ -19,6 +19,7 @@ from fedmia.report.format import (
     number,
     sentences,
 )
+from fedmia.report.lowerbounds import SHOUT
 from fedmia.report.rows import Report, SetRow, control_sets
 from fedmia.results import ALONE, MEAN
 
@@ -42,6 +43,7 @@ def render(report: Report) -> RenderableType:
     for names, reason in by_reason(report).items():
         parts.append(Text(f"Not run: {names}: {reason}", style="dim"))
     colour = COLOURS.get(report["verdict_code"], "yellow")
+    colour = "red" if report["verdict"].startswith(SHOUT) else colour
     parts.append(Panel(Text(report["verdict"], style="bold"), title="verdict", border_style=colour))
     return Group(*parts)
 

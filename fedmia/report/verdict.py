@@ -15,6 +15,7 @@ from fedmia.report.rows import (
     with_auc,
 )
 
+UNSOUND = ("shift", "control-failed")  # codes under which no attack says a thing of training
 Found = Sequence[tuple[AttackRow, Auc]]  # attacks whose AUC is known
 
 

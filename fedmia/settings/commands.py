@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedmia.settings import audit, experiment, paper, sweep
+from fedmia.settings import audit, experiment, head, paper, sweep, tradeoff
 from fedmia.settings.flags import Command
 from fedmia.settings.suits import check
 
@@ -112,6 +112,37 @@ SWEEP = Command(
     bare="config",
 )
 
+TRADEOFF = Command(
+    root=tradeoff.Tradeoff,
+    runs=tradeoff.runs,
+    check=tradeoff.check,
+    usage=(
+        "usage: python -m fedmia.tradeoff [CONFIG] --defenses NAME,NAME,.. "
+        "[--strengths NAME=VALUE,VALUE,..] [--seeds N] --out FOLDER [--FLAG VALUE ..]"
+    ),
+    intro=(
+        "Defences at several strengths, each in federations of several seeds: what still leaks, "
+        "what is left of the encoder's use, and which of them leaks least within 5 % of the "
+        "undefended kNN. A sweep, which the same command goes on with after any end."
+    ),
+    outro=(
+        "Flags of an experiment hold for every run, but the attacker is passive unless --attacker "
+        "says otherwise, and two models of each run are evaluated (--federation.snapshots 1). Each "
+        "defence has strengths of its own; --strengths gaussian=0.01,0.1 --strengths "
+        "dpsgd.epsilon=2,8 says others. In the YAML file: defenses: [dpsgd, gaussian] and "
+        "strengths: {gaussian: [0.01, 0.1]}. FOLDER holds tradeoff.html, tradeoff.json, and the "
+        "page of the sweep, sweep.html."
+    ),
+    own={
+        "out": ("FOLDER", "folder of the runs and of what compares them; begun ones are gone on"),
+        "config": ("FILE", "YAML file of an experiment or a trade-off, or the name of a preset"),
+    },
+    short=SHORT,
+    groups={"Trade-off": ("defenses", "seeds", "jobs", "keep_snapshots"), **GROUPS},
+    presets=PRESETS,
+    bare="config",
+)
+
 AUDIT = Command(
     root=audit.Audit,
     runs=audit.runs,
@@ -173,3 +204,28 @@ PAPER = Command(
     own={"out": ("FOLDER", "folder of tables, figures and page (none: RUN/paper)")},
     bare="run",
 )
+
+HEAD = Command(
+    root=head.Head,
+    runs=lambda tree: (),
+    usage="usage: python -m fedmia.head --encoder ENCODER [--data DATASET] [--FLAG VALUE ..]",
+    intro=(
+        "A classification head, fine-tuned on few labelled images on top of an encoder and "
+        "released with noise on its weights: what membership attacks find in its answers, and "
+        "what the noise costs, for each mechanism and epsilon. Figs. 1 and 2 of Yang et al., "
+        "Additive Logistic Mechanism for Privacy-Preserving Self-Supervised Learning."
+    ),
+    outro="Options of the data source: --data.OPTION VALUE.",
+    own={
+        "out": ("FOLDER", "folder of head.json, figures and page"),
+        "config": ("FILE", "YAML file of these options"),
+    },
+    alias={"data.dir": "data_dir", "data.size": "size", "data.mean": "mean", "data.std": "std"},
+    groups={
+        "Encoder": ("encoder", "checkpoint", "size", "mean", "std"),
+        "Head": ("data", "data_dir", "images", "hidden", "epochs", "batch_size", "lr",
+                 "weight_decay"),
+        "Noise": ("mechanisms", "epsilons", "delta", "samples", "draws"),
+        "Machine": ("seeds", "seed", "device", "threads"),
+    },
+)  # fmt: skip

@@ -58,7 +58,7 @@ class Command:
         """The shortest flag of an option: `--clients` of `federation.clients`."""
         path = self.alias.get(path, path)
         head, dot, last = path.partition(".")
-        if head in self.grids():
+        if head in self.grids() | self.lists():
             return f"--{head} {last}".strip()
         heads = {field: flag for flag, field in open_heads(self.root).items()}
         path = heads.get(head, head) + dot + last
@@ -72,6 +72,10 @@ class Command:
     def grids(self) -> set[str]:
         """Words that are flags of grids, given once for each option that has several values."""
         return {one.name for one, _ in parts(self.root) if "grids" in one.metadata}
+
+    def lists(self) -> set[str]:
+        """Words that are flags of lists by name, given once for each name."""
+        return {one.name for one, _ in parts(self.root) if "lists" in one.metadata}
 
 
 @dataclass
@@ -138,9 +142,9 @@ def read(command: Command, arguments: Sequence[str]) -> Flags:
             raise InputError(f"unexpected argument '{token}' (options begin with --; see --help)")
         name, equals, text = token[2:].partition("=")
         key = name.replace("-", "_")
-        grid = key in command.grids()
+        many = key in command.grids() | command.lists()
         # An unknown flag is named before the value that it may lack.
-        path = (key,) if grid else _path(command, name)
+        path = (key,) if many else _path(command, name)
         if key == "list":
             named = not equals and waiting and not waiting[0].startswith("-")
             text = waiting.pop(0) if named else text
@@ -151,28 +155,37 @@ def read(command: Command, arguments: Sequence[str]) -> Flags:
             if not waiting or waiting[0].startswith("--"):
                 raise InputError(f"--{name} needs a value")
             text = waiting.pop(0)
-        if grid:
-            _add(command, found, key, text)
+        if key in command.lists():
+            for one in text.split(";"):
+                held = found.tree.setdefault(key, {})
+                _add(held, key, one.partition("=")[0].strip(), one, "NAME")
+        elif many:
+            held = found.tree.setdefault(key, [{}])[0]
+            _add(held, key, _option(command, key, text), text, "OPTION")
         else:
             _put(command, found, name, path, text)
     return found
 
 
-def _add(command: Command, found: Flags, key: str, text: str) -> None:
-    """One option of a grid with its values: `partition.alpha=0.1,1`. Values that are lists stand
-    between semicolons."""
-    name, equals, values = text.partition("=")
-    if not equals or not name:
-        raise InputError(f"--{key} must be OPTION=VALUE,VALUE,.., got '{text}'")
+def _option(command: Command, key: str, text: str) -> str:
+    """Path of the option that a grid's `OPTION=VALUE,..` names, the empty string without one."""
+    name, equals, _ = text.partition("=")
     try:
-        path = ".".join(_path(command, name))
+        return ".".join(_path(command, name)) if equals and name else ""
     except InputError as error:
         raise InputError(f"--{key} {text}: {error.text}") from None
-    grid = found.tree.setdefault(key, [{}])[0]
-    if path in grid:
-        raise InputError(f"--{key} {name} is given twice")
+
+
+def _add(held: dict[str, Any], key: str, path: str, text: str, hole: str) -> None:
+    """One list of values under its path: `partition.alpha=0.1,1`. Values that are lists stand
+    between semicolons."""
+    name, equals, values = text.partition("=")
+    if not equals or not path:
+        raise InputError(f"--{key} must be {hole}=VALUE,VALUE,.., got '{text}'")
+    if path in held:
+        raise InputError(f"--{key} {name.strip()} is given twice")
     parted = values.split(";" if ";" in values else ",")
-    grid[path] = [Text(value.strip()) for value in parted if value.strip()]
+    held[path] = [Text(value.strip()) for value in parted if value.strip()]
 
 
 def _put(command: Command, found: Flags, name: str, path: tuple[str, ...], text: str) -> None:

@@ -114,6 +114,12 @@ def grids(about: str) -> Any:
     return field(default=({},), metadata={"grids": about})
 
 
+def lists(about: str) -> Any:
+    """A field that maps names to lists of values: `--strengths NAME=V1,V2`, once for each name or
+    with semicolons between."""
+    return field(default_factory=dict, metadata={"lists": about})
+
+
 def parts(root: type) -> Iterator[tuple[Field, Any]]:
     """The fields of a command's settings that a user may give, with their types; in order."""
     kinds = {f.name: kind for f, kind in option_fields(root)}

@@ -30,8 +30,9 @@ def help_page(command: Command, columns: int | None = None) -> str:
     for name, (hole, text) in command.own.items():
         lines += row(f"--{name} {hole}", text, width)
     for one, _ in parts(command.root):
-        if "grids" in one.metadata:
-            lines += row(f"--{one.name} OPTION=VALUES", one.metadata["grids"], width)
+        for form, hole in (("grids", "OPTION=VALUES"), ("lists", "NAME=VALUES")):
+            if form in one.metadata:
+                lines += row(f"--{one.name} {hole}", one.metadata[form], width)
     for path in paths.keys() - {p for held in grouped.values() for p in held}:
         lines += option_row(command, path, *paths[path], width)
     lines += [line for n, text in SWITCHES.items() for line in row(f"--{n}", text, width)]

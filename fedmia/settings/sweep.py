@@ -52,7 +52,19 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Sweep(Settings):
+class Repeated(Settings):
+    """What every command of many runs is asked: each of them with several seeds, side by side."""
+
+    seeds: int = option(1, "runs of each point of the grid, with seeds SEED, SEED+1, ..", ge=1)
+    jobs: int | None = option(
+        None, "runs side by side (none: as many as the cores allow, one where they need a GPU)",
+        ge=1,
+    )  # fmt: skip
+    keep_snapshots: bool = option(False, "keep the models of every run by round")
+
+
+@dataclass(frozen=True)
+class Sweep(Repeated):
     """One sweep. Every cell of it is built, so that a wrong one is refused before any runs.
 
     Attributes:
@@ -64,12 +76,6 @@ class Sweep(Settings):
             not take, or two cells that are the same.
     """
 
-    seeds: int = option(1, "runs of each point of the grid, with seeds SEED, SEED+1, ..", ge=1)
-    jobs: int | None = option(
-        None, "runs side by side (none: as many as the cores allow, one where they need a GPU)",
-        ge=1,
-    )  # fmt: skip
-    keep_snapshots: bool = option(False, "keep the models of every run by round")
     grid: Sequence[Grid] = grids("option with several values; once for each option")
     base: Tree = beside(Experiment)
     cells: tuple[Cell, ...] = field(init=False, compare=False, repr=False)
@@ -108,7 +114,7 @@ class Sweep(Settings):
     def tree(self) -> Tree:
         """The sweep as its YAML file says it; reads back the same."""
         own = {f.name: plain(getattr(self, f.name)) for f, _ in option_fields(type(self))}
-        return {**_typed(self.base), **own, "grid": [_typed(dict(one)) for one in self.grid]}
+        return {**typed(self.base), **own, "grid": [typed(dict(one)) for one in self.grid]}
 
 
 def check(sweep: Sweep) -> None:
@@ -201,15 +207,15 @@ def _seen(tree: Any, where: tuple[str, ...], given: Any) -> Any:
     """The value that an option came to have; a list as it was given."""
     for part in where:
         tree = tree.get(part) if isinstance(tree, Mapping) else tree
-    return plain(_typed(given)) if isinstance(tree, list) else tree
+    return plain(typed(given)) if isinstance(tree, list) else tree
 
 
-def _typed(value: Any) -> Any:
+def typed(value: Any) -> Any:
     """Values with those of flags, which are text, as the type that they look like."""
     if isinstance(value, Mapping):
-        return {key: _typed(own) for key, own in value.items()}
+        return {key: typed(own) for key, own in value.items()}
     if isinstance(value, list | tuple):
-        return [_typed(own) for own in value]
+        return [typed(own) for own in value]
     if not isinstance(value, Text):
         return value
     return from_text("", str(value), int | float | bool | str) if value else ""

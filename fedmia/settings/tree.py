@@ -173,7 +173,7 @@ def _kept(root: type, name: str, below: Tree, above: Tree) -> Tree:
 def _form(one: Field, value: Tree, tree: Tree) -> Any:
     """The value of a field that is no plain option (`fedmia.settings.forms`)."""
     form, name = one.metadata, one.name
-    if "grids" in form:
+    if {"grids", "lists"} & form.keys():
         return value
     if "section" in form:
         return _section(form["section"], name, value)

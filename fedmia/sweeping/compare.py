@@ -27,7 +27,7 @@ def compare(
         failed: key -> why.
         seconds: that the sweep took this time.
     """
-    cells = [_cell(cell, names[cell.key], finished, failed) for cell in _by_point(sweep)]
+    cells = [_cell(cell, names[cell.key], finished, failed) for cell in by_point(sweep)]
     states = [cell["state"] for cell in cells]
     took = {names[key]: report["timing"].get("total_s") for key, (_, report) in finished.items()}
     return {
@@ -73,7 +73,7 @@ def notes(cells: Sequence[CellRow], sweep: Sweep) -> list[str]:
     return found
 
 
-def _by_point(sweep: Sweep) -> list[Cell]:
+def by_point(sweep: Sweep) -> list[Cell]:
     """Its runs, those of one point together."""
     count = len(sweep.cells) // sweep.seeds
     return [cell for i in range(count) for cell in sweep.cells[i::count]]

@@ -21,10 +21,11 @@ from fedmia.errors import InputError, opt
 from fedmia.report.rows import Report
 from fedmia.runtime.outfolder import CONFIG, OutFolder
 from fedmia.settings.sweep import Cell, Sweep, key_of, told
-from fedmia.settings.yamlfile import dump, load
+from fedmia.settings.yamlfile import Tree, dump, load
 from fedmia.simulate import begun
 
 KEY = "settings.json"  # complete settings of a run, as `Cell.key` has them
+MARKS = {"grid", "defenses"}  # one of which the settings of many runs have
 LONGEST = 120  # letters of a folder's name
 
 
@@ -34,13 +35,14 @@ class SweepFolder:
     Args:
         out: the folder; what lies there must be of this sweep, or of a part of it.
         sweep: what is asked for.
+        tree: as the file of its command says it.
 
     Raises:
         InputError: it holds anything else, or cannot be made.
     """
 
-    def __init__(self, out: Path, sweep: Sweep) -> None:
-        self.out, self.sweep = out, sweep
+    def __init__(self, out: Path, sweep: Sweep, tree: Tree) -> None:
+        self.out, self.sweep, self.tree = out, sweep, tree
         self.cells, self.unfinished, self.failed = (
             out / name for name in ("cells", "unfinished", "failed")
         )
@@ -49,7 +51,7 @@ class SweepFolder:
 
     def _ours(self, config: Path) -> bool:
         try:
-            if "grid" not in load(config):
+            if not MARKS & load(config).keys():
                 return False
         except InputError:
             return False
@@ -75,7 +77,7 @@ class SweepFolder:
         Raises:
             InputError: another sweep is at work in it.
         """
-        self._place.begin(self.sweep.tree())
+        self._place.begin(self.tree)
         with (self.out / ".lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -124,11 +126,13 @@ class SweepFolder:
         made, kept = self.unfinished / name, self.cells / name
         if (report := read(made)) is None:
             return "its report cannot be read"
-        if settings_of(made) != cell.key or report["interrupted"] is not None:
+        partial = report["interrupted"] is not None or report.get("failure") is not None
+        if settings_of(made) != cell.key or partial:
             return "its report is of another run, or of a part of it"
         (made / KEY).write_text(cell.key, encoding="utf-8")
         if not self.sweep.keep_snapshots:
-            shutil.rmtree(made / "snapshots", ignore_errors=True)
+            for kept_to_go_on in ("snapshots", "checkpoint"):
+                shutil.rmtree(made / kept_to_go_on, ignore_errors=True)
         shutil.rmtree(kept, ignore_errors=True)  # one that somebody broke
         made.rename(kept)
         return None

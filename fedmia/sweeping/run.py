@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
@@ -12,11 +13,13 @@ from rich.console import Console
 
 from fedmia.errors import InputError, opt
 from fedmia.report.publish import json_text
+from fedmia.report.rows import Report
 from fedmia.runtime.cores import cores
 from fedmia.runtime.device import resolve_device
 from fedmia.runtime.progress import SweepDisplay
 from fedmia.settings.command import FAILED, INTERRUPTED, Invocation
 from fedmia.settings.sweep import Cell, Sweep
+from fedmia.settings.yamlfile import Tree
 from fedmia.sweeping.compare import compare
 from fedmia.sweeping.folder import SweepFolder
 from fedmia.sweeping.page import page
@@ -33,6 +36,21 @@ def simulation(config: Path, folder: Path) -> Sequence[str]:
     return [sys.executable, "-m", "fedmia.sweeping.cell", str(config), str(folder)]
 
 
+@dataclass(frozen=True)
+class Swept:
+    """A sweep whose runs are done, as far as they could be.
+
+    Attributes:
+        finished: key of each finished run -> its folder under that of the sweep, and its report.
+        code: exit code.
+    """
+
+    report: SweepReport
+    finished: Mapping[str, tuple[str, Report]]
+    out: Path
+    code: int
+
+
 def conduct(asked: Invocation, stop: Event, start: Start = simulation) -> int:
     """Do the runs that are not finished yet, compare all, write and print; the exit code.
 
@@ -43,10 +61,25 @@ def conduct(asked: Invocation, stop: Event, start: Start = simulation) -> int:
         InputError: no folder, or one of something else.
     """
     sweep: Sweep = asked.settings
+    swept = done(sweep, sweep.tree(), asked, stop, start)
+    _show(swept.report, swept.out, asked)
+    return swept.code
+
+
+def done(sweep: Sweep, tree: Tree, asked: Invocation, stop: Event, start: Start) -> Swept:
+    """Do the runs of a sweep that are not finished yet, compare all and write `sweep.json` and its
+    page.
+
+    Args:
+        tree: the settings as the file of the command says them.
+
+    Raises:
+        InputError: no folder, or one of something else.
+    """
     if asked.out is None:
-        raise InputError(f"{opt('out', 'FOLDER')} is missing: a sweep keeps its runs there")
+        raise InputError(f"{opt('out', 'FOLDER')} is missing: the runs are kept there")
     began, quiet = time.perf_counter(), asked.quiet or asked.json
-    folder = SweepFolder(asked.out, sweep)
+    folder = SweepFolder(asked.out, sweep, tree)
     with folder.held():
         failed = _run(folder, sweep, stop, quiet, start)
         finished = {
@@ -56,8 +89,8 @@ def conduct(asked: Invocation, stop: Event, start: Start = simulation) -> int:
         seconds = time.perf_counter() - began
         report = compare(sweep, folder.names, finished, failed, seconds)
         _write(report, folder.out)
-    _show(report, folder.out, asked)
-    return INTERRUPTED if stop.is_set() else FAILED if failed else 0
+    code = INTERRUPTED if stop.is_set() else FAILED if failed else 0
+    return Swept(report, finished, folder.out, code)
 
 
 def side_by_side(sweep: Sweep) -> int:
@@ -81,7 +114,10 @@ def _run(
     def ended(task: Task, code: int) -> None:
         cell = waiting[task.name]
         hidden = {f" in {task.arguments[-2]}": "", str(folder.unfinished): "unfinished"}
-        reason = said_of(code, task.log, hidden) if code else folder.keep(cell)
+        # A run of which an attack alone failed is whole but for it, and its report says so.
+        reason = folder.keep(cell) if code in (0, FAILED) else ""
+        if code and reason is not None:
+            reason = said_of(code, task.log, hidden)
         if reason is not None:
             failed[cell.key] = reason
             folder.give_up(cell)

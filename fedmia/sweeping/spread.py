@@ -16,31 +16,40 @@ from fedmia.sweeping.rows import Spread
 DIGITS = 6
 
 
-def spread(values: Iterable[float | None], low: float = 0.0) -> Spread:
+def spread(values: Iterable[float | None], low: float = 0.0, high: float = 1.0) -> Spread:
     """Of the values that are known: mean, t interval between models, deviation, ends; rounded.
 
     Args:
-        low: least value there may be, as 1 is the greatest; the interval is cut to them.
+        low, high: least and greatest value there may be; the interval is cut to them.
     """
     known = [value for value in values if value is not None]
-    ci = t_interval(known)
     return {
         "n": len(known),
         "mean": _rounded(statistics.fmean(known)) if known else None,
-        "ci": None if ci is None else (_rounded(max(ci[0], low)), _rounded(min(ci[1], 1.0))),
+        "ci": within(t_interval(known), low, high),
         "sd": _rounded(statistics.stdev(known)) if len(known) > 1 else None,
         "least": min(known, default=None),
         "greatest": max(known, default=None),
     }
 
 
-def t_interval(values: Sequence[float]) -> Interval | None:
+def within(ci: Interval | None, low: float = 0.0, high: float = 1.0) -> Interval | None:
+    """An interval rounded, and cut to what its values can be."""
+    return None if ci is None else (_rounded(max(ci[0], low)), _rounded(min(ci[1], high)))
+
+
+def t_interval(values: Sequence[float], together: int = 1) -> Interval | None:
     """Student's interval of the mean of independent values; None below two of them, and where all
-    are equal, as three AUCs of exactly 1: it would be a point."""
+    are equal, as three AUCs of exactly 1: it would be a point.
+
+    Args:
+        together: intervals that shall hold at the level together (Bonferroni).
+    """
     if len(values) < 2 or not (deviation := statistics.stdev(values)) > 0:
         return None
     mean, error = statistics.fmean(values), deviation / math.sqrt(len(values))
-    half = float(student.ppf((1 + LEVEL) / 2, len(values) - 1)) * error
+    tail = (1 - LEVEL) / 2 / together
+    half = -float(student.ppf(tail, len(values) - 1)) * error
     return mean - half, mean + half
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import rich.table
 
 from fedmia.report.format import DASH, interval, number
 from fedmia.report.tables import Cell, Row, Table
 from fedmia.settings.sweep import label, told
-from fedmia.sweeping.rows import Point, PointRow, Spread, SweepReport
+from fedmia.sweeping.rows import Point, Spread, SweepReport
 
 DIGITS = 3
 MEASURES = {"auc": "AUC", "knn": "weighted kNN", "linear": "linear probe"}
@@ -32,8 +31,8 @@ def attacks(report: SweepReport) -> Table:
         [*head, *(Cell(f"{name} control", ("mean AUC",)) for name in controls), MODELS],
         [
             Row([
-                *_place(point["grid"], paths), row["name"], _spread(row["auc"]),
-                _ends(row["auc"]), _spread(row["tpr_at_1_percent_fpr"]),
+                *_place(point["grid"], paths), row["name"], over_models(row["auc"]),
+                _ends(row["auc"]), over_models(row["tpr_at_1_percent_fpr"]),
                 *(_mean(row["controls"].get(name)) for name in controls), str(row["auc"]["n"]),
             ])
             for point in report["points"] for row in point["attacks"]
@@ -50,7 +49,7 @@ def pairs(report: SweepReport) -> Table:
         [
             Row([
                 *_place(point["grid"], paths), row["attack"], row["control"],
-                _signed(row["difference"]), _ends(row["difference"]), number(row["p"], DIGITS),
+                signed(row["difference"]), _ends(row["difference"]), number(row["p"], DIGITS),
                 number(row["p_holm"], DIGITS), str(row["difference"]["n"]),
             ])
             for point in report["points"] for row in point["pairs"]
@@ -67,7 +66,7 @@ def sets(report: SweepReport) -> Table:
         [
             Row([
                 *_place(point["grid"], paths), row["attack"], row["judged"], str(row["size"]),
-                _spread(row["auc"]), _ends(row["auc"]), _signed(row["difference"]),
+                over_models(row["auc"]), _ends(row["auc"]), signed(row["difference"]),
                 number(row["p"], DIGITS), number(row["p_holm"], DIGITS), str(row["auc"]["n"]),
             ])
             for point in report["points"] for row in point["sets"]
@@ -82,8 +81,9 @@ def points(report: SweepReport) -> Table:
         [*paths, "weighted kNN, 95 %", "linear probe, 95 %", "verdicts", MODELS, "failed"],
         [
             Row([
-                *_place(point["grid"], paths), _spread(point["knn"]), _spread(point["linear"]),
-                _verdicts(point), str(point["finished"]), str(point["failed"]),
+                *_place(point["grid"], paths), over_models(point["knn"]),
+                over_models(point["linear"]), verdicts(point["verdicts"]),
+                str(point["finished"]), str(point["failed"]),
             ])
             for point in report["points"]
         ],
@@ -98,7 +98,7 @@ def differences(report: SweepReport) -> Table:
             Row([
                 row["option"], told(row["first"]), told(row["second"]),
                 label(row["others"]) or DASH, MEASURES[row["measure"]], row["attack"] or DASH,
-                _signed(row["difference"]), str(row["difference"]["n"]),
+                signed(row["difference"]), str(row["difference"]["n"]),
             ])
             for row in report["differences"]
         ],
@@ -116,9 +116,9 @@ def terminal(report: SweepReport) -> rich.table.Table:
         leaks = str(point["verdicts"].get("leaks", 0))
         said = label(point["grid"]) or DASH
         ordered = sorted(point["attacks"], key=lambda r: -(r["auc"]["mean"] or 0.0))
-        lines = [(r["name"], _spread(r["auc"]), r["auc"]["n"]) for r in ordered]
+        lines = [(r["name"], over_models(r["auc"]), r["auc"]["n"]) for r in ordered]
         lines += [
-            (f"{p['attack']} less {p['control']}", _signed(p["difference"]), p["difference"]["n"])
+            (f"{p['attack']} less {p['control']}", signed(p["difference"]), p["difference"]["n"])
             for p in point["pairs"]
         ]
         for name, value, models in lines:
@@ -131,11 +131,12 @@ def _place(point: Point, paths: Sequence[str]) -> list[str]:
     return [told(point[path]) if path in point else DASH for path in paths]
 
 
-def _spread(value: Spread) -> str:
+def over_models(value: Spread) -> str:
+    """A mean, as `0.612 [0.585, 0.635]`."""
     return f"{number(value['mean'], DIGITS)} {interval(value['ci'], DIGITS)}".strip()
 
 
-def _signed(value: Spread) -> str:
+def signed(value: Spread) -> str:
     """A difference, as `+0.012 [-0.004, +0.028]`."""
     if value["mean"] is None:
         return DASH
@@ -153,6 +154,6 @@ def _ends(value: Spread) -> str:
     return f"{number(value['least'], DIGITS)} to {number(value['greatest'], DIGITS)}"
 
 
-def _verdicts(point: PointRow) -> str:
-    found: dict[str, Any] = point["verdicts"]
+def verdicts(found: Mapping[str, int]) -> str:
+    """How many models have which verdict, as `leaks 2, collapsed 1`."""
     return ", ".join(f"{code} {count}" for code, count in found.items()) or DASH

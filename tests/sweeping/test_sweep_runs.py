@@ -168,6 +168,18 @@ def test_broken_runs__are_named_left_out_and_tried_again(
     assert not (out / "failed").exists()
 
 
+def test_run_of_which_an_attack_failed__is_kept(
+    sweeping: Sweeping, tell: Path, tmp_path: Path
+) -> None:
+    """It ends with exit code 1, and a whole report that names the attack."""
+    ends = "import atexit; atexit.register(os._exit, 1); os.makedirs(folder + '/checkpoint')"
+    (tell / "seed=3").write_text(ends)
+    assert sweeping(ONE) == 0 and begun(tell) == ["seed=3"]
+    assert swept(tmp_path / "OUT")["finished"] == 1
+    assert not (tmp_path / "OUT" / "cells" / "seed=3" / "checkpoint").exists()
+    assert sweeping(ONE) == 0 and begun(tell) == []
+
+
 def test_interrupted__running_ones_are_ended_and_finished_ones_reported(
     sweeping: Sweeping, tell: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,168 @@
+"""Canaries: records made to be noticed, in a run of the mechanism of their own beside the client's.
+
+Half of them are in, by coin; the guesses of which are what a lower bound of epsilon rests on
+(`fedmia.lowerbounds.onerun`). The client's training never meets one. Both the coins and the scores
+stay in the client's memory, so that they add up over the rounds as epsilon does.
+
+A canary's gradient is FAR times the clipping norm, in one weight of its own, of a data set that
+holds no image: DP promises the same of every data set, and there nothing hides a canary. It is
+sampled, clipped and noised by what samples, clips and noises images.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedmia.data.images import IntArray
+from fedmia.defenses._persample import poisson_rows, private_optimizer
+from fedmia.errors import InputError
+from fedmia.results import FloatArray
+from fedmia.ssl.train import Job
+
+if TYPE_CHECKING:
+    from opacus.optimizers import DPOptimizer
+
+FAR = 100.0  # norm of a canary in units of the clipping norm: unclipped, it stands out
+# Shares of the canaries that are guessed, fixed in advance: the surest half in, half out.
+GUESSED = (0.05, 0.35, 0.7)
+TOGETHER = 1000  # canaries of one run of the mechanism; more take more runs
+FEWEST = 100  # fewer show next to nothing, however weak the mechanism
+NUMBERS = 1 << 23  # that the gradients of a physical batch may hold
+
+
+def check_canaries(name: str, count: int) -> None:
+    """Refuse an audit that could show nothing; 0: none is asked for.
+
+    Raises:
+        InputError: with the number.
+    """
+    if 0 < count < FEWEST:
+        raise InputError(f"{name}.canaries must be 0 or at least {FEWEST}, got {count}")
+
+
+def other_stream(stream: np.random.Generator) -> np.random.Generator:
+    """A generator 2^127 draws ahead of `stream`, which stays where it is."""
+    ahead = stream.bit_generator.jumped()  # type: ignore[attr-defined]
+    return np.random.Generator(ahead)
+
+
+def coins(memory: dict[str, Any], count: int, stream: np.random.Generator) -> NDArray[np.bool_]:
+    """(count,) which canaries are in, thrown in the first round and kept in `memory`."""
+    if "canaries" not in memory:
+        thrown = stream.random(count) < 0.5
+        memory["canaries"] = {"in": thrown.astype(int).tolist(), "scores": [0.0] * count}
+    return np.array(memory["canaries"]["in"], dtype=bool)
+
+
+def add_scores(memory: dict[str, Any], scores: FloatArray) -> None:
+    """Add a round's (m,) scores: the higher, the rather in."""
+    kept = memory["canaries"]
+    kept["scores"] = (np.array(kept["scores"]) + scores).tolist()
+
+
+def guessed(memory: dict[str, Any]) -> dict[str, Any]:
+    """Fields of `Epsilon`: `canaries`, `guesses` and `correct`; empty where none were sent."""
+    if "canaries" not in memory:
+        return {}
+    inside = np.array(memory["canaries"]["in"], dtype=bool)
+    order = np.argsort(np.nan_to_num(memory["canaries"]["scores"]), kind="stable")
+    halves = [int(share * len(order)) // 2 for share in GUESSED]
+    right = [int(inside[order[-k:]].sum() + (~inside[order[:k]]).sum()) for k in halves]
+    return {
+        "canaries": len(order), "guesses": tuple(2 * k for k in halves), "correct": tuple(right),
+    }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Steps:
+    """DP-SGD as it ran: noise over `clip`, sampling rate, expected batch, number of steps."""
+
+    noise: float
+    clip: float
+    rate: float
+    expected: float
+    count: int
+
+
+def audit_steps(
+    job: Job, steps: Steps, inside: NDArray[np.bool_], stream: np.random.Generator
+) -> FloatArray:
+    """(m,) scores of canaries by an auditor who sees every noised step of `steps`.
+
+    The log-likelihood ratio, summed over steps, of a canary that is sampled at `rate` against one
+    that is not, at the noise that the weights without canaries show: a function of the release
+    alone. `job` is left as it is.
+
+    Raises:
+        InputError: the model has fewer than two weights.
+    """
+    weights = sum(w.numel() for w in job.method.trainable())
+    if weights < 2:
+        raise InputError(f"canaries need a model of at least 2 weights, got {weights}")
+    most = min(TOGETHER, weights // 2)
+    parts = [
+        _audited(job, steps, inside[at : at + most], stream)
+        for at in range(0, len(inside), most)
+    ]  # fmt: skip
+    return np.concatenate(parts)
+
+
+def _audited(
+    job: Job, steps: Steps, inside: NDArray[np.bool_], stream: np.random.Generator
+) -> FloatArray:
+    """`audit_steps` of canaries that share one run."""
+    method = copy.deepcopy(job.method)
+    trained = method.trainable()
+    twin = replace(job, method=method, optimizer=torch.optim.SGD(trained, lr=0.0))
+    places = stream.permutation(sum(w.numel() for w in trained))[: 2 * len(inside)]
+    mine, bare = np.split(places, 2)
+    scores = np.zeros(len(inside))
+    generator = torch.Generator(device=job.device)
+    generator.manual_seed(int(stream.integers(2**63 - 1)))
+    setting = (steps.noise, steps.clip, steps.expected, generator)
+    with private_optimizer(twin, *setting) as private:
+
+        def observe(_: Any) -> None:
+            seen = torch.cat([w.grad.flatten() for w in trained if w.grad is not None])
+            values = seen.double().cpu().numpy() * (steps.expected / steps.clip)
+            scores[:] += _likelihood(values[mine], values[bare], steps.rate)
+
+        private.attach_step_hook(observe)
+        for _ in range(steps.count):
+            (rows,) = poisson_rows(stream, int(inside.sum()), steps.rate, 1)
+            _take(private, trained, mine[inside][rows], FAR * steps.clip)
+    return scores
+
+
+def _take(private: DPOptimizer, trained: Sequence[Tensor], places: IntArray, far: float) -> None:
+    """One step on canaries of norm `far` in the weights at `places`, none or many of them."""
+    weights = sum(w.numel() for w in trained)
+    parts = np.array_split(places, max(1, math.ceil(len(places) * weights / NUMBERS)))
+    for number, part in enumerate(parts, start=1):
+        at = 0
+        for weight in trained:
+            count = weight.numel()
+            gradients = weight.new_zeros((len(part), count))
+            rows = np.flatnonzero((part >= at) & (part < at + count))
+            gradients[rows, part[rows] - at] = far
+            weight.grad_sample = gradients.view(-1, *weight.shape)  # type: ignore[attr-defined]
+            at += count
+        private.signal_skip_step(number < len(parts))
+        private.step()
+        private.zero_grad(set_to_none=True)
+
+
+def _likelihood(seen: FloatArray, bare: FloatArray, rate: float) -> FloatArray:
+    """log of (1 - q) + q N(x; 1, s) / N(x; 0, s), with s as `bare` spreads; units of the norm."""
+    spread = max(float(np.sqrt(np.mean(bare**2))), 1e-6)
+    sampled = np.log(rate) + (2 * seen - 1) / (2 * spread**2)
+    return sampled if rate >= 1 else np.logaddexp(np.log1p(-rate), sampled)

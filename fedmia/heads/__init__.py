@@ -1,0 +1,1 @@
+"""Released classification heads: noised, attacked, and what that costs (Yang et al., 2022)."""

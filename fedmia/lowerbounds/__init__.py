@@ -1,0 +1,1 @@
+"""Lower bounds of epsilon: what guesses of membership refute."""

@@ -1,0 +1,80 @@
+"""Privacy auditing with one training run: Steinke, Nasr and Jagielski (2023), arXiv 2305.08846.
+
+m canaries are each in the data set with probability 1/2, independently. The auditor sees what the
+mechanism released and says of at most r of them whether they were in; v of these guesses are
+right. Theorem 5.2: if the mechanism is (epsilon, delta)-DP for each canary, then for every v
+
+    P[right >= v] <= beta(v) + 2 m delta max_{1 <= i <= v} (1/i) P[v > B >= v - i],
+
+where B ~ Binomial(r, e^epsilon / (1 + e^epsilon)) and beta(v) = P[B >= v]. The right side is the
+p-value of the claim, and the largest epsilon that it rejects a lower bound at that confidence. The
+guesses may depend on all that was released, but r may not: several numbers tried divide the error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.special import expit
+from scipy.stats import binom
+
+STEPS = 30  # of the bisection
+
+
+def p_value(m: int, r: int, v: int, epsilon: float, delta: float) -> float:
+    """Of v of r guesses about m canaries right, where (epsilon, delta)-DP holds; in [0, 1].
+
+    Theorem 5.2 and Corollary 5.4. It rises with epsilon wherever it is small.
+
+    Raises:
+        ValueError: not 0 <= v <= r <= m, epsilon < 0 or delta outside [0, 1].
+    """
+    if not 0 <= v <= r <= m or epsilon < 0 or not 0 <= delta <= 1:
+        raise ValueError(
+            f"no p-value of {v} of {r} guesses about {m} canaries at ({epsilon}, {delta})"
+        )
+    right = expit(epsilon)
+    chance = float(binom.sf(v - 1, r, right))
+    if delta == 0 or v == 0:
+        return min(chance, 1.0)
+    # P[v > B >= v - i] for i = 1 .. v, by sums from v - 1 downwards.
+    just_under = np.cumsum(binom.pmf(np.arange(v - 1, -1, -1), r, right))
+    steepest = float(np.max(just_under / np.arange(1, v + 1)))
+    return min(chance + 2 * m * delta * steepest, 1.0)
+
+
+def one_run_bound(
+    m: int, guesses: Sequence[int], correct: Sequence[int], delta: float, error: float
+) -> float:
+    """Epsilon that the mechanism exceeds with confidence 1 - `error`; 0 where nothing is refuted.
+
+    Args:
+        guesses, correct: numbers of guesses that were fixed in advance, and how many of each were
+            right. Each number tried gets an equal share of `error` (Bonferroni).
+        error: in (0, 1).
+
+    Raises:
+        ValueError: as `p_value`, or no number of guesses.
+    """
+    if not guesses:
+        raise ValueError("no number of guesses was fixed")
+    each = error / len(guesses)
+    pairs = zip(guesses, correct, strict=True)
+    return max(_bound(m, r, v, delta, each) for r, v in pairs)
+
+
+def _bound(m: int, r: int, v: int, delta: float, error: float) -> float:
+    """Largest epsilon whose p-value is under `error`, from below."""
+    if r == 0 or p_value(m, r, v, 0.0, delta) >= error:
+        return 0.0
+    low, high = 0.0, 1.0
+    while p_value(m, r, v, high, delta) < error:
+        low, high = high, high + 1.0
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        if p_value(m, r, v, middle, delta) < error:
+            low = middle
+        else:
+            high = middle
+    return low

@@ -1,0 +1,151 @@
+"""What is shown of each epsilon from below, beside what is claimed from above.
+
+Bounds by canaries are of the mechanism and rest on no image. The one by attacks pools the scored
+members of every client that claims an epsilon, and stands against the largest of their claims.
+A claim is refuted where a bound that holds together with all others of the report is over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedmia.lowerbounds.onerun import one_run_bound
+from fedmia.lowerbounds.rates import TRIED, rates_bound
+from fedmia.report.intervals import LEVEL
+from fedmia.report.rows import AttackBoundRow, CanaryBoundRow, ClientRow, EpsilonRow
+from fedmia.results import Epsilon, IntArray, RunScores, ScoredAttack
+from fedmia.seeding import rng
+
+SHOUT = "CLAIM REFUTED"
+EMPIRICAL = (
+    "All images share one training run, so the binomial intervals hold only as far as their scores "
+    "are independent: empirical"
+)
+
+
+def epsilon_row(epsilon: Epsilon, family: int) -> EpsilonRow:
+    """A statement with its bound by canaries; `family`: the lower bounds of the report."""
+    row: EpsilonRow = {
+        "value": epsilon.value, "delta": epsilon.delta, "rounds": epsilon.rounds,
+        "standing": epsilon.standing, "assumptions": epsilon.assumptions,
+    }  # fmt: skip
+    if epsilon.canaries:
+        row["lower_bound"] = _by_canaries(epsilon, family)
+    return row
+
+
+def _by_canaries(epsilon: Epsilon, family: int) -> CanaryBoundRow:
+    m, guesses, correct, delta = (
+        epsilon.canaries, epsilon.guesses, epsilon.correct, epsilon.delta,
+    )  # fmt: skip
+    each = (1 - LEVEL) / family
+    together = one_run_bound(m, guesses, correct, delta, each)
+    return {
+        "value": one_run_bound(m, guesses, correct, delta, 1 - LEVEL),
+        "value_simultaneous": together, "most": one_run_bound(m, guesses, guesses, delta, each),
+        "canaries": epsilon.canaries, "guesses": list(epsilon.guesses),
+        "correct": list(epsilon.correct),
+        "refuted": epsilon.value is not None and together > epsilon.value,
+    }  # fmt: skip
+
+
+def claims(run: RunScores) -> dict[int, Epsilon]:
+    """The statement of each client that names a value."""
+    told = {c.id: c.defence.epsilon for c in run.clients if c.defence is not None}
+    return {k: e for k, e in told.items() if e is not None and e.value is not None}
+
+
+def bounds_family(run: RunScores) -> int:
+    """How many lower bounds hold together: one a defence audited and one by attacks on claims."""
+    held = [p.epsilon for c in run.clients if c.defence for p in c.defence.parts or (c.defence,)]
+    return max(1, sum(e is not None and e.canaries > 0 for e in held) + bool(claims(run)))
+
+
+def by_attacks(run: RunScores, family: int) -> AttackBoundRow | None:
+    """The largest bound by the run's attacks; None without a claim that they could refute.
+
+    Corrected for every attack and rate tried. Pooled pre-training shows the server the images
+    outside any mechanism, so attacks then say nothing of a claim.
+    """
+    told = claims(run)
+    usable = [a for a in run.attacks if len(a.scores_members) and len(a.scores_nonmembers)]
+    if not told or not usable or run.pretrain == "pooled":
+        return None
+    members = np.flatnonzero(np.isin(run.member_client, list(told)))
+    others = _alike(run, members)
+    if not len(members) or not len(others):
+        return None
+    worst = max(e.value for e in told.values() if e.value is not None)
+    delta = max(e.delta for e in told.values())
+
+    def best(error: float) -> tuple[float, ScoredAttack, float, str]:
+        each = error / len(usable)
+        found = [
+            (rates_bound(a.scores_members[members], a.scores_nonmembers[others], delta, each), a)
+            for a in usable
+        ]
+        bound, attack = max(found, key=lambda f: f[0].epsilon)
+        return bound.epsilon, attack, bound.rate, bound.says
+
+    value, attack, rate, says = best(1 - LEVEL)
+    together = best((1 - LEVEL) / family)[0]
+    return {
+        "value": value, "value_simultaneous": together, "delta": delta, "attack": attack.name,
+        "rate": rate, "says": says, "tried": TRIED * len(usable), "n_members": len(members),
+        "n_nonmembers": len(others), "clients": len(told), "claim": worst,
+        "refuted": together > worst, "standing": EMPIRICAL,
+    }  # fmt: skip
+
+
+def _alike(run: RunScores, members: IntArray) -> IntArray:
+    """Non-members to compare `members` with: all where these are all, else of the same class mix.
+
+    The latter are drawn from each class without a look at a score.
+    """
+    kinds, others = run.alike()
+    if len(members) == len(kinds):
+        return np.arange(len(others))
+    mix = dict(zip(*np.unique(kinds[members], return_counts=True), strict=True))
+    factor = min(((others == k).sum() / n for k, n in mix.items()), default=0.0)
+    stream = rng(run.seed, "lower-bound")
+    drawn = [
+        stream.permutation(np.flatnonzero(others == k))[: int(factor * n)] for k, n in mix.items()
+    ]
+    return np.sort(np.concatenate(drawn)) if drawn else np.zeros(0, dtype=np.int64)
+
+
+def refuted(
+    clients: Sequence[ClientRow], attacks: AttackBoundRow | None, sound: bool
+) -> str | None:
+    """The sentence that shouts, None where no claim lies under its lower bound.
+
+    Args:
+        sound: whether members and non-members differ in nothing but membership, without which a
+            bound by attacks says nothing.
+    """
+    found = [
+        (bound, spent, f"client {row['id']} claims epsilon {spent['value']:.3g} by {part['name']}")
+        for row in clients
+        if (defence := row["defence"])
+        for part in defence["parts"] or (defence,)
+        if (spent := part["epsilon"])
+        if (bound := spent.get("lower_bound")) and bound["refuted"]
+    ]
+    if found:
+        bound, spent, said = max(
+            found, key=lambda f: f[0]["value_simultaneous"] / max(f[1]["value"] or 0.0, 1e-9)
+        )
+        more = f", and {len(found) - 1} more claims likewise" if len(found) > 1 else ""
+        return (
+            f"{SHOUT}: {said}, yet {bound['canaries']:,} canaries show more than "
+            f"{bound['value_simultaneous']:.3g} at delta {spent['delta']:g}{more}"
+        )
+    if attacks and attacks["refuted"] and sound:
+        return (
+            f"{SHOUT}: clients claim epsilon {attacks['claim']:.3g} at most, yet "
+            f"{attacks['attack']} shows more than {attacks['value_simultaneous']:.3g} at delta "
+            f"{attacks['delta']:g}"
+        )
+    return None

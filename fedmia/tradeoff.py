@@ -1,0 +1,23 @@
+"""`python -m fedmia.tradeoff`: defences at several strengths, what they stop at what price."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from fedmia.runtime.interrupts import Interrupts
+from fedmia.settings.command import run
+from fedmia.settings.commands import TRADEOFF
+from fedmia.tradeoffs.run import conduct
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit code: 0, 2 bad input, 1 a run failed (the others are
+    compared), 130 interrupted."""
+    with Interrupts("runs") as stop:
+        arguments = sys.argv[1:] if argv is None else argv
+        return run(TRADEOFF, arguments, lambda asked: conduct(asked, stop))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""A trade-off from its settings to `tradeoff.json` and its page, by the sweep that it is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Event
+
+from rich.console import Console
+
+from fedmia.report.publish import json_text
+from fedmia.report.rows import Report
+from fedmia.settings.command import Invocation
+from fedmia.settings.tradeoff import Tradeoff
+from fedmia.sweeping.rows import SweepReport
+from fedmia.sweeping.run import Start, done, simulation
+from fedmia.tradeoffs.choice import choose, sentence
+from fedmia.tradeoffs.gather import rows
+from fedmia.tradeoffs.groups import split
+from fedmia.tradeoffs.page import page
+from fedmia.tradeoffs.points import family, points
+from fedmia.tradeoffs.rows import FORMAT, TradeoffReport
+from fedmia.tradeoffs.tables import terminal
+
+
+def conduct(asked: Invocation, stop: Event, start: Start = simulation) -> int:
+    """Do the runs that are not finished yet, compare the defences, write and print; the exit code.
+
+    Args:
+        start: makes the command line of a run's process.
+
+    Raises:
+        InputError: no folder, or one of something else.
+    """
+    tradeoff: Tradeoff = asked.settings
+    swept = done(tradeoff.sweep, tradeoff.tree(), asked, stop, start)
+    report = compare(tradeoff, swept.report, swept.finished)
+    _write(report, swept.out)
+    _show(report, swept.out, asked)
+    return swept.code
+
+
+def compare(
+    tradeoff: Tradeoff, swept: SweepReport, finished: Mapping[str, tuple[str, Report]]
+) -> TradeoffReport:
+    """The whole of `tradeoff.json`.
+
+    Args:
+        swept: the report of the trade-off's sweep.
+        finished: key of each finished run -> its folder, and its report.
+    """
+    told = list(rows(tradeoff, swept, finished))
+    by_point = [
+        [r for r in told if (r["defense"], r["strength"]) == (t.defense, t.strength)]
+        for t in tradeoff.trades
+    ]
+    found = points(tradeoff.trades, swept["points"], by_point)
+    split(found, tradeoff, finished)
+    choice = choose(found, by_point)
+    return {
+        "format": FORMAT,
+        "sentence": sentence(found, choice),
+        "rows": told,
+        "points": found,
+        "choice": choice,
+        "family": family(found),
+        "seeds": swept["seeds"],
+        "finished": swept["finished"],
+        "failed": swept["failed"],
+        "not_run": swept["not_run"],
+        "notes": notes(swept),
+        "config": tradeoff.tree(),
+        "timing": swept["timing"],
+    }
+
+
+def notes(swept: SweepReport) -> list[str]:
+    """What a reader of the means must know."""
+    found = list(swept["notes"])
+    codes = {code for point in swept["points"] for code in point["verdicts"]}
+    if doubtful := sorted(codes & {"shift", "control-failed"}):
+        found.append(
+            f"Runs with the verdict {' or '.join(doubtful)} have an AUC that is no leak alone: see "
+            "their own pages."
+        )
+    if "collapsed" in codes:
+        found.append(
+            "A collapsed encoder tells no images apart: it leaks little and serves nobody."
+        )
+    return found
+
+
+def _write(report: TradeoffReport, out: Path) -> None:
+    from fedmia.tradeoffs.figures import draw  # matplotlib takes its time
+
+    figure = draw(report)
+    if figure is not None:
+        (out / "tradeoff.png").write_bytes(figure)
+    (out / "tradeoff.json").write_text(json_text(report), encoding="utf-8")
+    (out / "tradeoff.html").write_text(page(report, figure), encoding="utf-8")
+
+
+def _show(report: TradeoffReport, out: Path, asked: Invocation) -> None:
+    if asked.json:
+        sys.stdout.write(json_text(report))
+        return
+    console = Console()
+    if not asked.quiet:
+        console.print(terminal(report))
+    console.print(report["sentence"], highlight=False, soft_wrap=True)
+    if not asked.quiet:
+        console.print(f"Report: {out / 'tradeoff.html'}", highlight=False, soft_wrap=True)

@@ -1,0 +1,160 @@
+"""Canaries: planted violations are found, an honest mechanism is not blamed, training is apart."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import opacus.optimizers
+import pytest
+import torch
+from scipy.stats import norm
+
+from fedmia.defenses import _canaries
+from fedmia.defenses._canaries import Steps, audit_steps
+from fedmia.defenses.dpsgd import DPSGD
+from fedmia.defenses.gaussian import Gaussian
+from fedmia.defenses.laplace import Laplace
+from fedmia.defenses.logistic import Logistic
+from fedmia.errors import InputError
+from fedmia.lowerbounds.onerun import one_run_bound
+from fedmia.results import Epsilon
+from fedmia.seeding import rng
+
+HONEST = opacus.optimizers.DPOptimizer
+MakeJob = Callable[..., Any]
+
+
+class Quarter(HONEST):
+    """Draws a quarter of the noise that it was asked for."""
+
+    def add_noise(self) -> None:
+        asked = self.noise_multiplier
+        self.noise_multiplier = asked / 4
+        super().add_noise()
+        self.noise_multiplier = asked
+
+
+class Unclipped(HONEST):
+    """Sums gradients as they are."""
+
+    def clip_and_accumulate(self) -> None:
+        asked = self.max_grad_norm
+        self.max_grad_norm = 1e9
+        super().clip_and_accumulate()
+        self.max_grad_norm = asked
+
+
+def shown(told: Epsilon | None) -> float:
+    assert told is not None
+    return one_run_bound(told.canaries, told.guesses, told.correct, told.delta, 0.05)
+
+
+def audited(make_moco: Any, make_job: MakeJob, rounds: int = 1, **more: Any) -> tuple[Any, Any]:
+    """The statement after `rounds` of one step each on full batches, and the memory."""
+    defense, memory = DPSGD(**{"epsilon": 1.0, "canaries": 1000, **more}), dict[str, Any]()
+    for turn in range(rounds):
+        job = make_job(
+            make_moco().train(), seed=turn, local_epochs=1, batch_size=12,
+            more={"total_steps": rounds},
+        )  # fmt: skip
+        defense.train(job, memory)
+    return defense.privacy(memory), memory
+
+
+@pytest.mark.parametrize(("optimizer", "found"), [(HONEST, 0), (Quarter, 1), (Unclipped, 1)])
+def test_dpsgd__a_planted_violation_of_epsilon_1_is_found(
+    optimizer: Any, found: int, make_moco: Any, make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted in what images and canaries share: the optimizer."""
+    monkeypatch.setattr(opacus.optimizers, "DPOptimizer", optimizer)
+    told, _ = audited(make_moco, make_job)
+    assert 0.99 < told.value <= 1
+    assert (shown(told) > told.value) == bool(found)
+
+
+def test_dpsgd__epsilon_of_one_round_for_many_is_found(make_moco: Any, make_job: MakeJob) -> None:
+    noise = 4.0  # of one step, epsilon 1
+    told, memory = audited(
+        make_moco, make_job, 9, epsilon=None, noise_multiplier=noise, canaries=1000
+    )
+    assert told.value > 3 > shown(told)
+    memory["history"][0][2] = 1
+    forgetful = DPSGD(noise_multiplier=noise).privacy(memory)
+    assert forgetful is not None and forgetful.value is not None
+    assert 0.9 < forgetful.value < 1.1 < shown(told)
+
+
+def test_dpsgd__training_meets_no_canary(make_moco: Any, make_job: MakeJob) -> None:
+    """Bit for bit, the stream of its randomness too; what is kept goes through JSON."""
+    jobs, memories = [], []
+    for canaries in (0, 100):
+        job, memory = make_job(make_moco().train()), dict[str, Any]()
+        DPSGD(noise_multiplier=1.0, canaries=canaries).train(job, memory)
+        jobs.append(job)
+        memories.append(memory)
+    plain, watched = (job.method.state_dict() for job in jobs)
+    assert all(torch.equal(t, watched[n]) for n, t in plain.items())
+    assert jobs[0].rng.random() == jobs[1].rng.random()
+    assert not any(hasattr(w, "grad_sample") for w in jobs[1].method.parameters())
+    kept = memories[1].pop("canaries")
+    assert memories[0] == memories[1] and len(kept["in"]) == len(kept["scores"]) == 100
+    assert json.loads(json.dumps(kept)) == kept
+
+
+def test_scores__do_not_depend_on_physical_batches_and_split_over_runs(
+    make_moco: Any, make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, steps = make_job(make_moco().train()), Steps(0.5, 2.0, 0.5, 6.0, 3)
+    inside = rng(0, "coins").random(40) < 0.5
+    whole = audit_steps(job, steps, inside, rng(1, "audit"))
+    monkeypatch.setattr(_canaries, "NUMBERS", 3 * sum(w.numel() for w in job.method.trainable()))
+    assert audit_steps(job, steps, inside, rng(1, "audit")) == pytest.approx(whole, rel=1e-4)
+    monkeypatch.setattr(_canaries, "TOGETHER", 16)
+    parted = audit_steps(job, steps, inside, rng(1, "audit"))
+    assert len(parted) == 40 and parted[:16].tolist() != whole[:16].tolist()
+    assert min(parted[inside].mean(), whole[inside].mean()) > 0 > parted[~inside].mean()
+
+
+def test_likelihood__equals_the_densities() -> None:
+    seen, rate = np.linspace(-3, 4, 9), 0.2
+    bare = np.array([0.7, -0.7])
+    want = np.log((1 - rate) + rate * norm.pdf(seen, 1, 0.7) / norm.pdf(seen, 0, 0.7))
+    assert _canaries._likelihood(seen, bare, rate) == pytest.approx(want)
+    assert np.isfinite(_canaries._likelihood(seen, 0 * bare, rate)).all()
+
+
+@pytest.mark.parametrize("cls", [Gaussian, Laplace, Logistic])
+def test_release__a_quarter_of_the_noise_is_found(cls: Any) -> None:
+    state = {"weight": torch.zeros(3)}
+    found = []
+    for part in (1, 4):
+        defense, memory = cls(epsilon=1.0, canaries=400), {"planned": 1}
+        cls(epsilon=1.0).release(state, state, memory, rng(0, "first"))
+        memory["rounds"], memory["scale"] = 0, memory["scale"] / part
+        defense.release(state, state, memory, rng(0, "release"))
+        found.append(shown(defense.privacy(memory)))
+    assert found[0] < 1 < found[1]
+
+
+def test_release__the_update_that_leaves_is_the_same() -> None:
+    received, trained = {"weight": torch.zeros(3)}, {"weight": torch.ones(3)}
+    sent = [
+        Gaussian(canaries=canaries).release(received, trained, {"planned": 1}, rng(0, "r"))[0]
+        for canaries in (0, 100)
+    ]
+    assert torch.equal(sent[0]["weight"], sent[1]["weight"])
+
+
+def test_options__name_what_cannot_be_audited() -> None:
+    with pytest.raises(InputError, match="Laplace.canaries need sensitivity 'clip'"):
+        Laplace(sensitivity="sampled", canaries=100)
+    for cls in (DPSGD, Gaussian):
+        for few in (-1, 99):
+            with pytest.raises(InputError, match=rf"{cls.__name__}.canaries .* {few}"):
+                cls(canaries=few)
+    silent = DPSGD(noise_multiplier=1.0).privacy({})
+    assert silent is not None and silent.canaries == 0 and math.isclose(silent.value or 0, 0)

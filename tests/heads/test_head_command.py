@@ -1,0 +1,71 @@
+"""`python -m fedmia.head` as its users call it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedmia.head import main
+from fedmia.heads import attack, compare
+from fedmia.heads.trial import CONFIDENCE, NAIVE, Measured, Rates
+from fedmia.settings.head import Head
+
+BROUGHT = "--encoder tests.auditing.brought:grey --threads 1 --device cpu "
+SMALL = BROUGHT + "--images 40 --epochs 4 --seeds 2 --samples 2 --draws 2 --epsilons 2,40 "
+
+
+def test_command__report_figures_and_page(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attack, "PAIRS", 200)
+    assert main([*shlex.split(SMALL), "--mechanisms=logistic,gaussian", f"--out={tmp_path}/h"]) == 0
+    printed, report = capsys.readouterr().out, json.loads((tmp_path / "h/head.json").read_text())
+    assert report["sentence"] in printed and "40 *" in printed
+    assert (report["heads"], report["n_members"], report["weights"]) == (2, 40, 60)
+    rows = [(r["mechanism"], r["epsilon"], r["meaningful"]) for r in report["rows"]]
+    assert rows == [
+        (None, None, False), ("logistic", 2.0, True), ("logistic", 40.0, False),
+        ("gaussian", 2.0, True), ("gaussian", 40.0, False),
+    ]  # fmt: skip
+    assert {r["standing"] for r in report["rows"]} == {None, "empirical"}
+    assert report["rows"][0]["utility_loss"]["mean"] == 0.0
+    for name in ("fig-1", "fig-2"):
+        assert (tmp_path / f"h/figures/{name}.png").read_bytes().startswith(b"\x89PNG")
+    page = (tmp_path / "h/head.html").read_text()
+    assert "no meaningful guarantee" in page and "no bound" in page and "<script" not in page
+
+
+@pytest.mark.parametrize(
+    "flags, part",
+    [
+        ("--data digits", "--encoder is missing"),
+        (BROUGHT + "--epsilons 0,1", "epsilons must be > 0"),
+        (BROUGHT + "--epsilons 1,1", "--epsilons: 1.0 is given twice"),
+        (BROUGHT + "--mechanisms logistik", "did you mean 'logistic'"),
+        (BROUGHT + "--delta 1", "delta must be < 1"),
+        (BROUGHT + "--images 600", "--images 600: a head, those asked about"),
+        (BROUGHT + "--seeds 1", "seeds must be >= 2"),
+        (BROUGHT + "--data nonesuch", "unknown dataset 'nonesuch'"),
+        ("--encoder nowhere", "unknown encoder 'nowhere'"),
+    ],
+)
+def test_command__refuses_in_one_line(flags: str, part: str, capsys: Any) -> None:
+    assert main(shlex.split(flags)) == 2
+    told = capsys.readouterr().err
+    assert part in told and told.count("\n") == 1
+
+
+def test_compare__one_correction_for_all_aucs() -> None:
+    """Ten heads at AUC .60, of deviation .03: alone over 0.5, and 78 together as well."""
+    rates = [Rates(0.6 + 0.03 * d, 0.55, 0.02) for d in (-1.4, -1, -0.7, -0.3, 0, 0, 0.3, 0.7, 1,
+                                                         1.4)]  # fmt: skip
+    measured = [Measured(0.0, 0.9, 0.0, {NAIVE: r, CONFIDENCE: r}) for r in rates]
+    alone, together = (compare.row(None, measured, Head(encoder="x"), n) for n in (1, 78))
+    one, many = (r["attacks"][0] for r in (alone, together))
+    assert one["auc_ci_simultaneous"] == pytest.approx(one["auc"]["ci"], abs=1e-6)
+    assert many["auc_ci_simultaneous"][0] < one["auc_ci_simultaneous"][0]  # type: ignore[index]
+    assert compare.leaks(together) and compare.tried(24) == 78

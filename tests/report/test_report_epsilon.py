@@ -1,0 +1,29 @@
+"""How an epsilon is printed: with its standing, or as none that means anything."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from fedmia.report.format import epsilon
+from fedmia.results import MEANINGFUL, Epsilon
+
+
+@pytest.mark.parametrize(
+    "name, value, said",
+    [
+        ("dpsgd", 8.0, "dpsgd, epsilon 8 (delta 1e-05, 20 rounds): guaranteed"),
+        ("dpsgd", MEANINGFUL, "dpsgd, epsilon 20 (delta 1e-05, 20 rounds): guaranteed"),
+        ("dpsgd", 2440.0,
+         "dpsgd, no meaningful guarantee (epsilon 2.44e+03, delta 1e-05, 20 rounds)"),
+        ("logistic", 21.0,
+         "logistic, no meaningful guarantee (epsilon 21, delta 1e-05, 20 rounds)"),
+        ("logistic", None,
+         "logistic, no meaningful guarantee (no finite epsilon, delta 1e-05, 20 rounds)"),
+    ],
+)  # fmt: skip
+def test_epsilon__over_20_is_no_meaningful_guarantee(name: str, value: Any, said: str) -> None:
+    spent: Any = asdict(Epsilon(value, 1e-5, 20, "guaranteed", "The client."))
+    assert epsilon({"name": name, "epsilon": spent, "metrics": {}}) == said

@@ -1,0 +1,129 @@
+"""Lower bounds beside each epsilon: who is compared, what corrects them, what is shouted."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from fedmia.lowerbounds.onerun import one_run_bound
+from fedmia.lowerbounds.rates import TRIED, rates_bound
+from fedmia.report.build import build_report
+from fedmia.report.client_table import clients_csv
+from fedmia.report.format import sentences
+from fedmia.report.page import page
+from fedmia.report.terminal import render
+from fedmia.results import ClientDefence, Epsilon, RunScores, ScoredAttack
+
+Scored = Callable[..., ScoredAttack]
+
+
+def claiming(run: RunScores, *told: Epsilon) -> RunScores:
+    """`run`, whose first clients claim `told` and whose others claim nothing."""
+    clients = [
+        replace(c, defence=ClientDefence("dpsgd", told[c.id]) if c.id < len(told) else None)
+        for c in run.clients
+    ]
+    return replace(run, clients=clients)
+
+
+def claim(value: float | None, correct: tuple[int, ...] = ()) -> Epsilon:
+    """With 1,000 canaries, 700 guessed, where `correct` is told."""
+    counts = (1000, (50, 350, 700), correct) if correct else (0, (), ())
+    return Epsilon(value, 1e-5, 20, "heuristic", "Per image.", *counts)
+
+
+BLAMED, CHANCE = (49, 315, 520), (26, 180, 355)
+
+
+def terminal(report: object) -> str:
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(render(report))  # type: ignore[arg-type]
+    return " ".join(console.export_text().split())
+
+
+def test_canaries__refute_a_claim_and_are_shouted(run: RunScores) -> None:
+    report = build_report(claiming(run, claim(1.0, BLAMED), claim(1.0, CHANCE)))
+    rows = [c["defence"]["epsilon"] for c in report["clients"][:2] if c["defence"]]
+    first, second = (row["lower_bound"] for row in rows if row)
+    together = one_run_bound(1000, (50, 350, 700), BLAMED, 1e-5, 0.05 / 3)
+    assert first["value_simultaneous"] == pytest.approx(together, abs=1e-6)
+    assert first["value"] > together > 1 and first["refuted"]
+    assert second["value"] < 1 and not second["refuted"]
+    said = report["verdict"]
+    assert said.startswith("CLAIM REFUTED: client 0 claims epsilon 1 by dpsgd, yet 1,000 canaries")
+    assert f"more than {together:.3g} at delta 1e-05; the encoder leaks" in said
+    assert report["verdict_code"] == "leaks"
+    assert "CLAIM REFUTED" in terminal(report) and "canaries (REFUTED)" in page(report, {})
+    low, high = second["value"], first["value"]
+    together_told = "client 0, 1: dpsgd, epsilon 1 (delta 1e-05, 20 rounds): heuristic, at least "
+    together_told += f"{low:.2f} to {high:.2f} by 1,000 canaries (1 of 2 REFUTED)."
+    assert together_told in terminal(report)
+    told = list(csv.DictReader(io.StringIO(clients_csv(report))))
+    assert [float(r["epsilon_at_least"] or -1) for r in told[:3]] == [high, low, -1]
+
+
+def test_canaries__whose_claim_they_cannot_reach_say_so(run: RunScores) -> None:
+    report = build_report(claiming(run, claim(8.0, BLAMED), claim(None, BLAMED)))
+    rows = [c["defence"]["epsilon"] for c in report["clients"][:2] if c["defence"]]
+    assert not any(row["lower_bound"]["refuted"] for row in rows if row)
+    assert rows[0] and 4 < rows[0]["lower_bound"]["most"] < 8
+    most = rows[0]["lower_bound"]["most"]
+    assert f"by 1,000 canaries, which can show {most:.1f} at most" in terminal(report)
+    assert "REFUTED" not in report["verdict"]
+
+
+def test_attacks__the_largest_bound_is_corrected_for_all_that_was_tried(
+    run: RunScores, scored: Scored
+) -> None:
+    """All members' clients claim; two attacks, of which one tells everything."""
+    attacks = [scored("similarity", 0.6, 112, 500, 1), scored("ascent", 0.9999, 112, 500, 2)]
+    whole = claiming(replace(run, attacks=attacks), *[claim(0.5)] * 9)
+    report = build_report(whole)
+    bound = report["lower_bound"]
+    scores = attacks[1].scores_members, attacks[1].scores_nonmembers
+    alone = rates_bound(*scores, 1e-5, 0.05 / 2)
+    assert bound["attack"] == "ascent" and bound["tried"] == 2 * TRIED
+    assert bound["value"] == bound["value_simultaneous"] == pytest.approx(alone.epsilon, abs=1e-6)
+    assert (bound["n_members"], bound["n_nonmembers"], bound["clients"]) == (112, 500, 9)
+    assert bound["refuted"] and bound["claim"] == 0.5
+    assert report["verdict"].startswith(
+        "CLAIM REFUTED: clients claim epsilon 0.5 at most, yet ascent shows more than"
+    )
+    assert "REFUTED" in str(sentences(report)["bound"])
+
+
+def test_attacks__are_not_believed_where_the_sets_differ(run: RunScores, scored: Scored) -> None:
+    attack = scored("ascent", 0.9999, 112, 500, 2)
+    pixels = (attack.scores_members, attack.scores_nonmembers)
+    report = build_report(claiming(replace(run, attacks=[attack], pixels=pixels), claim(0.01)))
+    assert report["verdict_code"] == "shift" and "REFUTED" not in report["verdict"]
+    pooled = build_report(claiming(replace(run, attacks=[attack], pretrain="pooled"), claim(0.01)))
+    assert "lower_bound" not in pooled
+
+
+def test_attacks__compare_the_members_who_are_promised_something(
+    run: RunScores, scored: Scored
+) -> None:
+    """Only clients 0 and 1 claim; the attack tells members of the others alone. Non-members have
+    the class mix of those compared."""
+    attack = scored("similarity", 0.5, 112, 500, 2)
+    told = np.where(run.member_client < 2, attack.scores_members, 50.0)
+    split = replace(run, attacks=[replace(attack, scores_members=told)])
+    bound = build_report(claiming(split, claim(0.2), claim(0.1)))["lower_bound"]
+    assert bound["n_members"] == (run.member_client < 2).sum() and bound["claim"] == 0.2
+    assert bound["value"] == 0 and not bound["refuted"] and 0 < bound["n_nonmembers"] < 500
+    odd = replace(split, nonmember_labels=np.zeros(500, dtype=int))
+    assert "lower_bound" not in build_report(claiming(odd, claim(0.2), claim(0.1)))
+    assert "lower_bound" not in build_report(claiming(split))
+
+
+def test_honest__claims_are_left_in_peace(run: RunScores) -> None:
+    report = build_report(run)  # 8.0, twice, at an AUC of 0.75
+    assert not report["lower_bound"]["refuted"]
+    assert "no contradiction, and no proof" in str(sentences(report)["bound"])

@@ -1,0 +1,167 @@
+"""Settings of a trade-off: its points, its file, and what is refused before anything runs."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from fedmia import registry
+from fedmia.errors import InputError
+from fedmia.settings import help as catalogue
+from fedmia.settings.command import parse
+from fedmia.settings.commands import SIMULATE, TRADEOFF
+from fedmia.settings.option import check_limits, check_type, option_fields
+from fedmia.settings.tradeoff import Tradeoff
+from fedmia.settings.tree import to_tree
+from fedmia.settings.yamlfile import dump
+
+DPSGD = registry.load("defense", "dpsgd")
+
+
+def built(line: str) -> Tradeoff:
+    found = parse(TRADEOFF, shlex.split(line)).settings
+    assert isinstance(found, Tradeoff)
+    return found
+
+
+def refused(line: str) -> str:
+    with pytest.raises(InputError) as caught:
+        parse(TRADEOFF, shlex.split(line))
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_points__are_the_runs_that_simulate_would_do() -> None:
+    found = built("--defenses gaussian,fedprox,dpsgd --strengths 'gaussian=0.1,1;fedprox.mu=0.5' "
+                  "--seeds 2 --seed 4 --rounds 3")  # fmt: skip
+    strongest = [f"dpsgd {DPSGD.strength}={s}" for s in DPSGD.strengths]
+    assert [t.label for t in found.trades] == [
+        "no defence", "gaussian scale=0.1", "gaussian scale=1.0", "fedprox mu=0.5", *strongest,
+    ]  # fmt: skip
+    assert [c.seed for c in found.sweep.cells] == [4] * 8 + [5] * 8
+    both = "--seed 5 --rounds 3 --attacker passive --federation.snapshots 1 "
+    for i, flags in enumerate(("", "--defense gaussian --defense.scale 0.1")):
+        run = parse(SIMULATE, shlex.split(both + flags)).settings
+        assert found.sweep.cells[8 + i].tree == to_tree(run)
+    run = parse(SIMULATE, shlex.split(both + "--strategy fedprox --strategy.mu 0.5")).settings
+    assert found.sweep.cells[8 + 3].tree == to_tree(run)
+
+
+def test_none__is_run_whether_named_or_not() -> None:
+    named, not_named = (built(f"--defenses {n}dpsgd") for n in ("none,", ""))
+    assert [c.key for c in named.sweep.cells] == [c.key for c in not_named.sweep.cells]
+
+
+def test_defended_clients__are_those_of_the_clients_defences_alone() -> None:
+    found = built("--defenses gaussian,fedprox --strengths gaussian=1 --defended-clients 0-4")
+    defended = [cell.first.defended for cell in found.sweep.cells[:3]]
+    assert defended == [(), (0, 1, 2, 3, 4), ()]
+    assert "client 10; the clients are" in refused("--defenses gaussian --defended-clients 10")
+
+
+def test_defaults__give_way_to_what_is_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "e.yaml"
+    file.write_text("attacker: server\nfederation: {rounds: 2}\nattacks: [similarity]\n")
+    for line in (str(file), "--attacker server --rounds 2 --attacks similarity"):
+        run = built(f"{line} --defenses gaussian --federation.snapshots 2").sweep.cells[0].first
+        assert (run.attacker, run.federation.rounds, run.federation.snapshots) == ("server", 2, 2)
+        assert run.attacks == ("similarity",)
+
+
+def test_file__holds_a_whole_trade_off_and_reads_back(tmp_path: Path) -> None:
+    file = tmp_path / "t.yaml"
+    file.write_text(
+        "attacks: [similarity]\ndefenses: [gaussian, dpsgd]\nseeds: 2\nseed: 3\n"
+        "strengths: {gaussian: [0.1, 0.2], dpsgd.epsilon: [8]}\n"
+    )
+    found = built(f"{file} --strengths dpsgd.epsilon=4 --train.lr 1e-3")
+    assert [t.label for t in found.trades[1:]] == [
+        "gaussian scale=0.1", "gaussian scale=0.2", "dpsgd epsilon=4.0",
+    ]  # fmt: skip
+    assert {c.first.train.lr for c in found.sweep.cells} == {0.001}
+    again = tmp_path / "again.yaml"
+    again.write_text(dump(found.tree()))
+    assert [c.key for c in built(str(again)).sweep.cells] == [c.key for c in found.sweep.cells]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--defenses gausian", "unknown defence 'gausian'; did you mean 'gaussian'? (known: "),
+        ("--defenses dpsgd,none,dpsgd", "--defenses: 'dpsgd' is named twice"),
+        ("--defenses none", "--defenses names no defence, so nothing is compared"),
+        ("", "--defenses names no defence, so nothing is compared"),
+        ("--defenses fedavg", "--defenses: defense=none and strategy=fedavg are the same run"),
+        ("--defenses dpsgd --strengths laplace=1", "--strengths laplace: no such defence is "
+         "compared (--defenses dpsgd)"),
+        ("--defenses dpsgd --strengths dpsg=1", "--strengths dpsg: no such defence is compared; "
+         "did you mean 'dpsgd'?"),
+        ("--defenses dpsgd --strengths dpsgd=1,-1", "--strengths dpsgd=-1: noise_multiplier must "
+         "be >= 0, got -1.0"),
+        ("--defenses dpsgd --strengths dpsgd=x", "--strengths dpsgd=x: noise_multiplier must be "
+         "float or none, got 'x'"),
+        ("--defenses dpsgd --strengths dpsgd=1,1.0", "--strengths dpsgd=1.0: noise_multiplier is "
+         "given twice"),
+        ("--defenses dpsgd --strengths dpsgd.epsilom=1", "--strengths dpsgd.epsilom: no such "
+         "option; did you mean 'epsilon'?"),
+        ("--defenses dpsgd --strengths 'dpsgd=1;dpsgd.epsilon=1'", "--strengths dpsgd and "
+         "--strengths dpsgd.epsilon are two strengths of one defence"),
+        ("--defenses dpsgd --strengths dpsgd=1 --strengths dpsgd=2", "--strengths dpsgd is given "
+         "twice"),
+        ("--defenses dpsgd --strengths dpsgd", "--strengths must be NAME=VALUE,VALUE,.., got"),
+        ("--defenses dpsgd --strengths dpsgd=", "--strengths dpsgd needs a list of values"),
+        ("--defenses fedprox --strengths fedprox=1", "--strengths fedprox: strategy 'fedprox' has "
+         "no measure of strength; name an option of it, fedprox.OPTION"),
+        ("--defenses dpsgd --seeds 0", "--seeds must be >= 1, got 0"),
+        ("--defenses dpsgd --attacks none", "--attacker passive --attacks none: no attack is run"),
+        ("--defenses dpsgd --defense gaussian", "--defense gaussian: --defenses says what is"),
+        ("--defenses gaussian,dpsgd --ssl simclr", "--defenses dpsgd noise_multiplier="),
+        ("--defenses dpsgd --clinets 3", "unknown flag '--clinets'; did you mean '--clients'?"),
+        ("--defenses dpsgd --clients 1", "--clients 1 --attacker passive"),
+    ],
+)  # fmt: skip
+def test_bad_input__is_one_line_before_anything_runs(line: str, message: str) -> None:
+    assert refused(line).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("strengths: {gaussian: 1}", "strengths.gaussian in {file} needs a list of values, got 1"),
+        ("strengths: {gaussian: [-1]}", "strengths: gaussian=-1 in {file}: scale must be >= 0"),
+        ("strengths: 3", "strengths in {file} must be a mapping"),
+    ],
+)
+def test_file__mistakes_name_it(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "t.yaml"
+    file.write_text(f"defenses: [gaussian]\n{text}\n")
+    assert refused(str(file)).startswith(message.format(file=file))
+
+
+DEFENDING = [
+    (kind, name)
+    for kind in ("defense", "strategy")
+    for name in registry.names(kind)
+    if registry.load(kind, name).strength or registry.load(kind, name).strengths
+]
+
+
+@pytest.mark.parametrize(("kind", "name"), DEFENDING)
+def test_strengths__are_values_of_the_option_that_they_are_of(kind: str, name: str) -> None:
+    cls = registry.load(kind, name)
+    options = {f.name: f for f, _ in option_fields(cls)}
+    kinds = {f.name: kind for f, kind in option_fields(cls)}
+    assert cls.strength in options and 3 <= len(set(cls.strengths)) == len(cls.strengths) <= 5
+    for value in cls.strengths:
+        check_type(f"{name}.strengths", value, kinds[cls.strength])
+        check_limits(f"{name}.strengths", value, options[cls.strength].metadata)
+
+
+def test_help__says_every_option_within_80_columns() -> None:
+    page = catalogue.help_page(TRADEOFF, 80)
+    assert max(map(len, page.splitlines())) <= 80
+    for name in ("out", "config", "strengths", "defenses", "seeds", "jobs", "clients", "train.lr"):
+        assert re.search(rf"^  --{name} ", page, re.M), name

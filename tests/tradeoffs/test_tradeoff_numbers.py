@@ -1,0 +1,318 @@
+"""From planted reports to the rows, the front, the choice and the page of a trade-off."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import t as student
+
+from fedmia.settings.command import parse
+from fedmia.settings.commands import TRADEOFF
+from fedmia.settings.tradeoff import Tradeoff
+from fedmia.sweeping.compare import compare as swept
+from fedmia.sweeping.folder import names
+from fedmia.tradeoffs.choice import choose, sentence
+from fedmia.tradeoffs.figures import draw
+from fedmia.tradeoffs.gather import spent
+from fedmia.tradeoffs.page import page
+from fedmia.tradeoffs.points import points
+from fedmia.tradeoffs.rows import TradeoffReport, TradePoint
+from fedmia.tradeoffs.run import compare
+from fedmia.tradeoffs.tables import epsilon as spent_at
+from fedmia.tradeoffs.tables import lost, terminal
+from tests.report.test_report_rows import wrong
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "active.json"
+SEEDS = 5
+WAVE = (-0.02, 0.01, 0.0, -0.01, 0.02)  # of the seeds: mean 0, deviation sqrt(0.001 / 4)
+# AUC of `similarity` and of `internal`, and kNN, in the mean, of each point.
+PLANTED = {
+    "no defence": (0.70, 0.65, 0.80),
+    "gaussian scale=0.01": (0.69, 0.66, 0.80),
+    "gaussian scale=0.1": (0.56, 0.60, 0.77),
+    "gaussian scale=1.0": (0.50, 0.51, 0.50),
+    "dpsgd noise_multiplier=1.0": (0.595, 0.55, 0.785),
+    "dpsgd noise_multiplier=9.0": (0.50, 0.50, 0.49),
+}
+FLAGS = (
+    "--defenses gaussian,dpsgd --strengths gaussian=0.01,0.1,1;dpsgd=1,9 --attacker passive "
+    f"--attacks similarity,internal --seeds {SEEDS}"
+)
+
+
+def planted(trade: str, seed: int) -> dict[str, Any]:
+    """A report in which the attacks' AUCs follow the wave, one of them reversed at dpsgd."""
+    report: dict[str, Any] = json.loads(GOLDEN.read_text(encoding="utf-8"))
+    similarity, internal, knn = PLANTED[trade]
+    moved = WAVE[-1 - seed] if trade.startswith("dpsgd") else WAVE[seed]
+    rows = {row["name"]: row for row in report["attacks"]}
+    report["attacks"] = [
+        rows["similarity"] | {"auc": round(similarity + moved, 6)},
+        rows["internal"] | {"auc": round(internal + moved, 6)},
+    ]
+    report["not_run"] = [
+        {"attack": "lira", "reason": "failed: <NaN>" if seed else "no <shadows>"},
+    ]  # fmt: skip
+    report["utility"]["knn"] = round(knn + moved / 10, 6)
+    report["defended"] = None
+    for client in report["clients"]:
+        client["defence"] = None
+    if trade != "no defence":
+        spent = {"value": 8.0 + seed, "delta": 0.0, "rounds": 2, "standing": "guaranteed"}
+        more = {"name": "one", "epsilon": spent | {"assumptions": ""}, "metrics": {}}
+        report["clients"][0]["defence"] = more
+    report["sets"] = []
+    return report | {"versions": {"commit": None}, "timing": {"total_s": 1.5}}
+
+
+def made(broken: tuple[str, int] | None = None) -> TradeoffReport:
+    """The trade-off of the planted runs, of which one may have failed."""
+    tradeoff: Tradeoff = parse(TRADEOFF, FLAGS.split()).settings
+    sweep, finished, failed = tradeoff.sweep, dict[str, Any](), dict[str, str]()
+    for i, cell in enumerate(sweep.cells):
+        label = tradeoff.trades[i % len(tradeoff.trades)].label
+        if (label, cell.seed) == broken:
+            failed[cell.key] = "round 1: <NaN>"
+        else:
+            finished[cell.key] = f"cells/{cell.key}", planted(label, cell.seed)
+    report = swept(sweep, names(sweep.cells), finished, failed, 2.0)
+    return compare(tradeoff, report, finished)
+
+
+@pytest.fixture(scope="module")
+def whole() -> TradeoffReport:
+    return made()
+
+
+def at(report: TradeoffReport, label: str) -> TradePoint:
+    return next(point for point in report["points"] if point["label"] == label)
+
+
+def test_rows__one_an_attack_and_run(whole: TradeoffReport) -> None:
+    assert not list(wrong(json.loads(json.dumps(whole)), TradeoffReport, "tradeoff"))
+    assert [p["label"] for p in whole["points"]] == list(PLANTED)
+    assert len(whole["rows"]) == len(PLANTED) * SEEDS * 3
+    row = next(r for r in whole["rows"] if (r["defense"], r["strength"]) == ("gaussian", 0.1))
+    assert (row["attack"], row["auc"], row["seed"]) == ("similarity", 0.54, 0)
+    assert (row["epsilon"], row["standing"], row["seconds"]) == (8.0, "guaranteed", 1.5)
+    assert row["knn"] == 0.768 and row["note"] is None
+    bare = whole["rows"][0]
+    assert (bare["defense"], bare["strength"], bare["epsilon"]) == ("none", None, None)
+    absent = whole["rows"][2]
+    assert (absent["attack"], absent["auc"], absent["note"]) == (
+        "lira", None, "not run: no <shadows>",
+    )  # fmt: skip
+    assert whole["rows"][5]["note"] == "failed: <NaN>"
+    assert at(whole, "gaussian scale=0.1")["epsilon"] == 12.0  # the largest of a seed
+
+
+def test_epsilon__of_the_server_where_no_client_defends_itself() -> None:
+    report: Any = planted("no defence", 0)
+    assert spent(report) is None
+    promise = {"value": 3.0, "delta": 1e-5, "rounds": 2, "standing": "guaranteed"}
+    report["aggregation"] = {"name": "one", "epsilon": promise}
+    assert spent(report) == promise
+    report["clients"][1]["defence"] = {"name": "two", "epsilon": None}
+    assert spent(report) is None
+
+
+def test_best__and_one_correction_over_all_that_was_tried(whole: TradeoffReport) -> None:
+    assert [p["best"] for p in whole["points"]] == [
+        "similarity", "similarity", "internal", "internal", "similarity", "similarity",
+    ]  # fmt: skip
+    assert whole["family"]["intervals"] == 12
+    error = np.sqrt(0.001 / 4 / 5)
+    for point in whole["points"]:
+        for row in point["attacks"][:2]:
+            mean, ci = row["auc"]["mean"], row["auc_ci_simultaneous"]
+            half = student.ppf(1 - 0.025 / 12, 4) * error
+            assert ci == pytest.approx((mean - half, mean + half), abs=1e-6)
+            assert row["auc"]["ci"] == pytest.approx(
+                (mean - 2.776445 * error, mean + 2.776445 * error), abs=1e-6
+            )
+        assert point["attacks"][2]["auc"]["n"] == 0
+
+
+def test_change__from_the_undefended_of_the_same_seed(whole: TradeoffReport) -> None:
+    """The wave of gaussian is that of the undefended, so the difference is the same everywhere;
+    dpsgd's is reversed."""
+    same, other = at(whole, "gaussian scale=0.1"), at(whole, "dpsgd noise_multiplier=1.0")
+    assert same["auc_change"] == {
+        "n": 5, "mean": -0.1, "ci": None, "sd": 0.0, "least": -0.1, "greatest": -0.1,
+    }  # fmt: skip
+    assert other["auc_change"]["mean"] == pytest.approx(-0.105)  # type: ignore[index]
+    assert other["auc_change"]["sd"] == pytest.approx(2 * np.sqrt(0.001 / 4), abs=1e-6)  # type: ignore[index]
+    assert whole["points"][0]["auc_change"] is None
+
+
+def test_groups__of_models_in_which_some_defend_themselves(
+    whole: TradeoffReport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert all(p["groups"] is None for p in whole["points"])
+    assert "their neighbours" not in page(whole, None)
+    plain = planted
+
+    def half(trade: str, seed: int) -> dict[str, Any]:
+        report = plain(trade, seed)
+        groups = [
+            {"group": group, "leakage": [{"attack": "similarity", "auc": 0.5 + up + seed / 100},
+                                         {"attack": "internal", "auc": 0.9}]}
+            for group, up in (("defended", 0.0), ("undefended", 0.1 + seed / 100))
+        ]  # fmt: skip
+        return report | {"defended": {"groups": groups if "dpsgd" in trade else groups[:1]}}
+
+    monkeypatch.setitem(globals(), "planted", half)
+    report = made()
+    held = at(report, "dpsgd noise_multiplier=1.0")["groups"]
+    assert held is not None and held["defended"]["mean"] == pytest.approx(0.52)
+    assert held["undefended"]["mean"] == pytest.approx(0.64)
+    assert held["difference"]["mean"] == pytest.approx(-0.12)
+    assert held["difference"]["sd"] == pytest.approx(np.sqrt(0.00025), abs=1e-6)
+    assert at(report, "gaussian scale=0.1")["groups"] is None
+    assert "their neighbours" in page(report, None) and "-0.120" in page(report, None)
+
+
+def test_front__is_what_a_naive_search_finds(whole: TradeoffReport) -> None:
+    places = {label: (max(a, b), knn) for label, (a, b, knn) in PLANTED.items()}
+    naive = {
+        label for label, (auc, knn) in places.items()
+        if not any(a <= auc and k >= knn and (a, k) != (auc, knn) for a, k in places.values())
+    }  # fmt: skip
+    assert {p["label"] for p in whole["points"] if p["front"]} == naive
+    assert naive == {
+        "gaussian scale=0.01", "dpsgd noise_multiplier=1.0", "gaussian scale=1.0",
+        "dpsgd noise_multiplier=9.0",
+    }  # fmt: skip
+
+
+def test_choice__the_least_leaking_and_what_cannot_be_told_apart(whole: TradeoffReport) -> None:
+    """0.95 of 0.80 is 0.76: the strong ones are out. dpsgd leaks least; gaussian 0.1 is 0.005 off,
+    the others 0.095 and more with an error of 0.0141, so that t is 6.7 and 7.4, where one side of
+    0.05 / 3 asks 3.2 of four degrees of freedom."""
+    choice = whole["choice"]
+    assert choice["candidates"] == [
+        "no defence", "gaussian scale=0.01", "gaussian scale=0.1", "dpsgd noise_multiplier=1.0",
+    ]  # fmt: skip
+    assert choice["least"] == "dpsgd noise_multiplier=1.0"
+    assert choice["alike"] == ["gaussian scale=0.1"]
+    assert whole["sentence"] == (
+        "Of these, dpsgd noise_multiplier=1.0 leaks least within 5 % of the undefended kNN (0.79 "
+        "of 0.80): similarity has AUC 0.59 [0.55, 0.64]; undefended, similarity has AUC 0.70 "
+        "[0.66, 0.74]. Over 5 models it leaks less than no defence, and cannot be told apart from "
+        "gaussian scale=0.1."
+    )
+
+
+@pytest.mark.parametrize(("others", "alike"), [(0, []), (2, ["none"])])
+def test_choice__each_candidate_makes_the_others_harder_to_tell(
+    others: int, alike: list[str]
+) -> None:
+    """t is 2.6 with four degrees of freedom: one side of 0.05 asks 2.13, of 0.05 / 3 asks 3.19."""
+    error = np.sqrt(0.001 / 4 / 5)
+    aucs = [[0.5 + 2.6 * error + moved for moved in WAVE], [0.5] * SEEDS]
+    aucs += [[0.9 + moved for moved in WAVE]] * others
+    rows: Any = [
+        [{"seed": s, "auc": auc, "attack": "a", "knn": 0.8} for s, auc in enumerate(one)]
+        for one in aucs
+    ]
+    names = ["none", "least", "one", "two"][: len(aucs)]
+    choice = choose([{"label": name, "best": "a", "failed": 0} for name in names], rows)  # type: ignore[typeddict-item]
+    assert (choice["least"], choice["alike"]) == ("least", alike)
+
+
+def test_choice__holds_the_least_leaking_one_in_at_least_95_percent() -> None:
+    """Four equal points and one that leaks more, each of five models: the truly least leaking ones
+    are alike, and each of them is named, or chosen, in all but 5 % of the draws."""
+    rng, lost_one, told = np.random.default_rng(0), 0, 0
+    tradeoff: Tradeoff = parse(TRADEOFF, FLAGS.split()).settings
+    for _ in range(60):
+        aucs = rng.normal(0.6, 0.02, (6, SEEDS))
+        aucs[0] += 0.2
+        rows = [
+            [{"seed": s, "auc": auc, "attack": "a", "knn": 0.8} for s, auc in enumerate(one)]
+            for one in aucs
+        ]
+        found: Any = [{"label": t.label, "best": "a", "failed": 0} for t in tradeoff.trades]
+        choice = choose(found, rows)  # type: ignore[arg-type]
+        lost_one += found[3]["label"] not in {choice["least"], *choice["alike"]}
+        told += "no defence" not in choice["alike"]
+    assert lost_one <= 5 and told >= 54
+
+
+def test_failed_run__is_rows_with_nulls_and_its_point_no_candidate() -> None:
+    report = made(broken=("dpsgd noise_multiplier=1.0", 3))
+    assert not list(wrong(json.loads(json.dumps(report)), TradeoffReport, "tradeoff"))
+    gone = [r for r in report["rows"] if r["note"] == "failed: round 1: <NaN>"]
+    assert [(r["attack"], r["auc"], r["knn"], r["seed"]) for r in gone] == [
+        ("similarity", None, None, 3), ("internal", None, None, 3),
+    ]  # fmt: skip
+    point = at(report, "dpsgd noise_multiplier=1.0")
+    assert (point["finished"], point["failed"]) == (4, 1)
+    assert report["choice"]["least"] == "gaussian scale=0.1"
+    assert ("dpsgd noise_multiplier=1.0 (similarity, internal; seed 3)",
+            "failed: round 1: <NaN>") in lost(report)  # fmt: skip
+    text = page(report, None)
+    assert "round 1: &lt;NaN&gt;" in text and "<NaN>" not in text
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"no defence": (0.50, 0.50, 0.80)}, "No defence that was tried leaks less than none "
+         "within 5 % of the undefended kNN of 0.80: similarity has AUC 0.50 [0.46, 0.54]."),
+        ({"no defence": (0.70, 0.65, 0.90)}, "No defence that was tried keeps kNN within 5 % of "
+         "the undefended 0.90."),
+        ({"dpsgd noise_multiplier=1.0": (0.5, 0.5, 0.761)}, "That it loses no more than 5 % of kNN "
+         "holds for the mean, and is not settled."),
+        ({"dpsgd noise_multiplier=1.0": (0.68, 0.6, 0.79), "gaussian scale=0.1": (0.7, 0.7, 0.5)},
+         "Over 5 models it cannot be told apart from no defence, nor from gaussian scale=0.01."),
+        ({"dpsgd noise_multiplier=1.0": (0.4, 0.4, 0.79)}, "Over 5 models it leaks less than no "
+         "defence and than each other one that keeps kNN."),
+    ],
+)  # fmt: skip
+def test_sentence__says_what_the_models_tell(
+    changed: dict[str, tuple[float, float, float]], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for label, numbers in changed.items():
+        monkeypatch.setitem(PLANTED, label, numbers)
+    assert made()["sentence"].endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "standing", "told"),
+    [(19.0, "heuristic", "19, heuristic"), (21.0, "guaranteed", "21, no meaningful guarantee"),
+     (None, "guaranteed", "none, no meaningful guarantee"), (None, None, "–")],
+)  # fmt: skip
+def test_epsilon__over_twenty_promises_nothing(
+    whole: TradeoffReport, epsilon: float | None, standing: str | None, told: str
+) -> None:
+    least: Any = at(whole, "dpsgd noise_multiplier=1.0") | {"epsilon": epsilon}
+    least["standing"] = standing
+    assert spent_at(least) == told
+    said = sentence([whole["points"][0], least], whole["choice"])
+    assert ("Its epsilon is no meaningful guarantee." in said) == ("meaningful" in told)
+
+
+def test_undefended__without_a_result_nothing_is_compared() -> None:
+    tradeoff: Tradeoff = parse(TRADEOFF, FLAGS.split()).settings
+    none = swept(tradeoff.sweep, names(tradeoff.sweep.cells), {}, {}, 1.0)
+    report = compare(tradeoff, none, {})
+    assert report["sentence"].startswith("The undefended federation has no result")
+    assert draw(report) is None and not any(p["front"] for p in report["points"])
+    assert {r["note"] for r in report["rows"]} == {"not run"}
+    assert points(tradeoff.trades, none["points"], [[]] * 6)[0]["best"] is None
+    assert sentence(report["points"], report["choice"]) == report["sentence"]
+
+
+def test_page__compares_and_escapes(whole: TradeoffReport) -> None:
+    figure = draw(whole)
+    assert figure is not None and figure[:8] == b"\x89PNG\r\n\x1a\n"
+    text = page(whole, figure)
+    assert text.count("data:image/png;base64,") == 1 and whole["sentence"] in text
+    assert "no &lt;shadows&gt;" in text and "<shadows>" not in text
+    assert "0.595" in text and "12, guaranteed" in text and "on the front" in text
+    assert terminal(whole).row_count == len(PLANTED)
