@@ -21,6 +21,8 @@ from fedmia.ssl.base import SSLMethod, State, under
 from fedmia.ssl.train import Job
 from fedmia.threat import WhiteBox
 
+GUESSES = 8  # of honest clients' uploads at most, by an attacker who knows the server's rule
+
 
 @dataclass
 class Desk:
@@ -42,6 +44,7 @@ class Desk:
         self._trained: tuple[Local, State, State] | None = None
         self._job_done: Job | None = None
         self._crafted = False
+        self._guesses: list[State] | None = None
 
     def stream(self, name: str) -> np.random.Generator:
         """Randomness of (seed, round, partition), by name."""
@@ -96,9 +99,10 @@ class Desk:
         It rests on no image if the client neither trained nor crafted.
         """
         sent = {n: t for n, t in state.items() if self.site.leaves(n)}
+        told = self.defense.open(metrics)
         if self._trained is not None:
             local, trained, tensors = self._trained
-            metrics = metrics | self.strategy.finish(local, trained, sent)
+            told |= self.strategy.finish(local, trained, sent)
             tensors |= {f"strategy.{n}": t for n, t in local.kept.items()}
             kept = LocalState(tensors, self.memory)
             self.store.save(self.task.branch, self.task.client, kept)
@@ -110,7 +114,6 @@ class Desk:
         if self._job_done is not None and not changed:
             self.site.kit.give(self._job_done.method, self._job_done.optimizer)
         images = len(self.indices) if self._trained is not None or self._crafted else 0
-        told = self.defense.open(metrics)
         return Update(self.task.client, self.task.round, sent, images, told)
 
     @property
@@ -127,13 +130,41 @@ class Desk:
         notes = self.memory.setdefault("attack", {})
         of_sets, number = self.task.branch == "sets", notes.setdefault("turn", 0)
         method.eval()  # as it is read later
+        stream = self.stream("craft")
+        if attack.together:
+            stream = rng(site.seed, "craft", self.task.round, site.fellows[0])
         turn = site.turn(
-            method, self.received, trained, number, notes, self.stream("craft"), of_sets=of_sets
-        )
+            method, self.received, trained, number, notes, stream, of_sets=of_sets,
+            passing=self._passing,
+        )  # fmt: skip
         crafted = attack.craft(turn)
         notes["turn"] += 1
         self._crafted = True
         return crafted
+
+    def _passing(self, crafted: State) -> State:
+        """What the server would let through that is nearest to `crafted`. The honest clients, or
+        GUESSES of them, are guessed to send what trainings on random draws of the attacker's own
+        images give, from a few of them to as many as it has."""
+        strategy, site, fellows = self.strategy, self.site, len(self.site.fellows)
+        if self._guesses is None:
+            draw = rng(site.seed, "guess", self.task.round, site.fellows[0])
+            pool = site.dealt(self.task.branch)[site.fellows[0]]
+            honest = max(2, round(1 / site.share) - fellows)
+            count = min(GUESSES, honest) if strategy.compares else 0
+            sizes = [max(1, len(pool) * (i + 1) // count) for i in range(count)]
+            self._guesses = [self._guess(draw.choice(pool, size)) for size in sizes]
+        told = self.broadcast
+        passed: State = strategy.passing(self.received, crafted, told, self._guesses, fellows)
+        return passed
+
+    def _guess(self, indices: IntArray) -> State:
+        """Weights after training on the images at `indices` from where this client's own left its
+        queue and momenta; nothing is kept."""
+        job, _ = self._job(indices, {}, copy.deepcopy(self.memory))
+        self._restore(job.method, job.optimizer)
+        job.run()
+        return job.method.shared_state()
 
     def idle(self) -> SSLMethod:
         """A method on the received weights for a client that does not train: its bank as its last

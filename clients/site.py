@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -76,7 +77,7 @@ class Site:
     halt: Event | None = field(default=None, compare=False)  # of one order
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("images", "kit", "stop", "halt")  # of this process
+        own = ("images", "public_images", "kit", "stop", "halt")  # of this process
         kept = {k: v for k, v in self.__dict__.items() if k not in own}
         return {**kept, "stop": None, "halt": None}
 
@@ -85,6 +86,11 @@ class Site:
         """uint8 (N, C, H, W), read only."""
         found: ByteArray = np.load(self.images_file, mmap_mode="r")
         return found
+
+    @cached_property
+    def public_images(self) -> ByteArray | None:
+        """uint8 (N, C, H, W) of `public`, which all methods of this process share; None: none."""
+        return np.array(self.images[self.public]) if len(self.public) else None
 
     @cached_property
     def kit(self) -> Kit:
@@ -101,7 +107,8 @@ class Site:
         """A fresh method for a holder of `images` images; weights of the run's first model."""
         net = registry.build("model", *self.model)
         spec = registry.build("ssl", *self.ssl)
-        recipe = Recipe(self.mean, self.std, images)
+        public = self.public_images if spec.public else None
+        recipe = Recipe(self.mean, self.std, images, public, self.train.batch_size)
         generator = self._drawing(client)
         built: SSLMethod = spec.build(net.build(self.channels, self.size), recipe, generator)
         return built.to(self.device)
@@ -151,6 +158,7 @@ class Site:
     def turn(
         self, method: SSLMethod, received: State, trained: State, number: int,
         notes: dict[str, Any], stream: np.random.Generator, *, of_sets: bool = False,
+        passing: Callable[[State], State] = lambda crafted: crafted,
     ) -> Turn:  # fmt: skip
         """What the active attack has at hand in crafted round `number`."""
         return Turn(
@@ -162,12 +170,21 @@ class Site:
             known=Known(*map(self.take, self.known)),
             number=number,
             turns=self.turns,
-            share=self.share,
+            share=min(1.0, self.share * len(self.fellows)),
             notes=notes,
             augment=self.augment,
             rng=stream,
             sets=self.sets if of_sets else None,
+            passing=passing,
         )
+
+    @property
+    def fellows(self) -> tuple[int, ...]:
+        """Clients that upload one and the same state, the first of which the attacker reads
+        through: the malicious ones where they act together, else that one alone."""
+        mine = [c for c, role in enumerate(self.roles) if role == self.roles[-1]]
+        together = self.attack is not None and self.attack.together
+        return tuple(mine) if together else tuple(mine[:1])
 
     def dealt(self, branch: str) -> tuple[IntArray, ...]:
         """Indices of the images that clients train on in a branch of the run."""
@@ -187,7 +204,7 @@ class Site:
 
     def halted_by(self, event: Event) -> Site:
         """The same site for one client's order, given up when `event` is set."""
-        _ = self.images, self.kit, self.augment  # what all orders share
+        _ = self.images, self.public_images, self.kit, self.augment  # what all orders share
         own = object.__new__(Site)  # `copy.copy` would leave out what stays in this process
         own.__dict__.update(self.__dict__, halt=event)
         return own

@@ -244,6 +244,23 @@ class ClientDefence:
 
 
 @dataclass(frozen=True)
+class Aggregation:
+    """What the server does with the updates.
+
+    Attributes:
+        name: of the strategy.
+        view: what the server sees of a round: `updates`, each client's, or their `sums`.
+        epsilon: the statement on a client's privacy, None where none is made.
+        metrics: what the strategy tells of its last round, or of all of them.
+    """
+
+    name: str
+    view: str = "updates"
+    epsilon: Epsilon | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class ClientInfo:
     """One client. `size` counts the images it holds, `classes` the same by class, if known."""
 
@@ -334,6 +351,7 @@ class RunScores:
         pixels: scores (members, non-members) of a classifier that never sees a model.
         utility, utility_untrained: `knn` and `linear` -> Probe.
         health: of the encoder that `utility` is of, None where not looked at.
+        aggregation: of a federation, None where there is none.
         subject: what was attacked, as the page's title says it.
         not_run: attack -> why it could not run.
         pretrain: `none`, `pooled` or `public`.
@@ -362,6 +380,7 @@ class RunScores:
     utility_untrained: Mapping[str, Probe] = field(default_factory=dict)
     health: Health | None = None
     clients: Sequence[ClientInfo] = ()
+    aggregation: Aggregation | None = None
     rounds: Sequence[RoundInfo] = ()
     curves: Curves | None = None
     sweep: Sweep | None = None

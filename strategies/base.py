@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -16,10 +16,11 @@ from flwr.serverapp.strategy import Strategy
 
 from fedmia.federation.arrays import record, tensors
 from fedmia.federation.snapshot import Local, Update
+from fedmia.results import Epsilon
 from fedmia.seeding import rng
-from fedmia.settings.option import Options, option
+from fedmia.settings.option import Options
 from fedmia.ssl.base import State
-from strategies.crew import Crew, FederationError
+from strategies.crew import Against, Crew, FederationError
 from strategies.replies import Judge, Refused, replies
 
 Seen = Callable[[Update], None]
@@ -39,7 +40,8 @@ class Course:
         first: rounds already behind; the stretch runs first + 1 .. last.
         craft: whether the active attacker may craft.
         participation: share of clients in a round's cohort, in (0, 1].
-        seed: of the cohorts.
+        seed: of the cohorts, and of what the server draws.
+        total: rounds of the whole branch.
     """
 
     branch: str
@@ -48,6 +50,7 @@ class Course:
     craft: bool
     participation: float
     seed: int
+    total: int = 0
 
 
 @dataclass(frozen=True)
@@ -69,19 +72,20 @@ class FederatedStrategy(Options, Strategy):
     what must last goes into `Local.kept` and `Local.memory`.
 
     Attributes:
+        singles: its server looks at single updates, which secure aggregation hides.
+        compares: an attacker who knows its rule has to guess the honest clients' updates.
+        private: it promises clients differential privacy.
         strength: of one that defends, the option that says how strong it is, or empty.
         strengths: values of it that a trade-off tries, from mild to strong.
     """
 
     paper: ClassVar[str] = ""
+    singles: ClassVar[bool] = False
+    compares: ClassVar[bool] = False
+    private: ClassVar[bool] = False
     strength: ClassVar[str] = ""
     strengths: ClassVar[tuple[float, ...]] = ()
 
-    weighting: str = option(
-        "uniform",
-        "weight of a client's update: equal, or by its number of images",
-        choices=("uniform", "examples"),
-    )
     course: Course | None = field(default=None, init=False, repr=False)
     nodes: dict[int, int] = field(default_factory=dict, init=False, repr=False)
     _global: State = field(default_factory=dict, init=False, repr=False)
@@ -100,6 +104,30 @@ class FederatedStrategy(Options, Strategy):
         """What every client of the coming round receives beside the weights."""
         return {}
 
+    @property
+    def least(self) -> int:
+        """Fewest updates that a round needs."""
+        return 1
+
+    def check(self, norm: str) -> None:
+        """Refuse a setting in which the strategy is void.
+
+        Args:
+            norm: `group`, `batch`, or `local`: batch norm whose statistics stay with the client.
+
+        Raises:
+            InputError: with the reason.
+        """
+        return None
+
+    def privacy(self, against: Against) -> Epsilon | None:
+        """The privacy statement for a client after the rounds aggregated; None: none is made."""
+        return None
+
+    def told(self, against: Against) -> Metrics:
+        """What is reported of the aggregation: of its last round, or over all."""
+        return {}
+
     # -- the client's half ---------------------------------------------------------------------
 
     def begin(self, local: Local) -> State:
@@ -115,13 +143,27 @@ class FederatedStrategy(Options, Strategy):
         return None
 
     def finish(self, local: Local, trained: State, sent: State) -> dict[str, float]:
-        """Keep what the next round needs; metrics that travel with the upload.
+        """Keep what the next round needs; metrics that travel with the upload, and that a defence
+        does not hold back: like gradients above they rest on what was received and sent alone.
 
         Args:
             trained: the weights after training. sent: those that leave the client, after its
                 defence; of an active attacker what it crafted.
         """
         return {}
+
+    # -- an attacker who knows the server's half -----------------------------------------------
+
+    def passing(
+        self, received: State, crafted: State, told: State, guesses: Sequence[State], fellows: int
+    ) -> State:
+        """What is nearest to `crafted` that the server would let through.
+
+        Args:
+            told: the broadcast of the round. guesses: of honest clients' uploads, none unless the
+                strategy `compares`. fellows: malicious clients that upload the same.
+        """
+        return crafted
 
     # -- the rounds ----------------------------------------------------------------------------
 
@@ -151,11 +193,15 @@ class FederatedStrategy(Options, Strategy):
             arrays = record(self._global)
             yield Round(round, self._global, metrics, time.perf_counter() - began)
 
-    def mean(self, updates: Iterable[Update]) -> State:
-        """Weighted mean of the updates, each added in float64 as it comes; empty if none does."""
+    def mean(self, updates: Iterable[Update], weighting: str = "uniform") -> State:
+        """Mean of the updates, each added in float64 as it comes; empty if none does.
+
+        Args:
+            weighting: `uniform`, or by a client's number of images: `examples`.
+        """
         total, summed, types = 0.0, State(), {}
         for update in updates:
-            weight = float(update.examples) if self.weighting == "examples" else 1.0
+            weight = float(update.examples) if weighting == "examples" else 1.0
             total += weight
             for name, sent in update.state.items():
                 if name in summed:

@@ -15,6 +15,20 @@ class FederationError(RuntimeError):
     """The rounds cannot go on; those that are finished stand."""
 
 
+@dataclass(frozen=True)
+class Against:
+    """Whom a privacy statement is to hold against.
+
+    Attributes:
+        malicious: clients in the attacker's role. crafts: they upload what an attack crafts.
+        server: the server itself attacks.
+    """
+
+    malicious: tuple[int, ...] = ()
+    crafts: bool = False
+    server: bool = False
+
+
 @dataclass
 class Crew:
     """The clients of a run and the policy for those that fail.
@@ -71,6 +85,6 @@ class Crew:
         """
         if answered < self.least:
             raise FederationError(
-                f"round {round}: {answered} clients answered, {opt('federation.min_clients')} "
-                f"is {self.least}"
+                f"round {round}: {answered} clients answered, at least {self.least} are needed "
+                f"({opt('federation.min_clients')}, or the strategy's own)"
             )

@@ -18,11 +18,16 @@ class FedAvg(FederatedStrategy):
 
     paper: ClassVar[str] = "McMahan et al., AISTATS 2017; Chen et al., Eq. 2"
 
+    weighting: str = option(
+        "uniform",
+        "weight of a client's update: equal, or by its number of images",
+        choices=("uniform", "examples"),
+    )
     server_lr: float = option(1.0, "eta, server learning rate", gt=0)
 
     def aggregate(self, received: State, updates: Iterable[Update]) -> State:
         """Written so, not as G + eta (mean(L) - G), which differs from L in float32 at eta 1."""
-        mean, eta = self.mean(updates), self.server_lr
+        mean, eta = self.mean(updates, self.weighting), self.server_lr
         if eta == 1:
             return mean
         return {

@@ -18,13 +18,18 @@ class FedAvgM(FederatedStrategy):
 
     paper: ClassVar[str] = "Hsu et al., 2019, arXiv 1909.06335"
 
+    weighting: str = option(
+        "uniform",
+        "weight of a client's update: equal, or by its number of images",
+        choices=("uniform", "examples"),
+    )
     server_lr: float = option(1.0, "eta, server learning rate", gt=0)
     beta: float = option(0.9, "server momentum", ge=0, lt=1)
     velocity: State = field(default_factory=dict, init=False, repr=False)
 
     def aggregate(self, received: State, updates: Iterable[Update]) -> State:
         out = {}
-        for name, new in self.mean(updates).items():
+        for name, new in self.mean(updates, self.weighting).items():
             step = received[name].double() - new.double()
             if name in self.velocity:
                 step = step + self.beta * self.velocity[name]

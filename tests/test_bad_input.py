@@ -90,6 +90,16 @@ def _existing(out: Path) -> Path:
         ),
         ("--split.nonmembers 48 --split.known 48", "split.nonmembers 48 must be at least 2 more"),
         ("--defense dpsgd --defense.epsilon 0", "--defense.epsilon must be > 0, got 0"),
+        ("--defense dpsgd --defense.delta 0", "--defense.delta must be > 0, got 0"),
+        ("--defense dpsgd --defense.delta 1", "--defense.delta must be < 1, got 1"),
+        (
+            "--defense dpsgd --defense.epsilon 1e-4",
+            "a client of 4 images: epsilon 0.0001 is too small for 300 steps",
+        ),
+        (
+            "--ssl moco --ssl.queue_source public",
+            "--ssl moco trains against public images here and needs --split.public > 0, got 0",
+        ),
         ("--defense logistic --defense.epsilon -1", "--defense.epsilon must be > 0, got -1"),
         (
             "--clients 10 --defense logistic --defended-clients 0-10",

@@ -75,6 +75,18 @@ class Ascent(ActiveAttack):
         choices=("level", "rise", "line23"),
     )
 
+    server: str = option(
+        "unknown",
+        "the server's rule: unknown, or known, and then the climb stays under its clip or inside "
+        "its choice, as guessed from trainings on the attacker's own images, and all malicious "
+        "clients climb as one",
+        choices=("unknown", "known"),
+    )
+
+    @property
+    def together(self) -> bool:
+        return self.server == "known"
+
     def disarmed(self) -> Ascent:
         return dataclasses.replace(self, steps=0)
 
@@ -141,7 +153,8 @@ class Ascent(ActiveAttack):
                 yield float(roc_auc_score(truth, -losses)), (step, lr)
 
     def _climb(self, turn: Turn, lots: Lots, lr: float) -> None:
-        """One pass over the targets of all lots."""
+        """One pass over the targets of all lots, and back to what the server lets through, if that
+        is known."""
         method, pixels = turn.method, turn.targets
         device = next(iter(method.parameters())).device
         for bank, rows in lots:
@@ -149,6 +162,9 @@ class Ascent(ActiveAttack):
             for part in self._batches(turn, rows):
                 view1, view2 = two_views(pixels[part].to(device), turn.augment, turn.rng)
                 climb(method, partial(attack_losses, method, view1, view2, self.loss), 1, lr)
+        if self.server == "known":
+            climbed = method.shared_state()
+            method.load_shared(turn.passing({n: climbed[n].clone() for n in turn.received}))
 
     def _lots(self, turn: Turn, picked: Rows) -> Lots:
         """Negatives, and the targets that meet them: no image is its own negative. Keys of held

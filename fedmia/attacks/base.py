@@ -234,6 +234,8 @@ class Turn:
         rng: stream of (seed, round, partition).
         sets: rows of `targets`: the upload acts on all of these sets, a step on one of them. None:
             it acts on those `chosen`, in batches of the attack's own.
+        passing: what the server's rule would let through that is nearest to a crafted state, as
+            far as the attacker can guess the other clients' updates.
     """
 
     method: SSLMethod
@@ -249,6 +251,7 @@ class Turn:
     augment: Any
     rng: np.random.Generator
     sets: Sequence[NDArray[np.int64]] | None = None
+    passing: Callable[[State], State] = lambda crafted: crafted
 
 
 class DatasetAttack(Attack):
@@ -279,6 +282,11 @@ class ActiveAttack(Attack):
     """
 
     uploads: ClassVar[str]  # what that is, in a few words
+
+    @property
+    def together(self) -> bool:
+        """Whether the malicious clients of a run act as one: all send the same."""
+        return False
 
     @abstractmethod
     def craft(self, turn: Turn) -> State:

@@ -100,14 +100,25 @@ def noise_for(epsilon: float, delta: float, rate: float, steps: int, accountant:
     low, high = math.log(SMALLEST), math.log(LARGEST)
     if excess(low) <= 0:
         return SMALLEST
-    if excess(high) >= 0:
-        raise InputError(
-            f"epsilon {epsilon:g} is too small for {steps} steps at sample rate {rate:.3g}"
-        )
+    check_reachable(epsilon, delta, rate, steps, accountant)
     found = float(brentq(excess, low, high, xtol=1e-3))
     while excess(found) > 0:
         found += 1e-3
     return math.exp(found)
+
+
+def check_reachable(epsilon: float, delta: float, rate: float, steps: int, accountant: str) -> None:
+    """Refuse an epsilon that no noise multiplier up to 100,000 keeps over `steps` steps.
+
+    Raises:
+        InputError: naming the least that one does.
+    """
+    least = epsilon_spent([(LARGEST, rate, steps)], delta, accountant)
+    if least >= epsilon:
+        raise InputError(
+            f"epsilon {epsilon:g} is too small for {steps} steps at sample rate {rate:.3g}: no "
+            f"noise multiplier up to {LARGEST:,.0f} goes under {least:.2g}"
+        )
 
 
 def _rdp(steps: History, delta: float) -> float:

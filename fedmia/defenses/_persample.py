@@ -18,6 +18,15 @@ if TYPE_CHECKING:
     from opacus.optimizers import DPOptimizer
 
 
+# Bytes of per-image gradients at once: 23 images of a ResNet-18.
+HELD = 1 << 31
+
+
+def images_at_once(weights: list[torch.nn.Parameter]) -> int:
+    """Images whose gradients fit into HELD; Opacus may hold two of each, one a forward pass."""
+    return max(1, HELD // (2 * sum(w.numel() * w.element_size() for w in weights)))
+
+
 def sample_rate(images: int, batch_size: int) -> float:
     """Probability with which each image enters a step's batch: B/N, at most 1."""
     return min(1.0, batch_size / images)
@@ -86,6 +95,40 @@ def private_optimizer(
         for module in job.method.modules():
             for name in ("activations", "max_batch_len"):
                 module.__dict__.pop(name, None)
+
+
+def private_step(job: Job, private: DPOptimizer, views: Batch, most: int) -> tuple[Tensor, Tensor]:
+    """One step on one Poisson batch, of at most `most` images' gradients at once.
+
+    Clipped gradients of its parts are summed before there is noise, so the parts do not tell.
+
+    Returns:
+        losses and gradient norms of the images, (B,) each.
+    """
+    parts = list(zip(*(view.split(most) for view in views), strict=True))
+    weights, losses, norms, latest = job.method.trainable(), [], [], []
+    for last, part in zip([*[False] * (len(parts) - 1), True], parts, strict=True):
+        losses.append(image_gradients(job, part))
+        norms.append(silenced(weights, gradient_norms(weights)))
+        latest.append(job.method.latest)
+        if not last:
+            private.signal_skip_step()
+        private.step()
+        if not last:
+            private.zero_grad(set_to_none=True)
+    if len(parts) > 1:
+        job.method.latest = tuple(torch.cat(keys) for keys in zip(*latest, strict=True))
+    return torch.cat(losses), torch.cat(norms)
+
+
+def silenced(weights: list[torch.nn.Parameter], norms: Tensor) -> Tensor:
+    """`norms` (B,), once each image whose gradient is not finite is a null record: it has no norm
+    to be clipped by, and would pass on what it is."""
+    odd = ~norms.isfinite()
+    if bool(odd.any()):
+        for weight in weights:
+            weight.grad_sample[odd] = 0  # type: ignore[attr-defined]
+    return norms.masked_fill(odd, 0.0)
 
 
 def image_gradients(job: Job, views: Batch) -> Tensor:

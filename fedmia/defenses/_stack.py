@@ -15,7 +15,7 @@ from fedmia.ssl.base import State
 from fedmia.ssl.train import Job
 
 # What may leave beside weights under a guarantee for weights alone: it rests on no image.
-OPEN = frozenset({"began", "ended", "seconds", "noise_std"})
+OPEN = frozenset({"began", "ended", "seconds", "noise_std", "lr"})
 STANDINGS = ("guaranteed", "heuristic", "empirical")
 TOGETHER = " One of the statements of {names}, which hold side by side; this is the least."
 

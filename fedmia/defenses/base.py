@@ -15,7 +15,7 @@ from fedmia.settings.option import Options
 from fedmia.ssl.base import SSL, State
 
 if TYPE_CHECKING:
-    from fedmia.ssl.train import Job
+    from fedmia.ssl.train import Job, Train
     from fedmia.threat import WhiteBox
 
 Metrics = dict[str, float]
@@ -89,6 +89,17 @@ class Defense(Options, ABC):
 
     def check(self, setting: Setting) -> None:
         """Refuse a setting in which the defence is void.
+
+        Raises:
+            InputError: with the reason.
+        """
+        return None
+
+    def foresee(self, images: int, train: Train, rounds: int) -> None:
+        """Refuse, before anything runs, a client for which it cannot keep what it is asked.
+
+        Args:
+            images: that the client holds. rounds: of the whole run.
 
         Raises:
             InputError: with the reason.

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.utils import get_total_norm
 
-from fedmia.defenses._accounting import ACCOUNTANTS, History, epsilon_spent, noise_for
+from fedmia.defenses._accounting import (
+    ACCOUNTANTS,
+    History,
+    check_reachable,
+    epsilon_spent,
+    noise_for,
+)
 from fedmia.defenses._canaries import (
     Steps,
     add_scores,
@@ -22,25 +28,35 @@ from fedmia.defenses._canaries import (
     other_stream,
 )
 from fedmia.defenses._persample import (
-    gradient_norms,
-    image_gradients,
+    images_at_once,
     poisson_batches,
     private_optimizer,
+    private_step,
     sample_rate,
 )
 from fedmia.defenses.base import Defense, Metrics, Setting
-from fedmia.errors import InputError
+from fedmia.errors import InputError, opt
 from fedmia.results import Epsilon
 from fedmia.settings.option import option
-from fedmia.ssl.train import Job
+from fedmia.ssl.train import Job, Train
 
-STANDING = (
-    "Unit: one image of the client, both its views. Heuristic: earlier images stay in the queue "
-    "and in the momentum keys and shape the gradients of others, which the accountant does not "
-    "cover; Poisson sampling and Gaussian noise come from a seeded generator, so this simulates."
+UNIT = (
+    "Unit: one image of the client, both its views. Neighbours differ in one image, replaced by a "
+    "null record that trains nothing (replaced by another image, the clipped sum moves by 2C). "
+    "Public: the number of images, the sampling rate, the steps. "
 )
-CENTRAL_LIMIT = " The gdp accountant is a central limit approximation and can be too small."
+GUARANTEED = (
+    "No image's loss rests on another's but through the weights; the views are drawn for each "
+    "image. Covers the weights that leave the client, over all rounds, and no loss, norm or share "
+    "of clipped images. Assumes that the client follows the protocol. "
+)
+HEURISTIC = (
+    "Heuristic: {what} shapes the gradients of other images, which the accountant does not cover. "
+)
+SEEDED = "Poisson sampling and Gaussian noise come from a seeded generator, so this simulates."
+CENTRAL_LIMIT = "Heuristic: the gdp accountant is a central limit approximation, often too small. "
 DEFAULT_NOISE = 0.3
+MOVED = 1.0  # how far, in lengths of the weights, the noise may move them where no rate is given
 
 
 @dataclass
@@ -56,10 +72,12 @@ class _Tally:
 
 @dataclass(frozen=True)
 class DPSGD(Defense):
-    """DP-SGD by Opacus: per-image clipping, Poisson batches, Gaussian noise; epsilon heuristic.
+    """DP-SGD by Opacus: per-image clipping, Poisson batches, Gaussian noise.
 
-    Trains in float32 whatever precision was asked for. The noise generator is seeded from the
-    client's stream, so that runs repeat; a deployment needs a cryptographic one.
+    Its epsilon is guaranteed with MAE and with MoCo on a public queue, heuristic where the method
+    keeps what shapes later gradients (`SSLMethod.remembers`). Trains in float32 whatever precision
+    was asked for. The noise generator is seeded from the client's stream, so that runs repeat; a
+    deployment needs a cryptographic one.
     """
 
     trains: ClassVar[bool] = True
@@ -73,6 +91,12 @@ class DPSGD(Defense):
         None, f"noise over max_grad_norm, in place of epsilon; neither: {DEFAULT_NOISE}", ge=0
     )
     max_grad_norm: float = option(1.0, "largest L2 norm of one image's gradient", gt=0)
+    lr: float | None = option(
+        None,
+        f"learning rate under the noise (none: {opt('train.lr')}, but no more than lets the noise "
+        "of the run move the weights by their own length)",
+        gt=0,
+    )
     delta: float = option(1e-5, "delta of (epsilon, delta)-DP, over the run", gt=0, lt=1)
     accountant: str = option("rdp", "how epsilon is computed", choices=ACCOUNTANTS)
     canaries: int = option(
@@ -101,39 +125,53 @@ class DPSGD(Defense):
                 "to one image and clipping bounds nothing; use --ssl moco"
             )
 
+    def foresee(self, images: int, train: Train, rounds: int) -> None:
+        if self.epsilon is not None:
+            steps = rounds * train.local_epochs * -(-images // train.batch_size)
+            rate = sample_rate(images, train.batch_size)
+            check_reachable(self.epsilon, self.delta, rate, steps, self.accountant)
+
     def train(self, job: Job, memory: dict[str, Any]) -> Metrics:
         """One round of DP-SGD; the steps taken are added to the history in `memory`.
 
         Raises:
-            InputError: no noise reaches the epsilon asked for.
+            InputError: no noise reaches the epsilon asked for, or training diverged.
         """
         started = time.perf_counter()
         noise = self._noise(job, memory)
         size = len(job.images)
         rate = sample_rate(size, job.train.batch_size)
+        job.train = replace(job.train, lr=self._rate(job, noise, rate * size, memory))
+        weights = job.method.trainable()
+        most = images_at_once(weights)
         generator = torch.Generator(device=job.device)
         generator.manual_seed(int(job.rng.integers(2**63 - 1)))
         job.method.train()
         tally = _Tally()
         with private_optimizer(job, noise, self.max_grad_norm, rate * size, generator) as private:
-            weights = job.method.trainable()
             private.attach_step_hook(lambda _: self._between(job, noise, tally))
             for views in poisson_batches(job):
                 if job.stop():
                     break
                 job.set_rate()
                 private.zero_grad(set_to_none=True)
-                losses = image_gradients(job, views)
+                losses, norms = private_step(job, private, views, most)
                 tally.losses.append(losses)
-                tally.norms.append(gradient_norms(weights))
+                tally.norms.append(norms)
                 tally.images += len(losses)
-                private.step()
                 job.method.after_step()
                 job.step += 1
             private.zero_grad(set_to_none=True)
         memory["history"] = _longer(_history(memory), (noise, rate, tally.steps))
         memory["rounds"] = memory.get("rounds", 0) + 1
-        memory["metrics"] = self._metrics(tally, noise, rate * size)
+        memory["remembers"] = job.method.remembers
+        memory["metrics"] = {
+            "noise_std": noise * self.max_grad_norm / (rate * size),
+            "lr": job.train.first_rate,
+            **self._seen(tally),
+        }
+        if not all(bool(w.isfinite().all()) for w in weights):
+            raise InputError(self._diverged(noise, job.train.first_rate))
         if self.canaries:
             self._audit(
                 job, Steps(noise, self.max_grad_norm, rate, rate * size, tally.steps), memory
@@ -148,12 +186,14 @@ class DPSGD(Defense):
         if any(noise <= 0 for noise, _, _ in history):
             return None
         value = epsilon_spent(history, self.delta, self.accountant)
+        kept, limit = str(memory.get("remembers", "")), self.accountant == "gdp"
+        rests = HEURISTIC.format(what=kept) if kept else "" if limit else GUARANTEED
         return Epsilon(
             value=value if math.isfinite(value) else None,
             delta=self.delta,
             rounds=int(memory.get("rounds", 0)),
-            standing="heuristic",
-            assumptions=STANDING + (CENTRAL_LIMIT if self.accountant == "gdp" else ""),
+            standing="heuristic" if kept or limit else "guaranteed",
+            assumptions=UNIT + rests + (CENTRAL_LIMIT if limit else "") + SEEDED,
             **guessed(memory),
         )
 
@@ -175,6 +215,31 @@ class DPSGD(Defense):
             )
         return float(memory["noise_multiplier"])
 
+    def _rate(self, job: Job, noise: float, expected: float, memory: dict[str, Any]) -> float:
+        """The learning rate: as given, or once for the run.
+
+        After T steps at rates lr_t the noise has moved the weights by about sigma C / B times
+        sqrt(d sum lr_t^2) / (1 - momentum). Their own length is the received model's, so public.
+        """
+        train = job.train
+        if self.lr is not None or not noise:
+            return self.lr or train.first_rate
+        if "lr" not in memory:
+            weights = job.method.trainable()
+            length = float(get_total_norm([w.detach() for w in weights]))
+            d, spread = sum(w.numel() for w in weights), noise * self.max_grad_norm / expected
+            rates = sum(train.rate(t, job.total_steps) ** 2 for t in range(job.total_steps))
+            moved = spread * math.sqrt(d * rates) / (1 - train.momentum)
+            memory["lr"] = train.first_rate * min(1.0, MOVED * length / moved)
+        return float(memory["lr"])
+
+    def _diverged(self, noise: float, rate: float) -> str:
+        asked = f"{opt('defense.epsilon')} {self.epsilon:g}, " if self.epsilon is not None else ""
+        return (
+            f"DP-SGD diverged at {asked}noise multiplier {noise:.3g} and learning rate {rate:.3g}: "
+            f"a lower {opt('defense.lr')}, a larger {opt('train.batch_size')} or less noise helps"
+        )
+
     def _between(self, job: Job, noise: float, tally: _Tally) -> None:
         """After the noise, before the step: the step's signal to noise, and the job's hook."""
         weights = job.method.trainable()
@@ -186,16 +251,16 @@ class DPSGD(Defense):
             tally.signals.append(get_total_norm(sums) / spread)
         job.after_backward()
 
-    def _metrics(self, tally: _Tally, noise: float, expected: float) -> Metrics:
+    def _seen(self, tally: _Tally) -> Metrics:
+        """Metrics that rest on the images, so none of them leaves the client."""
         images = max(tally.images, 1)
-        metrics = {
-            "noise_std": noise * self.max_grad_norm / expected,
+        found = {
             "clipped": _total([n > self.max_grad_norm for n in tally.norms]) / images,
             "gradient_norm": _total(tally.norms) / images,
         }
         if tally.signals:
-            metrics["signal_to_noise"] = float(torch.stack(tally.signals).mean())
-        return metrics
+            found["signal_to_noise"] = float(torch.stack(tally.signals).mean())
+        return found
 
 
 def _total(parts: list[Tensor]) -> float:

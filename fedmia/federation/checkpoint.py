@@ -36,7 +36,8 @@ CARRIED, REBUILT, PASSING = "carried", "rebuilt", "passing"
 HOLDINGS: Mapping[str, Mapping[str, str]] = {
     "Federation": {
         "head": CARRIED, "forked": CARRIED, "rounds": CARRIED, "store": CARRIED,
-        "reader": CARRIED, "crew": CARRIED, "snapshots": CARRIED, "watch": CARRIED,
+        "aggregation": CARRIED, "reader": CARRIED, "crew": CARRIED, "snapshots": CARRIED,
+        "watch": CARRIED,
         "experiment": REBUILT, "site": REBUILT, "split": REBUILT, "probe": REBUILT,
         "display": REBUILT, "checkpoint": REBUILT, "schedule": REBUILT, "holder": REBUILT,
         "active": REBUILT, "_unsaved": REBUILT,

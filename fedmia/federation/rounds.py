@@ -29,15 +29,14 @@ from fedmia.federation.checkpoint import (
 )
 from fedmia.federation.ledger import Ledger
 from fedmia.federation.snapshot import Snapshot, SnapshotStore, StateStore, Update
-from fedmia.results import RoundInfo
+from fedmia.results import Aggregation, RoundInfo
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch, covered
 from fedmia.seeding import rng
 from fedmia.settings.experiment import Experiment
-from fedmia.settings.roles import sees
 from fedmia.ssl.base import State, under
 from strategies.base import Course, FederatedStrategy, Round, cohort
-from strategies.crew import Crew, FederationError
+from strategies.crew import Against, Crew, FederationError
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ class Schedule:
         or the evaluated ones where the server attacks."""
         asked = self.experiment.federation.keep_updates
         if asked is None:
-            server = sees(self.experiment.attacker).vantage == "server"
+            server = self.experiment.threat.vantage == "server"
             return {r for r in self.evaluated() if r} if server else set()
         spread = np.linspace(0, self.last, asked + 1)[1:]
         return {int(r) for r in spread.round()} - {0}
@@ -73,7 +72,7 @@ class Schedule:
     def course(self, branch: str, first: int, last: int, *, craft: bool) -> Course:
         """The rounds after `first` to `last` of a branch."""
         share = self.experiment.federation.participation
-        return Course(branch, first, last, craft, share, self.experiment.seed)
+        return Course(branch, first, last, craft, share, self.experiment.seed, self.last)
 
     def takes_part(self, client: int, round: int) -> bool:
         """Whether the client is drawn for the round, in every branch."""
@@ -111,7 +110,8 @@ class Federation:
         crew: the clients, and what becomes of those that fail.
         checkpoint: written as the rounds pass, if any; clients' states are then in a Ledger.
         failure: filled in where the rounds ended before their time, but for an interruption.
-        rounds: filled in: one row a finished round of `main`.
+        rounds: filled in: one row a finished round of `main`. aggregation: filled in: what its
+            server did.
         head: where the branch at work stands. forked: where those beside the attacked rounds begin.
     """
 
@@ -129,6 +129,7 @@ class Federation:
     head: Head | None = None
     forked: Head | None = None
     rounds: list[RoundInfo] = field(default_factory=list)
+    aggregation: Aggregation | None = None
     failure: FederationError | None = None
     _unsaved: Snapshot | None = field(default=None, init=False, repr=False)
     _crafted: State | None = field(default=None, init=False, repr=False)
@@ -177,6 +178,7 @@ class Federation:
             return
         self.store.restore(found["clients"])
         self.rounds[:] = unpacked(found["rounds"], {})
+        self.aggregation = unpacked(found["aggregation"], {})
         self.crew.gone.update(found["gone"])
         self.crew.faults[:] = unpacked(found["faults"], {})
         self.watch.add(found["seconds"])
@@ -262,6 +264,7 @@ class Federation:
         about = {
             "rounds": packed(self.rounds, {}), "gone": sorted(self.crew.gone),
             "faults": packed(self.crew.faults, {}), "seconds": dict(self.watch.seconds),
+            "aggregation": packed(self.aggregation, {}),
         }  # fmt: skip
         checkpoint.write(about, parts, self.store)
 
@@ -303,10 +306,22 @@ class Federation:
 
         for done in at.strategy.rounds(grid, course, at.state, self.crew, seen):
             self._record(course, at.state, done)
+            if at.branch == "main":
+                self.aggregation = self._aggregated(at.strategy)
             at.round, at.state = done.number, done.state
             if self.active and (at.branch, at.round) == ("main", self.schedule.clean):
                 self._fork(at)
             self._checkpoint()
+
+    def _aggregated(self, strategy: FederatedStrategy) -> Aggregation:
+        """What the server has done so far, and what that promises its clients."""
+        experiment = self.experiment
+        against = Against(
+            experiment.malicious_clients, self.active, experiment.threat.vantage == "server"
+        )
+        view = "sums" if experiment.federation.secure_aggregation else "updates"
+        promised, told = strategy.privacy(against), strategy.told(against)
+        return Aggregation(experiment.strategy.name, view, promised, told)
 
     def _seen(self, course: Course, received: State, update: Update) -> None:
         """Keep what is to be read of an update, as it is taken."""

@@ -28,13 +28,12 @@ from fedmia.federation.checkpoint import Checkpoint
 from fedmia.federation.ledger import Ledger
 from fedmia.federation.rounds import Federation, Reader, Schedule
 from fedmia.federation.snapshot import SnapshotStore, StateStore
-from fedmia.results import Fault, RoundInfo
+from fedmia.results import Aggregation, Fault, RoundInfo
 from fedmia.runtime.device import resolve_device
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.seeding import rng, torch_rng
 from fedmia.settings.experiment import Experiment
-from fedmia.settings.roles import sees
 from fedmia.ssl.base import Recipe, State
 from strategies.crew import Crew
 
@@ -67,6 +66,7 @@ class Finished:
         faults: of clients. gone: those that were dropped.
         failure: why the rounds ended before their time, where it was no interruption.
         archive: where the scores of what is finished are kept, or nowhere.
+        aggregation: what the server of `main` did.
     """
 
     prepared: Prepared
@@ -79,6 +79,7 @@ class Finished:
     gone: frozenset[int] = frozenset()
     failure: str | None = None
     archive: Archive = field(default_factory=lambda: Archive(None))
+    aggregation: Aggregation | None = None
 
     @cached_property
     def split(self) -> Split:
@@ -113,7 +114,7 @@ def prepare(experiment: Experiment) -> Prepared:
             f"only one active attack can run inside one federation, got {list(active)}"
         )
     clients, malicious = experiment.federation.clients, len(experiment.malicious_clients)
-    placebo = bool(active) or sees(experiment.attacker).vantage == "server"
+    placebo = bool(active) or experiment.threat.vantage == "server"
     deal, seed = experiment.partition.build("partition"), experiment.seed
 
     def roles(found: ImageSet | EncodedSet) -> Split:
@@ -127,6 +128,7 @@ def prepare(experiment: Experiment) -> Prepared:
         split = roles(data)
     else:
         data, split = decoded(found, roles)
+    foresee(experiment, split)
     notes = [*deal.told(data, clients), *split_notes(split, data)]
     # Sizes, constants and pairs that do not suit are refused before anything is written.
     backbone = experiment.model.build("model").build(data.channels, data.size)
@@ -145,6 +147,19 @@ def prepare(experiment: Experiment) -> Prepared:
             "statistics of the first model, which no client ever used."
         )
     return Prepared(experiment, data, split, next(iter(active.values()), None), notes)
+
+
+def foresee(experiment: Experiment, split: Split) -> None:
+    """Refuse defences that cannot do for a client of its size what they are asked."""
+    rounds = experiment.federation.rounds
+    for layer in experiment.defense:
+        defense = layer.build("defense")
+        for size in sorted({len(split.parts[client]) for client in experiment.applied_by(layer)}):
+            try:
+                defense.foresee(size, experiment.train, rounds)
+            except InputError as error:
+                where = f"{opt('defense.name', layer.name)}, a client of {size} images"
+                raise InputError(f"{where}: {error.text}") from None
 
 
 def split_notes(split: Split, data: ImageSet) -> list[str]:
@@ -277,8 +292,9 @@ def federate(
     kept = checkpoint.clients if checkpoint else folder / "clients"
     store: StateStore = nodes.store if nodes else Ledger(kept)
     options = experiment.federation
+    least = max(options.min_clients, experiment.strategy.build("strategy").least)
     crew = Crew(
-        options.clients, options.on_failure, options.client_timeout, options.min_clients,
+        options.clients, options.on_failure, options.client_timeout, least,
         frozenset(experiment.malicious_clients),
     )  # fmt: skip
     run = Federation(
@@ -309,5 +325,5 @@ def federate(
         archive = checkpoint.archive(f"{run.head.branch} {run.head.round} {sorted(gone)}")
     return Finished(
         prepared, site, store, snapshots, run.rounds, run.complete, tuple(crew.faults), gone,
-        str(run.failure) if run.failure else None, archive,
+        str(run.failure) if run.failure else None, archive, run.aggregation,
     )  # fmt: skip

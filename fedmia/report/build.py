@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from fedmia.errors import said
+from fedmia.report.aggregation import aggregation_row
 from fedmia.report.checks import check
 from fedmia.report.clients import client_rows, declared_attack, ranking
 from fedmia.report.datasets import inference_row
@@ -37,7 +38,7 @@ from fedmia.report.rows import (
 )
 from fedmia.report.sets import set_row
 from fedmia.report.verdict import UNSOUND, verdict
-from fedmia.results import Probe, RoundInfo, RunScores, Sweep
+from fedmia.results import Aggregation, Probe, RoundInfo, RunScores, Sweep
 
 ONE_MODEL = (
     "Intervals condition on the one model that was trained: they tell how the scores would vary "
@@ -88,6 +89,7 @@ def build_report(run: RunScores) -> Report:
         "utility": useful,
         "health": health,
         "clients": clients,
+        "aggregation": aggregation_row(run.aggregation or Aggregation("")),
         "client_ranking": ranking(clients),
         "lower_bound": cast(AttackBoundRow, bound),
         "client_distribution": cast(ClientDistribution, distribution),
@@ -119,6 +121,8 @@ def build_report(run: RunScores) -> Report:
         del report["lower_bound"]
     if distribution is None:
         del report["client_distribution"]
+    if run.aggregation is None:
+        del report["aggregation"]
     if not report["sweep"]:
         del report["sweep"]
     return cast(Report, strict(report))

@@ -118,6 +118,7 @@ def sentences(report: Report) -> dict[str, str | None]:
     return {
         "utility": utility_sentence(report),
         "health": collapsed_sentence(report),
+        "aggregation": aggregation_sentence(report),
         "clients": clients_sentence(report),
         "bound": bound_sentence(report),
         "defended": report["defended"] and defended_sentence(report["defended"]),
@@ -186,6 +187,20 @@ def distribution_sentence(spread: ClientDistribution, by: str) -> str:
         said += f"; over the band of their own null: {spread['over_null']:,}"
         said += f" (if nothing leaks, about {spread['over_null_expected']:,.0f})"
     return f"{said}."
+
+
+def aggregation_sentence(report: Report) -> str | None:
+    """The server's rule, its numbers, and all that its epsilon rests on; None of a server that sees
+    each update and takes their mean."""
+    row = report.get("aggregation")
+    if row is None or (row["view"] == "updates" and not row["epsilon"] and not row["metrics"]):
+        return None
+    told = ", ".join(f"{n.replace('_', ' ')} {v:.3g}" for n, v in row["metrics"].items())
+    spent = row["epsilon"]
+    said = f"Server: {epsilon(row) if spent else row['name']}{f'; {told}' if told else ''}."
+    if row["view"] == "sums":
+        said += " It sees sums of updates alone (a view; nothing is encrypted)."
+    return f"{said} {spent['assumptions']}" if spent else said
 
 
 def defended_sentence(row: DefendedRow) -> str | None:

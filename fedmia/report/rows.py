@@ -255,6 +255,13 @@ class DefendedRow(TypedDict):
     statement: str | None  # whether the defended leak all the same; null where it is not known
 
 
+class AggregationRow(DefencePart):
+    """What the server does with updates: a strategy's name, what it promises a client, what it
+    tells of its last round or of all."""
+
+    view: str  # updates: it sees each by itself; sums: their sum alone
+
+
 class ClientRow(TypedDict):
     """One client; leakage of its scored members against non-members of the same class mix, or of
     its own where images belong to clients; null where it has none."""
@@ -460,6 +467,7 @@ class Report(TypedDict):
     utility: Utility
     health: HealthRow | None
     clients: list[ClientRow]
+    aggregation: NotRequired[AggregationRow]  # of a federation
     client_ranking: str | None  # null where no two clients separate
     lower_bound: NotRequired[AttackBoundRow]  # of claimed epsilons, by the run's attacks
     client_distribution: NotRequired[ClientDistribution]  # of more clients than a page shows

@@ -12,7 +12,6 @@ from clients.site import Site
 from fedmia import registry
 from fedmia.federation.snapshot import Snapshot
 from fedmia.settings.experiment import Experiment
-from fedmia.settings.roles import sees
 from fedmia.ssl.base import State
 from fedmia.threat import ClientView, ServerView, Trajectory, WhiteBox
 from fedmia.threat.signals import PixelCache, Signals
@@ -25,7 +24,7 @@ class Observer:
 
     def __init__(self, experiment: Experiment, site: Site) -> None:
         self.site, self.holder = site, experiment.holder
-        self.vantage = sees(experiment.attacker).vantage
+        self.vantage = experiment.threat.vantage
         self.augment = registry.build("ssl", *site.ssl).augment
         self._pixels = PixelCache()
 

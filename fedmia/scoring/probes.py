@@ -53,10 +53,19 @@ class Probes:
         found = self.outputs(state, fit, "avgpool"), self.outputs(state, test, "avgpool")
         if not all(bool(f.isfinite().all()) for f in found):
             raise FederationError(
-                "training diverged: the model answers with numbers that are not finite; a lower "
-                f"{opt('train.lr')} or a milder attack helps"
+                f"training diverged{self._strengths()}: the model answers with numbers that are "
+                f"not finite; a lower {opt('train.lr')}, a weaker defence or a milder attack helps"
             )
         return found[0], ours, found[1], theirs
+
+    def _strengths(self) -> str:
+        """The defences, as ` under dpsgd (epsilon 8)`."""
+        asked = ("epsilon", "noise_multiplier", "scale", "lr")
+        found = []
+        for name, options, _ in self.site.defenses:
+            told = [f"{k} {options[k]:g}" for k in asked if options.get(k) is not None]
+            found.append(f"{name} ({', '.join(told) or 'default strength'})")
+        return f" under {' and '.join(found)}" if found else ""
 
     def health(self, state: State, loss: float | None) -> Health:
         """Whether the state tells the test images apart; `loss`: the last round's."""

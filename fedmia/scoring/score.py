@@ -77,6 +77,7 @@ def score(
         utility_untrained=untrained,
         health=health,
         clients=client_rows(run, labels, classes),
+        aggregation=run.aggregation,
         pretrain=experiment.pretrain.mode,
         interrupted=None if run.complete else run.rounds[-1].round if run.rounds else 0,
         failure=run.failure,

@@ -86,6 +86,8 @@ class Trajectories:
         run, site, schedule = self.run, self.site, self.run.schedule
         experiment, state = run.prepared.experiment, self._first().state
         strategy, notes = experiment.strategy.build("strategy"), dict[str, Any]()
+        strategy.course = schedule.course(UNTRAINED, schedule.clean, schedule.last, craft=True)
+        strategy.nodes = {client: client for client in range(len(site.roles))}
         method = self.view(UNTRAINED).copy_method()
         for round in range(schedule.clean + 1, schedule.last + 1):
             clients = [c for c in range(len(site.roles)) if schedule.takes_part(c, round)]

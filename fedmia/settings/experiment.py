@@ -31,6 +31,7 @@ from fedmia.settings.option import Options, option
 from fedmia.settings.roles import ATTACKERS, is_client, refusal, sees
 from fedmia.settings.values import convert
 from fedmia.ssl.train import Train
+from fedmia.threat import Threat
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,11 @@ class Federation(Options):
         None, "seconds that a client may work on a round (none: no limit)", gt=0
     )
     min_clients: int = option(1, "clients whose update a round needs", ge=1)
+    secure_aggregation: bool = option(
+        False,
+        "the server sees the sum of a round's updates and none by itself (a view that attacks and "
+        "strategies are held to: nothing is encrypted)",
+    )
 
 
 @dataclass(frozen=True)
@@ -225,7 +231,8 @@ class Experiment(Settings):
         if self.train.lr is None:
             own_rate = registry.load("ssl", self.ssl.name).lr
             object.__setattr__(self, "train", dataclasses.replace(self.train, lr=own_rate))
-        names = expand_attacks(self.attacks, self.attacker)
+        sums = self.federation.secure_aggregation
+        names = expand_attacks(self.attacks, self.attacker, sums)
         for name in self.attack:
             if name not in names:
                 listed = ", ".join(names) or "none"
@@ -239,6 +246,11 @@ class Experiment(Settings):
         """Ids of the clients in the attacker's role: the last ones; none of them is the server."""
         count = min(self.malicious, self.federation.clients) if is_client(self.attacker) else 0
         return tuple(range(self.federation.clients - count, self.federation.clients))
+
+    @property
+    def threat(self) -> Threat:
+        """What the attacker is granted."""
+        return sees(self.attacker, self.federation.secure_aggregation)
 
     @property
     def holder(self) -> int | None:
@@ -275,9 +287,12 @@ class Experiment(Settings):
         return tuple(sorted({c for layer in self.defense for c in self.applied_by(layer)}))
 
 
-def expand_attacks(names: tuple[str, ...], attacker: str) -> tuple[str, ...]:
+def expand_attacks(names: tuple[str, ...], attacker: str, sums: bool = False) -> tuple[str, ...]:
     """The attacks that `names` stands for: those named, with `main` and `all` written out as far as
     the attacker permits, or none (`("none",)`).
+
+    Args:
+        sums: whether the server sees sums of updates alone.
 
     Raises:
         InputError: an unknown attack, or one named twice.
@@ -288,17 +303,20 @@ def expand_attacks(names: tuple[str, ...], attacker: str) -> tuple[str, ...]:
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"attack '{name}' is named twice")
-        found += [n for n in _stands_for(name, attacker) if n not in found]
+        found += [n for n in _stands_for(name, attacker, sums) if n not in found]
     return tuple(found)
 
 
 def runs(tree: Mapping[str, Any]) -> tuple[str, ...]:
     """Names of the attacks that a tree of an experiment runs."""
     named = convert(opt("attacks"), tree.get("attacks", Experiment.attacks), tuple[str, ...])
-    return expand_attacks(named, str(tree.get("attacker", Experiment.attacker)))
+    where, section = "secure_aggregation", tree.get("federation")
+    asked = section.get(where, False) if isinstance(section, Mapping) else False
+    sums = convert(opt(f"federation.{where}"), asked, bool)
+    return expand_attacks(named, str(tree.get("attacker", Experiment.attacker)), sums)
 
 
-def _stands_for(name: str, attacker: str) -> list[str]:
+def _stands_for(name: str, attacker: str, sums: bool) -> list[str]:
     if name not in ("all", "main"):
         registry.load("attack", name)
         return [name]
@@ -306,4 +324,4 @@ def _stands_for(name: str, attacker: str) -> list[str]:
     # One active attack fits into a federation: of several, all means the main one.
     whole = [(n, cls) for n, cls in known if not issubclass(cls, ActiveAttack)]
     wanted = [(n, cls) for n, cls in known if cls.main or (name == "all" and (n, cls) in whole)]
-    return [n for n, cls in wanted if refusal(cls, attacker) is None]
+    return [n for n, cls in wanted if refusal(cls, attacker, sums=sums) is None]

@@ -41,12 +41,18 @@ def is_client(attacker: str) -> bool:
     return attacker not in APART
 
 
-def sees(attacker: str) -> Threat:
+def sees(attacker: str, sums: bool = False) -> Threat:
     """The threat that a run with this attacker grants.
+
+    Args:
+        sums: whether the server sees sums of updates alone: then it knows what a client knows that
+            takes part in every round, the models.
 
     Raises:
         InputError: no such role, or one that attacks nothing.
     """
+    if attacker == SERVER and sums:
+        return Threat("white_box", "client")
     threat = registry.load("role", attacker).sees if is_client(attacker) else APART[attacker]
     if threat is None:
         raise InputError(f"role '{attacker}' attacks nothing")
@@ -58,10 +64,13 @@ def crafts(attacker: str) -> bool:
     return is_client(attacker) and bool(registry.load("role", attacker).crafts)
 
 
-def refusal(attack: type[Any], attacker: str, shadows: bool | None = None) -> str | None:
+def refusal(
+    attack: type[Any], attacker: str, shadows: bool | None = None, sums: bool = False
+) -> str | None:
     """Why a run with this attacker cannot hold the attack class, or None if it can.
 
     Args:
+        sums: whether the server sees sums of updates alone.
         shadows: whether it asks for shadows with its options; None: with its default ones.
     """
     if issubclass(attack, ActiveAttack) and not crafts(attacker):
@@ -69,8 +78,13 @@ def refusal(attack: type[Any], attacker: str, shadows: bool | None = None) -> st
     if attack.uses_shadows if shadows is None else shadows:
         return "needs shadow encoders: python -m fedmia.audit --encoder RUN trains them"
     needs = attack.needs
-    if sees(attacker).covers(needs):
+    if sees(attacker, sums).covers(needs):
         return None
+    if sums and needs.vantage == "server":
+        return (
+            "reads each client's own update, of which "
+            f"{opt('federation.secure_aggregation', 'true')} shows the sum alone"
+        )
     what = "what a client sees" if needs.vantage == "client" else "each client's own update"
     return f"needs {_any(sees(a).covers(needs) for a in ATTACKERS)}: it uses {what}"
 

@@ -25,8 +25,8 @@ def check(experiment: Experiment) -> None:
         InputError: one line that names the value and the reason.
     """
     for one in (
-        _attacker, _attacks, _rounds, _cohort, _machine, _partition, _defended, _defense, _pretrain,
-        _pixels,
+        _attacker, _attacks, _rounds, _cohort, _aggregation, _machine, _partition, _defended,
+        _defense, _pretrain, _public, _pixels,
     ):  # fmt: skip
         one(experiment)
     gpu(experiment.device)
@@ -52,7 +52,8 @@ def _at_most(clients: int) -> str:
 def _attacks(experiment: Experiment) -> None:
     for name in experiment.attacks:
         built = registry.build("attack", name, experiment.attack[name])
-        reason = refusal(type(built), experiment.attacker, built.asks_shadows())
+        sums = experiment.federation.secure_aggregation
+        reason = refusal(type(built), experiment.attacker, built.asks_shadows(), sums)
         if reason:
             got = opt("attacker", experiment.attacker)
             raise InputError(f"attack '{name}' {reason}; got {got}")
@@ -100,12 +101,56 @@ def _rounds(experiment: Experiment) -> None:
 def _cohort(experiment: Experiment) -> None:
     """A round needs no more clients than take part in it."""
     federation = experiment.federation
-    drawn = max(1, int(federation.participation * federation.clients + 0.5))
+    drawn = _drawn(experiment)
     if federation.min_clients > drawn:
         raise InputError(
             f"{opt('federation.min_clients')} must be <= {drawn}, the clients of a round, "
             f"got {federation.min_clients}"
         )
+
+
+def _drawn(experiment: Experiment) -> int:
+    """Clients of a round."""
+    federation = experiment.federation
+    return max(1, int(federation.participation * federation.clients + 0.5))
+
+
+def _aggregation(experiment: Experiment) -> None:
+    """What the server does with the updates, and what it sees of them."""
+    built = experiment.strategy.build("strategy")
+    federation, named = experiment.federation, opt("strategy.name", experiment.strategy.name)
+    if built.least > (drawn := _drawn(experiment)):
+        raise InputError(
+            f"{named} with these options needs >= {built.least} clients a round, got {drawn}"
+        )
+    try:
+        built.check(_norm(experiment))
+    except InputError as error:
+        raise InputError(f"{named}: {error.text}") from None
+    if built.private and experiment.pretrain.mode == "pooled":
+        raise InputError(
+            f"{opt('pretrain.mode', 'pooled')} with {named}: the server would train on the private "
+            "images themselves, which its noise does not cover"
+        )
+    if not federation.secure_aggregation:
+        return
+    sums = opt("federation.secure_aggregation", "true")
+    if built.singles:
+        raise InputError(f"{named} looks at single updates, and {sums} shows their sum alone")
+    if federation.keep_updates:
+        raise InputError(
+            f"{opt('federation.keep_updates', federation.keep_updates)} keeps single updates, and "
+            f"{sums} shows their sum alone"
+        )
+
+
+def _norm(experiment: Experiment) -> str:
+    """The kind of the model's norm: `group`, `batch`, or `local`, batch norm whose running
+    statistics never leave the client."""
+    norm = norm_of(experiment.model.options, experiment.ssl.options)
+    if norm == "batch" and experiment.federation.batch_norm == "local":
+        return "local"
+    return norm
 
 
 def _machine(experiment: Experiment) -> None:
@@ -168,9 +213,6 @@ def norm_of(model: Mapping[str, Any], ssl: Mapping[str, Any]) -> str:
 
 
 def _defense(experiment: Experiment) -> None:
-    norm = norm_of(experiment.model.options, experiment.ssl.options)
-    if norm == "batch" and experiment.federation.batch_norm == "local":
-        norm = "local"  # the running statistics never leave the client
     ssl: SSL = experiment.ssl.build("ssl")
     built = [(layer, layer.build("defense")) for layer in experiment.defense]
     for layer, defense in built:
@@ -178,7 +220,7 @@ def _defense(experiment: Experiment) -> None:
         if ssl.coupled:
             where += f" with {opt('ssl.name', experiment.ssl.name)}"
         try:
-            defense.check(Setting(norm, ssl, experiment.split.public))
+            defense.check(Setting(_norm(experiment), ssl, experiment.split.public))
         except InputError as error:
             raise InputError(f"{where}: {error.text}") from None
     for client in experiment.defended:
@@ -209,6 +251,15 @@ def _pretrain(experiment: Experiment) -> None:
         )
     if mode == "public" and not experiment.split.public:
         raise InputError(f"{asked} needs {opt('split.public')} > 0, got 0")
+
+
+def _public(experiment: Experiment) -> None:
+    """A method that trains against public images needs some."""
+    if experiment.ssl.build("ssl").public and not experiment.split.public:
+        raise InputError(
+            f"{opt('ssl.name', experiment.ssl.name)} trains against public images here and needs "
+            f"{opt('split.public')} > 0, got 0"
+        )
 
 
 def _pixels(experiment: Experiment) -> None:

@@ -58,7 +58,6 @@ class TwoView(SSLMethod):
         self.spec = spec
         self.predictor = predictor
         self.bank = bank
-        self._latest: list[Tensor] = []  # of the batch, of unit length, for the bank
 
     def shared_modules(self) -> Mapping[str, nn.Module]:
         if self.predictor is None:
@@ -67,14 +66,14 @@ class TwoView(SSLMethod):
 
     def remember(self, outputs: Tensor) -> None:
         """Note a batch's outputs (B, P); `after_step` puts them into the bank."""
-        self._latest = [F.normalize(outputs.detach(), dim=1)]
+        self.latest = (F.normalize(outputs.detach(), dim=1),)
 
     def after_step(self) -> None:
         """Outputs of the batch overwrite the oldest of the bank."""
         if self.bank is not None:
-            for new in self._latest:
+            for new in self.latest:
                 self.bank.enqueue(new)
-        self._latest = []
+        self.latest = ()
 
     def output_losses(self, z1: Tensor, z2: Tensor) -> Tensor:
         """InfoNCE against the bank, summed over both directions: an observer is given outputs, and
@@ -93,7 +92,7 @@ class TwoView(SSLMethod):
         for module in self.shared_modules().values():
             initialise(module, generator)
         self.renew_bank(images, generator)
-        self._latest = []
+        self.latest = ()
         return True
 
     def renew_bank(self, images: int | None, generator: torch.Generator) -> None:
@@ -140,12 +139,15 @@ class KeyedTwoView(TwoView):
 
     def begin_first_round(self) -> None:
         """The momentum encoder starts as a copy of the global one."""
-        for key, query in self.pairs().values():
-            key.load_state_dict(query.state_dict())
+        self._reset_key()
 
     def begin_round(self) -> None:
         if self.spec.key == "reset":
-            self.begin_first_round()
+            self._reset_key()
+
+    def _reset_key(self) -> None:
+        for key, query in self.pairs().values():
+            key.load_state_dict(query.state_dict())
 
     def local_state(self) -> State:
         kept = super().local_state()

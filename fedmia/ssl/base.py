@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from fedmia.data.images import ByteArray
 from fedmia.nets.base import Backbone
 from fedmia.settings.option import Options
 from fedmia.ssl.augment import Augment
@@ -78,6 +79,9 @@ class SSLMethod(nn.Module, ABC):
     """
 
     encoder: Encoder
+    # Of the batch, for `after_step`: of unit length, (B, P) each. A batch may come to `losses` in
+    # parts; then they are joined.
+    latest: tuple[Tensor, ...] = ()
 
     @abstractmethod
     def losses(self, view1: Tensor, view2: Tensor) -> Tensor:
@@ -86,6 +90,16 @@ class SSLMethod(nn.Module, ABC):
     @abstractmethod
     def after_step(self) -> None:
         """What follows the optimizer's step: momentum update, queue."""
+
+    @property
+    def remembers(self) -> str:
+        """What it keeps of an image that shapes the gradients of others later, as a queue of own
+        keys does; empty: nothing but the shared weights and averages of them.
+
+        Where it is something, no bound on one image's gradient bounds what that image does, and
+        the epsilon of DP-SGD is heuristic.
+        """
+        return "what the method keeps of earlier images"
 
     @abstractmethod
     def output_losses(self, z1: Tensor, z2: Tensor) -> Tensor:
@@ -186,11 +200,15 @@ class Recipe:
     Attributes:
         mean, std: normalisation of the pixels, one value a channel.
         images: number of images the holder trains on (caps the queue), or None for no cap.
+        public: uint8 (N, C, H, W) that belong to nobody, where the holder has such.
+        batch: images a step.
     """
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
     images: int | None = None
+    public: ByteArray | None = field(default=None, compare=False)
+    batch: int = 16
 
 
 def copies(prefix: str, module: nn.Module) -> State:
@@ -215,6 +233,11 @@ class SSL(Options, ABC):
     @abstractmethod
     def augment(self) -> Augment:
         """The recipe of the views it trains on."""
+
+    @property
+    def public(self) -> bool:
+        """Whether it trains against public images, `Recipe.public`."""
+        return False
 
     @abstractmethod
     def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> SSLMethod:

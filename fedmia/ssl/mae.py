@@ -40,7 +40,7 @@ class MaskedAutoencoder(TwoView):
 
     MAE has no loss of encoder outputs: `output_losses` asks, as for MoCo, whether the encoder takes
     two views of an image for one image. The bank's rows are the pooled vectors of the visible
-    patches that were trained on.
+    patches that were trained on; no gradient depends on them.
     """
 
     def __init__(
@@ -50,6 +50,10 @@ class MaskedAutoencoder(TwoView):
         self.decoder = decoder
         self.seed = int(torch.randint(2**62, (), generator=generator))
         self.steps = 0
+
+    @property
+    def remembers(self) -> str:
+        return ""
 
     @property
     def _vit(self) -> VisionTransformer:
@@ -131,6 +135,7 @@ class MAE(ViewsSSL):
     """
 
     paper: ClassVar[str] = "He et al., CVPR 2022, arXiv 2111.06377"
+    lr: ClassVar[float] = 0.01  # from .03 on, without a warm-up, it diverges on small clients
 
     mask: float = option(0.75, "share of the patches that are masked", gt=0, lt=1)
     norm_pix: bool = option(True, "the target is each patch normalised by itself")

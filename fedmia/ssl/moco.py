@@ -18,19 +18,29 @@ from fedmia.nets.base import Backbone, initialise
 from fedmia.settings.option import option
 from fedmia.ssl._bank import Bank, bank_length, cut_note, info_nce
 from fedmia.ssl._options import ViewsSSL, crop_option, flip_option, jitter_option, key_option
+from fedmia.ssl._public import PublicImages
 from fedmia.ssl._twoview import KeyedTwoView
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder, Recipe, State
 
 
 class MomentumContrast(KeyedTwoView):
-    """Query encoder, momentum key encoder, and a queue of keys, the bank that it trains against."""
+    """Query encoder, momentum key encoder, and a queue of keys, the bank that it trains against.
+
+    With `public` images the queue holds keys of these alone, from the first batch on: no image of
+    the holder's shapes another's gradient but through the weights.
+    """
 
     bank: Bank
     BANK = "queue"
 
     def __init__(self, encoder: Encoder, spec: MoCo, K: int, generator: torch.Generator) -> None:
         super().__init__(encoder, spec, bank=Bank.random(K, spec.dim, generator))
+        self.public: PublicImages | None = None
+
+    @property
+    def remembers(self) -> str:
+        return "the key of an image that is in the queue" if self.public is None else ""
 
     @property
     def queue(self) -> Tensor:
@@ -45,12 +55,44 @@ class MomentumContrast(KeyedTwoView):
         negatives = self.queue.clone()  # the step after backward writes into the queue
         q1 = F.normalize(self.encoder(view1), dim=1)
         loss = info_nce(q1, k2, negatives, self.spec.temperature)
-        self._latest = [k2]
+        keys: tuple[Tensor, ...] = (k2,)
         if k1 is not None:
             q2 = F.normalize(self.encoder(view2), dim=1)
             loss = (loss + info_nce(q2, k1, negatives, self.spec.temperature)) / 2
-            self._latest.append(k1)
+            keys += (k1,)
+        if self.public is None:
+            self.latest = keys
         return loss
+
+    def after_step(self) -> None:
+        """The momentum update, then the batch's keys, or as many new ones of public images."""
+        super().after_step()
+        if self.public is not None:
+            self._enqueue_public(self.public.batch)
+
+    def begin_first_round(self) -> None:
+        super().begin_first_round()
+        self._enqueue_public(len(self.bank))
+
+    def begin_round(self) -> None:
+        super().begin_round()
+        if self.spec.queue_policy == "reset":
+            self._enqueue_public(len(self.bank))
+
+    @torch.no_grad()
+    def _enqueue_public(self, count: int) -> None:
+        """Keys of the next public images, where it has such."""
+        if self.public is None:
+            return
+        views = self.public.views(count)
+        for part in views.split(max(1, self.PART // views[0].numel())):
+            self.bank.enqueue(F.normalize(self.key_encoder(part), dim=1))
+
+    def renew(self, images: int | None, generator: torch.Generator) -> bool:
+        super().renew(images, generator)
+        if self.public is not None:
+            self.public.draw(generator)
+        return True
 
     @property
     def comes_back(self) -> bool:
@@ -61,7 +103,12 @@ class MomentumContrast(KeyedTwoView):
         kept = super().local_state()
         if self.spec.queue_policy == "reset":
             del kept["queue"], kept["pointer"]
-        return kept
+        return kept if self.public is None else kept | self.public.state()
+
+    def load_local(self, state: State) -> None:
+        super().load_local(state)
+        if self.public is not None:
+            self.public.load(state)
 
 
 @dataclass(frozen=True)
@@ -84,8 +131,21 @@ class MoCo(ViewsSSL):
     symmetric: bool = option(False, "average the loss over both directions")
     key: str = key_option("key encoder")
     queue_policy: str = option(
-        "keep", "queue when a round begins: the client's own, or random", choices=("keep", "reset")
+        "keep",
+        "queue when a round begins: the client's own, or anew (random, or of public images)",
+        choices=("keep", "reset"),
     )
+    queue_source: str = option(
+        "own",
+        "whose keys the queue holds: the client's own images', or public ones' alone, which makes "
+        "the epsilon of DP-SGD a guarantee",
+        choices=("own", "public"),
+    )
+
+    @property
+    def public(self) -> bool:
+        """Whether the queue is filled from public images."""
+        return self.queue_source == "public"
 
     @property
     def augment(self) -> Augment:
@@ -99,16 +159,23 @@ class MoCo(ViewsSSL):
     def build(
         self, backbone: Backbone, recipe: Recipe, generator: torch.Generator
     ) -> MomentumContrast:
+        """The method around `backbone`, every weight drawn from `generator`.
+
+        A holder that has no public images, as a shadow, fills its queue with its own keys.
+        """
         encoder = Encoder(backbone, self.head(backbone.width), recipe.mean, recipe.std)
         initialise(encoder, generator)
-        return MomentumContrast(encoder, self, bank_length(self.queue, recipe.images), generator)
+        method = MomentumContrast(encoder, self, bank_length(self.queue, recipe.images), generator)
+        if self.public and recipe.public is not None:
+            method.public = PublicImages(recipe.public, self.augment, recipe.batch, generator)
+        return method
 
     def chance_loss(self, images: int, batch: int) -> float:
         """ln(1 + K): the positive is one among the keys of the queue."""
         return math.log(1 + bank_length(self.queue, images))
 
     def notes(self, images: int) -> list[str]:
-        why = ", or each image would meet its own old key as a negative"
+        why = "" if self.public else ", or each image would meet its own old key as a negative"
         return cut_note("queue", self.queue, images, why)
 
 

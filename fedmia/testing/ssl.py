@@ -29,7 +29,7 @@ class SSLCase(Case):
 
     def build(self, seed: int = 0, images: int | None = None) -> SSLMethod:
         """An untrained method on a narrow SmallNet, or on a transformer where it needs one."""
-        recipe = Recipe((0.5,) * 3, (0.25,) * 3, images)
+        recipe = Recipe((0.5,) * 3, (0.25,) * 3, images, textures(7, seed=3).numpy(), 4)
         for net in (SmallNet(width=4), ViTTiny(width=12, heads=3, depth=4, patch=2)):
             try:
                 built = self.spec.build(net.build(3, PIXELS), recipe, torch_rng(seed, "test"))
@@ -108,6 +108,25 @@ def losses_are_per_image_unless_coupled(case: SSLCase) -> None:
     """DP-SGD rests on it."""
     text = "an image's loss depends on the others of its batch, but coupled is False"
     case.must(case.spec.coupled or not coupled(case), text)
+
+
+def forgets_images_unless_it_says_so(case: SSLCase) -> None:
+    """The guarantee of DP-SGD rests on it: after steps on other images, and the same weights, the
+    losses of an image are the same to the bit."""
+    one, two = case.build(), case.build()
+    if one.remembers:
+        case.must("\n" not in one.remembers, "remembers must be part of a sentence")
+        return
+    for turn, (mine, theirs) in enumerate(((5, 5), (4, 1), (5, 0))):
+        for method, count, seed in ((one, mine, turn), (two, theirs, 9 + turn)):
+            if turn == 2:
+                method.begin_round()
+            if count:
+                method.losses(*case.views(count, seed=seed))
+            method.after_step()
+    want, got = (method.losses(*case.views(3, seed=4)) for method in (one, two))
+    text = "an image's loss depends on those of earlier steps, but remembers is empty"
+    case.must(torch.equal(want, got), text)
 
 
 def training_repeats_and_moves_the_weights(case: SSLCase) -> None:
@@ -217,9 +236,9 @@ def notes_are_sentences(case: SSLCase) -> None:
 SSL_CHECKS: tuple[Callable[[SSLCase], None], ...] = (
     declares_views_and_learning_rate, build_draws_from_its_generator,
     losses_are_one_finite_number_an_image, training_repeats_and_moves_the_weights,
-    losses_are_per_image_unless_coupled, shared_state_comes_back, local_state_comes_back,
-    renewed_is_as_built, rounds_begin_with_the_weights_received, output_losses_are_an_observers,
-    notes_are_sentences,
+    losses_are_per_image_unless_coupled, forgets_images_unless_it_says_so,
+    shared_state_comes_back, local_state_comes_back, renewed_is_as_built,
+    rounds_begin_with_the_weights_received, output_losses_are_an_observers, notes_are_sentences,
 )  # fmt: skip
 
 

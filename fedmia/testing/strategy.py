@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # Flower is loaded by the class that is checked
     from strategies.base import FederatedStrategy
 
 # Options at which one client's update becomes the global model, where a strategy has them.
-NEUTRAL = {"server_lr": 1.0, "beta": 0.0}
+NEUTRAL = {"server_lr": 1.0, "beta": 0.0, "noise_multiplier": 0.0, "clip": 1e9}
 
 
 def some_state(seed: int) -> State:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -351,3 +352,30 @@ def test_craft__leaves_what_it_was_given(make_moco: Any, images: Tensor) -> None
     assert all(torch.equal(received[n], t) for n, t in kept.items())
     assert torch.equal(pool, images)
     assert all(torch.equal(method.local_state()[n], t) for n, t in local.items())
+
+
+def test_craft__who_knows_the_server_climbs_inside_what_it_lets_through(
+    make_moco: Any, images: Tensor
+) -> None:
+    """Each pass begins where the one before was put back to, and the upload lies inside; who does
+    not know it never asks."""
+    method = make_moco()
+    received = method.shared_state()
+    asked = list[float]()
+
+    def passing(crafted: State) -> State:
+        gap = torch.stack([(crafted[n] - received[n]).norm() for n in received]).norm()
+        asked.append(float(gap))
+        return {n: t + 0.01 / gap * (crafted[n] - t) for n, t in received.items()}
+
+    given = replace(turn(method, received, received, images), passing=passing)
+    sent = Ascent(steps=3, lr=0.1, server="known").craft(given)
+    length = float(torch.stack([(sent[n] - received[n]).norm() for n in received]).norm())
+    assert len(asked) == 3 and min(asked) > 0.01 and length == pytest.approx(0.01, rel=1e-3)
+    asked.clear()
+    method.load_shared(received)
+    given = replace(turn(method, received, received, images), passing=passing)
+    free = Ascent(steps=3, lr=0.1).craft(given)
+    assert not asked and not all(torch.equal(free[n], sent[n]) for n in sent)
+    assert Ascent(server="known").together and not Ascent().together
+    assert Ascent(server="known").disarmed().together

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fedmia import registry
+from fedmia.ssl.moco import MoCo
 from fedmia.testing.defense import DEFENSE_CHECKS, DefenseCase
 from fedmia.testing.ssl import SSL_CHECKS, SSLCase, coupled
 from fedmia.testing.strategy import STRATEGY_CHECKS, StrategyCase
@@ -42,3 +43,8 @@ def test_plugin__keeps_its_promise(kind: str, name: str, check: Callable[[Any], 
 def test_coupled__says_whether_a_loss_depends_on_others(name: str) -> None:
     case = case_of("ssl", name)
     assert coupled(case) == case.spec.coupled
+
+
+@pytest.mark.parametrize("check", SSL_CHECKS)
+def test_public_queue__keeps_the_promises(check: Callable[[Any], None]) -> None:
+    check(SSLCase(MoCo(queue_source="public", dim=8, queue=16)))

@@ -469,6 +469,8 @@ WRONG_METHODS: list[tuple[str, dict[str, Any], str]] = [
      "losses of 5 images are of shape (1,), not (5,)"),
     ("detached", {"losses": lambda s, a, b: real.losses(s, a, b).detach()},
      "losses have no gradient"),
+    ("memory", {"remembers": property(lambda s: "")},
+     "an image's loss depends on those of earlier steps, but remembers is empty"),
     ("global", {"losses": lambda s, a, b: real.losses(s, a, b) * torch.rand(())},
      "two trainings with one seed differ in "),
     ("queue", {"load_local": forgetful_load}, "load_local loses queue"),

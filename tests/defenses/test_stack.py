@@ -90,7 +90,7 @@ def test_desk__guarantees_withhold_what_rests_on_images(make_desk: Any) -> None:
     assert {"loss", "seconds"} <= set(Honest().answer(desk).metrics)
     for layer in LAYERS:
         update = Honest().answer(make_desk("", {}, MemoryStore(), defenses=(layer,)))
-        assert set(update.metrics) <= {"seconds", "noise_std"}
+        assert set(update.metrics) <= {"seconds", "noise_std", "lr"}
 
 
 def test_desk__a_client_that_rests_sends_what_it_received(

@@ -339,6 +339,7 @@ def restored_is_what_was_held(live: Federation, readings: Any, queries: Any) -> 
     other = replace(
         live, store=Ledger(root / "clients"), rounds=[], head=None, forked=None,
         crew=replace(live.crew, gone=set(), faults=[]), checkpoint=Checkpoint(root, key=key),
+        aggregation=None,
     )  # fmt: skip
     other.resume()
     assert other.head is not None and live.head is not None
@@ -350,6 +351,7 @@ def restored_is_what_was_held(live: Federation, readings: Any, queries: Any) -> 
         assert controls[0].keys() == controls[1].keys() and controls[0]
         assert all(t.equal(controls[1][n]) for n, t in controls[0].items())
     assert other.rounds == live.rounds
+    assert other.aggregation == live.aggregation is not None
     after = other.reader.notes()  # type: ignore[union-attr]
     assert after[1] == queries and after[0].keys() == readings.keys()
     assert all(t.nan_to_num().equal(after[0][n].nan_to_num()) for n, t in readings.items())
@@ -359,7 +361,7 @@ def restored_is_what_was_held(live: Federation, readings: Any, queries: Any) -> 
             assert one is not None and two is not None and one.memory == two.memory
             assert all(t.equal(two.tensors[n]) for n, t in one.tensors.items())
     assert {n for n, how in HOLDINGS["Federation"].items() if how == CARRIED} == {
-        "head", "forked", "rounds", "store", "reader", "crew", "snapshots", "watch",
+        "head", "forked", "rounds", "store", "reader", "crew", "snapshots", "watch", "aggregation",
     }  # fmt: skip
 
 

@@ -162,12 +162,12 @@ def test_after_step__momentum_update_formula(make_moco: Any, m: float) -> None:
 def test_probe_losses__leaves_state_untouched_and_sums_both_directions(make_moco: Any) -> None:
     method, a, b = make_moco(), pixels(4, 0), pixels(4, 1)
     method.losses(a, b)  # keys wait to be enqueued
-    waiting = [k.clone() for k in method._latest]
+    waiting = [k.clone() for k in method.latest]
     before = everything(method)
     got = method.probe_losses(a, b)
     assert got.requires_grad
     assert same(before, everything(method))
-    assert all(torch.equal(x, y) for x, y in zip(waiting, method._latest, strict=True))
+    assert all(torch.equal(x, y) for x, y in zip(waiting, method.latest, strict=True))
     torch.testing.assert_close(got, method.probe_losses(b, a))
     z1, z2 = (F.normalize(method.encoder(x), dim=1) for x in (a, b))
     one = info_nce(z1, z2, method.queue, 0.2)

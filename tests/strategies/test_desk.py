@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 import torch
 
+from clients.active import Active
 from clients.desk import Desk
 from clients.honest import Honest
 from clients.site import Site, Task
+from fedmia.attacks.ascent import Ascent
 from fedmia.federation.snapshot import Local, LocalState, MemoryStore
 from fedmia.ssl.base import State
 from fedmia.ssl.train import Train
@@ -115,3 +117,49 @@ def test_desk__resumes_queue_key_encoder_and_momentum(site: Site) -> None:
     again = MemoryStore()
     again.save("main", 0, LocalState(dict(kept.tensors), {}))
     assert exactly(desk(site, again, trained, 2).train()[0], onward)
+
+
+@pytest.mark.parametrize("knows", [False, True])
+def test_two_malicious_clients__send_the_same_where_they_know_the_server(
+    site: Site, knows: bool
+) -> None:
+    """And else each what it climbs to by itself."""
+    attack = Ascent(steps=1, lr=0.05, server="known" if knows else "unknown")
+    held = {"targets": np.arange(6), "held": np.arange(6, 18), "attack": attack}
+    told = replace(site, roles=("honest", "active", "active"), share=1 / 3, **held)
+    assert told.fellows == ((1, 2) if knows else (1,))
+    first, store, sent = site.method(-1, None).shared_state(), MemoryStore(), []
+    for client in (1, 2):
+        for craft in (False, True):
+            at = Desk(told, store, Task(client, 1 + craft, "main", craft), first)
+            state = Active().answer(at).state
+        sent.append(state)
+    assert exactly(*sent) == knows
+    turns = told.turn(site.method(-1, None), first, first, 0, {}, np.random.default_rng(0))
+    assert turns.share == pytest.approx(2 / 3 if knows else 1 / 3)
+
+
+@pytest.mark.parametrize("name", ["krum", "trimmed-mean", "norm-clip"])
+def test_passing__rests_on_the_attackers_own_images(
+    site: Site, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It trains on them to guess what honest clients send, where the rule compares updates."""
+    seen, job = list[set[int]](), Desk._job
+
+    def noted(self: Desk, indices: Any, *more: Any) -> Any:
+        seen.append(set(indices.tolist()))
+        return job(self, indices, *more)
+
+    monkeypatch.setattr(Desk, "_job", noted)
+    attack = Ascent(steps=2, lr=0.5, server="known")
+    held = {"targets": np.arange(6), "held": np.arange(6, 18), "attack": attack}
+    told = replace(
+        site, roles=("honest", "honest", "active"), share=1 / 5, strategy=(name, {}), **held
+    )
+    first, store = site.method(-1, None).shared_state(), MemoryStore()
+    at = Desk(told, store, Task(2, 1, "main", True), first)
+    crafted = Active().answer(at).state
+    assert len(seen) == (0 if name == "norm-clip" else 4)
+    assert all(images <= set(range(12, 18)) for images in seen)
+    if name == "norm-clip":
+        assert distance(crafted, first) == pytest.approx(1.0, rel=1e-3)

@@ -6,6 +6,7 @@ import logging
 import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import fields
 from threading import Event
 from typing import Any
 
@@ -186,8 +187,10 @@ def test_every_strategy__aggregates_what_the_clients_sent(name: str) -> None:
 @pytest.mark.parametrize("weighting", ["uniform", "examples"])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_strategy__order_of_arrival_changes_no_bit(name: str, weighting: str) -> None:
+    has = "weighting" in {f.name for f in fields(registry.load("strategy", name))}
+    options = {"weighting": weighting} if has else {}
     ends = [
-        federate(registry.build("strategy", name, {"weighting": weighting}), grid, clients=7)[0]
+        federate(registry.build("strategy", name, options), grid, clients=7)[0]
         for grid in (InlineGrid, Shuffled)
     ]
     assert exactly(*ends)
@@ -326,7 +329,7 @@ def test_drop__not_the_attackers_client_and_not_too_many() -> None:
     with pytest.raises(FederationError, match="the attacker's client cannot be dropped"):
         crew = Crew(4, "drop", needed=frozenset({2}))
         federate(FedAvg(), reply=spoiled("nan"), crew=crew)
-    with pytest.raises(FederationError, match="round 7: 3 clients answered, .*is 4"):
+    with pytest.raises(FederationError, match="round 7: 3 clients answered, at least 4"):
         federate(FedAvg(), reply=spoiled("nan"), crew=Crew(4, "drop", least=4))
 
 

@@ -1,0 +1,80 @@
+"""Privacy of clients over rounds of a noised sum of their clipped updates."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import gammaln, logsumexp
+
+from fedmia.defenses._accounting import epsilon_at, mu_at
+
+ORDERS = (*range(2, 65), 80, 96, 128, 192, 256, 512)
+LEAST, MOST = 1e-3, 1e6  # noise multipliers that are looked for
+
+
+def composed(noise: float, rounds: int, delta: float, sensitivity: float = 1.0) -> float:
+    """Epsilon at `delta` of `rounds` Gaussian releases, exact (Dong et al., 2019).
+
+    Args:
+        noise: deviation over C, > 0. sensitivity: of the sum over C: 1 where a client's update is
+            put to nothing, 2 where it becomes another.
+    """
+    return epsilon_at(sensitivity * math.sqrt(rounds) / noise, delta)
+
+
+def noise_composed(epsilon: float, rounds: int, delta: float, sensitivity: float = 1.0) -> float:
+    """The noise at which `composed` gives `epsilon`."""
+    return sensitivity * math.sqrt(rounds) / mu_at(epsilon, delta)
+
+
+def sampled(noise: float, rate: float, rounds: int, delta: float) -> float:
+    """Epsilon at `delta` of `rounds` Gaussian releases, each of a secret cohort of a fixed size
+    drawn without replacement, one client replaced by another (Wang et al., 2019, Theorem 9; to
+    epsilon by Balle et al., 2020, Theorem 21).
+
+    Args:
+        rate: size of the cohort over that of the population, in (0, 1].
+    """
+    bounds = [
+        rounds * sampled_renyi(noise / 2, rate, order)
+        + math.log1p(-1 / order)
+        - (math.log(delta) + math.log(order)) / (order - 1)
+        for order in ORDERS
+    ]
+    return max(0.0, float(np.nanmin(bounds)))
+
+
+def sampled_renyi(noise: float, rate: float, order: int) -> float:
+    """Renyi divergence of `order` >= 2 of one Gaussian release of a cohort drawn without
+    replacement; `noise`: deviation over the sensitivity."""
+
+    def gaussian(at: int) -> float:
+        return at / (2 * noise**2)
+
+    j = np.arange(2, order + 1, dtype=float)
+    ways = gammaln(order + 1) - gammaln(j + 1) - gammaln(order - j + 1)
+    second = gaussian(2)
+    least = second + math.log(2)  # min{4 (e^eps(2) - 1), 2 e^eps(2)}
+    if second < math.log(2):
+        least = math.log(4 * math.expm1(second))
+    factors = (j - 1) * j / (2 * noise**2) + math.log(2)
+    factors[0] = least
+    terms = j * math.log(rate) + ways + factors
+    return float(logsumexp(np.concatenate([[0.0], terms]))) / (order - 1)
+
+
+def noise_sampled(epsilon: float, rate: float, rounds: int, delta: float) -> float:
+    """The least noise in [LEAST, MOST] at which `sampled` gives at most `epsilon`."""
+
+    def excess(log_noise: float) -> float:
+        return min(sampled(math.exp(log_noise), rate, rounds, delta), 1e9) - epsilon
+
+    low, high = math.log(LEAST), math.log(MOST)
+    if excess(low) <= 0:
+        return LEAST
+    found = float(brentq(excess, low, high, xtol=1e-6))
+    while excess(found) > 0:
+        found += 1e-6
+    return math.exp(found)

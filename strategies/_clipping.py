@@ -1,0 +1,47 @@
+"""Updates clipped to a ball around the weights that the clients received."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fedmia.defenses._sensitivity import difference, norm, protected
+from fedmia.errors import InputError
+from fedmia.federation.snapshot import Update
+from fedmia.ssl.base import State
+
+
+def clipped(received: State, sent: State, bound: float) -> tuple[State, float]:
+    """`sent` with its float weights pulled to an L2 distance of at most `bound` from `received`,
+    and the distance before; within the ball, the weights as they are.
+
+    The norm is of the float weights alone: a counter of steps would fill it. Counters and batch
+    norm's statistics stay as received.
+    """
+    names = protected(sent)
+    update = difference(sent, received, names)
+    length = norm(update, 2)
+    kept = {n: received[n] for n in sent}
+    if length <= bound:
+        return kept | {n: sent[n] for n in names}, length
+    scale = bound / length
+    return kept | {n: received[n].double() + scale * update[n] for n in names}, length
+
+
+def clip(received: State, update: Update, bound: float) -> tuple[Update, float]:
+    """The same of an update."""
+    state, length = clipped(received, update.state, bound)
+    return replace(update, state=state), length
+
+
+def as_received(state: State, received: State) -> State:
+    """Tensors in the types of `received`."""
+    return {n: t.to(received[n].dtype) for n, t in state.items()}
+
+
+def refuse_running(norm: str) -> None:
+    """Raise InputError for batch norm's statistics that are averaged."""
+    if norm == "batch":
+        raise InputError(
+            "running statistics of batch norm are averaged but can be neither clipped nor noised; "
+            "use group norm, or keep them local"
+        )

@@ -1,0 +1,223 @@
+"""DP-FedAvg: differential privacy of clients, by clipping and noise at the server."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from numpy.random import Generator
+
+from fedmia.defenses._sensitivity import protected
+from fedmia.errors import InputError
+from fedmia.federation.snapshot import Update
+from fedmia.results import Epsilon
+from fedmia.seeding import rng
+from fedmia.settings.option import option
+from fedmia.ssl.base import State
+from strategies._accounting import composed, noise_composed, noise_sampled, sampled
+from strategies._clipping import as_received, clip, clipped, refuse_running
+from strategies.base import FederatedStrategy, Metrics, cohort
+from strategies.crew import Against
+
+DEFAULT_NOISE = 0.03
+CLIP = "clip"  # C of the coming round, beside the weights
+
+
+@dataclass
+class DPFedAvg(FederatedStrategy):
+    """G' = G + (sum of updates clipped to C, plus N(0, (z C)^2)) / m, in the m clients' mean.
+
+    The mean is uniform: with weights by images, z C would be no bound on one client. Clipped and
+    noised are the float weights alone. Under `adaptive` C follows a quantile of the updates' norms
+    by the clients' noised votes, which get a share of the budget.
+    """
+
+    paper: ClassVar[str] = "McMahan et al., ICLR 2018; Andrew et al., NeurIPS 2021, 1905.03871"
+    singles: ClassVar[bool] = True
+    private: ClassVar[bool] = True
+    strength: ClassVar[str] = "noise_multiplier"
+    strengths: ClassVar[tuple[float, ...]] = (0.03, 0.1, 0.3, 1.0)
+
+    epsilon: float | None = option(None, "privacy budget of the whole run, for a client", gt=0)
+    noise_multiplier: float | None = option(
+        None, f"z, noise on the sum over C, in place of epsilon; neither: {DEFAULT_NOISE}", ge=0
+    )
+    delta: float = option(1e-5, "delta of (epsilon, delta)-DP, over the run", gt=0, lt=1)
+    clip: float = option(1.0, "C, largest L2 norm of an update; if adaptive, at first", gt=0)
+    adaptive: bool = option(False, "whether C follows a quantile of the updates' norms")
+    quantile: float = option(0.5, "share of the updates that are to stay unclipped", ge=0, le=1)
+    clip_lr: float = option(0.2, "learning rate of C", gt=0)
+    vote_share: float = option(0.1, "share of the budget that the votes on C get", gt=0, lt=1)
+    cohorts: str = option(
+        "known",
+        "who trains in a round: known to the attacker, or secret, which lowers epsilon where a "
+        "round's clients are a random part of all, drawn without replacement",
+        choices=("known", "secret"),
+    )
+    bound: float | None = field(default=None, init=False, repr=False)  # C, adapted
+    rounds_of: dict[str, int] = field(default_factory=dict, init=False, repr=False)
+    releases: int = field(default=0, init=False, repr=False)
+    last: dict[str, float] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.epsilon is not None and self.noise_multiplier is not None:
+            raise InputError(
+                "takes epsilon or noise_multiplier, not both: got "
+                f"{self.epsilon} and {self.noise_multiplier}"
+            )
+
+    def check(self, norm: str) -> None:
+        refuse_running(norm)
+
+    def broadcast(self) -> State:
+        """C, for an attacker to know too: it rests on noised votes alone."""
+        return {CLIP: torch.tensor(self._bound(), dtype=torch.float64)}
+
+    def aggregate(self, received: State, updates: Iterable[Update]) -> State:
+        bound, noise = self._bound(), self.noise()
+        spread, votes = self.parts(noise)
+        lengths, round = list[float](), 0
+
+        def folded() -> Iterator[Update]:
+            nonlocal round
+            for update in updates:
+                inside, length = clip(received, update, bound)
+                lengths.append(length)
+                round, name = update.round, str(update.client)
+                self.rounds_of[name] = self.rounds_of.get(name, 0) + 1
+                yield inside
+
+        merged = self.mean(folded())
+        count, draw = len(lengths), rng(self._seed(), "server", round)
+        if noise:
+            merged = noised(merged, spread * bound / count, draw)
+        self.releases += 1
+        self.last = {
+            "clip": bound,
+            "noise_std": spread * bound / count,
+            "clipped": sum(length > bound for length in lengths) / count,
+            "update_norm": sum(lengths) / count,
+        }
+        if self.adaptive:
+            under = sum(length <= bound for length in lengths) + draw.normal(0.0, 1.0) * votes
+            self.bound = bound * math.exp(-self.clip_lr * (under / count - self.quantile))
+        return as_received(merged, received)
+
+    def noise(self) -> float:
+        """z of all that a round releases: as given, or from epsilon for all rounds of the run.
+
+        Raises:
+            InputError: an epsilon, but the rounds are not known.
+        """
+        if self.epsilon is None:
+            given = self.noise_multiplier
+            return DEFAULT_NOISE if given is None else float(given)
+        if self.course is None or not self.course.total:
+            raise InputError("an epsilon is of a whole run, whose rounds are not known here")
+        drawn = [cohort(self.course, r, len(self.nodes)) for r in range(1, self.course.total + 1)]
+        most = max(Counter(client for one in drawn for client in one).values())
+        if self.cohorts == "known":
+            return noise_composed(self.epsilon, most, self.delta)
+        known = noise_composed(self.epsilon, most, self.delta, 2.0)
+        rate = len(drawn[0]) / len(self.nodes)
+        return min(known, noise_sampled(self.epsilon, rate, len(drawn), self.delta))
+
+    def parts(self, noise: float) -> tuple[float, float]:
+        """z of the sum, and deviation of the noise on the votes: together they tell as much as one
+        release of z (Andrew et al., Theorem 1, with 1 / (2 sigma_b)^2 = share / z^2)."""
+        if not self.adaptive:
+            return noise, 0.0
+        share = self.vote_share
+        return noise / math.sqrt(1 - share), noise / (2 * math.sqrt(share))
+
+    def privacy(self, against: Against) -> Epsilon | None:
+        """For one client of all; None where the noise is 0: nothing is promised."""
+        noise = self.noise() if self.releases else 0.0
+        if self.releases and not noise:
+            return None
+        honest = {c: n for c, n in self.rounds_of.items() if int(c) not in against.malicious}
+        most = max(honest.values(), default=0)
+        value = 0.0
+        if most:
+            value = self._spent(noise, most, against)
+        stated = math.isfinite(value) and not against.server
+        text = statement(self.cohorts == "secret", most, self.releases, against)
+        if self.cohorts == "known" and most:
+            text += f" Replacing a client by another doubles C: epsilon {self._twice(noise, most)}."
+        standing = "empirical" if against.server else "guaranteed"
+        return Epsilon(value if stated else None, self.delta, self.releases, standing, text)
+
+    def _spent(self, noise: float, most: int, against: Against) -> float:
+        if self.cohorts == "known":
+            return composed(noise, most, self.delta)
+        known = composed(noise, most, self.delta, 2.0)
+        size = max(1, math.ceil(sum(self.rounds_of.values()) / self.releases))
+        others = max(len(self.nodes) - len(against.malicious), 1)  # these know of themselves
+        return min(known, sampled(noise, min(1.0, size / others), self.releases, self.delta))
+
+    def _twice(self, noise: float, most: int) -> str:
+        return f"{composed(noise, most, self.delta, 2.0):.3g}"
+
+    def told(self, against: Against) -> Metrics:
+        return dict(self.last)
+
+    def passing(
+        self, received: State, crafted: State, told: State, guesses: Sequence[State], fellows: int
+    ) -> State:
+        bound = float(told[CLIP]) if CLIP in told else self.clip
+        return as_received(clipped(received, crafted, bound)[0], received)
+
+    def _bound(self) -> float:
+        return self.clip if self.bound is None else self.bound
+
+    def _seed(self) -> int:
+        return self.course.seed if self.course else 0
+
+
+def noised(state: State, deviation: float, draw: Generator) -> State:
+    """Independent Gaussian noise on every float weight, drawn in float64."""
+    found = dict(state)
+    for name in protected(state):
+        drawn = torch.from_numpy(draw.normal(0.0, deviation, tuple(state[name].shape)))
+        found[name] = state[name].double() + drawn.to(state[name].device)
+    return found
+
+
+def statement(secret: bool, most: int, rounds: int, against: Against) -> str:
+    """What the epsilon is of, and what it rests on."""
+    if secret:
+        unit = "one client, all its images, replaced by another"
+        how = (
+            f"Amplified by sampling: it holds while nobody learns which clients a round draws (a "
+            f"fixed number, at random, without replacement; not Poisson); {rounds} rounds add up."
+        )
+    else:
+        unit = "one client, all its images: its updates put to nothing, cohorts and sizes public"
+        how = (
+            f"No amplification: cohorts are taken as known; exact for the {most} of {rounds} "
+            "rounds of the client that took part most often."
+        )
+    said = f"Unit: {unit}. {how} "
+    if against.server:
+        said += (
+            "No epsilon holds against this run's attacker: the server sees the updates before it "
+            "clips and noises them. "
+        )
+    else:
+        said += "Holds against all who see the models, not against the server. "
+    if against.crafts:
+        said += (
+            f"Client {', '.join(map(str, against.malicious))} uploads what an attack crafts: it is "
+            "clipped as any other, so the statement holds for each honest client, whatever is "
+            "crafted; it is none for the crafting clients' own images, nor does it bound what they "
+            "do to the model. "
+        )
+    return said + (
+        "Assumes exact arithmetic and true random noise (floats and a seeded generator only "
+        "simulate it); loss, norms and shares clipped in this report are not covered."
+    )

@@ -1,0 +1,32 @@
+"""Coordinate-wise median."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fedmia.federation.snapshot import Update
+from fedmia.ssl.base import State
+from strategies._columns import middle
+from strategies.base import FederatedStrategy
+
+
+@dataclass
+class Median(FederatedStrategy):
+    """The median of each weight over the clients; of an even number the mean of the middle two.
+
+    It holds the updates of all clients of a round at once.
+    """
+
+    paper: ClassVar[str] = "Yin et al., ICML 2018, arXiv 1803.01498, Algorithm 1, Option I"
+    singles: ClassVar[bool] = True
+
+    @property
+    def least(self) -> int:
+        """Of two the median is the mean."""
+        return 3
+
+    def aggregate(self, received: State, updates: Iterable[Update]) -> State:
+        states = [update.state for update in updates]
+        return middle(states, len(states))

@@ -1,0 +1,25 @@
+"""Multi-Krum: the mean of the updates that Krum prefers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fedmia.settings.option import option
+from strategies.krum import Krum as _Krum
+
+
+@dataclass
+class MultiKrum(_Krum):
+    """The mean of the m updates with the least scores of Krum; m 1 is Krum."""
+
+    paper: ClassVar[str] = "Blanchard et al., NeurIPS 2017, Section 4"
+
+    keep: int | None = option(None, "m, updates that are averaged (none: n - f)", ge=1)
+
+    @property
+    def least(self) -> int:
+        return max(super().least, self.keep or 1)
+
+    def kept(self, clients: int) -> int:
+        return self.keep or max(1, clients - self.malicious)

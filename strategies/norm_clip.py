@@ -1,0 +1,55 @@
+"""Norm clipping: no client moves the model further than the others may."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from fedmia.federation.snapshot import Update
+from fedmia.settings.option import option
+from fedmia.ssl.base import State
+from strategies._clipping import as_received, clip, clipped, refuse_running
+from strategies.base import FederatedStrategy, Metrics
+from strategies.crew import Against
+
+
+@dataclass
+class NormClip(FederatedStrategy):
+    """G' = G + mean(u min(1, C / ||u||)), u = L - G each client's update; C inf is FedAvg."""
+
+    paper: ClassVar[str] = "Sun et al., 2019, arXiv 1911.07963"
+    singles: ClassVar[bool] = True
+    strength: ClassVar[str] = "clip"
+    strengths: ClassVar[tuple[float, ...]] = (3.0, 1.0, 0.3)
+
+    clip: float = option(1.0, "C, largest L2 norm of a client's update", gt=0)
+    last: dict[str, float] = field(default_factory=dict, init=False, repr=False)
+
+    def check(self, norm: str) -> None:
+        refuse_running(norm)
+
+    def aggregate(self, received: State, updates: Iterable[Update]) -> State:
+        lengths = list[float]()
+
+        def folded() -> Iterator[Update]:
+            for update in updates:
+                inside, length = clip(received, update, self.clip)
+                lengths.append(length)
+                yield inside
+
+        merged = as_received(self.mean(folded()), received)
+        self.last = {
+            "clip": self.clip,
+            "clipped": sum(length > self.clip for length in lengths) / len(lengths),
+            "update_norm": sum(lengths) / len(lengths),
+        }
+        return merged
+
+    def told(self, against: Against) -> Metrics:
+        return dict(self.last)
+
+    def passing(
+        self, received: State, crafted: State, told: State, guesses: Sequence[State], fellows: int
+    ) -> State:
+        return as_received(clipped(received, crafted, self.clip)[0], received)

@@ -1,0 +1,106 @@
+"""Federations under DP-SGD: what their report promises, and how one ends that diverges."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from fedmia.defenses.dpsgd import DPSGD
+from fedmia.errors import InputError
+from fedmia.simulate import main
+from fedmia.ssl.train import Train
+
+TINY = (
+    "--clients 3 --rounds 2 --train.local_epochs 1 --model.width 4 --split.members 24 "
+    "--split.nonmembers 40 --split.known 8 --split.test 20 --split.public 12 --device cpu "
+    "--attacks none --quiet --ssl.queue_source public --ssl.dim 8 --federation.snapshots 1 "
+)
+DEFENDED = "--defense dpsgd --defense.noise_multiplier 1 --defended-clients 0-1 "
+
+
+def run(flags: str, out: Path) -> tuple[int, Any]:
+    code = main([*shlex.split(TINY + flags), "--out", str(out)])
+    report = out / "report.json"
+    return code, json.loads(report.read_text()) if report.exists() else None
+
+
+def weights(out: Path) -> dict[str, torch.Tensor]:
+    return load_file(out / "snapshots" / "main" / "round-0002.safetensors")
+
+
+def test_public_queue__earns_the_guarantee(tmp_path: Path) -> None:
+    code, report = run(DEFENDED + "--attacker passive", tmp_path / "out")
+    assert code == 0
+    defended = [c["defence"]["epsilon"] for c in report["clients"] if c["defence"]]
+    assert [e["standing"] for e in defended] == ["guaranteed"] * 2
+    assert all(e["value"] > 0 and "queue" not in e["assumptions"] for e in defended)
+    kept = weights(tmp_path / "out")
+    # What the attacker holds is its queue, of keys of public images.
+    assert kept["holder.public"][1] > 0 and len(kept["holder.queue"]) == 6
+
+
+@pytest.mark.slow
+def test_public_queue__same_on_ray(tmp_path: Path) -> None:
+    for name, more in (("inline", ""), ("ray", "--backend ray")):
+        assert run(DEFENDED + more, tmp_path / name)[0] == 0
+    one, two = weights(tmp_path / "inline"), weights(tmp_path / "ray")
+    assert all(torch.equal(t, two[n]) for n, t in one.items())
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ("--defense.lr 3e38 --train.batch_size 2",
+         "DP-SGD diverged at noise multiplier 1 and learning rate 3e+38: a lower defense.lr"),
+        ("--defense.lr 1e38", "training diverged under dpsgd (noise_multiplier 1, lr 1e+38): "),
+    ],
+)  # fmt: skip
+def test_divergence__one_line_names_the_strength(
+    flags: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _ = run(DEFENDED + flags, tmp_path / "out")
+    assert code == 1 and words in capsys.readouterr().err.strip().splitlines()[-1]
+
+
+def test_train__strong_noise_takes_smaller_steps(make_moco: Any, make_job: Any) -> None:
+    """So that the noise of the run moves the weights by their length at most, where none is given;
+    the length is that of the first weights received."""
+    rates = {}
+    for noise in (1e-3, 50.0, 100.0):
+        memory: dict[str, Any] = {}
+        job = make_job(
+            make_moco(), schedule="constant", lr=0.1, momentum=0.5, local_epochs=1, batch_size=12
+        )
+        w = torch.cat([w.detach().flatten() for w in job.method.trainable()])
+        DPSGD(noise_multiplier=noise).train(job, memory)
+        rates[noise] = memory["metrics"]["lr"]
+        by_hand = float(w.norm()) * 0.5 / (noise / 12 * math.sqrt(len(w) * 2))
+        assert rates[noise] == pytest.approx(min(0.1, by_hand), rel=1e-4)
+    DPSGD(noise_multiplier=100.0).train(make_job(job.method, lr=0.1, local_epochs=1), memory)
+    assert memory["metrics"]["lr"] == rates[100.0], "one rate for the run"
+    assert rates[1e-3] == 0.1 > 2 * rates[50.0] > 3.9 * rates[100.0]
+    DPSGD(noise_multiplier=100.0, lr=0.2).train(make_job(make_moco(), local_epochs=1), memory)
+    assert memory["metrics"]["lr"] == 0.2
+
+
+def test_foresee__refuses_what_no_noise_keeps() -> None:
+    DPSGD(epsilon=1.0).foresee(10, Train(), 30)
+    DPSGD(noise_multiplier=1.0).foresee(10, Train(), 30)
+    with pytest.raises(InputError, match="no noise multiplier up to 100,000 goes under"):
+        DPSGD(epsilon=1e-3).foresee(10, Train(), 30)
+
+
+@pytest.mark.slow
+def test_mae__stays_finite_beside_defended_clients(tmp_path: Path) -> None:
+    flags = (
+        "--clients 4 --rounds 1 --model vit-tiny --ssl mae --attacks none --quiet --device cpu "
+        "--defense dpsgd --defense.epsilon 8 --defended-clients 0-1"
+    )
+    assert main([*shlex.split(flags), "--out", str(tmp_path / "out")]) == 0

@@ -1,0 +1,220 @@
+"""Robust aggregation against naive twins of the papers, and what an attacker who knows it sends."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import ArrayRecord, RecordDict
+from flwr.serverapp.strategy.multikrum import select_multikrum
+
+from fedmia import registry
+from fedmia.federation.snapshot import Update
+from fedmia.ssl.base import State
+from strategies.base import Course
+from strategies.crew import Against
+from strategies.fedavg import FedAvg
+from strategies.krum import Krum, krum_scores
+from strategies.median import Median
+from strategies.multi_krum import MultiKrum
+from strategies.norm_clip import NormClip
+from strategies.trimmed_mean import TrimmedMean
+
+
+def some(seed: int, scale: float = 1.0, far: float = 0.0) -> State:
+    draw = np.random.default_rng(seed)
+    return {
+        "head.weight": torch.from_numpy(draw.normal(far, scale, (3, 4))).float(),
+        "bias": torch.from_numpy(draw.normal(far, scale, 5)).float(),
+    }
+
+
+def updates(states: list[State]) -> list[Update]:
+    return [Update(c, 1, state, 3 + 2 * c, {}) for c, state in enumerate(states)]
+
+
+def flat(state: State) -> np.ndarray[Any, Any]:
+    return np.concatenate([t.double().numpy().ravel() for t in state.values()])
+
+
+@pytest.mark.parametrize("n", [3, 4, 7])
+@pytest.mark.parametrize("trim", [0, 1])
+def test_median_and_trimmed_mean__of_each_weight_by_itself(n: int, trim: int) -> None:
+    states = [some(s) for s in range(n)]
+    rows = np.stack([flat(s) for s in states])
+    median = Median().aggregate(some(99), updates(states))
+    np.testing.assert_allclose(flat(median), np.median(rows, axis=0), rtol=1e-6)
+    want = []
+    for column in rows.T:  # a weight's values, one by one
+        left = sorted(column)[trim : n - trim]
+        want.append(sum(left) / len(left))
+    trimmed = TrimmedMean(trim=trim).aggregate(some(99), updates(states))
+    np.testing.assert_allclose(flat(trimmed), want, rtol=1e-5, atol=1e-7)
+
+
+def naive_krum(rows: np.ndarray[Any, Any], f: int) -> list[float]:
+    """Blanchard et al., Section 4: s(i), the sum over i -> j of ||V_i - V_j||^2."""
+    scores = []
+    for i in range(len(rows)):
+        gaps = [float(((rows[i] - rows[j]) ** 2).sum()) for j in range(len(rows)) if j != i]
+        scores.append(sum(sorted(gaps)[: len(rows) - f - 2]))
+    return scores
+
+
+@pytest.mark.parametrize(("n", "f"), [(5, 1), (7, 1), (9, 3)])
+def test_krum__is_that_of_the_paper_and_of_flower(n: int, f: int) -> None:
+    for seed in range(5):
+        states = [some(100 * seed + s) for s in range(n)]
+        want = naive_krum(np.stack([flat(s) for s in states]), f)
+        np.testing.assert_allclose(krum_scores(states, f), want, rtol=1e-9)
+        got = Krum(malicious=f).aggregate(some(99), updates(states))
+        assert flat(got).tolist() == flat(states[int(np.argmin(want))]).tolist()
+        several = MultiKrum(malicious=f, keep=2).aggregate(some(99), updates(states))
+        best = np.argsort(want)[:2]
+        np.testing.assert_allclose(flat(several), sum(flat(states[i]) for i in best) / 2, rtol=1e-6)
+        sent = [RecordDict({"arrays": ArrayRecord(torch_state_dict=s)}) for s in states]
+        theirs = select_multikrum(sent, f, 2)
+        assert {id(r) for r in theirs} == {id(sent[i]) for i in best}
+
+
+def test_krum__sees_small_updates_of_large_weights_and_no_counter() -> None:
+    """Squared norms of weights in float32 leave nothing of distances of 1e-3; a counter of steps
+    is no weight."""
+    base = {"w": torch.full((2000,), 50.0), "steps": torch.tensor(0)}
+    draw = np.random.default_rng(0)
+    states = []
+    for client in range(6):
+        spread = 1e-3 if client else 1e-2
+        moved = torch.from_numpy(draw.normal(0, spread, 2000)).float()
+        states.append({"w": base["w"] + moved, "steps": torch.tensor(1000 * client)})
+    rows = np.stack([s["w"].double().numpy() for s in states])
+    want = naive_krum(rows, 1)
+    np.testing.assert_allclose(krum_scores(states, 1), want, rtol=1e-9)
+    assert int(np.argmax(want)) == 0
+
+
+@pytest.mark.parametrize("name", ["krum", "multi-krum", "median", "trimmed-mean", "norm-clip"])
+def test_every_rule__bounds_what_one_client_can_do(name: str) -> None:
+    """A mean goes where one of seven wants it; no robust one does."""
+    honest = [some(s, 0.1) for s in range(6)]
+    received = {n: torch.zeros_like(t) for n, t in honest[0].items()}
+    robust, plain = registry.build("strategy", name, {}), FedAvg()
+    moved = []
+    for strategy in (robust, plain):
+        alone = flat(strategy.aggregate(received, updates(honest)))
+        worst = strategy.aggregate(received, updates([*honest, some(9, 0.1, far=1e3)]))
+        moved.append(np.linalg.norm(flat(worst) - alone))
+    assert moved[0] < 0.5 < 100 < moved[1]
+
+
+def test_norm_clip__is_that_of_the_paper() -> None:
+    received, states = some(99), [some(s, 0.5 * (s + 1)) for s in range(5)]
+    clip = 6.0
+    steps = [flat(s) - flat(received) for s in states]
+    assert {np.linalg.norm(u) > clip for u in steps} == {True, False}
+    mean = sum(u * min(1, clip / np.linalg.norm(u)) for u in steps) / 5
+    strategy = NormClip(clip=clip)
+    got = strategy.aggregate(received, updates(states))
+    np.testing.assert_allclose(flat(got), flat(received) + mean, rtol=1e-5, atol=1e-6)
+    told = strategy.told(Against())
+    assert told["clipped"] == np.mean([np.linalg.norm(u) > clip for u in steps])
+    assert told["update_norm"] == pytest.approx(np.mean([np.linalg.norm(u) for u in steps]))
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("norm-clip", {"clip": 1e9}), ("trimmed-mean", {"trim": 0}),
+                          ("dp-fedavg", {"clip": 1e9, "noise_multiplier": 0.0}),
+                          ("multi-krum", {"malicious": 0})],
+)  # fmt: skip
+def test_zero_strength__is_fedavg(name: str, options: dict[str, Any]) -> None:
+    received, ups = some(99), updates([some(s) for s in range(6)])
+    want = FedAvg().aggregate(received, ups)
+    got = registry.build("strategy", name, options).aggregate(received, ups)
+    assert all(torch.equal(got[n], want[n]) for n in want)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "least"),
+    [("krum", {}, 5), ("krum", {"malicious": 3}, 9), ("multi-krum", {"keep": 7}, 7),
+     ("median", {}, 3), ("trimmed-mean", {"trim": 2}, 5), ("fedavg", {}, 1)],
+)  # fmt: skip
+def test_least__clients_of_a_round(name: str, options: dict[str, Any], least: int) -> None:
+    assert registry.build("strategy", name, options).least == least
+
+
+def test_krum__tells_how_much_of_the_model_was_crafted() -> None:
+    strategy = MultiKrum(malicious=1, keep=2)
+    states = [some(s, 0.1) for s in range(5)]
+    against = Against(malicious=(1,), crafts=True)
+    for craft in (False, True):
+        strategy.course = Course("main", 0, 1, craft, 1.0, 0)
+        scores = krum_scores(states, 1)
+        best = np.argsort(scores)[:2]
+        strategy.aggregate(some(99), updates(states))
+        assert strategy.told(against) == ({"malicious_share": (1 in best) / 2} if craft else {})
+
+
+@pytest.mark.parametrize(("f", "fellows"), [(1, 1), (2, 1), (2, 2)])
+def test_passing__krum_takes_the_shrunk_update_and_not_the_whole_one(f: int, fellows: int) -> None:
+    received = some(99)
+    drift, far = some(50, 0.02), some(9, 1.0)
+    honest = [
+        {n: t + drift[n] + 0.1 * some(s)[n] for n, t in received.items()} for s in range(2 * f + 3)
+    ]
+    crafted = {n: t + far[n] for n, t in received.items()}
+    strategy = Krum(malicious=f)
+
+    def taken(state: State) -> bool:
+        return strategy.chosen([*honest, *[state] * fellows])[0] >= len(honest)
+
+    assert not taken(crafted)
+    passed = strategy.passing(received, crafted, {}, honest, fellows)
+    assert taken(passed)
+    middle = {n: torch.stack([h[n] for h in honest]).mean(dim=0) for n in received}
+    step = flat(passed) - flat(middle)
+    cosine = step @ flat(far) / np.linalg.norm(step) / np.linalg.norm(flat(far))
+    assert cosine > 0.999 and np.linalg.norm(step) > 0.05  # the way of the climb
+    times = [{n: middle[n] + k * (t - middle[n]) for n, t in passed.items()} for k in (1.95, 2.05)]
+    assert [taken(t) for t in times] == [True, False]  # half the way that would be taken
+
+
+def test_passing__stays_where_it_is_counted() -> None:
+    received, far = some(99), some(9, 5.0)
+    crafted = {n: t + far[n] for n, t in received.items()}
+    clip = NormClip(clip=0.5).passing(received, crafted, {}, [], 1)
+    step = flat(clip) - flat(received)
+    assert np.linalg.norm(step) == pytest.approx(0.5, rel=1e-5)
+    np.testing.assert_allclose(step / 0.5, flat(far) / np.linalg.norm(flat(far)), atol=1e-5)
+    honest = [some(s, 0.1) for s in range(4)]
+    trimmed = flat(TrimmedMean(trim=1).passing(received, crafted, {}, honest, 1))
+    rows = np.stack([flat(s) for s in honest])
+    assert (trimmed >= rows.min(0)).all() and (trimmed <= rows.max(0)).all()
+    inside = {n: t.clone() for n, t in honest[0].items()}
+    for strategy in (Median(), FedAvg(), TrimmedMean(trim=0)):
+        same = strategy.passing(received, inside, {}, honest, 1)
+        assert all(torch.equal(same[n], inside[n]) for n in inside)
+
+
+def test_trimmed_mean__keeps_the_update_of_one_who_knows_it() -> None:
+    """A weight beyond the honest ones is trimmed, and moves the mean by an honest one's gap alone;
+    one just inside is averaged."""
+    honest = [some(s, 1.0) for s in range(4)]
+    far = some(9, far=100.0)
+    strategy = TrimmedMean(trim=1)
+    passed = strategy.passing(some(99), far, {}, honest, 1)
+    rows = np.stack([flat(s) for s in honest])
+    np.testing.assert_array_equal(flat(passed), rows.max(axis=0))
+    got = flat(strategy.aggregate(some(99), updates([*honest, passed])))
+    kept = np.sort(rows, axis=0)[1:]
+    np.testing.assert_allclose(got, kept.mean(axis=0), rtol=1e-5, atol=1e-6)
+
+
+def test_twins__are_no_accident() -> None:
+    """No two rules agree on the same updates."""
+    ups = updates([some(s) for s in range(7)])
+    names = ("krum", "multi-krum", "median", "trimmed-mean", "norm-clip", "fedavg")
+    found = [flat(registry.build("strategy", n, {}).aggregate(some(99), ups)) for n in names]
+    assert all(not np.allclose(a, b) for a, b in itertools.combinations(found, 2))

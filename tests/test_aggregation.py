@@ -1,0 +1,126 @@
+"""What the server does with updates: what is refused, what it sees, a whole run."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from fedmia import simulate
+from fedmia.federation.rounds import Federation
+from fedmia.registry import load
+from fedmia.settings.experiment import expand_attacks
+from fedmia.settings.roles import refusal, sees
+from fedmia.simulate import main
+
+TINY = (
+    "--clients 5 --train.local_epochs 1 --model.width 2 --split.members 30 --split.nonmembers 40 "
+    "--split.known 6 --split.test 20 --device cpu --federation.snapshots 1 --rounds 3 "
+    "--attack-rounds 1 --quiet "
+)
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        ("--clients 4 --strategy krum", "needs >= 5 clients a round, got 4"),
+        ("--strategy krum --strategy.malicious 4", "needs >= 11 clients a round, got 10"),
+        ("--strategy krum --federation.participation 0.4", "needs >= 5 clients a round, got 4"),
+        ("--strategy trimmed-mean --strategy.trim 5", "needs >= 11 clients a round, got 10"),
+        ("--strategy multi-krum --strategy.keep 11", "needs >= 11 clients a round, got 10"),
+        ("--strategy median --clients 2", "needs >= 3 clients a round, got 2"),
+        ("--strategy norm-clip --strategy.clip 0", "--strategy.clip must be > 0, got 0"),
+        ("--strategy norm-clip --model.norm batch", "running statistics of batch norm"),
+        ("--strategy dp-fedavg --model.norm batch", "running statistics of batch norm"),
+        ("--strategy dp-fedavg --strategy.epsilon 0", "--strategy.epsilon must be > 0, got 0"),
+        ("--strategy dp-fedavg --strategy.delta 1", "--strategy.delta must be < 1, got 1"),
+        ("--strategy dp-fedavg --strategy.weighting examples", "--strategy.weighting"),
+        ("--strategy dp-fedavg --strategy.cohorts open", "unknown --strategy.cohorts value"),
+        (
+            "--strategy dp-fedavg --pretrain pooled --pretrain.epochs 1",
+            "--pretrain pooled with --strategy dp-fedavg",
+        ),
+        (
+            "--strategy krum --federation.secure_aggregation true",
+            "--strategy krum looks at single updates",
+        ),
+        (
+            "--strategy dp-fedavg --federation.secure_aggregation true",
+            "--strategy dp-fedavg looks at single updates",
+        ),
+        (
+            "--attacker server --attacks all-for-one --federation.secure_aggregation true",
+            "attack 'all-for-one' reads each client's own update",
+        ),
+        (
+            "--federation.secure_aggregation true --federation.keep_updates 2",
+            "--federation.keep_updates 2 keeps single updates",
+        ),
+    ],
+)
+def test_refused__in_one_line(
+    flags: str, named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(simulate, "execute", lambda *_: pytest.fail("not refused"))
+    assert main([*shlex.split(flags), "--out", str(tmp_path / "RUN")]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and named in err, err
+
+
+def test_secure_aggregation__leaves_the_server_the_models_alone() -> None:
+    whole, sums = sees("server"), sees("server", True)
+    assert (whole.vantage, sums.vantage) == ("server", "client")
+    assert sees("active", True) == sees("active") and sees("none", True) == sees("none")
+    named, left = (expand_attacks(("all",), "server", s) for s in (False, True))
+    assert set(named) - set(left) == {"all-for-one"} and left
+    assert refusal(load("attack", "all-for-one"), "server") is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--attacker active --attacks ascent --strategy dp-fedavg --strategy.epsilon 50 "
+        "--strategy.adaptive true --attack.ascent.server known --attack.ascent.pairs 1",
+        "--attacker active --attacks ascent --strategy krum --attack.ascent.server known "
+        "--attack.ascent.pairs 1",
+    ],
+)
+def test_run__ray_equals_inline_and_goes_on_where_it_stopped(
+    flags: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = []
+    for backend in ("inline", "ray"):
+        out = tmp_path / backend
+        assert main([*shlex.split(TINY + flags), "--backend", backend, "--out", str(out)]) == 0
+        ends.append(json.loads((out / "report.json").read_text()))
+    for end in ends:
+        end["config"] = end["timing"] = None
+    assert ends[0] == ends[1]
+    row = ends[0]["aggregation"]
+    if row["name"] == "dp-fedavg":
+        assert row["epsilon"]["value"] == pytest.approx(50) and row["epsilon"]["rounds"] == 3
+        assert "Client 4 uploads what an attack crafts" in row["epsilon"]["assumptions"]
+    else:
+        assert set(row["metrics"]) == {"malicious_share"}
+
+    class Killed(BaseException):
+        """Nothing that anybody catches."""
+
+    note, calls = Federation._checkpoint, list[int]()
+
+    def dies(self: Federation, at_once: bool = False) -> None:
+        note(self, at_once)
+        calls.append(1)
+        if len(calls) == 3:
+            raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Federation, "_checkpoint", dies)
+        main([*shlex.split(TINY + flags), "--out", str(tmp_path / "again")])
+    assert main(["--resume", str(tmp_path / "again"), "--quiet"]) == 0
+    again = json.loads((tmp_path / "again" / "report.json").read_text())
+    assert again["aggregation"] == row
