@@ -76,7 +76,7 @@ class CropRange(Defense):
         measure(COARSE)
         measure(between(*sorted(sorted(leaks, key=leaks.__getitem__)[:2])))
         memory["share"] = min(leaks, key=lambda share: (leaks[share], -share))
-        memory["metrics"] = {f"leak_at_{share:.3f}": leak for share, leak in leaks.items()}
+        memory["metrics"] = {f"leak_at_share_{share:.3f}": leak for share, leak in leaks.items()}
 
     def adapt(self, job: Job, memory: dict[str, Any]) -> None:
         if self.choose and "share" not in memory:  # while it is being chosen

@@ -198,7 +198,7 @@ def test_crop_range__is_chosen_in_two_stages(
     CropRange(choose=True).prepare(outlook, memory)
     assert tried == [0.3, 0.4, 0.5, 0.42, 0.44, 0.46, 0.48]
     assert memory["share"] == pytest.approx(0.3)
-    assert memory["metrics"]["leak_at_0.300"] == pytest.approx(0.0, abs=1e-9)
+    assert memory["metrics"]["leak_at_share_0.300"] == pytest.approx(0.0, abs=1e-9)
     assert len(between(1 / 8, 3 / 8)) == 9
 
 
