@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from torch.optim import Optimizer
 
 from clients.site import Site, Task
@@ -18,6 +19,7 @@ from fedmia.federation.snapshot import Local, LocalState, StateStore, Update
 from fedmia.seeding import rng
 from fedmia.ssl.base import SSLMethod, State, under
 from fedmia.ssl.train import Job
+from fedmia.threat import WhiteBox
 
 GUESSES = 8  # of honest clients' uploads at most, by an attacker who knows the server's rule
 
@@ -85,8 +87,10 @@ class Desk:
         site, public = self.site, self.site.images[self.site.public]
         stream = self.stream("prepare")
         rehearse_public = self.rehearse_public if len(public) else None
-        count = len(self.indices)
-        return Outlook(site.total_rounds, count, self.rehearse, stream, public, rehearse_public)
+        return Outlook(
+            site.total_rounds, len(self.indices), self.rehearse, stream, public, rehearse_public,
+            self.rehearse_alone,
+        )  # fmt: skip
 
     def settle(self, state: State, metrics: Metrics) -> Update:
         """The upload of `state`, less what never leaves; the local state is stored, and the method
@@ -188,6 +192,30 @@ class Desk:
         self.defense.adapt(job, copy.deepcopy(self._defended))
         job.run()
         return job.method.shared_state()
+
+    def rehearse_alone(
+        self, positions: IntArray, change: Callable[[Job], None]
+    ) -> Iterator[WhiteBox]:
+        """All rounds of a federation of one on public images; see `Outlook`.
+
+        Nothing that rests on anybody's images goes in: it starts from the run's first weights.
+        """
+        site, images = self.site, self.site.images[self.site.public[positions]]
+        method, optimizer = site.method(self.task.client, len(images)), None
+        method.load_shared(site.method(-1, None).shared_state())
+        method.begin_first_round()
+        memory = copy.deepcopy(self._defended)
+        for round in range(1, site.total_rounds + 1):
+            if round > 1:
+                method.begin_round()
+            stream = rng(site.seed, "rehearse", round, self.task.client)
+            job = site.job(method, images, round, stream, optimizer=optimizer)
+            optimizer = job.optimizer if site.train.optimizer_state == "keep" else None
+            recipe = job.augment
+            change(job)
+            self.defense.train(job, memory)
+            held = torch.from_numpy(images)
+            yield WhiteBox(method, recipe, seed=site.seed, device=job.device, held=held)
 
     def _taken(self) -> tuple[SSLMethod, Optimizer] | None:
         """What this thread keeps, if the client can go on with it: its own state is set

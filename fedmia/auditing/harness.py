@@ -173,6 +173,10 @@ class Harness:
         scored = scorer.scored(
             name, self.views.view(model, name, known, budget), self.sets(model, budget)
         )
+        asks = self.views.build(name).asks_shadows()
+        if asks and model == "released" and self.views.naive is not None:
+            naive = self.views.view(model, name, known, budget, naive=True)
+            scored = beside_naive(scored, scorer.scored(name, naive, threshold=False))
         for which in ("scores_members", "scores_nonmembers", "known_members", "known_nonmembers"):
             values = getattr(scored, which)
             bad = int(np.count_nonzero(~np.isfinite(values)))
@@ -228,6 +232,17 @@ class Harness:
         """An exception's message on one line, its options as the user gave them."""
         text = error.text if isinstance(error, InputError) else str(error)
         return said(text, self.views.audit.tongue)
+
+
+def beside_naive(knowing: ScoredAttack, naive: ScoredAttack) -> ScoredAttack:
+    """The attacker who knows the target's defence, its twin one who does not."""
+    return replace(
+        knowing,
+        twin=f"{knowing.name}-naive",
+        over="the same with shadows trained without the defence",
+        twin_members=naive.scores_members,
+        twin_nonmembers=naive.scores_nonmembers,
+    )
 
 
 def afford(

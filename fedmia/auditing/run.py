@@ -81,6 +81,8 @@ def examine(
     views = ModelViews(audit, released, dealt, augment, device)
     if audit.shadows or audit.shadow_encoders:
         views.shadows = once(partial(own.make, views))
+        if audit.shadow_defense:
+            views.naive = once(partial(own.make, views, naive=True))
         views.shadow_contents, views.shadow_notes = own.contents, own.notes
     harness = Harness(views, Archive(place.under("attacks"), key(views)))
     place.begin(to_tree(audit))

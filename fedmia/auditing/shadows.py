@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from fedmia import registry
 from fedmia.auditing.images import Dealt, load_images
 from fedmia.auditing.views import ModelViews
 from fedmia.data._pixels import square
 from fedmia.data.images import ImageSet, digests
+from fedmia.defenses._stack import Stack
+from fedmia.defenses.base import Setting
 from fedmia.errors import InputError, opt
 from fedmia.released.base import Released
 from fedmia.settings.audit import Audit
 from fedmia.settings.option import option_fields
+from fedmia.settings.suits import norm_of
 from fedmia.settings.values import convert
 from fedmia.settings.yamlfile import load
 from fedmia.shadows.given import blueprints, content, load_shadows
-from fedmia.shadows.plan import Target, attacker_augment, crop_alone
+from fedmia.shadows.plan import Target, attacker_augment, blueprint, crop_alone
 from fedmia.shadows.train import Trained, shadow_notes, train_shadows
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.train import Train
@@ -63,14 +67,17 @@ class Own:
             return self.released.augment
         return attacker_augment(plan, None, self.dealt.views)
 
-    def make(self, views: ModelViews) -> Sequence[Shadow]:
+    def make(self, views: ModelViews, *, naive: bool = False) -> Sequence[Shadow]:
         """The shadows as an attack sees them.
+
+        Args:
+            naive: train them without --shadow-defense.
 
         Raises:
             InputError: too few images, or knowledge that nobody has.
         """
         made = []
-        for trained in self._trained():
+        for trained in self._trained(naive):
             own = trained.members
             alike = own.shape[1:] == views.held.shape[1:]
             held = views.held if alike else torch.cat([own, trained.nonmembers])
@@ -94,7 +101,39 @@ class Own:
         """What the reader should know of how they are trained, whether now or before."""
         if not self.audit.shadows:
             return []
-        return shadow_notes(self.audit.plan(), self._target(), *self._ground)
+        notes = shadow_notes(self.audit.plan(), self._target(), *self._ground)
+        return notes + self._unknown_defences()
+
+    def _unknown_defences(self) -> list[str]:
+        """That the run's clients trained under defences of which its attacker knows nothing."""
+        layers = (run_tree(self.audit.encoder) or {}).get("defense") or []
+        names = [one["name"] for one in layers]
+        names = [n for n in names if not registry.load("defense", n).releases]
+        if not names or self.audit.shadow_defense:
+            return []
+        return [
+            f"The run's clients trained under {' and '.join(names)}, the shadow encoders did not: "
+            f"{opt('shadow_defense.name', ','.join(names))} trains them so too."
+        ]
+
+    def _guard(self, target: Target) -> Stack | None:
+        """The defences that the shadows are trained under, None without any.
+
+        Raises:
+            InputError: they do not suit the shadows.
+        """
+        layers = [(one.name, one.build("defense")) for one in self.audit.shadow_defense]
+        if not layers:
+            return None
+        made = blueprint(self.audit.plan(), target)
+        setting = Setting(norm_of(made.model[1], made.ssl[1]), made.spec)
+        for name, defense in layers:
+            try:
+                defense.check(setting)
+            except InputError as error:
+                where = opt("shadow_defense.name", name)
+                raise InputError(f"{where}: {error.text}") from None
+        return Stack(layers)
 
     def contents(self) -> str:
         """Digest of what the user gave to make them of, "" where that is nothing.
@@ -121,7 +160,7 @@ class Own:
         own = torch.from_numpy(self._data.images), self._data.named()
         return self.dealt.labels | Labels([own])
 
-    def _trained(self) -> list[Trained]:
+    def _trained(self, naive: bool) -> list[Trained]:
         shape = self.dealt.scored_members.shape
         if self.audit.shadow_encoders is not None:
             given = load_shadows(Path(self.audit.shadow_encoders))
@@ -132,9 +171,10 @@ class Own:
                     f"audited ones are {tuple(shape[1:])}"
                 )
             return given
+        target = self._target()
         return train_shadows(
             self.audit.plan(),
-            self._target(),
+            target if naive else replace(target, guard=self._guard(target)),
             *self._ground,
             device=self.device,
             cache=self.cache,

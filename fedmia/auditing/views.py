@@ -34,6 +34,7 @@ class ModelViews:
     Args:
         augment: recipe of the attacker's views.
         shadows: the attacker's own encoders, trained when first asked for; None: it has none.
+        naive: the same, trained without the defence that `shadows` know; None: they know none.
         shadow_contents: digest of the files that they are made of, for `reuse`.
         shadow_notes: what the reader should know of how they are trained.
         pixels: views drawn once for the encoder, the controls and the shadows.
@@ -45,6 +46,7 @@ class ModelViews:
     augment: Augment
     device: torch.device
     shadows: Shadows | None = None
+    naive: Shadows | None = None
     shadow_contents: Callable[[], str] = lambda: ""
     shadow_notes: Callable[[], list[str]] = list
     pixels: PixelCache = field(default_factory=PixelCache)
@@ -72,10 +74,16 @@ class ModelViews:
     def _rows(self, model: str) -> Signals:
         return self._signals.setdefault(_which(model), Signals())
 
-    def view(self, model: str, name: str, known: Known, budget: int | None) -> BlackBox:
-        """What the attacker that knows `known` holds of `model` while attack `name` runs."""
-        uses = self.build(name).asks_shadows()
-        shadows = self.shadows() if uses and self.shadows is not None else ()
+    def view(
+        self, model: str, name: str, known: Known, budget: int | None, *, naive: bool = False
+    ) -> BlackBox:
+        """What the attacker that knows `known` holds of `model` while attack `name` runs.
+
+        Args:
+            naive: it does not know the defence of the target's training.
+        """
+        uses, own = self.build(name).asks_shadows(), self.naive if naive else self.shadows
+        shadows = own() if uses and own is not None else ()
         return VIEWS[self.released.access](
             self.method(model),
             self.augment,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,6 +16,7 @@ from fedmia.ssl.base import SSL, State
 
 if TYPE_CHECKING:
     from fedmia.ssl.train import Job, Train
+    from fedmia.threat import WhiteBox
 
 Metrics = dict[str, float]
 
@@ -49,6 +50,9 @@ class Outlook:
         rehearse_public: trains likewise on public images, over again until they are as many as the
             client's own; returns the weights received and those trained. Nothing is kept, and no
             image of the client is looked at. None: there are no public images.
+        rehearse_alone: a federation of one from the run's first weights, on the public images at
+            the given positions, under this client's defences as far as they are prepared; a view
+            of it after each round. Takes what changes each round's job first. None: not here.
     """
 
     rounds: int
@@ -57,6 +61,7 @@ class Outlook:
     rng: np.random.Generator
     public: ByteArray
     rehearse_public: Callable[[], tuple[State, State]] | None = None
+    rehearse_alone: Callable[[IntArray, Callable[[Job], None]], Iterator[WhiteBox]] | None = None
 
 
 class Defense(Options, ABC):

@@ -10,7 +10,7 @@ from fedmia import registry
 from fedmia.attacks.base import ActiveAttack
 from fedmia.errors import InputError, opt
 from fedmia.runtime.device import DEVICES, check_device
-from fedmia.settings.forms import Settings, Values, each, given, source_options
+from fedmia.settings.forms import Layer, Settings, Values, each, given, layers, source_options
 from fedmia.settings.option import option, option_fields
 from fedmia.settings.values import convert, from_text
 from fedmia.shadows.plan import Plan
@@ -76,6 +76,11 @@ class Audit(Settings):
         "shadow.knowledge has data)",
     )
     shadow_encoders: str | None = option(None, "folder of shadow encoders trained before")
+    shadow_defense: tuple[Layer, ...] = layers(
+        "defense",
+        "defences of the target's training that the attacker knows, in order: its shadows are "
+        "trained under them, beside shadows that are not (default none)",
+    )
     cache: str | None = option(None, "folder that keeps trained shadows (none: OUT/shadows)")
     seed: int = option(0, "root of all randomness", ge=0)
     device: str = option("auto", DEVICES)
@@ -105,6 +110,8 @@ class Audit(Settings):
         if (self.members is None) != (self.nonmembers is None):
             given, other = map(opt, ("members", "nonmembers")[:: 1 if self.members else -1])
             raise InputError(f"{given} is given without {other}; an audit needs both")
+        known = tuple(layer.complete("defense") for layer in self.shadow_defense)
+        object.__setattr__(self, "shadow_defense", known)
         self._check_shadows()
         names = expand(self.attacks)
         for name in self.attack:
@@ -126,11 +133,25 @@ class Audit(Settings):
         own = [f"shadow.{name}" for name in self.shadow]
         if self.shadow_data is not None:
             own.insert(0, "shadow_data")
+        if self.shadow_defense:
+            own.append("shadow_defense.name")
         if own and not self.shadows:
             without = opt("shadows", "N")
             raise InputError(f"{opt(own[0])} is given without {without}: no shadow is trained")
+        for layer in self.shadow_defense:
+            self._check_defense(layer)
         if "shadow.count" in own:
             raise InputError(f"{opt('shadow.count')}: {opt('shadows', 'N')} says how many")
+
+    def _check_defense(self, layer: Layer) -> None:
+        """Refuse what a shadow cannot be trained under."""
+        where = opt("shadow_defense.name", layer.name)
+        if [one.name for one in self.shadow_defense].count(layer.name) > 1:
+            raise InputError(f"{where} is given twice")
+        if layer.clients is not None:
+            raise InputError(f"{where}, clients: a shadow is no federation")
+        if registry.load("defense", layer.name).releases:
+            raise InputError(f"{where} noises what a client sends, and a shadow sends nothing")
 
     def _check_knowledge(self) -> None:
         """Refuse shadows on the target's distribution for an attacker that does not know it."""

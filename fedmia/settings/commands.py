@@ -158,13 +158,15 @@ AUDIT = Command(
         "Options of an attack: --attack.NAME.OPTION VALUE (--list shows them). Of a data source: "
         "--members.OPTION, --nonmembers.OPTION, --shadow-data.OPTION. Of the shadows' training: "
         "--shadow.knowledge data,architecture, --shadow.epochs 200, --shadow.model, --shadow.ssl, "
-        "--shadow.online true. Of the attacker's views: --augment.crop_min 0.2 and so on. --config "
+        "--shadow.online true; of --shadow-defense NAME: --shadow-defense.OPTION, its rounds a "
+        "shadow's epochs. Of the attacker's views: --augment.crop_min 0.2 and so on. --config "
         "OUT/config.yaml repeats an audit; the same --out goes on with one that was cut short."
     ),
     own={
         "out": ("FOLDER", "folder of the results"),
         "config": ("FILE", "YAML file of an audit"),
     },
+    short={"shadow_defense": "shadow_defense.name"},
     alias={
         "data.dir": "data_dir",
         "data.size": "size",
@@ -187,7 +189,13 @@ AUDIT = Command(
         ),
         "Images": ("members", "nonmembers", "data_dir", "known", "limit"),
         "Attacks": ("attacks", "query_budget", "sweep"),
-        "Shadow encoders": ("shadows", "shadow_data", "shadow_encoders", "cache"),
+        "Shadow encoders": (
+            "shadows",
+            "shadow_data",
+            "shadow_encoders",
+            "shadow_defense.name",
+            "cache",
+        ),
         "Machine": ("device", "threads"),
     },
     listed="attack",

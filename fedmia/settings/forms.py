@@ -142,9 +142,10 @@ def place(root: type, path: str) -> tuple[str, ...] | None:
     None: no such option. Whether a plugin has it is not asked.
     """
     for each in (one.name for one, _ in parts(root) if {"each", "layers"} & one.metadata.keys()):
-        if path.startswith(f"{each}.") and path.count(".") > 1:
+        head, _, rest = path.partition(".")
+        if head.replace("-", "_") == each and "." in rest:
             # The plugin's name keeps its dashes, and may hold dots: package.module:Class.
-            plugin, _, last = path.removeprefix(f"{each}.").rpartition(".")
+            plugin, _, last = rest.rpartition(".")
             return (each, plugin, last.replace("-", "_"))
     path = path.replace("-", "_")
     if path in {p for p, _, _ in option_paths(root)} | gone_paths(root):

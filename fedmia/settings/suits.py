@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from fedmia import registry
 from fedmia.defenses._stack import exclusive
@@ -145,9 +147,7 @@ def _aggregation(experiment: Experiment) -> None:
 def _norm(experiment: Experiment) -> str:
     """The kind of the model's norm: `group`, `batch`, or `local`, batch norm whose running
     statistics never leave the client."""
-    norm = str(experiment.model.options.get("norm", "group"))
-    if experiment.ssl.options.get("head_norm") == "batch":
-        norm = "batch"
+    norm = norm_of(experiment.model.options, experiment.ssl.options)
     if norm == "batch" and experiment.federation.batch_norm == "local":
         return "local"
     return norm
@@ -205,6 +205,11 @@ def _honest(experiment: Experiment, named: tuple[int, ...], where: str) -> None:
             )
         if named.count(client) > 1:
             raise InputError(f"{where} names client {client} twice")
+
+
+def norm_of(model: Mapping[str, Any], ssl: Mapping[str, Any]) -> str:
+    """`group` or `batch`, by the options of the encoder and of the method."""
+    return "batch" if ssl.get("head_norm") == "batch" else str(model.get("norm", "group"))
 
 
 def _defense(experiment: Experiment) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +15,7 @@ from fedmia.data.images import ByteArray
 from fedmia.errors import InputError
 from fedmia.seeding import rng
 from fedmia.shadows.cache import PROGRESS, Damaged, Folder
-from fedmia.shadows.plan import Blueprint
+from fedmia.shadows.plan import Blueprint, Guard
 from fedmia.ssl.base import SSLMethod, State, under
 from fedmia.ssl.train import Job, make_optimizer
 
@@ -46,6 +48,7 @@ class Training:
 
     Attributes:
         members, nonmembers: uint8 (M, C, H, W). folder: where it is kept, or None.
+        guard: what it is trained under, or None; an epoch is a round of it.
     """
 
     blueprint: Blueprint
@@ -53,6 +56,7 @@ class Training:
     members: ByteArray
     nonmembers: ByteArray
     folder: Folder | None
+    guard: Guard | None = None
 
     @property
     def name(self) -> str:
@@ -102,12 +106,16 @@ def train_one(
         Stopped: `stopped` said so. InputError: training diverged.
     """
     made, train, folder = shadow.blueprint, shadow.blueprint.train, shadow.folder
+    guard = shadow.guard
     augment, steps = made.spec.augment, -(-len(shadow.members) // train.batch_size)
     method = made.method(shadow.index, len(shadow.members)).to(device)
     optimizer = make_optimizer(method, train)
-    first = _resume(shadow, method, optimizer, say)
+    first, memory = _resume(shadow, method, optimizer, say)
     count(first)
     for epoch in range(first, made.epochs):
+        if guard is not None and guard.rests(memory):
+            count(made.epochs - epoch)
+            break
         job = Job(
             method=method,
             optimizer=optimizer,
@@ -120,7 +128,7 @@ def train_one(
             device=device,
             stop=stopped,
         )
-        loss = job.run()["loss"]
+        loss = (guard.train(job, memory) if guard is not None else job.run())["loss"]
         if stopped():
             raise Stopped
         if not math.isfinite(loss):
@@ -130,20 +138,27 @@ def train_one(
             )
         count(1)
         if folder is not None and (epoch + 1) % every == 0 and epoch + 1 < made.epochs:
-            momenta = _momenta(optimizer)
-            folder.write(PROGRESS, _state(method) | momenta | {"epoch": torch.tensor(epoch + 1)})
+            about = {"epoch": torch.tensor(epoch + 1)}
+            if memory:
+                about["memory"] = torch.frombuffer(
+                    bytearray(json.dumps(memory).encode()), dtype=torch.uint8
+                )
+            folder.write(PROGRESS, _state(method) | _momenta(optimizer) | about)
     state = {n: t.cpu().contiguous() for n, t in _state(method).items()}
     if folder is not None:
         folder.finish(state, shadow.members, shadow.nonmembers)
     return state
 
 
-def _resume(shadow: Training, method: SSLMethod, optimizer: torch.optim.Optimizer, say: Say) -> int:
-    """Load the shadow's progress, or begin as a client begins its first round; epochs done."""
+def _resume(
+    shadow: Training, method: SSLMethod, optimizer: torch.optim.Optimizer, say: Say
+) -> tuple[int, dict[str, Any]]:
+    """Load the shadow's progress, or begin as a client begins its first round; epochs done, and the
+    defences' memory."""
     kept = shadow.kept(PROGRESS, say)
     if kept is None:
         method.begin_first_round()
-        return 0
+        return 0, {}
     method.load_shared(under("shared.", kept))
     method.load_local(under("local.", kept))
     momenta: dict[int, State] = {}
@@ -151,7 +166,8 @@ def _resume(shadow: Training, method: SSLMethod, optimizer: torch.optim.Optimize
         parameter, _, name = key.partition(".")
         momenta.setdefault(int(parameter), {})[name] = tensor
     optimizer.load_state_dict({**optimizer.state_dict(), "state": momenta})
-    return int(kept["epoch"])
+    memory = json.loads(bytes(kept["memory"].tolist())) if "memory" in kept else {}
+    return int(kept["epoch"]), memory
 
 
 def _state(method: SSLMethod) -> State:

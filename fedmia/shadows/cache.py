@@ -7,7 +7,8 @@
 - `images.npz`: `members` and `nonmembers`, uint8 (N, C, H, W) each.
 - `encoder.safetensors`: `shared.*` (encoder), `local.*` (key encoder, queue ..) and `seal`, the
   SHA-256 of the key and of all tensors. Written last: where it is, the shadow is finished.
-- `progress.safetensors`: while in training, the same with `optimizer.*` and `epoch`.
+- `progress.safetensors`: while in training, the same with `optimizer.*`, `epoch` and `memory`, the
+  defences' own as JSON.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ def about(blueprint: Blueprint, index: int, images: str, device: torch.device) -
     plain = asdict(blueprint) | {
         "format": FORMAT, "index": index, "images": images, "device": device.type,
     }  # fmt: skip
+    if not blueprint.defense:  # as shadows were described before they could have one
+        del plain["defense"]
     found: dict[str, Any] = json.loads(json.dumps(plain))
     return found
 

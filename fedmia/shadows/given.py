@@ -14,7 +14,7 @@ from fedmia.errors import InputError
 from fedmia.shadows._one import Trained, Training
 from fedmia.shadows.cache import ABOUT, ENCODER, FORMAT, Damaged, Folder, read_images
 from fedmia.shadows.draw import content_digest
-from fedmia.shadows.plan import Blueprint
+from fedmia.shadows.plan import Blueprint, Choice
 from fedmia.ssl.train import Train
 
 
@@ -30,7 +30,7 @@ def load_shadows(path: Path) -> list[Trained]:
 
     Raises:
         InputError: no shadow there, one that is unfinished, damaged or of an unknown format, or
-            shadows of images of different shapes.
+            shadows of images of different shapes or trained under different defences.
     """
     if not path.is_dir():
         raise InputError(f"shadow encoders: {path} is not a folder")
@@ -42,6 +42,10 @@ def load_shadows(path: Path) -> list[Trained]:
     shapes = sorted({tuple(t.members.shape[1:]) for t in found})
     if len(shapes) > 1:
         raise InputError(f"shadow encoders: {path} mixes images of shapes {shapes}")
+    under = {tuple(n for n, _ in b.defense): str(b.defense) for b in blueprints(path)}
+    if len({str(b.defense) for b in blueprints(path)}) > 1:
+        names = " and ".join(sorted(", ".join(n) or "no defence" for n in under))
+        raise InputError(f"shadow encoders: {path} mixes some trained under {names}; name one's")
     return found
 
 
@@ -107,12 +111,16 @@ def _blueprint(description: dict[str, Any]) -> Blueprint:
         raise InputError(
             f"shadow encoders of format {description['format']}, this version reads {FORMAT}"
         )
-    made = {k: description[k] for k in Blueprint.__dataclass_fields__}
+    made = {k: description[k] for k in Blueprint.__dataclass_fields__ if k in description}
     for part in ("model", "ssl"):
-        name, options = made[part]
-        made[part] = name, {k: _frozen(v) for k, v in options.items()}
+        made[part] = _choice(*made[part])
+    made["defense"] = tuple(_choice(*one) for one in made.get("defense", ()))
     made["train"] = Train(**{k: _frozen(v) for k, v in made["train"].items()})
     return Blueprint(**{k: _frozen(v) for k, v in made.items()})
+
+
+def _choice(name: str, options: dict[str, Any]) -> Choice:
+    return name, {k: _frozen(v) for k, v in options.items()}
 
 
 def _frozen(value: Any) -> Any:

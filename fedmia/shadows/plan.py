@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from fedmia import registry
 from fedmia.data.base import Views
@@ -13,10 +13,24 @@ from fedmia.seeding import torch_rng
 from fedmia.settings.option import Options, option, option_fields
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSL, Recipe, SSLMethod
-from fedmia.ssl.train import LAYOUT_CHOSEN, Train
+from fedmia.ssl.train import LAYOUT_CHOSEN, Job, Train
 
 KNOWLEDGE = ("data", "architecture", "algorithm")
 Choice = tuple[str, Mapping[str, Any]]  # a plugin by name, with its options
+
+
+class Guard(Protocol):
+    """Defences of training by name; `fedmia.defenses` has them. `memory` outlasts the epochs."""
+
+    @property
+    def layers(self) -> Sequence[tuple[str, Options]]:
+        """Name and options of each, in order."""
+
+    def rests(self, memory: dict[str, Any]) -> bool:
+        """Whether training is over."""
+
+    def train(self, job: Job, memory: dict[str, Any]) -> dict[str, float]:
+        """One job; its metrics, with the `loss`."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +101,8 @@ class Target:
         model, ssl: name and options, or None where the target was not trained by fedmia.
         train: how it was trained (part of the algorithm), or None.
         views: the shadow images' own view options, for a stand-in that leaves them open.
+        guard: defences of the target's training, which the shadows are trained under; None: none,
+            or the attacker does not know them.
     """
 
     channels: int
@@ -97,6 +113,7 @@ class Target:
     ssl: Choice | None = None
     train: Train | None = None
     views: Views | None = None
+    guard: Guard | None = None
 
 
 @dataclass(frozen=True)
@@ -106,6 +123,7 @@ class Blueprint:
     Attributes:
         model, ssl: name and every option. train: of one epoch.
         known_algorithm: whether `ssl` is the target's, views included.
+        defense: name and every option of each defence of training, in order.
     """
 
     model: Choice
@@ -118,6 +136,7 @@ class Blueprint:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     known_algorithm: bool
+    defense: tuple[Choice, ...] = ()
 
     @property
     def spec(self) -> SSL:
@@ -176,6 +195,7 @@ def blueprint(plan: Plan, target: Target) -> Blueprint:
         mean=tuple(target.mean),
         std=tuple(target.std),
         known_algorithm=known,
+        defense=tuple((n, _values(d)) for n, d in target.guard.layers) if target.guard else (),
     )
 
 
@@ -211,6 +231,10 @@ def stand_in_views(ssl: str, views: Views | None) -> dict[str, Any]:
         return {}
     left = {f.name for f, _ in option_fields(registry.load("ssl", ssl)) if f.default is None}
     return {name: value for name, value in asdict(views).items() if name in left}
+
+
+def _values(built: Options) -> dict[str, Any]:
+    return {one.name: getattr(built, one.name) for one, _ in option_fields(type(built))}
 
 
 def _complete(kind: str, choice: Choice) -> Choice:

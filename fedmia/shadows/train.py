@@ -16,7 +16,7 @@ from fedmia.runtime.cores import cores
 from fedmia.shadows._one import Stopped, Trained, Training, train_one
 from fedmia.shadows.cache import ENCODER, Folder, about, key_of
 from fedmia.shadows.draw import Ground, Pixels, as_bytes, deal, survey
-from fedmia.shadows.plan import Blueprint, Plan, Target, blueprint
+from fedmia.shadows.plan import Blueprint, Guard, Plan, Target, blueprint
 from fedmia.ssl.base import State
 
 __all__ = ["Stopped", "Trained", "shadow_notes", "train_shadows"]
@@ -63,7 +63,7 @@ def train_shadows(
     """
     made = blueprint(plan, target)
     ground = survey(pool, candidates)
-    shadows = _trainings(plan, made, ground, pool, candidates, device, cache)
+    shadows = _trainings(plan, target.guard, made, ground, pool, candidates, device, cache)
     if ground.attacked and not plan.online:
         say(f"shadow images: {ground.attacked} left out, as they are among those under attack")
     if ground.repeated:
@@ -113,6 +113,7 @@ def shadow_notes(plan: Plan, target: Target, pool: Pixels, candidates: Pixels | 
 
 def _trainings(
     plan: Plan,
+    guard: Guard | None,
     made: Blueprint,
     ground: Ground,
     pool: Pixels,
@@ -135,7 +136,7 @@ def _trainings(
             description = about(made, index, dealt.digest, device)
             folder = Folder(cache / key_of(description), description)
         members, nonmembers = images[dealt.members], images[dealt.nonmembers]
-        found.append(Training(made, index, members, nonmembers, folder))
+        found.append(Training(made, index, members, nonmembers, folder, guard))
     made.method(0, len(found[0].members))  # what cannot be built says so before anything trains
     return found
 

@@ -21,9 +21,12 @@ from fedmia.ssl.moco import MoCo
 from fedmia.ssl.simclr import SimCLR
 from fedmia.ssl.train import Job, Train, make_optimizer
 from fedmia.testing.material import CPU, Case, changed, run, small_moco, textures, under_seeds
+from fedmia.threat import WhiteBox
 
-# Options at which a defence does nothing, where it has them: no noise, and nothing to clip.
-STRENGTHS = {"scale": 0.0, "sigma": 0.0, "noise_multiplier": 0.0}
+# Options at which a defence does nothing, where it has them: no noise, and nothing to clip, or
+# training as it is anyway, for as long as it is.
+TRAINING = {"lower": Augment().crop_min, "weight_decay": Train().weight_decay, "leak": 1.0}
+STRENGTHS = {"scale": 0.0, "sigma": 0.0, "noise_multiplier": 0.0} | TRAINING
 OFF = STRENGTHS | {"epsilon": None, "clip": 1e6, "max_grad_norm": 1e6}
 ROUNDS = 2
 
@@ -33,6 +36,11 @@ class Rounds(NamedTuple):
 
     released: State
     memories: list[dict[str, Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Undefended(Defense):
+    """Every hook the identity."""
 
 
 class DefenseCase(Case):
@@ -55,7 +63,11 @@ class DefenseCase(Case):
     def prepared(self) -> dict[str, Any]:
         """The memory of a client before its first round."""
         memory: dict[str, Any] = {}
-        outlook = Outlook(ROUNDS, 10, self._rehearse, rng(0, "outlook"), textures(12).numpy())
+        public = textures(12, seed=2).numpy()
+        outlook = Outlook(
+            ROUNDS, 10, self._rehearse, rng(0, "outlook"), public,
+            rehearse_alone=self._rehearse_alone,
+        )  # fmt: skip
         self.defense.prepare(outlook, memory)
         return memory
 
@@ -63,10 +75,25 @@ class DefenseCase(Case):
         """Weights that depend on which images are trained on."""
         return {n: t + 0.01 * float(positions.sum()) for n, t in self.received.items()}
 
+    def _rehearse_alone(self, positions: Any, change: Callable[[Job], None]) -> Any:
+        """Rounds on the public images at the positions."""
+        job = self.job()
+        held = textures(12, seed=2)[positions]
+        job.images = held.numpy()
+        for _ in range(ROUNDS):
+            job.augment = Augment()
+            change(job)
+            job.run()
+            yield WhiteBox(job.method, Augment(), seed=0, device=CPU, held=held)
+
     def rounds(self) -> Rounds:
         """Two rounds of a client."""
         memory, released, memories = self.prepared(), self.received, []
         for turn in range(ROUNDS):
+            if self.defense.rests(memory):
+                released = self.received
+                memories.append(copy.deepcopy(memory))
+                continue
             job = self.job()
             self.defense.adapt(job, memory)
             self.defense.train(job, memory)
@@ -114,6 +141,9 @@ def zero_strength_is_the_identity(case: DefenseCase) -> None:
     case.kept(case.trained, released, "at zero strength release is not the identity: {} differs")
     found = off.defense.privacy(memory)
     case.must(found is None or found.value is None, "zero strength promises privacy")
+    if own & set(TRAINING):
+        want = DefenseCase(Undefended()).rounds().released
+        case.kept(want, off.rounds().released, "at zero strength it trains otherwise: {} differs")
 
 
 def rounds_repeat_with_the_seed(case: DefenseCase) -> None:

@@ -1,0 +1,86 @@
+"""What a client would leak: an own shadow estimate on public images, never on anybody's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from fedmia.data.images import IntArray
+from fedmia.defenses.base import Outlook
+from fedmia.errors import InputError, opt
+from fedmia.report.delong import auc_estimate, auc_interval
+
+if TYPE_CHECKING:
+    from fedmia.ssl.train import Job
+
+VIEWS = 8  # of an image, for its similarity
+LEAST = 8  # public images
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The shadow after one round.
+
+    Attributes:
+        leak: AUC in [0, 1] of the similarity score, images trained on against those held out.
+        low: lower limit of its 95 % interval.
+        loss: mean loss of the images held out, with those trained on as negatives.
+    """
+
+    leak: float
+    low: float
+    loss: float
+
+
+def halves(outlook: Outlook) -> tuple[IntArray, IntArray]:
+    """Positions of the public images in two halves: to train on, and to hold out."""
+    order = outlook.rng.permutation(len(outlook.public))
+    half = len(order) // 2
+    return np.sort(order[:half]), np.sort(order[half:])
+
+
+def estimates(
+    outlook: Outlook, parts: tuple[IntArray, IntArray], change: Callable[[Job], None]
+) -> Iterator[Estimate]:
+    """One estimate a round of a federation of one, trained on the first of `parts`.
+
+    Args:
+        change: of each round's job, before the client's own defences change it.
+    """
+    assert outlook.rehearse_alone is not None
+    inside, outside = (torch.from_numpy(outlook.public[part]) for part in parts)
+    for view in outlook.rehearse_alone(parts[0], change):
+        rows, losses = view.views_and_losses(outside, VIEWS, "held")
+        known = similarity(view.embed_views(inside, VIEWS))
+        found = auc_estimate(known, similarity(rows))
+        yield Estimate(found.value, auc_interval(found)[0], float(losses.double().mean()))
+
+
+def similarity(rows: Tensor) -> NDArray[np.float64]:
+    """Mean cosine (N,) of all pairs of an image's views (N, M, P), M >= 2."""
+    count = rows.shape[1]
+    together = normalize(rows.double(), dim=2).sum(dim=1).square().sum(dim=1)
+    return np.asarray(((together - count) / (count * (count - 1))).numpy())
+
+
+def require_public(public: int, what: str, other: str) -> None:
+    """Refuse to estimate on too few public images.
+
+    Args:
+        what: of the defence, that rests on them. other: its option that does without.
+
+    Raises:
+        InputError: naming how many are needed.
+    """
+    if public < LEAST:
+        raise InputError(
+            f"{what} rests on images that are nobody's: {opt('split.public')} must be >= {LEAST}, "
+            f"got {public}; or give its {other}"
+        )

@@ -1,0 +1,221 @@
+"""Weight decay, a narrower crop range, early stopping: what they change, on what they decide."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from clients.desk import Desk
+from clients.honest import Honest
+from clients.site import Task
+from fedmia.defenses import crop_range
+from fedmia.defenses._estimate import Estimate, similarity
+from fedmia.defenses.base import Setting
+from fedmia.defenses.crop_range import CropRange, between
+from fedmia.defenses.early_stopping import EarlyStopping
+from fedmia.errors import InputError
+from fedmia.federation.snapshot import MemoryStore
+from fedmia.nets.smallnet import SmallNet
+from fedmia.seeding import rng, torch_rng
+from fedmia.ssl.augment import Augment
+from fedmia.ssl.base import Recipe, State
+from fedmia.ssl.moco import MoCo
+from fedmia.ssl.train import Job, Train, make_optimizer
+
+RECIPE = Recipe((0.5,) * 3, (0.25,) * 3, 12)
+TRAIN = Train(local_epochs=1, batch_size=5)
+PUBLIC = np.arange(10, 22)
+
+
+def same(a: State, b: State) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(t, b[n]) for n, t in a.items())
+
+
+def sent(desk: Desk) -> State:
+    return Honest().answer(desk).state
+
+
+@pytest.fixture
+def beside_public(make_desk: Any, tmp_path: Path, textures: Callable[..., torch.Tensor]) -> Any:
+    """`beside_public(name, options, private=0, public=0, ..)`: a client of ten images of
+    the seed `private`, in a run with twelve public ones of the seed `public`."""
+
+    def make(name: str, options: Any, private: int = 0, public: int = 0, **more: Any) -> Desk:
+        file = tmp_path / f"{private}-{public}.npy"
+        np.save(file, torch.cat([textures(10, seed=private), textures(12, seed=9 + public)]))
+        return make_desk(name, options, images_file=file, public=PUBLIC, **more)
+
+    return make
+
+
+# -- what they change ------------------------------------------------------------------------------
+
+
+def test_weight_decay__is_the_option_of_that_client_alone(make_desk: Any) -> None:
+    asked = {"weight_decay": 0.3}
+    twin = sent(make_desk("", {}, train=replace(TRAIN, weight_decay=0.3), defenses=()))
+    store, halves = MemoryStore(), (np.arange(5), np.arange(5, 10))
+    first = make_desk("weight-decay", asked)
+    assert same(sent(first), twin) and not same(sent(make_desk("", {}, defenses=())), twin)
+    found = []
+    for defenses in ((("weight-decay", asked, frozenset({0})),), ()):
+        desk = make_desk("", {}, store, defenses=defenses, parts={"members": halves})
+        for round, client in itertools.product((1, 2), (0, 1)):  # one thread, so one optimizer
+            at = Desk(desk.site, store, Task(client, round, "main", False), desk.received)
+            found.append(sent(at))
+        store = MemoryStore()
+    assert not same(found[2], found[6]) and same(found[3], found[7])
+
+
+def test_crop_range__trains_as_with_the_narrower_option(make_desk: Any) -> None:
+    """3/8 up the range: from the paper's 0.2 to its 0.5."""
+    for options, crop in (({}, 0.5), ({"lower": 0.8}, 0.8)):
+        twin = make_desk("", {}, ssl=("moco", {"dim": 8, "crop_min": crop}), defenses=())
+        assert same(sent(make_desk("crop-range", options)), sent(twin))
+    narrower = make_desk("", {}, ssl=("moco", {"dim": 8, "crop_min": 0.6}), defenses=())
+    usual = make_desk("crop-range", {}, ssl=("moco", {"dim": 8, "crop_min": 0.36}))
+    assert same(sent(usual), sent(narrower))
+
+
+def test_early_stopping__rests_after_its_own_rounds(make_desk: Any) -> None:
+    store, state = MemoryStore(), None
+    for round in (1, 3, 4):
+        desk = make_desk("early-stopping", {"after": 2}, store, round, state)
+        update = Honest().answer(desk)
+        assert update.examples == (10 if round < 4 else 0)
+        assert state is None or same(update.state, state) == (round == 4)
+        state = update.state
+
+
+@pytest.mark.parametrize("options", [{"leak": 1.0}, {"patience": 99}])
+def test_early_stopping__out_of_reach_changes_nothing(beside_public: Any, options: Any) -> None:
+    """The rehearsal leaves no trace in what the client trains."""
+    desk = beside_public("early-stopping", options)
+    assert same(sent(desk), sent(beside_public("", {}, defenses=())))
+    assert desk.memory["defense"]["early-stopping"]["stop"] is None
+
+
+def test_early_stopping__costs_no_privacy_beside_dpsgd(beside_public: Any) -> None:
+    """Steps of the rehearsal are none of the client's."""
+    noised = ("dpsgd", {"noise_multiplier": 0.5}, frozenset({0}))
+    kept = []
+    for layers in ((noised,), (noised, ("early-stopping", {"leak": 1.0}, frozenset({0})))):
+        desk = beside_public("", {}, defenses=layers)
+        kept.append((sent(desk), desk.memory["defense"]["dpsgd"]))
+    assert same(kept[0][0], kept[1][0]) and kept[0][1] == kept[1][1]
+
+
+# -- on what they decide ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("early-stopping", {"leak": 0.1}), ("crop-range", {"choose": True})]
+)
+def test_choice__rests_on_public_images_alone(
+    beside_public: Any, name: str, options: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crop_range, "COARSE", (1 / 8, 1 / 4))
+    monkeypatch.setattr(crop_range, "between", lambda low, high: [])
+    told = []
+    for private, public in ((0, 0), (1, 0), (0, 1)):
+        desk = beside_public(name, options, private, public, total_rounds=2)
+        desk.defense.prepare(desk._outlook(), desk._defended)
+        told.append(desk._defended[name])
+    assert told[0] == told[1] != told[2]
+
+
+def test_rehearsal__is_a_federation_of_one(beside_public: Any) -> None:
+    """A plain loop over the rounds, on half of the public images, from the run's first weights."""
+    desk = beside_public("crop-range", {"lower": 0.7})
+    site, positions = desk.site, np.array([0, 3, 4, 7, 8, 11])
+    views = desk.rehearse_alone(positions, lambda job: None)
+    method = site.method(0, 6)
+    method.load_shared(site.method(-1, None).shared_state())
+    method.begin_first_round()
+    optimizer, images = make_optimizer(method, TRAIN), site.images[PUBLIC[positions]]
+    for round, view in enumerate(views, start=1):
+        if round > 1:
+            method.begin_round()
+        Job(
+            method=method, optimizer=optimizer, images=images, augment=MoCo(crop_min=0.7).augment,
+            train=TRAIN, rng=rng(0, "rehearse", round, 0), step=2 * (round - 1), total_steps=8,
+            device=torch.device("cpu"),
+        ).run()  # fmt: skip
+        assert same(view.state(), method.shared_state())
+        assert view.augment == MoCo().augment  # an attacker's, which knows no defence
+    assert round == site.total_rounds
+    assert desk.memory["defense"] == {}
+
+
+def test_similarity__is_the_mean_cosine_of_all_pairs() -> None:
+    rows = torch.from_numpy(rng(0).normal(size=(3, 4, 5)))
+    pairs = [
+        [float(torch.cosine_similarity(a, b, dim=0)) for a, b in itertools.combinations(one, 2)]
+        for one in rows
+    ]
+    assert similarity(rows) == pytest.approx(np.mean(pairs, axis=1))
+
+
+def course(lows: list[float], losses: list[float]) -> list[Estimate]:
+    return [Estimate(low + 0.1, low, loss) for low, loss in zip(lows, losses, strict=True)]
+
+
+def test_early_stopping__before_the_first_leak_or_at_the_least_loss() -> None:
+    told = course([0.4, 0.5, 0.56, 0.5, 0.7], [3.0, 2.0, 2.5, 2.0, 1.0])
+    assert EarlyStopping(leak=0.5).by_leak(told) == 2
+    assert EarlyStopping().by_leak(told) == 2  # 0.55
+    assert EarlyStopping(leak=0.56).by_leak(told) == 4
+    assert EarlyStopping(leak=0.3).by_leak(told) == 1
+    assert EarlyStopping(leak=0.7).by_leak(told) is None
+    assert EarlyStopping(patience=2).by_leak(told) is None
+    assert EarlyStopping(patience=2).by_loss(told) == 2  # an equal loss is no fall
+    assert EarlyStopping(patience=3).by_loss(told) is None
+    assert EarlyStopping().by_loss(told) is None
+
+
+def test_crop_range__is_chosen_in_two_stages(
+    monkeypatch: pytest.MonkeyPatch, make_job: Any, beside_public: Any
+) -> None:
+    """The paper's figures on its range: 0.3, 0.4, 0.5, then steps of 0.02 between the best two."""
+    tried, outlook = list[float](), beside_public("crop-range", {})._outlook()
+    job = make_job(MoCo(dim=8).build(SmallNet(width=4).build(3, 8), RECIPE, torch_rng(0)))
+
+    def leaks(outlook: Any, parts: Any, change: Any) -> list[Estimate]:
+        job.augment = Augment()
+        change(job)
+        tried.append(round(job.augment.crop_min, 9))
+        return [Estimate(0.9, 0.8, 1.0), Estimate(abs(tried[-1] - 0.44), 0.0, 1.0)]
+
+    monkeypatch.setattr(crop_range, "estimates", leaks)
+    memory: dict[str, Any] = {}
+    CropRange(choose=True).prepare(outlook, memory)
+    assert tried == [0.3, 0.4, 0.5, 0.42, 0.44, 0.46, 0.48]
+    assert memory["share"] == pytest.approx(0.3)
+    assert memory["metrics"]["leak_at_share_0.300"] == pytest.approx(0.0, abs=1e-9)
+    assert len(between(1 / 8, 3 / 8)) == 9
+
+
+@pytest.mark.parametrize(
+    ("defense", "public", "said"),
+    [
+        (EarlyStopping(), 7, "--split.public must be >= 8, got 7; or give its after"),
+        (CropRange(choose=True), 0, "--split.public must be >= 8, got 0; or give its lower"),
+        (CropRange(lower=0.1), 0, r"shrinks the range \(0.2, 1\) .* lies in it, got 0.1"),
+    ],
+)
+def test_check__one_clear_line(defense: Any, public: int, said: str) -> None:
+    with pytest.raises(InputError, match=said.replace("--split", ".*split")):
+        defense.check(Setting("group", MoCo(), public))
+    EarlyStopping(after=3).check(Setting("batch", MoCo()))
+    for options in ({"after": 0}, {"after": 2, "leak": 0.6}, {"leak": 1.2}):
+        with pytest.raises(InputError, match="EarlyStopping"):
+            EarlyStopping(**options)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="choose too"):
+        CropRange(lower=0.5, choose=True)
