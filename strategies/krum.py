@@ -45,7 +45,7 @@ class Krum(FederatedStrategy):
         return 1
 
     def aggregate(self, received: State, updates: Iterable[Update]) -> State:
-        held = list(updates)
+        held = sorted(updates, key=lambda update: update.client)  # equals go by partition id
         chosen = self.chosen([update.state for update in held])
         if self.course is not None and self.course.craft:
             for i in chosen:

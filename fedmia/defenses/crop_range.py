@@ -29,7 +29,7 @@ class CropRange(Defense):
     Chosen, the bound is that of least leak at the end of a run, in two stages (App. E): of three
     bounds, then of those between the two best. Leak is an own shadow estimate on public images
     alone, so beside DP-SGD the choice costs no privacy. Each bound tried costs a client's whole
-    training: five to nine of them.
+    training: five to twelve of them.
     """
 
     paper: ClassVar[str] = "Zhu et al., PartCrop, CCS 2024, Sec. 7 and App. E"

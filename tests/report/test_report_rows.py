@@ -14,7 +14,16 @@ import pytest
 
 from fedmia.report.build import build_report
 from fedmia.report.rows import Report
-from fedmia.results import ALONE, EncoderInfo, RunScores, ScoredAttack, SetScores, Sweep, SweepPoint
+from fedmia.results import (
+    ALONE,
+    Aggregation,
+    EncoderInfo,
+    RunScores,
+    ScoredAttack,
+    SetScores,
+    Sweep,
+    SweepPoint,
+)
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 VARYING = {"timing", "versions", "hardware"}
@@ -67,7 +76,15 @@ def test_report__of_a_run_with_everything(
     many["clients"] = [replace(c, id=i) for i, c in enumerate(many["clients"])]
     outputs = [("layer1", "map", (8, 4, 4)), ("encoder", "projection", (5,))]
     info = EncoderInfo("MoCo", 76, ("queue",), (), 32, (0.5,), (0.25,), outputs)
-    full = replace(run, encoder=info, sweep=Sweep("known", (4, 9), points), sets=[whole], **many)
+    ruled = Aggregation("dp-fedavg", "sums")
+    full = replace(
+        run,
+        aggregation=ruled,
+        encoder=info,
+        sweep=Sweep("known", (4, 9), points),
+        sets=[whole],
+        **many,
+    )
     report = json.loads(json.dumps(build_report(full)))
     assert not list(wrong(report, Report, "report"))
     assert list(get_type_hints(Report)) == list(report)

@@ -87,7 +87,7 @@ def test_dpsgd__reads_its_sums_when_the_steps_are_over(
     monkeypatch.setattr(dpsgd, "poisson_batches", lambda _: iter(ready))
     with Reads() as reads:
         dpsgd.DPSGD().train(job, {})
-    assert job.step == 6 and len(reads.found) == 4  # loss, share clipped, norm, signal to noise
+    assert job.step == 6 and len(reads.found) == 6  # each once a round
 
 
 def test_augment__what_is_done_to_pixels_does_not_wait(images: Tensor) -> None:
