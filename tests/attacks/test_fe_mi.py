@@ -95,6 +95,7 @@ def test_scaled__is_full_batch_descent_on_inputs_of_the_known_range() -> None:
     np.testing.assert_allclose(got.scores(beyond), want, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_planted_norm_leak__is_found(leak: Leak) -> None:
     assert leak.auc(FeMI()) > 0.95
 

@@ -105,6 +105,7 @@ DATA = "--shadows 1 --shadow.epochs 1 --shadow.knowledge data --shadow.model sma
 BOTH = "--attacks lpla,encodermi-t --attack.encodermi-t.layer avgpool "
 
 
+@pytest.mark.slow
 def test_shadow_data__other_content_under_the_same_name_is_scored_anew(
     audit: Audit, tmp_path: Path, monkeypatch: Patch
 ) -> None:
@@ -127,6 +128,7 @@ def test_shadow_data__other_content_under_the_same_name_is_scored_anew(
     assert done.names() == ["lpla"] and "--shadow-data: " in done.not_run["encodermi-t"]
 
 
+@pytest.mark.slow
 def test_downstream_file__other_content_under_the_same_name_is_scored_anew(
     audit: Audit, tmp_path: Path, monkeypatch: Patch
 ) -> None:
@@ -141,6 +143,7 @@ def test_downstream_file__other_content_under_the_same_name_is_scored_anew(
         assert computed == ["baseline-a"] * 2 * again
 
 
+@pytest.mark.slow
 def test_shadow_encoders__others_under_the_same_name_are_scored_anew(
     audit: Audit, tmp_path: Path, monkeypatch: Patch
 ) -> None:

@@ -113,6 +113,7 @@ def test_attacker__its_images_and_updates_reach_the_average_only_if_it_trains(
                 torch.testing.assert_close(got.double(), mean, atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_active_client_that_does_not_train__counts_only_where_it_crafts(tmp_path: Path) -> None:
     flags = "--attacker-trains false --federation.keep_updates 4 "
     run = federated(prepared(ACTIVE + flags), tmp_path / "run")

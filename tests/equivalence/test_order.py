@@ -80,6 +80,7 @@ def test_participation__half_the_clients_train_by_a_seeded_draw(tmp_path: Path) 
     assert not same(weights(run)[1], weights(everybody)[1])
 
 
+@pytest.mark.slow
 def test_participation__an_attacker_that_misses_rounds_still_runs(tmp_path: Path) -> None:
     run = federated(
         prepared(

@@ -51,6 +51,7 @@ def views(found: Evaluation, monkeypatch: pytest.MonkeyPatch) -> Evaluation:
     return found
 
 
+@pytest.mark.slow
 def test_passive_attack__reads_the_last_model_before_the_first_crafted_update(
     finished: Finished,
 ) -> None:
@@ -368,6 +369,7 @@ def test_rotation__over_as_many_rounds_as_parts_reads_every_image(finished: Fini
     assert result["attacks"] == [] and result["pairs"] == []
 
 
+@pytest.mark.slow
 def test_untrained_control__goes_through_the_strategys_own_aggregate(
     finished: Finished, monkeypatch: pytest.MonkeyPatch
 ) -> None:

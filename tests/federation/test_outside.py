@@ -24,6 +24,8 @@ from fedmia.simulate import main
 from fedmia.ssl.base import State
 from tests.equivalence.conftest import federated, prepared, same, unattacked, weights
 
+pytestmark = pytest.mark.slow
+
 HERE = "tests.federation.outside"
 TINY = (
     "--clients 4 --rounds 4 --train.local_epochs 1 --model.width 4 "
