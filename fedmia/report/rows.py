@@ -217,7 +217,7 @@ class DefencePart(TypedDict):
     metrics: dict[str, float]  # of its last round, as the simulator sees them
 
 
-class DefenceRow(DefencePart):
+class DefenceRow(DefencePart, TypedDict):
     """All defences of a client together: their names, what they promise, and each by itself."""
 
     parts: list[DefencePart]  # in the order in which they act
@@ -255,7 +255,7 @@ class DefendedRow(TypedDict):
     statement: str | None  # whether the defended leak all the same; null where it is not known
 
 
-class AggregationRow(DefencePart):
+class AggregationRow(DefencePart, TypedDict):
     """What the server does with updates: a strategy's name, what it promises a client, what it
     tells of its last round or of all."""
 

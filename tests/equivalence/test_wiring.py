@@ -301,10 +301,11 @@ def test_server_training__sees_the_pool_or_the_public_images_and_no_others(
 def test_strategy__each_moves_the_model_in_its_own_way(finished: Finished, tmp_path: Path) -> None:
     """Four rounds from one seed: all start alike, none ends where another does, and an option
     that takes the difference away gives FedAvg back."""
+    plainly = "--attacker none --attacks none --clients 5 --strategy"
+    strong = {"fedprox": "--strategy.mu 5", "norm-clip": "--strategy.clip 0.01"}
     runs = {
-        name: weights(finished(f"--attacker none --attacks none --strategy {name} {more}"))
+        name: weights(finished(f"{plainly} {name} {strong.get(name, '')}"))
         for name in registry.names("strategy")
-        for more in ["--strategy.mu 5" if name == "fedprox" else ""]
     }
     assert {"fedavg", "fedprox", "fedavgm", "fedema", "scaffold"} <= set(runs)
     assert all(sorted(r) == sorted(runs["fedavg"]) and same(r[0], runs["fedavg"][0])
@@ -312,7 +313,7 @@ def test_strategy__each_moves_the_model_in_its_own_way(finished: Finished, tmp_p
     for one, other in itertools.combinations(runs, 2):
         assert not same(runs[one][LAST], runs[other][LAST]), (one, other)
     for flags in ("fedprox --strategy.mu 0", "fedavgm --strategy.beta 0"):
-        setup = prepared(f"--attacker none --attacks none --strategy {flags}")
+        setup = prepared(f"{plainly} {flags}")
         plain = weights(federated(setup, tmp_path / flags[:7]))[LAST]
         assert all(torch.allclose(runs["fedavg"][LAST][n], t, atol=1e-6) for n, t in plain.items())
 
