@@ -319,6 +319,7 @@ def test_adversarial__moves_towards_its_class_and_stays_near(
     assert again != dataclasses.replace(craft, target=1)
 
 
+@pytest.mark.slow
 def test_baseline_c__answers_of_the_target_to_examples_of_the_shadow(
     make_moco: Any, shadows: Any, textures: Callable[..., Tensor]
 ) -> None:

@@ -170,6 +170,7 @@ def test_fit__costs_no_query_of_the_target(planted: Planted) -> None:
     assert view.queries == 6 * len(images)
 
 
+@pytest.mark.slow
 def test_fit__pools_the_features_of_several_shadows(planted: Planted) -> None:
     view, images, _ = planted(shadows=3)
     attack = fitted("encodermi-v", view, images, views=4)

@@ -138,6 +138,7 @@ def test_planted_norm_leak__is_found_by_default(leak: Leak) -> None:
     assert leak.auc(SDMI()) > 0.95
 
 
+@pytest.mark.slow
 def test_planted_norm_leak__is_found_by_the_other_recipe(leak: Leak) -> None:
     assert leak.auc(SDMI(recipe="sdmia", steps=50)) > 0.95
     assert leak.auc(SDMI(recipe="sdmia", selector=True, steps=50)) > 0.95

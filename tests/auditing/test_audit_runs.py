@@ -213,6 +213,7 @@ def test_out__half_a_file_of_scores_is_computed_again(
     assert numbers(again.report) == numbers(first.report)
 
 
+@pytest.mark.slow
 def test_out__other_images_under_the_same_name_are_scored_anew(
     audit: Audit, tmp_path: Path, monkeypatch: Patch
 ) -> None:

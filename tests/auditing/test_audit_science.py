@@ -116,6 +116,7 @@ def interval_holds(row: dict[str, Any]) -> bool:
     return low <= 0.5 <= high
 
 
+@pytest.mark.slow
 def test_random_weights__leak_nothing(audit: Audit, tmp_path: Path) -> None:
     """A torchvision network that nobody trained, its untrained control and the posers."""
     there = sides(tmp_path, pixels=32)

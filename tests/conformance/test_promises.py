@@ -393,6 +393,7 @@ def test_check_attack__says_what_is_wrong(cls: type[Attack], said: str) -> None:
     assert broken(check_attack, cls).startswith(said)
 
 
+@pytest.mark.slow
 def test_check_attack__takes_a_class_or_an_instance_and_leaves_no_trace() -> None:
     state = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()
     for right in (Norm, Sets, Owner):

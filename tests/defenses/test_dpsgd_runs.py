@@ -35,6 +35,7 @@ def weights(out: Path) -> dict[str, torch.Tensor]:
     return load_file(out / "snapshots" / "main" / "round-0002.safetensors")
 
 
+@pytest.mark.slow
 def test_public_queue__earns_the_guarantee(tmp_path: Path) -> None:
     code, report = run(DEFENDED + "--attacker passive", tmp_path / "out")
     assert code == 0

@@ -196,6 +196,7 @@ def test_private__trains_as_inline_and_scores_alone_leave(home: Path, tmp_path: 
         assert found["clients"][0]["size"] == 12
 
 
+@pytest.mark.slow
 def test_private__what_a_node_keeps_stays(home: Path, tmp_path: Path) -> None:
     sources = {"members": "npz:a.npz", "nonmembers": "npz:b.npz"}
     with nodes() as grid:

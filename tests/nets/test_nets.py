@@ -155,6 +155,7 @@ def test_nets__per_sample_gradients_of_opacus_equal_a_loop(name: str, per_sample
     per_sample(built(name).double(), pixels(3).double())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["smallnet", *(pytest.param(n, marks=pytest.mark.slow) for n in ("resnet18", "resnet50"))],

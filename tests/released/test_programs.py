@@ -105,6 +105,7 @@ def test_program__rubbish_is_refused(kind: str, tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_onnx__missing_package_is_one_line(saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
     path = saved("onnx", "plain")
     monkeypatch.setitem(sys.modules, "onnxruntime", None)

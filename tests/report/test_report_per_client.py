@@ -177,6 +177,7 @@ def test_planted__one_client_tells_more_than_the_highest_of_all(make_run: MakeRu
     assert other is not None and other["auc_ci"] != found["auc_ci"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("offsets", [{}, {"client_offset": 3}, {"class_offset": 3}])
 def test_null__is_a_half_whatever_a_client_fits_well(
     make_run: MakeRun, offsets: dict[str, float]

@@ -199,6 +199,7 @@ def test_statistics__of_batch_norm_have_no_control() -> None:
     assert set(strategy.broadcast()) == {"w"} and float(strategy.broadcast()["w"]) == -2.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "defense", ["dpsgd --defense.epsilon 50", "logistic --defense.epsilon 500"]
 )
