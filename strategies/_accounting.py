@@ -8,7 +8,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import gammaln, logsumexp
 
-from fedmia.defenses._accounting import epsilon_at, mu_at
+from fedmia.defenses._accounting import epsilon_at, mu_at, renyi_epsilon
 
 ORDERS = (*range(2, 65), 80, 96, 128, 192, 256, 512)
 LEAST, MOST = 1e-3, 1e6  # noise multipliers that are looked for
@@ -37,13 +37,8 @@ def sampled(noise: float, rate: float, rounds: int, delta: float) -> float:
     Args:
         rate: size of the cohort over that of the population, in (0, 1].
     """
-    bounds = [
-        rounds * sampled_renyi(noise / 2, rate, order)
-        + math.log1p(-1 / order)
-        - (math.log(delta) + math.log(order)) / (order - 1)
-        for order in ORDERS
-    ]
-    return max(0.0, float(np.nanmin(bounds)))
+    spent = np.array([rounds * sampled_renyi(noise / 2, rate, order) for order in ORDERS])
+    return renyi_epsilon(np.array(ORDERS, dtype=float), spent, delta)
 
 
 def sampled_renyi(noise: float, rate: float, order: int) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fedmia.defenses._sensitivity import difference, norm, protected
-from fedmia.errors import InputError
 from fedmia.federation.snapshot import Update
 from fedmia.ssl.base import State
 
@@ -36,12 +35,3 @@ def clip(received: State, update: Update, bound: float) -> tuple[Update, float]:
 def as_received(state: State, received: State) -> State:
     """Tensors in the types of `received`."""
     return {n: t.to(received[n].dtype) for n, t in state.items()}
-
-
-def refuse_running(norm: str) -> None:
-    """Raise InputError for batch norm's statistics that are averaged."""
-    if norm == "batch":
-        raise InputError(
-            "running statistics of batch norm are averaged but can be neither clipped nor noised; "
-            "use group norm, or keep them local"
-        )

@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 from numpy.random import Generator
 
-from fedmia.defenses._sensitivity import protected
+from fedmia.defenses._sensitivity import protected, refuse_running
 from fedmia.errors import InputError
 from fedmia.federation.snapshot import Update
 from fedmia.results import Epsilon
@@ -19,7 +19,7 @@ from fedmia.seeding import rng
 from fedmia.settings.option import option
 from fedmia.ssl.base import State
 from strategies._accounting import composed, noise_composed, noise_sampled, sampled
-from strategies._clipping import as_received, clip, clipped, refuse_running
+from strategies._clipping import as_received, clip, clipped
 from strategies.base import FederatedStrategy, Metrics, cohort
 from strategies.crew import Against
 

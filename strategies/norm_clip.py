@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from fedmia.defenses._sensitivity import refuse_running
 from fedmia.federation.snapshot import Update
 from fedmia.settings.option import option
 from fedmia.ssl.base import State
-from strategies._clipping import as_received, clip, clipped, refuse_running
+from strategies._clipping import as_received, clip, clipped
 from strategies.base import FederatedStrategy, Metrics
 from strategies.crew import Against
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import erfcx, ndtr, ndtri
 
@@ -128,10 +129,15 @@ def _rdp(steps: History, delta: float) -> float:
     """
     from opacus.accountants.analysis.rdp import compute_rdp
 
-    orders = np.array(ORDERS, dtype=float)
     spent = np.zeros(len(ORDERS))
     for noise, rate, count in steps:
         spent += compute_rdp(q=rate, noise_multiplier=noise, steps=count, orders=ORDERS)
+    return renyi_epsilon(np.array(ORDERS, dtype=float), spent, delta)
+
+
+def renyi_epsilon(orders: NDArray[np.float64], spent: NDArray[np.float64], delta: float) -> float:
+    """Epsilon at `delta` of Renyi divergences `spent` at `orders` > 1: the least over the orders
+    (Balle et al., 2020, Theorem 21)."""
     bounds = spent + np.log1p(-1 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1)
     return max(0.0, float(np.nanmin(bounds)))
 

@@ -13,7 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedmia.defenses._canaries import FAR, add_scores, check_canaries, coins, guessed, other_stream
-from fedmia.defenses._sensitivity import difference, norm, protected, sampled_sensitivity
+from fedmia.defenses._sensitivity import (
+    difference,
+    norm,
+    protected,
+    refuse_running,
+    sampled_sensitivity,
+)
 from fedmia.defenses.base import Defense, Metrics, Outlook, Setting
 from fedmia.errors import InputError
 from fedmia.results import Epsilon
@@ -108,11 +114,7 @@ class ReleaseNoise(Defense):
         return rounds * sensitivity / scale
 
     def check(self, setting: Setting) -> None:
-        if setting.norm == "batch":
-            raise InputError(
-                "running statistics of batch norm are averaged but can be neither clipped nor "
-                "noised; use group norm, or keep them local"
-            )
+        refuse_running(setting.norm)
 
     def prepare(self, outlook: Outlook, memory: dict[str, Any]) -> None:
         """Note the rounds to come and, where asked for, estimate the sensitivity."""

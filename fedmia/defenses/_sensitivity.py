@@ -22,6 +22,15 @@ def protected(state: State) -> list[str]:
     return [n for n, t in state.items() if t.is_floating_point() and ".running_" not in n]
 
 
+def refuse_running(norm: str) -> None:
+    """Raise InputError for batch norm's statistics that are averaged: see `protected`."""
+    if norm == "batch":
+        raise InputError(
+            "running statistics of batch norm are averaged but can be neither clipped nor noised; "
+            "use group norm, or keep them local"
+        )
+
+
 def difference(after: State, before: State, names: list[str]) -> State:
     """after - before, float64."""
     return {n: after[n].double() - before[n].double() for n in names}

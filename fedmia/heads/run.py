@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -27,6 +26,7 @@ from fedmia.heads.rows import FORMAT, HeadReport
 from fedmia.heads.trial import Labelled, Trial, deal, trial
 from fedmia.released.base import CHUNK, Released, load, probe
 from fedmia.report.publish import json_text
+from fedmia.report.tell import tell
 from fedmia.runtime.cores import cores
 from fedmia.runtime.device import resolve_device
 from fedmia.runtime.environment import describe
@@ -212,13 +212,9 @@ def write(report: HeadReport, folder: Path) -> None:
 
 def show(report: HeadReport, asked: Invocation) -> None:
     """Print the report: as JSON, as its sentence alone, or as a table and where its page is."""
-    if asked.json:
-        sys.stdout.write(json_text(report))
-        return
-    console = Console()
-    if not asked.quiet:
-        console.print(terminal(report))
+
+    def legend(console: Console) -> None:
         console.print("AUC of each attack; * no meaningful guarantee.", style="dim")
-    console.print(report["sentence"], highlight=False, soft_wrap=True)
-    if not asked.quiet and asked.out is not None:
-        console.print(f"Report: {asked.out / 'head.html'}", highlight=False, soft_wrap=True)
+
+    page = None if asked.out is None else asked.out / "head.html"
+    tell(report, lambda: terminal(report), page, json=asked.json, quiet=asked.quiet, more=legend)

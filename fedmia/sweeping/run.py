@@ -14,6 +14,7 @@ from rich.console import Console
 from fedmia.errors import InputError, opt
 from fedmia.report.publish import json_text
 from fedmia.report.rows import Report
+from fedmia.report.tell import tell
 from fedmia.runtime.cores import cores
 from fedmia.runtime.device import resolve_device
 from fedmia.runtime.progress import SweepDisplay
@@ -142,16 +143,11 @@ def _write(report: SweepReport, out: Path) -> None:
 
 
 def _show(report: SweepReport, out: Path, asked: Invocation) -> None:
-    if asked.json:
-        sys.stdout.write(json_text(report))
-        return
-    console = Console()
-    if not asked.quiet:
-        console.print(terminal(report))
+    def failures(console: Console) -> None:
         for cell in report["cells"]:
             if cell["reason"]:
                 line = f"{cell['name']} failed: {cell['reason']}"
                 console.print(line, highlight=False, markup=False, soft_wrap=True)
-    console.print(report["sentence"], highlight=False, soft_wrap=True)
-    if not asked.quiet:
-        console.print(f"Report: {out / 'sweep.html'}", highlight=False, soft_wrap=True)
+
+    page = out / "sweep.html"
+    tell(report, lambda: terminal(report), page, json=asked.json, quiet=asked.quiet, more=failures)

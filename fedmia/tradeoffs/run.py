@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from threading import Event
 
-from rich.console import Console
-
 from fedmia.report.publish import json_text
 from fedmia.report.rows import Report
+from fedmia.report.tell import tell
 from fedmia.settings.command import Invocation
 from fedmia.settings.tradeoff import Tradeoff
 from fedmia.sweeping.rows import SweepReport
@@ -102,12 +100,5 @@ def _write(report: TradeoffReport, out: Path) -> None:
 
 
 def _show(report: TradeoffReport, out: Path, asked: Invocation) -> None:
-    if asked.json:
-        sys.stdout.write(json_text(report))
-        return
-    console = Console()
-    if not asked.quiet:
-        console.print(terminal(report))
-    console.print(report["sentence"], highlight=False, soft_wrap=True)
-    if not asked.quiet:
-        console.print(f"Report: {out / 'tradeoff.html'}", highlight=False, soft_wrap=True)
+    page = out / "tradeoff.html"
+    tell(report, lambda: terminal(report), page, json=asked.json, quiet=asked.quiet)

@@ -1,0 +1,42 @@
+"""What compares runs or heads, printed: by the sweep, the trade-off and the released head alike."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, RenderableType
+
+from fedmia.report.publish import json_text
+
+
+def nothing(console: Console) -> None:
+    """Print no more."""
+
+
+def tell(
+    report: Mapping[str, Any],
+    table: Callable[[], RenderableType],
+    page: Path | None,
+    *,
+    json: bool,
+    quiet: bool,
+    more: Callable[[Console], None] = nothing,
+) -> None:
+    """Print a report: as JSON, as its `sentence` alone, or as a table and where its page is.
+
+    Args:
+        more: prints what stands under the table.
+    """
+    if json:
+        sys.stdout.write(json_text(report))
+        return
+    console = Console()
+    if not quiet:
+        console.print(table())
+        more(console)
+    console.print(report["sentence"], highlight=False, soft_wrap=True)
+    if not quiet and page is not None:
+        console.print(f"Report: {page}", highlight=False, soft_wrap=True)
