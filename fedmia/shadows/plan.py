@@ -13,6 +13,7 @@ from fedmia.seeding import torch_rng
 from fedmia.settings.option import Options, option, option_fields
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSL, Recipe, SSLMethod
+from fedmia.ssl.optimizers import RATES
 from fedmia.ssl.train import LAYOUT_CHOSEN, Job, Train
 
 KNOWLEDGE = ("data", "architecture", "algorithm")
@@ -175,7 +176,12 @@ def blueprint(plan: Plan, target: Target) -> Blueprint:
     ssl = target.ssl if known else (plan.ssl, stand_in_views(plan.ssl, target.views))
     assert model is not None and ssl is not None
     train = target.train if known and target.train is not None else Train()
-    rate = plan.lr or train.lr or registry.load("ssl", ssl[0]).lr
+    if train.warmup_epochs >= plan.epochs:
+        raise InputError(
+            f"{opt('shadow.epochs', plan.epochs)} must be > {train.warmup_epochs:g}, the epochs of "
+            "warm-up of the target's algorithm"
+        )
+    rate = plan.lr or train.lr or RATES.get(train.optimizer, registry.load("ssl", ssl[0]).lr)
     train = replace(
         train,
         local_epochs=1,

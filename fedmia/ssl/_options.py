@@ -40,6 +40,12 @@ def key_option(what: str, of: str = "one") -> Any:
     return option("keep", help, choices=("keep", "reset"))
 
 
+def momentum_schedule_option(of: str) -> Any:
+    """`momentum_schedule`, where a paper raises it."""
+    help = f"m over the run's steps: constant, or raised to 1 along a cosine as in {of}"
+    return option("constant", help, choices=("constant", "cosine"))
+
+
 class ViewsSSL(SSL):
     """A method with the options `crop_min`, `flip` and `jitter`, each of its own place."""
 

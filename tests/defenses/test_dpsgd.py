@@ -224,7 +224,7 @@ def test_train__two_rounds_continue_what_one_desk_began(make_desk: Any) -> None:
     first = Honest().answer(make_desk("dpsgd", options, store)).state
     kept = store.load("main", 0)
     assert kept is not None and kept.memory["defense"]["dpsgd"]["history"] == [[1.0, 0.5, 2]]
-    momenta = {n: t.clone() for n, t in kept.tensors.items() if n.startswith("momentum.")}
+    momenta = {n: t.clone() for n, t in kept.tensors.items() if n.startswith("optimizer.")}
     desk = make_desk("dpsgd", options, store, 2, first)
     second = Honest().answer(desk).state
     # By hand: one method and one optimizer, never stored.
@@ -243,7 +243,8 @@ def test_train__two_rounds_continue_what_one_desk_began(make_desk: Any) -> None:
         by_hand.defense.train(job, memory)
         if round == 1:
             buffers = [optimizer.state[w]["momentum_buffer"] for w in method.trainable()]
-            assert all(torch.equal(b, momenta[f"momentum.{i}"]) for i, b in enumerate(buffers))
+            names = [f"optimizer.{i}.momentum_buffer" for i in range(len(buffers))]
+            assert all(torch.equal(b, momenta[n]) for n, b in zip(names, buffers, strict=True))
     assert all(torch.equal(t, second[n]) for n, t in method.shared_state().items())
     kept = store.load("main", 0)
     assert kept is not None and kept.memory["defense"] == memory
