@@ -168,3 +168,28 @@ def test_train_shadows__refuses(
 ) -> None:
     with pytest.raises(InputError, match=said):
         train(make_plan(**plan), pool, target=make_target(**target))
+
+
+@pytest.mark.parametrize("name", ["adamw", "lars"])
+def test_train_shadows__by_the_targets_optimizer_resume_bit_by_bit(
+    pool: Tensor, tmp_path: Path, name: str
+) -> None:
+    """Also its warm-up and the momentum that is raised over the run."""
+    target = make_target(
+        ssl=("byol", {"dim": 8, "momentum_schedule": "cosine"}),
+        train=Train(batch_size=4, lr=0.01, optimizer=name, warmup_epochs=1.5),
+    )
+    plan = make_plan(epochs=4, images=6, count=1)
+    whole = train(plan, pool, target=target)
+    with pytest.raises(Stopped):
+        train(plan, pool, target=target, cache=tmp_path, stop=after(8), workers=1)
+    assert len(list(tmp_path.rglob("progress.safetensors"))) == 1
+    assert same(train(plan, pool, target=target, cache=tmp_path, workers=1), whole)
+    sgd = make_target(ssl=target.ssl, train=Train(batch_size=4, lr=0.01, warmup_epochs=1.5))
+    assert not same(train(plan, pool, target=sgd), whole)
+
+
+def test_train_shadows__no_longer_than_the_warm_up_are_refused(pool: Tensor) -> None:
+    target = make_target(train=Train(lr=0.01, warmup_epochs=2.0))
+    with pytest.raises(InputError, match="shadow.epochs=2 must be > 2, the epochs of warm-up"):
+        train(make_plan(), pool, target=target)
