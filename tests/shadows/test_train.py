@@ -170,7 +170,7 @@ def test_train_shadows__refuses(
         train(make_plan(**plan), pool, target=make_target(**target))
 
 
-@pytest.mark.parametrize("name", ["adamw", "lars"])
+@pytest.mark.parametrize("name", ["adamw", pytest.param("lars", marks=pytest.mark.slow)])
 def test_train_shadows__by_the_targets_optimizer_resume_bit_by_bit(
     pool: Tensor, tmp_path: Path, name: str
 ) -> None:
