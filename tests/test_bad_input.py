@@ -147,6 +147,10 @@ def _existing(out: Path) -> Path:
             "--train.warmup_epochs 6 must be < 6, the epochs of the run",
         ),
         (
+            "--pretrain pooled --pretrain-epochs 3 --train.warmup_epochs 3",
+            "--train.warmup_epochs 3 must be < 3, --pretrain-epochs",
+        ),
+        (
             "--strategy scaffold --train.optimizer adamw",
             "--strategy scaffold reads gradients off the clients' steps",
         ),

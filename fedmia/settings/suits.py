@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -100,13 +101,15 @@ def _rounds(experiment: Experiment) -> None:
 
 def _training(experiment: Experiment) -> None:
     """A rate that rises to its height, and an optimizer that the rest can do with."""
-    train, federation = experiment.train, experiment.federation
-    epochs = federation.rounds * train.local_epochs
-    if train.warmup_epochs >= epochs:
-        raise InputError(
-            f"{opt('train.warmup_epochs', f'{train.warmup_epochs:g}')} must be < {epochs}, the "
-            f"epochs of the run ({opt('federation.rounds')} x {opt('train.local_epochs')})"
-        )
+    train, federation, pretrain = experiment.train, experiment.federation, experiment.pretrain
+    lasting = {
+        "the epochs of the run": federation.rounds * train.local_epochs,
+        opt("pretrain.epochs"): pretrain.epochs if pretrain.mode != "none" else math.inf,
+    }
+    for what, epochs in lasting.items():
+        if train.warmup_epochs >= epochs:
+            given = opt("train.warmup_epochs", f"{train.warmup_epochs:g}")
+            raise InputError(f"{given} must be < {epochs}, {what}")
     if train.optimizer == "sgd":
         return
     chosen = opt("train.optimizer", train.optimizer)
