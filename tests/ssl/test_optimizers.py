@@ -198,7 +198,7 @@ def test_noise_moves__as_noise_does(name: str) -> None:
 
 
 def test_rates__where_none_is_given() -> None:
-    assert [Train(optimizer=o).first_rate for o in OPTIMIZERS] == [0.06, 0.001, 0.3]
+    assert [Train(optimizer=o).first_rate for o in OPTIMIZERS] == [0.06, 0.001, 1.0]
     assert Train(optimizer="lars", lr=0.7).first_rate == 0.7
     with pytest.raises(InputError, match="adam.*did you mean 'adamw'"):
         Train(optimizer="adam")
