@@ -61,9 +61,9 @@ class Own:
                 own = told[0].spec.augment
                 return own if all(b.known_algorithm for b in told) else crop_alone(own)
         plan = self.audit.plan()
-        if not self.audit.shadows or plan.knows("algorithm"):
+        if not self.audit.shadows:
             return self.released.augment
-        return attacker_augment(plan, None, self.dealt.views)
+        return attacker_augment(plan, self.released.augment, self.dealt.views)
 
     def make(self, views: ModelViews, *, naive: bool = False) -> Sequence[Shadow]:
         """The shadows as an attack sees them.

@@ -11,7 +11,7 @@ from fedmia.data.base import Views
 from fedmia.errors import InputError, opt
 from fedmia.seeding import torch_rng
 from fedmia.settings.option import Options, option, option_fields, options_of
-from fedmia.ssl.augment import Augment
+from fedmia.ssl.augment import OPERATIONS, Augment
 from fedmia.ssl.base import SSL, Recipe, SSLMethod
 from fedmia.ssl.train import Job, Train
 
@@ -63,6 +63,12 @@ class Plan(Options):
     )
     model: str = option("vgg11-bn", "encoder of the shadows where the target's is unknown")
     ssl: str = option("simclr", "method of the shadows where the target's is unknown")
+    operations: tuple[str, ...] | None = option(
+        None,
+        "augmentations that the attacker trains its shadows with and views images by; the paper's "
+        "inferrer of Fig. 3 has gray, crop, flip, jitter (none: the method's)",
+        choices=OPERATIONS,
+    )
     online: bool = option(
         False, "train half of the shadows on each image under attack (online LiRA, RMIA)"
     )
@@ -172,6 +178,7 @@ def blueprint(plan: Plan, target: Target) -> Blueprint:
     model = target.model if plan.knows("architecture") else (plan.model, plan.model_options)
     ssl = target.ssl if known else stand_in(plan, target.views)
     assert model is not None and ssl is not None
+    ssl = operating(ssl, plan)
     train = target.train if known and target.train is not None else Train()
     train = replace(train, **{"precision": "float32", **plan.train})
     rate = train.lr or registry.load("ssl", ssl[0]).lr
@@ -196,8 +203,9 @@ def attacker_augment(
 ) -> Augment:
     """The recipe of the attacker's views of the target.
 
-    With the algorithm known it is the target's own. Else it is a random resized crop alone, as
-    EncoderMI (section 5.1) found best; the paper does not give its area, here the stand-in's.
+    With the algorithm known it is the target's own, but for the plan's operations. Else it is a
+    random resized crop alone, as EncoderMI (section 5.1) found best, or what the plan's operations
+    say; the paper does not give its area, here the stand-in's.
 
     Raises:
         InputError: the algorithm is claimed to be known, but no recipe is given.
@@ -205,8 +213,11 @@ def attacker_augment(
     if plan.knows("algorithm"):
         if target_augment is None:
             raise InputError("shadow knowledge 'algorithm': the target's views are not recorded")
-        return target_augment
-    return crop_alone(registry.build("ssl", *stand_in(plan, views)).augment)
+        if plan.operations is None:
+            return target_augment
+        return replace(target_augment, operations=plan.operations)
+    own: Augment = registry.build("ssl", *operating(stand_in(plan, views), plan)).augment
+    return crop_alone(own) if plan.operations is None else own
 
 
 def crop_alone(augment: Augment) -> Augment:
@@ -222,6 +233,21 @@ def stand_in(plan: Plan, views: Views | None) -> Choice:
     own = {} if views is None else asdict(views)
     left = {f.name for f, _ in option_fields(registry.load("ssl", plan.ssl)) if f.default is None}
     return plan.ssl, {**{k: v for k, v in own.items() if k in left}, **plan.ssl_options}
+
+
+def operating(ssl: Choice, plan: Plan) -> Choice:
+    """The method with the plan's operations in place of its own.
+
+    Raises:
+        InputError: it has no such choice.
+    """
+    name, options = ssl
+    if plan.operations is None:
+        return ssl
+    if "operations" not in {f.name for f, _ in option_fields(registry.load("ssl", name))}:
+        told = opt("shadow.operations", plan.operations)
+        raise InputError(f"{told}: the views of {name} cannot be chosen one by one")
+    return name, {**options, "operations": plan.operations}
 
 
 def _values(built: Options) -> dict[str, Any]:

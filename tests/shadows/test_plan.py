@@ -11,6 +11,7 @@ from fedmia.data.base import Views
 from fedmia.errors import InputError
 from fedmia.shadows.plan import KNOWLEDGE, Plan, attacker_augment, blueprint
 from fedmia.ssl.augment import Augment
+from fedmia.ssl.moco import MoCo
 from fedmia.ssl.train import Train
 
 from .conftest import MOCO, make_plan, make_target
@@ -123,6 +124,23 @@ def test_attacker_augment__else_random_resized_crop_alone() -> None:
                "blur_p", "solarize_p")  # fmt: skip
         assert not any(getattr(found, name) for name in off)
     assert attacker_augment(plan, None, Views(crop_min=0.9)).crop_min == 0.9
+
+
+OWN = ("gray", "crop", "flip", "jitter")  # EncoderMI's inferrer, Fig. 3
+
+
+def test_blueprint__the_attackers_own_operations() -> None:
+    target = make_target(ssl=("moco", {**MOCO[1], "operations": ("blur",)}))
+    views = MoCo(operations=("blur",)).augment
+    for knowledge, method in ((KNOWLEDGE, "moco"), (("data",), "mocov2")):
+        plan = make_plan(knowledge=knowledge, operations=OWN)
+        spec = blueprint(plan, target).spec
+        assert spec.augment.operations == OWN and blueprint(plan, target).ssl[0] == method
+        # Shadows train with what the attacker views images by.
+        assert attacker_augment(plan, views).done() == spec.augment.done()
+    assert blueprint(make_plan(), target).spec.augment.operations == ("blur",)
+    with pytest.raises(InputError, match="operations=gray,crop,flip,jitter: the views of"):
+        blueprint(make_plan(operations=OWN), make_target(ssl=("dino", {})))
 
 
 def test_plan__stand_ins_exist() -> None:
