@@ -74,7 +74,7 @@ class Stl10(Archive):
         named = [(f"{row.file.name}, image {row.index}", row) for row in rows]
         labels = np.zeros(len(rows), np.int64)
         where = f"{name}: {root / self.files}"
-        return EncodedSet(where, named, labels, name, request.size)
+        return EncodedSet(where, named, labels, name, request.size, ("",))
 
     def load(self, request: Request) -> ImageSet:
         found = self.encoded(request)

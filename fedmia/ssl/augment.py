@@ -80,7 +80,9 @@ class Augment(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in self.operations or ():
-            if all(getattr(self, option) == value for option, value in OFF[name].items()):
+            off = all(getattr(self, option) == value for option, value in OFF[name].items())
+            strengths = self.brightness, self.contrast, self.saturation, self.hue
+            if off or (name == "jitter" and not any(strengths)):
                 raise InputError(f"Augment.operations: the recipe has no {name} to be done")
         for low, high in (
             ("crop_min", "crop_max"),

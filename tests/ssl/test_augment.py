@@ -146,6 +146,7 @@ def by_hand(recipe: Augment, image: torch.Tensor, row: list[float]) -> torch.Ten
     return tv.horizontal_flip(x) if "flip" in done and flip < recipe.flip else x
 
 
+JITTER = "brightness", "contrast", "saturation", "hue"
 # The targets of EncoderMI's Fig. 3, from the blur alone to all five.
 FIG_3 = [("blur", "gray", "crop", "flip", "jitter")[:n] for n in range(1, 6)]
 
@@ -336,7 +337,8 @@ def test_augment__refuses_crossed_ranges_and_wrong_uniforms() -> None:
         Augment(crop_min=0.6, crop_max=0.5)
     with pytest.raises(InputError, match="hue"):
         Augment(hue=0.6)
-    for lacks, strengths in (("blur", {}), ("flip", {"flip": 0.0}), ("jitter", {"jitter_p": 0.0})):
+    for lacks, strengths in (("blur", {}), ("flip", {"flip": 0.0}), ("jitter", {"jitter_p": 0.0}),
+                            ("jitter", dict.fromkeys(JITTER, 0.0))):  # fmt: skip
         with pytest.raises(InputError, match=f"operations: the recipe has no {lacks} to be done"):
             Augment(**strengths, operations=("crop", lacks))
     with pytest.raises(ValueError, match="uniforms must be"):
