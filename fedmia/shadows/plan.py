@@ -82,12 +82,12 @@ class Plan(Options):
         Train(**self.train)
         if "none" in self.knowledge:
             if len(self.knowledge) > 1:
-                raise InputError("Plan.knowledge: 'none' stands alone")
+                raise InputError(f"{opt('shadow.knowledge')}: 'none' stands alone")
             object.__setattr__(self, "knowledge", ())
         if self.online and self.size is not None:
             raise InputError(
-                f"Plan.size {self.size}: online shadows train on the images under attack as they "
-                "are; leave the size out"
+                f"{opt('shadow.size', self.size)}: online shadows train on the images under attack "
+                "as they are; leave the size out"
             )
 
     def knows(self, dimension: str) -> bool:
