@@ -26,8 +26,8 @@ def check(experiment: Experiment) -> None:
         InputError: one line that names the value and the reason.
     """
     for one in (
-        _attacker, _attacks, _rounds, _training, _cohort, _aggregation, _machine, _partition,
-        _defended, _defense, _pretrain, _public, _pixels,
+        _attacker, _attacks, _rounds, _cohort, _aggregation, _machine, _partition,
+        _defended, _defense, _pretrain, _training, _public, _pixels,
     ):  # fmt: skip
         one(experiment)
     gpu(experiment.device)

@@ -17,7 +17,14 @@ from torch.nn import functional as F
 from fedmia.nets.base import Backbone, initialise
 from fedmia.settings.option import option
 from fedmia.ssl._bank import Bank, bank_length, cut_note, info_nce, long_note, met_again
-from fedmia.ssl._options import ViewsSSL, crop_option, flip_option, jitter_option, key_option
+from fedmia.ssl._options import (
+    ViewsSSL,
+    crop_option,
+    flip_option,
+    jitter_option,
+    key_option,
+    operations_option,
+)
 from fedmia.ssl._public import PublicImages
 from fedmia.ssl._twoview import KeyedTwoView
 from fedmia.ssl.augment import Augment
@@ -138,6 +145,7 @@ class MoCo(ViewsSSL):
     crop_min: float | None = crop_option()
     flip: float | None = flip_option()
     jitter: float | None = jitter_option()
+    operations: tuple[str, ...] | None = operations_option()
     symmetric: bool = option(False, "average the loss over both directions")
     key: str = key_option("key encoder")
     queue_policy: str = option(
