@@ -8,11 +8,14 @@ _STARTED = time.perf_counter()  # before the heavy imports, which the report's t
 
 import sys  # noqa: E402
 from collections.abc import Sequence  # noqa: E402
+from dataclasses import replace  # noqa: E402
+from threading import Event  # noqa: E402
 
 from fedmia.auditing.run import conduct  # noqa: E402
 from fedmia.runtime.interrupts import Interrupts  # noqa: E402
 from fedmia.runtime.stopwatch import Stopwatch  # noqa: E402
-from fedmia.settings.command import INTERRUPTED, run  # noqa: E402
+from fedmia.series.run import conduct as several  # noqa: E402
+from fedmia.settings.command import INTERRUPTED, Invocation, run  # noqa: E402
 from fedmia.settings.commands import AUDIT  # noqa: E402
 from fedmia.shadows.train import Stopped  # noqa: E402
 
@@ -23,11 +26,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     watch = Stopwatch(_STARTED)
     watch.claim("import")
     try:
-        with Interrupts("attacks after this one") as stop:
+        with Interrupts("attacks and audits") as stop:
             arguments = sys.argv[1:] if argv is None else argv
-            return run(AUDIT, arguments, lambda asked: conduct(asked, watch, stop))
+            return run(AUDIT, arguments, lambda asked: audited(asked, watch, stop))
     except Stopped:
         return INTERRUPTED
+
+
+def audited(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
+    """One audit, or a series of them; the exit code."""
+    if len(asked.settings.cells) > 1:
+        return several(asked, stop)
+    return conduct(replace(asked, settings=asked.settings.cells[0].first), watch, stop)
 
 
 if __name__ == "__main__":
