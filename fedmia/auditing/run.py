@@ -123,8 +123,6 @@ def prepare(audit: Audit, device: torch.device) -> tuple[Released, Dealt]:
     """
     released = brought(audit, device)
     dealt = images_for(audit, released)
-    if audit.shadow_encoders is not None and not Path(audit.shadow_encoders).is_dir():
-        raise InputError(f"{opt('shadow_encoders')} '{audit.shadow_encoders}': no such folder")
     look(released, dealt, audit.allow_random)
     return released, dealt
 
@@ -133,8 +131,10 @@ def brought(audit: Audit, device: torch.device) -> Released:
     """The encoder.
 
     Raises:
-        InputError: it is missing or broken.
+        InputError: it is missing or broken, or the folder of its shadows is missing.
     """
+    if audit.shadow_encoders is not None and not Path(audit.shadow_encoders).is_dir():
+        raise InputError(f"{opt('shadow_encoders')} '{audit.shadow_encoders}': no such folder")
     return load(
         audit.encoder,
         checkpoint=Path(audit.checkpoint) if audit.checkpoint else None,

@@ -149,10 +149,11 @@ def _attack(found: Sequence[Report], name: str) -> SeriesAttack:
 
 
 def _differences(points: Sequence[SeriesPoint], cells: Sequence[Cells], done: Done) -> None:
-    """Fill in each attack's difference from the last encoder of the same run."""
-    ends = {point["run"]: i for i, point in enumerate(points) if point["round"] is not None}
-    places = [(i, ends[p["run"]]) for i, p in enumerate(points) if p["run"] in ends]
-    pairs = [(i, last) for i, last in places if i != last]
+    """Fill in each attack's difference from the last encoder of the same run, or from the last of
+    those that have no round."""
+    runs = [None if point["round"] is None else point["run"] for point in points]
+    ends = {run: i for i, run in enumerate(runs)}
+    pairs = [(i, ends[run]) for i, run in enumerate(runs) if i != ends[run]]
     family = sum(len(points[i]["attacks"]) for i, _ in pairs)
     for i, last in pairs:
         held = [_both(a, b, done) for a, b in zip(cells[i], cells[last], strict=True)]

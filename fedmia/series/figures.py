@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST = 6  # attacks that are drawn, the most leaking ones
+APART = 0.008  # of the width, between two intervals at one place
 Value = tuple[float, float | None, Interval | None]  # place, value, interval
 
 
@@ -27,21 +28,22 @@ def draw(report: SeriesReport) -> Figure | None:
     figure = canvas.new(8, 6.4)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     lines = _lines(points)
+    apart = APART * max(1.0, *(x for _, held in lines for x, _ in held))
     for j, (run, held) in enumerate(lines):
-        dashes = canvas.DASHES[j % len(canvas.DASHES)]
+        dashes, said = canvas.DASHES[j % len(canvas.DASHES)], f" of {run}" * (len(lines) > 1)
         for i, name in enumerate(names):
             look = canvas.look(i) | {"linestyle": dashes}
-            _attack(above, held, name, name if j == 0 else None, look)
-        said = f" of {run}" if len(lines) > 1 else ""
+            shift = apart * (i - (len(names) - 1) / 2)
+            _attack(above, held, name, name if j == 0 else None, look, shift)
         for i, (label, rows) in enumerate(_probes(held).items()):
             look = {"color": (canvas.INK, canvas.GREY)[i], "marker": "os"[i], "linestyle": dashes}
-            _line(below, rows, label + said, look)
+            _line(below, rows, label + said, look, apart * (i - 0.5))
     canvas.half_line(above)
     above.set_ylabel("AUC (0.5: nothing told)")
     below.set_ylabel("accuracy")
     _across(below, points)
-    canvas.legend(above)
-    canvas.legend(below)
+    for axes in (above, below):
+        axes.legend(loc="best", ncols=2)
     return figure
 
 
@@ -65,15 +67,14 @@ def _lines(points: Sequence[SeriesPoint]) -> list[tuple[str, list[tuple[float, S
 
 def _attack(
     axes: Axes, held: Sequence[tuple[float, SeriesPoint]], name: str, label: str | None,
-    look: dict[str, Any],
+    look: dict[str, Any], shift: float,
 ) -> None:  # fmt: skip
     """Mean over seeds with its interval, and a dot a seed."""
     rows = [(x, row) for x, point in held for row in point["attacks"] if row["name"] == name]
-    _line(axes, [(x, row["auc"], row["auc_ci"]) for x, row in rows], label, look)
-    dots = [(x, auc) for x, row in rows if len(row["by_seed"]) > 1 for auc in row["by_seed"]]
-    known = [(x, auc) for x, auc in dots if auc is not None]
-    if known:
-        axes.plot(*zip(*known, strict=True), ".", color=look["color"], markersize=4, alpha=0.5)
+    _line(axes, [(x, row["auc"], row["auc_ci"]) for x, row in rows], label, look, shift)
+    dots = [(x + shift, auc) for x, row in rows for auc in row["by_seed"] if auc is not None]
+    if len(dots) > len(rows):
+        axes.plot(*zip(*dots, strict=True), ".", color=look["color"], markersize=4, alpha=0.5)
 
 
 def _probes(held: Sequence[tuple[float, SeriesPoint]]) -> dict[str, list[Value]]:
@@ -83,18 +84,18 @@ def _probes(held: Sequence[tuple[float, SeriesPoint]]) -> dict[str, list[Value]]
     }
 
 
-def _line(axes: Axes, rows: Sequence[Value], label: str | None, look: dict[str, Any]) -> None:
-    known = [(x, value, ci) for x, value, ci in rows if value is not None]
+def _line(
+    axes: Axes, rows: Sequence[Value], label: str | None, look: dict[str, Any], shift: float
+) -> None:
+    """Values with their intervals, moved aside by `shift` so that those of others are seen."""
+    known = [(x + shift, value, ci) for x, value, ci in rows if value is not None]
     if not known:
         return
     xs, ys, _ = zip(*known, strict=True)
     axes.plot(xs, ys, **look, markersize=5, linewidth=1.4, label=label)
-    ends = [(x, *ci) for x, _, ci in known if ci is not None]
-    if ends:
-        at, low, high = zip(*ends, strict=True)
-        if len(ends) > 1:
-            axes.fill_between(at, low, high, color=look["color"], alpha=0.12, linewidth=0)
-        axes.vlines(at, low, high, color=look["color"], alpha=0.4, linewidth=1.5)
+    for x, _, ci in known:
+        if ci is not None:
+            axes.plot([x, x], ci, color=look["color"], alpha=0.4, linewidth=2.5)
 
 
 def _across(axes: Axes, points: Sequence[SeriesPoint]) -> None:

@@ -17,7 +17,8 @@ FORMAT = 1
 
 
 class SeriesDifference(TypedDict):
-    """An attack's AUC less that on the last encoder of the same run, on the same images."""
+    """An attack's AUC less that on the last encoder of the same run, or of those without rounds,
+    on the same images."""
 
     last: str
     difference: float  # in [-1, 1]
@@ -34,7 +35,7 @@ class SeriesAttack(TypedDict):
     by_seed: list[float | None]
     tpr_at_1_percent_fpr: float | None
     untrained: float | None  # AUC on the untrained control
-    difference: SeriesDifference | None  # null on the last encoder itself
+    difference: SeriesDifference | None  # null on the last encoder itself, or of other images
 
 
 class SeriesPoint(TypedDict):

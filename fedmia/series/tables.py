@@ -17,7 +17,7 @@ def attacks(report: SeriesReport) -> Table:
     head: list[str | Cell] = [
         "encoder", "attack", Cell("AUC, 95 %", ("mean over seeds",)), "by seed", "TPR at 1 % FPR",
         Cell("untrained control", ("AUC",)),
-        Cell("less the last of its run, 95 %", ("then all differences together",)),
+        Cell("less the last, 95 %", ("then all differences together",)),
     ]  # fmt: skip
     return Table(
         head,
