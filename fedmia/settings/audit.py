@@ -30,7 +30,7 @@ class Audit(Settings):
 
     encoder: str = option(
         "",
-        "RUN[@ROUND,..], FILE.pt2, FILE.onnx, FILE.pth, timm:NAME, torchvision:NAME, hf:FOLDER, "
+        "RUN[@round], FILE.pt2, FILE.onnx, FILE.pth, timm:NAME, torchvision:NAME, hf:FOLDER, "
         "open_clip:NAME or pkg.mod:factory",
     )
     checkpoint: str | None = option(
