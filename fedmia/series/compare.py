@@ -16,6 +16,7 @@ from fedmia.series.rows import (
     SeriesAttack,
     SeriesCell,
     SeriesDifference,
+    SeriesModels,
     SeriesPoint,
     SeriesReport,
 )
@@ -24,7 +25,7 @@ from fedmia.settings.series import Series, round_of
 from fedmia.settings.sweep import Cell
 from fedmia.settings.tree import to_tree
 from fedmia.sweeping.runs import Done
-from fedmia.sweeping.spread import DIGITS
+from fedmia.sweeping.spread import DIGITS, spread
 
 Cells = Sequence[Cell[Audit]]
 
@@ -47,6 +48,7 @@ def compare(series: Series, cells: Cells, done: Done) -> SeriesReport:
         "format": FORMAT,
         "sentence": sentence(points, states),
         "points": points,
+        "models": models(points),
         "seeds": sorted({cell.seed for cell in cells}),
         "finished": states.count("finished"),
         "failed": states.count("failed"),
@@ -100,6 +102,27 @@ def notes(points: Sequence[SeriesPoint], rows: Sequence[SeriesCell], seeds: int)
     if missing:
         found.append(f"Left out of every mean: {', '.join(missing)}.")
     return found
+
+
+def models(points: Sequence[SeriesPoint]) -> list[SeriesModels]:
+    """Rounds that more than one run has, over the runs."""
+    found: dict[int, list[SeriesPoint]] = {}
+    for point in points:
+        if point["round"] is not None:
+            found.setdefault(point["round"], []).append(point)
+    made: list[SeriesModels] = []
+    for turn, held in sorted(found.items()):
+        aucs: dict[str, list[float | None]] = {}
+        for row in (row for point in held for row in point["attacks"]):
+            aucs.setdefault(row["name"], []).append(row["auc"])
+        if len(held) > 1:
+            made.append({
+                "round": turn,
+                "attacks": {name: spread(values) for name, values in aucs.items()},
+                "knn": spread(point["knn"] for point in held),
+                "linear": spread(point["linear"] for point in held),
+            })  # fmt: skip
+    return made
 
 
 def _point(cells: Cells, done: Done) -> SeriesPoint:

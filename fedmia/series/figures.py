@@ -29,15 +29,18 @@ def draw(report: SeriesReport) -> Figure | None:
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     lines = _lines(points)
     apart = APART * max(1.0, *(x for _, held in lines for x, _ in held))
-    for j, (run, held) in enumerate(lines):
-        dashes, said = canvas.DASHES[j % len(canvas.DASHES)], f" of {run}" * (len(lines) > 1)
+    for j, (_, held) in enumerate(lines):
+        dashes = {"linestyle": canvas.DASHES[j % len(canvas.DASHES)]}
         for i, name in enumerate(names):
-            look = canvas.look(i) | {"linestyle": dashes}
             shift = apart * (i - (len(names) - 1) / 2)
-            _attack(above, held, name, name if j == 0 else None, look, shift)
+            _attack(above, held, name, name if j == 0 else None, canvas.look(i) | dashes, shift)
         for i, (label, rows) in enumerate(_probes(held).items()):
-            look = {"color": (canvas.INK, canvas.GREY)[i], "marker": "os"[i], "linestyle": dashes}
-            _line(below, rows, label + said, look, apart * (i - 0.5))
+            look = {"color": (canvas.INK, canvas.GREY)[i], "marker": "os"[i]} | dashes
+            _line(below, rows, label if j == 0 else None, look, apart * (i - 0.5))
+    if len(lines) > 1:  # their dashes tell the runs apart
+        for j, (run, _) in enumerate(lines):
+            look = {"color": canvas.GREY, "linestyle": canvas.DASHES[j % len(canvas.DASHES)]}
+            below.plot([], [], **look, label=run)
     canvas.half_line(above)
     above.set_ylabel("AUC (0.5: nothing told)")
     below.set_ylabel("accuracy")

@@ -28,6 +28,7 @@ def page(report: SeriesReport, figure: bytes | None) -> str:
         pictures={"curve": picture(CAPTION, figure)} if figure else {},
         attacks=tables.attacks(report),
         points=tables.points(report),
+        models=tables.models(report),
         links=[
             (cell["name"], quote(f"{cell['path']}/report.html"), cell["verdict"])
             for cell in report["cells"]

@@ -1,9 +1,10 @@
 """The format of `series.json`: what each row holds, with its unit and range.
 
-AUCs, rates and accuracies lie in [0, 1]; intervals are of 95 %. They speak of images: a series has
-one model an encoder, however many seeds. A seed deals the images anew and draws the attacker's
-views; over seeds a number is the mean, and so is each end of its interval. One seed's error is the
-most that a mean of several can have, so such an interval is rather too wide than too narrow.
+AUCs, rates and accuracies lie in [0, 1]; intervals are of 95 %. Those of a point speak of images:
+it is one model, however many seeds. A seed deals the images anew and draws the attacker's views;
+over seeds a number is the mean, and so is each end of its interval. One seed's error is the most
+that a mean of several can have, so such an interval is rather too wide than too narrow. Those of
+`models` speak of models, one a run.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from fedmia.report.rows import Interval
+from fedmia.sweeping.rows import Spread
 
 FORMAT = 1
 
@@ -59,6 +61,15 @@ class SeriesPoint(TypedDict):
     n_probe: int | None  # test images of the probes
 
 
+class SeriesModels(TypedDict):
+    """The same round of several runs."""
+
+    round: int
+    attacks: dict[str, Spread]  # AUC, by attack
+    knn: Spread
+    linear: Spread
+
+
 class SeriesCell(TypedDict):
     """One audit."""
 
@@ -77,6 +88,7 @@ class SeriesReport(TypedDict):
     format: int
     sentence: str
     points: list[SeriesPoint]  # in the order of the encoders
+    models: list[SeriesModels]  # by round; empty without several runs
     seeds: Sequence[int]
     finished: int  # audits
     failed: int

@@ -7,7 +7,7 @@ import rich.table
 from fedmia.report.format import DASH, estimate, interval, number
 from fedmia.report.tables import Cell, Row, Table
 from fedmia.series.rows import SeriesDifference, SeriesReport
-from fedmia.sweeping.tables import verdicts
+from fedmia.sweeping.tables import over_models, verdicts
 
 DIGITS = 3
 
@@ -47,6 +47,20 @@ def points(report: SeriesReport) -> Table:
                 verdicts(point["verdicts"]), str(point["failed"]),
             ])
             for point in report["points"]
+        ],
+    )  # fmt: skip
+
+
+def models(report: SeriesReport) -> Table:
+    """Every attack at the rounds that several runs have."""
+    return Table(
+        ["round", "attack", "mean AUC, 95 %", "weighted kNN, 95 %", "linear probe, 95 %", "models"],
+        [
+            Row([
+                str(row["round"]), name, over_models(auc), over_models(row["knn"]),
+                over_models(row["linear"]), str(auc["n"]),
+            ])
+            for row in report["models"] for name, auc in row["attacks"].items()
         ],
     )  # fmt: skip
 

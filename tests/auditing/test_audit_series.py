@@ -21,6 +21,7 @@ from fedmia.federation.snapshot import Snapshot, SnapshotStore
 from fedmia.report.paired import difference_interval
 from fedmia.seeding import torch_rng
 from fedmia.series import figures
+from fedmia.series.compare import models
 from fedmia.series.rows import SeriesReport
 from fedmia.series.run import conduct
 from fedmia.series.scores import read
@@ -176,6 +177,14 @@ def test_series__one_json_and_one_page(serial: Serial, tmp_path: Path) -> None:
     )
     page = (out / "series.html").read_text()
     assert 'href="cells/encoder%3DRUN%402_seed%3D1/report.html"' in page
+
+    other = [p | {"run": "OTHER", "knn": p["knn"] + 0.1} for p in found["points"][1:]]
+    assert found["models"] == [] and [row["round"] for row in models(found["points"] + other)] == [
+        2, 5,
+    ]  # fmt: skip
+    (row,) = models([found["points"][1], other[0]])
+    assert row["knn"]["mean"] == pytest.approx(found["points"][1]["knn"] + 0.05)
+    assert row["knn"]["n"] == row["attacks"]["similarity"]["n"] == 2
 
 
 def test_again__does_what_is_new_and_what_failed_and_knows_other_weights(
