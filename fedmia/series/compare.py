@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -54,7 +55,7 @@ def compare(series: Series, cells: Cells, done: Done) -> SeriesReport:
         "failed": states.count("failed"),
         "not_run": states.count("not run"),
         "cells": rows,
-        "notes": notes(points, rows, series.seeds),
+        "notes": notes(points, rows, series.seeds) + not_run(done),
         "config": to_tree(series),
         "timing": {"total_s": round(done.seconds, 3), "audits": took},
     }
@@ -102,6 +103,18 @@ def notes(points: Sequence[SeriesPoint], rows: Sequence[SeriesCell], seeds: int)
     if missing:
         found.append(f"Left out of every mean: {', '.join(missing)}.")
     return found
+
+
+def not_run(done: Done) -> list[str]:
+    """A line for each attack that did not run, and why."""
+    reports = [report for _, report in done.finished.values()]
+    found = Counter(
+        f"{lost['attack']}: {lost['reason']}" for report in reports for lost in report["not_run"]
+    )
+    return [
+        f"Not run{f', in {count} of {len(reports)} audits' if count < len(reports) else ''}: {why}"
+        for why, count in found.items()
+    ]
 
 
 def models(points: Sequence[SeriesPoint]) -> list[SeriesModels]:

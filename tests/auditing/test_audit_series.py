@@ -139,7 +139,7 @@ def test_series__is_one_audit_where_one_is_asked_for() -> None:
 def test_series__one_json_and_one_page(serial: Serial, tmp_path: Path) -> None:
     assert serial() == 0
     assert begun(tmp_path) == ["0 0", "0 1", "2 0", "2 1", "5 0", "5 1"]
-    found = written(tmp_path)
+    found, golden = written(tmp_path), json.loads(GOLDEN.read_text())
     assert not list(wrong(found, SeriesReport, "series"))
     assert [(p["round"], p["finished"]) for p in found["points"]] == [(t, 2) for t in ROUNDS]
     for point in found["points"]:
@@ -175,6 +175,8 @@ def test_series__one_json_and_one_page(serial: Serial, tmp_path: Path) -> None:
     assert (
         apart["ci_simultaneous"][0] < apart["ci"][0] < apart["ci"][1] < apart["ci_simultaneous"][1]
     )
+    lost = [f"Not run: {r['attack']}: {r['reason']}" for r in golden["not_run"]]
+    assert lost and set(lost) <= set(found["notes"])
     page = (out / "series.html").read_text()
     assert 'href="cells/encoder%3DRUN%402_seed%3D1/report.html"' in page
 
