@@ -90,8 +90,8 @@ def notes(points: Sequence[SeriesPoint], rows: Sequence[SeriesCell], seeds: int)
     found = []
     if seeds > 1:
         found.append(
-            f"{seeds} seeds audit each encoder: other known images and views, the same model. "
-            "How much other trainings would differ, they do not tell."
+            f"{seeds} seeds audit each encoder: other views, and other known images unless a run "
+            "names its own; the same model. How much other trainings differ, they do not tell."
         )
     codes = {code for point in points for code in point["verdicts"]}
     if doubtful := sorted(codes & {"shift", "control-failed"}):

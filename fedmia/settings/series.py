@@ -27,7 +27,8 @@ class Series(Audit):
     """
 
     seeds: int = option(
-        1, "audits of each encoder, with seeds SEED, SEED+1, ..: other known images, other views",
+        1, "audits of each encoder, with seeds SEED, SEED+1, ..: other views, other known images "
+        "(not of a run's own)",
         ge=1,
     )  # fmt: skip
     jobs: int | None = option(
