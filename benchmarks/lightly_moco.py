@@ -3,7 +3,7 @@
 Both loops get the same CIFAR-10 images, network, first weights, views, queue, momentum,
 temperature, batches, learning rates and epochs. Both write a checkpoint in lightly's key names, and
 `python -m fedmia.audit` reads all of them: members are the images of the training, non-members
-others of the same file. Needs the extra of no product: pip install lightly
+others of the same file. Needs lightly, which nothing else here does: pip install lightly
 
     python benchmarks/lightly_moco.py --cifar cifar10-train.parquet [--seeds 3] [--epochs 150]
         [--members 256] [--jobs 2] [--work FOLDER] [--out FOLDER]

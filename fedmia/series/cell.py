@@ -9,9 +9,12 @@ from __future__ import annotations
 import sys
 
 from fedmia.audit import main
+from fedmia.settings.commands import AUDIT
+from fedmia.settings.flags import Typed
 from fedmia.sweeping.processes import end_with_the_sweep
 
 if __name__ == "__main__":
     end_with_the_sweep()
     config, folder = sys.argv[1:]
-    sys.exit(main(["--config", config, "--out", folder, "--quiet"]))
+    # Its report speaks of flags, not of a file that the series wrote.
+    sys.exit(main(["--config", config, "--out", folder, "--quiet"], Typed(AUDIT, {})))

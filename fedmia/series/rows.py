@@ -1,8 +1,8 @@
 """The format of `series.json`: what each row holds, with its unit and range.
 
 AUCs, rates and accuracies lie in [0, 1]; intervals are of 95 %. Those of a point speak of images:
-it is one model, however many seeds. A seed draws the attacker's views and deals the images anew, but
-for a run's own; over seeds a number is the mean, and so is each end of its interval. One seed's
+it is one model, however many seeds. A seed draws the attacker's views and deals the images anew,
+but for a run's own; over seeds a number is the mean, and so is each end of its interval. One seed's
 error is the most that a mean of several can have, so such an interval is rather too wide than too
 narrow. Those of `models` speak of models, one a run.
 """
