@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from fedmia import registry
-from fedmia.auditing.images import Dealt, load_images
+from fedmia.auditing.images import Dealt
+from fedmia.auditing.sources import load_images
 from fedmia.auditing.views import ModelViews
 from fedmia.data._pixels import square
 from fedmia.data.images import ImageSet, digests
