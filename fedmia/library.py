@@ -93,7 +93,7 @@ def view(
         )
     own = None if held is None else pixels(held, "held")
     if own is not None:
-        released.method.fill_bank(own.to(wanted.device).float() / 255)
+        released.method.fill_bank(own)
     return (WhiteBox if (access or granted[-1]) == "white_box" else BlackBox)(
         released.method,
         released.augment if augment is None else augment,
