@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import gammaln, logsumexp
 
-from fedmia.defenses._accounting import epsilon_at, mu_at, renyi_epsilon
+from fedmia.defenses._accounting import epsilon_at, least_noise, mu_at, renyi_epsilon
 
 ORDERS = (*range(2, 65), 80, 96, 128, 192, 256, 512)
 LEAST, MOST = 1e-3, 1e6  # noise multipliers that are looked for
@@ -62,14 +61,4 @@ def sampled_renyi(noise: float, rate: float, order: int) -> float:
 
 def noise_sampled(epsilon: float, rate: float, rounds: int, delta: float) -> float:
     """The least noise in [LEAST, MOST] at which `sampled` gives at most `epsilon`."""
-
-    def excess(log_noise: float) -> float:
-        return min(sampled(math.exp(log_noise), rate, rounds, delta), 1e9) - epsilon
-
-    low, high = math.log(LEAST), math.log(MOST)
-    if excess(low) <= 0:
-        return LEAST
-    found = float(brentq(excess, low, high, xtol=1e-6))
-    while excess(found) > 0:
-        found += 1e-6
-    return math.exp(found)
+    return least_noise(lambda z: sampled(z, rate, rounds, delta), epsilon, LEAST, MOST, 1e-6)

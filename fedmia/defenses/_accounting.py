@@ -11,6 +11,7 @@ Opacus takes seconds to import, so that is left to the functions that need it.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,17 +95,29 @@ def noise_for(epsilon: float, delta: float, rate: float, steps: int, accountant:
         InputError: no multiplier from 0.01 to 100,000 spends that much or that little.
     """
 
-    def excess(log_noise: float) -> float:
-        spent = epsilon_spent([(math.exp(log_noise), rate, steps)], delta, accountant)
-        return math.log(min(max(spent, 1e-12), 1e12) / epsilon)
+    def spent(noise: float) -> float:
+        return epsilon_spent([(noise, rate, steps)], delta, accountant)
 
-    low, high = math.log(SMALLEST), math.log(LARGEST)
+    if spent(SMALLEST) > epsilon:
+        check_reachable(epsilon, delta, rate, steps, accountant)
+    return least_noise(spent, epsilon, SMALLEST, LARGEST, 1e-3)
+
+
+def least_noise(
+    spent: Callable[[float], float], epsilon: float, smallest: float, largest: float, share: float
+) -> float:
+    """The noise in [smallest, largest] from which on `spent`, which falls with noise, is at most
+    `epsilon`; a few times `share` of it more than needed at most. `largest` has to keep it."""
+
+    def excess(log_noise: float) -> float:
+        return math.log(min(max(spent(math.exp(log_noise)), 1e-12), 1e12) / epsilon)
+
+    low, high = math.log(smallest), math.log(largest)
     if excess(low) <= 0:
-        return SMALLEST
-    check_reachable(epsilon, delta, rate, steps, accountant)
-    found = float(brentq(excess, low, high, xtol=1e-3))
+        return smallest
+    found = float(brentq(excess, low, high, xtol=share))
     while excess(found) > 0:
-        found += 1e-3
+        found += share
     return math.exp(found)
 
 

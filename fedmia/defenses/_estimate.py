@@ -70,15 +70,21 @@ def similarity(rows: Tensor) -> NDArray[np.float64]:
     return np.asarray(((together - count) / (count * (count - 1))).numpy())
 
 
-def require_public(public: int, what: str, other: str) -> None:
-    """Refuse to estimate on too few public images.
+def require_public(public: int, what: str, other: str, pretrained: bool = False) -> None:
+    """Refuse to estimate on too few public images, or on those that the encoder knows.
 
     Args:
         what: of the defence, that rests on them. other: its option that does without.
+        pretrained: the federation starts from training on all of them.
 
     Raises:
         InputError: naming how many are needed.
     """
+    if pretrained:
+        raise InputError(
+            f"{what} holds public images out, and {opt('pretrain.mode', 'public')} trains on all "
+            f"of them before; give its {other}"
+        )
     if public < LEAST:
         raise InputError(
             f"{what} rests on images that are nobody's: {opt('split.public')} must be >= {LEAST}, "

@@ -29,11 +29,13 @@ class Setting:
         norm: `group`, `batch`, or `local`: batch norm whose statistics stay with the client.
         ssl: the method's options.
         public: how many public images the run has.
+        pretrained: the server trains on them before the first round.
     """
 
     norm: str
     ssl: SSL
     public: int = 0
+    pretrained: bool = False
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,8 @@ class CropRange(Defense):
                 f"method's crops ({opt('ssl.crop_min')}) and lies in it, got {self.lower:g}"
             )
         if self.choose:
-            require_public(setting.public, "the choice of the lower bound", "lower")
+            what = "the choice of the lower bound"
+            require_public(setting.public, what, "lower", setting.pretrained)
 
     def prepare(self, outlook: Outlook, memory: dict[str, Any]) -> None:
         """The lower bound, where it is to be chosen: `memory["share"]` of the range.

@@ -50,7 +50,8 @@ class EarlyStopping(Defense):
 
     def check(self, setting: Setting) -> None:
         if self.after is None:
-            require_public(setting.public, "the choice of the last round", "after")
+            what = "the choice of the last round"
+            require_public(setting.public, what, "after", setting.pretrained)
 
     def prepare(self, outlook: Outlook, memory: dict[str, Any]) -> None:
         """Choose the last round, unless it is given; `memory["stop"]`, None where there is none.

@@ -139,7 +139,7 @@ TRADEOFF = Command(
     },
     short=SHORT,
     groups={"Trade-off": ("defenses", "seeds", "jobs", "keep_snapshots"), **GROUPS},
-    presets=PRESETS,
+    presets=(*PRESETS, "tradeoffs/*.yaml"),
     bare="config",
 )
 

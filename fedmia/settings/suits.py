@@ -215,12 +215,14 @@ def norm_of(model: Mapping[str, Any], ssl: Mapping[str, Any]) -> str:
 def _defense(experiment: Experiment) -> None:
     ssl: SSL = experiment.ssl.build("ssl")
     built = [(layer, layer.build("defense")) for layer in experiment.defense]
+    before = experiment.pretrain.mode == "public"
+    setting = Setting(_norm(experiment), ssl, experiment.split.public, before)
     for layer, defense in built:
         where = opt("defense.name", layer.name)
         if ssl.coupled:
             where += f" with {opt('ssl.name', experiment.ssl.name)}"
         try:
-            defense.check(Setting(_norm(experiment), ssl, experiment.split.public))
+            defense.check(setting)
         except InputError as error:
             raise InputError(f"{where}: {error.text}") from None
     for client in experiment.defended:

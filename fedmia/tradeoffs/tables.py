@@ -13,6 +13,8 @@ from fedmia.sweeping.rows import Spread
 from fedmia.sweeping.tables import DIGITS, MODELS, over_models, signed, verdicts
 from fedmia.tradeoffs.rows import TradeAttack, TradeoffReport, TradePoint, TradeRow
 
+NO_GUARANTEE, DAGGER = "no meaningful guarantee", "†"
+
 
 def points(report: TradeoffReport) -> Table:
     """Each defence at each strength: what leaks by its best attack, what use is left."""
@@ -85,9 +87,11 @@ def terminal(report: TradeoffReport) -> rich.table.Table:
             point["best"] or DASH,
             estimate(best["auc"]["mean"], best["auc_ci_simultaneous"]) if best else DASH,
             estimate(point["knn"]["mean"], point["knn"]["ci"]),
-            epsilon(point),
+            epsilon(point).replace(f", {NO_GUARANTEE}", DAGGER),
             models(point),
         )
+    table.caption = f"* on the front   {DAGGER} {NO_GUARANTEE}"
+    table.caption_justify = "left"
     return table
 
 
@@ -102,7 +106,7 @@ def epsilon(point: TradePoint) -> str:
     if point["standing"] is None:
         return DASH
     if value is None or value > MEANINGFUL:
-        return f"{'none' if value is None else f'{value:.3g}'}, no meaningful guarantee"
+        return f"{'none' if value is None else f'{value:.3g}'}, {NO_GUARANTEE}"
     return f"{value:.3g}, {point['standing']}"
 
 

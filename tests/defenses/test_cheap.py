@@ -213,7 +213,10 @@ def test_crop_range__is_chosen_in_two_stages(
 def test_check__one_clear_line(defense: Any, public: int, said: str) -> None:
     with pytest.raises(InputError, match=said.replace("--split", ".*split")):
         defense.check(Setting("group", MoCo(), public))
-    EarlyStopping(after=3).check(Setting("batch", MoCo()))
+    EarlyStopping(after=3).check(Setting("batch", MoCo(), 0, pretrained=True))
+    for chosen in (EarlyStopping(), CropRange(choose=True)):
+        with pytest.raises(InputError, match="trains on all of them before; give its"):
+            chosen.check(Setting("group", MoCo(), 80, pretrained=True))
     for options in ({"after": 0}, {"after": 2, "leak": 0.6}, {"leak": 1.2}):
         with pytest.raises(InputError, match="EarlyStopping"):
             EarlyStopping(**options)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ import pytest
 from fedmia import registry
 from fedmia.errors import InputError
 from fedmia.settings import help as catalogue
-from fedmia.settings.command import parse
+from fedmia.settings.command import PRESETS, parse
 from fedmia.settings.commands import SIMULATE, TRADEOFF
 from fedmia.settings.option import check_limits, check_type, option_fields
 from fedmia.settings.tradeoff import Tradeoff
@@ -48,6 +48,11 @@ def test_points__are_the_runs_that_simulate_would_do() -> None:
         assert found.sweep.cells[8 + i].tree == to_tree(run)
     run = parse(SIMULATE, shlex.split(both + "--strategy fedprox --strategy.mu 0.5")).settings
     assert found.sweep.cells[8 + 3].tree == to_tree(run)
+
+
+@pytest.mark.parametrize("name", sorted(p.stem for p in (PRESETS / "tradeoffs").glob("*.yaml")))
+def test_presets__are_valid(name: str) -> None:
+    assert len(built(f"tradeoffs/{name}").trades) > 4
 
 
 def test_none__is_run_whether_named_or_not() -> None:
