@@ -30,7 +30,7 @@ RESULTS = Path(__file__).parent / "results" / "large_inputs.json"
 BOUND = 2048  # MiB over the encoder itself
 SHADOWS = (
     "--encoder torchvision:squeezenet1_1 --size 64 --attacks encodermi-t --shadows 2 "
-    "--shadow.size 32 --shadow.images 4 --shadow.epochs 1 "
+    "--shadow.size 32 --shadow.epochs 1 "
     "--shadow.knowledge data --shadow.model smallnet"
 )
 ALONE = """
@@ -67,7 +67,8 @@ def case(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """One encoder alone and under audit."""
     images = write_images(folder, args.images + args.known, args.size)
     common = f"{images} --known {args.known} --limit {args.images}"
-    shadows = f"{images} --known {args.known} {SHADOWS} --cache {folder}/shadows"
+    shadows = f"{images} --known {args.known} {SHADOWS} --cache {folder}/shadows "
+    shadows += f"--shadow.images {max(2, args.images // 8)}"
     audit(shadows, args.threads, folder / "shadows-audit")
     spec = f"timm:{args.model}"
     device = [args.device, str(args.threads), str(args.size)]

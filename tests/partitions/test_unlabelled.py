@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from fedmia import registry
 from fedmia.data.images import UNLABELLED, ImageSet
 from fedmia.data.split import SplitOptions, make_split
 from fedmia.errors import InputError
+from fedmia.scoring.probes import Probes
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (60, 3, 4, 4), dtype=np.uint8)
 DATA = ImageSet(PIXELS, np.zeros(60, dtype=np.int64), "photos", UNLABELLED)
@@ -32,3 +34,12 @@ def test_partitions__by_classes_refuse_images_without(name: str) -> None:
 def test_partitions__of_numbers_alone_take_them(name: str) -> None:
     split = make_split(DATA, SIZES, registry.build("partition", name, {}), 4, 0, False, 0)
     assert len(split.parts) == 4
+
+
+def test_probes__of_one_class_do_not_run() -> None:
+    nothing: Any = None  # neither the model nor the split is asked
+    probes = Probes(nothing, DATA.labels, nothing)
+    assert probes.knn({}) is None
+    assert {n: (p.value, p.n) for n, p in probes.both({}).items()} == {
+        "knn": (None, 0), "linear": (None, 0)
+    }  # fmt: skip

@@ -93,7 +93,7 @@ def test_audit__of_large_images_keeps_within_its_bound(
     """The benchmark itself, of a smaller transformer and fewer images."""
     pytest.importorskip("timm")
     out = tmp_path / "large.json"
-    flags = "--model vit_tiny_patch16_224 --size 512 --images 16 --known 4 --views 2 --crops 16"
+    flags = "--model vit_tiny_patch16_224 --size 512 --images 8 --known 4 --views 2 --crops 16"
     monkeypatch.syspath_prepend(str(SCRIPT.parent))
     monkeypatch.setattr(sys, "argv", [str(SCRIPT), *flags.split(), "--out", str(out)])
     with pytest.raises(SystemExit) as ended:
