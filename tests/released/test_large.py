@@ -93,12 +93,12 @@ def test_audit__of_large_images_keeps_within_its_bound(
     """The benchmark itself, of a smaller transformer and fewer images."""
     pytest.importorskip("timm")
     out = tmp_path / "large.json"
-    flags = "--model vit_tiny_patch16_224 --size 512 --images 8 --known 4 --views 2 --crops 16"
+    flags = "--model test_vit --size 512 --images 8 --known 4 --views 2 --crops 16"
     monkeypatch.syspath_prepend(str(SCRIPT.parent))
     monkeypatch.setattr(sys, "argv", [str(SCRIPT), *flags.split(), "--out", str(out)])
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(SCRIPT), run_name="__main__")
     assert ended.value.code == 0
-    case = json.loads(out.read_text())["cases"]["vit_tiny_patch16_224"]
+    case = json.loads(out.read_text())["cases"]["test_vit"]
     assert sorted(case["attacks"]) == ["encodermi-t", "partcrop"]
     assert case["over_mib"] < 1024
