@@ -24,7 +24,7 @@ from torch import Tensor
 from fedmia.attacks.base import Attack
 from fedmia.data._source import renumbered
 from fedmia.data.base import Views
-from fedmia.data.images import ImageSet
+from fedmia.data.images import UNLABELLED, ImageSet
 from fedmia.errors import InputError, opt
 from fedmia.released.base import Wanted, constants
 from fedmia.released.memory import Encoder, Images, bring, name_of, pixels
@@ -95,7 +95,7 @@ def view(
         )
     own = None if held is None else pixels(held, "held")
     if own is not None:
-        released.method.fill_bank(own.to(wanted.device).float() / 255)
+        released.method.fill_bank(own)
     return (WhiteBox if (access or granted[-1]) == "white_box" else BlackBox)(
         released.method,
         released.augment if augment is None else augment,
@@ -232,7 +232,10 @@ def image_set(images: Tensor, labels: Any, side: str) -> ImageSet:
     height, width = images.shape[2:]
     if height != width:
         raise InputError(f"{side} must be square images, got {height}x{width} pixels")
-    found = np.zeros(len(images), dtype=np.int64) if labels is None else np.asarray(labels)
+    if labels is None:
+        none = np.zeros(len(images), dtype=np.int64)
+        return ImageSet(images.numpy(), none, side, UNLABELLED)
+    found = np.asarray(labels)
     if not np.issubdtype(found.dtype, np.integer) or found.shape != (len(images),):
         raise InputError(
             f"labels of {side} must be integers ({len(images)},), one an image, got "

@@ -10,7 +10,8 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from fedmia.auditing.images import Dealt, load_images
+from fedmia.auditing.images import Dealt
+from fedmia.auditing.sources import load_images
 from fedmia.data._pixels import square
 from fedmia.data.images import ImageSet, digests
 from fedmia.errors import InputError, opt

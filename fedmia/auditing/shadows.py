@@ -91,7 +91,7 @@ class Own:
                 precision=self.audit.precision,
             )
             method = trained.method.to(self.device)
-            method.fill_bank(held.to(self.device).float() / 255)
+            method.fill_bank(held)
             made.append(Shadow(view, trained.members, trained.nonmembers))
         return tuple(made)
 

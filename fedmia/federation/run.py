@@ -19,7 +19,7 @@ from fedmia import registry
 from fedmia.archive import Archive
 from fedmia.attacks.base import ActiveAttack
 from fedmia.data.encoded import EncodedSet
-from fedmia.data.images import ImageSet, IntArray
+from fedmia.data.images import NO_PROBES, ImageSet, IntArray
 from fedmia.data.sets import ImageSets, form_sets
 from fedmia.data.split import Split, decoded, make_split
 from fedmia.errors import InputError, opt
@@ -130,6 +130,8 @@ def prepare(experiment: Experiment) -> Prepared:
         data, split = decoded(found, roles)
     foresee(experiment, split)
     notes = [*deal.told(data, clients), *split_notes(split, data)]
+    if not data.labelled:
+        notes.append(NO_PROBES)
     # Sizes, constants and pairs that do not suit are refused before anything is written.
     backbone = experiment.model.build("model").build(data.channels, data.size)
     recipe = Recipe(*pixel_constants(experiment, data.channels))

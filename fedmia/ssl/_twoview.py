@@ -24,7 +24,7 @@ from fedmia.ssl._options import (
     head_norm_option,
     jitter_option,
 )
-from fedmia.ssl.base import Encoder, Recipe, SSLMethod, State, copies, under
+from fedmia.ssl.base import Encoder, Recipe, SSLMethod, State, copies, in_parts, under
 
 
 class TwoView(SSLMethod):
@@ -44,7 +44,6 @@ class TwoView(SSLMethod):
     spec: Any
     bank: Bank | None
     BANK: ClassVar[str] = "bank"  # what `local_state` and the options call it
-    PART: ClassVar[int] = 1 << 20  # pixels a forward pass of `fill_bank`, 1,024 images of 32x32
 
     def __init__(
         self,
@@ -84,10 +83,11 @@ class TwoView(SSLMethod):
 
     @torch.no_grad()
     def fill_bank(self, pixels: Tensor) -> None:
-        """Replace the bank by outputs of `pixels` (N, C, H, W) in [0, 1]; without one: nothing."""
+        """Replace the bank by outputs of `pixels` (N, C, H, W), in [0, 1] or uint8; without one:
+        nothing."""
         if self.bank is not None:
-            few = max(1, min(1024, self.PART // pixels[0, 0].numel()))
-            self.bank.fill(torch.cat([self.encoder(part) for part in pixels.split(few)]))
+            parts = in_parts(pixels, self.encoder.mean.device)
+            self.bank.fill(torch.cat([self.encoder(part) for part in parts]))
 
     def renew(self, images: int | None, generator: torch.Generator) -> bool:
         for module in self.shared_modules().values():

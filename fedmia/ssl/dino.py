@@ -21,7 +21,7 @@ from fedmia.ssl._options import (
 from fedmia.ssl._prototypes import Prototyped, Prototypes, freeze_for, swapped
 from fedmia.ssl._twoview import KeyedTwoView, TwoViewSSL
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import Encoder, Recipe, State
+from fedmia.ssl.base import Encoder, Recipe, State, in_parts
 
 
 class DINOMethod(Prototyped, KeyedTwoView):
@@ -76,7 +76,8 @@ class DINOMethod(Prototyped, KeyedTwoView):
     @torch.no_grad()
     def fill_bank(self, pixels: Tensor) -> None:
         """There are no negatives; the centre becomes the mean score of `pixels`."""
-        found = [self.prototypes(self.encoder(part)) for part in pixels.split(1024)]
+        parts = in_parts(pixels, self.encoder.mean.device)
+        found = [self.prototypes(self.encoder(part)) for part in parts]
         self.centre = torch.cat(found).mean(dim=0)
 
     def renew(self, images: int | None, generator: torch.Generator) -> bool:

@@ -28,7 +28,7 @@ from fedmia.ssl._options import (
 from fedmia.ssl._public import PublicImages
 from fedmia.ssl._twoview import KeyedTwoView
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import Encoder, Recipe, State
+from fedmia.ssl.base import PART, Encoder, Recipe, State
 
 
 class MomentumContrast(KeyedTwoView):
@@ -92,7 +92,7 @@ class MomentumContrast(KeyedTwoView):
         if self.public is None:
             return
         views = self.public.views(count)
-        for part in views.split(max(1, self.PART // views[0].numel())):
+        for part in views.split(max(1, PART // views[0].numel())):
             self.bank.enqueue(F.normalize(self.key_encoder(part), dim=1))
 
     def bank_rows(self, images: int | None) -> int:
