@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from fedmia.data._source import unlabelled
 from fedmia.data._torchvision import Archive
 from fedmia.data.base import Request
 from fedmia.data.encoded import EncodedSet
@@ -59,7 +60,7 @@ class Stl10(Archive):
     )
 
     def encoded(self, request: Request) -> EncodedSet | None:
-        """The images of a subset without labels, all of one class; None of one with labels.
+        """The images of a subset without labels; None of one with labels.
 
         Raises:
             InputError: the files are absent and cannot be downloaded, or one is cut short.
@@ -72,9 +73,9 @@ class Stl10(Archive):
             self._read(name, root, "test")  # one archive holds every part
         rows = [Row(path, i) for path in paths for i in range(_images(path))]
         named = [(f"{row.file.name}, image {row.index}", row) for row in rows]
-        labels = np.zeros(len(rows), np.int64)
+        labels, classes = unlabelled(len(rows))
         where = f"{name}: {root / self.files}"
-        return EncodedSet(where, named, labels, name, request.size, ("",))
+        return EncodedSet(where, named, labels, name, request.size, classes)
 
     def load(self, request: Request) -> ImageSet:
         found = self.encoded(request)

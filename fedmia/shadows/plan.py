@@ -180,19 +180,10 @@ def blueprint(plan: Plan, target: Target) -> Blueprint:
     ssl = target.ssl if known else stand_in(plan, target.views)
     assert model is not None and ssl is not None
     ssl = operating(ssl, plan)
-    train = target.train if known and target.train is not None else Train()
-    train = replace(train, **{"precision": "float32", **plan.train})
-    if train.warmup_epochs >= plan.epochs:
-        raise InputError(
-            f"{opt('shadow.epochs', plan.epochs)} must be > {train.warmup_epochs:g}, the epochs of "
-            "warm-up"
-        )
-    rate = train.lr or RATES.get(train.optimizer, registry.load("ssl", ssl[0]).lr)
-    train = replace(train, local_epochs=1, lr=rate, optimizer_state="keep")
     return Blueprint(
         model=_complete("model", model),
         ssl=_complete("ssl", ssl),
-        train=train,
+        train=_training(plan, target, ssl[0]),
         epochs=plan.epochs,
         seed=plan.seed,
         channels=target.channels,
@@ -202,6 +193,26 @@ def blueprint(plan: Plan, target: Target) -> Blueprint:
         known_algorithm=known,
         defense=tuple((n, _values(d)) for n, d in target.guard.layers) if target.guard else (),
     )
+
+
+def _training(plan: Plan, target: Target, ssl: str) -> Train:
+    """One epoch: the target's options where its algorithm is known, the plan's own over them.
+
+    Raises:
+        InputError: a warm-up longer than the training.
+    """
+    train = (target.train if plan.knows("algorithm") else None) or Train()
+    own: dict[str, Any] = {"precision": "float32", **plan.train}
+    if own.get("optimizer", train.optimizer) != train.optimizer:
+        own = {"lr": None, **own}  # a rate belongs to its optimizer
+    train = replace(train, **own)
+    if train.warmup_epochs >= plan.epochs:
+        raise InputError(
+            f"{opt('shadow.epochs', plan.epochs)} must be > {train.warmup_epochs:g}, the epochs of "
+            "warm-up"
+        )
+    rate = train.lr or RATES.get(train.optimizer, registry.load("ssl", ssl).lr)
+    return replace(train, local_epochs=1, lr=rate, optimizer_state="keep")
 
 
 def attacker_augment(

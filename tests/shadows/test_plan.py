@@ -12,6 +12,7 @@ from fedmia.errors import InputError
 from fedmia.shadows.plan import KNOWLEDGE, Plan, attacker_augment, blueprint
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.moco import MoCo
+from fedmia.ssl.optimizers import RATES
 from fedmia.ssl.train import Train
 
 from .conftest import MOCO, make_plan, make_target
@@ -38,6 +39,15 @@ def test_blueprint__the_plans_own_training_options_win() -> None:
         train = blueprint(make_plan(knowledge=knowledge, train=own), make_target()).train
         assert train == Train(**own, local_epochs=1, optimizer_state="keep", momentum=momentum)
     assert blueprint(make_plan(), make_target()).train.precision == "float32"
+
+
+def test_blueprint__a_rate_belongs_to_its_optimizer() -> None:
+    adamw = {"optimizer": "adamw"}
+    assert blueprint(make_plan(train=adamw), make_target()).train.lr == RATES["adamw"]
+    assert blueprint(make_plan(train={**adamw, "lr": 0.3}), make_target()).train.lr == 0.3
+    assert blueprint(make_plan(train={"momentum": 0.5}), make_target()).train.lr == 0.05
+    with pytest.raises(InputError, match=r"shadow.epochs=2 must be > 3, the epochs of warm-up"):
+        blueprint(make_plan(train={"warmup_epochs": 3.0}), make_target())
 
 
 def test_blueprint__the_stand_ins_have_options_of_their_own() -> None:
