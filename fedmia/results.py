@@ -343,6 +343,7 @@ class EncoderInfo:
         mean, std: by which their pixels in [0, 1] were normalised, one value a channel.
         outputs: name, kind (`map`, `pooled` or `projection`) and shape without the batch of all
             that attacks can read, from the pixels on.
+        crops: sizes of an image's parts that it takes.
     """
 
     form: str
@@ -353,6 +354,7 @@ class EncoderInfo:
     mean: Sequence[float]
     std: Sequence[float]
     outputs: Sequence[tuple[str, str, tuple[int, ...]]]
+    crops: str
 
 
 @dataclass(frozen=True)

@@ -177,8 +177,7 @@ class Ascent(ActiveAttack):
         lots = []
         for half, rows in zip(halves, (picked[second], picked[~second]), strict=True):
             if len(rows):
-                device = next(iter(turn.method.parameters())).device
-                turn.method.fill_bank(half.to(device).float() / 255)
+                turn.method.fill_bank(half)
                 bank = {n: t.clone() for n, t in turn.method.local_state().items()}
                 lots.append((bank, rows))
         return lots

@@ -17,7 +17,7 @@ from fedmia.attacks.base import Attack, Known, Scores, negatives_option
 from fedmia.data.images import digests
 from fedmia.errors import InputError
 from fedmia.settings.option import option
-from fedmia.ssl.base import SSLMethod
+from fedmia.ssl.base import SSLMethod, outputs
 from fedmia.threat import Threat, WhiteBox
 
 LOSSES = ("training", "algorithm1")
@@ -214,7 +214,7 @@ class AscentStatic(Attack):
         return torch.stack([one.detach() for one in seen])
 
     def _loss(self, method: SSLMethod, pixels: Tensor) -> Tensor:
-        z = method.encoder(pixels.flatten(0, 1)).view(*pixels.shape[:2], -1)
+        z = outputs(method.encoder, pixels.flatten(0, 1)).view(*pixels.shape[:2], -1)
         each = [
             read_losses(method, a, b, self.loss)
             for a, b in zip(z[: self.pairs], z[self.pairs :], strict=True)
@@ -244,8 +244,8 @@ def read_losses(method: SSLMethod, z1: Tensor, z2: Tensor, reading: str) -> Tens
 
 
 def attack_losses(method: SSLMethod, view1: Tensor, view2: Tensor, reading: str) -> Tensor:
-    """`read_losses` of two views (B, C, H, W) in [0, 1], in one forward pass."""
-    z1, z2 = method.encoder(torch.cat([view1, view2])).split(len(view1))
+    """`read_losses` of two views (B, C, H, W) in [0, 1]."""
+    z1, z2 = outputs(method.encoder, torch.cat([view1, view2])).split(len(view1))
     return read_losses(method, z1, z2, reading)
 
 

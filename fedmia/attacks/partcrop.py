@@ -38,6 +38,7 @@ class Crops(Options):
     ratio_max: float = option(4 / 3, "largest width / height of a crop", gt=0)
     flip: float = option(0.5, "probability of a horizontal flip", ge=0, le=1)
     size: float = option(0.5, "sides of a resized crop, as part of the image's", gt=0, le=1)
+    patch: int = option(1, "sides of a resized crop are multiples of so many pixels", ge=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -49,8 +50,10 @@ class Crops(Options):
         return PLACE + 1
 
     def pixels(self, height: int, width: int) -> tuple[int, int]:
-        """Height and width of a resized crop of an image: whole pixels, at least 2."""
-        return max(2, round(self.size * height)), max(2, round(self.size * width))
+        """Height and width of a resized crop of an image: whole patches, at least 2 pixels."""
+        sides = (self.patch * max(1, round(self.size * s / self.patch)) for s in (height, width))
+        high, wide = sides
+        return max(2, high), max(2, wide)
 
     def __call__(self, images: Tensor, uniforms: Tensor) -> Tensor:
         """One crop (B, C, h, w) of each of (B, C, H, W) in [0, 1], from (B, draws) in [0, 1)."""
@@ -78,7 +81,9 @@ class PartCrop(NetworkAttack):
     lie from a uniform and from a bell-shaped distribution (Eq. 1-5). The training recipe plays no
     part. Needs a map of at least two parts. One plus `crops` queries an image.
 
-    An encoder that takes images of one size only needs `part` 1.0, crops as large as the image.
+    A transformer's crops are whole patches, its positions resampled for their grid as in the
+    public code. An encoder that takes images of one size only needs `part` 1.0, crops as large as
+    the image.
     """
 
     paper: ClassVar[str] = "Zhu et al., PartCrop, Sec. 4, Eq. 1-5, Table 1"
@@ -105,16 +110,18 @@ class PartCrop(NetworkAttack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.recipe()  # refuses a least scale above the largest
+        self.recipe(1)  # refuses a least scale above the largest
 
-    def recipe(self) -> Crops:
-        """The recipe of the crops."""
+    def recipe(self, patch: int) -> Crops:
+        """The recipe of the crops for an encoder of so large patches."""
         if self.scale_min > self.scale_max:
             raise InputError(
                 f"{type(self).__name__}.scale_min must be <= scale_max ({self.scale_max}), "
                 f"got {self.scale_min}"
             )
-        return Crops(scale_min=self.scale_min, scale_max=self.scale_max, size=self.part)
+        return Crops(
+            scale_min=self.scale_min, scale_max=self.scale_max, size=self.part, patch=patch
+        )
 
     def inputs(self, view: BlackBox, images: Tensor) -> list[Tensor]:
         found = sorted_energies(self._responses(view, images), images, view.seed, self.energies)
@@ -124,7 +131,7 @@ class PartCrop(NetworkAttack):
         return found
 
     def _responses(self, view: BlackBox, images: Tensor) -> Tensor:
-        crops = self.recipe()
+        crops = self.recipe(view.patch)
         try:
             return view.responses(images, crops, self.crops)
         except (BudgetError, torch.OutOfMemoryError):

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedmia import registry
+from fedmia.auditing.sources import Found, find_images, source_views, take
 from fedmia.data._pixels import square
-from fedmia.data.base import Request, Views
-from fedmia.data.images import ImageSet, IntArray, digests
-from fedmia.errors import InputError, opt, renamed
+from fedmia.data.base import Views
+from fedmia.data.images import NO_PROBES, ImageSet, IntArray, digests
+from fedmia.errors import InputError, opt
 from fedmia.seeding import rng
 from fedmia.settings.audit import Audit
-from fedmia.settings.forms import dataset_and_path
 from fedmia.settings.tree import from_tree
 from fedmia.settings.yamlfile import load
 from fedmia.threat import Labels
 
+SIDES = ("members", "nonmembers")
 MOST_KNOWN = 500  # a side, where `--known` leaves it open
 
 
@@ -34,10 +34,12 @@ class Dealt:
     Attributes:
         member_ids, nonmember_ids: places of the scored images in their data sources.
         member_labels, nonmember_labels: class of each scored image, zeros where unlabelled.
-        spare: non-members that play no other part: the shadows may be trained on them.
+        spare: non-members that play no other part, where shadows are trained on them; else none.
+        spared: how many they are, wanted or not.
         labels: names of the classes of all these images, for attacks that need them.
         names: of the two data sources. views: of the members' source.
         notes: what was rerenamed or resized.
+        shadow_data: the shadows' images where they are in memory; None: --shadow-data says.
     """
 
     known_members: Tensor
@@ -51,8 +53,10 @@ class Dealt:
     spare: Tensor
     labels: Labels
     names: tuple[str, str]
+    spared: int
     views: Views = field(default_factory=Views)
     notes: tuple[str, ...] = ()
+    shadow_data: ImageSet | None = None
 
     def counts(self) -> dict[str, Any]:
         """How many images play each role, for the report."""
@@ -63,42 +67,10 @@ class Dealt:
             "known_nonmembers": len(self.known_nonmembers),
             "scored_members": len(self.scored_members),
             "scored_nonmembers": len(self.scored_nonmembers),
-            "spare_nonmembers": len(self.spare),
+            "spare_nonmembers": self.spared,
             "channels": int(self.scored_members.shape[1]),
             "size": int(self.scored_members.shape[2]),
         }
-
-
-def source_views(spec: str, options: Mapping[str, Any]) -> Views:
-    """View options that suit a data source."""
-    built = registry.build("dataset", dataset_and_path(spec)[0], options)
-    views: Views = built.views
-    return views
-
-
-def load_images(audit: Audit, flag: str, size: int | None) -> ImageSet:
-    """The data source of `--members`, `--nonmembers` or `--shadow-data`.
-
-    Raises:
-        InputError: missing, empty or corrupt, with the flag named.
-    """
-    spec = str(getattr(audit, flag))
-    name, path = dataset_and_path(spec)
-    folder = None if audit.data_dir is None else Path(audit.data_dir)
-    source = registry.build("dataset", name, getattr(audit, f"{flag}_options"))
-
-    def of_source(option: str) -> str:
-        """Its path here: what a simulation calls `data.NAME` is an option of the audit or of
-        the source."""
-        last = option.removeprefix("data.")
-        own = option == last or last in ("dir", "size")
-        return option if own else flag if last == "name" else f"{flag}_options.{last}"
-
-    try:
-        found: ImageSet = source.load(Request(path, folder, size, audit.seed))
-    except InputError as error:
-        raise InputError(f"{opt(flag)}: {renamed(error.text, of_source)}") from None
-    return found
 
 
 def deal(audit: Audit, size: int | None) -> Dealt:
@@ -107,49 +79,47 @@ def deal(audit: Audit, size: int | None) -> Dealt:
     Raises:
         InputError: a source that cannot be read, or images that `deal_sets` refuses.
     """
-    members = load_images(audit, "members", size)
-    others = load_images(audit, "nonmembers", size)
+    members = find_images(audit, "members", size)
+    others = find_images(audit, "nonmembers", size)
     views = source_views(str(audit.members), audit.members_options)
     return deal_sets(audit, members, others, views)
 
 
-def deal_sets(audit: Audit, members: ImageSet, others: ImageSet, views: Views) -> Dealt:
-    """Give every image its role.
+def deal_sets(audit: Audit, members: Found, others: Found, views: Views) -> Dealt:
+    """Give every image its role; of encoded images those with a role are decoded, no others.
 
-    The role depends on the seed, on the image's bytes and on how many images there are: neither
-    on the order of the files nor on the side.
+    The role depends on the seed, on the image's bytes as its source keeps them and on how many
+    images there are: neither on the order of the files nor on the side.
 
     Raises:
         InputError: sides of different shape, images on both sides, or fewer images than the
             roles need.
     """
-    if members.images.shape[1:] != others.images.shape[1:]:
-        shapes = ["x".join(map(str, s.images.shape[1:])) for s in (members, others)]
-        raise InputError(
-            f"{opt('members')} are images of {shapes[0]}, {opt('nonmembers')} of {shapes[1]}: both "
-            f"must have the same channels and size ({opt('size')} resizes both)"
-        )
-    m, o = one_coding(members, others)
+    sides = dict(zip(SIDES, one_coding(members, others), strict=True))
+    while True:
+        roles = _roles(audit, *(s.digests() for s in sides.values()))
+        parts = [take(s, n, np.concatenate(roles.of[n])) for n, s in sides.items()]
+        if all(apart for _, apart in parts):
+            break
+    m, o = (images for images, _ in parts)
+    _refuse_unlike(m, o)
     names = digests(m.images), digests(o.images)
-    _refuse_overlap(*names)
-    orders, notes = [_order(audit.seed, n) for n in names], unlike_classes(members, others)
-    for flag, order, listed in zip(("members", "nonmembers"), orders, names, strict=True):
-        if len(order) < len(listed):
-            notes.append(f"{len(listed) - len(order)} byte-equal copies among the {flag} left out.")
-    known, parts = _sizes(audit, *map(len, orders))
-    (m_known, m_scored, _), (o_known, o_scored, spare) = (
-        np.split(order, [known, known + part]) for order, part in zip(orders, parts, strict=True)
-    )
+    _refuse_overlap(*names, [np.concatenate(roles.of[n]) for n in SIDES])
+    notes = [*unlike_classes(members, others), *roles.notes]
+    if not others.labelled:
+        notes.append(NO_PROBES)
+    known, at = roles.known, len(roles.of["nonmembers"][1]) + roles.known
     return Dealt(
-        known_members=torch.from_numpy(m.images[m_known]),
-        known_nonmembers=torch.from_numpy(o.images[o_known]),
-        scored_members=torch.from_numpy(m.images[m_scored]),
-        scored_nonmembers=torch.from_numpy(o.images[o_scored]),
-        member_ids=m_scored,
-        nonmember_ids=o_scored,
-        member_labels=m.labels[m_scored],
-        nonmember_labels=o.labels[o_scored],
-        spare=torch.from_numpy(o.images[spare]),
+        known_members=torch.from_numpy(m.images[:known]),
+        known_nonmembers=torch.from_numpy(o.images[:known]),
+        scored_members=torch.from_numpy(m.images[known:]),
+        scored_nonmembers=torch.from_numpy(o.images[known:at]),
+        member_ids=roles.of["members"][1],
+        nonmember_ids=roles.of["nonmembers"][1],
+        member_labels=m.labels[known:],
+        nonmember_labels=o.labels[known:at],
+        spare=torch.from_numpy(o.images[at:]),
+        spared=roles.spared,
         labels=Labels(zip(names, (m.named(), o.named()), strict=True)),
         names=(m.name, o.name),
         views=views,
@@ -157,7 +127,48 @@ def deal_sets(audit: Audit, members: ImageSet, others: ImageSet, views: Views) -
     )
 
 
-def one_coding(*sets: ImageSet) -> Iterator[ImageSet]:
+class _Roles(NamedTuple):
+    """Places of the images in their sources.
+
+    Attributes:
+        of: side -> those known, those scored, and those that shadows are trained on.
+        known: how many a side. spared: non-members without another part.
+        notes: copies that were left out.
+    """
+
+    of: dict[str, list[IntArray]]
+    known: int
+    spared: int
+    notes: list[str]
+
+
+def _roles(audit: Audit, members: list[bytes], others: list[bytes]) -> _Roles:
+    """Roles of the images with these digests."""
+    _refuse_overlap(members, others)
+    orders, notes = [_order(audit.seed, n) for n in (members, others)], []
+    for flag, order, listed in zip(SIDES, orders, (members, others), strict=True):
+        if len(order) < len(listed):
+            notes.append(f"{len(listed) - len(order)} byte-equal copies among the {flag} left out.")
+    known, scored = _sizes(audit, *map(len, orders))
+    cut = [np.split(o, [known, known + n]) for o, n in zip(orders, scored, strict=True)]
+    spared = len(cut[1][2])
+    if not audit.shadows or audit.shadow_data is not None:
+        cut[1][2] = cut[1][2][:0]
+    cut[0][2] = cut[0][2][:0]
+    return _Roles(dict(zip(SIDES, cut, strict=True)), known, spared, notes)
+
+
+def _refuse_unlike(members: ImageSet, others: ImageSet) -> None:
+    """Raise InputError unless the images of both sides have one shape."""
+    if members.images.shape[1:] != others.images.shape[1:]:
+        shapes = ["x".join(map(str, s.images.shape[1:])) for s in (members, others)]
+        raise InputError(
+            f"{opt('members')} are images of {shapes[0]}, {opt('nonmembers')} of {shapes[1]}: both "
+            f"must have the same channels and size ({opt('size')} resizes both)"
+        )
+
+
+def one_coding(*sets: Found) -> Iterator[Found]:
     """The sets with one number for each class that any of them has: a source numbers those that
     it holds, so that where it lacks one its numbers mean other classes."""
     classes, numbers = np.unique(np.concatenate([s.named() for s in sets]), return_inverse=True)
@@ -166,7 +177,7 @@ def one_coding(*sets: ImageSet) -> Iterator[ImageSet]:
         yield replace(one, labels=labels, classes=tuple(classes.tolist()))
 
 
-def unlike_classes(members: ImageSet, others: ImageSet) -> list[str]:
+def unlike_classes(members: Found, others: Found) -> list[str]:
     """A note where both sides have classes and none of them is on both."""
     theirs = [sorted(set(s.named().tolist())) for s in (members, others)]
     if min(map(len, theirs)) < 2 or set(theirs[0]) & set(theirs[1]):
@@ -186,14 +197,19 @@ def _order(seed: int, names: list[bytes]) -> IntArray:
     return np.array([places[name] for name in ranked], dtype=np.int64)
 
 
-def _refuse_overlap(members: list[bytes], others: list[bytes]) -> None:
+def _refuse_overlap(
+    members: list[bytes], others: list[bytes], places: Sequence[IntArray] | None = None
+) -> None:
+    """Raise InputError where a digest is on both sides; `places` of the images if not all."""
     both = set(members) & set(others)
     if both:
         at = next(i for i, name in enumerate(members) if name in both)
-        beside = others.index(members[at])
+        first = [at, others.index(members[at])]
+        if places is not None:
+            first = [int(p[i]) for p, i in zip(places, first, strict=True)]
         raise InputError(
             f"{opt('members')} and {opt('nonmembers')} share {len(both)} byte-equal images (the "
-            f"first: member {at}, non-member {beside}); an image cannot be both"
+            f"first: member {first[0]}, non-member {first[1]}); an image cannot be both"
         )
 
 
@@ -259,6 +275,7 @@ def from_run(audit: Audit, folder: Path) -> Dealt:
         member_labels=data.labels[members],
         nonmember_labels=data.labels[others],
         spare=take(spare),
+        spared=len(spare),
         labels=Labels([(take(every), data.named()[every])]),
         names=(data.name, data.name),
         views=prepared.experiment.data.source().views,

@@ -67,7 +67,7 @@ class ModelViews:
         which = _which(model)
         if which not in self._methods:
             made = self.released.untrained() if which == UNTRAINED else self.released.method
-            made.to(self.device).eval().fill_bank(self.held.to(self.device).float() / 255)
+            made.to(self.device).eval().fill_bank(self.held)
             self._methods[which] = made
         return self._methods[which]
 

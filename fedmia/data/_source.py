@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedmia.data.base import Request
-from fedmia.data.images import IntArray
+from fedmia.data.images import UNLABELLED, IntArray
 from fedmia.errors import InputError, opt
 
 
@@ -46,3 +46,8 @@ def renumbered(labels: NDArray[Any]) -> tuple[IntArray, tuple[str, ...]]:
     """Labels as 0..classes-1, in ascending order of their values, and these values."""
     values, numbers = np.unique(labels, return_inverse=True)
     return numbers.astype(np.int64), tuple(map(str, values.tolist()))
+
+
+def unlabelled(count: int) -> tuple[IntArray, tuple[str, ...]]:
+    """Labels and classes of so many images whose source tells none."""
+    return np.zeros(count, dtype=np.int64), UNLABELLED

@@ -6,14 +6,13 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedmia.data._pixels import Encoded, Gallery
-from fedmia.data.images import ImageSet, IntArray, digests
+from fedmia.data._pixels import Encoded, Gallery, Stored
+from fedmia.data.images import UNLABELLED, ByteArray, ImageSet, IntArray, digests, named
 
 
 @dataclass(frozen=True)
@@ -22,7 +21,7 @@ class EncodedSet:
 
     Attributes:
         where: the source and its path, for errors.
-        files: what an error calls each image, and its bytes or its file.
+        files: what an error calls each image, and its bytes or where they lie.
         labels, name, classes, column: as of ImageSet.
         size: pixels a side to resize to, or None for the images' own size.
     """
@@ -61,10 +60,36 @@ class EncodedSet:
         """
         self._gallery.add([self.files[i] for i in indices], indices)
         images = self._set()
+        return images, self._apart(images.images[indices], indices)
+
+    def pick(self, indices: IntArray) -> tuple[ImageSet, bool]:
+        """The images at `indices` alone, in that order; and as `decode`.
+
+        Raises:
+            InputError: as `Gallery.add`.
+        """
+        few = Gallery(self.where, len(indices), self.size)
+        few.add([self.files[i] for i in indices], np.arange(len(indices)))
+        column = None if self.column is None else self.column[indices]
+        found = ImageSet(few.images(), self.labels[indices], self.name, self.classes, column)
+        return found, self._apart(found.images, indices)
+
+    def _apart(self, images: ByteArray, indices: IntArray) -> bool:
+        """Whether the images decoded from `indices` differ; of those that do not, the names are
+        one from now on."""
         first: dict[bytes, int] = {}
-        for at, name in zip(indices.tolist(), digests(images.images[indices]), strict=True):
+        for at, name in zip(indices.tolist(), digests(images), strict=True):
             self._names[at] = self._names[first.setdefault(name, at)]
-        return images, len(first) == len(indices)
+        return len(first) == len(indices)
+
+    def named(self) -> NDArray[np.str_]:
+        """As of ImageSet."""
+        return named(self.labels, self.classes)
+
+    @property
+    def labelled(self) -> bool:
+        """As of ImageSet."""
+        return self.classes != UNLABELLED
 
     def all(self) -> ImageSet:
         """Every image, decoded.
@@ -80,5 +105,5 @@ class EncodedSet:
         return ImageSet(images, self.labels, self.name, self.classes, self.column)
 
 
-def _bytes(found: bytes | Path) -> bytes:
+def _bytes(found: bytes | Stored) -> bytes:
     return found if isinstance(found, bytes) else found.read_bytes()

@@ -29,7 +29,7 @@ class Folder(FileDataset):
     def encoded(self, request: Request) -> EncodedSet:
         """The images under each subfolder, in order of their paths; classes in order of names.
 
-        Images that lie directly in the folder are one class, if there are no subfolders of them.
+        Images that lie directly in the folder have no labels, if there are no subfolders of them.
         Hidden files and files without a usual image suffix are left out.
 
         A column is the name of the folder at that depth on the way to the image.

@@ -13,6 +13,10 @@ from fedmia.errors import InputError
 
 IntArray = NDArray[np.int64]
 ByteArray = NDArray[np.uint8]
+NO_PROBES = (
+    "The images have no labels: the kNN and the linear probe, which need them, are left out."
+)
+UNLABELLED = ("",)  # classes of a source that tells none: every label is 0
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,7 @@ class ImageSet:
         images: uint8 (N, C, H, W), C in {1, 3}; may be memory-mapped.
         labels: int64 (N,), values in 0..classes-1.
         name: what the report calls the data.
-        classes: what its source calls class 0, 1, ..; empty: by these numbers.
+        classes: what its source calls class 0, 1, ..; empty: by these numbers; UNLABELLED.
         column: (N,) strings, integers or booleans: the column that was asked for, or None.
     """
 
@@ -79,7 +83,17 @@ class ImageSet:
     def named(self) -> NDArray[np.str_]:
         """The class of each image as its source calls it, (N,): comparable with other sources,
         where a number may mean another class."""
-        return np.array(self.classes)[self.labels] if self.classes else self.labels.astype(str)
+        return named(self.labels, self.classes)
+
+    @property
+    def labelled(self) -> bool:
+        """Whether its source tells the images' classes."""
+        return self.classes != UNLABELLED
+
+
+def named(labels: IntArray, classes: tuple[str, ...]) -> NDArray[np.str_]:
+    """Names (N,) of the classes of `labels`, the numbers themselves where `classes` is empty."""
+    return np.array(classes)[labels] if classes else labels.astype(str)
 
 
 def digests(images: ByteArray) -> list[bytes]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedmia.data._pixels import square
-from fedmia.data._source import file_path, renumbered
+from fedmia.data._source import file_path, renumbered, unlabelled
 from fedmia.data.base import Dataset, Request
 from fedmia.data.images import ImageSet
 from fedmia.errors import InputError
@@ -20,7 +20,10 @@ from fedmia.errors import InputError
 
 @dataclass(frozen=True)
 class Npz(Dataset):
-    """A NumPy archive of `x` uint8 (N, H, W, C) or (N, H, W), and `y` integers: `npz:PATH`."""
+    """A NumPy archive of `x` uint8 (N, H, W, C) or (N, H, W), and `y` integers: `npz:PATH`.
+
+    Without `y` the images have no labels.
+    """
 
     takes_path: ClassVar[bool] = True
     columns: ClassVar[str] = "arrays (N,) of the archive"
@@ -29,36 +32,38 @@ class Npz(Dataset):
         """The archive's images; labels renumbered 0..classes-1 by value. Never unpickles.
 
         Raises:
-            InputError: the file is missing, empty, corrupt or lacks `x`, `y` or the column, these
+            InputError: the file is missing, empty, corrupt or lacks `x` or the column, these or `y`
                 have other types or shapes, or the images are not square and no size is given.
         """
         path = file_path(request, "npz")
-        x, y, *more = _arrays(path, ("x", "y", *filter(None, [request.column])))
+        held = _arrays(path, ("x", *filter(None, [request.column])))
+        x, y = held["x"], held.get("y")
         if x.dtype != np.uint8 or not (x.ndim == 3 or (x.ndim == 4 and x.shape[3] in (1, 3))):
             raise InputError(
                 f"npz: {path}: x must be uint8 (N, H, W), (N, H, W, 1) or (N, H, W, 3), got "
                 f"{x.dtype} {x.shape}"
             )
-        if not np.issubdtype(y.dtype, np.integer) or y.shape != x.shape[:1]:
+        if y is not None and (not np.issubdtype(y.dtype, np.integer) or y.shape != x.shape[:1]):
             raise InputError(
                 f"npz: {path}: y must be integers ({len(x)},), one an image, got "
                 f"{y.dtype} {y.shape}"
             )
-        for column in more:
-            if column.dtype.kind not in "iubU" or column.shape != x.shape[:1]:
-                raise InputError(
-                    f"npz: {path}: {request.column} must be strings, integers or booleans "
-                    f"({len(x)},), one an image, got {column.dtype} {column.shape}"
-                )
+        column = None if request.column is None else held[request.column]
+        if column is not None and (column.dtype.kind not in "iubU" or column.shape != x.shape[:1]):
+            raise InputError(
+                f"npz: {path}: {request.column} must be strings, integers or booleans "
+                f"({len(x)},), one an image, got {column.dtype} {column.shape}"
+            )
         if x.size == 0:
             raise InputError(f"npz: {path}: x has no images: {x.shape}")
         images = x[:, None] if x.ndim == 3 else np.ascontiguousarray(x.transpose(0, 3, 1, 2))
-        labels, classes = renumbered(y)
+        labels, classes = unlabelled(len(x)) if y is None else renumbered(y)
         images = square(images, request.size, f"npz: {path}")
-        return ImageSet(images, labels, path.stem, classes, next(iter(more), None))
+        return ImageSet(images, labels, path.stem, classes, column)
 
 
-def _arrays(path: Path, names: tuple[str, ...]) -> list[NDArray[Any]]:
+def _arrays(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+    """The named arrays, and `y` where there is one."""
     try:
         with path.open("rb") as file:  # np.load leaves a broken archive's file open
             archive = np.load(file, allow_pickle=False)
@@ -68,7 +73,7 @@ def _arrays(path: Path, names: tuple[str, ...]) -> list[NDArray[Any]]:
                 if name not in archive:
                     has = ", ".join(archive.files)
                     raise InputError(f"npz: {path} has no array '{name}' (it has: {has})")
-            return [archive[name] for name in names]
+            return {n: archive[n] for n in (*names, *({"y"} & {*archive.files}))}
     except InputError:
         raise
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:

@@ -1,4 +1,4 @@
-"""Hugging Face style parquet: a column of encoded images and one of integer labels."""
+"""Hugging Face style parquet: a column of encoded images, and mostly one of integer labels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from fedmia.data._pixels import Encoded
-from fedmia.data._source import file_path, renumbered
+from fedmia.data._source import file_path, renumbered, unlabelled
 from fedmia.data.base import FileDataset, Request
 from fedmia.data.encoded import EncodedSet
 from fedmia.errors import InputError, opt
@@ -31,14 +31,17 @@ class Parquet(FileDataset):
     columns: ClassVar[str] = "columns of the file"
 
     image_column: str | None = option(None, "column of images (none: img or image)")
-    label_column: str | None = option(None, "column of labels (none: label or the one of integers)")
+    label_column: str | None = option(
+        None, "column of labels (none: label, or the one of integers)"
+    )
     limit: int = option(0, "read the first so many rows (0: all)", ge=0)
 
     def encoded(self, request: Request) -> EncodedSet:
         """The images of the file, in its order; labels renumbered 0..classes-1 by value.
 
         The image column holds structs with a field `bytes`, or bytes. Grey images give one
-        channel; with a size, the largest central square is resized.
+        channel; with a size, the largest central square is resized. Without a column of integers
+        the images have no labels.
 
         Raises:
             InputError: the file is missing, empty or corrupt, a column is missing or of another
@@ -50,23 +53,25 @@ class Parquet(FileDataset):
         path = file_path(request, "parquet")
         try:
             with pq.ParquetFile(path) as file:
-                columns = self._columns(file.schema_arrow, path, request.column)
+                image, label = self._columns(file.schema_arrow, path, request.column)
                 rows = file.metadata.num_rows
                 count = min(self.limit, rows) if self.limit else rows
                 if count == 0:
                     raise InputError(f"parquet: {path} has no rows")
-                batches = file.iter_batches(BATCH, columns=list(dict.fromkeys(columns)))
+                more = list(dict.fromkeys(filter(None, [label, request.column])))
+                batches = file.iter_batches(BATCH, columns=[image, *more])
                 where = f"parquet: {path}"
-                files, (values, *more) = _read(batches, columns, count, where)
-                labels, classes = renumbered(np.array(values))
-                column = np.array(more[0]) if more else None
+                files, held = _read(batches, image, more, count, where)
+                named = renumbered(np.array(held[label])) if label else unlabelled(count)
+                labels, classes = named
+                column = None if request.column is None else np.array(held[request.column])
                 return EncodedSet(where, files, labels, path.stem, request.size, classes, column)
         except (pa.ArrowException, OSError) as error:
             text = " ".join(str(error).split())
             raise InputError(f"parquet: cannot read {path}: {text}") from None
 
-    def _columns(self, schema: pa.Schema, path: Path, asked: str | None) -> tuple[str, ...]:
-        """Names of the image column, of the label column, and of the one that is asked for."""
+    def _columns(self, schema: pa.Schema, path: Path, asked: str | None) -> tuple[str, str | None]:
+        """Names of the image column, and of the label column where there are integers."""
         import pyarrow as pa
 
         images = [f.name for f in schema if _holds_bytes(f.type)]
@@ -77,36 +82,37 @@ class Parquet(FileDataset):
         label = self.label_column or ("label" if "label" in numbers else None)
         if label is None and len(numbers) == 1:
             label = numbers[0]
-        _demand("data.label_column", label, numbers, schema.names, path)
+        if numbers or label is not None:
+            _demand("data.label_column", label, numbers, schema.names, path)
         if asked is not None:
             plain = [f.name for f in schema if _holds_names(f.type)]
             _demand("partition.column", asked, plain, schema.names, path)
-        assert image is not None and label is not None
-        return (image, label) if asked is None else (image, label, asked)
+        assert image is not None
+        return image, label
 
 
 def _read(
-    batches: Iterator[pa.RecordBatch], columns: tuple[str, ...], count: int, where: str
-) -> tuple[list[Encoded], list[list[Any]]]:
+    batches: Iterator[pa.RecordBatch], image: str, more: list[str], count: int, where: str
+) -> tuple[list[Encoded], dict[str, list[Any]]]:
     """Images and the other columns of the first `count` rows."""
     files: list[Encoded] = []
-    rows: list[list[Any]] = [[] for _ in columns[1:]]
+    rows: dict[str, list[Any]] = {name: [] for name in more}
     for batch in batches:
-        first = len(rows[0])
+        first = len(files)
         batch = batch.slice(0, count - first)
-        encoded, *values = (batch.column(name) for name in columns)
+        encoded, *values = (batch.column(name) for name in (image, *more))
         encoded = encoded.field("bytes") if hasattr(encoded, "field") else encoded
-        for column, found in zip(columns, (encoded, *values), strict=True):
+        for column, found in zip((image, *more), (encoded, *values), strict=True):
             if found.null_count:
                 row = first + found.is_null().to_pylist().index(True)
                 raise InputError(f"{where}: row {row} has no value in '{column}'")
         files += [(f"row {first + i}", x.as_py()) for i, x in enumerate(encoded)]
-        for held, found in zip(rows, values, strict=True):
-            held += found.to_pylist()
-        if len(rows[0]) == count:
+        for name, found in zip(more, values, strict=True):
+            rows[name] += found.to_pylist()
+        if len(files) == count:
             break
-    if len(rows[0]) != count:
-        raise InputError(f"{where}: {len(rows[0])} images, expected {count}")
+    if len(files) != count:
+        raise InputError(f"{where}: {len(files)} images, expected {count}")
     return files, rows
 
 

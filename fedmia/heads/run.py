@@ -24,7 +24,7 @@ from fedmia.heads.page import page, terminal
 from fedmia.heads.release import ASSUMPTIONS, Setting
 from fedmia.heads.rows import FORMAT, HeadReport
 from fedmia.heads.trial import Labelled, Trial, deal, trial
-from fedmia.released.base import CHUNK, Released, load, probe
+from fedmia.released.base import Released, load, probe
 from fedmia.report.publish import json_text
 from fedmia.report.tell import tell
 from fedmia.runtime.cores import cores
@@ -38,7 +38,7 @@ from fedmia.settings.forms import dataset_and_path
 from fedmia.settings.head import Head
 from fedmia.settings.suits import gpu
 from fedmia.settings.tree import to_tree
-from fedmia.ssl.base import SSLMethod
+from fedmia.ssl.base import SSLMethod, in_parts
 from fedmia.sweeping.spread import spread
 
 LOOK = 16  # images embedded first, to refuse an encoder early
@@ -107,8 +107,8 @@ def features(method: SSLMethod, images: ImageSet) -> Labelled:
     """Features of unit length, on the CPU: encoders differ in length, and with it what a learning
     rate and a weight mean."""
     device, parts = method.encoder.mean.device, []
-    for part in torch.from_numpy(images.images).split(CHUNK):
-        found = method.encoder(part.to(device).float() / 255).flatten(1)
+    for part in in_parts(torch.from_numpy(images.images), device):
+        found = method.encoder(part).flatten(1)
         parts.append(F.normalize(found.float(), dim=1).cpu())
     labels = torch.from_numpy(images.labels)
     return Labelled(torch.cat(parts), labels, int(labels.max()) + 1)

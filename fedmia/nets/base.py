@@ -21,10 +21,12 @@ class Backbone(nn.Module):
     Attributes:
         width: D, length of the pooled feature vector.
         layers: names of the stages, first to last, e.g. `("layer1", ..., "layer4")`.
+        patch: sides of the images that it takes are multiples of so many pixels.
     """
 
     width: int
     layers: tuple[str, ...]
+    patch: int = 1
 
     def stages(self, x: Tensor) -> dict[str, Tensor]:
         """Outputs of every stage for (B, C, H, W) normalised pixels, keyed by `layers`: here of

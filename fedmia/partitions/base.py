@@ -20,9 +20,11 @@ class Partition(Options, ABC):
 
     Attributes:
         owned: each image belongs to one client or to none (`Owned`), in place of being dealt.
+        by_classes: it deals by the images' classes, which not every source tells.
     """
 
     owned: ClassVar[bool] = False
+    by_classes: ClassVar[bool] = False
 
     def check(self, source: Dataset, name: str) -> None:
         """Whether images of the data source called `name` can be dealt so, before it is read.
@@ -53,6 +55,12 @@ class Partition(Options, ABC):
         Raises:
             InputError: the images do not tell.
         """
+        if self.by_classes and clients > 1 and not data.labelled:
+            raise InputError(
+                f"partition {type(self).__name__.lower()} deals by classes, and the images of "
+                f"{data.name} have no labels; {opt('partition.name', 'iid')} and "
+                f"{opt('partition.name', 'quantity')} need none"
+            )
         return data.labels
 
     def told(self, data: ImageSet, clients: int) -> list[str]:

@@ -19,6 +19,7 @@ TRIES = 1000
 class Dirichlet(Law):
     """Class mixes that differ: each class is dealt in Dirichlet(alpha) proportions."""
 
+    by_classes: ClassVar[bool] = True
     paper: ClassVar[str] = "Hsu et al., 'Measuring the Effects of Non-Identical Data', 2019"
 
     alpha: float = option(0.5, "concentration: small gives each client few classes", gt=0)

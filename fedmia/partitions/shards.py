@@ -16,6 +16,7 @@ from fedmia.settings.option import option
 class Shards(Law):
     """Few classes a client: each class is cut into shards, each client gets `classes` of them."""
 
+    by_classes: ClassVar[bool] = True
     paper: ClassVar[str] = "McMahan et al., 'Communication-Efficient Learning', AISTATS 2017"
 
     classes: int = option(2, "classes that each client holds", ge=1)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from fedmia.errors import InputError, opt
 from fedmia.nets.base import Trunk
+from fedmia.released._grid import Grid, find_grid
 from fedmia.released._outputs import grid, is_map, read_outputs
 from fedmia.released.base import FAILURES, first
 
@@ -38,6 +39,7 @@ class HookedBackbone(Trunk):
         prefix: where the last stage gives tokens (B, N, D): how many come before the patches.
         returned: whether the module itself returns the map, called `map`, after the stages.
         pooled: whether the vector is the mean of the last map in place of the output.
+        grid: of a transformer's positions, which let it take other sizes than its own.
     """
 
     def __init__(
@@ -49,9 +51,12 @@ class HookedBackbone(Trunk):
         prefix: int | None = None,
         returned: bool = False,
         pooled: bool = False,
+        grid: Grid | None = None,
     ) -> None:
         super().__init__()
         self.module = module
+        self.sized = grid
+        self.patch = 1 if grid is None else grid.patch
         self.where = where
         self.hooked = stages
         names = tuple(f"{n}.out" if n in RESERVED else n for n in stages)
@@ -63,7 +68,7 @@ class HookedBackbone(Trunk):
 
     def trunk(self, x: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         with caught(self.module, self.hooked) as fired:
-            outputs = self.module(x)
+            outputs = self.module(x) if self.sized is None else self.sized(self.module, x)
         found = {self.layers[self.hooked.index(name)]: value for name, value in fired}
         vector, returned = read_outputs(outputs, self.where)
         if self.prefix is not None:
@@ -170,13 +175,15 @@ def hooked(
         outputs = module(torch.zeros(1, tried.channels, tried.size, tried.size))
     vector, returned = read_outputs(outputs, where)
     stages, last, prefix = find_stages(fired)
+    sized = find_grid(module, tried.channels, tried.size) if tried.fixed else None
     if returned is not None and returned is not last and prefix is None:
-        return HookedBackbone(module, where, stages, returned=True), tried
+        return HookedBackbone(module, where, stages, returned=True, grid=sized), tried
     pooled = False
     if flat_is_map and last is not None and prefix is None:
         places = vector.shape[1] / last.shape[1]
         pooled = places > 1 and places == math.isqrt(int(places)) ** 2
-    return HookedBackbone(module, where, stages, prefix=prefix, pooled=pooled), tried
+    made = HookedBackbone(module, where, stages, prefix=prefix, pooled=pooled, grid=sized)
+    return made, tried
 
 
 def find_stages(fired: Fired) -> tuple[tuple[str, ...], Tensor | None, int | None]:

@@ -71,6 +71,7 @@ def build(
         patch_size=patch,
         in_chans=channels,
         num_classes=0,
+        dynamic_img_size=True,
         global_pool="token" if token else "avg",
         class_token=token,
         embed_dim=width,

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.errors import InputError, nearest, opt
-from fedmia.released._again import first_change
+from fedmia.released._again import changed
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import SSLMethod
+from fedmia.ssl.base import SSLMethod, in_parts
 
 FORMS = (
     "RUN or RUN@ROUND (a run folder of fedmia), FILE.pt2, FILE.onnx, FILE.pth (.pt, .ckpt, .tar, "
@@ -31,7 +31,6 @@ LIBRARIES = {
     "open_clip": "openclip",
 }
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-CHUNK = 256  # images a forward pass of `probe`
 PLAIN = ((0.5,), (0.25,))  # one channel, or any other number of them
 # What modules and programs raise on pixels that they do not take.
 FAILURES = (RuntimeError, AssertionError, ValueError, TypeError, IndexError)
@@ -236,11 +235,10 @@ def probe(released: Released, images: Tensor, *, allow_random: bool = False) -> 
     """
     check_images(released, images)
     encoder = released.method.encoder.eval()
-    device = encoder.mean.device
-    rows: dict[str, list[Tensor]] = {name: [] for name in encoder.layers}
-    for part in images.split(CHUNK):
+    odd, outputs, changes = dict.fromkeys(encoder.layers, 0), list[Tensor](), set[str]()
+    for part in in_parts(images, encoder.mean.device):
         try:
-            found = encoder.features(part.to(device).float() / 255, encoder.layers)
+            found = encoder.features(part, encoder.layers)
         except InputError:
             raise
         except FAILURES as error:
@@ -250,23 +248,23 @@ def probe(released: Released, images: Tensor, *, allow_random: bool = False) -> 
                 f"{first(error)}"
             ) from None
         for name, value in found.items():
-            rows[name].append(value.flatten(1).float().cpu())
-    for name, parts in rows.items():
-        bad = int((~torch.isfinite(torch.cat(parts))).any(dim=1).sum())
+            odd[name] += int((~torch.isfinite(value.flatten(1))).any(dim=1).sum())
+        outputs.append(found["encoder"].float().cpu())
+        changes |= changed(found, encoder.features(part, encoder.layers))
+    for name, bad in odd.items():
         if bad:
             raise InputError(
                 f"{released.name}: layer '{name}' is not finite for {bad} of {len(images)} images "
                 f"(NaN or infinity in the weights, or a wrong {opt('mean')} or {opt('std')})"
             )
-    notes, out = [], torch.cat(rows["encoder"])
+    notes, out = [], torch.cat(outputs)
     if len(out) > 1 and torch.equal(out, out[:1].expand_as(out)):
         notes.append(f"{released.name} gives the same output for all {len(out)} images looked at.")
-    before = {name: torch.cat(parts) for name, parts in rows.items()}
-    changed = first_change(encoder, images.split(CHUNK), before)
-    if changed is not None:
+    if changes:
+        earliest = min(changes, key=encoder.layers.index)
         line = (
             f"{released.name} answers the same image differently when it is asked again, from "
-            f"layer '{changed}' on (dropout or random masks in its forward pass)"
+            f"layer '{earliest}' on (dropout or random masks in its forward pass)"
         )
         if not allow_random:
             raise InputError(f"{line}: its scores would depend on chance; {opt('allow_random')}")

@@ -38,7 +38,8 @@ class ImageTower(nn.Module):
         self.both = hasattr(model, "get_image_features") and hasattr(model, "text_model")
         call = model.get_image_features if self.both else model.forward
         self.takes = set(inspect.signature(call).parameters)
-        self.resized = resized and "interpolate_pos_encoding" in self.takes
+        self.interpolates = "interpolate_pos_encoding" in self.takes
+        self.resized = resized and self.interpolates
         if self.both:  # nothing of the text's side is read
             for part in ("text_model", "text_projection"):
                 model._modules.pop(part, None)
@@ -95,6 +96,9 @@ def load(name: str, wanted: Wanted) -> Released:
         raise InputError(f"{where}: {model.config.model_type} is no model of images")
     text = tuple(sorted(set(names) - set(model.state_dict())))
     backbone, tried = hooked(tower.float(), where, (channels,), wanted.size or size)
+    tower.resized = tower.interpolates  # parts of an image; its own size is as it was
+    patch = getattr(_vision(model.config), "patch_size", 1)
+    backbone.patch = patch if isinstance(patch, int) else 1
     count = len(names) - len(text) - len(missing)
     form = f"transformers {model.config.model_type}"
     weights = Weights(form, count, (*unused, *text), missing)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from fedmia import registry
@@ -162,8 +163,11 @@ def _size(
         return None
     data = tree["data"]
     place = None if data.get("dir") is None else Path(data["dir"])
+    request = Request(source[1], place, None, int(tree.get("seed", 0)))
     try:
-        return int(source[0].load(Request(source[1], place, None, int(tree.get("seed", 0)))).size)
+        found = source[0].encoded(request)
+        first = source[0].load(request) if found is None else found.pick(np.array([0]))[0]
+        return first.size
     except (InputError, OSError):
         return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ class TimmBackbone(Trunk):
         super().__init__()
         self.module = module
         self.prefix = int(getattr(module, "num_prefix_tokens", 0))
+        if getattr(module, "dynamic_img_size", False):
+            self.patch = int(module.patch_embed.patch_size[0])
         self.hooked: tuple[str, ...] = ()
         infos = getattr(module, "feature_info", None) or []
         names = [i["module"] for i in infos if isinstance(i, dict) and "module" in i][-STAGES:]
@@ -119,24 +122,30 @@ def _released(
     channels = stem.in_channels if isinstance(stem, nn.Conv2d) else int(data["input_size"][0])
     own = (tuple(map(float, data["mean"])), tuple(map(float, data["std"])))
     tried = trial(module, where, (channels,), wanted.size or size, sizes)
+    if (getattr(module, "pretrained_cfg", None) or {}).get("fixed_input_size"):
+        tried = tried._replace(fixed=True)  # its parts alone may have another size
     backbone = TimmBackbone(module, tried.channels, tried.size)
     known = own if size is not None and channels == len(own[0]) else None
     return white_box(where, backbone, tried, wanted, notes, own=known, size=size, weights=weights)
 
 
 def _made(timm: Any, name: str, where: str, sized: int | None, seed: int) -> Any:
-    """timm's model without a classifier, for images of side `sized` where it asks for a size.
+    """timm's model without a classifier, for images of side `sized` where it asks for a size; one
+    that resamples its positions for other images, if it can.
 
     Raises:
         InputError: it cannot be built.
     """
-    options: dict[str, Any] = {"pretrained": False, "num_classes": 0}
+    side = {} if sized is None else {"img_size": sized}
+    tried: list[dict[str, Any]] = [{**side, "dynamic_img_size": True}, side, {}]
     try:
-        if sized is not None:
-            try:
-                return seeded(lambda: timm.create_model(name, **options, img_size=sized), seed)
-            except TypeError:  # a network of any size
-                pass
-        return seeded(lambda: timm.create_model(name, **options), seed)
+        for options in tried[:-1]:
+            with suppress(TypeError):  # a network that has no such option
+                return _seeded(timm, name, options, seed)
+        return _seeded(timm, name, tried[-1], seed)
     except (*FAILURES, OSError, LookupError) as error:
         raise InputError(f"{where} cannot be built: {first(error)}") from None
+
+
+def _seeded(timm: Any, name: str, options: Mapping[str, Any], seed: int) -> Any:
+    return seeded(lambda: timm.create_model(name, pretrained=False, num_classes=0, **options), seed)

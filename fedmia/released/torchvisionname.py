@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 
-from torch import nn
+from torch import Tensor, nn
 from torchvision import models
 
 from fedmia.released import _resnet
@@ -13,6 +13,14 @@ from fedmia.released._module import seeded, weigh, white_box
 from fedmia.released.base import IMAGENET, Released, Wanted, unknown_model
 
 HEADS = ("fc", "classifier", "heads", "head")
+
+
+class AnySize(models.VisionTransformer):
+    """torchvision's, without the check of the images' size; that of its positions remains."""
+
+    def _process_input(self, x: Tensor) -> Tensor:
+        tokens: Tensor = self.conv_proj(x)
+        return tokens.flatten(2).transpose(1, 2)
 
 
 def load(name: str, wanted: Wanted) -> Released:
@@ -37,6 +45,8 @@ def load(name: str, wanted: Wanted) -> Released:
         for head in HEADS:
             if hasattr(made, head):
                 setattr(made, head, nn.Identity())
+        if isinstance(made, models.VisionTransformer):
+            made.__class__ = AnySize
         return made
 
     module = seeded(make, wanted.seed)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from fedmia.released.base import Released
+from fedmia.released._positions import is_positions
+from fedmia.released.base import FAILURES, Released
 from fedmia.results import EncoderInfo
 
 
@@ -26,4 +27,19 @@ def understood(released: Released, size: int) -> EncoderInfo:
         mean=net.mean.flatten().tolist(),
         std=net.std.flatten().tolist(),
         outputs=[(n, kinds.get(n, "map"), tuple(value.shape[1:])) for n, value in found],
+        crops=_crops(released, blank),
     )
+
+
+def _crops(released: Released, blank: Tensor) -> str:
+    """Which sizes of an image's parts the encoder takes; `blank` is an image (1, C, S, S)."""
+    encoder, size = released.method.encoder, blank.shape[2]
+    patch = encoder.backbone.patch
+    half = patch * max(1, size // 2 // patch)
+    try:
+        encoder.features(blank[:, :, :half, :half], ["avgpool"])
+    except FAILURES:
+        return f"{size} pixels alone"
+    sides = "any" if patch == 1 else f"multiples of {patch} pixels"
+    tables = any(map(is_positions, encoder.state_dict()))
+    return f"{sides}, positions resampled" if released.fixed_size and tables else sides

@@ -37,7 +37,7 @@ def load(spec: str, wanted: Wanted) -> Released:
         )
         weights = put(module.eval(), found, found.trunk, wanted, where, notes)
         size, channels = module.patch_embed.img_size[0], module.patch_embed.proj.in_channels
-        tried = trial(module, where, (channels,), size)
+        tried = trial(module, where, (channels,), size)._replace(fixed=True)
         backbone: Any = TimmBackbone(module, tried.channels, tried.size)
         return white_box(where, backbone, tried, wanted, notes, weights=weights)
     given, relu = _resnet.canonical(found.trunk)

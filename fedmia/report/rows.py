@@ -473,6 +473,7 @@ class EncoderRow(TypedDict):
     mean: list[float]
     std: list[float]
     outputs: list[OutputRow]
+    crops: str  # sizes of an image's parts that it takes
 
 
 class Report(TypedDict):

@@ -24,7 +24,8 @@ class Probes:
     """Utility of a state's pooled features on images apart from all others.
 
     Args:
-        labels: class of each image of the data.
+        labels: class of each image of the data. Of one class alone there is nothing to tell apart:
+            no probe runs.
     """
 
     site: Site
@@ -77,12 +78,19 @@ class Probes:
         outputs = self.outputs(state, self.split.test_eval, "encoder")
         return Health(mean_cosine(outputs), loss, chance)
 
-    def knn(self, state: State) -> float:
+    @property
+    def idle(self) -> bool:
+        """Whether the images have no two classes."""
+        return len(np.unique(self.labels)) < 2
+
+    def knn(self, state: State) -> float | None:
         """Weighted-kNN accuracy in [0, 1]."""
-        return knn_accuracy(*self.features(state))
+        return None if self.idle else knn_accuracy(*self.features(state))
 
     def both(self, state: State) -> dict[str, Probe]:
         """kNN and linear probe."""
+        if self.idle:
+            return {"knn": Probe(None, 0), "linear": Probe(None, 0)}
         fit, ours, test, theirs = found = self.features(state)
         right, n = weighted_knn(fit, ours, test) == theirs, len(theirs)
         classes = int(theirs.max()) + 1

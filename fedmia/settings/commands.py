@@ -157,8 +157,10 @@ AUDIT = Command(
     outro=(
         "Options of an attack: --attack.NAME.OPTION VALUE (--list shows them). Of a data source: "
         "--members.OPTION, --nonmembers.OPTION, --shadow-data.OPTION. Of the shadows' training: "
-        "--shadow.knowledge data,architecture, --shadow.epochs 200, --shadow.model, --shadow.ssl, "
-        "--shadow.online true; of --shadow-defense NAME: --shadow-defense.OPTION, its rounds a "
+        "--shadow.knowledge data,architecture, --shadow.epochs 200, --shadow.size, "
+        "--shadow.online true, options of training (--shadow.lr, --shadow.momentum), and stand-ins "
+        "for the unknown, --shadow.model NAME and --shadow.ssl NAME with --shadow.model.OPTION and "
+        "--shadow.ssl.OPTION; of --shadow-defense NAME: --shadow-defense.OPTION, its rounds a "
         "shadow's epochs. Of the attacker's views: --augment.crop_min 0.2 and so on. --config "
         "OUT/config.yaml repeats an audit; the same --out goes on with one that was cut short. "
         "Several encoders (RUN@0,10,20: rounds that a run kept; A.pth,B.pth) or --seeds N make a "

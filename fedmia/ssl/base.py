@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from fedmia.data.images import ByteArray
 from fedmia.nets.base import Backbone
@@ -17,6 +19,33 @@ from fedmia.ssl.augment import Augment
 
 State = dict[str, Tensor]
 LR = 0.06  # learning rate of SGD where neither the user nor the method names one
+
+
+# Pixels of a forward pass over many images: 1,024 of 32x32, three of 518x518, whose activations in
+# a large transformer take some 300 MiB each.
+PART = 1 << 20
+
+
+def in_parts(images: Tensor, device: torch.device) -> Iterator[Tensor]:
+    """Images (N, C, H, W), in [0, 1] or uint8, as floats in [0, 1] on `device`: parts of at most
+    PART pixels, or of one image."""
+    for part in images.split(max(1, min(1024, PART // images[0, 0].numel()))):
+        here = part.to(device)
+        yield here.float() / 255 if here.dtype == torch.uint8 else here
+
+
+def outputs(encoder: Encoder, pixels: Tensor) -> Tensor:
+    """`encoder(pixels)`, (B, P) of (B, C, H, W) in [0, 1], differentiable.
+
+    In evaluation mode, where no image's output depends on another's, more than PART pixels go in
+    parts: what the gradient needs is computed again when it is asked for, and held of one part.
+    """
+    if encoder.training or pixels[:, 0].numel() <= PART:
+        out: Tensor = encoder(pixels)
+        return out
+    few = max(1, PART // 4 // pixels[0, 0].numel())
+    again = partial(checkpoint, encoder, use_reentrant=False, preserve_rng_state=False)
+    return torch.cat([again(part) for part in pixels.split(few)])
 
 
 class Encoder(nn.Module):
@@ -79,6 +108,7 @@ class SSLMethod(nn.Module, ABC):
     """
 
     encoder: Encoder
+    progress: float = 0.0  # share of the run's steps that are over, told before each step
     # Of the batch, for `after_step`: of unit length, (B, P) each. A batch may come to `losses` in
     # parts; then they are joined.
     latest: tuple[Tensor, ...] = ()
@@ -117,7 +147,8 @@ class SSLMethod(nn.Module, ABC):
 
     @abstractmethod
     def fill_bank(self, pixels: Tensor) -> None:
-        """Replace the holder's negatives by keys of `pixels` (N, C, H, W) in [0, 1]."""
+        """Replace the holder's negatives by keys of `pixels` (N, C, H, W), in [0, 1] or uint8 on
+        any device."""
 
     @property
     def comes_back(self) -> bool:

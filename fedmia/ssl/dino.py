@@ -12,11 +12,16 @@ from torch import Tensor, nn
 
 from fedmia.nets.base import Backbone
 from fedmia.settings.option import option
-from fedmia.ssl._options import COLLAPSES, head_norm_option, key_option
+from fedmia.ssl._options import (
+    COLLAPSES,
+    head_norm_option,
+    key_option,
+    momentum_schedule_option,
+)
 from fedmia.ssl._prototypes import Prototyped, Prototypes, freeze_for, swapped
 from fedmia.ssl._twoview import KeyedTwoView, TwoViewSSL
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import Encoder, Recipe, State
+from fedmia.ssl.base import Encoder, Recipe, State, in_parts
 
 
 class DINOMethod(Prototyped, KeyedTwoView):
@@ -71,7 +76,8 @@ class DINOMethod(Prototyped, KeyedTwoView):
     @torch.no_grad()
     def fill_bank(self, pixels: Tensor) -> None:
         """There are no negatives; the centre becomes the mean score of `pixels`."""
-        found = [self.prototypes(self.encoder(part)) for part in pixels.split(1024)]
+        parts = in_parts(pixels, self.encoder.mean.device)
+        found = [self.prototypes(self.encoder(part)) for part in parts]
         self.centre = torch.cat(found).mean(dim=0)
 
     def renew(self, images: int | None, generator: torch.Generator) -> bool:
@@ -107,8 +113,9 @@ class DINO(TwoViewSSL):
         0.04, "T of the teacher's softmax, constant (0.04 to 0.07 in the paper)", gt=0
     )
     momentum: float = option(
-        0.99, "m of the teacher's moving average, constant (0.996 to 1 in the paper)", ge=0, le=1
+        0.99, "m of the teacher's moving average (0.996 in the paper)", ge=0, le=1
     )
+    momentum_schedule: str = momentum_schedule_option("the paper")
     centre_momentum: float = option(0.9, "m of the centre's moving average", ge=0, le=1)
     freeze_epochs: float = option(
         1.0, "epochs of a client's first round in which the prototypes stay as they are", ge=0

@@ -177,4 +177,5 @@ def names(cells: Sequence[Cell[Any]]) -> dict[str, str]:
 
 
 def _name(values: Mapping[str, Any]) -> str:
-    return "_".join(f"{path}={told(value)}" for path, value in values.items())
+    # Between commas an audit reads several encoders.
+    return "_".join(f"{path}={told(value).replace(',', '+')}" for path, value in values.items())

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedmia.errors import InputError
 from fedmia.ssl.augment import Augment, content_uniforms
-from fedmia.ssl.base import SSLMethod
+from fedmia.ssl.base import PART, SSLMethod
 from fedmia.threat.signals import PixelCache, Signals
 
 CHUNK = 1024  # images a forward pass
@@ -19,10 +19,11 @@ CHUNK = 1024  # images a forward pass
 # large images as for small ones, 24 MiB in three channels of float32 for each copy of them.
 DRAWN = 1 << 21
 DRAWN_GPU = 1 << 24
+PART_GPU = 1 << 22  # of a forward pass on a GPU
 # Pixels of a forward pass on a CPU. More of them leave its caches: at 16 times as many a SmallNet
 # takes twice as long for each, at 4 times a ResNet-18 1.3 times.
 PIXELS = 1 << 15
-LEAST = 8  # images of a pass, however large
+LEAST = 8  # images of a pass, unless they are large
 # What a released encoder answers with: the projection that it was trained on where it has one,
 # and the pooled feature vector that users take (the same where there is no projection).
 OUTPUTS = ("encoder", "avgpool")
@@ -93,10 +94,11 @@ class Rows:
 
     def passes(self, pixels: Tensor) -> tuple[Tensor, ...]:
         """(B, C, H, W) in the parts that pass through the encoder, of about one size."""
-        most = self._few(CHUNK, pixels)
+        most = min(self._few(CHUNK, pixels), max(1, PART_GPU // pixels[0, 0].numel()))
         if self.device.type == "cpu":
             height, width = pixels.shape[2:]
-            most = min(2 * CHUNK, max(LEAST, PIXELS // (height * width)))
+            least = max(1, min(LEAST, PART // (height * width)))
+            most = min(2 * CHUNK, max(least, PIXELS // (height * width)))
         return pixels.chunk(max(1, -(-len(pixels) // most)))
 
     def forward(self, part: Tensor, layers: Sequence[str]) -> dict[str, Tensor]:

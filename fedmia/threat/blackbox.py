@@ -105,6 +105,11 @@ class BlackBox(Rows):
         to set a threshold or to draw a picture."""
         return self._meter.pause()
 
+    @property
+    def patch(self) -> int:
+        """Sides of the images that the encoder takes are multiples of so many pixels."""
+        return self._method.encoder.backbone.patch
+
     # -- outputs -------------------------------------------------------------------------------
 
     @torch.no_grad()

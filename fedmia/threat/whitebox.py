@@ -163,7 +163,7 @@ class WhiteBox(BlackBox):
 
     @torch.no_grad()
     def _fill(self, method: SSLMethod, images: Tensor) -> None:
-        method.fill_bank(images.to(self.device).float() / 255)
+        method.fill_bank(images)
 
     # -- copies --------------------------------------------------------------------------------
 

@@ -434,12 +434,17 @@ def test_encoders__that_take_one_size_ask_for_whole_crops(leak: dict[str, Any]) 
     assert np.isfinite(attack.score(view, images)).all()
 
 
-def test_encoders__whose_patches_do_not_divide_the_crop() -> None:
+def test_crops__of_a_transformer_are_whole_patches() -> None:
+    assert Crops(size=0.3, patch=4).pixels(32, 32) == (8, 8)
+    assert Crops(size=0.5, patch=14).pixels(518, 518) == (252, 252)
+    assert Crops(size=0.01, patch=4).pixels(32, 16) == (4, 4)
     backbone = ViTTiny(depth=4, patch=4).build(3, 32)
     initialise(backbone, torch_rng(0, "net"))
-    want = r"crops of 10x10 pixels \(.*patches of 4x4\); attack.partcrop.part=1.0"
-    with pytest.raises(InputError, match=want):
-        PartCrop(part=0.3, **few).inputs(view_of(backbone), pixels(2))
+    view = view_of(backbone)
+    images, attack = pixels(2), PartCrop(part=0.3, **few)
+    want = view.responses(images, Crops(size=0.25), attack.crops)
+    assert torch.equal(view.responses(images, attack.recipe(view.patch), attack.crops), want)
+    assert view.patch == 4
 
 
 def test_encoders__with_one_part_are_refused_without_advice(leak: dict[str, Any]) -> None:

@@ -44,7 +44,7 @@ def test_encoder__row(audit: Audit, tmp_path: Path) -> None:
     assert done.code == 0
     row = done.report["encoder"]
     assert list(row) == [
-        "form", "loaded", "dropped", "missing", "size", "mean", "std", "outputs",
+        "form", "loaded", "dropped", "missing", "size", "mean", "std", "outputs", "crops",
     ]  # fmt: skip
     assert (row["form"], row["missing"], row["size"]) == ("DINO", [], 32)
     assert row["mean"] == [0.5] * 3 and row["std"] == [0.25] * 3

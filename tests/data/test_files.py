@@ -237,8 +237,7 @@ def test_npz__gives_back_the_pixels(tmp_path, x, expected):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"x": GREY}, "no array 'y' (it has: x)"),
-        ({"y": np.zeros(6, int)}, "no array 'x'"),
+        ({"y": np.zeros(6, int)}, "no array 'x' (it has: y)"),
         ({"x": GREY / 255, "y": np.zeros(6, int)}, "x must be uint8"),
         ({"x": COLOUR[..., :2], "y": np.zeros(6, int)}, "x must be uint8"),
         ({"x": GREY, "y": np.zeros(5, int)}, "y must be integers (6,)"),
@@ -346,3 +345,15 @@ def test_source__empty_corrupt_or_a_folder(source, tmp_path):
     path.write_bytes(bytes(range(256)) * 4)
     assert f"cannot read {path}" in refusal(source, path)
     assert "is a folder" in refusal(source, tmp_path)
+
+
+def test_sources__without_labels(tmp_path):
+    np.savez(tmp_path / "a.npz", x=COLOUR)
+    path = write_parquet(tmp_path / "a.parquet", [encoded(x) for x in COLOUR])
+    for data in (load(Npz(), tmp_path / "a.npz"), load(Parquet(), path)):
+        assert np.array_equal(data.images, channels_first(COLOUR))
+        assert data.labels.tolist() == [0] * 6 and not data.labelled
+    assert "'fine' does not exist" in refusal(Parquet(label_column="fine"), path)
+    two = write_parquet(tmp_path / "b.parquet", [encoded(x) for x in COLOUR], a=[0] * 6, b=[1] * 6)
+    assert "cannot tell the label column" in refusal(Parquet(), two)
+    assert load(Parquet(label_column="a"), two).labelled

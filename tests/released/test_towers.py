@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fedmia.errors import InputError
 from fedmia.released.base import Released, load, probe
+from fedmia.released.understood import understood
 
 SIDE = 32
 SMALL = {
@@ -22,6 +23,7 @@ SMALL = {
 }  # fmt: skip
 TEXT = {**SMALL, "vocab_size": 50, "num_hidden_layers": 1}
 TEXT = {k: v for k, v in TEXT.items() if k not in ("image_size", "patch_size")}
+HALF = {"image_size": SIDE // 2}
 MEAN, STD = [0.5, 0.4, 0.3], [0.2, 0.3, 0.4]
 
 
@@ -63,6 +65,21 @@ def test_hf__vit(hf: Any, tmp_path: Path) -> None:
     assert released.weights.form == "transformers vit"
     assert released.weights.dropped == ("classifier.bias", "classifier.weight")
     assert load(f"hf:{tmp_path}", size=48).method.encoder(torch.rand(1, 3, 48, 48)).shape == (1, 32)
+
+
+@pytest.mark.parametrize("kind", ["ViT", "Dinov2"])
+def test_hf__crops_have_positions_of_their_own_grid(hf: Any, tmp_path: Path, kind: str) -> None:
+    model = getattr(hf, f"{kind}Model")(getattr(hf, f"{kind}Config")(**SMALL)).eval()
+    with torch.no_grad():
+        next(t for n, t in model.named_parameters() if "position" in n).normal_()
+    released = load(saved(model, tmp_path))
+    parts, encoder = torch.rand(2, 3, 16, 16), released.method.encoder
+    more = {} if kind == "Dinov2" else {"interpolate_pos_encoding": True}
+    with torch.no_grad():
+        want = model(pixel_values=encoder.normalise(parts), **more).pooler_output
+        torch.testing.assert_close(encoder(parts), want, atol=1e-5, rtol=1e-5)
+    assert understood(released, SIDE).crops.startswith("multiples of 8 pixels")
+    assert released.size == SIDE
 
 
 def test_hf__masked_autoencoder_sees_every_patch(hf: Any, tmp_path: Path) -> None:
@@ -143,6 +160,16 @@ def test_open_clip__tower(clip: Any, tmp_path: Path) -> None:
     with torch.no_grad():
         torch.testing.assert_close(encoder(pixels), model.encode_image(encoder.normalise(pixels)))
     torch.testing.assert_close(encoder.mean.flatten(), Tensor(clip.OPENAI_DATASET_MEAN))
+    (tmp_path / "half.json").write_text(json.dumps(config | {"vision_cfg": vision | HALF}))
+    clip.add_model_config(tmp_path)
+    half, own = clip.create_model("half").eval(), model.state_dict()
+    clip.model.resize_pos_embed(own, half)  # as open_clip loads weights at another size
+    half.load_state_dict(own)
+    parts = torch.rand(2, 3, SIDE // 2, SIDE // 2)
+    with torch.no_grad():
+        want = half.encode_image(encoder.normalise(parts))
+        torch.testing.assert_close(encoder(parts), want, atol=1e-5, rtol=1e-5)
+    assert released.fixed_size
     assert load("open_clip:fedmia-tiny", checkpoint=tmp_path / "epoch.pt", size=48).size == 48
     with pytest.raises(InputError, match="did you mean 'fedmia-tiny'"):
         load("open_clip:fedmia-tine")

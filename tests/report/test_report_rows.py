@@ -75,7 +75,7 @@ def test_report__of_a_run_with_everything(
     many = {"clients": [*run.clients[:9] * 3], "member_client": np.arange(112) % 27}
     many["clients"] = [replace(c, id=i) for i, c in enumerate(many["clients"])]
     outputs = [("layer1", "map", (8, 4, 4)), ("encoder", "projection", (5,))]
-    info = EncoderInfo("MoCo", 76, ("queue",), (), 32, (0.5,), (0.25,), outputs)
+    info = EncoderInfo("MoCo", 76, ("queue",), (), 32, (0.5,), (0.25,), outputs, "any")
     ruled = Aggregation("dp-fedavg", "sums")
     full = replace(
         run,

@@ -1,0 +1,126 @@
+"""Sources of encoded and of unlabelled images: what is decoded, and what an audit does without."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from fedmia.auditing.images import Dealt, deal
+from fedmia.data import _pixels
+from fedmia.data.images import NO_PROBES, digests
+from fedmia.errors import InputError
+from fedmia.settings.command import parse
+from fedmia.settings.commands import AUDIT
+from tests.auditing.conftest import MEMBERS, NONMEMBERS, Audit, textures
+
+COUNTS = {"members": MEMBERS, "nonmembers": NONMEMBERS}
+
+
+def pictures() -> dict[str, np.ndarray]:
+    """(N, H, W, C) of either side."""
+    both = textures(MEMBERS + NONMEMBERS).images.transpose(0, 2, 3, 1)
+    return {"members": both[:MEMBERS], "nonmembers": both[MEMBERS:]}
+
+
+def encoded(image: np.ndarray, level: int = 6) -> bytes:
+    held = io.BytesIO()
+    Image.fromarray(image).save(held, "PNG", compress_level=level)
+    return held.getvalue()
+
+
+def write(kind: str, folder: Path, side: str, files: list[bytes]) -> str:
+    """The files of a side without any label, as a data source."""
+    path = folder / side
+    if kind == "folder":
+        path.mkdir()
+        for i, file in enumerate(files):
+            (path / f"{i:03}.png").write_bytes(file)
+    elif kind == "parquet":
+        pq.write_table(pa.table({"image": files}), path)
+    else:
+        with path.open("wb") as held:
+            np.savez(held, x=np.stack([np.asarray(Image.open(io.BytesIO(f))) for f in files]))
+    return f"{kind}:{path}"
+
+
+def flags(kind: str, folder: Path, **more: list[bytes]) -> str:
+    """Both sides, with `more` files at their end."""
+    found = ""
+    for side, images in pictures().items():
+        files = [*map(encoded, images), *more.get(side, [])]
+        found += f"--{side} {write(kind, folder, side, files)} "
+    return found
+
+
+def dealt(line: str) -> Dealt:
+    return deal(parse(AUDIT, f"--encoder x {line}".split()).settings, None)
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What has been decoded."""
+    found: list[str] = []
+    decode = _pixels.Gallery._decode
+
+    def counted(self: _pixels.Gallery, item: _pixels.Encoded) -> object:
+        found.append(f"{self.name} {item[0]}")
+        return decode(self, item)
+
+    monkeypatch.setattr(_pixels.Gallery, "_decode", counted)
+    return found
+
+
+@pytest.mark.parametrize("kind", ["folder", "parquet"])
+def test_sources__decode_only_what_a_role_uses(kind: str, tmp_path: Path, seen: list[str]) -> None:
+    line = flags(kind, tmp_path) + "--known 3 --limit 5 "
+    found = dealt(line)
+    assert len(seen) == len(set(seen)) == 2 * (3 + 5)
+    assert found.counts()["spare_nonmembers"] == NONMEMBERS - 8 and not len(found.spare)
+    scored = found.scored_nonmembers.numpy().transpose(0, 2, 3, 1)
+    assert np.array_equal(scored, pictures()["nonmembers"][found.nonmember_ids])
+    seen.clear()
+    with_shadows = dealt(line + "--shadows 2")
+    assert len(seen) == 3 + 5 + NONMEMBERS and len(with_shadows.spare) == NONMEMBERS - 8
+    for role in ("known_members", "scored_members", "known_nonmembers"):
+        assert digests(getattr(found, role).numpy()) == digests(getattr(with_shadows, role).numpy())
+
+
+def test_sources__copies_that_are_encoded_otherwise_have_one_role(tmp_path: Path) -> None:
+    again = [encoded(x, level=0) for x in pictures()["members"]]
+    found = dealt(flags("folder", tmp_path, members=again) + "--known 3")
+    assert len(found.scored_members) == MEMBERS - 3
+    assert f"{MEMBERS} byte-equal copies among the members left out." in found.notes
+
+
+def test_sources__one_image_on_both_sides_is_refused_however_it_is_encoded(tmp_path: Path) -> None:
+    again = [encoded(pictures()["members"][7], level=0)]
+    want = f"share 1 byte-equal images .the first: member 7, non-member {NONMEMBERS}"
+    with pytest.raises(InputError, match=want):
+        dealt(flags("parquet", tmp_path, nonmembers=again) + "--known 3")
+
+
+def test_sources__one_that_cannot_be_decoded_is_named_with_its_flag(tmp_path: Path) -> None:
+    line = flags("parquet", tmp_path, nonmembers=[b"no image"])
+    with pytest.raises(InputError, match=f"^nonmembers: parquet: .*row {NONMEMBERS}: cannot"):
+        dealt(line)
+
+
+@pytest.mark.parametrize("kind", ["folder", "parquet", "npz"])
+def test_sources__without_labels_are_audited_without_probes(
+    kind: str, audit: Audit, tmp_path: Path
+) -> None:
+    line = flags(kind, tmp_path) + "--known 4 --attacks similarity,baseline-b"
+    done = audit(line, tmp_path / "out")
+    assert done.code == 0, done.err
+    assert done.report["notes"].count(NO_PROBES) == 1
+    assert done.report["utility"]["knn"] is None and done.report["utility"]["linear"] is None
+    assert done.names() == ["similarity"] and "baseline-b" in done.not_run
+    found = dealt(line)
+    with pytest.raises(InputError, match="needs the images' true classes"):
+        found.labels.of(found.scored_members)

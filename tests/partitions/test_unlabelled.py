@@ -1,0 +1,45 @@
+"""Images whose source tells no classes: laws that deal by them say so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedmia import registry
+from fedmia.data.images import UNLABELLED, ImageSet
+from fedmia.data.split import SplitOptions, make_split
+from fedmia.errors import InputError
+from fedmia.scoring.probes import Probes
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (60, 3, 4, 4), dtype=np.uint8)
+DATA = ImageSet(PIXELS, np.zeros(60, dtype=np.int64), "photos", UNLABELLED)
+SIZES = SplitOptions(members=20, known=4, nonmembers=10, test=8)
+
+
+@pytest.mark.parametrize("name", ["dirichlet", "shards"])
+def test_partitions__by_classes_refuse_images_without(name: str) -> None:
+    law = registry.build("partition", name, {})
+    want = f"partition {name} deals by classes, and the images of photos have no labels; .*iid"
+    with pytest.raises(InputError, match=want):
+        make_split(DATA, SIZES, law, 4, 0, False, 0)
+    assert len(make_split(DATA, SIZES, law, 1, 0, False, 0).parts) == 1
+    one_class = replace(DATA, classes=("cat",))
+    assert len(make_split(one_class, SIZES, law, 4, 0, False, 0).parts) == 4
+
+
+@pytest.mark.parametrize("name", ["iid", "quantity"])
+def test_partitions__of_numbers_alone_take_them(name: str) -> None:
+    split = make_split(DATA, SIZES, registry.build("partition", name, {}), 4, 0, False, 0)
+    assert len(split.parts) == 4
+
+
+def test_probes__of_one_class_do_not_run() -> None:
+    nothing: Any = None  # neither the model nor the split is asked
+    probes = Probes(nothing, DATA.labels, nothing)
+    assert probes.knn({}) is None
+    assert {n: (p.value, p.n) for n, p in probes.both({}).items()} == {
+        "knn": (None, 0), "linear": (None, 0)
+    }  # fmt: skip
