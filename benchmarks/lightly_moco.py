@@ -236,51 +236,73 @@ def audited(files: Sequence[Path], settings: Settings, known: int, work: Path) -
 
 
 def compared(series: Mapping[str, Any], seeds: int, work: Path) -> list[dict[str, Any]]:
-    """lightly's encoder less ours, attack by attack: by seed on the same images, and over seeds."""
+    """Each attack's AUC, and kNN: over the trainings of each loop, and lightly's less ours: by seed
+    on the same images, and over seeds."""
     paths = {Path(c["encoder"]).stem: work / "audit" / c["path"] for c in series["cells"]}
-    knn = {Path(p["encoder"]).stem: p["knn"] for p in series["points"]}
+    points = {Path(p["encoder"]).stem: p for p in series["points"]}
     rows = []
-    for name in ATTACKS.split(","):
+    for i, name in enumerate(ATTACKS.split(",")):
         found = []
         for seed in range(seeds):
             (same, a), (also, b) = (read(paths[f"{c}-{seed}"] / "scores.csv") for c in CODES)
             assert same == also
             value, ci, _ = difference(a[name], b[name], 1)
             found.append({"seed": seed, "difference": value, "ci": ci})
-        over = spread([row["difference"] for row in found], -1.0)
-        rows.append({"of": f"AUC, {name}", "by_seed": found, "over_seeds": over})
-    apart = [knn[f"lightly-{s}"] - knn[f"ours-{s}"] for s in range(seeds)]
-    by_seed = [{"seed": s, "difference": value} for s, value in enumerate(apart)]
-    rows.append({"of": "weighted kNN", "by_seed": by_seed, "over_seeds": spread(apart, -1.0)})
-    return rows
+        aucs = {c: [points[f"{c}-{s}"]["attacks"][i]["auc"] for s in range(seeds)] for c in CODES}
+        rows.append(_row(f"AUC, {name}", aucs, found))
+    knn = {c: [points[f"{c}-{s}"]["knn"] for s in range(seeds)] for c in CODES}
+    pairs = enumerate(zip(*knn.values(), strict=True))
+    return [
+        *rows,
+        _row("weighted kNN", knn, [{"seed": s, "difference": a - b} for s, (a, b) in pairs]),
+    ]
+
+
+def _row(
+    of: str, values: Mapping[str, Sequence[float]], found: list[dict[str, Any]]
+) -> dict[str, Any]:
+    over = spread([row["difference"] for row in found], -1.0)
+    by_code = {code: spread(held) for code, held in values.items()}
+    return {"of": of, "by_code": by_code, "by_seed": found, "over_seeds": over}
 
 
 def table(report: Mapping[str, Any]) -> str:
     """The tables in Markdown."""
-    series = report["series"]
-    counts = {(p["n_members"], p["n_nonmembers"], p["n_probe"]) for p in series["points"]}
-    ((members, others, probes),) = counts
+    points, attacks = report["series"]["points"], ATTACKS.split(",")
+    ((members, others, probes),) = {
+        (p["n_members"], p["n_nonmembers"], p["n_probe"]) for p in points
+    }
     lines = [
-        f"{members} scored members, {others} non-members, kNN on {probes} test images. Intervals "
-        "of 95 %, each by itself, speak of images; those of the second table, over seeds, of "
-        "models (Student).\n",
-        "| trained by | seed | last loss | attack | AUC | untrained | kNN | kNN untrained |",
-        "|---|---|---|---|---|---|---|---|",
+        f"AUC on {members} scored members and {others} non-members, kNN on {probes} test images; "
+        "in brackets 95 % intervals over images, each by itself; after the slash the untrained "
+        "control.\n",
+        f"| trained by | seed | last loss | {' | '.join(attacks)} | weighted kNN |",
+        "|---" * (len(attacks) + 4) + "|",
     ]
-    for point in series["points"]:
-        code, _, seed = Path(point["encoder"]).stem.partition("-")
-        loss = report["losses"][f"{code}-{seed}"]
-        for row in point["attacks"]:
-            lines.append(
-                f"| {code} | {seed} | {loss:.3f} | {row['name']} | {row['auc']:.3f} "
-                f"{_ends(row['auc_ci'])} | {row['untrained']:.3f} | {point['knn']:.3f} "
-                f"{_ends(point['knn_ci'])} | {point['knn_untrained']:.3f} |"
-            )
-    lines += ["", "| lightly less ours | by seed | mean over seeds |", "|---|---|---|"]
+    for point in points:
+        code, _, seed = point["name"].removesuffix(".ckpt").partition("-")
+        cells = [(row["auc"], row["auc_ci"], row["untrained"]) for row in point["attacks"]]
+        cells.append((point["knn"], point["knn_ci"], point["knn_untrained"]))
+        told = " | ".join(f"{value:.3f} {_ends(ci)} / {bare:.3f}" for value, ci, bare in cells)
+        lines.append(f"| {code} | {seed} | {report['losses'][f'{code}-{seed}']:.3f} | {told} |")
+    lines += [
+        f"\nlightly less ours, by seed on the same images, and over {len(points) // 2} seeds with "
+        "Student's interval between models; beside it how much the trainings of one loop differ.\n",
+        "| of | by seed | over seeds | deviation of lightly's | of ours |", "|---|---|---|---|---|",
+    ]  # fmt: skip
     for row in report["differences"]:
         each = "; ".join(f"{r['difference']:+.3f} {_ends(r.get('ci'))}" for r in row["by_seed"])
-        over = row["over_seeds"]
-        lines.append(f"| {row['of']} | {each} | {over['mean']:+.3f} {_ends(over['ci'])} |")
+        over, sd = row["over_seeds"], (f"{row['by_code'][c]['sd']:.3f}" for c in CODES)
+        mean = f"{over['mean']:+.3f} {_ends(over['ci'])}"
+        lines.append(f"| {row['of']} | {each} | {mean} | {' | '.join(sd)} |")
+    apart = [
+        r["of"]
+        for r in report["differences"]
+        if (ci := r["over_seeds"]["ci"]) and ci[0] * ci[1] > 0
+    ]
+    lines.append(
+        f"\nDifferences that the intervals over seeds establish: {', '.join(apart) or 'none'}."
+    )
     return "\n".join(lines) + "\n"
 
 
@@ -315,7 +337,8 @@ def main() -> None:
         rows = compared(series, asked.seeds, work)
     where = describe()
     where["versions"] |= {"lightly": version("lightly")}
-    kept = {name: series[name] for name in ("sentence", "points", "notes")}
+    points = [{**p, "encoder": p["name"], "run": p["name"]} for p in series["points"]]
+    kept = {"sentence": series["sentence"], "points": points, "notes": series["notes"]}
     report = {
         "settings": asdict(settings), "losses": losses, "differences": rows, "series": kept,
     } | where  # fmt: skip
