@@ -18,6 +18,7 @@ from fedmia.defenses.base import Metrics, Outlook
 from fedmia.federation.snapshot import Local, LocalState, StateStore, Update
 from fedmia.seeding import rng
 from fedmia.ssl.base import SSLMethod, State, under
+from fedmia.ssl.optimizers import held, restore
 from fedmia.ssl.train import Job
 from fedmia.threat import WhiteBox
 
@@ -264,18 +265,14 @@ class Desk:
         method.begin_round()
         if running := self._own("running."):
             method.load_shared(method.shared_state() | running)
-        weights = method.trainable()
-        for i, momentum in self._own("momentum.").items():
-            optimizer.state[weights[int(i)]]["momentum_buffer"] = momentum.clone()
+        restore(optimizer, method.trainable(), self._own("optimizer."))
 
     def _resumed(self, method: SSLMethod, optimizer: Optimizer) -> State:
         """What `_restore` takes up in the next round, by name."""
         tensors = {f"local.{n}": t for n, t in method.local_state().items()}
         if self.site.train.optimizer_state == "keep":
-            for i, weight in enumerate(method.trainable()):
-                kept = optimizer.state.get(weight, {}).get("momentum_buffer")
-                if kept is not None:
-                    tensors[f"momentum.{i}"] = kept.detach()
+            kept = held(optimizer, method.trainable())
+            tensors |= {f"optimizer.{n}": t for n, t in kept.items()}
         return tensors
 
 

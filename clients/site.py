@@ -141,7 +141,8 @@ class Site:
         train = self.train
         steps = train.local_epochs * -(-len(images) // train.batch_size)
         if attacked and self.attacked_rate is not None:
-            train = replace(train, schedule="constant", lr=self.attacked_rate)
+            rate = self.attacked_rate
+            train = replace(train, schedule="constant", warmup_epochs=0.0, lr=rate)
         return Job(
             method=method,
             optimizer=optimizer or make_optimizer(method, train),

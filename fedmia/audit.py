@@ -8,26 +8,43 @@ _STARTED = time.perf_counter()  # before the heavy imports, which the report's t
 
 import sys  # noqa: E402
 from collections.abc import Sequence  # noqa: E402
+from dataclasses import replace  # noqa: E402
+from threading import Event  # noqa: E402
 
 from fedmia.auditing.run import conduct  # noqa: E402
+from fedmia.errors import Tongue  # noqa: E402
 from fedmia.runtime.interrupts import Interrupts  # noqa: E402
 from fedmia.runtime.stopwatch import Stopwatch  # noqa: E402
-from fedmia.settings.command import INTERRUPTED, run  # noqa: E402
+from fedmia.series.run import conduct as several  # noqa: E402
+from fedmia.settings.command import INTERRUPTED, Invocation, run  # noqa: E402
 from fedmia.settings.commands import AUDIT  # noqa: E402
 from fedmia.shadows.train import Stopped  # noqa: E402
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, tongue: Tongue | None = None) -> int:
     """Run the command line; the exit code: 0, 2 bad input or nothing could run, 1 an attack
-    broke (the others are reported), 130 interrupted."""
+    broke (the others are reported), 130 interrupted.
+
+    Args:
+        tongue: how the report of one audit says its options; None: as they were given.
+    """
     watch = Stopwatch(_STARTED)
     watch.claim("import")
     try:
-        with Interrupts("attacks after this one") as stop:
+        with Interrupts("attacks and audits") as stop:
             arguments = sys.argv[1:] if argv is None else argv
-            return run(AUDIT, arguments, lambda asked: conduct(asked, watch, stop))
+            return run(AUDIT, arguments, lambda asked: audited(asked, watch, stop, tongue))
     except Stopped:
         return INTERRUPTED
+
+
+def audited(asked: Invocation, watch: Stopwatch, stop: Event, tongue: Tongue | None) -> int:
+    """One audit, or a series of them; the exit code."""
+    if len(asked.settings.cells) > 1:
+        return several(asked, stop)
+    one = asked.settings.cells[0].first
+    one = replace(one, tongue=tongue or one.tongue)
+    return conduct(replace(asked, settings=one), watch, stop)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +116,8 @@ def audit(
     nonmembers: Images,
     *,
     attacks: str | Sequence[str | Attack] = "all",
-    labels: tuple[Any, Any] = (None, None),
+    labels: Sequence[Any] = (None, None),
+    shadow_data: Images | str | None = None,
     augment: Augment | None = None,
     options: Mapping[str, Mapping[str, Any]] | None = None,
     name: str | None = None,
@@ -132,8 +135,10 @@ def audit(
         members, nonmembers: uint8 (N, C, S, S) images that it was trained on, and others of the
             same distribution that it was not.
         attacks: `all`, or names, or attacks with their options: `["lpla", Similarity(views=8)]`.
-        labels: integers (N,) of members and of non-members, for the probes and for `baseline-b`;
-            None: neither runs.
+        labels: integers (N,) of members, of non-members and, third if given, of `shadow_data`, for
+            the probes and for `baseline-b`; None: neither runs.
+        shadow_data: uint8 (N, C, S, S) images that the attacker trains its shadows on, or a data
+            source by name; None: half of the non-members that remain.
         augment: recipe of the attacker's views; None: as for `view`.
         options: of attacks given by name: attack -> option -> value.
         name: what the report calls the encoder; None: its class.
@@ -141,7 +146,8 @@ def audit(
         quiet: print no progress.
         settings: any other option of `fedmia.settings.audit.Audit` by its name there, as of the
             command line's flags: `known=50`, `limit`, `mean`, `std`, `query_budget`, `sweep`,
-            `shadows=4`, `shadow={"epochs": 200}`, `seed`, `device`, `precision` and so on.
+            `shadows=4`, `shadow={"epochs": 200, "momentum": 0.9}`, `seed`, `device`, `precision`
+            and so on.
 
     Returns:
         What report.json holds, as `fedmia.report.rows` says; `fedmia.report.terminal.render` makes
@@ -158,8 +164,13 @@ def audit(
         from fedmia.runtime.progress import AuditDisplay
         from fedmia.settings.audit import Audit
         from fedmia.settings.tree import from_tree
-    sides = zip((members, nonmembers), labels, ("members", "nonmembers"), strict=True)
-    sets = [image_set(pixels(x, side), y, side) for x, y, side in sides]
+    given_images = {"members": members, "nonmembers": nonmembers}
+    if shadow_data is not None and not isinstance(shadow_data, str):
+        given_images["shadow_data"] = shadow_data
+    if not 2 <= len(labels) <= len(given_images):
+        raise InputError(f"labels must be of {' and '.join(given_images)}, got {len(labels)}")
+    sides = zip_longest(given_images.items(), labels)
+    sets = {side: image_set(pixels(x, side), y, side) for (side, x), y in sides}
     names, given = chosen(attacks)
     called = name or name_of(encoder)
     for constant in {"mean", "std"} & settings.keys():
@@ -169,7 +180,8 @@ def audit(
         "encoder": f"in memory: {called}",
         "members": "in memory",
         "nonmembers": "in memory",
-        "size": sets[0].size,
+        "size": sets["members"].size,
+        "shadow_data": "in memory" if "shadow_data" in sets else shadow_data,
         "attacks": names,
         "device": "cpu",
         "attack": {**(options or {}), **given},
@@ -180,7 +192,8 @@ def audit(
     with watch.part("data"):
         wanted = Wanted(None, asked.size, asked.mean, asked.std, device, asked.seed)
         released = bring(encoder, wanted, name=called)
-        dealt = deal_sets(asked, sets[0], sets[1], Views())
+        dealt = deal_sets(asked, sets["members"], sets["nonmembers"], Views())
+        dealt = replace(dealt, shadow_data=sets.get("shadow_data"))
         look(released, dealt, asked.allow_random)
     display = AuditDisplay(len(asked.attacks), quiet)
     found, report = examine(asked, released, dealt, device, place, display, watch, lambda: False)

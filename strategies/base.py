@@ -75,6 +75,7 @@ class FederatedStrategy(Options, Strategy):
         singles: its server looks at single updates, which secure aggregation hides.
         compares: an attacker who knows its rule has to guess the honest clients' updates.
         private: it promises clients differential privacy.
+        gradients: it reads gradients off the clients' steps, which want to be those of SGD.
         strength: of one that defends, the option that says how strong it is, or empty.
         strengths: values of it that a trade-off tries, from mild to strong.
     """
@@ -83,6 +84,7 @@ class FederatedStrategy(Options, Strategy):
     singles: ClassVar[bool] = False
     compares: ClassVar[bool] = False
     private: ClassVar[bool] = False
+    gradients: ClassVar[bool] = False
     strength: ClassVar[str] = ""
     strengths: ClassVar[tuple[float, ...]] = ()
 

@@ -29,6 +29,7 @@ class Scaffold(_FedAvg):
     """
 
     paper: ClassVar[str] = "Karimireddy et al., ICML 2020, arXiv 1910.06378"
+    gradients: ClassVar[bool] = True
 
     control: State = field(default_factory=dict, init=False, repr=False)
 

@@ -141,6 +141,24 @@ def _existing(out: Path) -> Path:
         ("--device tpu", "got 'tpu'"),
         ("--backend spark", "unknown --backend value 'spark'"),
         ("--config no-such.yaml", "no config file or preset 'no-such.yaml'"),
+        ("--train.optimizer adam", "unknown --train.optimizer value 'adam'"),
+        (
+            "--rounds 3 --train.local_epochs 2 --train.warmup_epochs 6",
+            "--train.warmup_epochs 6 must be < 6, the epochs of the run",
+        ),
+        (
+            "--pretrain pooled --pretrain-epochs 3 --train.warmup_epochs 3",
+            "--train.warmup_epochs 3 must be < 3, --pretrain-epochs",
+        ),
+        (
+            "--strategy scaffold --train.optimizer adamw",
+            "--strategy scaffold reads gradients off the clients' steps",
+        ),
+        (
+            "--attacker active --federation.attacked_rate matched --train.optimizer lars "
+            "--attack.ascent.lr 0.1",
+            "--federation.attacked_rate matched with --train.optimizer lars",
+        ),
         ("--dataset parquet", "needs a path"),
         ("--dataset digits:x", "takes no path, got 'digits:x'"),
         ("--dataset cifar10 --data-dir /no/such/folder", "/no/such/folder"),

@@ -34,9 +34,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("fedmia.federation",),
     ("fedmia.scoring",),
     ("fedmia.auditing", "fedmia.testing", "fedmia.papers"),
-    ("fedmia.library", "fedmia.simulate", "fedmia.audit", "fedmia.paper"),
+    ("fedmia.library", "fedmia.simulate", "fedmia.paper"),
     ("fedmia.sweeping",),
-    ("fedmia.tradeoffs", "fedmia.heads"),
+    ("fedmia.tradeoffs", "fedmia.heads", "fedmia.series", "fedmia.audit"),
     ("fedmia.sweep", "fedmia.tradeoff", "fedmia.flower", "fedmia.head"),
 )
 OURS = ("fedmia", "clients", "strategies")

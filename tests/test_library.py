@@ -30,7 +30,9 @@ from fedmia.threat import BlackBox, BudgetError, Shadow, Threat, WhiteBox
 
 ENCODER = "tests.test_library:made"
 MEMBERS, NONMEMBERS, SEED = 24, 30, 3
-LABELS = np.arange(MEMBERS) % 3, np.arange(NONMEMBERS) % 3
+LABELS = np.arange(MEMBERS) % 3, np.arange(NONMEMBERS) % 3, np.arange(MEMBERS) % 3
+SHADOW = {"knowledge": ("data",), "epochs": 1, "model": "smallnet", "momentum": 0.5, "size": 12,
+          "model_options": {"width": 4}}  # fmt: skip
 
 
 def made(channels: int = 3) -> nn.Module:
@@ -71,11 +73,24 @@ def sides(textures: Any) -> tuple[Tensor, Tensor]:
 
 
 @pytest.fixture(scope="module")
-def told(sides: tuple[Tensor, Tensor], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def own(textures: Any) -> Tensor:
+    """The attacker's images for its shadows, of another size than the audited ones."""
+    found: Tensor = textures(MEMBERS, seed=9)
+    return found.repeat_interleave(2, dim=2).repeat_interleave(2, dim=3)
+
+
+@pytest.fixture(scope="module")
+def told(
+    sides: tuple[Tensor, Tensor], own: Tensor, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
     """report.json of the command line on the same images."""
     folder = tmp_path_factory.mktemp("library")
-    flags = ["--encoder", ENCODER, "--attacks", "similarity,lpla", "--attack.similarity.views", "3"]
-    for name, images, labels in zip(("members", "nonmembers"), sides, LABELS, strict=True):
+    flags = "--attacks similarity,lpla,encodermi-t --attack.similarity.views 3 --shadows 1 "
+    flags += "--shadow.knowledge data --shadow.epochs 1 --shadow.model smallnet --shadow.size 12 "
+    flags += f"--shadow.momentum 0.5 --shadow.model.width 4 --encoder {ENCODER}"
+    flags = flags.split()
+    names = "members", "nonmembers", "shadow-data"
+    for name, images, labels in zip(names, (*sides, own), LABELS, strict=True):
         x = images.numpy().transpose(0, 2, 3, 1)
         np.savez(folder / f"{name}.npz", x=x, y=labels)
         flags += [f"--{name}", f"npz:{folder / name}.npz"]
@@ -255,15 +270,21 @@ def test_attack__refuses_floats(images: Tensor, known: Known) -> None:
 # -- an audit ----------------------------------------------------------------------------------
 
 
-def test_audit__is_the_command_lines(sides: tuple[Tensor, Tensor], told: dict[str, Any]) -> None:
+def test_audit__is_the_command_lines(
+    sides: tuple[Tensor, Tensor], own: Tensor, told: dict[str, Any]
+) -> None:
     report = audit(
         made(),
         *(images.numpy() for images in sides),
-        attacks=[Similarity(views=3), "lpla"],
+        attacks=[Similarity(views=3), "lpla", "encodermi-t"],
         labels=LABELS,
+        shadow_data=own,
+        shadows=1,
+        shadow=SHADOW,
         seed=SEED,
         name=ENCODER,
     )
+    assert [row["name"] for row in report["attacks"]] == ["similarity", "lpla", "encodermi-t"]
     assert report["attacks"][0]["n_members"] > 2 and report["utility"]
     differ = {key for key in told if report[key] != told[key]} | set(told) ^ set(report)
     assert differ == {"config", "notes", "timing"}
@@ -272,7 +293,7 @@ def test_audit__is_the_command_lines(sides: tuple[Tensor, Tensor], told: dict[st
     assert in_flags == told["notes"] != report["notes"]
     same = set(told["config"]) & set(report["config"])
     differ = {key for key in same if told["config"][key] != report["config"][key]}
-    assert differ == {"encoder", "members", "nonmembers", "attack", "threads"}
+    assert differ == {"encoder", "members", "nonmembers", "shadow_data", "attack", "threads"}
 
 
 def test_audit__writes_what_the_command_line_writes(
@@ -331,6 +352,9 @@ def test_audit__trains_shadows(sides: tuple[Tensor, Tensor]) -> None:
         (dict(attacks="lira"), "no attack could run; lira: needs shadow encoders"),
         (dict(options={"lpla": {"q": 2}}), "option attack.lpla.q"),
         (dict(labels=([1, 2], None)), r"labels of members must be integers \(24,\)"),
+        (dict(labels=([1], [1], [1])), "labels must be of members and nonmembers, got 3"),
+        (dict(shadow_data=torch.rand(9, 3, 8, 8), shadows=1), "shadow_data must be uint8 .* float"),
+        (dict(shadow_data="npz:x.npz"), "shadow_data is given without shadows=N"),
         (dict(device="cuda:99"), "device=cuda:99: torch finds"),
     ],
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from fedmia.attacks._cosine import SIMILARITIES, pairwise
 from fedmia.attacks._fitted import NetworkFitted, Scaling, ShadowFitted, ThresholdFitted
 from fedmia.attacks.base import Known
 from fedmia.settings.option import option
+from fedmia.ssl.augment import OPERATIONS
 from fedmia.threat import OUTPUTS, BlackBox
 
 
@@ -29,6 +30,12 @@ class _PairSimilarities(ShadowFitted):
         "cosine", "of two views: cosine, Pearson correlation, or minus the Euclidean distance",
         choices=SIMILARITIES,
     )  # fmt: skip
+    operations: tuple[str, ...] | None = option(
+        None,
+        "augmentations of the attacker's views; the paper's inferrer of Fig. 3 has gray, crop, "
+        "flip, jitter, whatever the target trained with (none: all of the recipe)",
+        choices=OPERATIONS,
+    )
     layer: str = option(
         "encoder", "output that is compared: the projection, or pooled features", choices=OUTPUTS
     )
@@ -50,8 +57,14 @@ class _PairSimilarities(ShadowFitted):
         return [(view, known)] if self.learns else super().pools(view, known)
 
     def pairs(self, view: BlackBox, images: Tensor) -> Tensor:
-        """float64 (N, n (n - 1) / 2), unsorted."""
-        return pairwise(view.embed_views(images, self.views, self.layer), self.similarity)
+        """float64 (N, n (n - 1) / 2), unsorted.
+
+        Raises:
+            InputError: an operation that the attacker's recipe lacks.
+        """
+        own = self.operations
+        recipe = None if own is None else replace(view.augment, operations=own)
+        return pairwise(view.embed_views(images, self.views, self.layer, recipe), self.similarity)
 
 
 @dataclass

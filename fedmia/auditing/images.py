@@ -39,6 +39,7 @@ class Dealt:
         labels: names of the classes of all these images, for attacks that need them.
         names: of the two data sources. views: of the members' source.
         notes: what was rerenamed or resized.
+        shadow_data: the shadows' images where they are in memory; None: --shadow-data says.
     """
 
     known_members: Tensor
@@ -55,6 +56,7 @@ class Dealt:
     spared: int
     views: Views = field(default_factory=Views)
     notes: tuple[str, ...] = ()
+    shadow_data: ImageSet | None = None
 
     def counts(self) -> dict[str, Any]:
         """How many images play each role, for the report."""

@@ -10,9 +10,11 @@ from pathlib import Path
 import torch
 
 from fedmia import __version__
+from fedmia.auditing.images import Dealt
 from fedmia.auditing.views import ModelViews
 from fedmia.data.images import digests
 from fedmia.errors import InputError
+from fedmia.released.base import Released
 from fedmia.settings.audit import Audit
 from fedmia.settings.option import option_fields
 from fedmia.settings.tree import to_tree
@@ -57,13 +59,24 @@ def decides(views: ModelViews, name: str) -> str:
 def key(views: ModelViews) -> str:
     """Digest of all that decides the scores: weights, images and their classes, views, options;
     neither the attacks nor their shadows (`decides`)."""
+    audit = views.audit
+    digest = content(audit, views.released, views.dealt)
+    skipped = ("attacks", "attack", "cache", "sweep")
+    kept = {k: v for k, v in to_tree(audit).items() if k not in skipped}
+    kept["device"] = views.device.type  # `auto` is another one on another machine
+    about = [__version__, kept, repr(views.augment)]
+    digest.update(json.dumps(about, sort_keys=True).encode())
+    return digest.hexdigest()
+
+
+def content(audit: Audit, released: Released, dealt: Dealt) -> hashlib._Hash:
+    """Digest of weights, images and their classes."""
     digest = hashlib.sha256()
-    audit, dealt = views.audit, views.dealt
     # A large .onnx keeps its weights in a second file beside it.
     for file in (Path(audit.encoder), Path(f"{audit.encoder}.data")):
         if file.is_file():
             digest.update(file.read_bytes())
-    for name, tensor in sorted(views.released.method.encoder.state_dict().items()):
+    for name, tensor in sorted(released.method.encoder.state_dict().items()):
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
     for images in (
@@ -72,12 +85,7 @@ def key(views: ModelViews) -> str:
     ):  # fmt: skip
         names = digests(images.numpy())
         digest.update(b"".join(names) + _classes(dealt.labels, names))
-    skipped = ("attacks", "attack", "cache", "sweep")
-    kept = {k: v for k, v in to_tree(audit).items() if k not in skipped}
-    kept["device"] = views.device.type  # `auto` is another one on another machine
-    about = [__version__, kept, repr(views.augment)]
-    digest.update(json.dumps(about, sort_keys=True).encode())
-    return digest.hexdigest()
+    return digest
 
 
 def _classes(labels: Labels, names: list[bytes]) -> bytes:

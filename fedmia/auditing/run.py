@@ -121,7 +121,21 @@ def prepare(audit: Audit, device: torch.device) -> tuple[Released, Dealt]:
     Raises:
         InputError: either is missing or broken, or they do not fit.
     """
-    released = load(
+    released = brought(audit, device)
+    dealt = images_for(audit, released)
+    look(released, dealt, audit.allow_random)
+    return released, dealt
+
+
+def brought(audit: Audit, device: torch.device) -> Released:
+    """The encoder.
+
+    Raises:
+        InputError: it is missing or broken, or the folder of its shadows is missing.
+    """
+    if audit.shadow_encoders is not None and not Path(audit.shadow_encoders).is_dir():
+        raise InputError(f"{opt('shadow_encoders')} '{audit.shadow_encoders}': no such folder")
+    return load(
         audit.encoder,
         checkpoint=Path(audit.checkpoint) if audit.checkpoint else None,
         size=audit.size,
@@ -132,22 +146,27 @@ def prepare(audit: Audit, device: torch.device) -> tuple[Released, Dealt]:
         key=audit.checkpoint_key,
         allow_missing=audit.allow_missing,
     )
+
+
+def images_for(audit: Audit, released: Released) -> Dealt:
+    """The images in their roles, of the encoder's size.
+
+    Raises:
+        InputError: they are missing, cannot be read or are too few.
+    """
     run = run_folder(audit.encoder)
     if audit.members is None and run is None:
         sides = [opt(side, "DATASET") for side in ("members", "nonmembers")]
         raise InputError(f"{sides[0]} and {sides[1]} are missing")
-    dealt = from_run(audit, run) if audit.members is None and run else None
-    if dealt is None:
-        size = audit.size or released.size
-        dealt = deal(audit, size)
-        if audit.size is None and size is not None:
-            released.notes.append(
-                f"Every image was brought to {size}x{size} pixels, the size of {released.name}."
-            )
-    if audit.shadow_encoders is not None and not Path(audit.shadow_encoders).is_dir():
-        raise InputError(f"{opt('shadow_encoders')} '{audit.shadow_encoders}': no such folder")
-    look(released, dealt, audit.allow_random)
-    return released, dealt
+    if audit.members is None and run:
+        return from_run(audit, run)
+    size = audit.size or released.size
+    dealt = deal(audit, size)
+    if audit.size is None and size is not None:
+        released.notes.append(
+            f"Every image was brought to {size}x{size} pixels, the size of {released.name}."
+        )
+    return dealt
 
 
 def look(released: Released, dealt: Dealt, allow_random: bool) -> None:

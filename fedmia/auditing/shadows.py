@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,10 +12,8 @@ import torch
 
 from fedmia import registry
 from fedmia.auditing.images import Dealt
-from fedmia.auditing.sources import load_images
+from fedmia.auditing.shadowimages import ShadowImages
 from fedmia.auditing.views import ModelViews
-from fedmia.data._pixels import square
-from fedmia.data.images import ImageSet, digests
 from fedmia.defenses._stack import Stack
 from fedmia.defenses.base import Setting
 from fedmia.errors import InputError, opt
@@ -31,7 +28,7 @@ from fedmia.shadows.plan import Target, attacker_augment, blueprint, crop_alone
 from fedmia.shadows.train import Trained, shadow_notes, train_shadows
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.train import Train
-from fedmia.threat import Labels, Shadow, WhiteBox
+from fedmia.threat import Shadow, WhiteBox
 from fedmia.threat.signals import Signals
 
 
@@ -64,9 +61,9 @@ class Own:
                 own = told[0].spec.augment
                 return own if all(b.known_algorithm for b in told) else crop_alone(own)
         plan = self.audit.plan()
-        if not self.audit.shadows or plan.knows("algorithm"):
+        if not self.audit.shadows:
             return self.released.augment
-        return attacker_augment(plan, None, self.dealt.views)
+        return attacker_augment(plan, self.released.augment, self.dealt.views)
 
     def make(self, views: ModelViews, *, naive: bool = False) -> Sequence[Shadow]:
         """The shadows as an attack sees them.
@@ -90,7 +87,7 @@ class Own:
                 held=held,
                 signals=Signals(),
                 pixels=views.pixels,
-                labels=self._labels,
+                labels=self.images.labels,
                 precision=self.audit.precision,
             )
             method = trained.method.to(self.device)
@@ -102,7 +99,7 @@ class Own:
         """What the reader should know of how they are trained, whether now or before."""
         if not self.audit.shadows:
             return []
-        notes = shadow_notes(self.audit.plan(), self._target(), *self._ground)
+        notes = shadow_notes(self.audit.plan(), self._target(), *self.images.ground())
         return notes + self._unknown_defences()
 
     def _unknown_defences(self) -> list[str]:
@@ -146,20 +143,12 @@ class Own:
             return content(Path(self.audit.shadow_encoders))
         if self.audit.shadow_data is None:
             return ""
-        found = self._data
-        return hashlib.sha256(b"".join(digests(found.images)) + found.named().tobytes()).hexdigest()
+        return self.images.contents()
 
     @cached_property
-    def _data(self) -> ImageSet:
-        return load_images(self.audit, "shadow_data", int(self.dealt.scored_members.shape[2]))
-
-    @cached_property
-    def _labels(self) -> Labels:
-        """Classes of the audit's images, and of --shadow-data."""
-        if self.audit.shadow_data is None:
-            return self.dealt.labels
-        own = torch.from_numpy(self._data.images), self._data.named()
-        return self.dealt.labels | Labels([own])
+    def images(self) -> ShadowImages:
+        """What the shadows are trained on."""
+        return ShadowImages(self.audit, self.dealt, self.say)
 
     def _trained(self, naive: bool) -> list[Trained]:
         shape = self.dealt.scored_members.shape
@@ -176,35 +165,13 @@ class Own:
         return train_shadows(
             self.audit.plan(),
             target if naive else replace(target, guard=self._guard(target)),
-            *self._ground,
+            *self.images.ground(),
             device=self.device,
             cache=self.cache,
             say=self.say,
             progress=self.progress,
             stop=self.stop,
         )
-
-    @property
-    def _ground(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """The shadows' images, and those that must not be among them, of the shadows' size."""
-        dealt, size = self.dealt, self.audit.plan().size
-        shape = dealt.scored_members.shape
-        if self.audit.shadow_data is None:
-            pool = self.dealt.spare
-        else:
-            pool = torch.from_numpy(self._data.images)
-        if pool.shape[1:] != shape[1:]:
-            raise InputError(
-                f"{opt('shadow_data')}: images of {tuple(pool.shape[1:])}, the audited ones are "
-                f"{tuple(shape[1:])}"
-            )
-        attacked = torch.cat([
-            dealt.scored_members, dealt.scored_nonmembers,
-            dealt.known_members, dealt.known_nonmembers,
-        ])  # fmt: skip
-        # Resized alike, so that an image under attack is known again among the shadows' own.
-        own, theirs = (square(x.numpy(), size, "shadow images") for x in (pool, attacked))
-        return torch.from_numpy(own), torch.from_numpy(theirs)
 
     def _target(self) -> Target:
         """What is recorded of the encoder's training: all of it for a fedmia run."""

@@ -6,7 +6,7 @@ import io
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -17,7 +17,15 @@ from fedmia.runtime.cores import cores
 
 GREY = ("1", "L", "LA", "La")
 COLOUR = ("RGB", "RGBA", "RGBa", "RGBX", "P", "PA", "CMYK", "YCbCr", "HSV", "LAB")
-Encoded = tuple[str, "bytes | Path"]
+
+
+class Stored(Protocol):
+    """Where an encoded image lies: a `Path`, or a place in a file of many."""
+
+    def read_bytes(self) -> bytes: ...
+
+
+Encoded = tuple[str, bytes | Stored]
 
 
 class Gallery:
@@ -60,7 +68,8 @@ class Gallery:
     def _decode(self, item: Encoded) -> tuple[ByteArray, bool]:
         where, source = item
         try:
-            with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as found:
+            encoded = source if isinstance(source, bytes) else source.read_bytes()
+            with Image.open(io.BytesIO(encoded)) as found:
                 if found.mode not in GREY + COLOUR:
                     raise InputError(
                         f"{self.name}: {where}: Pillow mode {found.mode} is not 8 bits a channel"

@@ -6,13 +6,12 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedmia.data._pixels import Encoded, Gallery
+from fedmia.data._pixels import Encoded, Gallery, Stored
 from fedmia.data.images import UNLABELLED, ByteArray, ImageSet, IntArray, digests, named
 
 
@@ -22,7 +21,7 @@ class EncodedSet:
 
     Attributes:
         where: the source and its path, for errors.
-        files: what an error calls each image, and its bytes or its file.
+        files: what an error calls each image, and its bytes or where they lie.
         labels, name, classes, column: as of ImageSet.
         size: pixels a side to resize to, or None for the images' own size.
     """
@@ -106,5 +105,5 @@ class EncodedSet:
         return ImageSet(images, self.labels, self.name, self.classes, self.column)
 
 
-def _bytes(found: bytes | Path) -> bytes:
+def _bytes(found: bytes | Stored) -> bytes:
     return found if isinstance(found, bytes) else found.read_bytes()

@@ -49,6 +49,8 @@ class CropRange(Defense):
 
     def check(self, setting: Setting) -> None:
         own = setting.ssl.augment
+        if own.operations is not None and "crop" not in own.operations:
+            raise InputError(f"the method's views are not cropped: {opt('ssl.operations')}")
         if self.lower is not None and not own.crop_min <= self.lower <= own.crop_max:
             raise InputError(
                 f"the lower bound shrinks the range ({own.crop_min:g}, {own.crop_max:g}) of the "

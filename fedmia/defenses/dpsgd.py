@@ -38,6 +38,7 @@ from fedmia.defenses.base import Defense, Metrics, Setting
 from fedmia.errors import InputError, opt
 from fedmia.results import Epsilon
 from fedmia.settings.option import option
+from fedmia.ssl.optimizers import noise_moves
 from fedmia.ssl.train import Job, Train
 
 UNIT = (
@@ -153,7 +154,7 @@ class DPSGD(Defense):
             for views in poisson_batches(job):
                 if job.stop():
                     break
-                job.set_rate()
+                job.begin_step()
                 private.zero_grad(set_to_none=True)
                 losses, norms = private_step(job, private, views, most)
                 tally.losses.append(losses)
@@ -218,8 +219,9 @@ class DPSGD(Defense):
     def _rate(self, job: Job, noise: float, expected: float, memory: dict[str, Any]) -> float:
         """The learning rate: as given, or once for the run.
 
-        After T steps at rates lr_t the noise has moved the weights by about sigma C / B times
-        sqrt(d sum lr_t^2) / (1 - momentum). Their own length is the received model's, so public.
+        After T steps of SGD at rates lr_t the noise has moved the weights by about sigma C / B
+        times sqrt(d sum lr_t^2) / (1 - momentum). Their own length is the received model's, so
+        public.
         """
         train = job.train
         if self.lr is not None or not noise:
@@ -227,9 +229,9 @@ class DPSGD(Defense):
         if "lr" not in memory:
             weights = job.method.trainable()
             length = float(get_total_norm([w.detach() for w in weights]))
-            d, spread = sum(w.numel() for w in weights), noise * self.max_grad_norm / expected
-            rates = sum(train.rate(t, job.total_steps) ** 2 for t in range(job.total_steps))
-            moved = spread * math.sqrt(d * rates) / (1 - train.momentum)
+            spread, total = noise * self.max_grad_norm / expected, job.total_steps
+            rates = sum(train.rate(t, total, job.epoch_steps) ** 2 for t in range(total))
+            moved = noise_moves(train.optimizer, weights, spread, rates, train.momentum)
             memory["lr"] = train.first_rate * min(1.0, MOVED * length / moved)
         return float(memory["lr"])
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from fedmia.defenses.base import Defense
 from fedmia.settings.option import option
+from fedmia.ssl.optimizers import set_decay
 from fedmia.ssl.train import Job
 
 
@@ -25,5 +26,4 @@ class WeightDecay(Defense):
 
     def adapt(self, job: Job, memory: dict[str, Any]) -> None:
         job.train = replace(job.train, weight_decay=self.weight_decay)
-        for group in job.optimizer.param_groups:
-            group["weight_decay"] = self.weight_decay
+        set_decay(job.optimizer, self.weight_decay)

@@ -179,19 +179,22 @@ def split_notes(split: Split, data: ImageSet) -> list[str]:
 
 
 def fingerprint(prepared: Prepared) -> str:
-    """Digest of the images, their labels and who trains on which."""
-    found = hashlib.sha256(prepared.data.images.tobytes())
+    """Digest of the images with a role, of all labels and of who trains on which."""
     split = prepared.split
+    found = hashlib.sha256(prepared.data.images[np.sort(split.used)].data)
     for numbers in (prepared.data.labels, *split.parts, *split.placebo_parts):
         found.update(numbers.astype("<i8").tobytes() + b"|")
     return found.hexdigest()
 
 
 def make_site(prepared: Prepared, workdir: Path, stop: Event) -> Site:
-    """What the clients are told; the images go to a file that every worker maps."""
+    """What the clients are told; the images go to a file that every worker maps: those that have a
+    role, so that the file of a large source is mostly holes."""
     experiment, data, split = prepared.experiment, prepared.data, prepared.split
-    file = workdir / "images.npy"
-    np.save(file, data.images)
+    file, used = workdir / "images.npy", np.sort(split.used)
+    held = np.lib.format.open_memmap(file, mode="w+", dtype=np.uint8, shape=data.images.shape)
+    held[used] = data.images[used]
+    held.flush()
     honest, malicious = len(experiment.honest_clients), len(experiment.malicious_clients)
     clients = honest + malicious
     own = split.parts[honest:]

@@ -17,7 +17,7 @@ FIRST = "layer1.0.conv1.weight"
 STAGES = 4
 RELU_FROM, POOL_AT = 3, 4  # number of the first stage, where all before it are numbered
 SMALL = (32, 64)  # images of a ResNet with a 3x3 stem
-WIDTH = 64  # channels of torchvision's first stage
+WIDTH = 64  # channels of torchvision's own first stage
 
 
 def canonical(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], bool]:
@@ -90,26 +90,47 @@ def _group_norms(module: nn.Module) -> None:
             setattr(module.get_submodule(parent), own, nn.GroupNorm(group_count(count), count))
 
 
+class _Scaled(ResNet):
+    """torchvision's ResNet with `inputs` channels after its stem and `channels` in the first stage.
+
+    Blocks of the later stages have 2, 4 and 8 times as many.
+    """
+
+    def __init__(
+        self, inputs: int, channels: int, block: type[BasicBlock | Bottleneck], depths: list[int],
+        **options: Any,
+    ) -> None:  # fmt: skip
+        self.inputs, self.channels = inputs, channels
+        super().__init__(block, depths, **options)
+        self.conv1 = nn.Conv2d(3, inputs, 7, 2, 3, bias=False)
+        self.bn1 = nn.BatchNorm2d(inputs)
+
+    def _make_layer(
+        self, block: type[BasicBlock | Bottleneck], planes: int, *rest: Any, **more: Any
+    ) -> nn.Sequential:
+        if planes == WIDTH:
+            self.inplanes = self.inputs
+        return super()._make_layer(block, planes * self.channels // WIDTH, *rest, **more)
+
+
 def build(tensors: Mapping[str, Tensor], where: str) -> ResNet:
     """torchvision's ResNet of the depth, width and groups that canonical tensors tell.
 
     Raises:
-        InputError: not four stages of blocks on 64 channels.
+        InputError: not four stages of blocks.
     """
     depths = [_count(tensors, f"layer{i}.") for i in range(1, STAGES + 1)]
     if not all(depths) or f"layer{STAGES + 1}.0.conv1.weight" in tensors:
         raise InputError(f"{where}: its ResNet has {sum(map(bool, depths))} stages, not {STAGES}")
-    if tensors["conv1.weight"].shape[0] != WIDTH:
-        raise InputError(
-            f"{where}: its ResNet begins with {tensors['conv1.weight'].shape[0]} channels, not "
-            f"{WIDTH}; give package.module:factory"
-        )
-    deep = "layer1.0.conv3.weight" in tensors
-    options: dict[str, Any] = {}
+    deep, options = "layer1.0.conv3.weight" in tensors, dict[str, Any]()
+    channels = tensors[FIRST].shape[0]
     if deep:
+        channels = tensors["layer1.0.conv3.weight"].shape[0] // Bottleneck.expansion
         inner, each = tensors["layer1.0.conv2.weight"].shape[:2]
-        options = {"groups": inner // each, "width_per_group": each}
-    made = ResNet(Bottleneck if deep else BasicBlock, depths, **options)
+        # torchvision counts the channels of a group as if the stage had 64.
+        options = {"groups": inner // each, "width_per_group": each * WIDTH // max(channels, 1)}
+    inputs, block = tensors["conv1.weight"].shape[0], Bottleneck if deep else BasicBlock
+    made = _Scaled(inputs, channels, block, depths, **options)
     made.add_module("fc", nn.Identity())
     return made
 

@@ -204,6 +204,8 @@ def _form(spec: str) -> tuple[str, str]:
     folder, at, turn = spec.rpartition("@")
     if path.is_dir() or (at and turn.isdigit() and Path(folder).is_dir()):
         return "run", spec
+    if at and turn.isdigit() and Path(folder).is_file():
+        raise InputError(f"encoder '{spec}': '{folder}' is a file; the folder of a run has rounds")
     if path.suffix in FILES:
         if not path.is_file():
             raise InputError(f"encoder '{spec}': no such file")

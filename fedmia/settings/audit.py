@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from fedmia import registry
@@ -15,6 +15,7 @@ from fedmia.settings.option import option, option_fields
 from fedmia.settings.values import convert, from_text
 from fedmia.shadows.plan import Plan
 from fedmia.ssl.augment import Augment
+from fedmia.ssl.train import Train
 from fedmia.threat import PRECISIONS
 
 SWEEPS = ("known", "query_budget")  # what --sweep varies
@@ -90,7 +91,8 @@ class Audit(Settings):
         "of the encoder's forward passes; bfloat16 is about twice as fast on a large network",
         choices=PRECISIONS,
     )
-    shadow: Values = given(Plan)
+    # An epoch is a shadow's only round.
+    shadow: Values = given(Plan, Train, without=("local_epochs", "optimizer_state"))
     augment: Values = given(Augment)
     members_options: Values = source_options("members")
     nonmembers_options: Values = source_options("nonmembers")
@@ -130,7 +132,7 @@ class Audit(Settings):
         if self.shadows and self.shadow_encoders is not None:
             trains, reads = opt("shadows"), opt("shadow_encoders")
             raise InputError(f"{trains} trains encoders, {reads} reads them: give one")
-        own = [f"shadow.{name}" for name in self.shadow]
+        own = [f"shadow.{name.removesuffix('_options')}" for name in self.shadow]
         if self.shadow_data is not None:
             own.insert(0, "shadow_data")
         if self.shadow_defense:
@@ -154,7 +156,14 @@ class Audit(Settings):
             raise InputError(f"{where} noises what a client sends, and a shadow sends nothing")
 
     def _check_knowledge(self) -> None:
-        """Refuse shadows on the target's distribution for an attacker that does not know it."""
+        """Refuse shadows on the target's distribution for an attacker that does not know it, and
+        stand-ins of what it knows."""
+        for part, known in (("model", "architecture"), ("ssl", "algorithm")):
+            if self.plan().knows(known) and {part, f"{part}_options"} & self.shadow.keys():
+                raise InputError(
+                    f"{opt(f'shadow.{part}')} stands in for an unknown {known}: take {known} out "
+                    f"of {opt('shadow.knowledge')}"
+                )
         if self.shadows and not self.plan().knows("data") and self.shadow_data is None:
             raise InputError(
                 f"{opt('shadow.knowledge')} without 'data' needs images of another distribution: "
@@ -166,7 +175,10 @@ class Audit(Settings):
 
     def plan(self) -> Plan:
         """How the shadows are trained."""
-        return Plan(**{"count": max(self.shadows, 1), "seed": self.seed, **self.shadow})
+        own = {one.name for one in fields(Plan)}
+        train = {name: value for name, value in self.shadow.items() if name not in own}
+        rest = {name: value for name, value in self.shadow.items() if name in own}
+        return Plan(**{"count": max(self.shadows, 1), "seed": self.seed, **rest, "train": train})
 
 
 def runs(tree: Mapping[str, Any]) -> tuple[str, ...]:

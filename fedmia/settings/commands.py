@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedmia.settings import audit, experiment, head, paper, sweep, tradeoff
+from fedmia.settings import audit, experiment, head, paper, series, sweep, tradeoff
 from fedmia.settings.flags import Command
 from fedmia.settings.suits import check
 
@@ -144,11 +144,11 @@ TRADEOFF = Command(
 )
 
 AUDIT = Command(
-    root=audit.Audit,
+    root=series.Series,
     runs=audit.runs,
     usage=(
-        "usage: python -m fedmia.audit --encoder ENCODER --members DATASET --nonmembers DATASET "
-        "[--FLAG VALUE ..]"
+        "usage: python -m fedmia.audit --encoder ENCODER[,ENCODER..] --members DATASET "
+        "--nonmembers DATASET [--seeds N] [--FLAG VALUE ..]"
     ),
     intro=(
         "Every membership attack that can run, on an encoder that you bring: a fedmia run (its own "
@@ -157,10 +157,15 @@ AUDIT = Command(
     outro=(
         "Options of an attack: --attack.NAME.OPTION VALUE (--list shows them). Of a data source: "
         "--members.OPTION, --nonmembers.OPTION, --shadow-data.OPTION. Of the shadows' training: "
-        "--shadow.knowledge data,architecture, --shadow.epochs 200, --shadow.model, --shadow.ssl, "
-        "--shadow.online true; of --shadow-defense NAME: --shadow-defense.OPTION, its rounds a "
+        "--shadow.knowledge data,architecture, --shadow.epochs 200, --shadow.size, "
+        "--shadow.online true, options of training (--shadow.lr, --shadow.momentum), and stand-ins "
+        "for the unknown, --shadow.model NAME and --shadow.ssl NAME with --shadow.model.OPTION and "
+        "--shadow.ssl.OPTION; of --shadow-defense NAME: --shadow-defense.OPTION, its rounds a "
         "shadow's epochs. Of the attacker's views: --augment.crop_min 0.2 and so on. --config "
-        "OUT/config.yaml repeats an audit; the same --out goes on with one that was cut short."
+        "OUT/config.yaml repeats an audit; the same --out goes on with one that was cut short. "
+        "Several encoders (RUN@0,10,20: rounds that a run kept; A.pth,B.pth) or --seeds N make a "
+        "series: what leaks and what use is left from encoder to encoder, in OUT/series.html and "
+        "series.json; OUT/cells holds a folder for each audit, and --cache FOLDER shares shadows."
     ),
     own={
         "out": ("FOLDER", "folder of the results"),
@@ -197,6 +202,7 @@ AUDIT = Command(
             "cache",
         ),
         "Machine": ("device", "threads"),
+        "Several": ("seeds", "jobs"),
     },
     listed="attack",
 )

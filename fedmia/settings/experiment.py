@@ -30,6 +30,7 @@ from fedmia.settings.forms import (
 from fedmia.settings.option import Options, option
 from fedmia.settings.roles import ATTACKERS, is_client, refusal, sees
 from fedmia.settings.values import convert
+from fedmia.ssl.optimizers import RATES
 from fedmia.ssl.train import Train
 from fedmia.threat import Threat
 
@@ -229,7 +230,7 @@ class Experiment(Settings):
         options = {**self.ssl.options, **unset, **given}
         object.__setattr__(self, "ssl", Chosen(self.ssl.name, options))
         if self.train.lr is None:
-            own_rate = registry.load("ssl", self.ssl.name).lr
+            own_rate = RATES.get(self.train.optimizer, registry.load("ssl", self.ssl.name).lr)
             object.__setattr__(self, "train", dataclasses.replace(self.train, lr=own_rate))
         sums = self.federation.secure_aggregation
         names = expand_attacks(self.attacks, self.attacker, sums)

@@ -61,6 +61,7 @@ class Command:
         if head in self.grids() | self.lists():
             return f"--{head} {last}".strip()
         heads = {field: flag for flag, field in open_heads(self.root).items()}
+        head, dot, last = path.rpartition(".")
         path = heads.get(head, head) + dot + last
         short = {v: k for k, v in self.short.items()}.get(path, path)
         return "--" + (short if "." in short else short.replace("_", "-"))

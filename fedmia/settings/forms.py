@@ -88,9 +88,9 @@ def each(kind: str) -> Any:
     return field(default_factory=dict, metadata={"each": kind})
 
 
-def given(cls: type) -> Any:
-    """A field that holds those options of `cls` that were given, by name."""
-    return field(default_factory=dict, metadata={"given": cls})
+def given(*classes: type, without: tuple[str, ...] = ()) -> Any:
+    """A field that holds those options of `classes` that were given, by name; `without` some."""
+    return field(default_factory=dict, metadata={"given": classes, "without": without})
 
 
 def source_options(of: str) -> Any:
@@ -150,9 +150,9 @@ def place(root: type, path: str) -> tuple[str, ...] | None:
     path = path.replace("-", "_")
     if path in {p for p, _, _ in option_paths(root)} | gone_paths(root):
         return tuple(path.split("."))
-    head, _, rest = path.partition(".")
+    head, _, last = path.rpartition(".")
     heads = open_heads(root)
-    return (heads[head], rest) if rest and "." not in rest and head in heads else None
+    return (*heads[head].split("."), last) if last and head in heads else None
 
 
 def option_paths(root: type) -> Iterator[tuple[str, Field, Any]]:
@@ -174,7 +174,7 @@ def gone_paths(root: type) -> set[str]:
 
 
 def open_heads(root: type) -> dict[str, str]:
-    """First words of flags whose options depend on a plugin or a class -> name of the field."""
+    """Beginnings of flags whose options depend on a plugin or a class -> path of the field."""
     found = {}
     for one, _ in parts(root):
         inner = dataclasses.fields(one.metadata["section"]) if "section" in one.metadata else ()
@@ -184,7 +184,16 @@ def open_heads(root: type) -> dict[str, str]:
             "rest" in f.metadata for f in inner
         ):
             found[one.name] = one.name
+        for inner_one in plugin_options(one):
+            chosen = inner_one.metadata["options_of"]
+            found[f"{one.name}.{chosen}"] = f"{one.name}.{inner_one.name}"
     return found
+
+
+def plugin_options(one: Field) -> list[Field]:
+    """The fields of a `given` field's classes that hold options of a plugin."""
+    classes = one.metadata.get("given", ())
+    return [f for cls in classes for f in dataclasses.fields(cls) if "options_of" in f.metadata]
 
 
 def all_values(built: Any) -> dict[str, Any]:

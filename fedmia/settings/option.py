@@ -37,6 +37,13 @@ def option(
     return dataclasses.field(default=default, metadata=limits)
 
 
+def options_of(name: str, kind: str) -> Any:
+    """A dataclass field of the options of the plugin of `kind` that the option `name` beside it
+    names: `--SECTION.NAME.OPTION`, as `fedmia.settings.forms.given` has it."""
+    about = {"options_of": name, "kind": kind}
+    return dataclasses.field(default_factory=dict, metadata=about)
+
+
 class Options:
     """Base of dataclasses made of `option` fields: types, ranges and choices hold once built.
 

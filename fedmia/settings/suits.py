@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -25,8 +26,8 @@ def check(experiment: Experiment) -> None:
         InputError: one line that names the value and the reason.
     """
     for one in (
-        _attacker, _attacks, _rounds, _cohort, _aggregation, _machine, _partition, _defended,
-        _defense, _pretrain, _public, _pixels,
+        _attacker, _attacks, _rounds, _cohort, _aggregation, _machine, _partition,
+        _defended, _defense, _pretrain, _training, _public, _pixels,
     ):  # fmt: skip
         one(experiment)
     gpu(experiment.device)
@@ -95,6 +96,32 @@ def _rounds(experiment: Experiment) -> None:
         raise InputError(
             f"{opt('federation.attack_rounds', attacked)} of {asked} leaves no clean round; "
             f"at most {rounds - 1}"
+        )
+
+
+def _training(experiment: Experiment) -> None:
+    """A rate that rises to its height, and an optimizer that the rest can do with."""
+    train, federation, pretrain = experiment.train, experiment.federation, experiment.pretrain
+    lasting = {
+        "the epochs of the run": federation.rounds * train.local_epochs,
+        opt("pretrain.epochs"): pretrain.epochs if pretrain.mode != "none" else math.inf,
+    }
+    for what, epochs in lasting.items():
+        if train.warmup_epochs >= epochs:
+            given = opt("train.warmup_epochs", f"{train.warmup_epochs:g}")
+            raise InputError(f"{given} must be < {epochs}, {what}")
+    if train.optimizer == "sgd":
+        return
+    chosen = opt("train.optimizer", train.optimizer)
+    if experiment.active_attack and federation.attacked_rate == "matched":
+        raise InputError(
+            f"{opt('federation.attacked_rate', 'matched')} with {chosen}: the attack climbs by "
+            "plain gradients, whose rate means another thing; constant or schedule"
+        )
+    if experiment.strategy.build("strategy").gradients:
+        raise InputError(
+            f"{opt('strategy.name', experiment.strategy.name)} reads gradients off the clients' "
+            f"steps, which those of {chosen} are not; {opt('train.optimizer', 'sgd')}"
         )
 
 

@@ -7,10 +7,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from fedmia.errors import InputError, nearest, opt, shown
 from fedmia.settings import experiment, suits
+from fedmia.settings.audit import Audit
 from fedmia.settings.experiment import Experiment
 from fedmia.settings.forms import Settings, beside, grids, option_paths, parts, place
 from fedmia.settings.option import option, option_fields
@@ -19,21 +20,24 @@ from fedmia.settings.values import Text, from_text, plain
 from fedmia.settings.yamlfile import Tree
 
 Grid = Mapping[str, Sequence[Any]]
+Asked = TypeVar("Asked", Experiment, Audit)
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One run of a sweep.
+class Cell(Generic[Asked]):
+    """One run of a sweep, or one audit of several.
 
     Attributes:
         grid: path of each option of the grid -> its value here.
         first: the run of the first seed, complete.
         nth: how many seeds after it this one is.
+        files: digest of what it reads that its settings only name.
     """
 
     grid: Mapping[str, Any]
-    first: Experiment
+    first: Asked
     nth: int = 0
+    files: str = ""
 
     @property
     def seed(self) -> int:
@@ -47,8 +51,28 @@ class Cell:
 
     @cached_property
     def key(self) -> str:
-        """What tells it from every other run: its complete settings."""
-        return key_of(self.tree)
+        """What tells it from every other run: its complete settings, and its files."""
+        return key_of(self.tree) + self.files
+
+    @property
+    def threads(self) -> int:
+        """CPU threads of its process; 0: one a core."""
+        one = self.first
+        return one.threads if isinstance(one, Audit) else one.threads_per_client
+
+
+@dataclass(frozen=True)
+class Runs:
+    """What is to be done side by side.
+
+    Attributes:
+        jobs: how many at once; None: as many as the cores allow, one where they need a GPU.
+        keep_snapshots: keep the models of every run by round.
+    """
+
+    cells: Sequence[Cell[Any]]
+    jobs: int | None
+    keep_snapshots: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,7 +102,7 @@ class Sweep(Repeated):
 
     grid: Sequence[Grid] = grids("option with several values; once for each option")
     base: Tree = beside(Experiment)
-    cells: tuple[Cell, ...] = field(init=False, compare=False, repr=False)
+    cells: tuple[Cell[Experiment], ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -86,7 +110,12 @@ class Sweep(Repeated):
         object.__setattr__(self, "grid", tuple(_grid(one) for one in _listed(self.grid)))
         object.__setattr__(self, "cells", self._cells())
 
-    def _cells(self) -> tuple[Cell, ...]:
+    @property
+    def runs(self) -> Runs:
+        """Its cells, as they are done."""
+        return Runs(self.cells, self.jobs, self.keep_snapshots)
+
+    def _cells(self) -> tuple[Cell[Experiment], ...]:
         first = [self._cell(point) for grid in self.grid for point in points(grid)]
         held: dict[str, str] = {}
         for cell in first:
@@ -95,7 +124,7 @@ class Sweep(Repeated):
                 raise InputError(f"{opt('grid')}: {twin} and {name} are the same run")
         return tuple(replace(cell, nth=i) for i in range(self.seeds) for cell in first)
 
-    def _cell(self, point: Mapping[str, Any]) -> Cell:
+    def _cell(self, point: Mapping[str, Any]) -> Cell[Experiment]:
         tree: Tree = {}
         for path, value in point.items():
             branch, where = tree, _where(path)

@@ -22,6 +22,7 @@ from fedmia.settings.forms import (
     open_heads,
     option_paths,
     parts,
+    plugin_options,
 )
 from fedmia.settings.layered import Layers, overlaid, plain_layers, written_out
 from fedmia.settings.option import check_limits, check_type, option_fields
@@ -134,7 +135,8 @@ def merge(
         runs: names of the attacks that a tree runs.
     """
     merged = dict(lower)
-    forms = {one.name: one.metadata for one, _ in parts(root)}
+    fields = {one.name: one for one, _ in parts(root)}
+    forms = {name: one.metadata for name, one in fields.items()}
     for name, value in upper.items():
         below = merged.get(name)
         if "layers" in forms.get(name, {}):
@@ -146,7 +148,7 @@ def merge(
         elif "each" in forms.get(name, {}):
             merged[name] = {k: {**below.get(k, {}), **value.get(k, {})} for k in {**below, **value}}
         else:
-            merged[name] = {**_kept(root, name, below, value), **value}
+            merged[name] = _over(fields.get(name), _kept(root, name, below, value), value)
     for name, form in forms.items():
         other = form.get("source")
         if other and name in lower and other in upper:
@@ -170,6 +172,18 @@ def _kept(root: type, name: str, below: Tree, above: Tree) -> Tree:
     return below if before == after else {k: v for k, v in below.items() if f"{name}.{k}" in paths}
 
 
+def _over(one: Field | None, below: Tree, above: Tree) -> Tree:
+    """`above` over `below`, with the lower options of the plugins within that `above` leaves."""
+    made = {**below, **above}
+    for inner in [] if one is None else plugin_options(one):
+        chosen = inner.metadata["options_of"]
+        if chosen not in above and inner.name in below:
+            made[inner.name] = {**below[inner.name], **above.get(inner.name, {})}
+        elif above.get(chosen) != below.get(chosen) and inner.name not in above:
+            made.pop(inner.name, None)
+    return made
+
+
 def _form(one: Field, value: Tree, tree: Tree) -> Any:
     """The value of a field that is no plain option (`fedmia.settings.forms`)."""
     form, name = one.metadata, one.name
@@ -185,7 +199,7 @@ def _form(one: Field, value: Tree, tree: Tree) -> Any:
         kind = form["each"]
         return {n: _of_plugin(kind, n, f"{name}.{n}", own) for n, own in value.items()}
     if "given" in form:
-        return _typed(form["given"], name, value)
+        return _given(one, value)
     if not isinstance(source := tree.get(form["source"]), str):
         raise needs(f"{name}.{next(iter(value), 'OPTION')}", form["source"], "DATASET")
     return _of_plugin("dataset", dataset_and_path(source)[0], name, value)
@@ -201,6 +215,22 @@ def _section(cls: type, path: str, tree: Tree) -> Any:
     kind = others[0].metadata["rest"]
     name = dataset_and_path(str(made.get("name", getattr(cls, "name", ""))))[0]
     return cls(**made, **{others[0].name: _of_plugin(kind, name, path, left)})
+
+
+def _given(one: Field, tree: Tree) -> Tree:
+    """Options of the classes of `one` that were given, and of the plugins that they name."""
+    path, form = one.name, one.metadata
+    kinds = {f.name: (f, kind) for cls in form["given"] for f, kind in option_fields(cls)}
+    kinds = {name: found for name, found in kinds.items() if name not in form["without"]}
+    gone = {name: why for cls in form["given"] for name, why in getattr(cls, "gone", {}).items()}
+    inner = {f.name: f.metadata for f in plugin_options(one)}
+    made = _converted(kinds, gone, path, {k: v for k, v in tree.items() if k not in inner})
+    for key in inner.keys() & tree.keys():
+        kind, chosen = inner[key]["kind"], inner[key]["options_of"]
+        name = made.get(chosen, kinds[chosen][0].default)
+        options = _mapping(f"{path}.{key}", tree[key])
+        made[key] = _of_plugin(kind, name, f"{path}.{key}", options)
+    return made
 
 
 def _plugin(one: Field, tree: Tree) -> Chosen:
@@ -254,9 +284,16 @@ def _has(kind: str, name: str, key: str) -> bool:
 def _typed(cls: Any, path: str, tree: Tree) -> Tree:
     """Options of `cls` by name, converted and checked."""
     kinds = {f.name: (f, kind) for f, kind in option_fields(cls)}
+    return _converted(kinds, getattr(cls, "gone", {}), path, tree)
+
+
+def _converted(
+    kinds: Mapping[str, tuple[Field, Any]], gone: Mapping[str, str], path: str, tree: Tree
+) -> Tree:
+    """Values of the options `kinds`, by name their field and type, converted and checked."""
     for key in tree:
-        if key in getattr(cls, "gone", {}):
-            raise InputError(f"{opt(f'{path}.{key}')} is no more: {cls.gone[key]}")
+        if key in gone:
+            raise InputError(f"{opt(f'{path}.{key}')} is no more: {gone[key]}")
         if key not in kinds:
             raise _unknown(f"{path}.{key}", kinds)
     return {k: _option(*kinds[k], f"{path}.{k}", v) for k, v in tree.items()}

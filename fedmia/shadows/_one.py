@@ -17,6 +17,7 @@ from fedmia.seeding import rng
 from fedmia.shadows.cache import PROGRESS, Damaged, Folder
 from fedmia.shadows.plan import Blueprint, Guard
 from fedmia.ssl.base import SSLMethod, State, under
+from fedmia.ssl.optimizers import held, restore
 from fedmia.ssl.train import Job, make_optimizer
 
 Say = Callable[[str], None]  # takes a line for the user
@@ -143,7 +144,9 @@ def train_one(
                 about["memory"] = torch.frombuffer(
                     bytearray(json.dumps(memory).encode()), dtype=torch.uint8
                 )
-            folder.write(PROGRESS, _state(method) | _momenta(optimizer) | about)
+            momenta = held(optimizer, method.trainable()).items()
+            named = {f"optimizer.{n}": t for n, t in momenta}
+            folder.write(PROGRESS, _state(method) | named | about)
     state = {n: t.cpu().contiguous() for n, t in _state(method).items()}
     if folder is not None:
         folder.finish(state, shadow.members, shadow.nonmembers)
@@ -161,11 +164,7 @@ def _resume(
         return 0, {}
     method.load_shared(under("shared.", kept))
     method.load_local(under("local.", kept))
-    momenta: dict[int, State] = {}
-    for key, tensor in under("optimizer.", kept).items():
-        parameter, _, name = key.partition(".")
-        momenta.setdefault(int(parameter), {})[name] = tensor
-    optimizer.load_state_dict({**optimizer.state_dict(), "state": momenta})
+    restore(optimizer, method.trainable(), under("optimizer.", kept))
     memory = json.loads(bytes(kept["memory"].tolist())) if "memory" in kept else {}
     return int(kept["epoch"]), memory
 
@@ -174,14 +173,3 @@ def _state(method: SSLMethod) -> State:
     """What a client sends and what it keeps."""
     shared = {f"shared.{n}": t for n, t in method.shared_state().items()}
     return shared | {f"local.{n}": t for n, t in method.local_state().items()}
-
-
-def _momenta(optimizer: torch.optim.Optimizer) -> State:
-    """`optimizer.<parameter>.<name>` of SGD, which keeps tensors alone."""
-    kept = optimizer.state_dict()["state"].items()
-    return {
-        f"optimizer.{parameter}.{name}": tensor
-        for parameter, own in kept
-        for name, tensor in own.items()
-        if tensor is not None
-    }

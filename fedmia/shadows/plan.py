@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar, Protocol
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Protocol
 
 from fedmia import registry
 from fedmia.data.base import Views
 from fedmia.errors import InputError, opt
 from fedmia.seeding import torch_rng
-from fedmia.settings.option import Options, option, option_fields
-from fedmia.ssl.augment import Augment
+from fedmia.settings.option import Options, option, option_fields, options_of
+from fedmia.ssl.augment import OPERATIONS, Augment
 from fedmia.ssl.base import SSL, Recipe, SSLMethod
-from fedmia.ssl.train import LAYOUT_CHOSEN, Job, Train
+from fedmia.ssl.optimizers import RATES
+from fedmia.ssl.train import Job, Train
 
 KNOWLEDGE = ("data", "architecture", "algorithm")
 Choice = tuple[str, Mapping[str, Any]]  # a plugin by name, with its options
@@ -41,6 +42,11 @@ class Plan(Options):
     Whoever calls chooses the shadow images: with `data` known they are of the target's
     distribution, else of another. An unknown architecture or algorithm has a stand-in.
     `size` other than the target's serves attacks that read each encoder on its own images.
+
+    Attributes:
+        model_options, ssl_options: of the stand-ins.
+        train: options of `Train` that are the shadows' own; the others are the target's where its
+            algorithm is known.
     """
 
     count: int = option(1, "shadow encoders", ge=1)
@@ -50,12 +56,6 @@ class Plan(Options):
         choices=(*KNOWLEDGE, "none"),
     )
     epochs: int = option(200, "epochs over a shadow's members", ge=1)
-    batch_size: int | None = option(
-        None, "images a step (none: the target's where its algorithm is known, else 8)", ge=1
-    )
-    lr: float | None = option(
-        None, "learning rate (none: the target's where its algorithm is known, else its own)", gt=0
-    )
     images: int | None = option(
         None, "members of each shadow; as many non-members (none: half of the images)", ge=2
     )
@@ -64,26 +64,31 @@ class Plan(Options):
     )
     model: str = option("vgg11-bn", "encoder of the shadows where the target's is unknown")
     ssl: str = option("simclr", "method of the shadows where the target's is unknown")
+    operations: tuple[str, ...] | None = option(
+        None,
+        "augmentations that the attacker trains its shadows with and views images by; the paper's "
+        "inferrer of Fig. 3 has gray, crop, flip, jitter (none: the method's)",
+        choices=OPERATIONS,
+    )
     online: bool = option(
         False, "train half of the shadows on each image under attack (online LiRA, RMIA)"
     )
-    precision: str = option(
-        "float32", "arithmetic of the shadows' training", choices=("float32", "bfloat16")
-    )
     seed: int = option(0, "root seed of the shadows")
-
-    gone: ClassVar[Mapping[str, str]] = {"channels_last": LAYOUT_CHOSEN}
+    model_options: Mapping[str, Any] = options_of("model", "model")
+    ssl_options: Mapping[str, Any] = options_of("ssl", "ssl")
+    train: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        Train(**self.train)
         if "none" in self.knowledge:
             if len(self.knowledge) > 1:
-                raise InputError("Plan.knowledge: 'none' stands alone")
+                raise InputError(f"{opt('shadow.knowledge')}: 'none' stands alone")
             object.__setattr__(self, "knowledge", ())
         if self.online and self.size is not None:
             raise InputError(
-                f"Plan.size {self.size}: online shadows train on the images under attack as they "
-                "are; leave the size out"
+                f"{opt('shadow.size', self.size)}: online shadows train on the images under attack "
+                "as they are; leave the size out"
             )
 
     def knows(self, dimension: str) -> bool:
@@ -171,19 +176,19 @@ def blueprint(plan: Plan, target: Target) -> Blueprint:
                 f"shadow knowledge '{dimension}': the target's {dimension} is not recorded; "
                 f"leave it out of the knowledge and give {opt(path)}"
             )
-    model = target.model if plan.knows("architecture") else (plan.model, {})
-    ssl = target.ssl if known else (plan.ssl, stand_in_views(plan.ssl, target.views))
+    model = target.model if plan.knows("architecture") else (plan.model, plan.model_options)
+    ssl = target.ssl if known else stand_in(plan, target.views)
     assert model is not None and ssl is not None
+    ssl = operating(ssl, plan)
     train = target.train if known and target.train is not None else Train()
-    rate = plan.lr or train.lr or registry.load("ssl", ssl[0]).lr
-    train = replace(
-        train,
-        local_epochs=1,
-        batch_size=train.batch_size if plan.batch_size is None else plan.batch_size,
-        lr=rate,
-        optimizer_state="keep",
-        precision=plan.precision,
-    )
+    train = replace(train, **{"precision": "float32", **plan.train})
+    if train.warmup_epochs >= plan.epochs:
+        raise InputError(
+            f"{opt('shadow.epochs', plan.epochs)} must be > {train.warmup_epochs:g}, the epochs of "
+            "warm-up"
+        )
+    rate = train.lr or RATES.get(train.optimizer, registry.load("ssl", ssl[0]).lr)
+    train = replace(train, local_epochs=1, lr=rate, optimizer_state="keep")
     return Blueprint(
         model=_complete("model", model),
         ssl=_complete("ssl", ssl),
@@ -204,8 +209,9 @@ def attacker_augment(
 ) -> Augment:
     """The recipe of the attacker's views of the target.
 
-    With the algorithm known it is the target's own. Else it is a random resized crop alone, as
-    EncoderMI (section 5.1) found best; the paper does not give its area, here the stand-in's.
+    With the algorithm known it is the target's own, but for the plan's operations. Else it is a
+    random resized crop alone, as EncoderMI (section 5.1) found best, or what the plan's operations
+    say; the paper does not give its area, here the stand-in's.
 
     Raises:
         InputError: the algorithm is claimed to be known, but no recipe is given.
@@ -213,8 +219,11 @@ def attacker_augment(
     if plan.knows("algorithm"):
         if target_augment is None:
             raise InputError("shadow knowledge 'algorithm': the target's views are not recorded")
-        return target_augment
-    return crop_alone(registry.build("ssl", plan.ssl, stand_in_views(plan.ssl, views)).augment)
+        if plan.operations is None:
+            return target_augment
+        return replace(target_augment, operations=plan.operations)
+    own: Augment = registry.build("ssl", *operating(stand_in(plan, views), plan)).augment
+    return crop_alone(own) if plan.operations is None else own
 
 
 def crop_alone(augment: Augment) -> Augment:
@@ -225,12 +234,26 @@ def crop_alone(augment: Augment) -> Augment:
     )  # fmt: skip
 
 
-def stand_in_views(ssl: str, views: Views | None) -> dict[str, Any]:
-    """The view options that the method `ssl` leaves to the images."""
-    if views is None:
-        return {}
-    left = {f.name for f, _ in option_fields(registry.load("ssl", ssl)) if f.default is None}
-    return {name: value for name, value in asdict(views).items() if name in left}
+def stand_in(plan: Plan, views: Views | None) -> Choice:
+    """The method in place of an unknown one: where it leaves its views to the images, theirs."""
+    own = {} if views is None else asdict(views)
+    left = {f.name for f, _ in option_fields(registry.load("ssl", plan.ssl)) if f.default is None}
+    return plan.ssl, {**{k: v for k, v in own.items() if k in left}, **plan.ssl_options}
+
+
+def operating(ssl: Choice, plan: Plan) -> Choice:
+    """The method with the plan's operations in place of its own.
+
+    Raises:
+        InputError: it has no such choice.
+    """
+    name, options = ssl
+    if plan.operations is None:
+        return ssl
+    if "operations" not in {f.name for f, _ in option_fields(registry.load("ssl", name))}:
+        told = opt("shadow.operations", plan.operations)
+        raise InputError(f"{told}: the views of {name} cannot be chosen one by one")
+    return name, {**options, "operations": plan.operations}
 
 
 def _values(built: Options) -> dict[str, Any]:

@@ -83,6 +83,25 @@ def bank_length(asked: int, images: int | None) -> int:
     return asked if images is None else max(1, min(asked, images // 2))
 
 
+def met_again(K: int, images: int, views: int) -> float:
+    """In what share of the steps an image meets a key of its own among K, from the second epoch on.
+
+    Its last key came g images ago, g being spread as the sum of two uniforms over [0, N]: each
+    epoch has an order of its own. A queue of K keys, `views` of each image, spans K / views.
+    """
+    span = K / (views * max(images, 1))
+    return span**2 / 2 if span <= 1 else 1 - max(0.0, 2 - span) ** 2 / 2
+
+
+def long_note(K: int, images: int, met: float) -> list[str]:
+    """What a holder of `images` images is told of a queue that is longer than half of them."""
+    told = f"queue of {K} keys, as asked, for {images} images"
+    if not met:
+        return [told]
+    lasts = "it outlasts an epoch: " if images < K else ""
+    return [f"{told}; {lasts}in {met:.0%} of the steps an image meets an earlier key of its own"]
+
+
 def cut_note(name: str, asked: int, images: int, otherwise: str = "") -> list[str]:
     """What a holder of `images` images is told where `bank_length` cuts its bank, called `name`."""
     K = bank_length(asked, images)

@@ -6,11 +6,12 @@ from typing import Any
 
 from fedmia.settings.option import option
 from fedmia.ssl._heads import HEAD_NORMS
-from fedmia.ssl.augment import Augment
+from fedmia.ssl.augment import OPERATIONS, Augment
 from fedmia.ssl.base import SSL
 
 MIXES = "batch mixes the images of a batch"
 COLLAPSES = "without batch norm the outputs collapse"
+BLUR = 0.5  # probability where a blur is asked for and the method has none: MoCo v2's
 
 
 def head_norm_option(default: str, where: str, why: str) -> Any:
@@ -34,10 +35,21 @@ def jitter_option() -> Any:
     return option(None, help, ge=0)
 
 
+def operations_option() -> Any:
+    help = "augmentations of the views, as in EncoderMI's Fig. 3 (none: all of the method's)"
+    return option(None, help, choices=OPERATIONS)
+
+
 def key_option(what: str, of: str = "one") -> Any:
     """`key`, of the momentum encoder, which a method calls `what`."""
     help = f"{what} when a round begins: the client's own, or a copy of the global {of}"
     return option("keep", help, choices=("keep", "reset"))
+
+
+def momentum_schedule_option(of: str) -> Any:
+    """`momentum_schedule`, where a paper raises it."""
+    help = f"m over the run's steps: constant, or raised to 1 along a cosine as in {of}"
+    return option("constant", help, choices=("constant", "cosine"))
 
 
 class ViewsSSL(SSL):
@@ -46,6 +58,12 @@ class ViewsSSL(SSL):
     crop_min: float | None
     flip: float | None
     jitter: float | None
+    operations: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.operations is not None:
+            _ = self.augment  # refuses an operation that has no strength here
 
     def views(
         self,
@@ -67,6 +85,7 @@ class ViewsSSL(SSL):
         """
         brightness, contrast, saturation, hue = jitter
         s = 1.0 if self.jitter is None else self.jitter
+        wants_blur = self.operations is not None and "blur" in self.operations
         return Augment(
             crop_min=crop_min if self.crop_min is None else self.crop_min,
             flip=0.5 if self.flip is None else self.flip,
@@ -77,6 +96,7 @@ class ViewsSSL(SSL):
             jitter_p=jitter_p,
             gray_p=gray,
             gray_first=gray_first,
-            blur_p=blur,
+            blur_p=blur or BLUR * wants_blur,
             solarize_p=solarize,
+            operations=self.operations,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -98,8 +99,12 @@ class TwoView(SSLMethod):
     def renew_bank(self, images: int | None, generator: torch.Generator) -> None:
         """The first bank of a holder of `images` images."""
         if self.bank is not None:
-            K = bank_length(getattr(self.spec, self.BANK), images)
-            self.bank.fill(torch.randn(K, self.bank.rows.shape[1], generator=generator))
+            rows = self.bank_rows(images)
+            self.bank.fill(torch.randn(rows, self.bank.rows.shape[1], generator=generator))
+
+    def bank_rows(self, images: int | None) -> int:
+        """How long the bank of a holder of `images` images is."""
+        return bank_length(getattr(self.spec, self.BANK), images)
 
     def local_state(self) -> State:
         return {} if self.bank is None else self.bank.state(self.BANK)
@@ -112,9 +117,8 @@ class TwoView(SSLMethod):
 class KeyedTwoView(TwoView):
     """Also a momentum encoder, which stays with the client: k <- m k + (1 - m) q.
 
-    The options hold `momentum`, m, the same at every step (papers raise it to 1 over the run; here
-    a client knows neither how many rounds it will join nor when), and `key`: `keep` the client's
-    own between rounds, or `reset` to the received encoder.
+    The options hold `momentum`, m, `momentum_schedule`, how it goes over the run, and `key`: `keep`
+    the client's own between rounds, or `reset` to the received encoder.
     """
 
     def __init__(self, encoder: Encoder, spec: Any, **more: Any) -> None:
@@ -128,13 +132,20 @@ class KeyedTwoView(TwoView):
         """What follows by momentum, and what it follows, by the prefix of its local names."""
         return {"key.": (self.key_encoder, self.encoder)}
 
+    @property
+    def momentum(self) -> float:
+        """m of the coming update: a function of the run's step alone, so of no round missed."""
+        if self.spec.momentum_schedule == "constant":
+            return float(self.spec.momentum)
+        return raised(self.spec.momentum, self.progress)
+
     @torch.no_grad()
     def after_step(self) -> None:
         """The momentum update of the parameters, then the bank.
 
         Batch norm's running statistics stay the key encoder's own, as in public code.
         """
-        torch._foreach_lerp_(self._keys, self._queries, 1 - self.spec.momentum)
+        torch._foreach_lerp_(self._keys, self._queries, 1 - self.momentum)
         super().after_step()
 
     def begin_first_round(self) -> None:
@@ -163,6 +174,12 @@ class KeyedTwoView(TwoView):
                 key.load_state_dict(own)
             left = {n: t for n, t in left.items() if not n.startswith(prefix)}
         super().load_local(left)
+
+
+def raised(m: float, done: float) -> float:
+    """1 - (1 - m) (cos(pi k/K) + 1) / 2, from m to 1: BYOL, Sec. 3.2; likewise the public code of
+    MoCo v3 and DINO. `done` is k/K, the share of the steps that are over."""
+    return 1 - (1 - m) * (math.cos(math.pi * done) + 1) / 2
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,6 +34,15 @@ from fedmia.ssl._pixelops import (
 )
 from fedmia.ssl._plan import Part, Plan
 
+# The operations that EncoderMI takes apart (Fig. 3), with their strengths where they are not done.
+OFF: Mapping[str, Mapping[str, float]] = {
+    "crop": {"crop_min": 1.0, "crop_max": 1.0, "ratio_min": 1.0, "ratio_max": 1.0},
+    "flip": {"flip": 0.0},
+    "jitter": {"jitter_p": 0.0},
+    "gray": {"gray_p": 0.0},
+    "blur": {"blur_p": 0.0},
+}
+OPERATIONS = tuple(OFF)
 ATTEMPTS = 10  # at a box that fits, as torchvision
 DRAWS = 2 * ATTEMPTS + 16
 # Numbers of the images at work at once: few enough for a core's cache, or enough for a GPU.
@@ -62,9 +73,17 @@ class Augment(Options):
     blur_sigma_min: float = option(0.1, "least sigma of the blur, in pixels", gt=0)
     blur_sigma_max: float = option(2.0, "largest sigma of the blur, in pixels", gt=0)
     solarize_p: float = option(0.0, "probability of inverting the pixels >= 0.5", ge=0, le=1)
+    operations: tuple[str, ...] | None = option(
+        None, "what is done to an image, each at its strength (none: all)", choices=OPERATIONS
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for name in self.operations or ():
+            off = all(getattr(self, option) == value for option, value in OFF[name].items())
+            strengths = self.brightness, self.contrast, self.saturation, self.hue
+            if off or (name == "jitter" and not any(strengths)):
+                raise InputError(f"Augment.operations: the recipe has no {name} to be done")
         for low, high in (
             ("crop_min", "crop_max"),
             ("ratio_min", "ratio_max"),
@@ -82,6 +101,15 @@ class Augment(Options):
         """
         return DRAWS
 
+    def done(self) -> Augment:
+        """The same recipe without `operations`: those that are not named have no strength."""
+        if self.operations is None:
+            return self
+        off: dict[str, Any] = {"solarize_p": 0.0, "operations": None}
+        for name in OFF.keys() - set(self.operations):
+            off |= OFF[name]
+        return replace(self, **off)
+
     def __call__(self, images: Tensor, uniforms: Tensor) -> Tensor:
         """One view of each image.
 
@@ -96,6 +124,8 @@ class Augment(Options):
         Raises:
             ValueError: `uniforms` is not (B, P).
         """
+        if self.operations is not None:
+            return self.done()(images, uniforms)
         count, channels, height, width = images.shape
         if uniforms.shape != (count, DRAWS):
             raise ValueError(f"uniforms must be ({count}, {DRAWS}), got {tuple(uniforms.shape)}")

@@ -108,6 +108,7 @@ class SSLMethod(nn.Module, ABC):
     """
 
     encoder: Encoder
+    progress: float = 0.0  # share of the run's steps that are over, told before each step
     # Of the batch, for `after_step`: of unit length, (B, P) each. A batch may come to `losses` in
     # parts; then they are joined.
     latest: tuple[Tensor, ...] = ()

@@ -11,7 +11,12 @@ from torch.nn import functional as F
 
 from fedmia.nets.base import Backbone
 from fedmia.settings.option import option
-from fedmia.ssl._options import COLLAPSES, head_norm_option, key_option
+from fedmia.ssl._options import (
+    COLLAPSES,
+    head_norm_option,
+    key_option,
+    momentum_schedule_option,
+)
 from fedmia.ssl._twoview import KeyedTwoView, TwoViewSSL
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Recipe
@@ -53,8 +58,9 @@ class BYOL(TwoViewSSL):
     coupled: ClassVar[bool] = True  # by batch norm in the heads
 
     momentum: float = option(
-        0.99, "m of the target's moving average, constant (0.996 to 1 in the paper)", ge=0, le=1
+        0.99, "m of the target's moving average (0.996 in the paper)", ge=0, le=1
     )
+    momentum_schedule: str = momentum_schedule_option("the paper")
     key: str = key_option("target network", "encoder")
     head_norm: str = head_norm_option("batch", "heads", COLLAPSES)
 

@@ -12,7 +12,12 @@ from torch import Tensor, nn
 
 from fedmia.nets.base import Backbone
 from fedmia.settings.option import option
-from fedmia.ssl._options import COLLAPSES, head_norm_option, key_option
+from fedmia.ssl._options import (
+    COLLAPSES,
+    head_norm_option,
+    key_option,
+    momentum_schedule_option,
+)
 from fedmia.ssl._prototypes import Prototyped, Prototypes, freeze_for, swapped
 from fedmia.ssl._twoview import KeyedTwoView, TwoViewSSL
 from fedmia.ssl.augment import Augment
@@ -108,8 +113,9 @@ class DINO(TwoViewSSL):
         0.04, "T of the teacher's softmax, constant (0.04 to 0.07 in the paper)", gt=0
     )
     momentum: float = option(
-        0.99, "m of the teacher's moving average, constant (0.996 to 1 in the paper)", ge=0, le=1
+        0.99, "m of the teacher's moving average (0.996 in the paper)", ge=0, le=1
     )
+    momentum_schedule: str = momentum_schedule_option("the paper")
     centre_momentum: float = option(0.9, "m of the centre's moving average", ge=0, le=1)
     freeze_epochs: float = option(
         1.0, "epochs of a client's first round in which the prototypes stay as they are", ge=0

@@ -16,8 +16,15 @@ from torch.nn import functional as F
 
 from fedmia.nets.base import Backbone, initialise
 from fedmia.settings.option import option
-from fedmia.ssl._bank import Bank, bank_length, cut_note, info_nce
-from fedmia.ssl._options import ViewsSSL, crop_option, flip_option, jitter_option, key_option
+from fedmia.ssl._bank import Bank, bank_length, cut_note, info_nce, long_note, met_again
+from fedmia.ssl._options import (
+    ViewsSSL,
+    crop_option,
+    flip_option,
+    jitter_option,
+    key_option,
+    operations_option,
+)
 from fedmia.ssl._public import PublicImages
 from fedmia.ssl._twoview import KeyedTwoView
 from fedmia.ssl.augment import Augment
@@ -88,6 +95,9 @@ class MomentumContrast(KeyedTwoView):
         for part in views.split(max(1, PART // views[0].numel())):
             self.bank.enqueue(F.normalize(self.key_encoder(part), dim=1))
 
+    def bank_rows(self, images: int | None) -> int:
+        return int(self.spec.keys(images))
+
     def renew(self, images: int | None, generator: torch.Generator) -> bool:
         super().renew(images, generator)
         if self.public is not None:
@@ -117,10 +127,17 @@ class MoCo(ViewsSSL):
 
     name: ClassVar[str] = "moco"
     paper: ClassVar[str] = "He et al., CVPR 2020, arXiv 1911.05722"
+    momentum_schedule: ClassVar[str] = "constant"  # as in both papers
     lr: ClassVar[float] = 0.01  # of .01 to .12 it memorises small clients most, at the best kNN
 
     dim: int = option(128, "length of the projected vector", ge=2)
-    queue: int = option(4096, "K, keys in the queue; at most half the client's images", ge=1)
+    queue: int = option(4096, "K, keys in the queue", ge=1)
+    queue_limit: str = option(
+        "half",
+        "longest queue: half of the client's images, or none, and then an image may meet its own "
+        "earlier keys as negatives, which the report says",
+        choices=("half", "none"),
+    )
     momentum: float = option(0.99, "m of the key encoder's moving average", ge=0, le=1)
     temperature: float = option(
         0.1, "T of InfoNCE (0.1 as in the public CIFAR-10 notebook; 0.07 on ImageNet)", gt=0
@@ -128,6 +145,7 @@ class MoCo(ViewsSSL):
     crop_min: float | None = crop_option()
     flip: float | None = flip_option()
     jitter: float | None = jitter_option()
+    operations: tuple[str, ...] | None = operations_option()
     symmetric: bool = option(False, "average the loss over both directions")
     key: str = key_option("key encoder")
     queue_policy: str = option(
@@ -165,16 +183,23 @@ class MoCo(ViewsSSL):
         """
         encoder = Encoder(backbone, self.head(backbone.width), recipe.mean, recipe.std)
         initialise(encoder, generator)
-        method = MomentumContrast(encoder, self, bank_length(self.queue, recipe.images), generator)
+        method = MomentumContrast(encoder, self, self.keys(recipe.images), generator)
         if self.public and recipe.public is not None:
             method.public = PublicImages(recipe.public, self.augment, recipe.batch, generator)
         return method
 
     def chance_loss(self, images: int, batch: int) -> float:
         """ln(1 + K): the positive is one among the keys of the queue."""
-        return math.log(1 + bank_length(self.queue, images))
+        return math.log(1 + self.keys(images))
+
+    def keys(self, images: int | None) -> int:
+        """Length of the queue of a holder of `images` images."""
+        return bank_length(self.queue, images if self.queue_limit == "half" else None)
 
     def notes(self, images: int) -> list[str]:
+        if self.queue_limit == "none":
+            met = 0.0 if self.public else met_again(self.queue, images, 1 + self.symmetric)
+            return long_note(self.queue, images, met) if self.queue > images // 2 else []
         why = "" if self.public else ", or each image would meet its own old key as a negative"
         return cut_note("queue", self.queue, images, why)
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from fedmia.nets.base import Backbone
 from fedmia.settings.option import option
-from fedmia.ssl._options import key_option
+from fedmia.ssl._options import key_option, momentum_schedule_option
 from fedmia.ssl._twoview import BankedSSL, KeyedTwoView
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Recipe
@@ -53,16 +53,14 @@ class MoCoV3Method(KeyedTwoView):
 
 @dataclass(frozen=True)
 class MoCoV3(BankedSSL):
-    """MoCo v3: predictor, momentum encoder, the batch's keys as negatives, both directions.
-
-    The momentum is constant; the paper raises it to 1 along a cosine over the run.
-    """
+    """MoCo v3: predictor, momentum encoder, the batch's keys as negatives, both directions."""
 
     paper: ClassVar[str] = "Chen et al., ICCV 2021, arXiv 2104.02057"
     coupled: ClassVar[bool] = True
 
     dim: int = option(256, "length of the projected vector", ge=2)
-    momentum: float = option(0.99, "m of the momentum encoder, constant over the run", ge=0, le=1)
+    momentum: float = option(0.99, "m of the momentum encoder", ge=0, le=1)
+    momentum_schedule: str = momentum_schedule_option("the public code")
     temperature: float = option(
         0.2, "T (0.2 for ViT and in public CIFAR recipes; 1.0 for ResNet-50)", gt=0
     )

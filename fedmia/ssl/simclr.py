@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from fedmia.nets.base import Backbone
 from fedmia.settings.option import option
-from fedmia.ssl._options import MIXES, head_norm_option
+from fedmia.ssl._options import MIXES, head_norm_option, operations_option
 from fedmia.ssl._twoview import BankedSSL, TwoView
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Recipe
@@ -65,6 +65,7 @@ class SimCLR(BankedSSL):
     blur: float = option(
         0.0, "probability of a blur (0 as in the paper's CIFAR recipe; 0.5 on ImageNet)", ge=0, le=1
     )
+    operations: tuple[str, ...] | None = operations_option()
 
     @property
     def augment(self) -> Augment:

@@ -17,9 +17,12 @@ from fedmia.data.images import ByteArray
 from fedmia.settings.option import Options, option
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import LR, SSLMethod
+from fedmia.ssl.optimizers import OPTIMIZERS, RATES, build
 
 # Views augmented in one call, and the numbers that they may hold.
 AUGMENTED, NUMBERS = 2048, 1 << 23
+
+DROPS = (0.6, 0.8)  # shares of a run, MoCo v1's epochs 120 and 160 of 200
 
 LAYOUT_CHOSEN = "the memory layout is chosen by the device"
 
@@ -33,14 +36,32 @@ class Train(Options):
 
     local_epochs: int = option(10, "epochs over the client's images in a round", ge=1)
     batch_size: int = option(16, "images a step", ge=1)
-    lr: float | None = option(None, "learning rate of SGD (none: the method's own)", gt=0)
-    momentum: float = option(0.9, "momentum of SGD", ge=0, lt=1)
-    weight_decay: float = option(5e-4, "L2 weight decay", ge=0)
+    optimizer: str = option(
+        "sgd",
+        "sgd with momentum, adamw or lars; the last two leave biases and norms without decay, and "
+        "lars without its scaling",
+        choices=OPTIMIZERS,
+    )
+    lr: float | None = option(
+        None,
+        f"learning rate (none: the method's own, {RATES['adamw']:g} with adamw, {RATES['lars']:g} "
+        "with lars)",
+        gt=0,
+    )
+    momentum: float = option(0.9, "momentum of sgd and lars, beta1 of adamw", ge=0, lt=1)
+    beta2: float = option(0.999, "beta2 of adamw (0.95 for MAE)", ge=0, lt=1)
+    weight_decay: float = option(5e-4, "weight decay: L2, with adamw apart from the loss", ge=0)
     schedule: str = option(
-        "cosine", "learning rate over the whole run's steps", choices=("cosine", "constant")
+        "cosine",
+        "learning rate over the whole run's steps; steps: a tenth from 60 % of them on and a "
+        "hundredth from 80 % on, as MoCo v1",
+        choices=("cosine", "constant", "steps"),
+    )
+    warmup_epochs: float = option(
+        0.0, "epochs of the run in which the learning rate first rises from 0, linearly", ge=0
     )
     optimizer_state: str = option(
-        "keep", "momentum buffers across rounds", choices=("keep", "reset")
+        "keep", "momenta of the optimizer across rounds", choices=("keep", "reset")
     )
     precision: str = option(
         "float32", "arithmetic of training (never of scores)", choices=("float32", "bfloat16")
@@ -50,14 +71,26 @@ class Train(Options):
 
     @property
     def first_rate(self) -> float:
-        """Learning rate at the first step."""
-        return LR if self.lr is None else self.lr
+        """Learning rate at the first step, or where the warm-up ends."""
+        return RATES.get(self.optimizer, LR) if self.lr is None else self.lr
 
-    def rate(self, step: int, total: int) -> float:
-        """Learning rate at global step `step` of `total` (a function of the step alone)."""
+    def rate(self, step: int, total: int, epoch: int = 1) -> float:
+        """Learning rate at global step `step` of `total` (a function of the step alone).
+
+        The cosine begins where the warm-up ends, as in the public code of MoCo v3, MAE and DINO.
+
+        Args:
+            epoch: steps of an epoch, for the warm-up.
+        """
+        warm = self.warmup_epochs * epoch
+        if step < warm:
+            return self.first_rate * step / warm
         if self.schedule == "constant":
             return self.first_rate
-        return self.first_rate * 0.5 * (1 + math.cos(math.pi * min(step / max(total, 1), 1.0)))
+        if self.schedule == "steps":
+            return self.first_rate * 0.1 ** sum(step >= share * total for share in DROPS)
+        done = min((step - warm) / max(total - warm, 1), 1.0)
+        return self.first_rate * 0.5 * (1 + math.cos(math.pi * done))
 
 
 def layout_for(device: torch.device) -> torch.memory_format:
@@ -70,14 +103,15 @@ def layout_for(device: torch.device) -> torch.memory_format:
     return torch.channels_last if device.type == "cuda" else torch.contiguous_format
 
 
-def make_optimizer(method: SSLMethod, train: Train) -> torch.optim.SGD:
-    """SGD over the parameters that the method trains."""
-    return torch.optim.SGD(
+def make_optimizer(method: SSLMethod, train: Train) -> torch.optim.Optimizer:
+    """The optimizer of `train` over the parameters that the method trains."""
+    return build(
+        train.optimizer,
         method.trainable(),
         lr=train.first_rate,
         momentum=train.momentum,
-        weight_decay=train.weight_decay,
-        foreach=True,
+        beta2=train.beta2,
+        decay=train.weight_decay,
     )
 
 
@@ -120,10 +154,17 @@ class Job:
             for at in range(0, count, size):
                 yield order[at : at + size], uniforms[:, at : at + size]
 
-    def set_rate(self) -> None:
-        """Learning rate of the coming step."""
+    def begin_step(self) -> None:
+        """Learning rate of the coming step, and where in the run the method is."""
+        rate = self.train.rate(self.step, self.total_steps, self.epoch_steps)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.train.rate(self.step, self.total_steps)
+            group["lr"] = rate
+        self.method.progress = min(self.step / max(self.total_steps, 1), 1.0)
+
+    @property
+    def epoch_steps(self) -> int:
+        """Steps of an epoch."""
+        return -(-len(self.images) // self.train.batch_size)
 
     def forward(self, view1: Tensor, view2: Tensor) -> Tensor:
         """Per-image losses (B,) in the precision asked for."""
@@ -143,7 +184,7 @@ class Job:
         for view1, view2 in self.batches():
             if self.stop():
                 break
-            self.set_rate()
+            self.begin_step()
             losses = self.forward(view1, view2)
             self.optimizer.zero_grad(set_to_none=True)
             losses.mean().backward()

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedmia.report.rows import Report
+from fedmia.settings.experiment import Experiment
 from fedmia.settings.sweep import Cell, Sweep
 from fedmia.sweeping.points import differences, point_rows
 from fedmia.sweeping.results import results
@@ -73,14 +74,14 @@ def notes(cells: Sequence[CellRow], sweep: Sweep) -> list[str]:
     return found
 
 
-def by_point(sweep: Sweep) -> list[Cell]:
+def by_point(sweep: Sweep) -> list[Cell[Experiment]]:
     """Its runs, those of one point together."""
     count = len(sweep.cells) // sweep.seeds
     return [cell for i in range(count) for cell in sweep.cells[i::count]]
 
 
 def _cell(
-    cell: Cell,
+    cell: Cell[Experiment],
     name: str,
     finished: Mapping[str, tuple[str, Report]],
     failed: Mapping[str, str],

@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -20,12 +20,11 @@ from typing import Any, cast
 from fedmia.errors import InputError, opt
 from fedmia.report.rows import Report
 from fedmia.runtime.outfolder import CONFIG, OutFolder
-from fedmia.settings.sweep import Cell, Sweep, key_of, told
+from fedmia.settings.sweep import Cell, Runs, key_of, told
 from fedmia.settings.yamlfile import Tree, dump, load
-from fedmia.simulate import begun
 
 KEY = "settings.json"  # complete settings of a run, as `Cell.key` has them
-MARKS = {"grid", "defenses"}  # one of which the settings of many runs have
+MARK = "jobs"  # what the settings of many runs have
 LONGEST = 120  # letters of a folder's name
 
 
@@ -34,28 +33,29 @@ class SweepFolder:
 
     Args:
         out: the folder; what lies there must be of this sweep, or of a part of it.
-        sweep: what is asked for.
+        runs: what is asked for.
         tree: as the file of its command says it.
+        begun: whether a folder holds a run that can be gone on with.
 
     Raises:
         InputError: it holds anything else, or cannot be made.
     """
 
-    def __init__(self, out: Path, sweep: Sweep, tree: Tree) -> None:
-        self.out, self.sweep, self.tree = out, sweep, tree
+    def __init__(self, out: Path, runs: Runs, tree: Tree, begun: Callable[[Path], bool]) -> None:
+        self.out, self.runs, self.tree, self.begun = out, runs, tree, begun
         self.cells, self.unfinished, self.failed = (
             out / name for name in ("cells", "unfinished", "failed")
         )
         self._place = OutFolder(out, "another run", self._ours)
-        self.names = names(sweep.cells)
+        self.names = names(runs.cells)
 
     def _ours(self, config: Path) -> bool:
         try:
-            if not MARKS & load(config).keys():
+            if MARK not in load(config):
                 return False
         except InputError:
             return False
-        asked = {cell.key for cell in self.sweep.cells}
+        asked = {cell.key for cell in self.runs.cells}
         other = next((p.name for key, p in self._found() if key not in asked), None)
         if other is not None:
             raise InputError(
@@ -98,46 +98,46 @@ class SweepFolder:
 
     def _tidy(self) -> None:
         """Delete what is unfinished, but for runs of this sweep that can be gone on with."""
-        asked = {name: key for key, name in self.names.items()}
+        asked = {self.names[cell.key]: key_of(cell.tree) for cell in self.runs.cells}
         for path in self.unfinished.iterdir():
             if not path.is_dir():
                 path.unlink()
-            elif not begun(path) or settings_of(path) != asked.get(path.name):
+            elif not self.begun(path) or settings_of(path) != asked.get(path.name):
                 shutil.rmtree(path)
 
     def finished(self) -> dict[str, tuple[Path, Report]]:
         """Folder and report of every finished run that is asked for, by the key of its settings."""
-        asked, found = {cell.key for cell in self.sweep.cells}, {}
+        asked, found = {cell.key for cell in self.runs.cells}, {}
         for key, folder in self._found():
             if key in asked and (report := read(folder)) is not None:
                 found[key] = folder, report
         return found
 
-    def begin(self, cell: Cell) -> tuple[Path, Path, Path]:
+    def begin(self, cell: Cell[Any]) -> tuple[Path, Path, Path]:
         """The settings' file of a run, the folder to make it in, and the file of what it prints."""
         name = self.names[cell.key]
         config = self.unfinished / f"{name}.yaml"
         config.write_text(dump(cell.tree), encoding="utf-8")
         return config, self.unfinished / name, self.unfinished / f"{name}.log"
 
-    def keep(self, cell: Cell) -> str | None:
+    def keep(self, cell: Cell[Any]) -> str | None:
         """Move a run that ended well among the finished ones; why it cannot be, or None."""
         name = self.names[cell.key]
         made, kept = self.unfinished / name, self.cells / name
         if (report := read(made)) is None:
             return "its report cannot be read"
         partial = report["interrupted"] is not None or report.get("failure") is not None
-        if settings_of(made) != cell.key or partial:
+        if settings_of(made) != key_of(cell.tree) or partial:
             return "its report is of another run, or of a part of it"
         (made / KEY).write_text(cell.key, encoding="utf-8")
-        if not self.sweep.keep_snapshots:
+        if not self.runs.keep_snapshots:
             for kept_to_go_on in ("snapshots", "checkpoint"):
                 shutil.rmtree(made / kept_to_go_on, ignore_errors=True)
         shutil.rmtree(kept, ignore_errors=True)  # one that somebody broke
         made.rename(kept)
         return None
 
-    def give_up(self, cell: Cell) -> None:
+    def give_up(self, cell: Cell[Any]) -> None:
         """Keep what a failed run printed, and nothing else of it."""
         name = self.names[cell.key]
         self.failed.mkdir(exist_ok=True)
@@ -146,7 +146,7 @@ class SweepFolder:
 
 
 def settings_of(folder: Path) -> str | None:
-    """The key of a run's settings, None where they cannot be read."""
+    """The complete settings of a run as one text, None where they cannot be read."""
     try:  # not the report's own copy, whose numbers are rounded
         return key_of(load(folder / CONFIG))
     except InputError:
@@ -163,12 +163,12 @@ def read(folder: Path) -> Report | None:
     return cast(Report, found) if whole else None
 
 
-def names(cells: Sequence[Cell]) -> dict[str, str]:
+def names(cells: Sequence[Cell[Any]]) -> dict[str, str]:
     """Key -> name of the folder of every run, each another: `partition.alpha=0.1_seed=0`."""
     found: dict[str, str] = {}
     for cell in cells:
         whole = _name({**cell.grid, "seed": cell.seed})
-        plain = re.sub(r"[^A-Za-z0-9.=+,_-]", "-", whole)
+        plain = re.sub(r"[^A-Za-z0-9.=+,_@-]", "-", whole)
         if plain != whole or len(plain) > LONGEST:
             digest = hashlib.sha256(cell.key.encode()).hexdigest()[:8]
             plain = f"{plain[:LONGEST]}_{digest}_seed={cell.seed}"
@@ -177,4 +177,5 @@ def names(cells: Sequence[Cell]) -> dict[str, str]:
 
 
 def _name(values: Mapping[str, Any]) -> str:
-    return "_".join(f"{path}={told(value)}" for path, value in values.items())
+    # Between commas an audit reads several encoders.
+    return "_".join(f"{path}={told(value).replace(',', '+')}" for path, value in values.items())

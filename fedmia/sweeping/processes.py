@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 
 from fedmia.runtime.cores import bound, dealt
 
@@ -88,6 +88,20 @@ def said_of(code: int, log: Path, hidden: Mapping[str, str]) -> str:
         last = last.replace(text, word)
     last = last.removeprefix("fedmia: error: ").removeprefix("fedmia: the run failed: ")
     return last[:500] or f"ended with exit code {code}"
+
+
+def end_with_the_sweep() -> None:
+    """Kill this process and what it started as soon as its standard input ends.
+
+    To be called by a task's own process, which leads a group; the sweep holds the other end of its
+    input and writes nothing.
+    """
+
+    def watch() -> None:
+        os.read(0, 1)
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+
+    Thread(target=watch, daemon=True).start()
 
 
 def _start(task: Task) -> subprocess.Popen[bytes]:

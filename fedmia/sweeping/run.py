@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
 from rich.console import Console
 
-from fedmia.errors import InputError, opt
 from fedmia.report.publish import json_text
 from fedmia.report.rows import Report
 from fedmia.report.tell import tell
-from fedmia.runtime.cores import cores
-from fedmia.runtime.device import resolve_device
-from fedmia.runtime.progress import SweepDisplay
-from fedmia.settings.command import FAILED, INTERRUPTED, Invocation
-from fedmia.settings.sweep import Cell, Sweep
+from fedmia.settings.command import Invocation
+from fedmia.settings.sweep import Sweep
 from fedmia.settings.yamlfile import Tree
+from fedmia.simulate import begun
+from fedmia.sweeping import runs
 from fedmia.sweeping.compare import compare
-from fedmia.sweeping.folder import SweepFolder
 from fedmia.sweeping.page import page
-from fedmia.sweeping.processes import Task, run_all, said_of
 from fedmia.sweeping.rows import SweepReport
+from fedmia.sweeping.runs import Start, Work
 from fedmia.sweeping.tables import terminal
-
-# Command line of the process that makes a run: of the file of its settings, and its folder.
-Start = Callable[[Path, Path], Sequence[str]]
 
 
 def simulation(config: Path, folder: Path) -> Sequence[str]:
@@ -77,62 +70,10 @@ def done(sweep: Sweep, tree: Tree, asked: Invocation, stop: Event, start: Start)
     Raises:
         InputError: no folder, or one of something else.
     """
-    if asked.out is None:
-        raise InputError(f"{opt('out', 'FOLDER')} is missing: the runs are kept there")
-    began, quiet = time.perf_counter(), asked.quiet or asked.json
-    folder = SweepFolder(asked.out, sweep, tree)
-    with folder.held():
-        failed = _run(folder, sweep, stop, quiet, start)
-        finished = {
-            key: (made.relative_to(folder.out).as_posix(), report)
-            for key, (made, report) in folder.finished().items()
-        }
-        seconds = time.perf_counter() - began
-        report = compare(sweep, folder.names, finished, failed, seconds)
-        _write(report, folder.out)
-    code = INTERRUPTED if stop.is_set() else FAILED if failed else 0
-    return Swept(report, finished, folder.out, code)
-
-
-def side_by_side(sweep: Sweep) -> int:
-    """How many runs are done at once."""
-    if sweep.jobs is not None:
-        return sweep.jobs
-    runs = [cell.first for cell in sweep.cells]
-    if any(resolve_device(run.device) != "cpu" for run in runs):
-        return 1
-    return max(1, cores() // max(run.threads_per_client for run in runs))
-
-
-def _run(
-    folder: SweepFolder, sweep: Sweep, stop: Event, quiet: bool, start: Start
-) -> dict[str, str]:
-    """Do what is not finished; the reason of each run that failed, by the key of its settings."""
-    done = folder.finished()
-    waiting = {folder.names[c.key]: c for c in sweep.cells if c.key not in done}
-    failed: dict[str, str] = {}
-
-    def ended(task: Task, code: int) -> None:
-        cell = waiting[task.name]
-        hidden = {f" in {task.arguments[-2]}": "", str(folder.unfinished): "unfinished"}
-        # A run of which an attack alone failed is whole but for it, and its report says so.
-        reason = folder.keep(cell) if code in (0, FAILED) else ""
-        if code and reason is not None:
-            reason = said_of(code, task.log, hidden)
-        if reason is not None:
-            failed[cell.key] = reason
-            folder.give_up(cell)
-        display.ended(task.name, reason)
-
-    with SweepDisplay(len(waiting), quiet) as display:
-        tasks = [_task(folder, name, cell, start) for name, cell in waiting.items()]
-        run_all(tasks, side_by_side(sweep), lambda task: display.began(task.name), ended, stop)
-    return failed
-
-
-def _task(folder: SweepFolder, name: str, cell: Cell, start: Start) -> Task:
-    config, made, log = folder.begin(cell)
-    return Task(name, start(config, made), log, cell.first.threads_per_client)
+    with runs.done(sweep.runs, tree, asked, stop, Work(start, begun)) as ran:
+        report = compare(sweep, ran.names, ran.finished, ran.failed, ran.seconds)
+        _write(report, ran.out)
+    return Swept(report, ran.finished, ran.out, ran.code)
 
 
 def _write(report: SweepReport, out: Path) -> None:

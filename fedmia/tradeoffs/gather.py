@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 from fedmia.report.rows import AttackRow, EpsilonRow, Report
+from fedmia.settings.experiment import Experiment
 from fedmia.settings.sweep import Cell
 from fedmia.settings.tradeoff import Trade, Tradeoff
 from fedmia.sweeping.compare import by_point
@@ -43,7 +44,7 @@ def spent(report: Report) -> EpsilonRow | None:
     return max(known, key=lambda e: float("inf") if e["value"] is None else e["value"])
 
 
-def _finished(trade: Trade, cell: Cell, report: Report) -> Iterator[TradeRow]:
+def _finished(trade: Trade, cell: Cell[Experiment], report: Report) -> Iterator[TradeRow]:
     epsilon = spent(report)
     found: list[tuple[str, AttackRow | None, str | None]] = [
         *((row["name"], row, None) for row in report["attacks"]),
@@ -71,7 +72,9 @@ def _why(reason: str) -> str:
     return reason if reason.startswith("failed") else f"not run: {reason}"
 
 
-def _lost(trade: Trade, cell: Cell, told: CellRow, scoring: Set[str]) -> Iterator[TradeRow]:
+def _lost(
+    trade: Trade, cell: Cell[Experiment], told: CellRow, scoring: Set[str]
+) -> Iterator[TradeRow]:
     """Rows of a run that failed or was not begun, of the attacks that score images elsewhere."""
     note = f"{told['state']}: {told['reason']}" if told["reason"] else told["state"]
     for name in [n for n in cell.first.attacks if n in scoring] or cell.first.attacks:

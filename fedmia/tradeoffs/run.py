@@ -12,7 +12,8 @@ from fedmia.report.tell import tell
 from fedmia.settings.command import Invocation
 from fedmia.settings.tradeoff import Tradeoff
 from fedmia.sweeping.rows import SweepReport
-from fedmia.sweeping.run import Start, done, simulation
+from fedmia.sweeping.run import done, simulation
+from fedmia.sweeping.runs import Start
 from fedmia.tradeoffs.choice import choose, sentence
 from fedmia.tradeoffs.gather import rows
 from fedmia.tradeoffs.groups import split

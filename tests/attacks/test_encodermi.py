@@ -22,7 +22,7 @@ from fedmia.attacks.encodermi import DeepSets
 from fedmia.errors import InputError
 from fedmia.nets.base import Backbone
 from fedmia.seeding import rng, torch_rng
-from fedmia.ssl.augment import Augment
+from fedmia.ssl.augment import Augment, content_uniforms
 from fedmia.ssl.base import Encoder
 from fedmia.ssl.moco import MoCo, MomentumContrast
 from fedmia.threat import BlackBox, Shadow
@@ -241,11 +241,33 @@ def test_inputs__vector_set_and_mean(planted: Planted) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_operations__are_those_of_the_attackers_views(name: str, planted: Planted) -> None:
+    """The inferrer of Fig. 3 views images by its own list, whatever the target trained with."""
+    view, images, _ = planted()
+    some, own = images[:3], ("gray", "crop", "flip", "jitter")
+    view.augment = Augment(operations=("blur",), blur_p=0.5, hue=0.1)
+    plain = Augment(hue=0.1)  # the whole list at the recipe's strengths, without the blur
+    u = torch.from_numpy(content_uniforms(some, 0, 10, plain.draws))
+    want = [
+        naive_pairs(view.embed(torch.cat([plain(x[None].float() / 255, r[None]) for r in rows])),
+                    "cosine")
+        for x, rows in zip(some, u, strict=True)
+    ]  # fmt: skip
+    attack = registry.build("attack", name, {"operations": own})
+    np.testing.assert_allclose(attack.pairs(view, some), want, atol=1e-6)
+    other = registry.build("attack", name, {}).pairs(view, some)
+    assert (other - torch.tensor(want)).abs().max() > 0.01
+    with pytest.raises(InputError, match=r"operations: the recipe has no gray to be done"):
+        view.augment = MILD
+        attack.pairs(view, some)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_layer__is_what_the_view_is_asked_for(name: str, planted: Planted) -> None:
     view, images, _ = planted()
     asked = []
     embed = view.embed_views
-    view.embed_views = lambda x, n, layer: asked.append(layer) or embed(x, n, layer)  # type: ignore
+    view.embed_views = lambda x, n, layer, _: asked.append(layer) or embed(x, n, layer)  # type: ignore
     for layer in ("encoder", "avgpool"):
         registry.build("attack", name, {"layer": layer}).inputs(view, images[:2])
     assert asked == ["encoder", "avgpool"]

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from shutil import copytree, rmtree
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+import yaml
 
 from fedmia.auditing.run import prepare
 from fedmia.auditing.shadows import Own
+from fedmia.data._pixels import square
 from fedmia.errors import InputError
 from fedmia.settings.command import parse
 from fedmia.settings.commands import AUDIT
+from fedmia.settings.tree import to_tree
 from fedmia.shadows import train
 from fedmia.shadows.plan import crop_alone
 from fedmia.simulate import main as simulate
@@ -215,7 +220,12 @@ def test_shadows__interrupted_go_on_where_they_stopped(
         ("--shadows 1 --shadow.images 400", "need 800 distinct images that are not under attack"),
         ("--shadows 1 --shadow-data digits", "the audited ones are (3, 8, 8)"),
         ("--shadow-encoders {empty}", "holds no about.json"),
-        ("--shadows 1 --shadow.size 4 --shadow.online true", "Plan.size 4: online shadows"),
+        ("--shadows 1 --shadow.size 4 --shadow.online true", "--shadow.size 4: online shadows"),
+        ("--shadows 1 --shadow.local_epochs 3", "option --shadow.local_epochs; did you mean 'epo"),
+        ("--shadows 1 --shadow.momentum 2", "--shadow.momentum must be < 1, got 2"),
+        ("--shadows 1 --shadow.model smallnet --shadow.model.depth 2", "is no option of model 'sm"),
+        ("--shadows 1 --shadow.model vit-tiny --shadow.size 9", "cuts 9x9 images into patches"),
+        ("--shadow.model.width 8", "--shadow.model is given without --shadows N"),
     ],
 )
 def test_shadows__bad_input_is_one_line(
@@ -234,6 +244,20 @@ def test_knowledge__without_data_needs_images_of_another_distribution(audit: Aud
     assert done.code == 2 and done.err.splitlines()[-1] == (
         "fedmia: error: --shadow.knowledge without 'data' needs images of another distribution: "
         "give --shadow-data DATASET, or add data"
+    )
+
+
+@pytest.mark.parametrize(
+    ("flag", "name", "known"),
+    [("model", "smallnet", "architecture"), ("ssl", "mocov2", "algorithm")],
+)
+def test_knowledge__of_what_has_a_stand_in_is_refused(
+    flag: str, name: str, known: str, audit: Audit
+) -> None:
+    done = audit(f"--shadows 1 --shadow.{flag} {name} --attacks encodermi-t")
+    assert done.code == 2 and done.err.splitlines()[-1] == (
+        f"fedmia: error: --shadow.{flag} stands in for an unknown {known}: "
+        f"take {known} out of --shadow.knowledge"
     )
 
 
@@ -262,6 +286,64 @@ def test_shadows__of_another_size_serve_attacks_that_show_them_their_own_images(
         assert "trained on 3x4x4, and to the target, audited on 3x8x8" in done.not_run[name]
     given = f"{attacks}--shadow-encoders {out}/shadows --attack.encodermi-t.layer avgpool "
     assert audit(given, tmp_path / "GIVEN").names() == ["encodermi-t"]
+
+
+def test_shadows__have_options_of_their_own(audit: Audit, tmp_path: Path) -> None:
+    own, out = textures(20, pixels=16, seed=8), tmp_path / "AUDIT"
+    flags = (
+        f"--shadows 1 --shadow.epochs 1 --shadow.knowledge data --attacks encodermi-t "
+        f"--shadow-data npz:{write(tmp_path / 'own.npz', own.images, own.labels)} "
+        "--attack.encodermi-t.layer avgpool --shadow.size 16 --shadow.batch_size 5 --shadow.lr .02 "
+        "--shadow.momentum 0.5 --shadow.schedule constant --shadow.model smallnet "
+        "--shadow.model.width 6 --shadow.ssl mocov2 --shadow.ssl.dim 12 "
+    )
+    assert audit(flags, out).names() == ["encodermi-t"]
+    (folder,) = (out / "shadows").iterdir()
+    told = json.loads((folder / "about.json").read_text())
+    assert (told["size"], told["model"][0], told["model"][1]["width"]) == (16, "smallnet", 6)
+    assert (told["ssl"][0], told["ssl"][1]["dim"]) == ("mocov2", 12)
+    train = {"batch_size": 5, "lr": 0.02, "momentum": 0.5, "schedule": "constant"}
+    assert train.items() <= told["train"].items()
+    # Of its own data at its own size: not what the audited size would have left of them.
+    with np.load(folder / "images.npz") as held:
+        both = {x.tobytes() for side in held.values() for x in side}
+    assert both == {x.tobytes() for x in own.images}
+
+
+def test_shadows__options_of_a_stand_in_go_with_it(archives: Sides, tmp_path: Path) -> None:
+    first = "--shadows 1 --shadow.knowledge data --shadow.ssl mocov2 --shadow.ssl.dim 12 "
+    first += f"--shadow.model.width 6 --encoder tests.auditing.brought:tiny {archives.flags}"
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_dump(to_tree(parse(AUDIT, first.split()).settings)))
+
+    def over(flags: str) -> dict[str, Any]:
+        shadow = parse(AUDIT, f"--config {file} {flags}".split()).settings.shadow
+        return {k: v for k, v in shadow.items() if k != "knowledge"}
+
+    held = {"ssl": "mocov2", "ssl_options": {"dim": 12}, "model_options": {"width": 6}}
+    assert over("") == held
+    assert over("--shadow.model.norm batch")["model_options"] == {"width": 6, "norm": "batch"}
+    assert over("--shadow.ssl simclr") == {
+        "ssl": "simclr",
+        "model_options": {"width": 6},
+    }
+    assert over("--shadow.ssl simclr --shadow.ssl.dim 9")["ssl_options"] == {"dim": 9}
+
+
+def test_shadows__of_their_own_size_train_on_no_image_under_attack(
+    audit: Audit, archives: Sides, tmp_path: Path
+) -> None:
+    """Where the source is resized for the audit, its images are told at the audited size."""
+    large = textures(30, pixels=16, seed=8)
+    file = write(tmp_path / "own.npz", large.images, large.labels)
+    members = write(tmp_path / "m.npz", square(large.images[:20], 8, "m"), large.labels[:20])
+    flags = f"{DATA}--attacks encodermi-t --attack.encodermi-t.layer avgpool --shadow.size 12 "
+    flags += f"--members npz:{members} --nonmembers npz:{archives.nonmembers} "
+    done = audit(f"{flags}--shadow-data npz:{file} ", tmp_path / "AUDIT")
+    assert done.names() == ["encodermi-t"]
+    with np.load(next((tmp_path / "AUDIT" / "shadows").glob("*/images.npz"))) as held:
+        trained = {x.tobytes() for side in held.values() for x in side}
+    assert trained == {x.tobytes() for x in square(large.images[20:], 12, "own")}
 
 
 def test_encodermi__fitted_on_known_images_needs_no_shadow(audit: Audit, tmp_path: Path) -> None:

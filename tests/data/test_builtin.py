@@ -15,7 +15,7 @@ from fedmia.data._pixels import fit, square
 from fedmia.data.base import Request
 from fedmia.data.cifar import Cifar10, Cifar100
 from fedmia.data.digits import Digits
-from fedmia.data.stl10 import Stl10
+from fedmia.data.stl10 import Row, Stl10
 from fedmia.data.svhn import Svhn
 from fedmia.data.synthetic import Synthetic
 from fedmia.errors import InputError
@@ -178,15 +178,57 @@ def test_stl10__reads_a_local_folder(tmp_path, monkeypatch):
     assert np.array_equal(data.images, rows) and data.labels.tolist() == [1, 0]
 
 
-@pytest.mark.parametrize("source", [Cifar10, Cifar100, Svhn, Stl10])
-def test_archive__absent_without_a_network(tmp_path, monkeypatch, source, capsys):
+def stl10_binary(folder: Path, **counts: int) -> dict[str, np.ndarray]:
+    """Files PART_X.bin of so many images, each channel column by column; the images."""
+    (folder / "stl10_binary").mkdir()
+    made = {p: RNG.integers(0, 256, (n, 3, 96, 96), dtype=np.uint8) for p, n in counts.items()}
+    for part, rows in made.items():
+        file = folder / "stl10_binary" / f"{part}_X.bin"
+        file.write_bytes(rows.transpose(0, 1, 3, 2).tobytes())
+    return made
+
+
+def test_stl10__unlabelled_images_are_read_one_by_one(tmp_path, monkeypatch):
+    rows = stl10_binary(tmp_path, train=2, unlabeled=5)
+    whole = Stl10("unlabeled").load(request(data_dir=tmp_path))
+    assert np.array_equal(whole.images, rows["unlabeled"])
+    # No label: all of one class, as every source without labels says it.
+    assert whole.labels.tolist() == [0] * 5 and set(whole.named()) == {""}
+    seen, read_bytes = [], Row.read_bytes
+    found = Stl10("train+unlabeled").encoded(request(size=32, data_dir=tmp_path))
+    assert len(set(found.digests())) == len(found) == 7
+    monkeypatch.setattr(Row, "read_bytes", lambda row: seen.append(row) or read_bytes(row))
+    some, apart = found.decode(np.array([1, 4]))
+    assert apart and [(r.file.name, r.index) for r in sorted(seen, key=str)] == [
+        ("train_X.bin", 1),
+        ("unlabeled_X.bin", 2),
+    ]
+    both = np.stack([rows["train"][1], rows["unlabeled"][2]])
+    assert np.array_equal(some.images[[1, 4]], square(both, 32, "x"))
+    assert not some.images[[0, 2, 3, 5, 6]].any()
+
+
+def test_stl10__unlabelled_file_cut_short(tmp_path):
+    stl10_binary(tmp_path, unlabeled=2)
+    file = tmp_path / "stl10_binary" / "unlabeled_X.bin"
+    for content, size in ((file.read_bytes()[:-1], 55295), (b"", 0)):
+        file.write_bytes(content)
+        with pytest.raises(InputError, match=f"unlabeled_X.bin has {size} bytes, .* of 27648"):
+            Stl10("unlabeled").load(request(data_dir=tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("source", "subset"),
+    [*((s, {}) for s in (Cifar10, Cifar100, Svhn, Stl10)), (Stl10, {"subset": "unlabeled"})],
+)
+def test_archive__absent_without_a_network(tmp_path, monkeypatch, source, subset, capsys):
     def no_network(*args, **kwargs):
         raise OSError("no route to host")
 
     monkeypatch.setattr("urllib.request.urlopen", no_network)
     root = tmp_path / "deep" / "data"
     with pytest.raises(InputError) as caught:
-        source().load(request(data_dir=root))
+        source(**subset).load(request(data_dir=root))
     message = str(caught.value)
     assert str(root) in message and "data.dir" in message and "no route to host" in message
     assert message.startswith(f"{source.__name__.lower()}: ") and "\n" not in message

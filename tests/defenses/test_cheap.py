@@ -213,6 +213,9 @@ def test_crop_range__is_chosen_in_two_stages(
 def test_check__one_clear_line(defense: Any, public: int, said: str) -> None:
     with pytest.raises(InputError, match=said.replace("--split", ".*split")):
         defense.check(Setting("group", MoCo(), public))
+    whole = Setting("group", MoCo(operations=("flip", "jitter")), 0)
+    with pytest.raises(InputError, match="the method's views are not cropped: ssl.operations"):
+        CropRange().check(whole)
     EarlyStopping(after=3).check(Setting("batch", MoCo(), 0, pretrained=True))
     for chosen in (EarlyStopping(), CropRange(choose=True)):
         with pytest.raises(InputError, match="trains on all of them before; give its"):

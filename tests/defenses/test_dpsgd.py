@@ -6,6 +6,7 @@ import copy
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from fedmia.federation.snapshot import Local, MemoryStore
 from fedmia.seeding import rng
 from fedmia.ssl.base import SSLMethod
 from fedmia.ssl.moco import MoCo
+from fedmia.ssl.optimizers import noise_moves
 from fedmia.ssl.simclr import SimCLR
 from fedmia.ssl.train import Job
 from strategies.fedprox import FedProx
@@ -224,7 +226,7 @@ def test_train__two_rounds_continue_what_one_desk_began(make_desk: Any) -> None:
     first = Honest().answer(make_desk("dpsgd", options, store)).state
     kept = store.load("main", 0)
     assert kept is not None and kept.memory["defense"]["dpsgd"]["history"] == [[1.0, 0.5, 2]]
-    momenta = {n: t.clone() for n, t in kept.tensors.items() if n.startswith("momentum.")}
+    momenta = {n: t.clone() for n, t in kept.tensors.items() if n.startswith("optimizer.")}
     desk = make_desk("dpsgd", options, store, 2, first)
     second = Honest().answer(desk).state
     # By hand: one method and one optimizer, never stored.
@@ -243,11 +245,52 @@ def test_train__two_rounds_continue_what_one_desk_began(make_desk: Any) -> None:
         by_hand.defense.train(job, memory)
         if round == 1:
             buffers = [optimizer.state[w]["momentum_buffer"] for w in method.trainable()]
-            assert all(torch.equal(b, momenta[f"momentum.{i}"]) for i, b in enumerate(buffers))
+            names = [f"optimizer.{i}.momentum_buffer" for i in range(len(buffers))]
+            assert all(torch.equal(b, momenta[n]) for n, b in zip(names, buffers, strict=True))
     assert all(torch.equal(t, second[n]) for n, t in method.shared_state().items())
     kept = store.load("main", 0)
     assert kept is not None and kept.memory["defense"] == memory
     assert memory["dpsgd"]["history"] == [[1.0, 0.5, 4]]
+
+
+@pytest.mark.parametrize("name", ["adamw", "lars"])
+def test_train__other_optimizers_step_on_the_noised_sum(
+    make_moco: Any, make_job: Any, name: str
+) -> None:
+    """With neither noise nor a clip that binds, what Opacus hands on is the plain sum over B."""
+    train = {"optimizer": name, "lr": 0.01, "batch_size": 12, "local_epochs": 1}
+    private, plain = make_moco(), make_moco()
+    job, other = (make_job(method, **train) for method in (private, plain))
+    DPSGD(noise_multiplier=0.0, max_grad_norm=1e6).train(job, {})
+    other.rng.integers(2**63 - 1)  # the noise's seed
+    (views,) = poisson_batches(other)
+    other.begin_step()
+    plain.train()
+    (plain.losses(*views).sum() / 12).backward()
+    other.optimizer.step()
+    for got, want, was in zip(
+        private.encoder.parameters(), plain.encoder.parameters(),
+        make_moco().encoder.parameters(), strict=True,
+    ):  # fmt: skip
+        torch.testing.assert_close(got, want, atol=1e-4, rtol=0)
+        assert not torch.equal(got, was)
+
+
+@pytest.mark.parametrize("name", ["adamw", "lars"])
+def test_rate__is_less_where_the_noise_would_move_the_weights_too_far(
+    make_moco: Any, make_job: Any, name: str
+) -> None:
+    """As far as their own length, in all the run's steps; under a warm-up too."""
+    memory: dict[str, Any] = {}
+    train = {"optimizer": name, "lr": 50.0, "warmup_epochs": 1.0}
+    job = make_job(make_moco(), more={"total_steps": 30}, **train)
+    weights = [w.detach().clone() for w in job.method.trainable()]
+    DPSGD(noise_multiplier=100.0).train(job, memory)
+    rates = [replace(job.train, lr=memory["lr"]).rate(t, 30, 3) for t in range(30)]
+    squares = sum(r * r for r in rates)
+    length = float(torch.cat([w.flatten() for w in weights]).norm())
+    moved = noise_moves(name, weights, 100.0 / 4, squares, 0.9)
+    assert memory["lr"] < 50 and moved == pytest.approx(length, rel=1e-4)
 
 
 def test_privacy__adds_over_rounds_and_survives_json(make_moco: Any, make_job: Any) -> None:

@@ -147,7 +147,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Watched:
 
     def rated(self: Site, method: Any, images: Any, round: int, *rest: Any) -> Any:
         job = plain(self, method, images, round, *rest)
-        job.set_rate()
+        job.begin_step()
         rates.setdefault(round, set()).add(job.optimizer.param_groups[0]["lr"])
         return job
 
@@ -193,6 +193,6 @@ def test_attacked_rate__modes(mode: str, rate: float, tmp_path: Path) -> None:
             images = np.zeros((4, 1, 8, 8), dtype=np.uint8)
             job = site.job(site.method(0, 4), images, round, np.random.default_rng(0), attacked)
             follows = 0.04 * (1 + np.cos(np.pi * (round - 1) / 4))
-            job.set_rate()
+            job.begin_step()
             got = job.optimizer.param_groups[0]["lr"]
             assert got == pytest.approx(rate if attacked and rate else follows)

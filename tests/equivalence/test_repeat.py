@@ -101,6 +101,7 @@ def test_config__a_runs_own_file_repeats_its_numbers(
         "--strategy scaffold --federation.batch_norm local --model.norm batch",
         # The others train plainly.
         "--defense dpsgd,gaussian --defended-clients 0 --ssl.symmetric true",
+        "--train.optimizer adamw --train.warmup_epochs 2 --ssl byol --ssl.momentum_schedule cosine",
     ],
 )
 def test_ray__same_report_as_inline_but_for_timing_and_config(more: str, capsys: Capture) -> None:

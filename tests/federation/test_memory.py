@@ -5,12 +5,19 @@ from __future__ import annotations
 import gc
 import shlex
 import weakref
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
 from typing import Any
 
+import numpy as np
 import pytest
 
 from clients.desk import Desk
 from fedmia.federation.rounds import Federation
+from fedmia.federation.run import fingerprint, make_site, prepare
+from fedmia.settings.command import parse
+from fedmia.settings.commands import SIMULATE
 from fedmia.simulate import main
 from fedmia.ssl.train import Job
 
@@ -51,3 +58,23 @@ def test_round__leaves_no_desk_and_no_job_to_the_garbage_collector(
         gc.enable()
     assert len(alive["job"]) == 12
     assert most["desk"] <= 2 and most["job"] <= 2  # of a thread that is on its way out of a client
+
+
+def test_site__holds_the_images_that_have_a_role(tmp_path: Path) -> None:
+    """Of a source like STL-10's unlabelled images few have one, and no other is touched."""
+    source = "--dataset synthetic --data.pixels 64 --data.images 600 --split.public 8 "
+    prepared = prepare(parse(SIMULATE, shlex.split(source + TINY)).settings)
+    used = np.sort(prepared.split.used)
+    site = make_site(prepared, tmp_path, Event())
+    assert 0 < len(used) < 200 and site.images.shape == (600, 3, 64, 64)
+    assert np.array_equal(site.images[used], prepared.data.images[used])
+    assert not np.delete(site.images, used, axis=0).any()
+    assert site.images_file.stat().st_blocks * 512 < site.images.nbytes / 2
+
+    def changed(at: int) -> str:
+        images = prepared.data.images.copy()
+        images[at] ^= 1
+        return fingerprint(replace(prepared, data=replace(prepared.data, images=images)))
+
+    assert changed(int(used[3])) != fingerprint(prepared)
+    assert changed(int(np.setdiff1d(np.arange(600), used)[0])) == fingerprint(prepared)

@@ -201,6 +201,38 @@ def test_finished_run__prints_its_report(finished: Path, capsys: Capture) -> Non
     assert (finished / "report.json").read_bytes() == before
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", ["adamw", "lars"])
+def test_other_optimizers__and_a_momentum_that_is_raised_go_on(
+    optimizer: str, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    """Killed in a round of the warm-up, then in one after it."""
+    flags = (
+        "--clients 3 --train.local_epochs 1 --model.width 4 --split.members 24 --rounds 4 "
+        "--split.nonmembers 48 --split.known 8 --split.test 20 --device cpu --quiet "
+        "--federation.snapshots 1 --attacks similarity --attack.similarity.views 4 --ssl byol "
+        f"--train.optimizer {optimizer} --train.warmup_epochs 2 --ssl.momentum_schedule cosine"
+    )
+    assert main([*shlex.split(flags), "--out", str(tmp_path / "whole")]) == 0
+    noted = Federation._note
+
+    def killed_in(last: int) -> Callable[..., Any]:
+        def note(self: Federation, now: str, number: int, *rest: Any) -> Any:
+            if number == last:
+                raise Killed
+            return noted(self, now, number, *rest)
+
+        return note
+
+    begin = [*shlex.split(flags), "--out", str(tmp_path / "RUN")]
+    for given, last in ((begin, 2), (["--resume", str(tmp_path / "RUN"), "--quiet"], 4)):
+        with monkeypatch.context() as patch, pytest.raises(Killed):
+            patch.setattr(Federation, "_note", killed_in(last))
+            main(given)
+    assert resume(tmp_path / "RUN") == 0
+    assert read(tmp_path / "RUN") == read(tmp_path / "whole")
+
+
 @pytest.fixture(scope="module")
 def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was killed in its third round, on images of its own."""

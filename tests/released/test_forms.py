@@ -12,9 +12,10 @@ from torch import nn
 from torchvision import models
 
 from fedmia.errors import InputError
+from fedmia.nets.resnet import BasicBlock, Bottleneck, ResNet
 from fedmia.released._vit import set_heads
 from fedmia.released.base import Released, load
-from tests.released.forms import FORMS, SIZE, Made, make, vit
+from tests.released.forms import FORMS, SIZE, Made, make, spread, vit
 
 QUICK = ("moco-v2", "lightly cifar", "dino", "moco-v3 vit")
 
@@ -43,6 +44,16 @@ def test_form__loads_whole_and_computes_the_same(form: str, tmp_path: Path) -> N
     made = make(form, path)
     released = load(str(path), key=made.key)
     check(released, made)
+
+
+@pytest.mark.parametrize("block", [BasicBlock, Bottleneck])
+def test_form__a_resnet_of_any_width(block: type[BasicBlock | Bottleneck], tmp_path: Path) -> None:
+    """The house's own narrow ResNet, which has torchvision's names."""
+    net = ResNet(block, (1, 1, 1, 1), 3, 12, "batch", "cifar")
+    torch.save({"state_dict": spread(net).state_dict()}, tmp_path / "w.pth")
+    released = load(str(tmp_path / "w.pth"))
+    assert released.weights.missing == () and released.weights.dropped == ()
+    check(released, Made(None, net, None))
 
 
 def test_form__what_a_file_holds_is_told(tmp_path: Path) -> None:

@@ -130,6 +130,14 @@ def test_views__a_flag_overrides_them() -> None:
     assert tuple(experiment.ssl.options[name] for name in VIEW_OPTIONS) == (0.5, 0.1, 0.25)
 
 
+def test_views__an_operation_that_the_data_forbids_is_refused() -> None:
+    given = parse(SIMULATE, ["--dataset", "digits", "--ssl.operations", "blur,crop"]).settings
+    augment = given.ssl.build("ssl").augment
+    assert augment.operations == ("blur", "crop") and augment.blur_p == 0.5
+    with pytest.raises(InputError, match="ssl 'moco': .*operations: the recipe has no flip to be"):
+        parse(SIMULATE, ["--dataset", "digits", "--ssl.operations", "crop,flip"])
+
+
 def test_views__of_every_source_are_a_shares_a_probability_and_a_factor() -> None:
     for name in registry.names("dataset"):
         views = registry.load("dataset", name).views

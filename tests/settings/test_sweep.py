@@ -145,6 +145,8 @@ def test_names__are_readable_and_each_another() -> None:
     assert all(len(n) < LONGEST + 30 for n in found.values())
     (plain,) = names(built("--grid strategy=fedprox").cells).values()
     assert plain == "strategy=fedprox_seed=0"
+    listed = names(built("--grid ssl.operations=crop;crop,flip --dataset synthetic").cells)
+    assert set(listed.values()) == {f"ssl.operations={v}_seed=0" for v in ("crop", "crop+flip")}
 
 
 def test_help__says_every_option_within_80_columns() -> None:

@@ -65,9 +65,9 @@ def test_cache__reused_in_another_order_of_images_and_in_a_longer_plan(
 
 
 @pytest.mark.parametrize(
-    "more", [{"epochs": 3}, {"lr": 0.01}, {"batch_size": 5}, {"seed": 1}, {"images": 10},
-             {"knowledge": ("algorithm",)}, {"knowledge": ("architecture",)},
-             {"precision": "bfloat16"}],
+    "more", [{"epochs": 3}, {"train": {"lr": 0.01}}, {"train": {"batch_size": 5}}, {"seed": 1},
+             {"images": 10}, {"knowledge": ("algorithm",)}, {"knowledge": ("architecture",)},
+             {"train": {"precision": "bfloat16"}}],
 )  # fmt: skip
 def test_cache__another_training_is_another_key(pool: Tensor, cache: Path, more: dict) -> None:
     with pytest.raises(AssertionError, match="a step was trained"):

@@ -11,6 +11,7 @@ from fedmia.data.base import Views
 from fedmia.errors import InputError
 from fedmia.shadows.plan import KNOWLEDGE, Plan, attacker_augment, blueprint
 from fedmia.ssl.augment import Augment
+from fedmia.ssl.moco import MoCo
 from fedmia.ssl.train import Train
 
 from .conftest import MOCO, make_plan, make_target
@@ -32,10 +33,20 @@ def test_blueprint__known_parts_are_the_targets(knowledge: tuple[str, ...]) -> N
 
 
 def test_blueprint__the_plans_own_training_options_win() -> None:
-    plan = make_plan(batch_size=5, lr=0.2, precision="bfloat16")
-    train = blueprint(plan, make_target()).train
-    assert (train.batch_size, train.lr) == (5, 0.2)
-    assert train.precision == "bfloat16"
+    own = {"batch_size": 5, "lr": 0.2, "precision": "bfloat16", "weight_decay": 0.01}
+    for knowledge, momentum in ((KNOWLEDGE, 0.8), (("none",), Train().momentum)):
+        train = blueprint(make_plan(knowledge=knowledge, train=own), make_target()).train
+        assert train == Train(**own, local_epochs=1, optimizer_state="keep", momentum=momentum)
+    assert blueprint(make_plan(), make_target()).train.precision == "float32"
+
+
+def test_blueprint__the_stand_ins_have_options_of_their_own() -> None:
+    own = {"model_options": {"width": 6}, "ssl_options": {"dim": 12, "crop_min": 0.7}}
+    views = Views(crop_min=0.9, flip=0.0, jitter=0.25)
+    made = blueprint(make_plan(knowledge=(), **own), make_target(views=views))
+    assert (made.model[0], made.model[1]["width"]) == ("smallnet", 6)
+    assert (made.ssl[1]["dim"], made.ssl[1]["crop_min"], made.ssl[1]["flip"]) == (12, 0.7, 0.0)
+    assert attacker_augment(make_plan(knowledge=(), **own), None, views).crop_min == 0.7
 
 
 def test_blueprint__policies_between_rounds_do_not_apply() -> None:
@@ -65,7 +76,7 @@ def test_plan__none_is_no_knowledge() -> None:
         ({"knowledge": ("algoritm",)}, "did you mean 'algorithm'"),
         ({"count": 0}, "Plan.count must be >= 1, got 0"),
         ({"images": 1}, "Plan.images must be >= 2, got 1"),
-        ({"lr": 0.0}, "Plan.lr must be > 0"),
+        ({"train": {"lr": 0.0}}, "Train.lr must be > 0"),
     ],
 )
 def test_plan__refuses(wrong: dict[str, Any], said: str) -> None:
@@ -113,6 +124,23 @@ def test_attacker_augment__else_random_resized_crop_alone() -> None:
                "blur_p", "solarize_p")  # fmt: skip
         assert not any(getattr(found, name) for name in off)
     assert attacker_augment(plan, None, Views(crop_min=0.9)).crop_min == 0.9
+
+
+OWN = ("gray", "crop", "flip", "jitter")  # EncoderMI's inferrer, Fig. 3
+
+
+def test_blueprint__the_attackers_own_operations() -> None:
+    target = make_target(ssl=("moco", {**MOCO[1], "operations": ("blur",)}))
+    views = MoCo(operations=("blur",)).augment
+    for knowledge, method in ((KNOWLEDGE, "moco"), (("data",), "mocov2")):
+        plan = make_plan(knowledge=knowledge, operations=OWN)
+        spec = blueprint(plan, target).spec
+        assert spec.augment.operations == OWN and blueprint(plan, target).ssl[0] == method
+        # Shadows train with what the attacker views images by.
+        assert attacker_augment(plan, views).done() == spec.augment.done()
+    assert blueprint(make_plan(), target).spec.augment.operations == ("blur",)
+    with pytest.raises(InputError, match="operations=gray,crop,flip,jitter: the views of"):
+        blueprint(make_plan(operations=OWN), make_target(ssl=("dino", {})))
 
 
 def test_plan__stand_ins_exist() -> None:

@@ -94,7 +94,9 @@ def test_train_shadows__online_trains_on_candidates(pool: Tensor, candidates: Te
 def test_train_shadows__resumes_bit_by_bit(
     pool: Tensor, tmp_path: Path, ssl: str, stop_at: int
 ) -> None:
-    plan = make_plan(epochs=4, ssl=ssl, knowledge=("architecture",), images=6, batch_size=4)
+    plan = make_plan(
+        epochs=4, ssl=ssl, knowledge=("architecture",), images=6, train={"batch_size": 4}
+    )
     with pytest.raises(Stopped):
         train(plan, pool, cache=tmp_path, stop=after(stop_at), workers=1)
     saved = stop_at // 3  # an epoch asks before each of its two steps, and at its end
@@ -124,7 +126,7 @@ def test_train_shadows__every_method_resumes(pool: Tensor, tmp_path: Path, ssl: 
 
 
 def test_train_shadows__resumes_bfloat16(pool: Tensor, tmp_path: Path) -> None:
-    plan = make_plan(epochs=3, count=1, precision="bfloat16")
+    plan = make_plan(epochs=3, count=1, train={"precision": "bfloat16"})
     with pytest.raises(Stopped):
         train(plan, pool, cache=tmp_path, stop=after(9), workers=1)
     assert list(tmp_path.rglob("progress.safetensors"))
@@ -140,7 +142,7 @@ def test_train_shadows__counts_epochs(pool: Tensor, tmp_path: Path) -> None:
 
 
 def test_train_shadows__an_error_of_one_ends_the_others(pool: Tensor) -> None:
-    plan = make_plan(lr=1e30, epochs=100_000)
+    plan = make_plan(train={"lr": 1e30}, epochs=100_000)
     with pytest.raises(InputError, match=r"shadow-\d diverged in epoch \d+ .* lower learning rate"):
         train(plan, pool)
 
@@ -168,3 +170,28 @@ def test_train_shadows__refuses(
 ) -> None:
     with pytest.raises(InputError, match=said):
         train(make_plan(**plan), pool, target=make_target(**target))
+
+
+@pytest.mark.parametrize("name", ["adamw", pytest.param("lars", marks=pytest.mark.slow)])
+def test_train_shadows__by_the_targets_optimizer_resume_bit_by_bit(
+    pool: Tensor, tmp_path: Path, name: str
+) -> None:
+    """Also its warm-up and the momentum that is raised over the run."""
+    target = make_target(
+        ssl=("byol", {"dim": 8, "momentum_schedule": "cosine"}),
+        train=Train(batch_size=4, lr=0.01, optimizer=name, warmup_epochs=1.5),
+    )
+    plan = make_plan(epochs=4, images=6, count=1)
+    whole = train(plan, pool, target=target)
+    with pytest.raises(Stopped):
+        train(plan, pool, target=target, cache=tmp_path, stop=after(8), workers=1)
+    assert len(list(tmp_path.rglob("progress.safetensors"))) == 1
+    assert same(train(plan, pool, target=target, cache=tmp_path, workers=1), whole)
+    sgd = make_target(ssl=target.ssl, train=Train(batch_size=4, lr=0.01, warmup_epochs=1.5))
+    assert not same(train(plan, pool, target=sgd), whole)
+
+
+def test_train_shadows__no_longer_than_the_warm_up_are_refused(pool: Tensor) -> None:
+    target = make_target(train=Train(lr=0.01, warmup_epochs=2.0))
+    with pytest.raises(InputError, match="shadow.epochs=2 must be > 2, the epochs of warm-up"):
+        train(make_plan(), pool, target=target)

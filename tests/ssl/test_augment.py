@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -109,6 +110,7 @@ def test_hue_shift__of_nothing_or_a_whole_turn_is_the_image() -> None:
 def by_hand(recipe: Augment, image: torch.Tensor, row: list[float]) -> torch.Tensor:
     """One view of one image through torchvision's functions, the uniforms read one by one."""
     size, row = image.shape[-1], iter(row)
+    done = recipe.operations or ("crop", "flip", "jitter", "gray", "blur", "solarize")
     areas = [next(row) for _ in range(ATTEMPTS)]
     ratios = [next(row) for _ in range(ATTEMPTS)]
     down, right = next(row), next(row)
@@ -121,10 +123,11 @@ def by_hand(recipe: Augment, image: torch.Tensor, row: list[float]) -> torch.Ten
         aspect = math.exp(low + ratio * (high - low))
         w, h = round(math.sqrt(pixels * aspect)), round(math.sqrt(pixels / aspect))
         if 0 < w <= size and 0 < h <= size:
-            box = (int(down * (size - h + 1)), int(right * (size - w + 1)), h, w)
+            if "crop" in done:
+                box = (int(down * (size - h + 1)), int(right * (size - w + 1)), h, w)
             break
     x = tv.resized_crop(image, *box, size=[size, size], antialias=True)
-    if jitter < recipe.jitter_p:
+    if "jitter" in done and jitter < recipe.jitter_p:
         strengths = (recipe.brightness, recipe.contrast, recipe.saturation)
         factors = [
             max(0, 1 - s) + a * (1 + s - max(0, 1 - s))
@@ -133,25 +136,38 @@ def by_hand(recipe: Augment, image: torch.Tensor, row: list[float]) -> torch.Ten
         factors.append((2 * amounts[3] - 1) * recipe.hue)
         for step in sorted(range(4), key=lambda s: keys[s]):
             x = TORCHVISION_STEPS[step](x, factors[step])
-    if gray < recipe.gray_p:
+    if "gray" in done and gray < recipe.gray_p:
         x = tv.rgb_to_grayscale(x, num_output_channels=x.shape[0])
-    if blur < recipe.blur_p:
+    if "blur" in done and blur < recipe.blur_p:
         width = recipe.blur_sigma_max - recipe.blur_sigma_min
         x = tv.gaussian_blur(x, [ops.blur_size(size)] * 2, [recipe.blur_sigma_min + sigma * width])
-    if solar < recipe.solarize_p:
+    if "solarize" in done and solar < recipe.solarize_p:
         x = tv.solarize(x, 0.5)
-    return tv.horizontal_flip(x) if flip < recipe.flip else x
+    return tv.horizontal_flip(x) if "flip" in done and flip < recipe.flip else x
+
+
+JITTER = "brightness", "contrast", "saturation", "hue"
+# The targets of EncoderMI's Fig. 3, from the blur alone to all five.
+FIG_3 = [("blur", "gray", "crop", "flip", "jitter")[:n] for n in range(1, 6)]
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("recipe", [EVERYTHING, Augment(), Augment(hue=0.0, saturation=1.5)])
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        EVERYTHING,
+        Augment(),
+        Augment(hue=0.0, saturation=1.5),
+        *(replace(EVERYTHING, operations=done) for done in FIG_3),
+    ],
+)
 def test_augment__equals_torchvision_image_by_image(recipe: Augment, channels: int) -> None:
     x, u = pictures(48, channels, 16), uniforms(48)
     got = recipe(x, u)
     want = torch.stack([by_hand(recipe, i, r.tolist()) for i, r in zip(x, u, strict=True)])
     # Solarizing and rounding a box are steps: a pixel at the threshold may fall on either side.
     wrong = ((got - want).abs() > TOLERANCE).float().mean()
-    assert wrong <= (2e-3 if recipe.solarize_p else 0)
+    assert wrong <= (2e-3 if recipe.solarize_p and not recipe.operations else 0)
 
 
 def torchvision_recipe(recipe: Augment, size: int) -> v2.Compose:
@@ -321,6 +337,10 @@ def test_augment__refuses_crossed_ranges_and_wrong_uniforms() -> None:
         Augment(crop_min=0.6, crop_max=0.5)
     with pytest.raises(InputError, match="hue"):
         Augment(hue=0.6)
+    for lacks, strengths in (("blur", {}), ("flip", {"flip": 0.0}), ("jitter", {"jitter_p": 0.0}),
+                            ("jitter", dict.fromkeys(JITTER, 0.0))):  # fmt: skip
+        with pytest.raises(InputError, match=f"operations: the recipe has no {lacks} to be done"):
+            Augment(**strengths, operations=("crop", lacks))
     with pytest.raises(ValueError, match="uniforms must be"):
         Augment()(torch.zeros(2, 1, 8, 8), torch.zeros(2, 3))
 

@@ -8,6 +8,7 @@ import operator
 from collections import deque
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -16,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedmia.nets.smallnet import SmallNet
-from fedmia.ssl._bank import info_nce
+from fedmia.ssl._bank import info_nce, met_again
 from fedmia.ssl.base import Recipe
 from fedmia.ssl.moco import MoCo, MoCoV2, MomentumContrast
 
@@ -347,3 +348,36 @@ def test_chance_loss__is_the_loss_where_all_outputs_are_one() -> None:
     losses = info_nce(one, one, one[:1].expand(72, -1), spec.temperature)
     assert losses == pytest.approx(torch.full((8,), spec.chance_loss(144, 8)), abs=1e-5)
     assert spec.chance_loss(144, 8) == pytest.approx(math.log(73))
+
+
+def test_queue_limit__none_is_as_long_as_asked(make_moco: Any) -> None:
+    assert len(make_moco(images=10, queue=16).queue) == 5
+    method = make_moco(images=10, queue=16, queue_limit="none")
+    assert len(method.queue) == 16 and MoCo(queue=16, queue_limit="none").keys(10) == 16
+    assert MoCo(queue=16, queue_limit="none").chance_loss(10, 8) == math.log(17)
+    assert method.renew(6, torch.Generator().manual_seed(1)) and len(method.queue) == 16
+
+
+def test_queue_limit__none_is_noted_where_an_image_may_meet_itself() -> None:
+    spec = MoCo(queue=16, queue_limit="none")
+    assert spec.notes(32) == [] and MoCo(queue=16).notes(32) == []
+    assert spec.notes(20) == [
+        "queue of 16 keys, as asked, for 20 images; in 32% of the steps an image meets an earlier "
+        "key of its own"
+    ]
+    assert "outlasts an epoch: in 100% of" in spec.notes(8)[0]
+    public = MoCo(queue=16, queue_limit="none", queue_source="public")
+    assert public.notes(8) == ["queue of 16 keys, as asked, for 8 images"]
+    assert MoCo(queue=16).notes(20)[0].startswith("queue cut from 16 to 10")
+
+
+@pytest.mark.parametrize(("K", "views"), [(30, 1), (100, 1), (150, 1), (260, 1), (150, 2)])
+def test_met_again__as_counted_over_shuffled_epochs(K: int, views: int) -> None:
+    """Batches of one image, so that a key comes in before the next image is asked for."""
+    draw, queue, met, asked = np.random.default_rng(0), deque[int](maxlen=K), 0, 0
+    for epoch in range(60):
+        for image in draw.permutation(100).tolist():
+            if epoch > 2:
+                met, asked = met + (image in queue), asked + 1
+            queue.extend([image] * views)
+    assert met_again(K, 100, views) == pytest.approx(met / asked, abs=0.02)

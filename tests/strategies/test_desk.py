@@ -109,7 +109,7 @@ def test_desk__resumes_queue_key_encoder_and_momentum(site: Site) -> None:
     kept = store.load("main", 0)
     assert kept is not None
     assert torch.equal(kept.tensors["local.queue"], method.local_state()["queue"])
-    assert any(n.startswith("momentum.") for n in kept.tensors)
+    assert any(n.startswith("optimizer.") for n in kept.tensors)
     assert not any(n.startswith(("strategy.", "running.")) for n in kept.tensors)
     onward, _, _ = desk(site, store, trained, 2).train()
     fresh, _, _ = desk(site, MemoryStore(), trained, 2).train()

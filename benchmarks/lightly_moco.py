@@ -1,0 +1,329 @@
+"""An encoder trained by lightly's MoCo loop, audited from its checkpoint, beside our own MoCo's.
+
+Both loops get the same CIFAR-10 images, network, first weights, views, queue, momentum,
+temperature, batches, learning rates and epochs. Both write a checkpoint in lightly's key names, and
+`python -m fedmia.audit` reads all of them: members are the images of the training, non-members
+others of the same file. Needs lightly, which nothing else here does: pip install lightly
+
+    python benchmarks/lightly_moco.py --cifar cifar10-train.parquet [--seeds 3] [--epochs 150]
+        [--members 256] [--jobs 2] [--work FOLDER] [--out FOLDER]
+
+With --work what is trained and audited is kept, and the same command goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import copy
+import json
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from lightly.loss import NTXentLoss
+from lightly.models.modules import MoCoProjectionHead
+from lightly.models.utils import deactivate_requires_grad, update_momentum
+from lightly.transforms import MoCoV2Transform
+from PIL import Image
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from fedmia.data.base import Request
+from fedmia.data.images import ByteArray
+from fedmia.data.parquet import Parquet
+from fedmia.nets.resnet import BasicBlock, ResNet
+from fedmia.released.base import IMAGENET
+from fedmia.report.rows import Interval
+from fedmia.runtime.environment import describe, version
+from fedmia.seeding import rng, torch_rng
+from fedmia.series.scores import difference, read
+from fedmia.ssl.augment import Augment
+from fedmia.ssl.base import Recipe, SSLMethod
+from fedmia.ssl.moco import MoCoV2
+from fedmia.ssl.train import Job, Train, make_optimizer
+from fedmia.sweeping.spread import spread
+
+RESULTS = Path(__file__).parent / "results" / "lightly"
+CODES = ("lightly", "ours")
+ATTACKS = "similarity,lpla,partcrop,internal"
+WIDTH, PIXELS = 16, 32
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What both loops are given; a mild recipe overfits within minutes on a CPU."""
+
+    epochs: int
+    members: int
+    batch: int = 32
+    lr: float = 0.06
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    dim: int = 128
+    queue: int = 128
+    average: float = 0.99
+    temperature: float = 0.2
+    crop_min: float = 0.8
+    flip: float = 0.0
+    jitter: float = 0.5
+    blur: float = 0.0
+
+    @property
+    def views(self) -> Augment:
+        """MoCo v2's with these crops, flips, jitters and blurs."""
+        s = 0.4 * self.jitter
+        return Augment(
+            crop_min=self.crop_min, flip=self.flip, brightness=s, contrast=s, saturation=s,
+            hue=0.1 * self.jitter, jitter_p=0.8, gray_p=0.2, blur_p=self.blur,
+        )  # fmt: skip
+
+    def method(self, seed: int) -> SSLMethod:
+        """Our MoCo v2 with its first weights; lightly's loop begins at the same."""
+        spec = MoCoV2(
+            dim=self.dim, queue=self.queue, momentum=self.average, temperature=self.temperature
+        )
+        net = ResNet(BasicBlock, (1, 1, 1, 1), 3, WIDTH, "batch", "cifar")
+        recipe = Recipe(*IMAGENET, images=self.members)
+        return spec.build(net, recipe, torch_rng(seed, "lightly benchmark"))
+
+
+class LightlyMoCo(nn.Module):
+    """The module of lightly's MoCo example, around a ResNet's children in an nn.Sequential."""
+
+    def __init__(self, net: ResNet, head: nn.Module, dim: int) -> None:
+        super().__init__()
+        stages = (net.layer1, net.layer2, net.layer3, net.layer4)
+        parts = (net.conv1, net.bn1, nn.ReLU(), net.maxpool, *stages, nn.AdaptiveAvgPool2d(1))
+        self.backbone = nn.Sequential(*copy.deepcopy(parts))
+        self.projection_head = MoCoProjectionHead(net.width, net.width, dim)
+        self.projection_head.layers.load_state_dict(head.state_dict())
+        self.backbone_momentum = copy.deepcopy(self.backbone)
+        self.projection_head_momentum = copy.deepcopy(self.projection_head)
+        deactivate_requires_grad(self.backbone_momentum)
+        deactivate_requires_grad(self.projection_head_momentum)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.projection_head(self.backbone(x).flatten(start_dim=1))
+        return found
+
+    def forward_momentum(self, x: Tensor) -> Tensor:
+        key = self.backbone_momentum(x).flatten(start_dim=1)
+        found: Tensor = self.projection_head_momentum(key).detach()
+        return found
+
+
+class Viewed(Dataset[list[Tensor]]):
+    """Images under lightly's transform."""
+
+    def __init__(self, images: ByteArray, settings: Settings) -> None:
+        self.images = [Image.fromarray(image.transpose(1, 2, 0)) for image in images]
+        self.transform = MoCoV2Transform(
+            input_size=PIXELS, min_scale=settings.crop_min, hf_prob=settings.flip,
+            cj_strength=settings.jitter, gaussian_blur=settings.blur,
+        )  # fmt: skip
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, i: int) -> list[Tensor]:
+        views: list[Tensor] = self.transform(self.images[i])
+        return views
+
+
+def by_lightly(images: ByteArray, settings: Settings, seed: int) -> tuple[LightlyMoCo, float]:
+    """The loop of lightly's example: the module, and the mean loss of its last epoch."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    first = settings.method(seed).encoder
+    assert isinstance(first.backbone, ResNet)
+    model = LightlyMoCo(first.backbone, first.head, settings.dim)
+    batches = DataLoader(
+        Viewed(images, settings), batch_size=settings.batch, shuffle=True, drop_last=True
+    )
+    criterion = NTXentLoss(settings.temperature, memory_bank_size=(settings.queue, settings.dim))
+    optimizer = torch.optim.SGD(
+        model.parameters(), settings.lr, settings.momentum, weight_decay=settings.weight_decay
+    )
+    total = settings.epochs * len(batches)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, total)
+    losses: list[float] = []
+    for _ in range(settings.epochs):
+        losses = []
+        for query_view, key_view in batches:
+            update_momentum(model.backbone, model.backbone_momentum, m=settings.average)
+            update_momentum(
+                model.projection_head, model.projection_head_momentum, m=settings.average
+            )
+            loss = criterion(model(query_view), model.forward_momentum(key_view))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            losses.append(float(loss.detach()))
+    return model, float(np.mean(losses))
+
+
+def by_ours(images: ByteArray, settings: Settings, seed: int) -> tuple[LightlyMoCo, float]:
+    """Our loop, one epoch a job, as a holder trains; its weights in lightly's module."""
+    method = settings.method(seed)
+    train = Train(
+        local_epochs=1, batch_size=settings.batch, lr=settings.lr, momentum=settings.momentum,
+        weight_decay=settings.weight_decay,
+    )  # fmt: skip
+    total = settings.epochs * -(-len(images) // settings.batch)
+    job = Job(
+        method, make_optimizer(method, train), images, settings.views, train,
+        rng(seed, "lightly benchmark"), 0, total, torch.device("cpu"),
+    )  # fmt: skip
+    told: dict[str, float] = {}
+    for _ in range(settings.epochs):
+        told = job.run()
+    encoder = method.encoder
+    assert isinstance(encoder.backbone, ResNet)
+    return LightlyMoCo(encoder.backbone, encoder.head, settings.dim), told["loss"]
+
+
+def trained(code: str, seed: int, settings: Settings, work: Path) -> float:
+    """The checkpoint of one loop and seed, trained unless it is there; its last loss."""
+    torch.set_num_threads(1)
+    file = work / f"{code}-{seed}.ckpt"
+    told = file.with_suffix(".json")
+    if not told.exists():
+        with np.load(work / "members.npz") as held:
+            images = np.ascontiguousarray(held["x"].transpose(0, 3, 1, 2))
+        loop = {"lightly": by_lightly, "ours": by_ours}[code]
+        model, loss = loop(images, settings, seed)
+        torch.save({"epoch": settings.epochs, "state_dict": model.state_dict()}, file)
+        told.write_text(json.dumps(loss))
+    return float(json.loads(told.read_text()))
+
+
+def write_images(cifar: Path, members: int, others: int, work: Path) -> None:
+    """The first images of the file as two archives."""
+    found = Parquet(limit=members + others).load(Request(str(cifar), None, None, 0))
+    for side, cut in (("members", slice(members)), ("nonmembers", slice(members, None))):
+        x, y = found.images[cut].transpose(0, 2, 3, 1), found.labels[cut]
+        np.savez(work / f"{side}.npz", x=x, y=y)
+
+
+def audited(files: Sequence[Path], settings: Settings, known: int, work: Path) -> dict[str, Any]:
+    """`series.json` of the audit of all checkpoints."""
+    views = vars(settings.views)
+    command = [
+        sys.executable, "-m", "fedmia.audit", "--encoder", ",".join(map(str, files)),
+        "--members", f"npz:{work / 'members.npz'}",
+        "--nonmembers", f"npz:{work / 'nonmembers.npz'}",
+        "--known", str(known), "--attacks", ATTACKS, "--device", "cpu", "--threads", "1",
+        "--out", str(work / "audit"),
+    ]  # fmt: skip
+    for name in ("crop_min", "flip", "brightness", "contrast", "saturation", "hue", "blur_p"):
+        command += [f"--augment.{name}", str(views[name])]
+    code = subprocess.run(command, check=False).returncode
+    if code:
+        raise SystemExit(f"the audit ended with exit code {code}")
+    found: dict[str, Any] = json.loads((work / "audit" / "series.json").read_text())
+    return found
+
+
+def compared(series: Mapping[str, Any], seeds: int, work: Path) -> list[dict[str, Any]]:
+    """lightly's encoder less ours, attack by attack: by seed on the same images, and over seeds."""
+    paths = {Path(c["encoder"]).stem: work / "audit" / c["path"] for c in series["cells"]}
+    knn = {Path(p["encoder"]).stem: p["knn"] for p in series["points"]}
+    rows = []
+    for name in ATTACKS.split(","):
+        found = []
+        for seed in range(seeds):
+            (same, a), (also, b) = (read(paths[f"{c}-{seed}"] / "scores.csv") for c in CODES)
+            assert same == also
+            value, ci, _ = difference(a[name], b[name], 1)
+            found.append({"seed": seed, "difference": value, "ci": ci})
+        over = spread([row["difference"] for row in found], -1.0)
+        rows.append({"of": f"AUC, {name}", "by_seed": found, "over_seeds": over})
+    apart = [knn[f"lightly-{s}"] - knn[f"ours-{s}"] for s in range(seeds)]
+    by_seed = [{"seed": s, "difference": value} for s, value in enumerate(apart)]
+    rows.append({"of": "weighted kNN", "by_seed": by_seed, "over_seeds": spread(apart, -1.0)})
+    return rows
+
+
+def table(report: Mapping[str, Any]) -> str:
+    """The tables in Markdown."""
+    series = report["series"]
+    counts = {(p["n_members"], p["n_nonmembers"], p["n_probe"]) for p in series["points"]}
+    ((members, others, probes),) = counts
+    lines = [
+        f"{members} scored members, {others} non-members, kNN on {probes} test images. Intervals "
+        "of 95 %, each by itself, speak of images; those of the second table, over seeds, of "
+        "models (Student).\n",
+        "| trained by | seed | last loss | attack | AUC | untrained | kNN | kNN untrained |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for point in series["points"]:
+        code, _, seed = Path(point["encoder"]).stem.partition("-")
+        loss = report["losses"][f"{code}-{seed}"]
+        for row in point["attacks"]:
+            lines.append(
+                f"| {code} | {seed} | {loss:.3f} | {row['name']} | {row['auc']:.3f} "
+                f"{_ends(row['auc_ci'])} | {row['untrained']:.3f} | {point['knn']:.3f} "
+                f"{_ends(point['knn_ci'])} | {point['knn_untrained']:.3f} |"
+            )
+    lines += ["", "| lightly less ours | by seed | mean over seeds |", "|---|---|---|"]
+    for row in report["differences"]:
+        each = "; ".join(f"{r['difference']:+.3f} {_ends(r.get('ci'))}" for r in row["by_seed"])
+        over = row["over_seeds"]
+        lines.append(f"| {row['of']} | {each} | {over['mean']:+.3f} {_ends(over['ci'])} |")
+    return "\n".join(lines) + "\n"
+
+
+def _ends(ci: Interval | None) -> str:
+    return "" if ci is None else f"[{ci[0]:.3f}, {ci[1]:.3f}]"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--cifar", type=Path, required=True, help="parquet file of CIFAR-10")
+    parser.add_argument("--seeds", type=int, default=3, help="trainings by each loop")
+    parser.add_argument("--epochs", type=int, default=150)
+    parser.add_argument("--members", type=int, default=256, help="a multiple of the batch, 32")
+    parser.add_argument("--others", type=int, default=656, help="non-members")
+    parser.add_argument("--known", type=int, default=56, help="a side, to the attacker")
+    parser.add_argument("--jobs", type=int, default=2, help="trainings side by side")
+    parser.add_argument("--work", type=Path, help="folder of checkpoints and audits")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    asked = parser.parse_args()
+    settings = Settings(asked.epochs, asked.members)
+    with contextlib.ExitStack() as stack:
+        work = asked.work or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        work.mkdir(parents=True, exist_ok=True)
+        if not (work / "nonmembers.npz").exists():
+            write_images(asked.cifar, asked.members, asked.others, work)
+        runs = [(code, seed) for seed in range(asked.seeds) for code in CODES]
+        with ProcessPoolExecutor(asked.jobs, get_context("spawn")) as pool:
+            made = [pool.submit(trained, code, seed, settings, work) for code, seed in runs]
+            losses = {f"{c}-{s}": one.result() for (c, s), one in zip(runs, made, strict=True)}
+        files = [work / f"{name}.ckpt" for name in losses]
+        series = audited(files, settings, asked.known, work)
+        rows = compared(series, asked.seeds, work)
+    where = describe()
+    where["versions"] |= {"lightly": version("lightly")}
+    kept = {name: series[name] for name in ("sentence", "points", "notes")}
+    report = {
+        "settings": asdict(settings), "losses": losses, "differences": rows, "series": kept,
+    } | where  # fmt: skip
+    asked.out.mkdir(parents=True, exist_ok=True)
+    (asked.out / "lightly.json").write_text(json.dumps(report, indent=2) + "\n")
+    (asked.out / "lightly.md").write_text(table(report))
+    print(table(report))
+
+
+if __name__ == "__main__":
+    main()

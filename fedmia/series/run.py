@@ -1,0 +1,98 @@
+"""A series of audits from its settings to `series.json` and its page."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+
+import torch
+from rich.console import Console
+
+from fedmia.auditing.images import Dealt
+from fedmia.auditing.resume import content
+from fedmia.auditing.run import brought, device_of, images_for, look
+from fedmia.auditing.shadows import run_folder
+from fedmia.errors import InputError, opt
+from fedmia.report.publish import json_text
+from fedmia.report.tell import tell
+from fedmia.runtime.cores import cores
+from fedmia.series.compare import compare
+from fedmia.series.page import page
+from fedmia.series.rows import SeriesReport
+from fedmia.series.tables import terminal
+from fedmia.settings.audit import Audit
+from fedmia.settings.command import Invocation
+from fedmia.settings.series import Series
+from fedmia.settings.sweep import Cell, Runs
+from fedmia.settings.tree import to_tree
+from fedmia.sweeping.runs import Start, Work, done
+
+
+def auditing(config: Path, folder: Path) -> Sequence[str]:
+    """A run of `python -m fedmia.audit` that ends when this process does."""
+    return [sys.executable, "-m", "fedmia.series.cell", str(config), str(folder)]
+
+
+def conduct(asked: Invocation, stop: Event, start: Start = auditing) -> int:
+    """Do the audits that are not finished yet, compare all, write and print; the exit code.
+
+    Args:
+        start: makes the command line of an audit's process.
+
+    Raises:
+        InputError: an encoder or images that an audit refuses, before any is begun; no folder, or
+            one of something else.
+    """
+    series: Series = asked.settings
+    if asked.out is None:
+        raise InputError(f"{opt('out', 'FOLDER')} is missing: the audits are kept there")
+    torch.set_num_threads(series.threads or cores())
+    cells = looked_at(series.cells)
+    work = Work(start, lambda folder: True)  # an audit goes on with whatever lies there
+    with done(Runs(cells, series.jobs), to_tree(series), asked, stop, work) as audits:
+        report = compare(series, cells, audits)
+        _write(report, audits.out)
+    _show(report, audits.out, asked)
+    return audits.code
+
+
+def looked_at(cells: Sequence[Cell[Audit]]) -> list[Cell[Audit]]:
+    """The audits with the digests of their encoders and images, all of which are loaded once.
+
+    Raises:
+        InputError: an audit that would be refused.
+    """
+    held: dict[tuple[Path | None, int | None], Dealt] = {}
+    found: dict[str, str] = {}
+    for audit in [cell.first for cell in cells if cell.nth == 0]:
+        released = brought(audit, device_of(audit))
+        source = run_folder(audit.encoder), audit.size or released.size
+        if source not in held:
+            held[source] = images_for(audit, released)
+        look(released, held[source], audit.allow_random)
+        found[audit.encoder] = content(audit, released, held[source]).hexdigest()
+    return [replace(cell, files=found[cell.first.encoder]) for cell in cells]
+
+
+def _write(report: SeriesReport, out: Path) -> None:
+    from fedmia.series.figures import draw  # matplotlib takes its time
+
+    figure = draw(report)
+    if figure is not None:
+        (out / "series.png").write_bytes(figure)
+    (out / "series.json").write_text(json_text(report), encoding="utf-8")
+    (out / "series.html").write_text(page(report, figure), encoding="utf-8")
+
+
+def _show(report: SeriesReport, out: Path, asked: Invocation) -> None:
+    def failures(console: Console) -> None:
+        for cell in report["cells"]:
+            if cell["reason"]:
+                line = f"{cell['name']} failed: {cell['reason']}"
+                console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    file = out / "series.html"
+    tell(report, lambda: terminal(report), file, json=asked.json, quiet=asked.quiet, more=failures)

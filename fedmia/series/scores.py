@@ -1,0 +1,41 @@
+"""Scores of finished audits read back, and one encoder compared with another on the same images."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from fedmia.report.intervals import LEVEL
+from fedmia.report.paired import difference_interval, estimate_of
+from fedmia.report.rows import Interval
+from fedmia.results import ScoredAttack
+
+Sides = Mapping[str, ScoredAttack]  # by attack
+
+
+def read(file: Path) -> tuple[tuple[str, ...], Sides]:
+    """The images of a `scores.csv`, and every attack's scores of them.
+
+    Returns:
+        Place and truth of each image, in order; attack -> its scores of either side.
+    """
+    with file.open(encoding="utf-8", newline="") as text:
+        head, *lines = list(csv.reader(text))
+    truth = np.array([line[1] == "1" for line in lines], dtype=bool)
+    found = {}
+    for i, name in enumerate(head[4:], 4):
+        scores = np.array([float(line[i]) for line in lines])
+        found[name] = ScoredAttack(name, "", "", "", scores[truth], scores[~truth])
+    return tuple(f"{line[0]} {line[1]}" for line in lines), found
+
+
+def difference(
+    first: ScoredAttack, last: ScoredAttack, family: int
+) -> tuple[float, Interval, Interval]:
+    """AUC(first) - AUC(last), its interval by itself, and with `family` of them together."""
+    apart = estimate_of(first).value - estimate_of(last).value
+    each, together = (difference_interval(first, last, LEVEL, count) for count in (1, family))
+    return apart, each, together

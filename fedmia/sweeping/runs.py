@@ -1,0 +1,120 @@
+"""The runs of a sweep, done side by side in its folder; the audits of a series likewise."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from fedmia.errors import InputError, opt
+from fedmia.report.rows import Report
+from fedmia.runtime.cores import cores
+from fedmia.runtime.device import resolve_device
+from fedmia.runtime.progress import SweepDisplay
+from fedmia.settings.command import FAILED, INTERRUPTED, Invocation
+from fedmia.settings.sweep import Cell, Runs
+from fedmia.settings.yamlfile import Tree
+from fedmia.sweeping.folder import SweepFolder
+from fedmia.sweeping.processes import Task, run_all, said_of
+
+# Command line of the process that makes a run: of the file of its settings, and its folder.
+Start = Callable[[Path, Path], Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Work:
+    """How the runs are made.
+
+    Attributes:
+        begun: whether a folder holds a run that can be gone on with.
+    """
+
+    start: Start
+    begun: Callable[[Path], bool]
+
+
+@dataclass(frozen=True)
+class Done:
+    """Runs as far as they could be done.
+
+    Attributes:
+        names: key of each run -> its name.
+        finished: key of each finished run -> its folder under `out`, and its report.
+        failed: key -> why.
+        seconds: that it took this time.
+        code: exit code.
+    """
+
+    out: Path
+    names: Mapping[str, str]
+    finished: Mapping[str, tuple[str, Report]]
+    failed: Mapping[str, str]
+    seconds: float
+    code: int
+
+
+@contextmanager
+def done(runs: Runs, tree: Tree, asked: Invocation, stop: Event, work: Work) -> Iterator[Done]:
+    """Do the runs that are not finished yet; their folder is held while the context is open.
+
+    Args:
+        tree: the settings as the file of the command says them.
+
+    Raises:
+        InputError: no folder, or one of something else.
+    """
+    if asked.out is None:
+        raise InputError(f"{opt('out', 'FOLDER')} is missing: the runs are kept there")
+    began, quiet = time.perf_counter(), asked.quiet or asked.json
+    folder = SweepFolder(asked.out, runs, tree, work.begun)
+    with folder.held():
+        failed = _run(folder, runs, stop, quiet, work.start)
+        finished = {
+            key: (made.relative_to(folder.out).as_posix(), report)
+            for key, (made, report) in folder.finished().items()
+        }
+        seconds = time.perf_counter() - began
+        code = INTERRUPTED if stop.is_set() else FAILED if failed else 0
+        yield Done(folder.out, folder.names, finished, failed, seconds, code)
+
+
+def side_by_side(runs: Runs) -> int:
+    """How many runs are done at once."""
+    if runs.jobs is not None:
+        return runs.jobs
+    if any(resolve_device(cell.first.device) != "cpu" for cell in runs.cells):
+        return 1
+    return max(1, cores() // max(cell.threads or cores() for cell in runs.cells))
+
+
+def _run(folder: SweepFolder, runs: Runs, stop: Event, quiet: bool, start: Start) -> dict[str, str]:
+    """Do what is not finished; the reason of each run that failed, by the key of its settings."""
+    done = folder.finished()
+    waiting = {folder.names[c.key]: c for c in runs.cells if c.key not in done}
+    failed: dict[str, str] = {}
+    jobs = side_by_side(runs)
+
+    def ended(task: Task, code: int) -> None:
+        cell = waiting[task.name]
+        hidden = {f" in {task.arguments[-2]}": "", str(folder.unfinished): "unfinished"}
+        # A run of which an attack alone failed is whole but for it, and its report says so.
+        reason = folder.keep(cell) if code in (0, FAILED) else ""
+        if code and reason is not None:
+            reason = said_of(code, task.log, hidden)
+        if reason is not None:
+            failed[cell.key] = reason
+            folder.give_up(cell)
+        display.ended(task.name, reason)
+
+    def task(name: str, cell: Cell[Any]) -> Task:
+        config, made, log = folder.begin(cell)
+        return Task(name, start(config, made), log, cell.threads or max(1, cores() // jobs))
+
+    with SweepDisplay(len(waiting), quiet) as display:
+        tasks = [task(name, cell) for name, cell in waiting.items()]
+        run_all(tasks, jobs, lambda task: display.began(task.name), ended, stop)
+    return failed

@@ -1,0 +1,245 @@
+"""Several encoders or seeds in one audit: what is asked for, done once, compared, refused."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from fedmia import registry
+from fedmia.errors import InputError
+from fedmia.federation.snapshot import Snapshot, SnapshotStore
+from fedmia.report.paired import difference_interval
+from fedmia.seeding import torch_rng
+from fedmia.series import figures
+from fedmia.series.compare import models
+from fedmia.series.rows import SeriesReport
+from fedmia.series.run import conduct
+from fedmia.series.scores import read
+from fedmia.settings.command import parse
+from fedmia.settings.commands import AUDIT
+from fedmia.settings.series import Series, encoders, names, round_of
+from fedmia.ssl.base import Recipe
+from tests.auditing.conftest import Audit, Sides, numbers
+from tests.report.test_report_rows import wrong
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "audit.json"
+ROUNDS = (0, 2, 5)
+# An audit as a process: a golden report with an AUC of round and seed, scores that have it.
+CELL = """
+import json, os, random, re, sys
+golden, tell, config, folder = sys.argv[1:]
+text = open(config).read()
+turn = int(re.search(r"encoder: .*@(\\d+)", text)[1])
+seed = int(re.search(r"^seed: (\\d+)", text, re.M)[1])
+print(f"{turn} {seed}", file=open(tell, "a"))
+if os.path.exists(f"{tell}-{turn}"):
+    sys.exit("fedmia: error: told to")
+os.makedirs(folder, exist_ok=True)
+open(os.path.join(folder, "config.yaml"), "w").write(text)
+report = json.load(open(golden))
+report["attacks"] = report["attacks"][:1]
+report["attacks"][0] |= {"auc": 0.5 + 0.02 * turn + 0.01 * seed, "auc_ci": [0.4 + 0.1 * seed, 0.8]}
+report |= {"versions": {}, "timing": {"total_s": 1}}
+json.dump(report, open(os.path.join(folder, "report.json"), "w"))
+draw, name = random.Random(7), report["attacks"][0]["name"]
+lines = [f"image,truth,client,label,{name}"]
+for i in range(40):
+    lines.append(f"{i},{int(i < 20)},,0,{draw.gauss(0.3 * turn * (i < 20), 1) + 0.1 * seed}")
+open(os.path.join(folder, "scores.csv"), "w").write("\\n".join(lines) + "\\n")
+"""
+Serial = Callable[..., int]
+
+
+def keep(run: Path, turn: int, seed: int) -> None:
+    """A model as that of a round."""
+    made = registry.build("ssl", "mocov2", {"dim": 4}).build(
+        registry.build("model", "smallnet", {"width": 2}).build(3, 8),
+        Recipe((0.5,) * 3, (0.25,) * 3),
+        torch_rng(seed, "series"),
+    )
+    SnapshotStore(run / "snapshots").save("main", Snapshot(turn, made.shared_state(), {}))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """The folder of a run that kept three rounds."""
+    folder = tmp_path / "RUN"
+    for turn in ROUNDS:
+        keep(folder, turn, turn)
+    parts = {"model": {"name": "smallnet", "width": 2}, "ssl": {"name": "mocov2", "dim": 4}}
+    data = {"data": {"name": "synthetic", "size": 8}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(parts | data))
+    return folder
+
+
+@pytest.fixture
+def serial(run: Path, archives: Sides, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Serial:
+    """`serial(flags)`: the exit code of a series into `OUT` whose audits are tiny processes."""
+    monkeypatch.setattr(figures, "draw", lambda report: None)
+
+    def start(config: Path, folder: Path) -> Sequence[str]:
+        own = [str(GOLDEN), str(tmp_path / "begun"), str(config), str(folder)]
+        return [sys.executable, "-I", "-S", "-c", CELL, *own]
+
+    def series(flags: str = "--seeds 2", rounds: str = "@0,2,5") -> int:
+        line = f"--encoder {run}{rounds} {archives.flags} --attacks similarity --device cpu "
+        line += f"{flags} --jobs 3 --threads 1 --quiet --out {tmp_path / 'OUT'}"
+        return conduct(parse(AUDIT, shlex.split(line)), Event(), start)
+
+    return series
+
+
+def begun(tmp_path: Path) -> list[str]:
+    """Round and seed of each audit that began since the last call, sorted."""
+    file = tmp_path / "begun"
+    found = sorted(file.read_text().splitlines()) if file.exists() else []
+    file.unlink(missing_ok=True)
+    return found
+
+
+def written(tmp_path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((tmp_path / "OUT" / "series.json").read_text())
+    return found
+
+
+def test_encoders__rounds_files_and_names(tmp_path: Path) -> None:
+    assert encoders("a/RUN@0,10,b.pth, C@3,4") == (
+        "a/RUN@0", "a/RUN@10", "b.pth", "C@3", "C@4",
+    )  # fmt: skip
+    odd = tmp_path / "a,1"
+    odd.touch()
+    assert encoders(str(odd)) == (str(odd),) and encoders("timm:x") == ("timm:x",)
+    assert names(["a/x.pth", "b/x.pth"]) == ["a/x.pth", "b/x.pth"]
+    assert names(["a/x@1", "a/x@2"]) == ["x@1", "x@2"]
+    assert round_of("a/RUN@10") == ("a/RUN", 10) and round_of("x.pth") == ("x.pth", None)
+    for text, said in (("RUN,3", "3 follows no RUN"), ("R@1,1", "R@1 is named twice")):
+        with pytest.raises(InputError, match=said):
+            encoders(text)
+
+
+def test_series__is_one_audit_where_one_is_asked_for() -> None:
+    one = Series(encoder="x@3", members="digits", nonmembers="digits")
+    (cell,) = one.cells
+    assert cell.first.encoder == "x@3" and "seeds" not in cell.tree
+    four = Series(encoder="x@3,4", members="digits", nonmembers="digits", seeds=2, seed=7)
+    asked = [(c.tree["encoder"], c.tree["seed"]) for c in four.cells]
+    assert asked == [("x@3", 7), ("x@4", 7), ("x@3", 8), ("x@4", 8)]
+
+
+def test_series__one_json_and_one_page(serial: Serial, tmp_path: Path) -> None:
+    assert serial() == 0
+    assert begun(tmp_path) == ["0 0", "0 1", "2 0", "2 1", "5 0", "5 1"]
+    found, golden = written(tmp_path), json.loads(GOLDEN.read_text())
+    assert not list(wrong(found, SeriesReport, "series"))
+    assert [(p["round"], p["finished"]) for p in found["points"]] == [(t, 2) for t in ROUNDS]
+    for point in found["points"]:
+        (row,) = point["attacks"]
+        first = 0.5 + 0.02 * point["round"]
+        assert row["by_seed"] == pytest.approx([first, first + 0.01])
+        assert row["auc"] == pytest.approx(statistics.fmean(row["by_seed"]))
+        assert row["auc_ci"] == pytest.approx([0.45, 0.8])  # the mean of both seeds' ends
+        assert (row["difference"] is None) == (point["round"] == 5)
+    out = tmp_path / "OUT"
+    values, ends = [], []
+    for seed in (0, 1):
+        (same, a), (also, b) = (
+            read(out / "cells" / f"encoder=RUN@{turn}_seed={seed}" / "scores.csv")
+            for turn in (0, 5)
+        )
+        assert same == also and len(a["similarity"].scores_members) == 20
+        ends.append(difference_interval(a["similarity"], b["similarity"]))
+        aucs = [
+            torch.tensor(
+                x["similarity"].scores_members[:, None] > x["similarity"].scores_nonmembers
+            )
+            for x in (a, b)
+        ]
+        values.append(float(aucs[0].float().mean() - aucs[1].float().mean()))
+    apart = found["points"][0]["attacks"][0]["difference"]
+    assert apart["last"] == "RUN@5" and apart["difference"] == pytest.approx(
+        statistics.fmean(values), abs=1e-6
+    )
+    assert apart["ci"] == pytest.approx(
+        [statistics.fmean(e) for e in zip(*ends, strict=True)], abs=1e-6
+    )
+    assert (
+        apart["ci_simultaneous"][0] < apart["ci"][0] < apart["ci"][1] < apart["ci_simultaneous"][1]
+    )
+    lost = [f"Not run: {r['attack']}: {r['reason']}" for r in golden["not_run"]]
+    assert lost and set(lost) <= set(found["notes"])
+    page = (out / "series.html").read_text()
+    assert 'href="cells/encoder%3DRUN%402_seed%3D1/report.html"' in page
+
+    other = [p | {"run": "OTHER", "knn": p["knn"] + 0.1} for p in found["points"][1:]]
+    assert found["models"] == [] and [row["round"] for row in models(found["points"] + other)] == [
+        2, 5,
+    ]  # fmt: skip
+    (row,) = models([found["points"][1], other[0]])
+    assert row["knn"]["mean"] == pytest.approx(found["points"][1]["knn"] + 0.05)
+    assert row["knn"]["n"] == row["attacks"]["similarity"]["n"] == 2
+
+
+def test_again__does_what_is_new_and_what_failed_and_knows_other_weights(
+    serial: Serial, run: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "begun-2").touch()
+    assert serial("", "@0,2") == 1
+    found = written(tmp_path)
+    assert [c["state"] for c in found["cells"]] == ["finished", "failed"]
+    assert found["cells"][1]["reason"] == "told to" and found["points"][1]["attacks"] == []
+    (tmp_path / "begun-2").unlink()
+    begun(tmp_path)
+    assert serial("--seeds 2", "@0,2,5") == 0
+    assert begun(tmp_path) == ["0 1", "2 0", "2 1", "5 0", "5 1"]
+    assert serial("--seeds 2", "@0,2,5") == 0 and begun(tmp_path) == []
+    keep(run, 2, 99)
+    with pytest.raises(InputError, match="holds encoder=RUN@2_seed=0, which .* does not ask for"):
+        serial("--seeds 2", "@0,2,5")
+
+
+@pytest.mark.parametrize(
+    ("encoder", "said"),
+    [
+        ("{}@0,3", "kept no round 3; nearest is 2 (kept: 0, 2, 5)"),
+        ("{}/config.yaml@0,2", "is a file; the folder of a run has rounds"),
+        ("{}@0 --seeds 0", "--seeds must be >= 1, got 0"),
+        ("{}@0,2", "--out FOLDER is missing: the audits are kept there"),
+    ],
+)
+def test_bad_input__one_line_before_anything_runs(
+    audit: Audit, run: Path, tmp_path: Path, encoder: str, said: str
+) -> None:
+    out = None if "missing" in said else tmp_path / "OUT"
+    done = audit(f"--encoder {encoder.format(run)} --attacks lpla", out)
+    assert done.code == 2 and said in done.err and done.err.count("\n") == 1
+    assert not (tmp_path / "OUT").exists()
+
+
+@pytest.mark.slow
+def test_series__is_the_single_audits_and_draws_them(
+    audit: Audit, run: Path, tmp_path: Path
+) -> None:
+    """Real processes: each cell's report is that of the audit of its encoder and seed."""
+    both, flags = f"{run}@5,tests.auditing.brought:tiny", "--attacks similarity,lpla --seed 3 "
+    assert audit(f"--encoder {both} {flags}", tmp_path / "OUT").code == 0
+    found = written(tmp_path)
+    assert found["seeds"] == [3] and found["finished"] == 2
+    for cell in found["cells"]:
+        alone = audit(f"--encoder {cell['encoder']} {flags}", tmp_path / cell["name"]).report
+        same = json.loads((tmp_path / "OUT" / cell["path"] / "report.json").read_text())
+        for report in (same, alone):
+            del report["hardware"]  # the cores of a share
+        assert numbers(same) == numbers(alone)
+    assert any("what --mean and --std leave open" in note for note in same["notes"])
+    assert (tmp_path / "OUT" / "series.png").read_bytes().startswith(b"\x89PNG")
+    assert "<img" in (tmp_path / "OUT" / "series.html").read_text()
