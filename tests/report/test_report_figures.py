@@ -147,3 +147,8 @@ def test_series__keeps_only_what_is_known(run: RunScores) -> None:
     xs, ys = rounds.series(held, "leakage", "similarity")
     assert xs == list(range(4, 50, 5)) and ys[0] == pytest.approx(0.516)
     assert rounds.series(held, "leakage", "absent") == ([], [])
+
+
+def test_look__of_two_lines_is_never_the_same() -> None:
+    looks = {(one["color"], one["marker"]) for one in map(active.canvas.look, range(49))}
+    assert len(looks) == 49
