@@ -80,6 +80,8 @@ def case(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     )
     whole = audit(flags, args.threads, folder / "audit")
     report = json.loads((folder / "audit" / "report.json").read_text())
+    if report["not_run"]:
+        sys.exit("; ".join(f"{row['attack']}: {row['reason']}" for row in report["not_run"]))
     return {
         "model": args.model, "size": args.size, "images_a_side": args.images,
         "known_a_side": args.known, "views": args.views, "crops": args.crops,
