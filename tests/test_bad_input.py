@@ -248,6 +248,7 @@ def test_config_file__is_not_overwritten_by_its_own_run(tmp_path: Path, capsys: 
     assert "already holds another run" in message
 
 
+@pytest.mark.slow
 def test_process__stderr_is_one_line_and_the_code_is_2(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "fedmia.simulate", "--clients", "0", "--out", "RUN"],

@@ -164,6 +164,7 @@ def test_readme__example_runs_from_its_folder(tmp_path: Path) -> None:
     assert "norm_attack:Norm" in (tmp_path / "RUN" / "scores.csv").read_text()
 
 
+@pytest.mark.slow
 def test_packages__hold_every_module_template_and_preset(tmp_path: Path) -> None:
     skipped = {".git", ".venv", "build", "__pycache__", "snapshots"}
     for name in (*PACKAGES, "configs"):

@@ -365,6 +365,7 @@ def test_inputs__energies_then_the_cosines_of_encodermi(leak: dict[str, Any]) ->
     assert len(PartCrop(crops=5, energies="gaussian").inputs(view, images)) == 1
 
 
+@pytest.mark.slow
 def test_shadow__fits_on_the_attackers_own_encoders(textures: Textures) -> None:
     """The leak is learned where the attacker knows the truth, and found in another encoder."""
     pool, target = textures(160, seed=5), textures(160, seed=6)

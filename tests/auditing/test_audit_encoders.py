@@ -34,6 +34,7 @@ class Planted:
         return os.mkdir, ("planted",)
 
 
+@pytest.mark.slow
 def test_encoder__row(audit: Audit, tmp_path: Path) -> None:
     """A DINO checkpoint alone: attacks read the projection of the network that is asked for."""
     pytest.importorskip("timm")

@@ -45,6 +45,7 @@ def check_black_box(done: Audited, encoder: Path) -> None:
     assert any("ImageNet's constants stand for" in n for n in done.report["notes"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["pt2", pytest.param("onnx", marks=pytest.mark.slow)])
 def test_export__is_a_black_box(kind: str, audit: Audit, tmp_path: Path) -> None:
     path = export(kind, tmp_path)

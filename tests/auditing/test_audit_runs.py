@@ -172,6 +172,7 @@ def test_interrupt__twice_stops_at_once(audit: Audit, tmp_path: Path, monkeypatc
     assert done.code == 130 and done.report == {} and "Traceback" not in done.err
 
 
+@pytest.mark.slow
 def test_config__repeats_the_numbers(audit: Audit, tmp_path: Path) -> None:
     flags = THREE + "--known 6 --limit 12 --seed 3 --augment.crop_min 0.5 --mean 0.4 --std 0.2 "
     first = audit(flags + "--attack.lpla.p 1.5", tmp_path / "AUDIT")

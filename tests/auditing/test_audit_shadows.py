@@ -57,6 +57,7 @@ def trainings(monkeypatch: Patch) -> list[int]:
     return numbers
 
 
+@pytest.mark.slow
 def test_shadows__of_a_run_are_trained_once(
     audit: Audit, run: Path, tmp_path: Path, monkeypatch: Patch
 ) -> None:

@@ -46,6 +46,7 @@ def test_known__rows_table_and_figure(audit: Audit, tmp_path: Path) -> None:
     assert "<img" in section[: section.index("</section>")]
 
 
+@pytest.mark.slow
 def test_resume__a_sweep_is_added_and_its_rows_are_kept(
     audit: Audit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -130,6 +130,7 @@ def test_parquet__gives_back_the_pixels(tmp_path, kind, column):
     assert data.labels.tolist() == [0, 1, 2, 0, 1, 2] and data.name == "a"
 
 
+@pytest.mark.slow
 def test_parquet__several_batches_and_limit(tmp_path):
     many = [encoded(np.full((2, 2), i % 256, np.uint8)) for i in range(2500)]
     path = write_parquet(tmp_path / "a.parquet", many, label=list(range(2500)))

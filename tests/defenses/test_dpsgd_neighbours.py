@@ -236,6 +236,7 @@ def per_image_norms(job: Job, batch: tuple[Tensor, Tensor]) -> Tensor:
         return torch.cat(grads, dim=1).norm(dim=1)
 
 
+@pytest.mark.slow
 def test_statement__fits_the_method(make_job: Any) -> None:
     said = {}
     makes = {"mae": mae, "public": moco(), "own": moco(queue_source="own")}

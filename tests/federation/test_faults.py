@@ -114,6 +114,7 @@ def test_first_round__nothing_is_finished(
     assert not (tmp_path / "RUN" / "report.json").exists()
 
 
+@pytest.mark.slow
 def test_retry__gives_the_report_of_the_run_that_nothing_befell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -174,6 +174,7 @@ def test_rehearsal__refuses_a_node_that_reads_other_data(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_private__trains_as_inline_and_scores_alone_leave(home: Path, tmp_path: Path) -> None:
     flags = TINY + "--attacks similarity"
     assert main(["--quiet", "--out", str(tmp_path / "inline"), *shlex.split(flags)]) == 0

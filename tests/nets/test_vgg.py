@@ -107,5 +107,6 @@ def test_vgg__per_sample_gradients_of_opacus_equal_a_loop(per_sample: Any) -> No
     per_sample(thin().double(), pixels(3).double())
 
 
+@pytest.mark.slow
 def test_vgg__exports_with_a_dynamic_batch(exported: Any) -> None:
     exported(thin().eval(), pixels)

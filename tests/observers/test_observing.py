@@ -91,6 +91,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], str
     return out, printed, errors.getvalue()
 
 
+@pytest.mark.slow
 def test_report__is_the_same_with_observers_and_without(runs):
     out, printed, _ = runs
     assert printed[1] == (out / "report.json").read_text()

@@ -31,6 +31,7 @@ def same(released: Released, wanted: nn.Module, side: int) -> None:
     assert not torch.allclose(want[0], want[1], atol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["test_vit", "test_vit2"])
 def test_crops__timms_own_dynamic_sizes(name: str) -> None:
     timm = pytest.importorskip("timm")

@@ -21,6 +21,7 @@ def drawn(run: RunScores) -> dict[str, bytes]:
     return draw_all(run, build_report(run))
 
 
+@pytest.mark.slow
 def test_draw_all__every_figure_of_a_full_run(drawn: dict[str, bytes]) -> None:
     assert list(drawn) == [
         "attacks",
@@ -71,6 +72,7 @@ def test_beside__finds_controls_and_the_paired_one(run: RunScores) -> None:
     assert [label for label, _ in found] == ["untrained", "placebo", "ascent-zero"]
 
 
+@pytest.mark.slow
 def test_figures__edges_of_the_data(run: RunScores, scored: Callable[..., ScoredAttack]) -> None:
     """One client, one round, equal scores, no known images: still drawn."""
     n, m = 112, 500

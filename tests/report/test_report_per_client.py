@@ -137,6 +137,7 @@ def test_interval__is_the_loop_over_draws(monkeypatch: pytest.MonkeyPatch) -> No
     np.testing.assert_allclose(got, np.quantile(values, [0.025, 0.975]))
 
 
+@pytest.mark.slow
 def test_interval__holds_the_truth_as_often_as_it_says_where_pairs_of_an_image_agree() -> None:
     """Every client gives a non-member nearly one score, so its pairs are one observation; taken
     as independent, m K of them would give an interval too narrow."""

@@ -333,6 +333,7 @@ def test_drop__not_the_attackers_client_and_not_too_many() -> None:
         federate(FedAvg(), reply=spoiled("nan"), crew=Crew(4, "drop", least=4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["stop", "retry", "drop"])
 def test_late_client__is_given_up(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its answer, when it comes, is nobody's; the round does not wait for it."""
