@@ -60,16 +60,15 @@ def key(views: ModelViews) -> str:
     """Digest of all that decides the scores: weights, images and their classes, views, options;
     neither the attacks nor their shadows (`decides`)."""
     audit = views.audit
-    digest = content(audit, views.released, views.dealt)
     skipped = ("attacks", "attack", "cache", "sweep")
     kept = {k: v for k, v in to_tree(audit).items() if k not in skipped}
     kept["device"] = views.device.type  # `auto` is another one on another machine
-    about = [__version__, kept, repr(views.augment)]
-    digest.update(json.dumps(about, sort_keys=True).encode())
-    return digest.hexdigest()
+    held = content(audit, views.released, views.dealt)
+    about = [__version__, held, kept, repr(views.augment)]
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
 
 
-def content(audit: Audit, released: Released, dealt: Dealt) -> hashlib._Hash:
+def content(audit: Audit, released: Released, dealt: Dealt) -> str:
     """Digest of weights, images and their classes."""
     digest = hashlib.sha256()
     # A large .onnx keeps its weights in a second file beside it.
@@ -85,7 +84,7 @@ def content(audit: Audit, released: Released, dealt: Dealt) -> hashlib._Hash:
     ):  # fmt: skip
         names = digests(images.numpy())
         digest.update(b"".join(names) + _classes(dealt.labels, names))
-    return digest
+    return digest.hexdigest()
 
 
 def _classes(labels: Labels, names: list[bytes]) -> bytes:

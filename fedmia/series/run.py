@@ -73,7 +73,7 @@ def looked_at(cells: Sequence[Cell[Audit]]) -> list[Cell[Audit]]:
         if source not in held:
             held[source] = images_for(audit, released)
         look(released, held[source], audit.allow_random)
-        found[audit.encoder] = content(audit, released, held[source]).hexdigest()
+        found[audit.encoder] = content(audit, released, held[source])
     return [replace(cell, files=found[cell.first.encoder]) for cell in cells]
 
 
