@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,18 @@ from fedmia.report.publish import json_text
 
 def nothing(console: Console) -> None:
     """Print no more."""
+
+
+def failures(cells: Iterable[Mapping[str, Any]]) -> Callable[[Console], None]:
+    """Prints a line for each cell that failed: its `name` and its `reason`."""
+
+    def lines(console: Console) -> None:
+        for cell in cells:
+            if cell["reason"]:
+                line = f"{cell['name']} failed: {cell['reason']}"
+                console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    return lines
 
 
 def tell(

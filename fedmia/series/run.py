@@ -9,7 +9,6 @@ from pathlib import Path
 from threading import Event
 
 import torch
-from rich.console import Console
 
 from fedmia.auditing.images import Dealt
 from fedmia.auditing.resume import content
@@ -17,7 +16,7 @@ from fedmia.auditing.run import brought, device_of, images_for, look
 from fedmia.auditing.shadows import run_folder
 from fedmia.errors import InputError, opt
 from fedmia.report.publish import json_text
-from fedmia.report.tell import tell
+from fedmia.report.tell import failures, tell
 from fedmia.runtime.cores import cores
 from fedmia.series.compare import compare
 from fedmia.series.page import page
@@ -88,11 +87,6 @@ def _write(report: SeriesReport, out: Path) -> None:
 
 
 def _show(report: SeriesReport, out: Path, asked: Invocation) -> None:
-    def failures(console: Console) -> None:
-        for cell in report["cells"]:
-            if cell["reason"]:
-                line = f"{cell['name']} failed: {cell['reason']}"
-                console.print(line, highlight=False, markup=False, soft_wrap=True)
-
+    more = failures(report["cells"])
     file = out / "series.html"
-    tell(report, lambda: terminal(report), file, json=asked.json, quiet=asked.quiet, more=failures)
+    tell(report, lambda: terminal(report), file, json=asked.json, quiet=asked.quiet, more=more)

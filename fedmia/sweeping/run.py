@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
-from rich.console import Console
-
 from fedmia.report.publish import json_text
 from fedmia.report.rows import Report
-from fedmia.report.tell import tell
+from fedmia.report.tell import failures, tell
 from fedmia.settings.command import Invocation
 from fedmia.settings.sweep import Sweep
 from fedmia.settings.yamlfile import Tree
@@ -84,11 +82,6 @@ def _write(report: SweepReport, out: Path) -> None:
 
 
 def _show(report: SweepReport, out: Path, asked: Invocation) -> None:
-    def failures(console: Console) -> None:
-        for cell in report["cells"]:
-            if cell["reason"]:
-                line = f"{cell['name']} failed: {cell['reason']}"
-                console.print(line, highlight=False, markup=False, soft_wrap=True)
-
+    more = failures(report["cells"])
     page = out / "sweep.html"
-    tell(report, lambda: terminal(report), page, json=asked.json, quiet=asked.quiet, more=failures)
+    tell(report, lambda: terminal(report), page, json=asked.json, quiet=asked.quiet, more=more)
