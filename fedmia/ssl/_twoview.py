@@ -230,5 +230,5 @@ class BankedSSL(TwoViewSSL):
         return Bank.random(bank_length(self.bank, images), self.dim, generator)
 
     def notes(self, images: int) -> list[str]:
-        why = ", or each image would meet its own earlier output as a negative"
+        why = ", or images would meet earlier outputs of their own as negatives"
         return cut_note("bank", self.bank, images, why)

@@ -200,7 +200,7 @@ class MoCo(ViewsSSL):
         if self.queue_limit == "none":
             met = 0.0 if self.public else met_again(self.queue, images, 1 + self.symmetric)
             return long_note(self.queue, images, met) if self.queue > images // 2 else []
-        why = "" if self.public else ", or each image would meet its own old key as a negative"
+        why = "" if self.public else ", or images would meet earlier keys of their own as negatives"
         return cut_note("queue", self.queue, images, why)
 
 
