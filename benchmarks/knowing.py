@@ -23,11 +23,13 @@ from fedmia.sweeping.spread import holm, p_value, spread
 
 RESULTS = Path(__file__).parent / "results" / "knowing.json"
 # Strong enough in the trade-off to show, and not so strong that nothing leaks at all.
-DEFENSES: dict[str, tuple[str, ...]] = {
-    "none": (),
-    "dpsgd": ("noise_multiplier", "0.3"),
-    "crop-range": ("lower", "0.97"),
-    "weight-decay": ("weight_decay", "0.02"),
+# The option, what the clients set it to, and what the shadows that know it do.
+DEFENSES: dict[str, tuple[str, str, str] | None] = {
+    "none": None,
+    "dpsgd": ("noise_multiplier", "0.3", "0.3"),
+    "crop-range": ("lower", "0.97", "0.97"),
+    "weight-decay": ("weight_decay", "0.02", "0.02"),
+    "early-stopping": ("after", "10", "67"),  # a third of 30 rounds, and of a shadow's 200 epochs
 }
 
 
@@ -43,10 +45,10 @@ def done(module: str, flags: list[str], out: Path) -> dict[str, Any]:
 def cell(name: str, seed: int, asked: argparse.Namespace) -> dict[str, Any]:
     """One federation, and what both attackers read of it; the undefended one has one attacker."""
     under, own = list[str](), list[str]()
-    if DEFENSES[name]:
-        option, value = DEFENSES[name]
-        own = ["--defense", name, f"--defense.{option}", value]
-        under = ["--shadow-defense", name, f"--shadow-defense.{option}", value]
+    if strength := DEFENSES[name]:
+        option, theirs, ours = strength
+        own = ["--defense", name, f"--defense.{option}", theirs]
+        under = ["--shadow-defense", name, f"--shadow-defense.{option}", ours]
     run, cache = asked.work / f"{name}-{seed}", asked.work / "shadows"
     flags = ["--attacker", "none", "--attacks", "none", "--federation.snapshots", "1", *own]
     done("simulate", [*flags, "--seed", str(seed)], run)
@@ -92,7 +94,7 @@ def main() -> None:
     for row in rows:
         said = [estimate(row[k]["mean"], row[k]["ci"]) for k in ("naive", "knowing", "difference")]
         print(row["defense"], *said, row["p_holm"], sep=" | ")
-    options = {n: list(o) for n, o in DEFENSES.items()}
+    options = {n: list(o) if o else None for n, o in DEFENSES.items()}
     told = {"attack": asked.attack, "shadows": asked.shadows, "defenses": options}
     made = {**told, "rows": rows, "cells": cells, "environment": describe()}
     asked.out.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
