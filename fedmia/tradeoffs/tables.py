@@ -9,6 +9,7 @@ import rich.table
 from fedmia.report.format import DASH, estimate, interval
 from fedmia.report.tables import Cell, Row, Table
 from fedmia.results import MEANINGFUL
+from fedmia.settings.sweep import told
 from fedmia.sweeping.rows import Spread
 from fedmia.sweeping.tables import DIGITS, MODELS, over_models, signed, verdicts
 from fedmia.tradeoffs.rows import TradeAttack, TradeoffReport, TradePoint, TradeRow
@@ -74,16 +75,18 @@ def lost(report: TradeoffReport) -> list[tuple[str, str]]:
 
 def terminal(report: TradeoffReport) -> rich.table.Table:
     """One line a point; those on the front have a star."""
-    table = rich.table.Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
-    table.add_column("defence", overflow="fold")
-    for head in ("best attack", "mean AUC, simul-\ntaneous 95 %", "mean kNN, 95 %"):
+    table = rich.table.Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
+    names = [_short(point) + " *" * point["front"] for point in report["points"]]
+    longest = max((len(word) for name in names for word in name.split()), default=0)
+    table.add_column("defence", min_width=longest, overflow="fold")
+    for head in ("best\nattack", "mean AUC, simul-\ntaneous 95 %", "mean kNN, 95 %"):
         table.add_column(head, no_wrap=True)
     for head in ("epsilon", "models"):
         table.add_column(head, justify="right", overflow="fold")
-    for point in report["points"]:
+    for point, name in zip(report["points"], names, strict=True):
         best = best_of(point)
         table.add_row(
-            point["label"] + " *" * point["front"],
+            name,
             point["best"] or DASH,
             estimate(best["auc"]["mean"], best["auc_ci_simultaneous"]) if best else DASH,
             estimate(point["knn"]["mean"], point["knn"]["ci"]),
@@ -93,6 +96,12 @@ def terminal(report: TradeoffReport) -> rich.table.Table:
     table.caption = f"* on the front   {DAGGER} {NO_GUARANTEE}"
     table.caption_justify = "left"
     return table
+
+
+def _short(point: TradePoint) -> str:
+    """The defence and its strength without the option's name, which fills a terminal's line."""
+    given = point["strength"] is not None
+    return point["defense"] + f" {told(point['strength'])}" if given else point["label"]
 
 
 def best_of(point: TradePoint) -> TradeAttack | None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 from scipy.stats import t as student
 
 from fedmia.settings.command import parse
@@ -316,3 +318,12 @@ def test_page__compares_and_escapes(whole: TradeoffReport) -> None:
     assert "no &lt;shadows&gt;" in text and "<shadows>" not in text
     assert "0.595" in text and "12, guaranteed" in text and "on the front" in text
     assert terminal(whole).row_count == len(PLANTED)
+
+
+def test_terminal__no_word_is_broken_on_80_columns(whole: TradeoffReport) -> None:
+    points = [{**p, "defense": "early-stopping"} for p in whole["points"]]
+    screen = Console(width=80, file=StringIO())
+    screen.print(terminal({**whole, "points": points}))  # type: ignore[typeddict-item]
+    lines = screen.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert sum(line.startswith("early-stopping") for line in lines) == len(PLANTED) - 1
+    assert max(map(len, lines)) <= 80 and "0.70 [" in "".join(lines)
