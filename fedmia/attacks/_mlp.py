@@ -78,15 +78,14 @@ def train_logits(
     stepper = optimizer(weights_of)
     first = [group["lr"] for group in stepper.param_groups]
     model.train()
-    products = (batch or len(inputs)) * sum(w.numel() for w in weights_of)
+    size = len(inputs) if batch is None else batch
+    products = size * sum(w.numel() for w in weights_of)
     with threads(1 if products <= SMALL else torch.get_num_threads()):
         for epoch in range(epochs):
             for group, lr in zip(stepper.param_groups, first, strict=True):
                 group["lr"] = lr * (1.0 if rate is None else rate(epoch))
-            order = torch.from_numpy(
-                _dealt(truth, rng) if balanced else rng.permutation(len(inputs))
-            )
-            for rows in order.split(len(inputs) if batch is None else batch):
+            order = _dealt(truth, rng) if balanced else rng.permutation(len(inputs))
+            for rows in torch.from_numpy(order).split(size):
                 logits = model(inputs[rows]).flatten()
                 loss = F.binary_cross_entropy_with_logits(
                     logits, labels[rows], weights[rows], reduction="mean"

@@ -10,7 +10,6 @@ import contextlib
 import io
 import json
 import math
-import os
 import shlex
 import tempfile
 from collections.abc import Iterator
@@ -50,23 +49,13 @@ def reported(line: str) -> dict[str, Any]:
     command, *flags = shlex.split(line)
     main = {"simulate": simulate.main, "audit": audit.main}[command]
     printed = io.StringIO()
-    with tempfile.TemporaryDirectory() as folder, inside(Path(folder)):
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         sides(Path("."))
         with contextlib.redirect_stdout(printed):
             code = main([*flags, "--json"])
     assert code == 0
     found: dict[str, Any] = json.loads(printed.getvalue())
     return {k: v for k, v in found.items() if k not in VARYING}
-
-
-@contextlib.contextmanager
-def inside(folder: Path) -> Iterator[None]:
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir(before)
 
 
 def differences(got: Any, want: Any, where: str = "report") -> Iterator[str]:
