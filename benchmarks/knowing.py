@@ -1,11 +1,13 @@
-"""Attackers who know a defence of training beside those who do not: EncoderMI's shadows trained
-under the target's defence, and the same without it, on default federations of several seeds.
+"""Attackers who know a defence beside those who do not: EncoderMI's shadows trained under the
+target's defence, and the same without it, on default federations of several seeds.
 
-Each federation is trained once a defence, then audited by the command; the naive shadows of a seed
-are trained once. Ended, it goes on where it was.
+Under a defence of training a shadow is one encoder, trained by the audit. Noise on what is sent
+needs somebody who sends: there a shadow is a federation like the target's, of as many images, all
+of the attacker's own. Each federation is trained once, then audited by the command; the naive
+shadows of a seed are trained once. Ended, it goes on where it was.
 
-    python benchmarks/knowing.py --work DIR [--seeds 5] [--attack encodermi-v] [--shadows 1]
-        [--out benchmarks/results/knowing.json]
+    python benchmarks/knowing.py --work DIR [--kind training|sent] [--seeds 5]
+        [--attack encodermi-v] [--out benchmarks/results/knowing.json]
 """
 
 from __future__ import annotations
@@ -17,20 +19,37 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from fedmia.auditing.runs import from_run
+from fedmia.data.digits import Digits
 from fedmia.report.format import estimate
 from fedmia.runtime.environment import describe
+from fedmia.settings.audit import Audit
 from fedmia.sweeping.spread import holm, p_value, spread
 
-RESULTS = Path(__file__).parent / "results" / "knowing.json"
+RESULTS = Path(__file__).parent / "results"
+FILES = {"training": "knowing.json", "sent": "knowing_sent.json"}
 # Strong enough in the trade-off to show, and not so strong that nothing leaks at all.
 # The option, what the clients set it to, and what the shadows that know it do.
-DEFENSES: dict[str, tuple[str, str, str] | None] = {
+TRAINING: dict[str, tuple[str, str, str] | None] = {
     "none": None,
     "dpsgd": ("noise_multiplier", "0.3", "0.3"),
     "crop-range": ("lower", "0.97", "0.97"),
     "weight-decay": ("weight_decay", "0.02", "0.02"),
     "early-stopping": ("after", "10", "67"),  # a third of 30 rounds, and of a shadow's 200 epochs
 }
+# Flags of the target and of the federations that know it.
+SENT: dict[str, list[str]] = {
+    "none": [],
+    "gaussian": ["--defense", "gaussian", "--defense.scale", "0.03"],
+    "logistic": ["--defense", "logistic", "--defense.scale", "0.02"],
+    "laplace": ["--defense", "laplace", "--defense.scale", "0.03"],
+    "dp-fedavg": ["--strategy", "dp-fedavg", "--strategy.noise_multiplier", "0.1"],
+}
+DEFENSES: dict[str, list[str]] = {"training": list(TRAINING), "sent": list(SENT)}
+QUIET = ["--attacker", "none", "--attacks", "none", "--federation.snapshots", "1"]
+OTHERS = 300  # non-members of a shadow federation; what is left tests its encoder
 
 
 def done(module: str, flags: list[str], out: Path) -> dict[str, Any]:
@@ -42,19 +61,51 @@ def done(module: str, flags: list[str], out: Path) -> dict[str, Any]:
     return report
 
 
-def cell(name: str, seed: int, asked: argparse.Namespace) -> dict[str, Any]:
-    """One federation, and what both attackers read of it; the undefended one has one attacker."""
+def one_encoder(name: str, seed: int, asked: argparse.Namespace) -> dict[str, Any]:
+    """The audit of a federation by shadows of one trainer each."""
     under, own = list[str](), list[str]()
-    if strength := DEFENSES[name]:
+    if strength := TRAINING[name]:
         option, theirs, ours = strength
         own = ["--defense", name, f"--defense.{option}", theirs]
         under = ["--shadow-defense", name, f"--shadow-defense.{option}", ours]
-    run, cache = asked.work / f"{name}-{seed}", asked.work / "shadows"
-    flags = ["--attacker", "none", "--attacks", "none", "--federation.snapshots", "1", *own]
-    done("simulate", [*flags, "--seed", str(seed)], run)
-    flags = ["--encoder", str(run), "--attacks", asked.attack, "--shadows", str(asked.shadows)]
-    flags += ["--cache", str(cache), "--seed", str(seed), *under]
-    report = done("audit", flags, asked.work / f"{name}-{seed}-audit")
+    run = asked.work / f"{name}-{seed}"
+    done("simulate", [*QUIET, *own, "--seed", str(seed)], run)
+    flags = ["--encoder", str(run), "--attacks", asked.attack, "--shadows", "1", *under]
+    flags += ["--cache", str(asked.work / "shadows"), "--seed", str(seed)]
+    return done("audit", flags, asked.work / f"{name}-{seed}-audit")
+
+
+def own_images(run: Path, seed: int, file: Path) -> None:
+    """The attacker's own: half of the non-members of `run`, which an audit would train on too."""
+    spare = from_run(Audit(encoder=str(run), shadows=1, seed=seed), run)
+    labels = spare.labels.of(spare.spare)
+    np.savez(file, x=spare.spare.permute(0, 2, 3, 1).numpy(), y=labels.astype(np.int64))
+
+
+def federation(name: str, seed: int, asked: argparse.Namespace) -> dict[str, Any]:
+    """The audit of a federation by a shadow federation that knows its defence and a naive one."""
+    run, images = asked.work / f"{name}-{seed}", asked.work / f"images-{seed}.npz"
+    done("simulate", [*QUIET, *SENT[name], "--seed", str(seed)], run)
+    if not images.exists():
+        own_images(run, seed, images)
+    shadows = asked.work / f"{name}-{seed}-shadows"
+    shadows.mkdir(exist_ok=True)
+    for one in {name, "none"}:
+        made = asked.work / f"shadow-{one}-{seed}"
+        flags = ["--config", str(asked.work / f"none-{seed}" / "config.yaml"), *SENT[one]]
+        flags += ["--dataset", f"npz:{images}", "--split.nonmembers", str(OTHERS)]
+        for constant in ("mean", "std"):  # the archive does not tell what its images were
+            flags += [f"--data.{constant}", str(getattr(Digits, constant)[0])]
+        done("simulate", [*flags, "--seed", str(1000 + seed)], made)
+        if not (shadows / one).exists():
+            (shadows / one).symlink_to(made.resolve())
+    flags = ["--encoder", str(run), "--attacks", asked.attack, "--shadow-encoders", str(shadows)]
+    return done("audit", [*flags, "--seed", str(seed)], asked.work / f"{name}-{seed}-audit")
+
+
+def cell(name: str, seed: int, asked: argparse.Namespace) -> dict[str, Any]:
+    """One federation, and what both attackers read of it; the undefended one has one attacker."""
+    report = {"training": one_encoder, "sent": federation}[asked.kind](name, seed, asked)
     row = next(r for r in report["attacks"] if r["name"] == asked.attack)
     pair = next((p for p in report["paired"] if p["control"] == f"{asked.attack}-naive"), None)
     return {
@@ -69,7 +120,7 @@ def cell(name: str, seed: int, asked: argparse.Namespace) -> dict[str, Any]:
 def summary(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """One row a defence: means over federations with 95 % intervals between them."""
     found = []
-    for name in DEFENSES:
+    for name in dict.fromkeys(c["defense"] for c in cells):
         own = [c for c in cells if c["defense"] == name]
         row = {key: spread(c[key] for c in own) for key in ("naive", "knowing", "knn")}
         apart = [c["difference"] for c in own if c["difference"] is not None]
@@ -86,18 +137,20 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--attack", default="encodermi-v")
-    parser.add_argument("--shadows", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--kind", choices=FILES, default="training")
+    parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
-    cells = [cell(name, seed, asked) for seed in range(asked.seeds) for name in DEFENSES]
+    names = DEFENSES[asked.kind]
+    cells = [cell(name, seed, asked) for seed in range(asked.seeds) for name in names]
     rows = summary(cells)
     for row in rows:
         said = [estimate(row[k]["mean"], row[k]["ci"]) for k in ("naive", "knowing", "difference")]
         print(row["defense"], *said, row["p_holm"], sep=" | ")
-    options = {n: list(o) if o else None for n, o in DEFENSES.items()}
-    told = {"attack": asked.attack, "shadows": asked.shadows, "defenses": options}
+    options = TRAINING if asked.kind == "training" else SENT
+    told = {"attack": asked.attack, "shadows": 1, "defenses": options}
     made = {**told, "rows": rows, "cells": cells, "environment": describe()}
-    asked.out.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+    out = asked.out or RESULTS / FILES[asked.kind]
+    out.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

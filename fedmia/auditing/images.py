@@ -5,22 +5,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedmia.auditing.sources import Found, find_images, source_views, take
-from fedmia.data._pixels import square
 from fedmia.data.base import Views
 from fedmia.data.images import NO_PROBES, ImageSet, IntArray, digests
 from fedmia.errors import InputError, opt
-from fedmia.seeding import rng
 from fedmia.settings.audit import Audit
-from fedmia.settings.tree import from_tree
-from fedmia.settings.yamlfile import load
 from fedmia.threat import Labels
 
 SIDES = ("members", "nonmembers")
@@ -57,6 +53,31 @@ class Dealt:
     views: Views = field(default_factory=Views)
     notes: tuple[str, ...] = ()
     shadow_data: ImageSet | None = None
+
+    def attacked(self) -> Tensor:
+        """The images that no shadow may be trained on, scored and known ones."""
+        return torch.cat([
+            self.scored_members, self.scored_nonmembers,
+            self.known_members, self.known_nonmembers,
+        ])  # fmt: skip
+
+    def without(self, held: NDArray[np.bool_], why: str) -> Dealt:
+        """Less the scored non-members at which `held` (N,) is true, with a note that says `why`.
+
+        Raises:
+            InputError: fewer than 2 are left.
+        """
+        left = np.flatnonzero(~held)
+        told = f"{int(held.sum())} scored non-members are left out, {why}."
+        if len(left) < 2:
+            raise InputError(f"{told} {len(left)} remain, at least 2 are needed")
+        return replace(
+            self,
+            scored_nonmembers=self.scored_nonmembers[left],
+            nonmember_ids=self.nonmember_ids[left],
+            nonmember_labels=self.nonmember_labels[left],
+            notes=(*self.notes, told),
+        )
 
     def counts(self) -> dict[str, Any]:
         """How many images play each role, for the report."""
@@ -227,57 +248,3 @@ def _sizes(audit: Audit, members: int, others: int) -> tuple[int, tuple[int, int
     if audit.shadows and audit.shadow_data is None:
         scored[1] = min(scored[1], left[1] // 2)
     return known, (scored[0], scored[1])
-
-
-def from_run(audit: Audit, folder: Path) -> Dealt:
-    """The images that a fedmia run scored, known ones as there, from its own data source.
-
-    Raises:
-        InputError: the run's data cannot be read again, or what runs need is not installed.
-    """
-    try:
-        from fedmia.federation.run import prepare  # needs what a simulation needs: Flower
-        from fedmia.settings.experiment import Experiment
-    except ImportError as error:
-        raise InputError(
-            f"the images of run '{folder}' cannot be dealt again without "
-            f"{str(error.name).partition('.')[0]}: install it, "
-            f"or give {opt('members')} and {opt('nonmembers')}"
-        ) from None
-    prepared = prepare(from_tree(Experiment, load(folder / "config.yaml")))
-    data, split = prepared.data, prepared.split
-
-    def take(indices: IntArray) -> Tensor:
-        return torch.from_numpy(square(data.images[indices], audit.size, data.name))
-
-    known = len(split.known_members) if audit.known is None else audit.known
-    if known > min(len(split.known_members), len(split.known_nonmembers)):
-        raise InputError(
-            f"{opt('known', known)}: the run has {len(split.known_members)} known members; give "
-            f"{opt('members')} and {opt('nonmembers')} to choose others"
-        )
-    # The split's indices are sorted, and neighbours in a data source may be alike.
-    known_members, known_others, members, others = (
-        rng(audit.seed, "audit", role).permutation(getattr(split, role))
-        for role in ("known_members", "known_nonmembers", "scored_members", "scored_nonmembers")
-    )
-    half = len(others) // 2 if audit.shadows and audit.shadow_data is None else len(others)
-    spare = np.concatenate([others[half:], *split.placebo_parts, split.public])
-    members, others = np.sort(members[: audit.limit]), np.sort(others[:half][: audit.limit])
-    every = np.concatenate([known_members, known_others, members, others, spare])
-    return Dealt(
-        known_members=take(known_members[:known]),
-        known_nonmembers=take(known_others[:known]),
-        scored_members=take(members),
-        scored_nonmembers=take(others),
-        member_ids=members,
-        nonmember_ids=others,
-        member_labels=data.labels[members],
-        nonmember_labels=data.labels[others],
-        spare=take(spare),
-        spared=len(spare),
-        labels=Labels([(take(every), data.named()[every])]),
-        names=(data.name, data.name),
-        views=prepared.experiment.data.source().views,
-        notes=("Members and non-members are those of the run itself.",),
-    )

@@ -12,10 +12,12 @@ import numpy as np
 import torch
 
 from fedmia.archive import Archive
+from fedmia.auditing.given import Given
 from fedmia.auditing.harness import Audited, Harness
-from fedmia.auditing.images import Dealt, deal, from_run
+from fedmia.auditing.images import Dealt, deal
 from fedmia.auditing.resume import key, same_audit
-from fedmia.auditing.shadows import Own, once, run_folder
+from fedmia.auditing.runs import from_run, run_folder
+from fedmia.auditing.shadows import Own, once
 from fedmia.auditing.sweep import sweep
 from fedmia.auditing.views import UNTRAINED, ModelViews, health, probes, recipe
 from fedmia.data.sets import form_sets
@@ -73,15 +75,18 @@ def examine(
     """Attacks, controls and probes; what was found, and the report (None: no attack could run).
 
     Raises:
-        InputError: the folder of the results cannot be made.
+        InputError: the folder of the results cannot be made, or members under attack are among
+            the images of a shadow federation.
     """
+    given = None if audit.shadow_encoders is None else Given(audit, dealt)
+    dealt = dealt if given is None else given.apart()
     cache = Path(audit.cache) if audit.cache else place.under("shadows")
-    own = Own(audit, released, dealt, cache, device, display.say, display.epochs, stopped)
+    own = Own(audit, released, dealt, cache, device, display.say, display.epochs, stopped, given)
     augment = recipe(audit, own.augment(), dealt, run_folder(audit.encoder) is not None)
     views = ModelViews(audit, released, dealt, augment, device)
     if audit.shadows or audit.shadow_encoders:
         views.shadows = once(partial(own.make, views))
-        if audit.shadow_defense:
+        if own.paired():
             views.naive = once(partial(own.make, views, naive=True))
         views.shadow_contents, views.shadow_notes = own.contents, own.notes
     harness = Harness(views, Archive(place.under("attacks"), key(views)))

@@ -37,7 +37,7 @@ class ShadowImages:
         Raises:
             InputError: --shadow-data cannot be read, or has other channels.
         """
-        size, attacked = self.audit.plan().size, self._attacked
+        size, attacked = self.audit.plan().size, self.dealt.attacked()
         pool = self.dealt.spare.numpy() if self.audit.shadow_data is None else self._data.images
         if pool.shape[1] != attacked.shape[1]:
             raise InputError(
@@ -65,15 +65,6 @@ class ShadowImages:
         own = torch.from_numpy(self._data.images), self._data.named()
         return self.dealt.labels | Labels([own])
 
-    @property
-    def _attacked(self) -> torch.Tensor:
-        """The images that must not be among the shadows' own."""
-        dealt = self.dealt
-        return torch.cat([
-            dealt.scored_members, dealt.scored_nonmembers,
-            dealt.known_members, dealt.known_nonmembers,
-        ])  # fmt: skip
-
     @cached_property
     def _data(self) -> ImageSet:
         """--shadow-data, of the shadows' own size."""
@@ -82,7 +73,7 @@ class ShadowImages:
         if found.size == audited:
             return found
         # Resized from what it was, an image under attack is told at the size of those alone.
-        under_attack = set(digests(self._attacked.numpy()))
+        under_attack = set(digests(self.dealt.attacked().numpy()))
         theirs = digests(self._read(audited).images)
         kept = np.array([i for i, name in enumerate(theirs) if name not in under_attack], np.int64)
         if len(kept) < len(found):

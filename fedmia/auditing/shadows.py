@@ -11,7 +11,9 @@ from typing import Any
 import torch
 
 from fedmia import registry
+from fedmia.auditing.given import Given
 from fedmia.auditing.images import Dealt
+from fedmia.auditing.runs import run_tree
 from fedmia.auditing.shadowimages import ShadowImages
 from fedmia.auditing.views import ModelViews
 from fedmia.defenses._stack import Stack
@@ -22,8 +24,6 @@ from fedmia.settings.audit import Audit
 from fedmia.settings.option import option_fields
 from fedmia.settings.suits import norm_of
 from fedmia.settings.values import convert
-from fedmia.settings.yamlfile import load
-from fedmia.shadows.given import blueprints, content, load_shadows
 from fedmia.shadows.plan import Target, attacker_augment, blueprint, crop_alone
 from fedmia.shadows.train import Trained, shadow_notes, train_shadows
 from fedmia.ssl.augment import Augment
@@ -39,6 +39,7 @@ class Own:
     Args:
         say: takes a line for the user. progress: takes epochs done and to do.
         stop: asked before each step.
+        given: what the user brings; None: they are trained.
     """
 
     audit: Audit
@@ -49,17 +50,16 @@ class Own:
     say: Callable[[str], None]
     progress: Callable[[int, int], None]
     stop: Callable[[], bool]
+    given: Given | None = None
 
     def augment(self) -> Augment:
         """The attacker's views: the encoder's recipe, or less where its algorithm is unknown.
 
         Shadows that were trained before say what they were trained by.
         """
-        if self.audit.shadow_encoders is not None:
-            told = blueprints(Path(self.audit.shadow_encoders))
-            if told:
-                own = told[0].spec.augment
-                return own if all(b.known_algorithm for b in told) else crop_alone(own)
+        if self.given is not None and (told := self.given.told):
+            own = told[0].augment
+            return own if all(one.known for one in told) else crop_alone(own)
         plan = self.audit.plan()
         if not self.audit.shadows:
             return self.released.augment
@@ -69,13 +69,14 @@ class Own:
         """The shadows as an attack sees them.
 
         Args:
-            naive: train them without --shadow-defense.
+            naive: those of an attacker who does not know the target's defence.
 
         Raises:
             InputError: too few images, or knowledge that nobody has.
         """
-        made = []
-        for trained in self._trained(naive):
+        made, trainings = [], self._trained(naive)
+        labels = self.images.labels if self.given is None else self.given.labels()
+        for trained in trainings:
             own = trained.members
             alike = own.shape[1:] == views.held.shape[1:]
             held = views.held if alike else torch.cat([own, trained.nonmembers])
@@ -87,7 +88,7 @@ class Own:
                 held=held,
                 signals=Signals(),
                 pixels=views.pixels,
-                labels=self.images.labels,
+                labels=labels,
                 precision=self.audit.precision,
             )
             method = trained.method.to(self.device)
@@ -97,6 +98,8 @@ class Own:
 
     def notes(self) -> list[str]:
         """What the reader should know of how they are trained, whether now or before."""
+        if self.given is not None:
+            return self.given.notes()
         if not self.audit.shadows:
             return []
         notes = shadow_notes(self.audit.plan(), self._target(), *self.images.ground())
@@ -105,14 +108,21 @@ class Own:
     def _unknown_defences(self) -> list[str]:
         """That the run's clients trained under defences of which its attacker knows nothing."""
         layers = (run_tree(self.audit.encoder) or {}).get("defense") or []
-        names = [one["name"] for one in layers]
-        names = [n for n in names if not registry.load("defense", n).releases]
-        if not names or self.audit.shadow_defense:
-            return []
-        return [
-            f"The run's clients trained under {' and '.join(names)}, the shadow encoders did not: "
-            f"{opt('shadow_defense.name', ','.join(names))} trains them so too."
-        ]
+        names: dict[bool, list[str]] = {False: [], True: []}
+        for one in layers:
+            names[registry.load("defense", one["name"]).releases].append(one["name"])
+        found, (trained, sent) = list[str](), names.values()
+        if trained and not self.audit.shadow_defense:
+            found.append(
+                f"The run's clients trained under {' and '.join(trained)}, the shadow encoders did "
+                f"not: {opt('shadow_defense.name', ','.join(trained))} trains them so too."
+            )
+        if sent:
+            found.append(
+                f"The run's clients sent their updates under {' and '.join(sent)}, and a shadow "
+                f"sends none: {opt('shadow_encoders', 'RUN')} takes a federation that does."
+            )
+        return found
 
     def _guard(self, target: Target) -> Stack | None:
         """The defences that the shadows are trained under, None without any.
@@ -139,11 +149,15 @@ class Own:
         Raises:
             InputError: --shadow-data cannot be read.
         """
-        if self.audit.shadow_encoders is not None:
-            return content(Path(self.audit.shadow_encoders))
+        if self.given is not None:
+            return self.given.content()
         if self.audit.shadow_data is None:
             return ""
         return self.images.contents()
+
+    def paired(self) -> bool:
+        """Whether some are of an attacker who knows the target's defence, and others are not."""
+        return bool(self.audit.shadow_defense) or (self.given is not None and self.given.paired())
 
     @cached_property
     def images(self) -> ShadowImages:
@@ -151,16 +165,8 @@ class Own:
         return ShadowImages(self.audit, self.dealt, self.say)
 
     def _trained(self, naive: bool) -> list[Trained]:
-        shape = self.dealt.scored_members.shape
-        if self.audit.shadow_encoders is not None:
-            given = load_shadows(Path(self.audit.shadow_encoders))
-            theirs = given[0].members.shape
-            if theirs[1] != shape[1]:
-                raise InputError(
-                    f"{opt('shadow_encoders')}: trained on images of {tuple(theirs[1:])}, the "
-                    f"audited ones are {tuple(shape[1:])}"
-                )
-            return given
+        if self.given is not None:
+            return self.given.load(naive=naive)
         target = self._target()
         return train_shadows(
             self.audit.plan(),
@@ -209,20 +215,6 @@ def once(make_all: Callable[[], Sequence[Shadow]]) -> Callable[[], Sequence[Shad
         return held[0]
 
     return call
-
-
-def run_folder(encoder: str) -> Path | None:
-    """Folder of `RUN` or `RUN@ROUND`, None for other encoders."""
-    for spec in (encoder, encoder.rpartition("@")[0]):
-        if spec and (Path(spec) / "config.yaml").is_file():
-            return Path(spec)
-    return None
-
-
-def run_tree(encoder: str) -> dict[str, Any] | None:
-    """The configuration of a fedmia run, None for other encoders."""
-    folder = run_folder(encoder)
-    return None if folder is None else load(folder / "config.yaml")
 
 
 def _choice(section: dict[str, Any]) -> tuple[str, dict[str, Any]]:

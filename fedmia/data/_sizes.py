@@ -24,7 +24,7 @@ class SplitOptions(Options):
         f"non-members, known ones included (none: all that remain, to {MOST_NONMEMBERS})",
         ge=3,
     )
-    known: int = option(40, "members, and as many non-members, that the attacker knows", ge=1)
+    known: int = option(40, "members, and as many non-members, that the attacker knows", ge=2)
     test: int | None = option(
         None,
         f"images of the probes, half to fit and half to test (none: a quarter, to {MOST_TEST})",

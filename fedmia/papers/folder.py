@@ -14,6 +14,7 @@ from fedmia.errors import InputError
 from fedmia.federation.run import Finished, make_site, prepare
 from fedmia.federation.snapshot import MemoryStore, SnapshotStore
 from fedmia.report.curves import FILE, from_npz
+from fedmia.report.faults import gone
 from fedmia.report.rows import RoundRow
 from fedmia.results import Curves
 from fedmia.runtime.outfolder import CONFIG
@@ -60,7 +61,8 @@ def opened(folder: Path, device: str) -> Iterator[Opened]:
             prepared = prepare(experiment)
             site = make_site(prepared, Path(work), Event())
         store = SnapshotStore(folder / "snapshots")
-        run = Finished(prepared, site, MemoryStore(), store, [], True)
+        left = gone(folder / "report.json")
+        run = Finished(prepared, site, MemoryStore(), store, [], True, gone=left)
         kept = [r for r in run.schedule.evaluated() if r in store.rounds("main")]
         if not kept:
             raise InputError(f"run '{folder}' holds no snapshots in snapshots/main")

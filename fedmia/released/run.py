@@ -57,8 +57,8 @@ def load(spec: str, wanted: Wanted) -> Released:
             f"give {opt('size')}"
         )
     mean, std = wanted.constants(channels, _own(tree, source), notes)
-    net: Net = _plugin("model", tree)
-    spec_ssl: SSL = _plugin("ssl", tree)
+    net: Net = plugin("model", tree)
+    spec_ssl: SSL = plugin("ssl", tree)
 
     def method(weights: State | None) -> SSLMethod:
         generator = torch_rng(wanted.seed, "released", "run")
@@ -112,7 +112,7 @@ def _config(folder: Path) -> dict[str, Any]:
     return tree
 
 
-def _plugin(kind: str, tree: Mapping[str, Any]) -> Any:
+def plugin(kind: str, tree: Mapping[str, Any]) -> Any:
     """The plugin of section `kind`, with its options."""
     options = {k: v for k, v in tree[kind].items() if k != "name"}
     return _built(kind, tree[kind]["name"], options)

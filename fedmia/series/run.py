@@ -13,7 +13,7 @@ import torch
 from fedmia.auditing.images import Dealt
 from fedmia.auditing.resume import content
 from fedmia.auditing.run import brought, device_of, images_for, look
-from fedmia.auditing.shadows import run_folder
+from fedmia.auditing.runs import run_folder
 from fedmia.errors import InputError, opt
 from fedmia.report.publish import json_text
 from fedmia.report.tell import failures, tell

@@ -76,7 +76,11 @@ class Audit(Settings):
         "dataset of the shadows' images (none: half of the non-members that remain, where "
         "shadow.knowledge has data)",
     )
-    shadow_encoders: str | None = option(None, "folder of shadow encoders trained before")
+    shadow_encoders: str | None = option(
+        None,
+        "folder of shadow encoders trained before, or of runs on images of the attacker's own; "
+        "beside some under the target's defence, those without it are a naive attacker's",
+    )
     shadow_defense: tuple[Layer, ...] = layers(
         "defense",
         "defences of the target's training that the attacker knows, in order: its shadows are "
@@ -153,7 +157,11 @@ class Audit(Settings):
         if layer.clients is not None:
             raise InputError(f"{where}, clients: a shadow is no federation")
         if registry.load("defense", layer.name).releases:
-            raise InputError(f"{where} noises what a client sends, and a shadow sends nothing")
+            runs = opt("shadow_encoders", "RUN")
+            raise InputError(
+                f"{where} noises what a client sends, and a shadow sends nothing: {runs} takes a "
+                "federation under it"
+            )
 
     def _check_knowledge(self) -> None:
         """Refuse shadows on the target's distribution for an attacker that does not know it, and

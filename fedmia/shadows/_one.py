@@ -35,12 +35,14 @@ class Trained:
         method: with its own queue or bank.
         members, nonmembers: uint8 (M, C, H, W), disjoint.
         name: `shadow-0`, ..
+        defense: what it was trained under: a text each, the name first.
     """
 
     method: SSLMethod
     members: Tensor
     nonmembers: Tensor
     name: str
+    defense: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ class Training:
             torch.from_numpy(self.members),
             torch.from_numpy(self.nonmembers),
             self.name,
+            self.blueprint.under,
         )
 
 

@@ -30,7 +30,7 @@ def load_shadows(path: Path) -> list[Trained]:
 
     Raises:
         InputError: no shadow there, one that is unfinished, damaged or of an unknown format, or
-            shadows of images of different shapes or trained under different defences.
+            shadows of images of different shapes.
     """
     if not path.is_dir():
         raise InputError(f"shadow encoders: {path} is not a folder")
@@ -42,10 +42,6 @@ def load_shadows(path: Path) -> list[Trained]:
     shapes = sorted({tuple(t.members.shape[1:]) for t in found})
     if len(shapes) > 1:
         raise InputError(f"shadow encoders: {path} mixes images of shapes {shapes}")
-    under = {tuple(n for n, _ in b.defense): str(b.defense) for b in blueprints(path)}
-    if len({str(b.defense) for b in blueprints(path)}) > 1:
-        names = " and ".join(sorted(", ".join(n) or "no defence" for n in under))
-        raise InputError(f"shadow encoders: {path} mixes some trained under {names}; name one's")
     return found
 
 

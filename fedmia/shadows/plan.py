@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
@@ -142,6 +143,13 @@ class Blueprint:
     std: tuple[float, ...]
     known_algorithm: bool
     defense: tuple[Choice, ...] = ()
+
+    @property
+    def under(self) -> tuple[str, ...]:
+        """A text for each defence, its name first."""
+        return tuple(
+            f"{name} {json.dumps(dict(own), sort_keys=True)}" for name, own in self.defense
+        )
 
     @property
     def spec(self) -> SSL:

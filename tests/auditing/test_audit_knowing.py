@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from shutil import copytree, rmtree
 
 import pytest
 
 from fedmia.simulate import main as simulate
-from tests.auditing.conftest import Audit
+from tests.auditing.conftest import Audit, textures, write
+from tests.auditing.test_audit_runs import counted
 from tests.auditing.test_audit_shadows import RUN, Patch, trainings
 
 KNOWN = "--shadow.knowledge data --shadow.model smallnet --shadow.epochs 2 "
@@ -35,8 +37,17 @@ def test_shadow_defense__stands_beside_naive_shadows(
     assert sorted(d.get("defense", []) for d in told) == [
         [], [["weight-decay", {"weight_decay": 0.5}]]
     ]  # fmt: skip
-    given = audit(f"--attacks encodermi-t --shadow-encoders {out}/shadows ")
-    assert "mixes some trained under no defence and weight-decay" in given.err
+    given = audit(f"--attacks encodermi-t --shadow-encoders {out}/shadows ", tmp_path / "GIVEN")
+    (pair,) = given.report["paired"]
+    assert pair["control"] == "encodermi-t-naive" and pair["n_nonmembers"] == 34 - 16
+    assert (
+        "16 scored non-members are left out, as the given shadow encoders know them."
+        in (given.report["notes"])
+    )
+    other = "--shadow-defense crop-range "
+    audit(ONE + other + f"--cache {out}/shadows ", tmp_path / "OTHER")
+    mixed = audit(f"--attacks encodermi-t --shadow-encoders {out}/shadows ")
+    assert "mixes some trained under crop-range; no defence; weight-decay: give" in mixed.err
 
 
 @pytest.mark.parametrize(
@@ -64,3 +75,103 @@ def test_shadows__of_a_defended_run_are_said_to_be_naive(audit: Audit, tmp_path:
     assert sum(said in note for note in notes) == 1
     known = audit(flags + "--shadow-defense crop-range ", tmp_path / "B", own_images=True)
     assert not any(said in note for note in known.report["notes"])
+
+
+# -- shadows that are federations of their own ---------------------------------------------------
+
+FEDERATION = (
+    "--clients 2 --rounds 1 --attacker none --attacks none --split.members 8 --split.nonmembers 8 "
+    "--split.test 6 --split.known 2 --train.local_epochs 1 --model.width 4 --ssl.dim 8 --quiet "
+)
+NOISED = "--defense gaussian --defense.scale 0.1 "
+ATTACKS = "--attacks similarity,encodermi-t "
+
+
+@pytest.fixture(scope="module")
+def federations(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`target`, of noised updates, and in `shadows` two runs on images of the attacker's own:
+    `knowing` under the same noise, `naive` without it."""
+    folder = tmp_path_factory.mktemp("federations")
+    for name, more, seed in (
+        ("target", NOISED, 0), ("shadows/knowing", NOISED, 1), ("shadows/naive", "", 1)
+    ):  # fmt: skip
+        own = textures(60, seed=seed)
+        file = write(folder / f"own-{seed}.npz", own.images, own.labels)
+        line = f"{FEDERATION}{more}--dataset npz:{file} --seed {seed} --out {folder / name}"
+        assert simulate(line.split()) == 0
+    return folder
+
+
+@pytest.mark.slow
+def test_shadow_federations__know_noise_on_the_update(
+    audit: Audit, federations: Path, tmp_path: Path
+) -> None:
+    """The knowing attacker's row with the naive one as its twin: what each has alone."""
+    flags = f"--encoder {federations}/target {ATTACKS}--shadow-encoders {federations}/shadows"
+    done = audit(flags, tmp_path / "BOTH", own_images=True)
+    assert done.code == 0 and done.names() == ["similarity", "encodermi-t"], done.err
+    (pair,) = done.report["paired"]
+    assert pair["control"] == "encodermi-t-naive"
+    told = [n for n in done.report["notes"] if n.startswith("Shadow encoder ")]
+    assert [n.rpartition(" under ")[2] for n in told] == ["gaussian.", "no defence."]
+    alone = {
+        name: audit(f"{flags}/{name}", tmp_path / name, own_images=True).report
+        for name in ("knowing", "naive")
+    }
+    assert not any(report["paired"] for report in alone.values())
+    aucs = {name: report["attacks"][1]["auc"] for name, report in alone.items()}
+    assert done.report["attacks"][1]["auc"] == aucs["knowing"]
+    assert pair["auc_control"] == aucs["naive"]
+    said = "The run was trained under gaussian, the shadow encoders under no defence."
+    assert said in alone["naive"]["notes"] and said not in alone["knowing"]["notes"]
+
+
+@pytest.mark.slow
+def test_shadow_federations__others_under_the_same_name_are_scored_anew(
+    audit: Audit, federations: Path, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    brought, out = tmp_path / "brought", tmp_path / "AUDIT"
+    copytree(federations / "shadows" / "naive", brought)
+    flags = f"--encoder {federations}/target {ATTACKS}--shadow-encoders {brought}"
+    first = audit(flags, out, own_images=True)
+    computed = counted(monkeypatch)
+    assert audit(flags, out, own_images=True).report["attacks"] == first.report["attacks"]
+    assert computed == []
+    rmtree(brought)
+    copytree(federations / "shadows" / "knowing", brought)
+    assert audit(flags, out, own_images=True).names() == ["similarity", "encodermi-t"]
+    assert computed == ["encodermi-t"] * 2
+
+
+@pytest.mark.slow
+def test_shadow_federations__bad_input_is_one_line(
+    audit: Audit, federations: Path, tmp_path: Path
+) -> None:
+    asked = f"--encoder {federations}/target --attacks encodermi-t --shadow-encoders "
+    done = audit(f"{asked}{federations}/target", own_images=True)
+    assert done.code == 2 and "hold 6 of the members under attack; a shadow" in done.err
+    copytree(federations / "shadows" / "naive", tmp_path / "cut")
+    (tmp_path / "cut" / "config.yaml").write_text("data: {")
+    done = audit(f"{asked}{tmp_path}/cut", own_images=True)
+    assert done.code == 2 and "is not valid YAML" in done.err and "Traceback" not in done.err
+    gray = textures(60, channels=1, seed=3)
+    file = write(tmp_path / "gray.npz", gray.images, gray.labels)
+    run = tmp_path / "gray"
+    assert simulate(f"{FEDERATION}--dataset npz:{file} --out {run}".split()) == 0
+    done = audit(f"{asked}{run}", own_images=True)
+    assert done.code == 2 and "trained on images of (1, 8, 8), the audited" in done.err
+
+
+@pytest.mark.slow
+def test_audit__of_a_run_leaves_out_clients_that_it_dropped(audit: Audit, tmp_path: Path) -> None:
+    run, asked = tmp_path / "run", f"--encoder {tmp_path}/run --attacks similarity,lpla "
+    line = FEDERATION.replace("known 2", "known 4").replace("members 8 ", "members 12 ")
+    assert simulate(["--dataset", "digits", *line.split(), "--out", str(run)]) == 0
+    whole = audit(asked, tmp_path / "A", own_images=True)
+    report = json.loads((run / "report.json").read_text())
+    fault = {"branch": "main", "round": 1, "client": 1, "reason": "was lost", "action": "dropped"}
+    (run / "report.json").write_text(json.dumps(report | {"faults": [fault]}))
+    left = audit(asked, tmp_path / "B", own_images=True)
+    counts = [a.report["split"] for a in (whole, left)]
+    held = [c["known_members"] + c["scored_members"] for c in counts]
+    assert held == [12, report["clients"][0]["size"]]

@@ -12,6 +12,7 @@ import pytest
 import torch
 import yaml
 
+from fedmia.auditing.given import Given
 from fedmia.auditing.run import prepare
 from fedmia.auditing.shadows import Own
 from fedmia.data._pixels import square
@@ -165,7 +166,8 @@ def test_shadow_encoders__others_under_the_same_name_are_scored_anew(
     rmtree(brought)
     copytree(tmp_path / "SEED1" / "shadows", brought)
     again = audit(flags, out)
-    assert again.names() == ["lpla", "encodermi-t"] and computed == ["encodermi-t"] * 2
+    assert again.names() == ["lpla", "encodermi-t"]
+    assert computed == ["lpla", "encodermi-t"] * 2  # other non-members are left to score
     assert numbers(again.report) == numbers(audit(flags, tmp_path / "OTHER").report)
     next(brought.glob("*/encoder.safetensors")).write_bytes(b"cut")
     broken = audit(flags, out)
@@ -271,7 +273,9 @@ def test_shadow_encoders__say_what_the_attacker_knows_of_the_views(
     shadows(make_plan(knowledge=knowledge, count=1, epochs=1), pool, cache=tmp_path)
     flags = f"--encoder tests.auditing.brought:tiny --shadow-encoders {tmp_path} {archives.flags}"
     asked, cpu = parse(AUDIT, flags.split()).settings, torch.device("cpu")
-    own = Own(asked, *prepare(asked, cpu), None, cpu, print, print, bool)
+    released, dealt = prepare(asked, cpu)
+    given = Given(asked, dealt)
+    own = Own(asked, released, dealt, None, cpu, print, print, bool, given)
     known = "algorithm" in knowledge
     assert own.augment() == (MoCo().augment if known else crop_alone(MoCoV2().augment))
     assert own.augment().jitter_p == float(known)
