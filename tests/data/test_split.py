@@ -49,7 +49,7 @@ def arrays(split: Split) -> dict[str, list[int] | list[list[int]]]:
     clients=st.integers(1, 9),
     malicious=st.integers(0, 4),
     members=st.integers(20, 90),
-    known=st.integers(1, 11),
+    known=st.integers(2, 11),
     placebo=st.booleans(),
     public=st.integers(0, 50),
     test=st.none() | st.integers(2, 80),
