@@ -7,7 +7,8 @@ within an operation of three tensors, `where` and gathers are what costs time on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -71,31 +72,42 @@ def _separable(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     return out
 
 
-def jitter_(x: Tensor, steps: Sequence[int], factors: Tensor, shift: Tensor | None) -> None:
-    """Steps of the colour jitter in place, in the order given, the same for all of these images.
+@dataclass(frozen=True)
+class Jitter:
+    """Steps of the colour jitter of B images, n places in an order of each image's own.
 
-    Args:
-        x: planes (C, B, H, W) in [0, 1], overwritten.
-        steps: of BRIGHTNESS, CONTRAST, SATURATION and HUE, those to apply.
-        factors: (B, 3) of brightness, contrast, saturation; 1 is the identity.
-        shift: (B,) hue in turns, where HUE is a step.
+    At a place an image becomes scale x + mix luma + flat (mean of luma): one operation serves all
+    images whatever their order. Where its hue is turned, that leaves it as it is; turns of hue
+    cost most and are done to the images concerned alone.
+
+    Attributes:
+        scale: (B, n). mix, flat: (B, n), None where no step of the recipe mixes gray in.
+        shift: (B,) hue in turns.
+        hues: images a..b-1 have their hue turned at each place, none where b <= a.
     """
-    for step in steps:
-        if step == HUE:
-            assert shift is not None
-            hue_shift_(x, shift)
-            continue
-        factor = factors[:, step, None, None]
-        if step == BRIGHTNESS:
-            x.mul_(factor)
-        else:
+
+    scale: Tensor
+    mix: Tensor | None
+    flat: Tensor | None
+    shift: Tensor
+    hues: tuple[tuple[int, int], ...]
+
+
+def jitter_(x: Tensor, jitter: Jitter) -> None:
+    """The colour jitter of planes (C, B, H, W) in [0, 1], in place."""
+    for at, (first, last) in enumerate(jitter.hues):
+        scale, gray = jitter.scale[:, at, None, None], None
+        if jitter.mix is not None and jitter.flat is not None:
             gray = luma(x)
-            if step == CONTRAST:
-                # Row by row first: so the sum's bits are those of any batch.
-                gray = gray.mean(dim=2).mean(dim=1)[:, None, None]
-            gray = gray * (1 - factor)
-            x.mul_(factor).add_(gray)
+            # Row by row first: so the sum's bits are those of any batch.
+            mean = gray.mean(dim=2).mean(dim=1).mul_(jitter.flat[:, at])
+            gray.mul_(jitter.mix[:, at, None, None]).add_(mean[:, None, None])
+        x.mul_(scale)
+        if gray is not None:
+            x.add_(gray)
         x.clamp_(0, 1)
+        if last > first:
+            hue_shift_(x[:, first:last], jitter.shift[first:last])
 
 
 def luma(x: Tensor) -> Tensor:

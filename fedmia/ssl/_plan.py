@@ -1,18 +1,22 @@
 """What is decided before pixels are touched: which image gets which view, and in whose company.
 
-The steps of the colour jitter come in an order of each image's own. Images of one order stand side
-by side, so that a step is done to them alone and at once; parts are small enough that a CPU's cache
-holds all that is done to them.
+The steps of the colour jitter come in an order of each image's own. Images whose hue is turned at
+one place of it stand side by side; parts are small enough that a CPU's cache holds all that is done
+to them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+
+from fedmia.ssl._pixelops import CONTRAST, HUE, SATURATION, Jitter
+
+T = TypeVar("T", "Part", Jitter)
 
 
 @dataclass(frozen=True)
@@ -23,33 +27,23 @@ class Part:
         rows: (B,) where they stand in the batch.
         boxes: (B, 4) of the crop: top, left, height, width.
         flip: (B,) whether mirrored.
-        factors: (B, 3) of brightness, contrast, saturation.
-        shift: (B,) of the hue, in turns.
         sigma: (B,) of the blur, in pixels.
         gray, blur, solar: indices of those that turn gray, are blurred, are solarized.
-        jitters: first image, last and steps of each run of images with the same steps in the same
-            order; images without a jitter are in none.
+        jitter: of the first images; the others have none.
     """
 
     rows: Tensor
     boxes: Tensor
     flip: Tensor
-    factors: Tensor
-    shift: Tensor
     sigma: Tensor
     gray: Tensor
     blur: Tensor
     solar: Tensor
-    jitters: tuple[tuple[int, int, tuple[int, ...]], ...] = ()
+    jitter: Jitter
 
     def to(self, device: torch.device) -> Part:
         """The same on a device, which is not waited for."""
-        moved: dict[str, Any] = {
-            n: t.to(device, non_blocking=True)
-            for n, t in vars(self).items()
-            if isinstance(t, Tensor)
-        }
-        return replace(self, **moved)
+        return moved(replace(self, jitter=moved(self.jitter, device)), device)
 
 
 @dataclass(frozen=True)
@@ -61,35 +55,59 @@ class Plan:
         steps: of the jitter, those that are in the recipe.
         apply: (B,) which images are jittered.
         keys: (B, 4), an image's steps go in ascending order of its keys.
+        factors: (B, 3) of brightness, contrast, saturation; 1 is the identity.
+        shift: (B,) of the hue, in turns.
     """
 
     views: dict[str, Tensor]
     steps: Sequence[int]
     apply: Tensor
     keys: Tensor
+    factors: Tensor
+    shift: Tensor
 
     def parts(self, few: int, device: torch.device) -> Iterator[Part]:
         """The batch in parts of `few` images or fewer."""
-        order = self.keys[:, list(self.steps)].argsort(dim=1)  # Bxn
-        places = 4 ** torch.arange(len(self.steps))
-        code = torch.where(self.apply, (order * places).sum(dim=1) + 1, 0)
-        code, rows = code.sort(stable=True)
-        kinds, counts = code.unique_consecutive(return_counts=True)
-        ends = counts.cumsum(0).tolist()
-        runs = [
-            (end - count, end, tuple(self.steps[j] for j in order[rows[end - 1]]))
-            for kind, count, end in zip(kinds.tolist(), counts.tolist(), ends, strict=True)
-            if kind
-        ]
+        places = len(self.steps)
+        step = torch.tensor(self.steps, dtype=torch.int64)[
+            self.keys[:, list(self.steps)].argsort(dim=1)
+        ]  # Bxn, the step at each place
+        turned = (step == HUE).to(torch.uint8)
+        place = turned.argmax(dim=1) if places else self.apply.long()
+        # By the place where the hue is turned; those without a jitter stand last.
+        place, rows = torch.where(self.apply, place, places).sort(stable=True)
+        ends = torch.bincount(place, minlength=places + 1).cumsum(0).tolist()
+        hues = tuple(zip([0, *ends], ends[:places], strict=False)) if HUE in self.steps else ()
+        jittered = ends[places - 1] if places else 0
+        whole = self._jitter(step, rows[:jittered], hues or ((0, 0),) * places)
         for first in range(0, len(rows), few):
             some = rows[first : first + few]
-            last = first + len(some)
             mine = {n: t[some] for n, t in self.views.items()}
             for name in ("gray", "blur", "solar"):
                 mine[name] = mine[name].nonzero()[:, 0]
-            jitters = tuple(
-                (max(a, first) - first, min(b, last) - first, steps)
-                for a, b, steps in runs
-                if a < last and b > first
-            )
-            yield Part(some, **mine, jitters=jitters).to(device)
+            yield Part(some, **mine, jitter=_within(whole, first, first + few)).to(device)
+
+    def _jitter(self, step: Tensor, rows: Tensor, hues: tuple[tuple[int, int], ...]) -> Jitter:
+        """Of the images `rows`, which do step (B, n) at each place."""
+        step = step[rows]
+        same = self.factors.new_ones(len(rows), 1)
+        scale = torch.cat([self.factors[rows], same], dim=1).gather(1, step)
+        if not {CONTRAST, SATURATION} & set(self.steps):
+            return Jitter(scale, None, None, self.shift[rows], hues)
+        mix, flat = ((1 - scale) * (step == one) for one in (SATURATION, CONTRAST))
+        return Jitter(scale, mix, flat, self.shift[rows], hues)
+
+
+def _within(jitter: Jitter, first: int, last: int) -> Jitter:
+    """Of the images from `first` up to `last`."""
+    cut = {n: t[first:last] for n, t in vars(jitter).items() if isinstance(t, Tensor)}
+    hues = tuple((max(a, first) - first, min(b, last) - first) for a, b in jitter.hues)
+    return replace(jitter, **cut, hues=hues)
+
+
+def moved(held: T, device: torch.device) -> T:
+    """A dataclass with its tensors on a device, which is not waited for."""
+    tensors: dict[str, Any] = {
+        n: t.to(device, non_blocking=True) for n, t in vars(held).items() if isinstance(t, Tensor)
+    }
+    return replace(held, **tensors)

@@ -151,9 +151,8 @@ class Augment(Options):
             x = x.transpose(0, 1).contiguous()
         if self.gray_first:
             change_(x, part.gray, gray)
-        for first, last, steps in part.jitters:
-            some = slice(first, last)
-            jitter_(x[:, some], steps, part.factors[some], part.shift[some])
+        if len(part.jitter.scale):
+            jitter_(x[:, : len(part.jitter.scale)], part.jitter)
         if not self.gray_first:
             change_(x, part.gray, gray)
         change_(x, part.blur, lambda some: gaussian_blur(some, part.sigma[part.blur]))
@@ -196,15 +195,15 @@ class Augment(Options):
         views = {
             "boxes": self.boxes(geometry, *size),
             "flip": flip < self.flip,
-            "factors": low + amounts[:, :HUE] * (high - low),
-            "shift": (2 * amounts[:, HUE] - 1) * self.hue,
             "sigma": self.blur_sigma_min + blur[:, 0] * (self.blur_sigma_max - self.blur_sigma_min),
             "gray": (gray < self.gray_p) & colour,
             "blur": blurred < self.blur_p,
             "solar": solar < self.solarize_p,
         }
         steps = [i for i, s in enumerate(strengths) if s and (colour or i <= CONTRAST)]
-        return Plan(views, steps, (jitter < self.jitter_p) & bool(steps), keys)
+        factors = low + amounts[:, :HUE] * (high - low)
+        shift = (2 * amounts[:, HUE] - 1) * self.hue
+        return Plan(views, steps, (jitter < self.jitter_p) & bool(steps), keys, factors, shift)
 
 
 def content_uniforms(

@@ -92,7 +92,13 @@ def test_color_jitter__equals_torchvision_in_all_24_orders(channels: int) -> Non
     for n, order in enumerate(orders):
         steps = [step for step in order if channels == 3 or step in (ops.BRIGHTNESS, ops.CONTRAST)]
         out, want = planes(x[n : n + 1]), x[n]
-        ops.jitter_(out, steps, factors[n : n + 1], shift[n : n + 1])
+        amounts = torch.cat([factors[n], torch.ones(1)])[steps]
+        mix, flat = (
+            (1 - amounts) * torch.tensor([step == one for step in steps])
+            for one in (ops.SATURATION, ops.CONTRAST)
+        )
+        hues = tuple((0, int(step == ops.HUE)) for step in steps)
+        ops.jitter_(out, ops.Jitter(amounts[None], mix[None], flat[None], shift[n : n + 1], hues))
         for step in order:
             amount = shift[n] if step == 3 else factors[n, step]
             want = TORCHVISION_STEPS[step](want, float(amount))

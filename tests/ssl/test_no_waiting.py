@@ -96,4 +96,4 @@ def test_augment__what_is_done_to_pixels_does_not_wait(images: Tensor) -> None:
     (part,) = recipe._plan(u, True, (8, 8)).parts(20, x.device)
     with Reads() as reads:
         recipe._view(x[part.rows], part)
-    assert reads.found == [] and len(part.jitters) > 1 and len(part.blur) and len(part.solar)
+    assert reads.found == [] and len(part.jitter.scale) > 1 and len(part.blur) and len(part.solar)
