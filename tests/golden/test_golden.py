@@ -1,7 +1,9 @@
 """Reports of three small runs, committed: whatever moves in the code, no number and no word does.
 
-At most 50 training steps each, so that rounding cannot grow: a tolerance of 1e-4 hides nothing.
-`python -m tests.golden.test_golden` writes them anew; the commit that does so says why.
+At most 50 training steps each, so that rounding hardly grows: a tolerance of 1e-4 hides nothing.
+Yet two scores may change places from one kind of processor to another, so each kind has a report of
+its own, and one must be met. `python -m tests.golden.test_golden` writes this processor's anew, and
+the words of the others'; the commit that does so says why.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import contextlib
 import io
 import json
 import math
+import re
 import shlex
 import tempfile
 from collections.abc import Iterator
@@ -17,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from fedmia import audit, simulate
 from tests.auditing.conftest import sides
@@ -75,13 +79,34 @@ def differences(got: Any, want: Any, where: str = "report") -> Iterator[str]:
         yield f"{where}: {got!r}, golden {want!r}"
 
 
+def golden(name: str) -> dict[str, Any]:
+    """The reports committed, by the instructions of the processor that made them."""
+    return {
+        file.suffixes[0].removeprefix("."): json.loads(file.read_text(encoding="utf-8"))
+        for file in HERE.glob(f"{name}.*.json")
+    }
+
+
+def carried(new: Any, other: Any) -> Any:
+    """`new` with the numbers of another processor's report where it has some."""
+    if isinstance(new, dict) and isinstance(other, dict):
+        return {k: carried(v, other.get(k)) for k, v in new.items()}
+    if isinstance(new, list) and isinstance(other, list) and len(new) == len(other):
+        return [carried(*pair) for pair in zip(new, other, strict=True)]
+    if isinstance(new, str) and isinstance(other, str):  # a sentence may hold figures
+        figure = re.compile(r"[+-]?\d[\d.]*")
+        return other if figure.sub("", new) == figure.sub("", other) else new
+    return other if isinstance(new, float) and isinstance(other, float) else new
+
+
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.slow if n == "server" else ()) for n in RUNS]
 )
 def test_report__is_the_golden_one(name: str) -> None:
-    want = json.loads((HERE / f"{name}.json").read_text(encoding="utf-8"))
-    found = list(differences(reported(RUNS[name]), want))
-    assert not found, "\n".join(found[:20])
+    got = reported(RUNS[name])
+    found = {kind: list(differences(got, want)) for kind, want in golden(name).items()}
+    least = min(found.values(), key=len)
+    assert not least, f"{list(found)}, {kind()} here\n" + "\n".join(least[:20])
 
 
 def test_differences__sees_a_changed_number_word_and_key() -> None:
@@ -94,7 +119,21 @@ def test_differences__sees_a_changed_number_word_and_key() -> None:
     ]
 
 
+def test_carried__takes_words_of_one_and_numbers_of_the_other() -> None:
+    new = {"a": [1.5, "new", 2], "b": 0.5, "c": 3.5, "d": "by +0.5"}
+    other = {"a": [1.25, "old", 1], "c": 3.25, "d": "by -1.25"}
+    assert carried(new, other) == {"a": [1.25, "new", 2], "b": 0.5, "c": 3.25, "d": "by -1.25"}
+
+
+def kind() -> str:
+    """The processor's instructions that torch uses: AVX2, AVX512, .."""
+    return torch.backends.cpu.get_cpu_capability()
+
+
 if __name__ == "__main__":
     for name, line in RUNS.items():
-        text = json.dumps(reported(line), indent=1, ensure_ascii=False) + "\n"
-        (HERE / f"{name}.json").write_text(text, encoding="utf-8")
+        made, held = reported(line), golden(name)
+        for other in held.keys() | {kind()}:
+            report = made if other == kind() else carried(made, held[other])
+            text = json.dumps(report, indent=1, ensure_ascii=False) + "\n"
+            (HERE / f"{name}.{other}.json").write_text(text, encoding="utf-8")

@@ -46,8 +46,8 @@ def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in a)
 
 
-def step(method: TwoView, a: Tensor, b: Tensor) -> None:
-    sgd = torch.optim.SGD(method.trainable(), lr=0.1)
+def step(method: TwoView, a: Tensor, b: Tensor, lr: float = 0.1) -> None:
+    sgd = torch.optim.SGD(method.trainable(), lr=lr)
     method.losses(a, b).mean().backward()
     sgd.step()
     sgd.zero_grad()
@@ -194,8 +194,9 @@ def test_output_losses__lower_for_images_trained_on(name: str, textures: Any) ->
     both = textures(32, seed=5).float() / 255
     method = make(name)
     views = [(both + 0.1 * pixels(32, seed)).clamp(0, 1) for seed in (1, 2)]
-    for _ in range(60):
-        step(method, *[v[:16] for v in views])
+    lr, steps = (0.02, 200) if name == "vicreg" else (0.1, 60)  # VICReg learns by heart late
+    for _ in range(steps):
+        step(method, *[v[:16] for v in views], lr=lr)
     method.fill_bank(pixels(8, 3))
     with torch.no_grad():
         losses = method.probe_losses(*views)
