@@ -296,6 +296,7 @@ def test_audit__is_the_command_lines(
     assert differ == {"encoder", "members", "nonmembers", "shadow_data", "attack", "threads"}
 
 
+@pytest.mark.slow
 def test_audit__writes_what_the_command_line_writes(
     sides: tuple[Tensor, Tensor], tmp_path: Path
 ) -> None:

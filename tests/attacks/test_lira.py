@@ -293,7 +293,7 @@ def world(textures: Callable[..., Tensor]) -> _difficulty.World:
         ({}, 1, False, 0.95),
         ({}, 4, False, 0.98),
         ({"signal": "loss"}, 4, False, 0.9),
-        ({}, 8, True, 0.98),
+        pytest.param({}, 8, True, 0.98, marks=pytest.mark.slow),
     ],
 )
 def test_planted__difficulty_hides_members_from_similarity_alone(

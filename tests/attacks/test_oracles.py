@@ -197,9 +197,9 @@ def promised(name: str, leak: str) -> bool | None:
 PROMISED = [(leak, n) for leak in sorted(SEEN_BY) for n in ATTACKS if promised(n, leak) is not None]
 
 
-# Whoever trains a network of its own is asked among the slow tests.
-COSTLY = ("baseline-a", "baseline-b", "baseline-c", "encodermi-s", "encodermi-v", "fe-mi",
-          "partcrop-v2", "sd-mi", "supervised-mi", "variance-only")  # fmt: skip
+# Whoever trains a network of its own, or climbs, is asked among the slow tests.
+COSTLY = ("ascent-static", "baseline-a", "baseline-b", "baseline-c", "encodermi-s", "encodermi-v",
+          "fe-mi", "partcrop-v2", "sd-mi", "supervised-mi", "variance-only")  # fmt: skip
 
 
 @pytest.mark.parametrize(

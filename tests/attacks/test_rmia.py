@@ -157,7 +157,7 @@ def world(textures: Callable[..., Tensor]) -> _difficulty.World:
 @pytest.mark.parametrize(
     ("options", "count", "online", "least"),
     [({}, 1, False, 0.95), ({}, 4, False, 0.95), ({"signal": "loss"}, 4, False, 0.95),
-     ({}, 8, True, 0.98)],
+     pytest.param({}, 8, True, 0.98, marks=pytest.mark.slow)],
 )  # fmt: skip
 def test_planted__difficulty_hides_members_from_similarity_alone(
     world: _difficulty.World, options: dict[str, Any], count: int, online: bool, least: float

@@ -134,6 +134,7 @@ def test_planted_norm_leak__is_found(leak: Leak, selector: bool, distance: str) 
     assert leak.auc(SDMI(selector=selector, distance=distance, steps=100)) > 0.95
 
 
+@pytest.mark.slow
 def test_planted_norm_leak__is_found_by_default(leak: Leak) -> None:
     assert leak.auc(SDMI()) > 0.95
 

@@ -685,7 +685,11 @@ def test_checks__refuse_another_kind(check: Callable[[Any], None]) -> None:
         (check_attack, PartCrop(setting="shadow", crops=2, epochs=1)),
         (check_attack, EncoderMIV(fit_on="known", views=3, epochs=2)),
         (check_attack, Similarity(pairs="all", views=3)),
-        (check_attack, Ascent(schedule="rotate", batch=4, pairs=1, steps=1, lr=0.01)),
+        pytest.param(
+            check_attack,
+            Ascent(schedule="rotate", batch=4, pairs=1, steps=1, lr=0.01),
+            marks=pytest.mark.slow,
+        ),  # fmt: skip
         (check_ssl, MoCo(dim=4, queue=3, symmetric=True)),
         (check_ssl, MoCo(dim=4, queue_policy="reset")),
         (check_defense, Gaussian(scale=0.2, clip=3.0)),

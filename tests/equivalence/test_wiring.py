@@ -102,7 +102,10 @@ def test_dataset_inference__asks_of_each_clients_own_members_on_the_scored_model
     assert len(told.posers) >= 99
 
 
-@pytest.mark.parametrize("branch", ["main", "zero", "placebo"])
+@pytest.mark.parametrize(
+    "branch",
+    ["main", *(pytest.param(b, marks=pytest.mark.slow) for b in ("zero", "placebo"))],
+)
 def test_active_attack__sees_the_rounds_of_the_branch_it_is_scored_on(
     branch: str, finished: Finished
 ) -> None:

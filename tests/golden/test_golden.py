@@ -100,7 +100,7 @@ def carried(new: Any, other: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow if n == "server" else ()) for n in RUNS]
+    "name", [pytest.param(n, marks=() if n == "active" else pytest.mark.slow) for n in RUNS]
 )
 def test_report__is_the_golden_one(name: str) -> None:
     got = reported(RUNS[name])
