@@ -32,6 +32,7 @@ from fedmia.observers._observing import Observing  # noqa: E402
 from fedmia.report.publish import publish, show  # noqa: E402
 from fedmia.report.rows import Report  # noqa: E402
 from fedmia.results import RunScores  # noqa: E402
+from fedmia.runtime.device import bfloat16_note  # noqa: E402
 from fedmia.runtime.interrupts import Interrupts  # noqa: E402
 from fedmia.runtime.outfolder import OutFolder  # noqa: E402
 from fedmia.runtime.progress import Display  # noqa: E402
@@ -71,6 +72,9 @@ def simulate(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
     observing = Observing(asked.observe, asked.out)
     with watch.part("data"):
         prepared = prepare(asked.settings)
+    note = bfloat16_note(asked.settings.device, asked.settings.train.precision)
+    if note is not None and not (asked.quiet or asked.json):
+        print(f"fedmia: {note}", file=sys.stderr)
     place = OutFolder(asked.out, "another run", lambda config: asked.resume)
     tree = to_tree(asked.settings)
     if not asked.resume:

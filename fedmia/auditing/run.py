@@ -28,7 +28,7 @@ from fedmia.report.publish import publish, show
 from fedmia.report.rows import Report
 from fedmia.results import Probe, RunScores, Sweep, twins
 from fedmia.runtime.cores import cores
-from fedmia.runtime.device import resolve_device
+from fedmia.runtime.device import bfloat16_note, resolve_device
 from fedmia.runtime.environment import describe
 from fedmia.runtime.outfolder import OutFolder
 from fedmia.runtime.progress import AuditDisplay
@@ -55,6 +55,8 @@ def conduct(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
     with watch.part("data"):
         released, dealt = prepare(audit, device)
     display = AuditDisplay(len(audit.attacks), quiet)
+    if (note := bfloat16_note(audit.device, audit.precision)) is not None:
+        display.say(note)
     found, report = examine(audit, released, dealt, device, place, display, watch, stop.is_set)
     if report is None:
         return nothing_ran(found, stop.is_set())

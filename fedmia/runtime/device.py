@@ -28,6 +28,19 @@ def resolve_device(device: str) -> str:
     return "cuda" if gpus() else "cpu"
 
 
+def bfloat16_note(device: str, precision: str) -> str | None:
+    """What to know of `bfloat16` on a processor without instructions for it, or None."""
+    instructions = torch.backends.cpu.get_cpu_capability()
+    if precision != "bfloat16" or resolve_device(device) != "cpu":
+        return None
+    if instructions not in ("DEFAULT", "AVX2"):
+        return None
+    return (
+        f"bfloat16: this processor has no instructions for it (torch uses {instructions}); "
+        "float32 is many times as fast here"
+    )
+
+
 def gpus_without(device: str) -> int | None:
     """How many GPUs torch finds, where `device` (`cuda`, `cuda:N`) is none of them; else None."""
     if not device.startswith("cuda"):

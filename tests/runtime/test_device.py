@@ -7,7 +7,7 @@ import torch
 
 from fedmia.auditing.run import device_of
 from fedmia.errors import InputError
-from fedmia.runtime.device import gpus_without, resolve_device
+from fedmia.runtime.device import bfloat16_note, gpus_without, resolve_device
 from fedmia.settings.audit import Audit
 from fedmia.settings.experiment import Experiment
 from fedmia.settings.suits import check
@@ -41,3 +41,20 @@ def test_both_commands__refuse_a_gpu_that_is_not_there(gpus: int) -> None:
         check(Experiment(device="cuda:2"))
     assert str(audited.value) == str(simulated.value) == want
     assert simulated.value.paths == ("device",)
+
+
+@pytest.mark.parametrize(
+    ("instructions", "device", "precision", "slow"),
+    [
+        ("AVX2", "cpu", "bfloat16", True), ("DEFAULT", "auto", "bfloat16", True),
+        ("AVX512", "cpu", "bfloat16", False), ("AVX2", "cpu", "float32", False),
+        ("AVX2", "cuda", "bfloat16", False),
+    ],
+)  # fmt: skip
+def test_bfloat16_note__where_the_processor_lacks_instructions(
+    instructions: str, device: str, precision: str, slow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: instructions)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    note = bfloat16_note(device, precision)
+    assert (note is not None) == slow and (note is None or instructions in note)
