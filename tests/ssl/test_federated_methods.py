@@ -53,10 +53,10 @@ def test_training__loss_falls_and_the_outputs_stay_apart(name: str) -> None:
     method = spec.build(backbone, recipe, torch_rng(0, "test"))
     train = Train(local_epochs=1, batch_size=8)
     optimizer, losses = make_optimizer(method, train), []
-    for epoch in range(16):
+    for epoch in range(32):
         job = Job(
             method=method, optimizer=optimizer, images=images, augment=spec.augment, train=train,
-            rng=rng(0, "train", epoch), step=8 * epoch, total_steps=128,
+            rng=rng(0, "train", epoch), step=8 * epoch, total_steps=256,
             device=torch.device("cpu"),
         )  # fmt: skip
         losses.append(job.run()["loss"])
