@@ -72,7 +72,7 @@ def one_encoder(name: str, seed: int, asked: argparse.Namespace) -> dict[str, An
     done("simulate", [*QUIET, *own, "--seed", str(seed)], run)
     flags = ["--encoder", str(run), "--attacks", asked.attack, "--shadows", "1", *under]
     flags += ["--cache", str(asked.work / "shadows"), "--seed", str(seed)]
-    return done("audit", flags, asked.work / f"{name}-{seed}-audit")
+    return done("audit", flags, asked.work / f"{name}-{seed}-{asked.attack}")
 
 
 def own_images(run: Path, seed: int, file: Path) -> None:
@@ -100,7 +100,9 @@ def federation(name: str, seed: int, asked: argparse.Namespace) -> dict[str, Any
         if not (shadows / one).exists():
             (shadows / one).symlink_to(made.resolve())
     flags = ["--encoder", str(run), "--attacks", asked.attack, "--shadow-encoders", str(shadows)]
-    return done("audit", [*flags, "--seed", str(seed)], asked.work / f"{name}-{seed}-audit")
+    return done(
+        "audit", [*flags, "--seed", str(seed)], asked.work / f"{name}-{seed}-{asked.attack}"
+    )
 
 
 def cell(name: str, seed: int, asked: argparse.Namespace) -> dict[str, Any]:

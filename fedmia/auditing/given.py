@@ -80,8 +80,8 @@ class Given:
         target = (run_tree(self.audit.encoder) or {}).get("ssl")
         found = []
         for run in self.runs:
-            tree = run_tree(str(run)) or {}
             try:
+                tree = run_tree(str(run)) or {}
                 spec: SSL = plugin("ssl", tree)
             except (InputError, KeyError, TypeError):
                 return []
@@ -179,7 +179,10 @@ class Given:
     def _loaded(self) -> list[Trained]:
         if not self.runs:
             return load_shadows(self.path)
-        return [self._federation(run) for run in self.runs]
+        try:
+            return [self._federation(run) for run in self.runs]
+        except InputError as error:
+            raise InputError(f"shadow encoders: {error.text}") from None
 
     def _federation(self, folder: Path) -> Trained:
         """The last model of a run, with its members and as many of its non-members."""

@@ -153,7 +153,12 @@ def test_shadow_federations__bad_input_is_one_line(
     copytree(federations / "shadows" / "naive", tmp_path / "cut")
     (tmp_path / "cut" / "config.yaml").write_text("data: {")
     done = audit(f"{asked}{tmp_path}/cut", own_images=True)
-    assert done.code == 2 and "is not valid YAML" in done.err and "Traceback" not in done.err
+    assert (
+        done.code == 2
+        and "shadow encoders: " in done.err
+        and "is not valid YAML" in done.err
+        and "Traceback" not in done.err
+    )
     gray = textures(60, channels=1, seed=3)
     file = write(tmp_path / "gray.npz", gray.images, gray.labels)
     run = tmp_path / "gray"
