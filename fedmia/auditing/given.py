@@ -24,6 +24,8 @@ from fedmia.released.run import load as load_run
 from fedmia.released.run import plugin
 from fedmia.seeding import rng
 from fedmia.settings.audit import Audit
+from fedmia.shadows.cache import seal
+from fedmia.shadows.draw import content_digest
 from fedmia.shadows.given import blueprints, content, load_shadows
 from fedmia.shadows.train import Trained
 from fedmia.ssl.augment import Augment
@@ -141,14 +143,10 @@ class Given:
         if not self.runs:
             return content(self.path)
         found = hashlib.sha256()
-        for trained in self._loaded:
-            found.update(json.dumps(trained.defense).encode())
-            for images in (trained.members, trained.nonmembers):
-                found.update(b"".join(digests(images.numpy())))
-            for _, tensor in sorted(trained.method.shared_state().items()):
-                found.update(
-                    tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data
-                )
+        for one in self._loaded:
+            images = content_digest(*(digests(x.numpy()) for x in (one.members, one.nonmembers)))
+            state = {n: t.detach().cpu() for n, t in one.method.shared_state().items()}
+            found.update(seal(json.dumps([one.defense, images]), state).numpy().data)
         return found.hexdigest()
 
     def labels(self) -> Labels:
