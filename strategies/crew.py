@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from fedmia.errors import opt
@@ -40,7 +40,7 @@ class Crew:
             every later one of every branch.
         timeout: seconds that a client may work on an order, None: as long as it likes.
         least: clients whose update a round needs.
-        needed: clients that cannot be dropped, as the attacker's.
+        indispensable: why a run cannot do without those clients, None if it can.
         gone: clients that were dropped.
         faults: what happened, in order.
     """
@@ -49,7 +49,7 @@ class Crew:
     on_failure: str = "stop"
     timeout: float | None = None
     least: int = 1
-    needed: frozenset[int] = frozenset()
+    indispensable: Callable[[frozenset[int]], str | None] = lambda gone: None
     gone: set[int] = field(default_factory=set)
     faults: list[Fault] = field(default_factory=list)
 
@@ -67,8 +67,8 @@ class Crew:
         action = {"retry": "retried", "drop": "dropped"}.get(self.on_failure, "stopped")
         if action == "retried" and before + 1 >= TRIES:
             action = "stopped"
-        if action == "dropped" and client in self.needed:
-            action, reason = "stopped", f"{reason} (the attacker's client cannot be dropped)"
+        if action == "dropped" and (why := self.indispensable(frozenset({client, *self.gone}))):
+            action, reason = "stopped", f"{reason} ({why})"
         self.faults.append(Fault(branch, round, client, reason, action))
         if action == "stopped":
             often = f" ({before + 1} times)" if before else ""

@@ -75,7 +75,6 @@ class Defense(Options, ABC):
     `metrics` are those of the last round.
 
     Attributes:
-        trains: it takes the place of local training; a client has one such defence at most.
         releases: it clips and noises the update; a client has one such defence at most.
         withholds: its guarantee covers weights alone, so no number that rests on the client's
             images may leave beside them.
@@ -83,11 +82,15 @@ class Defense(Options, ABC):
         strengths: values of it that a trade-off tries, from mild to strong.
     """
 
-    trains: ClassVar[bool] = False
     releases: ClassVar[bool] = False
     withholds: ClassVar[bool] = False
     strength: ClassVar[str] = ""
     strengths: ClassVar[tuple[float, ...]] = ()
+
+    @property
+    def trains(self) -> bool:
+        """Whether it takes the place of local training; a client has one such defence at most."""
+        return type(self).train is not Defense.train
 
     def check(self, setting: Setting) -> None:
         """Refuse a setting in which the defence is void.
@@ -121,7 +124,7 @@ class Defense(Options, ABC):
         return None
 
     def train(self, job: Job, memory: dict[str, Any]) -> Metrics:
-        """Local training of one round, `job.method` updated in place; asked if it `trains`."""
+        """Local training of one round, `job.method` updated in place."""
         return job.run()
 
     def release(

@@ -81,7 +81,6 @@ class DPSGD(Defense):
     deployment needs a cryptographic one.
     """
 
-    trains: ClassVar[bool] = True
     withholds: ClassVar[bool] = True
     paper: ClassVar[str] = "Abadi et al., CCS 2016, arXiv 1607.00133"
     strength: ClassVar[str] = "noise_multiplier"

@@ -47,7 +47,7 @@ HOLDINGS: Mapping[str, Mapping[str, str]] = {
     "Crew": {
         "gone": CARRIED, "faults": CARRIED,
         "clients": REBUILT, "on_failure": REBUILT, "timeout": REBUILT, "least": REBUILT,
-        "needed": REBUILT,
+        "indispensable": REBUILT,
     },
     "Notebook": {
         "_received": CARRIED, "_sent": CARRIED, "queries": CARRIED,

@@ -6,7 +6,7 @@ import hashlib
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from threading import Event
 
@@ -300,7 +300,7 @@ def federate(
     least = max(options.min_clients, experiment.strategy.build("strategy").least)
     crew = Crew(
         options.clients, options.on_failure, options.client_timeout, least,
-        frozenset(experiment.malicious_clients),
+        partial(_indispensable, split, frozenset(experiment.malicious_clients)),
     )  # fmt: skip
     run = Federation(
         experiment, site, split, store, snapshots, probe, reader, watch, display, crew, checkpoint
@@ -332,3 +332,17 @@ def federate(
         prepared, site, store, snapshots, run.rounds, run.complete, tuple(crew.faults), gone,
         str(run.failure) if run.failure else None, archive, run.aggregation,
     )  # fmt: skip
+
+
+def _indispensable(split: Split, malicious: frozenset[int], gone: frozenset[int]) -> str | None:
+    """Why a run cannot do without the clients in `gone`; None if it can."""
+    if gone & malicious:
+        return "the attacker's client cannot be dropped"
+    left = split.without(gone)
+    known, scored = len(left.known_members), len(left.scored_members)
+    if len(split.members) and min(known, scored) < 2:
+        return (
+            f"its images cannot be dropped: {known} known and {scored} other members would be "
+            "left, at least 2 of each are needed"
+        )
+    return None

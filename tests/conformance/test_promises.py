@@ -550,17 +550,8 @@ class GlobalNoise(Defense):
 
 @dataclass(frozen=True)
 class Idle(Defense):
-    trains: ClassVar[bool] = True
-
     def train(self, job: Any, memory: Any) -> dict[str, float]:
         return {"loss": 0.0}
-
-
-@dataclass(frozen=True)
-class Unsaid(Defense):
-    def train(self, job: Any, memory: Any) -> dict[str, float]:
-        found: dict[str, float] = job.run()
-        return found
 
 
 @dataclass(frozen=True)
@@ -577,8 +568,6 @@ class Refuses(Defense):
 
 @dataclass(frozen=True)
 class Refunds(Defense):
-    trains: ClassVar[bool] = True
-
     def train(self, job: Any, memory: Any) -> Any:
         memory["rounds"] = memory.get("rounds", 0) + 1
         return job.run()
@@ -596,7 +585,6 @@ class Refunds(Defense):
         (Doubles, "Doubles: the released backbone.layer1.0.weight is of another form"),
         (GlobalNoise, "GlobalNoise draws from the global random generators"),
         (Idle, "Idle: train leaves the weights or the step as they were"),
-        (Unsaid, "Unsaid: train is never asked, as `trains` is false"),
         (Hoards, "Hoards: memory must be JSON-able: "),
         (Refuses, "Refuses.check refuses even group norm and uncoupled losses: never"),
         (Refunds, "Refunds: epsilon falls from 2 to 1"),

@@ -48,6 +48,15 @@ class Plus(Times):
 
 
 @dataclass(frozen=True)
+class Slower(Defense):
+    """Trains in a way of its own."""
+
+    def train(self, job: Any, memory: dict[str, Any]) -> dict[str, float]:
+        memory["trained"] = True
+        return {"loss": 0.5}
+
+
+@dataclass(frozen=True)
 class Tired(Defense):
     """Sits out every round after the first."""
 
@@ -56,6 +65,16 @@ class Tired(Defense):
 
     def rests(self, memory: dict[str, Any]) -> bool:
         return bool(memory.get("rounds"))
+
+
+def test_train__one_that_defines_it_takes_the_place_of_training() -> None:
+    """Wherever it stands in the order, and no other such one beside it."""
+    memory: dict[str, Any] = {}
+    stack = Stack([("times", Times()), ("slower", Slower())])
+    job: Any = None  # so that nothing else can train
+    assert stack.train(job, memory) == {"loss": 0.5} and memory["slower"] == {"trained": True}
+    with pytest.raises(InputError, match="dpsgd and slower exclude each other"):
+        exclusive([("dpsgd", DPSGD()), ("slower", Slower())])
 
 
 def test_release__each_sees_what_the_one_before_let_out() -> None:

@@ -47,8 +47,8 @@ def spoiled(how: str) -> Any:
     return work
 
 
-def ran(flags: str, out: Path, code: int) -> Report:
-    assert main([*shlex.split(TINY + flags), "--out", str(out)]) == code
+def ran(flags: str, out: Path, code: int, tiny: str = TINY) -> Report:
+    assert main([*shlex.split(tiny + flags), "--out", str(out)]) == code
     found: Report = json.loads((out / "report.json").read_text())
     return found
 
@@ -103,6 +103,19 @@ def test_stop__finished_rounds_are_reported(
     assert [a["name"] for a in report["attacks"]] == ["similarity"]
     err = capsys.readouterr().err
     assert err.count("\n") == 1 and "client 1 sent a" in err and "--train.lr" in err
+
+
+def test_drop__not_whom_the_scores_rest_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With client 1 one of the two known members would go: finished rounds are reported whole."""
+    monkeypatch.setattr(Honest, "work", spoiled("raise"))
+    two = TINY.replace("--clients 4", "--clients 2").replace("--split.known 8", "--split.known 2")
+    report = ran("--on-failure drop", tmp_path / "RUN", 1, two)
+    (fault,) = report["faults"]
+    assert fault["action"] == "stopped" and report["interrupted"] == 2
+    assert report["attacks"][0]["n_members"] == 30
+    assert "1 known and 16 other members would be left" in capsys.readouterr().err
 
 
 def test_first_round__nothing_is_finished(

@@ -325,9 +325,9 @@ def test_drop__goes_on_without_the_client(name: str, how: str) -> None:
     assert crew.gone == {2} and [f.action for f in crew.faults] == ["dropped"]
 
 
-def test_drop__not_the_attackers_client_and_not_too_many() -> None:
-    with pytest.raises(FederationError, match="the attacker's client cannot be dropped"):
-        crew = Crew(4, "drop", needed=frozenset({2}))
+def test_drop__not_whom_the_run_needs_and_not_too_many() -> None:
+    with pytest.raises(FederationError, match=r"round 7: client 2 .* \(it holds the key\)"):
+        crew = Crew(4, "drop", indispensable=lambda gone: "it holds the key" * (gone == {2}))
         federate(FedAvg(), reply=spoiled("nan"), crew=crew)
     with pytest.raises(FederationError, match="round 7: 3 clients answered, at least 4"):
         federate(FedAvg(), reply=spoiled("nan"), crew=Crew(4, "drop", least=4))
