@@ -30,7 +30,7 @@ class Archive:
         self.folder, self.key = folder, key
 
     def once(self, name: str, call: Callable[[], Found], key: str = "") -> Found:
-        """What is kept under `name`, else what `call` returns, kept from now on.
+        """What is kept under `name`, else what `call` returns, kept from now on unless it is None.
 
         Args:
             key: beside that of the archive.
@@ -38,7 +38,8 @@ class Archive:
         found: Found | None = self.load(name, key)
         if found is None:
             found = call()
-            self.save(name, found, key)
+            if found is not None:
+                self.save(name, found, key)
         return found
 
     def load(self, name: str, key: str = "") -> Any:

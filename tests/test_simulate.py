@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from fedmia import paper
-from fedmia.archive import Archive
 from fedmia.federation.run import prepare
 from fedmia.report.figures import canvas, draw
+from fedmia.scoring.failures import Failures
 from fedmia.settings.command import parse
 from fedmia.settings.commands import SIMULATE
 from fedmia.simulate import main
@@ -301,14 +301,15 @@ def test_out__an_empty_folder_may_be_there_already(tmp_path: Path, capsys: Captu
 def test_simulate__goes_on_where_an_attack_breaks(
     piece: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    once, out = Archive.once, tmp_path / "run"
+    survive, out = Failures.survive, tmp_path / "run"
 
-    def breaking(self: Archive, name: str, *more: Any) -> Any:
-        if name == f"{piece} internal":
-            raise ZeroDivisionError("by\nnothing")
-        return once(self, name, *more)
+    def broken() -> Any:
+        raise ZeroDivisionError("by\nnothing")
 
-    monkeypatch.setattr(Archive, "once", breaking)
+    def breaking(self: Failures, at: str, attack: str, call: Any) -> Any:
+        return survive(self, at, attack, broken if (at, attack) == (piece, "internal") else call)
+
+    monkeypatch.setattr(Failures, "survive", breaking)
     flags = FRESH + CHEAP + "--attacks similarity,internal --federation.snapshots 1"
     assert run(f"{flags} --out {out} --json") == 1
     found = strict(capsys.readouterr().out)
@@ -317,7 +318,7 @@ def test_simulate__goes_on_where_an_attack_breaks(
     assert (f"internal has no scores of untrained, it {why}" in found["notes"]) != main
     assert [a["name"] for a in found["attacks"]] == ["similarity", "internal"][: 2 - main]
 
-    monkeypatch.setattr(Archive, "once", once)
+    monkeypatch.setattr(Failures, "survive", survive)
     assert run(f"--resume {out} --json") == 0
     whole = strict(capsys.readouterr().out)
     assert not whole["not_run"] and whole["attacks"][0]["auc"] == found["attacks"][0]["auc"]

@@ -121,8 +121,9 @@ class Evaluation:
     def kept(self, piece: str, name: str, call: Callable[[], Found]) -> Found | None:
         """What attack `name` says in a piece of the run's scores, worked out once; None where it
         failed."""
-        once = partial(self.run.archive.once, f"{piece} {name}", call)
-        return once() if self.failures is None else self.failures.survive(piece, name, once)
+        tried = call if self.failures is None else partial(self.failures.survive, piece, name, call)
+        # A disk that is full where scores are kept is no failure of the attack: it ends the run.
+        return self.run.archive.once(f"{piece} {name}", tried)
 
     def infer(self, round: int, signals: tuple[Signals, Signals]) -> list[Inference]:
         """What attacks on data sets say of each client, by the model of `round`.

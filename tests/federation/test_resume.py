@@ -142,11 +142,13 @@ def test_between_files_and_index__the_checkpoint_before_counts(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("share", [0.5, 0.93])  # the latter among scores
 def test_full_disk__one_line_and_nothing_is_lost(
-    whole: dict[str, Any], writes: list[str], tmp_path: Path, monkeypatch: Patch, capsys: Capture
-) -> None:
+    share: float, whole: dict[str, Any], writes: list[str], tmp_path: Path, monkeypatch: Patch,
+    capsys: Capture,
+) -> None:  # fmt: skip
     with monkeypatch.context() as patch:
-        at_write(len(writes) // 2, OSError(errno.ENOSPC, "No space left on device"), patch)
+        at_write(int(share * len(writes)), OSError(errno.ENOSPC, "No space left on device"), patch)
         assert main([*shlex.split(TINY), "--out", str(tmp_path / "RUN")]) == 1
     err = capsys.readouterr().err
     assert err.count("\n") == 1 and "No space left" in err and "--resume" in err
