@@ -1,4 +1,4 @@
-"""The benchmarks of signals and of many clients run, and write what they say."""
+"""The benchmarks run, and write what they say."""
 
 from __future__ import annotations
 
@@ -98,3 +98,15 @@ def test_lower_bounds__a_row_says_what_was_found(monkeypatch: pytest.MonkeyPatch
     every = list(script["cases"](20, 100))
     assert sum(c.seeds for c in every if c.violation == "none" and c.canaries == 1000) == 1500
     assert sum(c.seeds for c in every if c.violation == "none" and c.canaries == 10000) == 75
+
+
+def test_endurance__faults_happen_and_runs_end_as_they_should(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))  # where faulty.py lies
+    monkeypatch.setattr("fedmia.report.figures.draw.draw_all", lambda scores, report: {})
+    faults = runpy.run_path(str(SCRIPT.with_name("endurance.py")))["client_faults"]
+    faults.__globals__.update(OUTRIGHT=("raise",), SENT=("nan",))
+    rows = faults("inline", tmp_path)
+    assert len(rows) == 4 * 3 and {row["when"] for row in rows} == {"before", "during", "after"}
+    assert [row for row in rows if row["wrong"]] == []
