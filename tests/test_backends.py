@@ -143,7 +143,7 @@ def test_client_that_raises__exit_code_1_and_one_line(backend: str, tmp_path: Pa
     done = subprocess.run(
         [sys.executable, "-m", "fedmia.simulate", *shlex.split(flags)], cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-        capture_output=True, text=True, timeout=110,
+        capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (1, ""), done.stderr
     lines = done.stderr.splitlines()
