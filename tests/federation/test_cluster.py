@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -127,22 +127,24 @@ def workers() -> list[int]:
 def test_worker_killed_in_a_round__the_policy_holds(
     policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    noted, killed = Federation._note, list[int]()
+    noted, killed, over = Federation._note, list[int](), Event()
 
     def kill() -> None:
-        time.sleep(0.05)
-        for pid in workers()[:1]:
-            os.kill(pid, signal.SIGKILL)
-            killed.append(pid)
+        over.wait(0.05)
+        while not killed and not over.wait(0.005):  # one that is being named anew has no name
+            for pid in workers()[:1]:
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
 
     def note(self: Federation, branch: str, number: int, *rest: Any) -> None:
         noted(self, branch, number, *rest)
         if (branch, number) == ("main", 1):
-            Thread(target=kill).start()
+            Thread(target=kill, daemon=True).start()
 
     monkeypatch.setattr(Federation, "_note", note)
     tiny = TINY if policy == "retry" else OUTSIDE
     report = ran(f"--backend ray --on-failure {policy}", tmp_path / "RUN", tiny)
+    over.set()
     assert killed and [f["action"] for f in report["faults"]] == [
         {"retry": "retried", "drop": "dropped"}[policy]
     ]
