@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from clients.honest import Honest
+from clients.passive import Passive
 from fedmia.report.figures import draw
 from fedmia.simulate import main
 
@@ -24,12 +25,12 @@ Report = dict[str, Any]
 Work = Honest.work
 
 
-def spoiled(how: str) -> Any:
-    """What an honest client does in round 3, if it is client 1."""
+def spoiled(how: str, client: int = 1) -> Any:
+    """What a client does in round 3, if it is that one; else it is honest."""
 
     def work(self: Honest, desk: Any) -> Any:
         state, metrics = Work(self, desk)
-        if (desk.task.client, desk.task.round) != (1, 3):
+        if (desk.task.client, desk.task.round) != (client, 3):
             return state, metrics
         first = next(iter(state))
         if how == "raise":
@@ -116,6 +117,15 @@ def test_drop__not_whom_the_scores_rest_on(
     assert fault["action"] == "stopped" and report["interrupted"] == 2
     assert report["attacks"][0]["n_members"] == 30
     assert "1 known and 16 other members would be left" in capsys.readouterr().err
+
+
+def test_drop__not_the_attackers_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Passive, "work", spoiled("raise", client=3))
+    report = ran("--on-failure drop --attacker passive", tmp_path / "RUN", 1)
+    assert [(f["client"], f["action"]) for f in report["faults"]] == [(3, "stopped")]
+    assert "the attacker's client cannot be dropped" in capsys.readouterr().err
 
 
 def test_first_round__nothing_is_finished(
