@@ -33,6 +33,8 @@ class ScoredAttack:
         shadow_threshold: the score above which the attack itself says member, where it was fitted
             on shadows; None: known images choose its threshold.
         under_attack: the scored model had already received a crafted update.
+        rounds: of the model that was scored; of an active attack all in which it acted; none of a
+            model of no run.
         queries: images that the attack had embedded.
         seconds: that its fit and its scores took, less where rows were shared; a wall clock.
         act: the step on the loss that the attack reads, as figures name it: `ascent`, or empty.
@@ -59,6 +61,7 @@ class ScoredAttack:
     known_nonmembers: FloatArray = field(default_factory=lambda: np.zeros(0))
     shadow_threshold: float | None = None
     under_attack: bool = False
+    rounds: tuple[int, ...] = ()
     queries: int = 0
     seconds: float = 0.0
     act: str = ""
@@ -344,6 +347,7 @@ class EncoderInfo:
         outputs: name, kind (`map`, `pooled` or `projection`) and shape without the batch of all
             that attacks can read, from the pixels on.
         crops: sizes of an image's parts that it takes.
+        round: of the run whose model it is, None of no run; `which`: the same in words.
     """
 
     form: str
@@ -355,6 +359,8 @@ class EncoderInfo:
     std: Sequence[float]
     outputs: Sequence[tuple[str, str, tuple[int, ...]]]
     crops: str
+    round: int | None = None
+    which: str = ""
 
 
 @dataclass(frozen=True)
@@ -376,6 +382,9 @@ class RunScores:
         inferences: of whole data sets, by attack; likewise.
         pixels: scores (members, non-members) of a classifier that never sees a model.
         utility, utility_untrained: `knn` and `linear` -> Probe.
+        round: of the model that `utility` is of, which the passive attacks were scored on; None: of
+            no run.
+        after_attack: the last round, and `utility` of its model; None where nothing was crafted.
         health: of the encoder that `utility` is of, None where not looked at.
         aggregation: of a federation, None where there is none.
         subject: what was attacked, as the page's title says it.
@@ -405,6 +414,8 @@ class RunScores:
     pixels: tuple[FloatArray, FloatArray] | None = None
     utility: Mapping[str, Probe] = field(default_factory=dict)
     utility_untrained: Mapping[str, Probe] = field(default_factory=dict)
+    round: int | None = None
+    after_attack: tuple[int, Mapping[str, Probe]] | None = None
     health: Health | None = None
     clients: Sequence[ClientInfo] = ()
     aggregation: Aggregation | None = None

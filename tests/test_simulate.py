@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fedmia import paper
+from fedmia import audit, paper
 from fedmia.federation.run import prepare
 from fedmia.report.figures import canvas, draw
 from fedmia.scoring.failures import Failures
@@ -228,6 +228,47 @@ def test_report__utility_rounds_and_verdict(report: Report) -> None:
     assert report["interrupted"] is None
     assert {"torch", "flwr", "python", "commit"} <= set(report["versions"])
     assert report["hardware"]["cores"] >= 1
+
+
+def test_headline__leak_and_use_are_of_one_model(folder: Path, report: Report) -> None:
+    """Of the last model before the attacked rounds; that after them stands beside it."""
+    rounds = {r["round"]: r for r in report["rounds"]}
+    clean, last = 2, 4
+    for row in report["attacks"]:
+        read = [3, 4] if row["name"] == "ascent" else [clean]
+        assert (row["round"], row["rounds"]) == (read[-1], read), row["name"]
+    assert {r["round"] for r in report["controls"]["untrained"]} == {0, last}
+    use, after = report["utility"], report["utility"]["after_attack"]
+    assert (use["round"], after["round"]) == (clean, last)
+    assert report["health"]["loss"] == rounds[clean]["loss"] != rounds[last]["loss"]
+    assert use["knn"] == rounds[clean]["knn"] and after["knn"] == rounds[last]["knn"]
+    assert after["n"] == use["n"] and after["linear_ci"][0] <= after["linear"]
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "model of round 2" in page and "models under attack of rounds 3-4" in page
+    assert "Utility of the model of round 2 on 10 test images" in page
+    assert "at round 4, after the attack, " in page and "after the attack, round 4" in page
+
+
+def test_headline__an_audit_says_which_round_of_the_run_it_takes(
+    folder: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
+    cheap = "--attacks similarity --attack.similarity.views 2 --threads 1 --device cpu"
+    last = "The encoder is the model of round 4, the last of the run, after attacked rounds; "
+    for at, said in (
+        ("", last + "RUN@2 is the last one before them."),
+        ("@2", "The encoder is the model of round 2."),
+    ):
+        out, turn = tmp_path / f"AUDIT{at}", 4 if at == "" else 2
+        assert audit.main(shlex.split(f"--encoder {folder}{at} {cheap} --out {out}")) == 0
+        printed, err = (" ".join(text.split()) for text in capsys.readouterr())
+        assert said in printed and f"on the model of round {turn}" in printed
+        assert f"fedmia: {said}" in err  # before the first attack
+        found = strict((out / "report.json").read_text(encoding="utf-8"))
+        assert (found["encoder"]["round"], found["encoder"]["which"]) == (turn, said)
+        assert found["attacks"][0]["round"] == found["utility"]["round"] == turn
+        assert found["controls"]["untrained"][0]["round"] is None
+        assert said in (out / "report.html").read_text(encoding="utf-8")
 
 
 def test_report__clients_roles_and_the_defence_of_the_defended(report: Report) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,8 +92,20 @@ def load(spec: str, wanted: Wanted) -> Released:
         size=wanted.size or size,
         fixed_size=fixed,
         notes=notes,
-        weights=Weights("run of fedmia", len(state)),
+        weights=Weights("run of fedmia", len(state), round=turn, which=_which(folder, turn, kept)),
     )
+
+
+def _which(folder: Path, turn: int, kept: Sequence[int]) -> str:
+    """Which of the models of a run that of round `turn` is; `kept`: all its rounds, in order."""
+    said = f"The encoder is the model of round {turn}{', the last of the run' * (turn == kept[-1])}"
+    attacked = [row["round"] for row in _report(folder).get("rounds", ()) if row["under_attack"]]
+    if attacked and turn >= min(attacked):
+        said += ", after attacked rounds"
+        before = max((r for r in kept if r < min(attacked)), default=None)
+        if before is not None:
+            said += f"; {folder.resolve().name}@{before} is the last one before them"
+    return f"{said}."
 
 
 def _config(folder: Path) -> dict[str, Any]:
@@ -156,7 +168,7 @@ def _size(
     folder: Path, tree: Mapping[str, Any], source: tuple[Dataset, str | None] | None
 ) -> int | None:
     """Pixels a side: as the report or the configuration tells it, else of the data, read again."""
-    told = _report(folder).get("size") or tree["data"].get("size")
+    told = _report(folder).get("split", {}).get("size") or tree["data"].get("size")
     if isinstance(told, int):
         return told
     if source is None:
@@ -173,10 +185,10 @@ def _size(
 
 
 def _report(folder: Path) -> Mapping[str, Any]:
-    """What report.json tells of the images (`split`), or nothing."""
+    """What report.json tells, or nothing."""
     try:
-        found = json.loads((folder / "report.json").read_text(encoding="utf-8"))["split"]
-    except (OSError, ValueError, KeyError, TypeError):
+        found = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -34,6 +34,7 @@ from fedmia.report.rows import (
     SweepPlace,
     SweepRow,
     Utility,
+    UtilityAfterRow,
     UtilityRow,
     control_sets,
 )
@@ -71,7 +72,13 @@ def build_report(run: RunScores) -> Report:
     controls = control_rows(run, family)
     paired = [paired_row(pair, family) for pair in run.pairs]
     clients, distribution = client_rows(run)
-    useful: Utility = {**utility(run.utility), "untrained": utility(run.utility_untrained)}
+    after = run.after_attack and {**utility(run.after_attack[1]), "round": run.after_attack[0]}
+    useful: Utility = {
+        "round": run.round,
+        **utility(run.utility),
+        "untrained": utility(run.utility_untrained),
+        "after_attack": cast(UtilityAfterRow | None, after),
+    }
     health = health_row(run.health, useful)
     gone = health_sentence(health, useful) if health and health["collapsed"] else None
     failure = None if run.failure is None else said(run.failure)

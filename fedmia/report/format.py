@@ -108,6 +108,21 @@ def by_reason(report: Report) -> dict[str, str]:
     return {", ".join(names): reason for reason, names in held.items()}
 
 
+def rounds_of(row: AttackRow) -> str:
+    """`24`, or `25-30` of an attack that acted in several; empty of a model of no run."""
+    return "-".join(str(r) for r in sorted({*row["rounds"][:1], *row["rounds"][-1:]}))
+
+
+def model_of(row: AttackRow) -> str:
+    """`model of round 24`, `models under attack of rounds 25-30`, `updates to round 24` of a server;
+    empty where there is nothing to say of the model."""
+    rounds, many = rounds_of(row), "s" * (len(row["rounds"]) > 1)
+    if rounds and row["threat"]["vantage"] == "server":
+        return f"updates to round {rounds}"
+    model = f"model{many}{' under attack' * row['under_attack']}"
+    return f"{model} of round{many} {rounds}" if rounds else model * row["under_attack"]
+
+
 def most_leaking_first(rows: Sequence[AttackRow]) -> list[AttackRow]:
     """Attacks by falling AUC, those without an AUC last."""
     return sorted(rows, key=lambda r: -1.0 if r["auc"] is None else r["auc"], reverse=True)
@@ -116,6 +131,7 @@ def most_leaking_first(rows: Sequence[AttackRow]) -> list[AttackRow]:
 def sentences(report: Report) -> dict[str, str | None]:
     """What is said beside the tables, by what it is about; None where there is nothing to say."""
     return {
+        "encoder": report["encoder"]["which"] if "encoder" in report else None,
         "utility": utility_sentence(report),
         "health": collapsed_sentence(report),
         "aggregation": aggregation_sentence(report),
@@ -246,16 +262,19 @@ def per_client_sentence(report: Report) -> str | None:
 
 
 def utility_sentence(report: Report) -> str | None:
-    """kNN and linear probe beside those of the untrained encoder."""
-    utility, untrained = report["utility"], report["utility"]["untrained"]
-    parts = []
-    for label, value, ci, before in (
-        ("kNN", utility["knn"], utility["knn_ci"], untrained["knn"]),
-        ("linear probe", utility["linear"], utility["linear_ci"], untrained["linear"]),
-    ):
+    """kNN and linear probe beside those of the untrained encoder and of the last round."""
+    here, after, parts = report["utility"], report["utility"]["after_attack"], list[str]()
+    untrained, where = here["untrained"], "" if after is None else f"at round {after['round']}"
+    for label, value, ci, before, last in (
+        ("kNN", here["knn"], here["knn_ci"], untrained["knn"], after and after["knn"]),
+        ("linear probe", here["linear"], here["linear_ci"], untrained["linear"],
+         after and after["linear"]),
+    ):  # fmt: skip
         if value is not None:
-            beside = "" if before is None else f" (untrained {before:.2f})"
-            parts.append(f"{label} {estimate(value, ci)}{beside}")
+            beside = [] if before is None else [f"untrained {before:.2f}"]
+            beside += [] if last is None else [f"{where}, after the attack, {last:.2f}"]
+            parts.append(f"{label} {estimate(value, ci)}" + (f" ({'; '.join(beside)})" if beside else ""))
     if not parts:
         return None
-    return f"Utility on {utility['n']:,} test images: {', '.join(parts)}."
+    of = "" if here["round"] is None else f" of the model of round {here['round']}"
+    return f"Utility{of} on {here['n']:,} test images: {', '.join(parts)}."

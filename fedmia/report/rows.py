@@ -66,6 +66,8 @@ class AttackFacts(TypedDict):
     paper: str  # where it was published, or empty
     threat: Threat
     under_attack: bool  # the model had received a crafted update
+    round: int | None  # of the model that was scored, or the last of `rounds`; null: of no run
+    rounds: Sequence[int]  # of an active attack all in which it acted; else `round` alone
     # By target FPR, "0.001", "0.01", "0.1"; null where too few non-members resolve it.
     tpr_at_fpr: dict[str, float | None]
     tpr_at_fpr_ci: dict[str, Interval | None]  # 95 %, the threshold's error in it
@@ -151,10 +153,18 @@ class UtilityRow(TypedDict):
     n: int
 
 
-class Utility(UtilityRow, TypedDict):
-    """Of the encoder under attack, and of the untrained one beside it."""
+class UtilityAfterRow(UtilityRow, TypedDict):
+    """Of the last model of a run in which an active attack acted."""
 
+    round: int
+
+
+class Utility(UtilityRow, TypedDict):
+    """Of the model that the passive attacks were scored on, and of others beside it."""
+
+    round: int | None  # as of an attack
     untrained: UtilityRow
+    after_attack: UtilityAfterRow | None  # null where no update was crafted
 
 
 class HealthRow(TypedDict):
@@ -474,6 +484,8 @@ class EncoderRow(TypedDict):
     std: list[float]
     outputs: list[OutputRow]
     crops: str  # sizes of an image's parts that it takes
+    round: int | None  # of the run whose model it is; null: of no run
+    which: str  # of the run's models it is, in words; empty likewise
 
 
 class Report(TypedDict):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fedmia.report.format import model_of
 from fedmia.report.rows import (
     AttackRow,
     Auc,
@@ -82,12 +83,11 @@ def _core(found: Found, controls: Controls, paired: Sequence[PairedRow]) -> tupl
     if strongest is None:
         return _nothing(found) + _reversed(found), "not-established"
     row, auc = strongest
-    where = ", on the model under attack" if row["under_attack"] else ""
     server = row["threat"]["vantage"] == "server"
     what = "The clients' updates leak" if server else "The encoder leaks"
     return (
         f"{what} membership: {row['name']} tells members from non-members "
-        f"with {numbers(row, auc)}{where}" + _paired(paired) + _reversed(found),
+        f"with {numbers(row, auc)}{_where(row)}" + _paired(paired) + _reversed(found),
         "leaks",
     )
 
@@ -97,6 +97,12 @@ def numbers(row: AucRow, auc: Auc) -> str:
     low, high = auc.together
     n = f"{row['n_members']} members, {row['n_nonmembers']} non-members"
     return f"AUC {auc.value:.2f} [{low:.2f}, {high:.2f}] (simultaneous 95 % interval; {n})"
+
+
+def _where(row: AttackRow) -> str:
+    """`, on the model of round 24`: what the numbers are of; empty of a model of no run."""
+    model = model_of(row)
+    return f", on the {model}" if model else ""
 
 
 def failed_control(controls: Controls) -> tuple[str, AttackRow, Auc] | None:
@@ -120,12 +126,12 @@ def _nothing(found: Found) -> str:
     row, auc = max(found, key=lambda f: f[1].together[1])
     if len(found) == 1:
         return (
-            f"No leakage established: {row['name']} has {numbers(row, auc)}, which does not lie "
-            "over 0.5"
+            f"No leakage established: {row['name']} has {numbers(row, auc)}{_where(row)}, which does "
+            "not lie over 0.5"
         )
     return (
         f"No leakage established: no simultaneous interval of {len(found)} attacks lies over "
-        f"0.5; the one that reaches highest is that of {row['name']}, {numbers(row, auc)}"
+        f"0.5; the one that reaches highest is that of {row['name']}, {numbers(row, auc)}{_where(row)}"
     )
 
 

@@ -47,7 +47,7 @@ def evaluation(run: Any) -> Evaluation:
 
 def views(found: Evaluation, monkeypatch: pytest.MonkeyPatch) -> Evaluation:
     """An evaluation that hands out its views in place of scores."""
-    monkeypatch.setattr(found.scorer, "scored", lambda name, view, *more: view)
+    monkeypatch.setattr(found.scorer, "scored", lambda name, view, *more, **also: view)
     return found
 
 
