@@ -33,8 +33,7 @@ class ScoredAttack:
         shadow_threshold: the score above which the attack itself says member, where it was fitted
             on shadows; None: known images choose its threshold.
         under_attack: the scored model had already received a crafted update.
-        rounds: of the model that was scored; of an active attack all in which it acted; none of a
-            model of no run.
+        rounds: of the scored model, none of no run; of an active attack all in which it acted.
         queries: images that the attack had embedded.
         seconds: that its fit and its scores took, less where rows were shared; a wall clock.
         act: the step on the loss that the attack reads, as figures name it: `ascent`, or empty.
@@ -347,7 +346,6 @@ class EncoderInfo:
         outputs: name, kind (`map`, `pooled` or `projection`) and shape without the batch of all
             that attacks can read, from the pixels on.
         crops: sizes of an image's parts that it takes.
-        round: of the run whose model it is, None of no run; `which`: the same in words.
     """
 
     form: str
@@ -359,8 +357,6 @@ class EncoderInfo:
     std: Sequence[float]
     outputs: Sequence[tuple[str, str, tuple[int, ...]]]
     crops: str
-    round: int | None = None
-    which: str = ""
 
 
 @dataclass(frozen=True)
@@ -382,9 +378,8 @@ class RunScores:
         inferences: of whole data sets, by attack; likewise.
         pixels: scores (members, non-members) of a classifier that never sees a model.
         utility, utility_untrained: `knn` and `linear` -> Probe.
-        round: of the model that `utility` is of, which the passive attacks were scored on; None: of
-            no run.
-        after_attack: the last round, and `utility` of its model; None where nothing was crafted.
+        round: of the model that `utility` and the passive attacks are of; None: of no run.
+        after_attack: `utility` of the last model and its round; None where nothing was crafted.
         health: of the encoder that `utility` is of, None where not looked at.
         aggregation: of a federation, None where there is none.
         subject: what was attacked, as the page's title says it.
@@ -415,7 +410,7 @@ class RunScores:
     utility: Mapping[str, Probe] = field(default_factory=dict)
     utility_untrained: Mapping[str, Probe] = field(default_factory=dict)
     round: int | None = None
-    after_attack: tuple[int, Mapping[str, Probe]] | None = None
+    after_attack: tuple[Mapping[str, Probe], int] | None = None
     health: Health | None = None
     clients: Sequence[ClientInfo] = ()
     aggregation: Aggregation | None = None

@@ -244,9 +244,9 @@ def test_headline__leak_and_use_are_of_one_model(folder: Path, report: Report) -
     assert use["knn"] == rounds[clean]["knn"] and after["knn"] == rounds[last]["knn"]
     assert after["n"] == use["n"] and after["linear_ci"][0] <= after["linear"]
     page = (folder / "report.html").read_text(encoding="utf-8")
-    assert "model of round 2" in page and "models under attack of rounds 3-4" in page
+    assert "on the model of round 2" in page and "on the model under attack of rounds 3-4" in page
     assert "Utility of the model of round 2 on 10 test images" in page
-    assert "at round 4, after the attack, " in page and "after the attack, round 4" in page
+    assert "kNN after the attack, at round 4, " in page and "after the attack, round 4" in page
 
 
 def test_headline__an_audit_says_which_round_of_the_run_it_takes(
@@ -254,21 +254,23 @@ def test_headline__an_audit_says_which_round_of_the_run_it_takes(
 ) -> None:
     monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
     cheap = "--attacks similarity --attack.similarity.views 2 --threads 1 --device cpu"
-    last = "The encoder is the model of round 4, the last of the run, after attacked rounds; "
-    for at, said in (
-        ("", last + "RUN@2 is the last one before them."),
-        ("@2", "The encoder is the model of round 2."),
-    ):
-        out, turn = tmp_path / f"AUDIT{at}", 4 if at == "" else 2
+    last = ("The encoder is the model of round 4, the last of the run, after attacked rounds; "
+            "RUN@2 is the last one before them.")  # fmt: skip
+    for at, turn, said in (("", 4, [last]), ("@2", 2, [])):
+        out = tmp_path / f"AUDIT{at}"
         assert audit.main(shlex.split(f"--encoder {folder}{at} {cheap} --out {out}")) == 0
         printed, err = (" ".join(text.split()) for text in capsys.readouterr())
-        assert said in printed and f"on the model of round {turn}" in printed
-        assert f"fedmia: {said}" in err  # before the first attack
+        assert f"on the model of round {turn}" in printed and err.count("after attacked") == len(
+            said
+        )
+        assert all(err.startswith(f"fedmia: {one}") for one in said)  # before the first attack
         found = strict((out / "report.json").read_text(encoding="utf-8"))
-        assert (found["encoder"]["round"], found["encoder"]["which"]) == (turn, said)
+        assert [n for n in found["notes"] if "after attacked" in n] == said
         assert found["attacks"][0]["round"] == found["utility"]["round"] == turn
+        assert found["encoder"]["round"] == turn and found["subject"] == f"the encoder RUN@{turn}"
         assert found["controls"]["untrained"][0]["round"] is None
-        assert said in (out / "report.html").read_text(encoding="utf-8")
+        page = (out / "report.html").read_text(encoding="utf-8")
+        assert f"on the model of round {turn}" in page and all(one in page for one in said)
 
 
 def test_report__clients_roles_and_the_defence_of_the_defended(report: Report) -> None:

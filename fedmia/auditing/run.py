@@ -55,9 +55,8 @@ def conduct(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
     with watch.part("data"):
         released, dealt = prepare(audit, device)
     display = AuditDisplay(len(audit.attacks), quiet)
-    for note in (bfloat16_note(audit.device, audit.precision), released.weights.which):
-        if note:
-            display.say(note)
+    for note in filter(None, [bfloat16_note(audit.device, audit.precision), *released.notes]):
+        display.say(said(note, audit.tongue))
     found, report = examine(audit, released, dealt, device, place, display, watch, stop.is_set)
     if report is None:
         return nothing_ran(found, stop.is_set())

@@ -47,7 +47,7 @@ class Weights:
         dropped: names of those that were not.
         missing: names of the encoder's own that the file lacks: they are random.
         head: the projection head that the file holds too, or None.
-        round: of the run whose model it is, None of no run. which: the same in words.
+        round: of the run whose model it is, None of no run.
     """
 
     form: str
@@ -56,7 +56,6 @@ class Weights:
     missing: tuple[str, ...] = ()
     head: nn.Module | None = None
     round: int | None = None
-    which: str = ""
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,14 @@ def load(spec: str, wanted: Wanted) -> Released:
         how = "the run's architecture with fresh random weights: its round 0 was not kept"
     if wanted.size not in (None, size):
         notes.append(f"The run trained on {size}x{size} pixels; the images have {wanted.size}.")
+    attacked = [row["round"] for row in _report(folder).get("rounds", ()) if row["under_attack"]]
+    before = max((r for r in kept if r < min(attacked, default=0)), default=turn)
+    if before < turn:
+        last = "the last of the run, " * (turn == kept[-1])
+        other = f"{folder.resolve().name}@{before} is the last one before them"
+        notes.append(
+            f"The encoder is the model of round {turn}, {last}after attacked rounds; {other}."
+        )
     return Released(
         name=f"{folder.resolve().name}@{turn}",
         method=method(state),
@@ -92,20 +100,8 @@ def load(spec: str, wanted: Wanted) -> Released:
         size=wanted.size or size,
         fixed_size=fixed,
         notes=notes,
-        weights=Weights("run of fedmia", len(state), round=turn, which=_which(folder, turn, kept)),
+        weights=Weights("run of fedmia", len(state), round=turn),
     )
-
-
-def _which(folder: Path, turn: int, kept: Sequence[int]) -> str:
-    """Which of the models of a run that of round `turn` is; `kept`: all its rounds, in order."""
-    said = f"The encoder is the model of round {turn}{', the last of the run' * (turn == kept[-1])}"
-    attacked = [row["round"] for row in _report(folder).get("rounds", ()) if row["under_attack"]]
-    if attacked and turn >= min(attacked):
-        said += ", after attacked rounds"
-        before = max((r for r in kept if r < min(attacked)), default=None)
-        if before is not None:
-            said += f"; {folder.resolve().name}@{before} is the last one before them"
-    return f"{said}."
 
 
 def _config(folder: Path) -> dict[str, Any]:

@@ -28,8 +28,6 @@ def understood(released: Released, size: int) -> EncoderInfo:
         std=net.std.flatten().tolist(),
         outputs=[(n, kinds.get(n, "map"), tuple(value.shape[1:])) for n, value in found],
         crops=_crops(released, blank),
-        round=told.round,
-        which=told.which,
     )
 
 

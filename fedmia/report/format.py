@@ -114,13 +114,12 @@ def rounds_of(row: AttackRow) -> str:
 
 
 def model_of(row: AttackRow) -> str:
-    """`model of round 24`, `models under attack of rounds 25-30`, `updates to round 24` of a server;
-    empty where there is nothing to say of the model."""
-    rounds, many = rounds_of(row), "s" * (len(row["rounds"]) > 1)
-    if rounds and row["threat"]["vantage"] == "server":
-        return f"updates to round {rounds}"
-    model = f"model{many}{' under attack' * row['under_attack']}"
-    return f"{model} of round{many} {rounds}" if rounds else model * row["under_attack"]
+    """`on the model of round 24`, `on the model under attack of rounds 25-30`, or nothing."""
+    if not (rounds := rounds_of(row)):
+        return "on the model under attack" * row["under_attack"]
+    what = f"model{' under attack' * row['under_attack']} of"
+    what = "updates up to" if row["threat"]["vantage"] == "server" else what
+    return f"on the {what} round{'s' * ('-' in rounds)} {rounds}"
 
 
 def most_leaking_first(rows: Sequence[AttackRow]) -> list[AttackRow]:
@@ -131,7 +130,6 @@ def most_leaking_first(rows: Sequence[AttackRow]) -> list[AttackRow]:
 def sentences(report: Report) -> dict[str, str | None]:
     """What is said beside the tables, by what it is about; None where there is nothing to say."""
     return {
-        "encoder": report["encoder"]["which"] if "encoder" in report else None,
         "utility": utility_sentence(report),
         "health": collapsed_sentence(report),
         "aggregation": aggregation_sentence(report),
@@ -262,19 +260,19 @@ def per_client_sentence(report: Report) -> str | None:
 
 
 def utility_sentence(report: Report) -> str | None:
-    """kNN and linear probe beside those of the untrained encoder and of the last round."""
-    here, after, parts = report["utility"], report["utility"]["after_attack"], list[str]()
-    untrained, where = here["untrained"], "" if after is None else f"at round {after['round']}"
-    for label, value, ci, before, last in (
-        ("kNN", here["knn"], here["knn_ci"], untrained["knn"], after and after["knn"]),
-        ("linear probe", here["linear"], here["linear_ci"], untrained["linear"],
-         after and after["linear"]),
-    ):  # fmt: skip
+    """kNN and linear probe beside those of the untrained encoder; kNN after the attack."""
+    utility, untrained = report["utility"], report["utility"]["untrained"]
+    after, parts = utility["after_attack"], []
+    for label, value, ci, before in (
+        ("kNN", utility["knn"], utility["knn_ci"], untrained["knn"]),
+        ("linear probe", utility["linear"], utility["linear_ci"], untrained["linear"]),
+    ):
         if value is not None:
-            beside = [] if before is None else [f"untrained {before:.2f}"]
-            beside += [] if last is None else [f"{where}, after the attack, {last:.2f}"]
-            parts.append(f"{label} {estimate(value, ci)}" + (f" ({'; '.join(beside)})" if beside else ""))
+            beside = "" if before is None else f" (untrained {before:.2f})"
+            parts.append(f"{label} {estimate(value, ci)}{beside}")
     if not parts:
         return None
-    of = "" if here["round"] is None else f" of the model of round {here['round']}"
-    return f"Utility{of} on {here['n']:,} test images: {', '.join(parts)}."
+    if after is not None:
+        parts.append(f"kNN after the attack, at round {after['round']}, {number(after['knn'])}")
+    of = "" if utility["round"] is None else f" of the model of round {utility['round']}"
+    return f"Utility{of} on {utility['n']:,} test images: {', '.join(parts)}."

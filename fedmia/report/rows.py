@@ -146,6 +146,7 @@ def control_sets(controls: Controls) -> dict[str, list[AttackRow]]:
 class UtilityRow(TypedDict):
     """Accuracies of probes on `n` test images; null where a probe did not run."""
 
+    round: int | None  # of the model, as of an attack; null of the untrained one
     knn: float | None
     knn_ci: Interval | None
     linear: float | None
@@ -153,18 +154,11 @@ class UtilityRow(TypedDict):
     n: int
 
 
-class UtilityAfterRow(UtilityRow, TypedDict):
-    """Of the last model of a run in which an active attack acted."""
-
-    round: int
-
-
 class Utility(UtilityRow, TypedDict):
     """Of the model that the passive attacks were scored on, and of others beside it."""
 
-    round: int | None  # as of an attack
     untrained: UtilityRow
-    after_attack: UtilityAfterRow | None  # null where no update was crafted
+    after_attack: UtilityRow | None  # of the last model; null where no update was crafted
 
 
 class HealthRow(TypedDict):
@@ -485,7 +479,6 @@ class EncoderRow(TypedDict):
     outputs: list[OutputRow]
     crops: str  # sizes of an image's parts that it takes
     round: int | None  # of the run whose model it is; null: of no run
-    which: str  # of the run's models it is, in words; empty likewise
 
 
 class Report(TypedDict):

@@ -190,11 +190,9 @@ def controls(report: Report) -> Table:
 
 
 def utility(report: Report) -> Table:
-    """Probes of the encoder beside those of the untrained one, and of the last round's."""
+    """Probes of the encoder beside those of the untrained one, and of the last."""
     here, after = report["utility"], report["utility"]["after_attack"]
     held: dict[str, UtilityRow] = {"accuracy, 95 %": here, "untrained encoder": here["untrained"]}
-    if here["round"] is not None:
-        held = {f"round {here['round']}, 95 %": here, "untrained encoder": here["untrained"]}
     if after is not None:
         held[f"after the attack, round {after['round']}"] = after
     knn = [estimate(row["knn"], row["knn_ci"]) for row in held.values()]

@@ -87,22 +87,18 @@ def _core(found: Found, controls: Controls, paired: Sequence[PairedRow]) -> tupl
     what = "The clients' updates leak" if server else "The encoder leaks"
     return (
         f"{what} membership: {row['name']} tells members from non-members "
-        f"with {numbers(row, auc)}{_where(row)}" + _paired(paired) + _reversed(found),
+        f"with {numbers(row, auc, model_of(row))}" + _paired(paired) + _reversed(found),
         "leaks",
     )
 
 
-def numbers(row: AucRow, auc: Auc) -> str:
+def numbers(row: AucRow, auc: Auc, model: str = "") -> str:
     """`AUC 0.64 [0.55, 0.72] (simultaneous 95 % interval; 112 members, 500 non-members)`."""
     low, high = auc.together
-    n = f"{row['n_members']} members, {row['n_nonmembers']} non-members"
+    n = f"{row['n_members']} members, {row['n_nonmembers']} non-members" + f"; {model}" * bool(
+        model
+    )
     return f"AUC {auc.value:.2f} [{low:.2f}, {high:.2f}] (simultaneous 95 % interval; {n})"
-
-
-def _where(row: AttackRow) -> str:
-    """`, on the model of round 24`: what the numbers are of; empty of a model of no run."""
-    model = model_of(row)
-    return f", on the {model}" if model else ""
 
 
 def failed_control(controls: Controls) -> tuple[str, AttackRow, Auc] | None:
@@ -124,14 +120,12 @@ def strongest_leak(found: Found) -> tuple[AttackRow, Auc] | None:
 
 def _nothing(found: Found) -> str:
     row, auc = max(found, key=lambda f: f[1].together[1])
+    told = numbers(row, auc, model_of(row))
     if len(found) == 1:
-        return (
-            f"No leakage established: {row['name']} has {numbers(row, auc)}{_where(row)}, which does "
-            "not lie over 0.5"
-        )
+        return f"No leakage established: {row['name']} has {told}, which does not lie over 0.5"
     return (
         f"No leakage established: no simultaneous interval of {len(found)} attacks lies over "
-        f"0.5; the one that reaches highest is that of {row['name']}, {numbers(row, auc)}{_where(row)}"
+        f"0.5; the one that reaches highest is that of {row['name']}, {told}"
     )
 
 

@@ -53,10 +53,10 @@ def score(
     evaluation = Evaluation(run, options, notebook.observer if notebook else None, failures)
     with watch.part("probes"):
         scored_at, last = evaluation.scored_at(), snapshots.rounds("main")[-1]
-        model = snapshots.load("main", scored_at).state
+        model, end = (snapshots.load("main", r).state for r in (scored_at, last))
         utility = probes.both(model)
+        after = (probes.both(end), last) if last > scored_at else None
         health = probes.health(model, {r.round: r.loss for r in run.rounds}.get(scored_at))
-        after = (last, probes.both(snapshots.load("main", last).state)) if last > scored_at else None
         untrained = probes.both(snapshots.untrained().state)
     with watch.part("attacks"):
         found = attacked(evaluation, notebook)

@@ -75,8 +75,7 @@ class Evaluation:
         return next((n for n in self.attacks if isinstance(self.build(n), ActiveAttack)), None)
 
     def scored_at(self) -> int:
-        """The round whose model passive attacks and probes are of: the last before the first crafted
-        update, or the last of all where nothing is crafted."""
+        """The round of passive attacks and probes: the last before the first crafted update."""
         kept, clean = self.snapshots.rounds("main"), self.run.schedule.clean
         return max(r for r in kept if r <= clean) if self.active() else kept[-1]
 

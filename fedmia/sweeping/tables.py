@@ -12,7 +12,13 @@ from fedmia.settings.sweep import label, told
 from fedmia.sweeping.rows import Point, Spread, SweepReport
 
 DIGITS = 3
-MEASURES = {"auc": "AUC", "knn": "weighted kNN", "linear": "linear probe"}
+AFTER = "kNN after the attack"
+MEASURES = {
+    "auc": "AUC",
+    "knn": "weighted kNN",
+    "linear": "linear probe",
+    "knn_after_attack": AFTER,
+}
 MODELS = Cell("models", ("one a seed",))
 
 
@@ -78,12 +84,13 @@ def points(report: SweepReport) -> Table:
     """Probes and verdicts of every point."""
     paths = options(report)
     return Table(
-        [*paths, "weighted kNN, 95 %", "linear probe, 95 %", "verdicts", MODELS, "failed"],
+        [*paths, "weighted kNN, 95 %", "linear probe, 95 %", f"{AFTER}, 95 %", "verdicts",
+         MODELS, "failed"],
         [
             Row([
                 *_place(point["grid"], paths), over_models(point["knn"]),
-                over_models(point["linear"]), verdicts(point["verdicts"]),
-                str(point["finished"]), str(point["failed"]),
+                over_models(point["linear"]), over_models(point["knn_after_attack"]),
+                verdicts(point["verdicts"]), str(point["finished"]), str(point["failed"]),
             ])
             for point in report["points"]
         ],

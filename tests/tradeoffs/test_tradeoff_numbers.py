@@ -112,6 +112,31 @@ def test_rows__one_an_attack_and_run(whole: TradeoffReport) -> None:
     assert at(whole, "gaussian scale=0.1")["epsilon"] == 12.0  # the largest of a seed
 
 
+def test_use__is_that_of_the_model_that_the_attack_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The passive attacks' before the attacked rounds, after them that of the active one, which
+    leaks most and costs half of the kNN."""
+    plain = planted
+
+    def attacked(trade: str, seed: int) -> dict[str, Any]:
+        report = plain(trade, seed)
+        similarity, other = report["attacks"]
+        active = {"name": "ascent", "auc": 0.9, "under_attack": True, "round": 30}
+        use, last = report["utility"], {"knn": 0.4, "linear": 0.5, "round": 30}
+        both = [similarity | {"round": 24}, other | active]
+        return report | {"attacks": both, "utility": use | {"round": 24, "after_attack": last}}
+
+    monkeypatch.setitem(globals(), "planted", attacked)
+    report = made()
+    first = {row["attack"]: row for row in report["rows"][:3]}
+    assert (first["similarity"]["round"], first["similarity"]["knn"]) == (24, 0.798)
+    assert (first["ascent"]["round"], first["ascent"]["knn"]) == (30, 0.4)
+    assert first["lira"]["round"] is None
+    for point in report["points"]:  # leak and use in one picture
+        assert (point["best"], point["knn"]["mean"]) == ("ascent", 0.4)
+        assert point["knn_change"] is None or point["knn_change"]["mean"] == 0
+    assert report["choice"]["candidates"] == list(PLANTED)  # none loses what the attack costs all
+
+
 def test_epsilon__of_the_server_where_no_client_defends_itself() -> None:
     report: Any = planted("no defence", 0)
     assert spent(report) is None
