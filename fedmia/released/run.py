@@ -84,11 +84,9 @@ def load(spec: str, wanted: Wanted) -> Released:
     attacked = [row["round"] for row in _report(folder).get("rounds", ()) if row["under_attack"]]
     before = max((r for r in kept if r < min(attacked, default=0)), default=turn)
     if before < turn:
-        last = "the last of the run, " * (turn == kept[-1])
+        here = f"round {turn}, the last of the run" if turn == kept[-1] else f"round {turn}"
         other = f"{folder.resolve().name}@{before} is the last one before them"
-        notes.append(
-            f"The encoder is the model of round {turn}, {last}after attacked rounds; {other}."
-        )
+        notes.append(f"The encoder is the model of {here}, after attacked rounds; {other}.")
     return Released(
         name=f"{folder.resolve().name}@{turn}",
         method=method(state),

@@ -52,7 +52,7 @@ def render(report: Report) -> RenderableType:
 def attack_table(report: Report) -> Table:
     """One line an attack: AUC with its simultaneous interval, its controls, TPR, accuracy."""
     sets = [name for name, rows in control_sets(report["controls"]).items() if rows]
-    table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("attack", overflow="fold")
     runs = any(row["rounds"] for row in report["attacks"])
     if runs:

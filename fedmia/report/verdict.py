@@ -95,9 +95,8 @@ def _core(found: Found, controls: Controls, paired: Sequence[PairedRow]) -> tupl
 def numbers(row: AucRow, auc: Auc, model: str = "") -> str:
     """`AUC 0.64 [0.55, 0.72] (simultaneous 95 % interval; 112 members, 500 non-members)`."""
     low, high = auc.together
-    n = f"{row['n_members']} members, {row['n_nonmembers']} non-members" + f"; {model}" * bool(
-        model
-    )
+    sizes = f"{row['n_members']} members, {row['n_nonmembers']} non-members"
+    n = f"{sizes}; {model}" if model else sizes
     return f"AUC {auc.value:.2f} [{low:.2f}, {high:.2f}] (simultaneous 95 % interval; {n})"
 
 

@@ -12,13 +12,10 @@ from fedmia.settings.sweep import label, told
 from fedmia.sweeping.rows import Point, Spread, SweepReport
 
 DIGITS = 3
-AFTER = "kNN after the attack"
 MEASURES = {
-    "auc": "AUC",
-    "knn": "weighted kNN",
-    "linear": "linear probe",
-    "knn_after_attack": AFTER,
-}
+    "auc": "AUC", "knn": "weighted kNN", "linear": "linear probe",
+    "knn_after_attack": "kNN after the attack",
+}  # fmt: skip
 MODELS = Cell("models", ("one a seed",))
 
 
@@ -82,10 +79,9 @@ def sets(report: SweepReport) -> Table:
 
 def points(report: SweepReport) -> Table:
     """Probes and verdicts of every point."""
-    paths = options(report)
+    paths, probes = options(report), [f"{name}, 95 %" for name in list(MEASURES.values())[1:]]
     return Table(
-        [*paths, "weighted kNN, 95 %", "linear probe, 95 %", f"{AFTER}, 95 %", "verdicts",
-         MODELS, "failed"],
+        [*paths, *probes, "verdicts", MODELS, "failed"],
         [
             Row([
                 *_place(point["grid"], paths), over_models(point["knn"]),

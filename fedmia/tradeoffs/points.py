@@ -28,12 +28,10 @@ def points(
         for row in point["attacks"]:
             aucs = list(values(held, "auc", row["name"]).values())
             row["auc_ci_simultaneous"] = within(t_interval(aucs, intervals(found)))
-    least = by_point[0], found[0]["best"]
+    bare, best = by_point[0], found[0]["best"]
     for point, held in zip(found[1:], by_point[1:], strict=True):
-        point["auc_change"] = change(leaks(point, held), values(least[0], "auc", least[1]))
-        point["knn_change"] = change(
-            values(held, "knn", point["best"]), values(least[0], "knn", least[1])
-        )
+        point["auc_change"] = change(leaks(point, held), values(bare, "auc", best))
+        point["knn_change"] = change(values(held, "knn", point["best"]), values(bare, "knn", best))
     for point in found:
         point["front"] = not any(_beats(other, point) for other in found)
     return found

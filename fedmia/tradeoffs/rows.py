@@ -26,8 +26,7 @@ class TradeRow(TypedDict):
     auc: float | None
     auc_ci: Interval | None
     tpr: float | None  # at a false-positive rate of 1 %
-    round: int | None  # of the model that `auc` and `knn` are of, the last of several
-    knn: float | None  # accuracy of the encoder under attack
+    knn: float | None  # accuracy of the encoder that `auc` is of
     linear: float | None
     seconds: float | None  # of the whole run
     seed: int

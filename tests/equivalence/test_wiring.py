@@ -7,6 +7,7 @@ import itertools
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,10 @@ from fedmia import registry
 from fedmia.attacks.lira import LiRARounds
 from fedmia.attacks.rmia import RMIARounds
 from fedmia.data.images import digests
+from fedmia.data.sets import ImageSets
 from fedmia.federation.run import make_site
 from fedmia.federation.snapshot import Snapshot
+from fedmia.results import ScoredAttack
 from fedmia.scoring.score import attacked
 from fedmia.scoring.snapshots import Evaluation
 from fedmia.scoring.trajectories import Trajectories
@@ -64,6 +67,21 @@ def test_passive_attack__reads_the_last_model_before_the_first_crafted_update(
     np.testing.assert_array_equal(found["similarity"].scores_members, clean.scores_members)
     np.testing.assert_array_equal(found["similarity"].scores_nonmembers, clean.scores_nonmembers)
     assert not np.allclose(clean.scores_members, last.scores_members)  # it would have shown
+
+
+def test_with_sets__reads_the_branch_in_which_sets_are_climbed_alone() -> None:
+    """Beside the branch in which nothing acts: two sets of a kind, of images 0 to 7."""
+    shift = {"main": 100.0, "sets": 10.0, "zero": 0.0}
+    formed = ImageSets(np.array([[0, 1], [2, 3]]), np.array([[0, 3], [1, 2]]))
+    scorer = SimpleNamespace(candidates=None, sets=formed, apart=lambda all: (all[:4], all[4:]))
+    found: Any = Trajectories.__new__(Trajectories)
+    found.attack = SimpleNamespace(judge=lambda seen: seen)
+    found.notebook = SimpleNamespace(of=lambda branch, view, _: shift[branch] + np.arange(8.0))
+    found.view, found.evaluation = lambda branch: branch, SimpleNamespace(scorer=scorer)
+    none = np.zeros(0)
+    told = found.with_sets(ScoredAttack("ascent", "", "white_box", "client", none, none))
+    np.testing.assert_array_equal(told.sets_members, [[10.5, 0.5], [12.5, 2.5]])
+    np.testing.assert_array_equal(told.sets_nonmembers, [[15.5, 5.5], [15.5, 5.5]])
 
 
 def test_passive_attack__without_an_active_one_reads_the_last_model(finished: Finished) -> None:

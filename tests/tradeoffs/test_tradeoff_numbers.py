@@ -120,17 +120,15 @@ def test_use__is_that_of_the_model_that_the_attack_reads(monkeypatch: pytest.Mon
     def attacked(trade: str, seed: int) -> dict[str, Any]:
         report = plain(trade, seed)
         similarity, other = report["attacks"]
-        active = {"name": "ascent", "auc": 0.9, "under_attack": True, "round": 30}
-        use, last = report["utility"], {"knn": 0.4, "linear": 0.5, "round": 30}
-        both = [similarity | {"round": 24}, other | active]
-        return report | {"attacks": both, "utility": use | {"round": 24, "after_attack": last}}
+        active = {"name": "ascent", "auc": 0.9, "under_attack": True}
+        use, both = report["utility"], [similarity, other | active]
+        after = {"after_attack": {"knn": 0.4, "linear": 0.5}}
+        return report | {"attacks": both, "utility": use | after}
 
     monkeypatch.setitem(globals(), "planted", attacked)
     report = made()
-    first = {row["attack"]: row for row in report["rows"][:3]}
-    assert (first["similarity"]["round"], first["similarity"]["knn"]) == (24, 0.798)
-    assert (first["ascent"]["round"], first["ascent"]["knn"]) == (30, 0.4)
-    assert first["lira"]["round"] is None
+    first = {row["attack"]: (row["knn"], row["linear"]) for row in report["rows"][:3]}
+    assert first["similarity"][0] == first["lira"][0] == 0.798 and first["ascent"] == (0.4, 0.5)
     for point in report["points"]:  # leak and use in one picture
         assert (point["best"], point["knn"]["mean"]) == ("ascent", 0.4)
         assert point["knn_change"] is None or point["knn_change"]["mean"] == 0
@@ -143,6 +141,14 @@ def test_epsilon__of_the_server_where_no_client_defends_itself() -> None:
     promise = {"value": 3.0, "delta": 1e-5, "rounds": 2, "standing": "guaranteed"}
     report["aggregation"] = {"name": "one", "epsilon": promise}
     assert spent(report) == promise
+    report["clients"][1]["defence"] = {"name": "two", "epsilon": None}
+    assert spent(report) is None
+
+
+def test_epsilon__none_where_one_defended_client_states_none() -> None:
+    """The others' epsilon says nothing of its images."""
+    report: Any = planted("gaussian scale=1.0", 0)
+    assert spent(report)["value"] == 8.0  # type: ignore[index]
     report["clients"][1]["defence"] = {"name": "two", "epsilon": None}
     assert spent(report) is None
 
