@@ -195,12 +195,11 @@ def utility(report: Report) -> Table:
     held: dict[str, UtilityRow] = {"accuracy, 95 %": here, "untrained encoder": here["untrained"]}
     if after is not None:
         held[f"after the attack, round {after['round']}"] = after
-    knn = [estimate(row["knn"], row["knn_ci"]) for row in held.values()]
-    linear = [estimate(row["linear"], row["linear_ci"]) for row in held.values()]
-    kinds = ("weighted kNN", here["knn"], knn), ("linear probe", here["linear"], linear)
-    rows = [
-        Row([label, *told, f"{here['n']:,}"]) for label, value, told in kinds if value is not None
-    ]
+    kinds = {
+        "weighted kNN": [estimate(row["knn"], row["knn_ci"]) for row in held.values()],
+        "linear probe": [estimate(row["linear"], row["linear_ci"]) for row in held.values()],
+    }
+    rows = [Row([k, *told, f"{here['n']:,}"]) for k, told in kinds.items() if told[0] != DASH]
     return Table(["probe", *held, "n"], rows)
 
 

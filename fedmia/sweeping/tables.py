@@ -12,10 +12,8 @@ from fedmia.settings.sweep import label, told
 from fedmia.sweeping.rows import Point, Spread, SweepReport
 
 DIGITS = 3
-MEASURES = {
-    "auc": "AUC", "knn": "weighted kNN", "linear": "linear probe",
-    "knn_after_attack": "kNN after the attack",
-}  # fmt: skip
+MEASURES = {"auc": "AUC", "knn": "weighted kNN", "linear": "linear probe",
+            "knn_after_attack": "kNN after the attack"}  # fmt: skip
 MODELS = Cell("models", ("one a seed",))
 
 
