@@ -55,7 +55,8 @@ def conduct(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
     with watch.part("data"):
         released, dealt = prepare(audit, device)
     display = AuditDisplay(len(audit.attacks), quiet)
-    for note in filter(None, [bfloat16_note(audit.device, audit.precision), *released.notes]):
+    own = [] if released.weights.round is None else released.notes  # which model of its run it is
+    for note in filter(None, [bfloat16_note(audit.device, audit.precision), *own]):
         display.say(said(note, audit.tongue))
     found, report = examine(audit, released, dealt, device, place, display, watch, stop.is_set)
     if report is None:

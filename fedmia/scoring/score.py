@@ -99,8 +99,7 @@ def score(
 def attacked(evaluation: Evaluation, notebook: Notebook | None = None) -> dict[str, Any]:
     """Scores of attacks, controls, pairs and sets, and the rounds with their leakage.
 
-    Passive attacks are scored at `Evaluation.scored_at`. What does not depend on each other runs
-    side by side.
+    Passive attacks are scored at `Evaluation.scored_at`. Independent work runs side by side.
     """
     run, names, active = evaluation.run, evaluation.passive(), evaluation.active()
     sets = evaluation.scorer.sets
