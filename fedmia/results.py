@@ -33,6 +33,7 @@ class ScoredAttack:
         shadow_threshold: the score above which the attack itself says member, where it was fitted
             on shadows; None: known images choose its threshold.
         under_attack: the scored model had already received a crafted update.
+        rounds: of the scored model, none of no run; of an active attack all in which it acted.
         queries: images that the attack had embedded.
         seconds: that its fit and its scores took, less where rows were shared; a wall clock.
         act: the step on the loss that the attack reads, as figures name it: `ascent`, or empty.
@@ -59,6 +60,7 @@ class ScoredAttack:
     known_nonmembers: FloatArray = field(default_factory=lambda: np.zeros(0))
     shadow_threshold: float | None = None
     under_attack: bool = False
+    rounds: tuple[int, ...] = ()
     queries: int = 0
     seconds: float = 0.0
     act: str = ""
@@ -376,6 +378,8 @@ class RunScores:
         inferences: of whole data sets, by attack; likewise.
         pixels: scores (members, non-members) of a classifier that never sees a model.
         utility, utility_untrained: `knn` and `linear` -> Probe.
+        round: of the model that `utility` and the passive attacks are of; None: of no run.
+        after_attack: `utility` of the last model and its round; None where nothing was crafted.
         health: of the encoder that `utility` is of, None where not looked at.
         aggregation: of a federation, None where there is none.
         subject: what was attacked, as the page's title says it.
@@ -405,6 +409,8 @@ class RunScores:
     pixels: tuple[FloatArray, FloatArray] | None = None
     utility: Mapping[str, Probe] = field(default_factory=dict)
     utility_untrained: Mapping[str, Probe] = field(default_factory=dict)
+    round: int | None = None
+    after_attack: tuple[Mapping[str, Probe], int] | None = None
     health: Health | None = None
     clients: Sequence[ClientInfo] = ()
     aggregation: Aggregation | None = None

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fedmia import paper
+from fedmia import audit, paper
 from fedmia.federation.run import prepare
 from fedmia.report.figures import canvas, draw
 from fedmia.scoring.failures import Failures
@@ -228,6 +228,49 @@ def test_report__utility_rounds_and_verdict(report: Report) -> None:
     assert report["interrupted"] is None
     assert {"torch", "flwr", "python", "commit"} <= set(report["versions"])
     assert report["hardware"]["cores"] >= 1
+
+
+def test_headline__leak_and_use_are_of_one_model(folder: Path, report: Report) -> None:
+    """Of the last model before the attacked rounds; that after them stands beside it."""
+    rounds = {r["round"]: r for r in report["rounds"]}
+    clean, last = 2, 4
+    for row in report["attacks"]:
+        read = [3, 4] if row["name"] == "ascent" else [clean]
+        assert (row["round"], row["rounds"]) == (read[-1], read), row["name"]
+    assert {r["round"] for r in report["controls"]["untrained"]} == {0, last}
+    use, after = report["utility"], report["utility"]["after_attack"]
+    assert (use["round"], after["round"]) == (clean, last)
+    assert report["health"]["loss"] == rounds[clean]["loss"] != rounds[last]["loss"]
+    assert use["knn"] == rounds[clean]["knn"] and after["knn"] == rounds[last]["knn"]
+    assert after["n"] == use["n"] and after["linear_ci"][0] <= after["linear"]
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "on the model of round 2" in page and "on the model under attack of rounds 3-4" in page
+    assert "Utility of the model of round 2 on 10 test images" in page
+    assert "kNN after the attack, at round 4, " in page and "after the attack, round 4" in page
+
+
+def test_headline__an_audit_says_which_round_of_the_run_it_takes(
+    folder: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
+    cheap = "--attacks similarity --attack.similarity.views 2 --threads 1 --device cpu"
+    last = ("The encoder is the model of round 4, the last of the run, after attacked rounds; "
+            "RUN@2 is the last one before them.")  # fmt: skip
+    for at, turn, said in (("", 4, [last]), ("@2", 2, [])):
+        out = tmp_path / f"AUDIT{at}"
+        assert audit.main(shlex.split(f"--encoder {folder}{at} {cheap} --out {out}")) == 0
+        printed, err = (" ".join(text.split()) for text in capsys.readouterr())
+        assert f"on the model of round {turn}" in printed and err.count("after attacked") == len(
+            said
+        )
+        assert all(err.startswith(f"fedmia: {one}") for one in said)  # before the first attack
+        found = strict((out / "report.json").read_text(encoding="utf-8"))
+        assert [n for n in found["notes"] if "after attacked" in n] == said
+        assert found["attacks"][0]["round"] == found["utility"]["round"] == turn
+        assert found["encoder"]["round"] == turn and found["subject"] == f"the encoder RUN@{turn}"
+        assert found["controls"]["untrained"][0]["round"] is None
+        page = (out / "report.html").read_text(encoding="utf-8")
+        assert f"on the model of round {turn}" in page and all(one in page for one in said)
 
 
 def test_report__clients_roles_and_the_defence_of_the_defended(report: Report) -> None:

@@ -170,9 +170,10 @@ class Harness:
             ValueError: scores that are not finite.
         """
         scorer = self.scorer if known is self.known else self._scorer(known)
-        scored = scorer.scored(
-            name, self.views.view(model, name, known, budget), self.sets(model, budget)
-        )
+        turn = self.views.released.weights.round if model == "released" else None
+        rounds = () if turn is None else (turn,)
+        view = self.views.view(model, name, known, budget)
+        scored = scorer.scored(name, view, self.sets(model, budget), rounds=rounds)
         asks = self.views.build(name).asks_shadows()
         if asks and model == "released" and self.views.naive is not None:
             naive = self.views.view(model, name, known, budget, naive=True)

@@ -55,8 +55,9 @@ def conduct(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
     with watch.part("data"):
         released, dealt = prepare(audit, device)
     display = AuditDisplay(len(audit.attacks), quiet)
-    if (note := bfloat16_note(audit.device, audit.precision)) is not None:
-        display.say(note)
+    own = [] if released.weights.round is None else released.notes  # which model of its run it is
+    for note in filter(None, [bfloat16_note(audit.device, audit.precision), *own]):
+        display.say(said(note, audit.tongue))
     found, report = examine(audit, released, dealt, device, place, display, watch, stop.is_set)
     if report is None:
         return nothing_ran(found, stop.is_set())
@@ -249,6 +250,7 @@ def gather(
         pixels=pixels,
         sweep=swept,
         utility=useful[0],
+        round=released.weights.round,
         health=health(views),
         utility_untrained=useful[1] if len(useful) > 1 else {},
         not_run=found.not_run,

@@ -31,8 +31,10 @@ def of_the_run(report: Report) -> dict[str, float]:
     for group, probes in (
         ("utility", report["utility"]),
         ("utility_untrained", report["utility"]["untrained"]),
+        ("utility_after_attack", report["utility"]["after_attack"]),
     ):
-        told |= {f"{group}/knn": probes["knn"], f"{group}/linear": probes["linear"]}
+        if probes is not None:
+            told |= {f"{group}/knn": probes["knn"], f"{group}/linear": probes["linear"]}
     if (health := report["health"]) is not None:
         told["health/cosine"] = health["cosine"]
     return present(told)

@@ -47,6 +47,7 @@ class Weights:
         dropped: names of those that were not.
         missing: names of the encoder's own that the file lacks: they are random.
         head: the projection head that the file holds too, or None.
+        round: of the run whose model it is, None of no run.
     """
 
     form: str
@@ -54,6 +55,7 @@ class Weights:
     dropped: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     head: nn.Module | None = None
+    round: int | None = None
 
 
 @dataclass

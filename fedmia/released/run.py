@@ -81,6 +81,12 @@ def load(spec: str, wanted: Wanted) -> Released:
         how = "the run's architecture with fresh random weights: its round 0 was not kept"
     if wanted.size not in (None, size):
         notes.append(f"The run trained on {size}x{size} pixels; the images have {wanted.size}.")
+    attacked = [row["round"] for row in _report(folder).get("rounds", ()) if row["under_attack"]]
+    before = max((r for r in kept if r < min(attacked, default=0)), default=turn)
+    if before < turn:
+        here = f"round {turn}, the last of the run" if turn == kept[-1] else f"round {turn}"
+        other = f"{folder.resolve().name}@{before} is the last one before them"
+        notes.append(f"The encoder is the model of {here}, after attacked rounds; {other}.")
     return Released(
         name=f"{folder.resolve().name}@{turn}",
         method=method(state),
@@ -92,7 +98,7 @@ def load(spec: str, wanted: Wanted) -> Released:
         size=wanted.size or size,
         fixed_size=fixed,
         notes=notes,
-        weights=Weights("run of fedmia", len(state)),
+        weights=Weights("run of fedmia", len(state), round=turn),
     )
 
 
@@ -156,7 +162,7 @@ def _size(
     folder: Path, tree: Mapping[str, Any], source: tuple[Dataset, str | None] | None
 ) -> int | None:
     """Pixels a side: as the report or the configuration tells it, else of the data, read again."""
-    told = _report(folder).get("size") or tree["data"].get("size")
+    told = _report(folder).get("split", {}).get("size") or tree["data"].get("size")
     if isinstance(told, int):
         return told
     if source is None:
@@ -173,10 +179,10 @@ def _size(
 
 
 def _report(folder: Path) -> Mapping[str, Any]:
-    """What report.json tells of the images (`split`), or nothing."""
+    """What report.json tells, or nothing."""
     try:
-        found = json.loads((folder / "report.json").read_text(encoding="utf-8"))["split"]
-    except (OSError, ValueError, KeyError, TypeError):
+        found = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -71,7 +71,11 @@ def build_report(run: RunScores) -> Report:
     controls = control_rows(run, family)
     paired = [paired_row(pair, family) for pair in run.pairs]
     clients, distribution = client_rows(run)
-    useful: Utility = {**utility(run.utility), "untrained": utility(run.utility_untrained)}
+    useful: Utility = {
+        **utility(run.utility, run.round),
+        "untrained": utility(run.utility_untrained),
+        "after_attack": run.after_attack and utility(*run.after_attack),
+    }
     health = health_row(run.health, useful)
     gone = health_sentence(health, useful) if health and health["collapsed"] else None
     failure = None if run.failure is None else said(run.failure)
@@ -111,7 +115,7 @@ def build_report(run: RunScores) -> Report:
         "failure": failure,
         "faults": [fault_row(fault) for fault in run.faults],
         "notes": notes(run, clients),
-        "encoder": cast(EncoderRow, encoder_row(run.encoder)),
+        "encoder": cast(EncoderRow, encoder_row(run.encoder, run.round)),
         "split": run.split,
         "config": run.config,
         "versions": run.versions,
@@ -132,12 +136,12 @@ def build_report(run: RunScores) -> Report:
     return cast(Report, strict(report))
 
 
-def encoder_row(info: EncoderInfo | None) -> dict[str, Any] | None:
+def encoder_row(info: EncoderInfo | None, round: int | None) -> dict[str, Any] | None:
     """The report's `encoder`, None of a run's own."""
     if info is None:
         return None
     outputs = [dict(zip(("name", "kind", "shape"), out, strict=True)) for out in info.outputs]
-    return {**vars(info), "outputs": outputs}
+    return {**vars(info), "outputs": outputs, "round": round}
 
 
 def control_rows(run: RunScores, family: int) -> Controls:
@@ -166,7 +170,7 @@ def widest(
     return max((ci[1] - ci[0] for ci in found if ci is not None), default=None)
 
 
-def utility(probes: Mapping[str, Probe]) -> UtilityRow:
+def utility(probes: Mapping[str, Probe], turn: int | None = None) -> UtilityRow:
     """kNN and linear probe accuracy with Wilson intervals; null where a probe did not run."""
 
     def ci(probe: Probe) -> tuple[float, float] | None:
@@ -174,6 +178,7 @@ def utility(probes: Mapping[str, Probe]) -> UtilityRow:
 
     knn, linear = (probes.get(name, Probe(None, 0)) for name in ("knn", "linear"))
     return {
+        "round": turn,
         "knn": knn.value,
         "knn_ci": ci(knn),
         "linear": linear.value,

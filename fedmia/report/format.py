@@ -108,6 +108,20 @@ def by_reason(report: Report) -> dict[str, str]:
     return {", ".join(names): reason for reason, names in held.items()}
 
 
+def rounds_of(row: AttackRow) -> str:
+    """`24`, or `25-30` of an attack that acted in several; empty of a model of no run."""
+    return "-".join(str(r) for r in sorted({*row["rounds"][:1], *row["rounds"][-1:]}))
+
+
+def model_of(row: AttackRow) -> str:
+    """`on the model of round 24`, `on the model under attack of rounds 25-30`, or nothing."""
+    if not (rounds := rounds_of(row)):
+        return "on the model under attack" * row["under_attack"]
+    what = f"model{' under attack' * row['under_attack']} of"
+    what = "updates up to" if row["threat"]["vantage"] == "server" else what
+    return f"on the {what} round{'s' * ('-' in rounds)} {rounds}"
+
+
 def most_leaking_first(rows: Sequence[AttackRow]) -> list[AttackRow]:
     """Attacks by falling AUC, those without an AUC last."""
     return sorted(rows, key=lambda r: -1.0 if r["auc"] is None else r["auc"], reverse=True)
@@ -246,9 +260,9 @@ def per_client_sentence(report: Report) -> str | None:
 
 
 def utility_sentence(report: Report) -> str | None:
-    """kNN and linear probe beside those of the untrained encoder."""
+    """kNN and linear probe beside those of the untrained encoder; kNN after the attack."""
     utility, untrained = report["utility"], report["utility"]["untrained"]
-    parts = []
+    after, parts = utility["after_attack"], []
     for label, value, ci, before in (
         ("kNN", utility["knn"], utility["knn_ci"], untrained["knn"]),
         ("linear probe", utility["linear"], utility["linear_ci"], untrained["linear"]),
@@ -258,4 +272,7 @@ def utility_sentence(report: Report) -> str | None:
             parts.append(f"{label} {estimate(value, ci)}{beside}")
     if not parts:
         return None
-    return f"Utility on {utility['n']:,} test images: {', '.join(parts)}."
+    if after is not None:
+        parts.append(f"kNN after the attack, at round {after['round']}, {number(after['knn'])}")
+    of = "" if utility["round"] is None else f" of the model of round {utility['round']}"
+    return f"Utility{of} on {utility['n']:,} test images: {', '.join(parts)}."

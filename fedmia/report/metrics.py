@@ -162,6 +162,8 @@ def attack_row(attack: ScoredAttack, family: int) -> AttackRow:
         "paper": attack.paper,
         "threat": {"access": attack.access, "vantage": attack.vantage},
         "under_attack": attack.under_attack,
+        "round": attack.rounds[-1] if attack.rounds else None,
+        "rounds": attack.rounds,
         **numbers,
         **at_threshold(members, nonmembers, threshold if usable else None),
         "threshold_refitted": refitted,

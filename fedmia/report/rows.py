@@ -66,6 +66,8 @@ class AttackFacts(TypedDict):
     paper: str  # where it was published, or empty
     threat: Threat
     under_attack: bool  # the model had received a crafted update
+    round: int | None  # of the model that was scored, or the last of `rounds`; null: of no run
+    rounds: Sequence[int]  # of an active attack all in which it acted; else `round` alone
     # By target FPR, "0.001", "0.01", "0.1"; null where too few non-members resolve it.
     tpr_at_fpr: dict[str, float | None]
     tpr_at_fpr_ci: dict[str, Interval | None]  # 95 %, the threshold's error in it
@@ -144,6 +146,7 @@ def control_sets(controls: Controls) -> dict[str, list[AttackRow]]:
 class UtilityRow(TypedDict):
     """Accuracies of probes on `n` test images; null where a probe did not run."""
 
+    round: int | None  # of the model, as of an attack; null of the untrained one
     knn: float | None
     knn_ci: Interval | None
     linear: float | None
@@ -152,9 +155,10 @@ class UtilityRow(TypedDict):
 
 
 class Utility(UtilityRow, TypedDict):
-    """Of the encoder under attack, and of the untrained one beside it."""
+    """Of the model that the passive attacks were scored on, and of others beside it."""
 
     untrained: UtilityRow
+    after_attack: UtilityRow | None  # of the last model; null where no update was crafted
 
 
 class HealthRow(TypedDict):
@@ -474,6 +478,7 @@ class EncoderRow(TypedDict):
     std: list[float]
     outputs: list[OutputRow]
     crops: str  # sizes of an image's parts that it takes
+    round: int | None  # of the run whose model it is; null: of no run
 
 
 class Report(TypedDict):

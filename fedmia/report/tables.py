@@ -13,6 +13,7 @@ from fedmia.report.format import (
     epsilon,
     estimate,
     interval,
+    model_of,
     most_leaking_first,
     number,
 )
@@ -25,6 +26,7 @@ from fedmia.report.rows import (
     Interval,
     Json,
     Report,
+    UtilityRow,
     control_sets,
 )
 from fedmia.report.selection import crowded, shown, told_apart
@@ -87,8 +89,7 @@ def attacks(report: Report) -> Table:
         controls = [control_of(report, name, row["name"]) for name in sets]
         how = f"{row['threat']['access']}, {row['threat']['vantage']}"
         chosen = ", ".join(f"{option} {value}" for option, value in row["choices"].items())
-        under = "under attack" if row["under_attack"] else ""
-        more = (how, under, chosen and f"chosen: {chosen}", row["paper"])
+        more = (how, model_of(row), chosen and f"chosen: {chosen}", row["paper"])
         n = _whole(f"{row['n_members']} + {row['n_nonmembers']}")
         cells = [
             Cell(row["name"], tuple(line for line in more if line)),
@@ -189,18 +190,17 @@ def controls(report: Report) -> Table:
 
 
 def utility(report: Report) -> Table:
-    """Probes of the encoder beside those of the untrained one."""
-    here, before = report["utility"], report["utility"]["untrained"]
-    kinds = (
-        ("weighted kNN", here["knn"], here["knn_ci"], before["knn"], before["knn_ci"]),
-        ("linear probe", here["linear"], here["linear_ci"], before["linear"], before["linear_ci"]),
-    )
-    rows = [
-        Row([label, estimate(value, ci), estimate(old, old_ci), f"{here['n']:,}"])
-        for label, value, ci, old, old_ci in kinds
-        if value is not None
-    ]
-    return Table(["probe", "accuracy, 95 %", "untrained encoder", "n"], rows)
+    """Probes of the encoder beside those of the untrained one, and of the last."""
+    here, after = report["utility"], report["utility"]["after_attack"]
+    held: dict[str, UtilityRow] = {"accuracy, 95 %": here, "untrained encoder": here["untrained"]}
+    if after is not None:
+        held[f"after the attack, round {after['round']}"] = after
+    kinds = {
+        "weighted kNN": [estimate(row["knn"], row["knn_ci"]) for row in held.values()],
+        "linear probe": [estimate(row["linear"], row["linear_ci"]) for row in held.values()],
+    }
+    rows = [Row([k, *told, f"{here['n']:,}"]) for k, told in kinds.items() if told[0] != DASH]
+    return Table(["probe", *held, "n"], rows)
 
 
 def clients(report: Report) -> Table:

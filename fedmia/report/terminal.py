@@ -17,6 +17,7 @@ from fedmia.report.format import (
     interval,
     most_leaking_first,
     number,
+    rounds_of,
     sentences,
 )
 from fedmia.report.lowerbounds import SHOUT
@@ -51,8 +52,11 @@ def render(report: Report) -> RenderableType:
 def attack_table(report: Report) -> Table:
     """One line an attack: AUC with its simultaneous interval, its controls, TPR, accuracy."""
     sets = [name for name, rows in control_sets(report["controls"]).items() if rows]
-    table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("attack", overflow="fold")
+    runs = any(row["rounds"] for row in report["attacks"])
+    if runs:
+        table.add_column("model\n(round)", justify="right")
     table.add_column(Text("AUC, simul-\ntaneous 95 %"), no_wrap=True)
     for label in sets:
         table.add_column(label, justify="right", overflow="fold")
@@ -65,6 +69,7 @@ def attack_table(report: Report) -> Table:
         controls = [control_of(report, label, row["name"]) for label in sets]
         table.add_row(
             Text(f"{row['name']}{' *' * row['under_attack']}", style="bold" if leaks else ""),
+            *[rounds_of(row)] * runs,
             Text(estimate(row["auc"], ci), style="bold red" if leaks else ""),
             *(number(c["auc"] if c else None) for c in controls),
             number(row["tpr_at_fpr"]["0.01"]),

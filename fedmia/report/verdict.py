@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fedmia.report.format import model_of
 from fedmia.report.rows import (
     AttackRow,
     Auc,
@@ -82,20 +83,20 @@ def _core(found: Found, controls: Controls, paired: Sequence[PairedRow]) -> tupl
     if strongest is None:
         return _nothing(found) + _reversed(found), "not-established"
     row, auc = strongest
-    where = ", on the model under attack" if row["under_attack"] else ""
     server = row["threat"]["vantage"] == "server"
     what = "The clients' updates leak" if server else "The encoder leaks"
     return (
         f"{what} membership: {row['name']} tells members from non-members "
-        f"with {numbers(row, auc)}{where}" + _paired(paired) + _reversed(found),
+        f"with {numbers(row, auc, model_of(row))}" + _paired(paired) + _reversed(found),
         "leaks",
     )
 
 
-def numbers(row: AucRow, auc: Auc) -> str:
+def numbers(row: AucRow, auc: Auc, model: str = "") -> str:
     """`AUC 0.64 [0.55, 0.72] (simultaneous 95 % interval; 112 members, 500 non-members)`."""
     low, high = auc.together
-    n = f"{row['n_members']} members, {row['n_nonmembers']} non-members"
+    sizes = f"{row['n_members']} members, {row['n_nonmembers']} non-members"
+    n = f"{sizes}; {model}" if model else sizes
     return f"AUC {auc.value:.2f} [{low:.2f}, {high:.2f}] (simultaneous 95 % interval; {n})"
 
 
@@ -118,14 +119,12 @@ def strongest_leak(found: Found) -> tuple[AttackRow, Auc] | None:
 
 def _nothing(found: Found) -> str:
     row, auc = max(found, key=lambda f: f[1].together[1])
+    told = numbers(row, auc, model_of(row))
     if len(found) == 1:
-        return (
-            f"No leakage established: {row['name']} has {numbers(row, auc)}, which does not lie "
-            "over 0.5"
-        )
+        return f"No leakage established: {row['name']} has {told}, which does not lie over 0.5"
     return (
         f"No leakage established: no simultaneous interval of {len(found)} attacks lies over "
-        f"0.5; the one that reaches highest is that of {row['name']}, {numbers(row, auc)}"
+        f"0.5; the one that reaches highest is that of {row['name']}, {told}"
     )
 
 

@@ -52,9 +52,11 @@ def score(
     failures = Failures()
     evaluation = Evaluation(run, options, notebook.observer if notebook else None, failures)
     with watch.part("probes"):
-        last = snapshots.load("main", snapshots.rounds("main")[-1]).state
-        utility = probes.both(last)
-        health = probes.health(last, run.rounds[-1].loss if run.rounds else None)
+        scored_at, last = evaluation.scored_at(), snapshots.rounds("main")[-1]
+        model, end = (snapshots.load("main", r).state for r in (scored_at, last))
+        utility = probes.both(model)
+        after = (probes.both(end), last) if last > scored_at else None
+        health = probes.health(model, {r.round: r.loss for r in run.rounds}.get(scored_at))
         untrained = probes.both(snapshots.untrained().state)
     with watch.part("attacks"):
         found = attacked(evaluation, notebook)
@@ -75,6 +77,8 @@ def score(
         else (split.whose[split.scored_members], split.whose[split.scored_nonmembers]),
         utility=utility,
         utility_untrained=untrained,
+        round=scored_at,
+        after_attack=after,
         health=health,
         clients=client_rows(run, labels, classes),
         aggregation=run.aggregation,
@@ -95,14 +99,12 @@ def score(
 def attacked(evaluation: Evaluation, notebook: Notebook | None = None) -> dict[str, Any]:
     """Scores of attacks, controls, pairs and sets, and the rounds with their leakage.
 
-    Passive attacks are scored on the last snapshot before the first crafted update, or on the
-    last of all where nothing is crafted. What does not depend on each other runs side by side.
+    Passive attacks are scored at `Evaluation.scored_at`. Independent work runs side by side.
     """
     run, names, active = evaluation.run, evaluation.passive(), evaluation.active()
     sets = evaluation.scorer.sets
-    snapshots, clean = run.snapshots, run.schedule.clean
+    snapshots, scored_at = run.snapshots, evaluation.scored_at()
     kept, placebo = snapshots.rounds("main"), snapshots.rounds("placebo")
-    scored_at = max(r for r in kept if r <= clean) if active else kept[-1]
     # No update was sent before the first round: attacks on updates have the placebo alone.
     kinds = {n: registry.load("attack", n) for n in names}
     on_models = [n for n in names if kinds[n].needs.vantage != "server"]

@@ -74,6 +74,11 @@ class Evaluation:
         """The name of the active attack, if one is run."""
         return next((n for n in self.attacks if isinstance(self.build(n), ActiveAttack)), None)
 
+    def scored_at(self) -> int:
+        """The round of passive attacks and probes: the last before the first crafted update."""
+        kept, clean = self.snapshots.rounds("main"), self.run.schedule.clean
+        return max(r for r in kept if r <= clean) if self.active() else kept[-1]
+
     def uploads(self, branch: str, last: int) -> dict[str, Any]:
         """Updates of `branch` by round, to round `last`, and what their clients had received."""
         before = self.snapshots.before(branch)
@@ -113,7 +118,7 @@ class Evaluation:
 
         def scored(name: str) -> ScoredAttack:
             view = self.observed.view(snapshot, signals, seen, uploads)
-            return self.scorer.scored(name, view, sets, threshold)
+            return self.scorer.scored(name, view, sets, threshold, rounds=(snapshot.round,))
 
         found = (self.kept(piece, name, partial(scored, name)) for name in names)
         return [one for one in found if one is not None]

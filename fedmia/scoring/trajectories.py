@@ -52,7 +52,8 @@ class Trajectories:
     def on(self, branch: str, label: str | None = None) -> ScoredAttack:
         """The attack on what its client noted in `branch`."""
         label, scored = label or self.name, self.evaluation.scorer.scored
-        found = scored(self.name, self.view(branch), under_attack=True, label=label)
+        rounds, view = tuple(self.notebook.rounds(branch)), self.view(branch)
+        found = scored(self.name, view, under_attack=True, rounds=rounds, label=label)
         kept = self.run.store.load(branch, self.evaluation.observed.holder or 0)
         notes = kept.memory.get("attack", {}) if kept else {}
         return replace(found, choices=notes.get("choice", {}))

@@ -78,6 +78,7 @@ def _point(cells: Sequence[CellRow]) -> PointRow:
         "sets": _sets(found),
         "knn": spread(results["knn"] for results in found),
         "linear": spread(results["linear"] for results in found),
+        "knn_after_attack": spread(results["knn_after_attack"] for results in found),
     }
 
 
@@ -145,3 +146,4 @@ def _measures(found: Sequence[CellResults]) -> Iterator[tuple[str, str | None, V
         )
     yield "knn", None, lambda results: results["knn"]
     yield "linear", None, lambda results: results["linear"]
+    yield "knn_after_attack", None, lambda results: results["knn_after_attack"]

@@ -16,6 +16,7 @@ def results(report: Report) -> CellResults:
         }
         for p in report["paired"]
     ]  # fmt: skip
+    after = report["utility"].get("after_attack")
     return {
         "verdict": report["verdict"],
         "verdict_code": report["verdict_code"],
@@ -24,6 +25,7 @@ def results(report: Report) -> CellResults:
         "sets": report["sets"],
         "knn": report["utility"]["knn"],
         "linear": report["utility"]["linear"],
+        "knn_after_attack": after["knn"] if after else None,
         "commit": report["versions"].get("commit"),
     }
 

@@ -55,8 +55,9 @@ class CellResults(TypedDict):
     attacks: list[CellAttack]
     pairs: list[CellPair]
     sets: list[SetRow]
-    knn: float | None  # accuracy of probes on the encoder under attack
+    knn: float | None  # accuracy of probes on the model that passive attacks are scored on
     linear: float | None
+    knn_after_attack: float | None  # at the end of attacked rounds
     commit: str | None  # of fedmia's source
 
 
@@ -116,6 +117,7 @@ class PointRow(TypedDict):
     sets: list[SetSpread]
     knn: Spread
     linear: Spread
+    knn_after_attack: Spread
 
 
 class DifferenceRow(TypedDict):
@@ -125,7 +127,7 @@ class DifferenceRow(TypedDict):
     first: Any
     second: Any
     others: Point  # what both have
-    measure: str  # auc, knn, linear
+    measure: str  # auc, knn, linear, knn_after_attack
     attack: str | None  # whose AUC
     difference: Spread
 

@@ -12,7 +12,8 @@ from fedmia.settings.sweep import label, told
 from fedmia.sweeping.rows import Point, Spread, SweepReport
 
 DIGITS = 3
-MEASURES = {"auc": "AUC", "knn": "weighted kNN", "linear": "linear probe"}
+MEASURES = {"auc": "AUC", "knn": "weighted kNN", "linear": "linear probe",
+            "knn_after_attack": "kNN after the attack"}  # fmt: skip
 MODELS = Cell("models", ("one a seed",))
 
 
@@ -76,14 +77,14 @@ def sets(report: SweepReport) -> Table:
 
 def points(report: SweepReport) -> Table:
     """Probes and verdicts of every point."""
-    paths = options(report)
+    paths, probes = options(report), [f"{name}, 95 %" for name in list(MEASURES.values())[1:]]
     return Table(
-        [*paths, "weighted kNN, 95 %", "linear probe, 95 %", "verdicts", MODELS, "failed"],
+        [*paths, *probes, "verdicts", MODELS, "failed"],
         [
             Row([
                 *_place(point["grid"], paths), over_models(point["knn"]),
-                over_models(point["linear"]), verdicts(point["verdicts"]),
-                str(point["finished"]), str(point["failed"]),
+                over_models(point["linear"]), over_models(point["knn_after_attack"]),
+                verdicts(point["verdicts"]), str(point["finished"]), str(point["failed"]),
             ])
             for point in report["points"]
         ],

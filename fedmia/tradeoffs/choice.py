@@ -28,7 +28,7 @@ def choose(found: Sequence[TradePoint], by_point: Sequence[Sequence[TradeRow]]) 
 
     A point of which a run failed is no candidate: its mean is that of the runs that went well.
     """
-    knns = [values(held, "knn") for held in by_point]
+    knns = [values(h, "knn", point["best"]) for point, h in zip(found, by_point, strict=True)]
     aucs = [leaks(point, held) for point, held in zip(found, by_point, strict=True)]
     kept = [
         i for i, point in enumerate(found)

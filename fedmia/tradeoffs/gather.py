@@ -50,7 +50,10 @@ def _finished(trade: Trade, cell: Cell[Experiment], report: Report) -> Iterator[
         *((row["name"], row, None) for row in report["attacks"]),
         *((lost["attack"], None, _why(lost["reason"])) for lost in report["not_run"]),
     ]
+    useful = report["utility"]
     for name, row, note in found:
+        # An active attack reads the models of the attacked rounds, and is seen beside their use.
+        use = (row and row["under_attack"] and useful.get("after_attack")) or useful
         yield {
             "defense": trade.defense,
             "strength": trade.strength,
@@ -60,8 +63,8 @@ def _finished(trade: Trade, cell: Cell[Experiment], report: Report) -> Iterator[
             "auc": row["auc"] if row else None,
             "auc_ci": row["auc_ci"] if row else None,
             "tpr": row["tpr_at_fpr"]["0.01"] if row else None,
-            "knn": report["utility"]["knn"],
-            "linear": report["utility"]["linear"],
+            "knn": use["knn"],
+            "linear": use["linear"],
             "seconds": report["timing"].get("total_s"),
             "seed": cell.seed,
             "note": note,

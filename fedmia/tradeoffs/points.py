@@ -28,10 +28,10 @@ def points(
         for row in point["attacks"]:
             aucs = list(values(held, "auc", row["name"]).values())
             row["auc_ci_simultaneous"] = within(t_interval(aucs, intervals(found)))
-    least = by_point[0], found[0]["best"]
+    bare, best = by_point[0], found[0]["best"]
     for point, held in zip(found[1:], by_point[1:], strict=True):
-        point["auc_change"] = change(leaks(point, held), values(least[0], "auc", least[1]))
-        point["knn_change"] = change(values(held, "knn"), values(least[0], "knn"))
+        point["auc_change"] = change(leaks(point, held), values(bare, "auc", best))
+        point["knn_change"] = change(values(held, "knn", point["best"]), values(bare, "knn", best))
     for point in found:
         point["front"] = not any(_beats(other, point) for other in found)
     return found
@@ -76,7 +76,7 @@ def _point(trade: Trade, swept: PointRow, held: Sequence[TradeRow]) -> TradePoin
     attacks = [_attack(held, name) for name in dict.fromkeys(row["attack"] for row in held)]
     known = [row for row in attacks if row["auc"]["mean"] is not None]
     best = max(known, key=lambda row: row["auc"]["mean"] or 0.0, default=None)
-    epsilon, standing = _spent(held)
+    name, (epsilon, standing) = best["name"] if best else None, _spent(held)
     return {
         "label": trade.label,
         "defense": trade.defense,
@@ -88,9 +88,9 @@ def _point(trade: Trade, swept: PointRow, held: Sequence[TradeRow]) -> TradePoin
         "epsilon": epsilon,
         "standing": standing,
         "attacks": attacks,
-        "best": best["name"] if best else None,
-        "knn": swept["knn"],
-        "linear": swept["linear"],
+        "best": name,
+        "knn": spread(values(held, "knn", name).values()),
+        "linear": spread(values(held, "linear", name).values()),
         "auc_change": None,
         "knn_change": None,
         "groups": None,

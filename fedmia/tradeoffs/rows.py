@@ -26,7 +26,7 @@ class TradeRow(TypedDict):
     auc: float | None
     auc_ci: Interval | None
     tpr: float | None  # at a false-positive rate of 1 %
-    knn: float | None  # accuracy of the encoder under attack
+    knn: float | None  # accuracy of the encoder that `auc` is of
     linear: float | None
     seconds: float | None  # of the whole run
     seed: int

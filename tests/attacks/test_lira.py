@@ -135,6 +135,23 @@ def test_fixed__pools_the_shadows_own_images(told: None) -> None:
     np.testing.assert_allclose(attack.score(view, images[12:]), want)  # type: ignore[arg-type]
 
 
+def test_online__with_a_fixed_variance_holds_each_side_to_its_own_deviation(told: None) -> None:
+    """Shadows that know an image differ by three times as much as those that do not."""
+    images, (_, rows, inside), draw = blanks(12), drawn(12, 10), rng(0, "wider")
+    rows = np.where(inside, 0.9, 0.3) * draw.standard_normal(rows.shape) + inside
+    target = draw.standard_normal(12)
+    view = scene(images, target, rows, inside)
+    attack = fitted(LiRA(variance="fixed"), view, Known(images[:3], images[3:6]))
+    within, out = attack._deviations or (0.0, 0.0)
+    assert 2 * out < within < 1.3
+    want = [
+        norm.logpdf(target[i], rows[inside[:, i], i].mean(), within)
+        - norm.logpdf(target[i], rows[~inside[:, i], i].mean(), out)
+        for i in range(12)
+    ]
+    np.testing.assert_allclose(attack.score(view, images), want)  # type: ignore[arg-type]
+
+
 def test_auto_variance__is_individual_from_32_shadows_on(told: None) -> None:
     for count, single in ((FEW - 1, False), (FEW, True)):
         images, found = blanks(8), drawn(8, count)

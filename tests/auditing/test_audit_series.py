@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Event
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from fedmia.errors import InputError
 from fedmia.federation.snapshot import Snapshot, SnapshotStore
 from fedmia.report.paired import difference_interval
 from fedmia.seeding import torch_rng
-from fedmia.series import figures
+from fedmia.series import compare, figures
 from fedmia.series.compare import models
 from fedmia.series.rows import SeriesReport
 from fedmia.series.run import conduct
@@ -187,6 +188,20 @@ def test_series__one_json_and_one_page(serial: Serial, tmp_path: Path) -> None:
     (row,) = models([found["points"][1], other[0]])
     assert row["knn"]["mean"] == pytest.approx(found["points"][1]["knn"] + 0.05)
     assert row["knn"]["n"] == row["attacks"]["similarity"]["n"] == 2
+
+
+@pytest.mark.parametrize("other", ["0,1,,0,1.0", "1,0,,0,1.0"])  # another image, another truth
+def test_both__scores_of_other_images_are_not_paired(tmp_path: Path, other: str) -> None:
+    head, one = "image,truth,client,label,similarity", "1,1,,0,1.0"
+    for name, line in (("a", one), ("b", one), ("c", other)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "scores.csv").write_text(f"{head}\n{line}\n2,0,,0,0.5\n")
+    done: Any = SimpleNamespace(out=tmp_path, finished={n: (n, {}) for n in "abc"})
+    cells: Any = {n: SimpleNamespace(key=n) for n in "abcd"}
+    first, second = compare._both(cells["a"], cells["b"], done)
+    assert list(first) == list(second) == ["similarity"]
+    assert compare._both(cells["a"], cells["c"], done) == ({}, {})
+    assert compare._both(cells["a"], cells["d"], done) == ({}, {})  # not finished
 
 
 def test_again__does_what_is_new_and_what_failed_and_knows_other_weights(

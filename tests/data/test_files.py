@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from fedmia.data import parquet
 from fedmia.data.base import Dataset, Request
 from fedmia.data.folder import Folder
 from fedmia.data.images import ImageSet
@@ -139,6 +140,17 @@ def test_parquet__several_batches_and_limit(tmp_path):
     assert data.labels.tolist() == list(range(2500))
     assert len(load(Parquet(limit=1500), path)) == 1500
     assert len(load(Parquet(limit=9999), path)) == 2500
+
+
+@pytest.mark.parametrize("limit", [2, 4, 6, 10])  # within a batch, at its end, within a later one
+def test_parquet__limit_takes_the_first_rows(tmp_path, monkeypatch, limit):
+    monkeypatch.setattr(parquet, "BATCH", 4)
+    many = [encoded(np.full((2, 2), i, np.uint8)) for i in range(11)]
+    labels = [0, 1, 1, 0, 2, 0, 1, 2, 2, 0, 1]
+    path = write_parquet(tmp_path / "a.parquet", many, label=labels)
+    data = load(Parquet(limit=limit), path)
+    assert data.images[:, 0, 0, 0].tolist() == list(range(limit))
+    assert data.labels.tolist() == labels[:limit]
 
 
 def test_parquet__plain_bytes_column(tmp_path):

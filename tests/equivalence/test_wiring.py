@@ -4,9 +4,11 @@ model an attack reads, whose rounds a control sees, which stream a noise is draw
 from __future__ import annotations
 
 import itertools
+import time
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,8 +21,13 @@ from fedmia import registry
 from fedmia.attacks.lira import LiRARounds
 from fedmia.attacks.rmia import RMIARounds
 from fedmia.data.images import digests
+from fedmia.data.sets import ImageSets
 from fedmia.federation.run import make_site
 from fedmia.federation.snapshot import Snapshot
+from fedmia.results import Health, Probe, ScoredAttack
+from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.scoring import score as scoring
+from fedmia.scoring.probes import Probes
 from fedmia.scoring.score import attacked
 from fedmia.scoring.snapshots import Evaluation
 from fedmia.scoring.trajectories import Trajectories
@@ -37,6 +44,7 @@ ACTIVE = (
     "--attacker active --attacks similarity,ascent --attack.similarity.views 4 "
     "--attack.ascent.lr 5 --federation.snapshots 4"
 )
+PASSIVE = "--attacker passive --attacks similarity --attack.similarity.views 4"
 SERVER = "--attacker server --attacks all-for-one --federation.keep_updates 4 "
 
 
@@ -47,7 +55,7 @@ def evaluation(run: Any) -> Evaluation:
 
 def views(found: Evaluation, monkeypatch: pytest.MonkeyPatch) -> Evaluation:
     """An evaluation that hands out its views in place of scores."""
-    monkeypatch.setattr(found.scorer, "scored", lambda name, view, *more: view)
+    monkeypatch.setattr(found.scorer, "scored", lambda name, view, *more, **also: view)
     return found
 
 
@@ -66,8 +74,48 @@ def test_passive_attack__reads_the_last_model_before_the_first_crafted_update(
     assert not np.allclose(clean.scores_members, last.scores_members)  # it would have shown
 
 
+def test_probes__are_of_the_model_that_passive_attacks_are_scored_on(
+    finished: Finished, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each number a probe gives is the sum of the weights it was shown."""
+    run = finished(ACTIVE)
+    sums = {r: total(state) for r, state in weights(run).items()}
+    losses = {info.round: info.loss for info in run.rounds}
+    monkeypatch.setattr(Probes, "both", lambda self, state: {"knn": Probe(total(state), 1)})
+    monkeypatch.setattr(Probes, "health", lambda self, state, loss: Health(total(state), loss))
+    monkeypatch.setattr(scoring, "attacked", lambda evaluation, notebook: {})
+    probes = Probes(run.site, run.prepared.data.labels, run.split)
+    told = scoring.score(run, probes, Stopwatch(time.perf_counter()))
+    assert len(set(sums.values())) == len(sums) and losses[CLEAN] != losses[LAST]
+    assert (told.round, told.utility["knn"].value) == (CLEAN, sums[CLEAN])
+    assert told.health == Health(sums[CLEAN], losses[CLEAN])
+    assert told.after_attack == ({"knn": Probe(sums[LAST], 1)}, LAST)
+    assert told.utility_untrained["knn"].value == sums[0]
+    plain = scoring.score(finished(PASSIVE), probes, Stopwatch(time.perf_counter()))
+    assert (plain.round, plain.after_attack) == (LAST, None)
+
+
+def total(state: State) -> float:
+    return sum(float(tensor.double().sum()) for tensor in state.values())
+
+
+def test_with_sets__reads_the_branch_in_which_sets_are_climbed_alone() -> None:
+    """Beside the branch in which nothing acts: two sets of a kind, of images 0 to 7."""
+    shift = {"main": 100.0, "sets": 10.0, "zero": 0.0}
+    formed = ImageSets(np.array([[0, 1], [2, 3]]), np.array([[0, 3], [1, 2]]))
+    scorer = SimpleNamespace(candidates=None, sets=formed, apart=lambda all: (all[:4], all[4:]))
+    found: Any = Trajectories.__new__(Trajectories)
+    found.attack = SimpleNamespace(judge=lambda seen: seen)
+    found.notebook = SimpleNamespace(of=lambda branch, view, _: shift[branch] + np.arange(8.0))
+    found.view, found.evaluation = lambda branch: branch, SimpleNamespace(scorer=scorer)
+    none = np.zeros(0)
+    told = found.with_sets(ScoredAttack("ascent", "", "white_box", "client", none, none))
+    np.testing.assert_array_equal(told.sets_members, [[10.5, 0.5], [12.5, 2.5]])
+    np.testing.assert_array_equal(told.sets_nonmembers, [[15.5, 5.5], [15.5, 5.5]])
+
+
 def test_passive_attack__without_an_active_one_reads_the_last_model(finished: Finished) -> None:
-    run = finished("--attacker passive --attacks similarity --attack.similarity.views 4")
+    run = finished(PASSIVE)
     (found,) = attacked(evaluation(run))["attacks"]
     (last,) = evaluation(run).on(run.snapshots.load("main", LAST), ["similarity"])
     np.testing.assert_array_equal(found.scores_members, last.scores_members)

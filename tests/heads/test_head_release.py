@@ -153,6 +153,30 @@ def test_trial__utility_loss_is_definition_6_1(
     assert found.utility == pytest.approx(right[0])
 
 
+def test_trial__who_knows_trains_on_shadows_noised_as_the_release(
+    memorised: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the same law and scale, of draws of their own; who does not know, on bare ones."""
+    labelled, asked = memorised
+    short, fit, given = replace(asked, epochs=2, samples=2), attack.fit, list[torch.Tensor]()
+
+    def noted(pairs: torch.Tensor, *rest: Any) -> Stack:
+        given.append(pairs)
+        return fit(pairs, *rest)
+
+    monkeypatch.setattr(attack, "PAIRS", 200)
+    monkeypatch.setattr(attack, "fit", noted)
+    setting = Setting("gaussian", 1.0)
+    scale = trial(labelled, short, 3, [setting]).noised[setting].scale
+    ((naive, knowing),) = given
+    bench = Bench(labelled, short, 3)
+    draw = rng(3, "head", "shadow", "gaussian", "1.0")
+    noised = released(bench.shadows, mechanism(setting, asked.delta), scale, draw)
+    torch.testing.assert_close(naive, bench.pairs(bench.shadows))
+    torch.testing.assert_close(knowing, bench.pairs(noised))
+    assert (knowing - naive).abs().max() > 0.1
+
+
 def test_trial__repeats_with_the_seed_and_not_without(
     memorised: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -129,6 +129,14 @@ def test_observers__are_told_all_in_order(runs):
     assert HEARD[6:] == [("end", None, None)]
 
 
+def test_of_the_run__use_before_the_attacked_rounds_and_after_them():
+    report = some_report()
+    assert not any("after_attack" in name for name in of_the_run(report))
+    report["utility"] |= {"knn": 0.9, "after_attack": {"knn": 0.8, "linear": None}}
+    told = {n: v for n, v in of_the_run(report).items() if n.startswith("utility")}
+    assert told == {"utility/knn": 0.9, "utility_after_attack/knn": 0.8}
+
+
 def test_broken_observers__cost_one_line_each(runs):
     lines = [line for line in runs[2].splitlines() if line.startswith("fedmia: observer")]
     gone = "the run goes on without it"

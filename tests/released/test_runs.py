@@ -56,6 +56,12 @@ def test_run__a_round_by_number(run: Path) -> None:
         load(f"{run}@9")
 
 
+def test_run__says_which_of_its_models_it_is(run: Path) -> None:
+    """An encoder of no run has no round."""
+    assert [load(f"{run}{at}").weights.round for at in ("", "@1")] == [2, 1]
+    assert load("tests.auditing.brought:tiny").weights.round is None
+
+
 def test_run__same_seed_same_bank(run: Path) -> None:
     first, again = load(str(run), seed=4), load(str(run), seed=4)
     assert torch.equal(first.method.get_buffer("bank.rows"), again.method.get_buffer("bank.rows"))

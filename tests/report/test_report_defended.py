@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from fedmia.report.build import build_report
-from fedmia.report.clients import client_row, declared_attack
+from fedmia.report.clients import client_row, declared_attack, leak_of
 from fedmia.report.defended import defended, knn_of
+from fedmia.report.delong import auc_interval
 from fedmia.report.intervals import wilson
 from fedmia.report.page import page
 from fedmia.report.rows import DefendedRow
@@ -53,6 +54,20 @@ def test_defended__groups_cover_the_honest_and_hold_together(make_run: MakeRun) 
         assert row["auc_ci_simultaneous"][0] < row["auc_ci"][0]
         assert row["auc_ci"][1] < row["auc_ci_simultaneous"][1]
     assert [len(g["leakage"]) for g in groups] == [len(run.attacks)] * 2
+
+
+@pytest.mark.parametrize(("ids", "groups"), [((1, 2), 2), (tuple(range(9)), 1)])
+def test_defended__intervals_hold_for_all_attacks_of_both_groups(
+    make_run: MakeRun, ids: tuple[int, ...], groups: int
+) -> None:
+    run = with_defended(make_run(), *ids)
+    like = np.isin(*run.alike())
+    for group in row_of(run)["groups"]:
+        mine = like & np.isin(run.member_client, group["clients"])
+        for attack, row in zip(run.attacks, group["leakage"], strict=True):
+            auc = leak_of(run, attack, mine, "group-null", group["group"]).auc
+            want = auc_interval(auc, 0.95, 4 * groups)
+            assert row["auc_ci_simultaneous"] == pytest.approx(want, abs=1e-12)
 
 
 def test_defended__who_leaks_is_told_apart(make_run: MakeRun) -> None:

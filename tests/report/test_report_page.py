@@ -19,7 +19,7 @@ from fedmia.report.format import estimate, interval, number
 from fedmia.report.page import page
 from fedmia.report.publish import json_text, write_report
 from fedmia.report.terminal import render
-from fedmia.results import Pair, RunScores, ScoredAttack
+from fedmia.results import Pair, Probe, RunScores, ScoredAttack
 
 VOID = {"meta", "img", "br"}
 
@@ -199,6 +199,33 @@ def test_render__fits_80_columns_without_cutting(
 def test_render__empty_run_is_the_verdict_alone(run: RunScores) -> None:
     empty = replace(run, attacks=[], controls={}, pairs=[], pixels=None, clients=[], utility={})
     assert len(printed(build_report(empty))) == 3
+
+
+def test_render__the_round_of_each_model(
+    run: RunScores, scored: Callable[..., ScoredAttack]
+) -> None:
+    """A column of the terminal, a line of the page; of models of no run neither."""
+    attacks = [
+        scored("similarity", 0.7, 112, 500, 1, rounds=(24,)),
+        scored("ascent", 0.6, 112, 500, 2, rounds=(25, 26, 30), under_attack=True),
+    ]
+    after = ({"knn": Probe(0.7, 300), "linear": Probe(None, 300)}, 30)
+    of_a_run = replace(run, attacks=attacks, controls={}, round=24, after_attack=after)
+    report = build_report(of_a_run)
+    told = printed(report)
+    assert "model" in told[0] and "(round)" in told[1]
+    assert [line.split()[:2] for line in told[2:4]] == [["similarity", "24"], ["ascent", "*"]]
+    assert told[3].split()[2] == "25-30" and max(map(len, told)) <= 80
+    said = " ".join(" ".join(told).split())
+    assert "Utility of the model of round 24 on 300 test images: kNN 0.81" in said
+    assert "kNN after the attack, at round 30, 0.70." in said
+    lines = [cell.small for row in tables.attacks(report).rows for cell in row.cells[:1]]
+    assert ["on the model of round 24" in lines[0], len(lines)] == [True, 2]
+    assert "on the model under attack of rounds 25-30" in lines[1]
+    table = tables.utility(report)
+    assert list(table.head)[3] == "after the attack, round 30"
+    assert [row.cells[3][:4] for row in table.rows] == ["0.70", "–"]
+    assert "(round)" not in " ".join(printed(build_report(replace(run, controls={}))))
 
 
 def test_render__brackets_in_names_are_not_markup(run: RunScores) -> None:

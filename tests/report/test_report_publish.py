@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from fedmia.report.build import build_report
+from fedmia.report.delong import auc_estimate, auc_interval
 from fedmia.report.figures import draw
 from fedmia.report.publish import publish, show
 from fedmia.results import RunScores, Sweep, SweepPoint
@@ -62,6 +63,17 @@ def test_sweep__rows_stand_before_the_timing_in_one_family(run: RunScores) -> No
     )
     assert own_low < low < first["auc_ci"][0] and first["auc_ci"][1] < high < own_high
     assert "sweep" not in build_report(replace(run, sweep=Sweep("known", (4, 9), [])))
+
+
+def test_sweep__intervals_hold_for_all_values_of_all_attacks(run: RunScores) -> None:
+    attack = run.attacks[0]
+    points = [SweepPoint("similarity", value, value, attack) for value in (4, 9, 16)]
+    found = build_report(replace(run, sweep=Sweep("known", (4, 9, 16), points)))["sweep"]
+    want = auc_interval(auc_estimate(attack.scores_members, attack.scores_nonmembers), 0.95, 12)
+    assert len(run.attacks) == 4 and len(found) == 3
+    for row in found:
+        assert row["not_run"] is None
+        assert row["auc_ci_simultaneous"] == pytest.approx(want, abs=1e-6)
 
 
 def test_sweep__a_broken_attack_is_named(run: RunScores) -> None:

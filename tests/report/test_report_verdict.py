@@ -59,6 +59,31 @@ def test_verdict__pixels_come_first(run: RunScores, scored: Scored) -> None:
     assert said.startswith("Shift between the sets; leakage not established: ")
 
 
+def test_verdict__pixels_that_score_members_lower_are_a_shift_too(
+    run: RunScores, scored: Scored
+) -> None:
+    turned = scored("pixels", 0.3, 112, 500, 1)
+    said, code = judge(replace(run, pixels=(turned.scores_members, turned.scores_nonmembers)))
+    assert code == "shift" and "non-members with AUC 0.28 [0.22, 0.35]" in said
+
+
+def test_verdict__names_the_model_that_leaks(run: RunScores, scored: Scored) -> None:
+    """The round of a passive attack's model; all in which an active one acted."""
+    alone = replace(run, controls={}, pairs=[])
+    for under, rounds, named in (
+        (False, (24,), "500 non-members; on the model of round 24)"),
+        (True, (25, 27, 30), "500 non-members; on the model under attack of rounds 25-30)"),
+        (False, (), "500 non-members)"),
+    ):
+        leak = scored("one", 0.9, 112, 500, 1, under_attack=under, rounds=rounds)
+        none = scored("one", 0.5, 112, 500, 1, under_attack=under, rounds=rounds)
+        for attack, code in ((leak, "leaks"), (none, "not-established")):
+            said, found = judge(replace(alone, attacks=[attack]))
+            assert named in said and found == code
+    sent = scored("all-for-one", 0.9, 112, 500, 1, rounds=(24,), vantage="server")
+    assert "; on the updates up to round 24)" in judge(replace(alone, attacks=[sent]))[0]
+
+
 def test_verdict__a_failed_control_is_named_on_either_side(run: RunScores, scored: Scored) -> None:
     for auc in (0.75, 0.25):
         controls = {"untrained": [scored("similarity", auc, 112, 500, 2)]}

@@ -10,10 +10,12 @@ import pytest
 
 from fedmia.settings.command import parse
 from fedmia.settings.commands import SWEEP
+from fedmia.sweeping import tables
 from fedmia.sweeping.compare import compare
 from fedmia.sweeping.figures import draw
 from fedmia.sweeping.folder import names
 from fedmia.sweeping.page import page
+from fedmia.sweeping.points import differences
 from fedmia.sweeping.rows import SweepReport
 from fedmia.sweeping.spread import holm, p_value, spread, t_interval
 
@@ -60,6 +62,7 @@ def compared() -> SweepReport:
         report = json.loads(GOLDEN.read_text(encoding="utf-8"))
         more = (0.05 + cell.seed / 50) * (cell.grid["strategy"] == "fedprox")
         report["attacks"][0] |= {"name": "<b>one", "auc": 0.6 + cell.seed / 100 + more}
+        report["utility"] |= {"knn": 0.8, "after_attack": {"knn": 0.7 - more}}
         report["verdict_code"] = "leaks" if cell.seed == 1 else "not-established"
         report |= {"versions": {"commit": f"{cell.seed == 0}"}, "timing": {"total_s": 1.0}}
         control = {"name": "ascent-zero", "difference": 0.1 + cell.seed / 100}
@@ -105,6 +108,29 @@ def test_differences__at_equal_seeds_between_neighbours(compared: SweepReport) -
     whole, short = rows[1]["difference"], rows[2]["difference"]
     assert (whole["n"], whole["mean"]) == (3, 0.07) and (short["n"], short["mean"]) == (2, 0.06)
     assert whole["ci"] == pytest.approx((0.07 - 0.04968, 0.07 + 0.04968), abs=1e-5)
+
+
+def test_differences__pair_equal_seeds_in_whatever_place_they_stand() -> None:
+    """One run failed, and the points' runs stand in another order."""
+    knns = {1: {0: None, 1: 0.1, 2: 0.3}, 2: {2: 0.4, 0: 0.9, 1: 0.2}}
+    none = {"attacks": [], "linear": None, "knn_after_attack": None}
+    cells: list[Any] = [
+        {"grid": {"a": a}, "seed": seed, "results": none | {"knn": knn} if knn else None}
+        for a, held in knns.items()
+        for seed, knn in held.items()
+    ]
+    (found,) = differences(cells)
+    assert (found["measure"], found["difference"]["n"]) == ("knn", 2)
+    assert (found["difference"]["mean"], found["difference"]["sd"]) == (0.1, 0.0)
+
+
+def test_use__before_the_attacked_rounds_and_after_them(compared: SweepReport) -> None:
+    point = compared["points"][0]
+    assert (point["knn"]["mean"], point["knn_after_attack"]["mean"]) == (0.8, 0.7)
+    lost = [r["difference"]["mean"] for r in compared["differences"] if r["option"] == "strategy"
+            and r["measure"] == "knn_after_attack"]  # fmt: skip
+    assert lost == [-0.07, -0.06]
+    assert "0.700" in [cell for row in tables.points(compared).rows for cell in row.cells]
 
 
 def test_page__compares_escapes_and_leads_to_each_run(

@@ -14,6 +14,10 @@ import pytest
 from fedmia.errors import InputError
 from fedmia.runtime.cores import cores
 from fedmia.runtime.progress import SweepDisplay
+from fedmia.settings.command import parse
+from fedmia.settings.commands import SWEEP
+from fedmia.settings.yamlfile import dump
+from fedmia.sweeping.folder import SweepFolder
 from fedmia.sweeping.rows import SweepReport
 from tests.report.test_report_rows import wrong
 from tests.sweeping.conftest import GRID, ONE, begun
@@ -100,6 +104,21 @@ def test_again__what_a_kill_leaves_is_thrown_away(
     assert begun(tell) == [NAMES[0], NAMES[3]]
     assert (out / "cells" / NAMES[1] / "report.json").stat().st_mtime_ns == kept.st_mtime_ns
     assert not (out / "unfinished").exists() and swept(out)["finished"] == 4
+
+
+def test_again__an_unfinished_run_of_other_settings_is_not_gone_on_with(tmp_path: Path) -> None:
+    """It has the name of a run that is asked for, and a checkpoint; another is gone on with."""
+    asked = parse(SWEEP, [*GRID.split(), "--quiet", "--out", str(tmp_path)])
+    sweep, tree = asked.settings, asked.settings.tree()
+    folder = SweepFolder(tmp_path / "OUT", sweep, tree, lambda path: True)
+    for cell, name in zip(sweep.cells[:2], NAMES, strict=False):
+        made = folder.unfinished / name
+        made.mkdir(parents=True)
+        (made / "config.yaml").write_text(dump(cell.tree))
+    other = {**sweep.cells[1].tree, "seed": 9}
+    (folder.unfinished / NAMES[1] / "config.yaml").write_text(dump(other))
+    with folder.held():
+        assert [p.name for p in folder.unfinished.iterdir()] == [NAMES[0]]
 
 
 def test_again__another_sweep_is_refused(sweeping: Sweeping, tell: Path, tmp_path: Path) -> None:

@@ -112,12 +112,43 @@ def test_rows__one_an_attack_and_run(whole: TradeoffReport) -> None:
     assert at(whole, "gaussian scale=0.1")["epsilon"] == 12.0  # the largest of a seed
 
 
+def test_use__is_that_of_the_model_that_the_attack_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The passive attacks' before the attacked rounds, after them that of the active one, which
+    leaks most and costs half of the kNN."""
+    plain = planted
+
+    def attacked(trade: str, seed: int) -> dict[str, Any]:
+        report = plain(trade, seed)
+        similarity, other = report["attacks"]
+        active = {"name": "ascent", "auc": 0.9, "under_attack": True}
+        use, both = report["utility"], [similarity, other | active]
+        after = {"after_attack": {"knn": 0.4, "linear": 0.5}}
+        return report | {"attacks": both, "utility": use | after}
+
+    monkeypatch.setitem(globals(), "planted", attacked)
+    report = made()
+    first = {row["attack"]: (row["knn"], row["linear"]) for row in report["rows"][:3]}
+    assert first["similarity"][0] == first["lira"][0] == 0.798 and first["ascent"] == (0.4, 0.5)
+    for point in report["points"]:  # leak and use in one picture
+        assert (point["best"], point["knn"]["mean"]) == ("ascent", 0.4)
+        assert point["knn_change"] is None or point["knn_change"]["mean"] == 0
+    assert report["choice"]["candidates"] == list(PLANTED)  # none loses what the attack costs all
+
+
 def test_epsilon__of_the_server_where_no_client_defends_itself() -> None:
     report: Any = planted("no defence", 0)
     assert spent(report) is None
     promise = {"value": 3.0, "delta": 1e-5, "rounds": 2, "standing": "guaranteed"}
     report["aggregation"] = {"name": "one", "epsilon": promise}
     assert spent(report) == promise
+    report["clients"][1]["defence"] = {"name": "two", "epsilon": None}
+    assert spent(report) is None
+
+
+def test_epsilon__none_where_one_defended_client_states_none() -> None:
+    """The others' epsilon says nothing of its images."""
+    report: Any = planted("gaussian scale=1.0", 0)
+    assert spent(report)["value"] == 8.0  # type: ignore[index]
     report["clients"][1]["defence"] = {"name": "two", "epsilon": None}
     assert spent(report) is None
 
