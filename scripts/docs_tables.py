@@ -223,6 +223,17 @@ def attacks(name: str) -> str:
     )  # fmt: skip
 
 
+def use(name: str) -> str:
+    """What the encoder of one run is worth, beside the untrained one."""
+    found = load(name)["utility"]
+    said = f"round {found['round']}" if "round" in found else "the run's last"
+    rows = [
+        [model, short(u["knn"]) + ends(u["knn_ci"]), short(u["linear"]) + ends(u["linear_ci"])]
+        for model, u in ((said, found), ("untrained", found["untrained"]))
+    ]
+    return table(["model", "weighted kNN", "linear probe"], rows)
+
+
 def set_attacks(name: str) -> str:
     """Sets of images of one kind under each attack of a federated run, beside their control."""
     return table(
@@ -341,6 +352,7 @@ TABLES: dict[str, Callable[[], str]] = {
         *((f"defences/guaranteed-{name}.json", what) for name, what in GUARANTEED.items()),
     ),
     "default-run": partial(attacks, "default/report.json"),
+    "default-run-use": partial(use, "default/report.json"),
     "default-run-sets": partial(set_attacks, "default/report.json"),
     "paper-cifar10-small": partial(attacks, "paper-cifar10-small/report.json"),
     "paper-cifar10-small-sets": partial(set_attacks, "paper-cifar10-small/report.json"),
