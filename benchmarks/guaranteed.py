@@ -56,11 +56,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--only", default=",".join(TRADEOFFS), help="names, of all these")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     rows = extrapolated()
     (RESULTS / "guaranteed-images.json").write_text(json.dumps(rows, indent=1) + "\n")
-    for name in filter(None, asked.only.split(",")):
-        out = asked.work / name
+    for name in filter(None, options.only.split(",")):
+        out = options.work / name
         command = [sys.executable, "-m", "fedmia.tradeoff", PRESET, *TRADEOFFS[name].split()]
         subprocess.run([*command, "--jobs", "1", "--out", str(out), "--quiet"], check=True)
         shutil.copy(out / "tradeoff.json", RESULTS / f"guaranteed-{name}.json")

@@ -31,7 +31,7 @@ def compared(report: Any) -> list[dict[str, Any]]:
     """A row for each point and attack; p by Holm over all AUCs of the trade-off."""
     points, rows = report["points"], report["rows"]
     stopped = next((p for p in points if p["label"] == STOPPED), None)
-    found = []
+    compared_rows = []
     for point in points[1:]:
         for attack in (a["name"] for a in point["attacks"]):
             ours, bare = (values(rows, p, "auc", attack) for p in (point, points[0]))
@@ -41,10 +41,10 @@ def compared(report: Any) -> list[dict[str, Any]]:
             if stopped is not None:
                 ours, other = (values(rows, p, "knn", attack) for p in (point, stopped))
                 row["knn_over_stopping"] = spread((ours[s] - other[s] for s in sorted(ours)), -1.0)
-            found.append(row)
-    for row, adjusted in zip(found, holm([r["p"] for r in found]), strict=True):
+            compared_rows.append(row)
+    for row, adjusted in zip(compared_rows, holm([r["p"] for r in compared_rows]), strict=True):
         row["p_holm"] = adjusted
-    return found
+    return compared_rows
 
 
 def main() -> None:
@@ -53,9 +53,9 @@ def main() -> None:
     out = parser.parse_args().out
     files = {name: json.loads((FOLDER / f"{name}.json").read_text())
              for name in ("tradeoff", "cifar10")}  # fmt: skip
-    made = {name: compared(report) for name, report in files.items()}
-    out.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
-    for name, rows in made.items():
+    comparison = {name: compared(report) for name, report in files.items()}
+    out.write_text(json.dumps(comparison, indent=1) + "\n", encoding="utf-8")
+    for name, rows in comparison.items():
         for row in rows:
             ci = row["auc"]["ci"]
             print(name, row["label"], row["attack"], round(row["auc"]["mean"], 3), ci,

@@ -77,47 +77,47 @@ def result(name: str) -> Any:
 
 def steps(path: str) -> Iterator[str]:
     """Keys and brackets of a path in their order."""
-    for found in re.finditer(r"\[([^\]]*)\]|\"([^\"]*)\"|([^.\[\"]+)", path):
-        yield f"[{found[1]}" if found[1] is not None else found[2] or found[3]
+    for step in re.finditer(r"\[([^\]]*)\]|\"([^\"]*)\"|([^.\[\"]+)", path):
+        yield f"[{step[1]}" if step[1] is not None else step[2] or step[3]
 
 
-def walk(found: Any, path: list[str]) -> Any:
+def walk(value: Any, path: list[str]) -> Any:
     """What stands at a path.
 
     Raises:
         LookupError: nothing does, or several rows meet the conditions.
     """
     if not path:
-        return found
+        return value
     step, *rest = path
     if not step.startswith("["):
-        return walk(found[step], rest)
+        return walk(value[step], rest)
     inner = step[1:]
     if inner == "*":
-        rows = found.values() if isinstance(found, dict) else found
+        rows = value.values() if isinstance(value, dict) else value
         return [walk(row, rest) for row in rows]
     if inner.lstrip("-").isdigit():
-        return walk(found[int(inner)], rest)
+        return walk(value[int(inner)], rest)
     wanted = [condition.partition("=")[::2] for condition in inner.split(",")]
-    rows = [row for row in found if all(told(row.get(k)) == v for k, v in wanted)]
+    rows = [row for row in value if all(as_text(row.get(k)) == v for k, v in wanted)]
     if len(rows) != 1:
         raise LookupError(f"[{inner}] is true of {len(rows)} rows")
     return walk(rows[0], rest)
 
 
-def told(value: Any) -> str:
+def as_text(value: Any) -> str:
     return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
 
 
-def flat(found: Any) -> list[float]:
+def flat(value: Any) -> list[float]:
     """The numbers of a value; of a mean over models it and its interval."""
-    if isinstance(found, dict):
-        return [found["mean"], *(found["ci"] or ())]
-    if isinstance(found, list | tuple):
-        return [number for one in found for number in flat(one)]
-    if isinstance(found, bool) or not isinstance(found, int | float):
-        raise LookupError(f"{found!r} is no number")
-    return [float(found)]
+    if isinstance(value, dict):
+        return [value["mean"], *(value["ci"] or ())]
+    if isinstance(value, list | tuple):
+        return [number for one in value for number in flat(one)]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise LookupError(f"{value!r} is no number")
+    return [float(value)]
 
 
 def values(file: str, expression: str) -> list[float | None]:
@@ -128,10 +128,10 @@ def values(file: str, expression: str) -> list[float | None]:
     if expression.startswith("100*"):
         scale, expression = 100.0, expression.removeprefix("100*")
     summary = re.fullmatch(r"(\w+)\((.*)\)", expression)
-    found = walk(result(file), list(steps(summary[2] if summary else expression)))
+    value = walk(result(file), list(steps(summary[2] if summary else expression)))
     if summary and summary[1] == "count":
-        return [float(len(found))]
-    numbers = flat(found)
+        return [float(len(value))]
+    numbers = flat(value)
     return [scale * n for n in ([SUMMARIES[summary[1]](numbers)] if summary else numbers)]
 
 
@@ -191,8 +191,8 @@ def written(page: str, tables: dict[str, Callable[[], str]]) -> str:
         tables: what each name that stands in a comment writes, without a last newline.
     """
 
-    def table(found: re.Match[str]) -> str:
-        return f"{found[1]}\n{tables[found[2]]()}\n"
+    def table(match: re.Match[str]) -> str:
+        return f"{match[1]}\n{tables[match[2]]()}\n"
 
     return re.sub(r"(<!-- table ([\w-]+) -->)\n(?:\|.*\n)*", table, page)
 

@@ -225,11 +225,11 @@ def attacks(name: str) -> str:
 
 def use(name: str) -> str:
     """What the encoder of one run is worth, beside the untrained one."""
-    found = load(name)["utility"]
-    said = f"round {found['round']}" if "round" in found else "the run's last"
+    utility = load(name)["utility"]
+    said = f"round {utility['round']}" if "round" in utility else "the run's last"
     rows = [
         [model, short(u["knn"]) + ends(u["knn_ci"]), short(u["linear"]) + ends(u["linear_ci"])]
-        for model, u in ((said, found), ("untrained", found["untrained"]))
+        for model, u in ((said, utility), ("untrained", utility["untrained"]))
     ]
     return table(["model", "weighted kNN", "linear probe"], rows)
 
@@ -281,9 +281,9 @@ def server() -> str:
         ("did client k train on it, AUC", lambda r: r["per_client"]["auc"]),
         ("likewise, TPR at 1 % FPR", lambda r: r["per_client"]["tpr_at_fpr"]["0.01"]),
     ):
-        found = [[of(r) for r in named], [of(r["placebo"]) for r in named]]
+        both = [[of(r) for r in named], [of(r["placebo"]) for r in named]]
         rows.append([what, *(f"{short(sum(v) / 5)} ({short(min(v))} to {short(max(v))})"
-                             for v in found)])  # fmt: skip
+                             for v in both)])  # fmt: skip
     return table(["asked", "mean of five (least to greatest)", "placebo, likewise"], rows)
 
 

@@ -168,10 +168,9 @@ def test_neighbours__dino_breaks_it_by_its_centre_alone(make_job: Any) -> None:
 def test_image_gradients__rest_on_the_image_alone(make: Any, norm: str, make_job: Any) -> None:
     """Whatever else is in the batch: the other images, how many there are."""
     rows = ([0, 1, 2], [0, 7, 8, 9, 4], [0])
-    found = [first_gradient(make_job(make(norm)()), views(own, 0)) for own in rows]
-    assert float(found[0].norm()) > 0
-    for other in found[1:]:
-        assert torch.allclose(other, found[0], rtol=1e-4, atol=1e-6)
+    first, *others = (first_gradient(make_job(make(norm)()), views(own, 0)) for own in rows)
+    assert float(first.norm()) > 0
+    assert all(torch.allclose(other, first, rtol=1e-4, atol=1e-6) for other in others)
 
 
 def first_gradient(job: Job, batch: tuple[Tensor, Tensor]) -> Tensor:
@@ -192,8 +191,8 @@ def test_statement__of_methods_without_coupled_heads(
     job = make_job(make())
     before = job.method.shared_state()
     defense.train(job, memory)
-    said = defense.privacy(memory)
-    assert said is not None and said.standing == standing and word in said.assumptions
+    epsilon = defense.privacy(memory)
+    assert epsilon is not None and epsilon.standing == standing and word in epsilon.assumptions
     assert any(not torch.equal(t, before[n]) for n, t in job.method.shared_state().items())
 
 
