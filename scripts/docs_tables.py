@@ -54,7 +54,7 @@ def epsilon(point: Any) -> str:
         return DASH
     unit = 10.0 ** (math.floor(math.log10(value)) - 1)
     up = math.ceil(value / unit - 1e-9) * unit
-    said = f"{up:.2g}" if up < 100 else f"{up:.1e}".replace("e+0", "e").replace(".0e", "e")
+    said = f"{up:.3g}" if up < 1000 else f"{up:.1e}".replace("e+0", "e").replace(".0e", "e")
     return f"{said}{NO_GUARANTEE * (value > MEANINGFUL)}, {point['standing']}"
 
 
