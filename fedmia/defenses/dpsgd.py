@@ -75,7 +75,7 @@ class _Tally:
 class DPSGD(Defense):
     """DP-SGD by Opacus: per-image clipping, Poisson batches, Gaussian noise.
 
-    Its epsilon is guaranteed with MAE and with MoCo on a public queue, heuristic where the method
+    Its epsilon is guaranteed with MAE, BYOL and MoCo on a public queue, heuristic where the method
     keeps what shapes later gradients (`SSLMethod.remembers`). Trains in float32 whatever precision
     was asked for. The noise generator is seeded from the client's stream, so that runs repeat; a
     deployment needs a cryptographic one.

@@ -195,6 +195,11 @@ class TwoViewSSL(ViewsSSL):
     flip: float | None = flip_option()
     jitter: float | None = jitter_option()
 
+    @property
+    def coupled(self) -> bool:
+        """By batch norm in the heads; also by the loss itself where a class says so."""
+        return self.head_norm == "batch"
+
     def encoder(
         self,
         backbone: Backbone,

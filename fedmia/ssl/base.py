@@ -109,8 +109,8 @@ class SSLMethod(nn.Module, ABC):
 
     encoder: Encoder
     progress: float = 0.0  # share of the run's steps that are over, told before each step
-    # Of the batch, for `after_step`: of unit length, (B, P) each. A batch may come to `losses` in
-    # parts; then they are joined.
+    # Of the batch, for `after_step`: a row an image in each. A batch may come to `losses` in parts;
+    # then they are joined.
     latest: tuple[Tensor, ...] = ()
 
     @abstractmethod
@@ -255,10 +255,13 @@ def under(prefix: str, state: Mapping[str, Tensor]) -> State:
 class SSL(Options, ABC):
     """A self-supervised method's options. Subclasses are frozen dataclasses."""
 
-    # Whether one image's loss depends on the other images of its batch: then no gradient belongs
-    # to one image alone, and DP-SGD cannot bound it.
-    coupled: ClassVar[bool] = False
     lr: ClassVar[float] = LR  # at which it learns on small batches
+
+    @property
+    def coupled(self) -> bool:
+        """Whether one image's loss depends on the other images of its batch: then no gradient
+        belongs to one image alone, and DP-SGD cannot bound it."""
+        return False
 
     @property
     @abstractmethod

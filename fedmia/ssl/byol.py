@@ -32,6 +32,11 @@ class BYOLMethod(KeyedTwoView):
 
     predictor: nn.Module
 
+    @property
+    def remembers(self) -> str:
+        """Nothing without batch norm: the target is an average of weights alone."""
+        return super().remembers if self.spec.coupled else ""
+
     def losses(self, view1: Tensor, view2: Tensor) -> Tensor:
         """Both directions, summed as in the paper (Sec. 3.1)."""
         with torch.no_grad():
@@ -50,12 +55,11 @@ class BYOL(TwoViewSSL):
     """BYOL: predict a momentum encoder's output of the other view, without negatives.
 
     As in FedBYOL (EasyFL), the federation averages the online encoder and the predictor. Batch
-    norm in the heads is what keeps the outputs of small networks apart; it makes one image's loss
-    depend on the others of its batch.
+    norm in the heads is what keeps the outputs of small networks apart; it alone makes one image's
+    loss depend on the others of its batch.
     """
 
     paper: ClassVar[str] = "Grill et al., NeurIPS 2020, arXiv 2006.07733"
-    coupled: ClassVar[bool] = True  # by batch norm in the heads
 
     momentum: float = option(
         0.99, "m of the target's moving average (0.996 in the paper)", ge=0, le=1

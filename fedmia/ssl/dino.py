@@ -36,7 +36,10 @@ class DINOMethod(Prototyped, KeyedTwoView):
         self._keys.append(self.key_prototypes.weight)
         self._queries.append(self.prototypes.weight)
         self.register_buffer("centre", torch.zeros(len(prototypes.weight)))
-        self._teacher_scores: Tensor | None = None  # of the batch, for the centre
+
+    @property
+    def remembers(self) -> str:
+        return "the centre, a moving mean of the scores of earlier images,"
 
     def pairs(self) -> Mapping[str, tuple[nn.Module, nn.Module]]:
         return {"key.prototypes.": (self.key_prototypes, self.prototypes), **super().pairs()}
@@ -46,7 +49,7 @@ class DINOMethod(Prototyped, KeyedTwoView):
         with torch.no_grad():
             t1, t2 = (self.key_prototypes(self.key_encoder(x)) for x in (view1, view2))
         s1, s2 = (self.prototypes.training_scores(self.encoder(x)) for x in (view1, view2))
-        self._teacher_scores = torch.cat([t1, t2]).float()
+        self.latest = (t1.float(), t2.float())  # for the centre
         return self._both_directions((t1, t2), (s1, s2))
 
     def _both_directions(
@@ -60,12 +63,12 @@ class DINOMethod(Prototyped, KeyedTwoView):
     def after_step(self) -> None:
         """Prototypes to length 1, the teacher's momentum update, then c <- m c + (1 - m) mean of
         the teacher's scores of both views (Eq. 4)."""
-        scores, self._teacher_scores = self._teacher_scores, None
-        images = 0 if scores is None else len(scores) // 2
-        self.prototypes.after_step(images)
+        scores = self.latest
+        self.prototypes.after_step(len(scores[0]) if scores else 0)
         super().after_step()
-        if scores is not None and images:
-            self.centre = torch.lerp(scores.mean(dim=0), self.centre, self.spec.centre_momentum)
+        if scores:
+            mean = torch.cat(scores).mean(dim=0)
+            self.centre = torch.lerp(mean, self.centre, self.spec.centre_momentum)
 
     def output_losses(self, z1: Tensor, z2: Tensor) -> Tensor:
         """The training loss with the shared weights as their own teacher and the holder's centre:
@@ -105,7 +108,6 @@ class DINO(TwoViewSSL):
     """
 
     paper: ClassVar[str] = "Caron et al., ICCV 2021, arXiv 2104.14294"
-    coupled: ClassVar[bool] = True  # by batch norm in the head
 
     prototypes: int = option(128, "K, outputs of the last layer (65536 in the paper)", ge=2)
     temperature: float = option(0.1, "T of the student's softmax", gt=0)

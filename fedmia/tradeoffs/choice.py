@@ -21,6 +21,10 @@ from fedmia.tradeoffs.points import BySeed, apart, change, leaks, values
 from fedmia.tradeoffs.rows import TradeChoice, TradePoint, TradeRow
 
 WITHIN = 0.05
+COSTS = (
+    "A choice made on the members themselves costs privacy that no epsilon here counts (private "
+    "selection; Papernot and Steinke, 2022). Made on public images it costs none."
+)
 
 
 def choose(found: Sequence[TradePoint], by_point: Sequence[Sequence[TradeRow]]) -> TradeChoice:

@@ -64,6 +64,7 @@ def _finished(trade: Trade, cell: Cell[Experiment], report: Report) -> Iterator[
             "auc_ci": row["auc_ci"] if row else None,
             "tpr": row["tpr_at_fpr"]["0.01"] if row else None,
             "knn": use["knn"],
+            "knn_untrained": useful["untrained"]["knn"],
             "linear": use["linear"],
             "seconds": report["timing"].get("total_s"),
             "seed": cell.seed,
@@ -83,6 +84,6 @@ def _lost(
     for name in [n for n in cell.first.attacks if n in scoring] or cell.first.attacks:
         yield {
             "defense": trade.defense, "strength": trade.strength, "epsilon": None, "standing": None,
-            "attack": name, "auc": None, "auc_ci": None, "tpr": None, "knn": None, "linear": None,
-            "seconds": None, "seed": cell.seed, "note": note,
+            "attack": name, "auc": None, "auc_ci": None, "tpr": None, "knn": None,
+            "knn_untrained": None, "linear": None, "seconds": None, "seed": cell.seed, "note": note,
         }  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fedmia.report.page import picture, templates
 from fedmia.report.tables import flat
 from fedmia.tradeoffs import tables
+from fedmia.tradeoffs.choice import COSTS
 from fedmia.tradeoffs.rows import TradeoffReport
 
 CAPTION = (
@@ -32,5 +33,6 @@ def page(report: TradeoffReport, figure: bytes | None) -> str:
             lost=tables.lost(report),
             front=[point["label"] for point in report["points"] if point["front"]],
             about=flat(report["config"]),
+            costs=COSTS,
         )
     )

@@ -93,6 +93,7 @@ def _point(trade: Trade, swept: PointRow, held: Sequence[TradeRow]) -> TradePoin
         "linear": spread(values(held, "linear", name).values()),
         "auc_change": None,
         "knn_change": None,
+        "knn_over_untrained": change(values(held, "knn"), values(held, "knn_untrained")),
         "groups": None,
         "front": False,
     }

@@ -27,6 +27,7 @@ class TradeRow(TypedDict):
     auc_ci: Interval | None
     tpr: float | None  # at a false-positive rate of 1 %
     knn: float | None  # accuracy of the encoder that `auc` is of
+    knn_untrained: float | None  # of the untrained one
     linear: float | None
     seconds: float | None  # of the whole run
     seed: int
@@ -69,6 +70,7 @@ class TradePoint(TypedDict):
     # Less those of the undefended federation of the same seed; null for itself.
     auc_change: Spread | None  # of the best attack of each
     knn_change: Spread | None
+    knn_over_untrained: Spread  # less that of the untrained encoder of the same seed
     groups: TradeGroups | None  # null unless some clients defend themselves and some do not
     front: (
         bool  # no other point leaks less and keeps at least its kNN, or the reverse; of the means

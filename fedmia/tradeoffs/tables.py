@@ -12,6 +12,7 @@ from fedmia.results import MEANINGFUL
 from fedmia.settings.sweep import told
 from fedmia.sweeping.rows import Spread
 from fedmia.sweeping.tables import DIGITS, MODELS, over_models, signed, verdicts
+from fedmia.tradeoffs.choice import COSTS
 from fedmia.tradeoffs.rows import TradeAttack, TradeoffReport, TradePoint, TradeRow
 
 NO_GUARANTEE, DAGGER = "no meaningful guarantee", "†"
@@ -21,15 +22,16 @@ def points(report: TradeoffReport) -> Table:
     """Each defence at each strength: what leaks by its best attack, what use is left."""
     return Table(
         ["defence", "epsilon at most", "best attack", Cell("mean AUC", ("95 %, simultaneous",)),
-         "less undefended", "TPR at 1 % FPR, 95 %", "weighted kNN, 95 %", "less undefended",
-         "linear probe, 95 %", "verdicts", MODELS],
+         "less undefended", "TPR at 1 % FPR, 95 %", "weighted kNN, 95 %", "over untrained",
+         "less undefended",         "linear probe, 95 %", "verdicts", MODELS],
         [
             Row([
                 Cell(point["label"], ("on the front",) * point["front"]), epsilon(point),
                 point["best"] or DASH, _auc(best_of(point)), _change(point["auc_change"]),
                 over_models(best["tpr"]) if (best := best_of(point)) else DASH,
-                over_models(point["knn"]), _change(point["knn_change"]),
-                over_models(point["linear"]), verdicts(point["verdicts"]), models(point),
+                over_models(point["knn"]), signed(point["knn_over_untrained"]),
+                _change(point["knn_change"]), over_models(point["linear"]),
+                verdicts(point["verdicts"]), models(point),
             ], css="leaks" * (point["label"] == report["choice"]["least"]))
             for point in report["points"]
         ],
@@ -94,6 +96,8 @@ def terminal(report: TradeoffReport) -> rich.table.Table:
             models(point),
         )
     table.caption = f"* on the front   {DAGGER} {NO_GUARANTEE}"
+    if report["choice"]["least"] is not None:
+        table.caption += f"\n{COSTS}"
     table.caption_justify = "left"
     return table
 

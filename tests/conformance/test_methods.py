@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from fedmia import registry
+from fedmia.ssl.byol import BYOL
+from fedmia.ssl.dino import DINO
 from fedmia.ssl.moco import MoCo
 from fedmia.testing.defense import DEFENSE_CHECKS, DefenseCase
 from fedmia.testing.ssl import SSL_CHECKS, SSLCase, coupled
@@ -45,6 +47,21 @@ def test_coupled__says_whether_a_loss_depends_on_others(name: str) -> None:
     assert coupled(case) == case.spec.coupled
 
 
+OPTIONS = {
+    "public queue": MoCo(queue_source="public", dim=8, queue=16),
+    "byol, layer norm": BYOL(head_norm="layer", dim=8),
+    "dino, no norm": DINO(head_norm="none", dim=8, prototypes=8),
+}
+
+
 @pytest.mark.parametrize("check", SSL_CHECKS)
-def test_public_queue__keeps_the_promises(check: Callable[[Any], None]) -> None:
-    check(SSLCase(MoCo(queue_source="public", dim=8, queue=16)))
+@pytest.mark.parametrize("options", OPTIONS)
+def test_options_that_dpsgd_can_bound__keep_the_promises(
+    options: str, check: Callable[[Any], None]
+) -> None:
+    check(case_of_options(options))
+
+
+@functools.cache
+def case_of_options(name: str) -> SSLCase:
+    return SSLCase(OPTIONS[name])

@@ -30,6 +30,8 @@ from fedmia.errors import InputError
 from fedmia.federation.snapshot import Local, MemoryStore
 from fedmia.seeding import rng
 from fedmia.ssl.base import SSLMethod
+from fedmia.ssl.byol import BYOL
+from fedmia.ssl.dino import DINO
 from fedmia.ssl.moco import MoCo
 from fedmia.ssl.optimizers import noise_moves
 from fedmia.ssl.simclr import SimCLR
@@ -343,4 +345,8 @@ def test_options__refused_in_one_line() -> None:
             DPSGD().check(Setting(norm, MoCo()))
     with pytest.raises(InputError, match="no gradient belongs to one image"):
         DPSGD().check(Setting("group", SimCLR()))
-    DPSGD().check(Setting("group", MoCo()))
+    for coupled in (BYOL(), DINO()):
+        with pytest.raises(InputError, match="no gradient belongs to one image"):
+            DPSGD().check(Setting("group", coupled))
+    for sound in (MoCo(), BYOL(head_norm="layer"), DINO(head_norm="none")):
+        DPSGD().check(Setting("group", sound))

@@ -22,6 +22,8 @@ from fedmia.nets.smallnet import SmallNet
 from fedmia.nets.vit import ViTTiny
 from fedmia.seeding import torch_rng
 from fedmia.ssl.base import Recipe, SSLMethod, State
+from fedmia.ssl.byol import BYOL
+from fedmia.ssl.dino import DINO
 from fedmia.ssl.mae import MAE
 from fedmia.ssl.moco import MoCo, MoCoV2
 from fedmia.ssl.train import Job
@@ -49,7 +51,17 @@ def mae() -> SSLMethod:
     return build(MAE(decoder_width=8, decoder_heads=2, decoder_depth=1, bank=6))
 
 
+def byol(norm: str = "layer") -> Build:
+    return lambda: build(BYOL(dim=8, hidden=8, head_norm=norm))
+
+
+def dino(norm: str = "none") -> Build:
+    return lambda: build(DINO(dim=8, hidden=8, prototypes=6, head_norm=norm, freeze_epochs=0))
+
+
 METHODS: dict[str, Build] = {
+    "byol": byol(),
+    "byol, no norm": byol("none"),
     "mae": mae,
     "moco": moco(),
     "resets": moco(key="reset", queue_policy="reset"),
@@ -143,6 +155,47 @@ def test_neighbours__own_queue_breaks_it(make_job: Any) -> None:
     assert distances[1] > CLIP * 0.1
 
 
+def test_neighbours__dino_breaks_it_by_its_centre_alone(make_job: Any) -> None:
+    """So its epsilon is heuristic, and says why."""
+    distances, differing = neighbours(dino(), make_job)
+    assert distances[0] <= CLIP * (1 + 1e-4) and distances[1] > 0
+    assert differing[0] == ["key.seen", "centre"]
+    assert "centre" in dino()().remembers and byol()().remembers == ""
+
+
+@pytest.mark.parametrize("norm", ["layer", "none"])
+@pytest.mark.parametrize("make", [byol, dino])
+def test_image_gradients__rest_on_the_image_alone(make: Any, norm: str, make_job: Any) -> None:
+    """Whatever else is in the batch: the other images, how many there are."""
+    rows = ([0, 1, 2], [0, 7, 8, 9, 4], [0])
+    first, *others = (first_gradient(make_job(make(norm)()), views(own, 0)) for own in rows)
+    assert float(first.norm()) > 0
+    assert all(torch.allclose(other, first, rtol=1e-4, atol=1e-6) for other in others)
+
+
+def first_gradient(job: Job, batch: tuple[Tensor, Tensor]) -> Tensor:
+    """The whole gradient of a batch's first image."""
+    with private_optimizer(job, 0.0, CLIP, 4.0, torch.Generator()):
+        image_gradients(job, batch)
+        return torch.cat([w.grad_sample[0].flatten() for w in job.method.trainable()])  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("make", "standing", "word"),
+    [(byol(), "guaranteed", "No image's loss"), (dino(), "heuristic", "the centre")],
+)
+def test_statement__of_methods_without_coupled_heads(
+    make: Build, standing: str, word: str, make_job: Any
+) -> None:
+    defense, memory = DPSGD(noise_multiplier=2.0), dict[str, Any]()
+    job = make_job(make())
+    before = job.method.shared_state()
+    defense.train(job, memory)
+    epsilon = defense.privacy(memory)
+    assert epsilon is not None and epsilon.standing == standing and word in epsilon.assumptions
+    assert any(not torch.equal(t, before[n]) for n, t in job.method.shared_state().items())
+
+
 def test_mae_bank__moves_neither_gradients_nor_what_leaves(make_job: Any) -> None:
     """It holds outputs for observers, so it is all of the local state that rests on images."""
     sums, sent = [], []
@@ -202,7 +255,7 @@ class PublicTwin:
         return torch.cat(found).detach()
 
 
-@pytest.mark.parametrize("make", [mae, moco(queue_source="own", symmetric=True)])
+@pytest.mark.parametrize("make", [mae, moco(queue_source="own", symmetric=True), dino()])
 def test_split_step__is_the_whole_one(make: Build, make_job: Any) -> None:
     """To rounding, and in what goes into the queue; noised once."""
     ends = []

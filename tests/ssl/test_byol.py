@@ -102,7 +102,8 @@ def test_losses__with_batch_norm_are_coupled_as_the_spec_says() -> None:
     method, a, b = apart(make(head_norm="batch")), pixels(5, 0), pixels(5, 1)
     whole = method.losses(a, b)[:3].detach()
     assert not torch.allclose(whole, method.losses(a[:3], b[:3]).detach(), atol=1e-3)
-    assert BYOL.coupled and BYOL().head_norm == "batch"
+    assert BYOL().coupled is True and BYOL().head_norm == "batch"
+    assert not any(BYOL(head_norm=norm).coupled for norm in ("layer", "none"))
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -93,7 +93,8 @@ def test_losses__of_the_smallest_batches_with_batch_norm(count: int) -> None:
     losses.mean().backward()
     method.after_step()
     assert losses.shape == (count,) and bool(torch.isfinite(losses).all())
-    assert bool(torch.isfinite(method.centre).all()) and DINO.coupled
+    assert bool(torch.isfinite(method.centre).all()) and DINO().coupled is True
+    assert not any(DINO(head_norm=norm).coupled for norm in ("layer", "none"))
 
 
 def test_losses__gradient_reaches_student_and_prototypes_only() -> None:

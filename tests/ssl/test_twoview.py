@@ -57,7 +57,7 @@ def step(method: TwoView, a: Tensor, b: Tensor, lr: float = 0.1) -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_losses__say_coupled_and_are(name: str) -> None:
     """Another image in the batch changes an image's loss."""
-    assert registry.load("ssl", name).coupled
+    assert registry.build("ssl", name, {}).coupled is True
     method, a, b = make(name), pixels(4, 0), pixels(4, 1)
     other = torch.cat([a[:3], pixels(1, 2)])
     assert bool((method.losses(a, b)[:3] != method.losses(other, b)[:3]).all())

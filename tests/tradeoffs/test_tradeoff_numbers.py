@@ -17,7 +17,7 @@ from fedmia.settings.commands import TRADEOFF
 from fedmia.settings.tradeoff import Tradeoff
 from fedmia.sweeping.compare import compare as swept
 from fedmia.sweeping.folder import names
-from fedmia.tradeoffs.choice import choose, sentence
+from fedmia.tradeoffs.choice import COSTS, choose, sentence
 from fedmia.tradeoffs.figures import draw
 from fedmia.tradeoffs.gather import spent
 from fedmia.tradeoffs.page import page
@@ -60,6 +60,7 @@ def planted(trade: str, seed: int) -> dict[str, Any]:
         {"attack": "lira", "reason": "failed: <NaN>" if seed else "no <shadows>"},
     ]  # fmt: skip
     report["utility"]["knn"] = round(knn + moved / 10, 6)
+    report["utility"]["untrained"]["knn"] = round(0.6 - WAVE[seed] / 10, 6)
     report["defended"] = None
     for client in report["clients"]:
         client["defence"] = None
@@ -101,7 +102,7 @@ def test_rows__one_an_attack_and_run(whole: TradeoffReport) -> None:
     row = next(r for r in whole["rows"] if (r["defense"], r["strength"]) == ("gaussian", 0.1))
     assert (row["attack"], row["auc"], row["seed"]) == ("similarity", 0.54, 0)
     assert (row["epsilon"], row["standing"], row["seconds"]) == (8.0, "guaranteed", 1.5)
-    assert row["knn"] == 0.768 and row["note"] is None
+    assert row["knn"] == 0.768 and row["note"] is None and row["knn_untrained"] == 0.602
     bare = whole["rows"][0]
     assert (bare["defense"], bare["strength"], bare["epsilon"]) == ("none", None, None)
     absent = whole["rows"][2]
@@ -180,6 +181,25 @@ def test_change__from_the_undefended_of_the_same_seed(whole: TradeoffReport) -> 
     assert other["auc_change"]["mean"] == pytest.approx(-0.105)  # type: ignore[index]
     assert other["auc_change"]["sd"] == pytest.approx(2 * np.sqrt(0.001 / 4), abs=1e-6)  # type: ignore[index]
     assert whole["points"][0]["auc_change"] is None
+
+
+def test_use_over_untrained__of_the_same_seed(whole: TradeoffReport) -> None:
+    """The untrained encoder's wave is that of the trained one reversed, so the difference has
+    twice its spread; that of the undefended federation is told, too."""
+    for label, wave in (("no defence", 2), ("gaussian scale=0.1", 2)):
+        over, knn = at(whole, label)["knn_over_untrained"], PLANTED[label][2]
+        assert over["mean"] == pytest.approx(knn - 0.6)
+        assert over["sd"] == pytest.approx(wave * np.sqrt(0.001 / 4) / 10, abs=1e-6)
+    text = page(whole, None)
+    assert "over untrained" in text and "+0.170 [+0.166, +0.174]" in text
+
+
+def test_private_selection__is_told_where_a_choice_is(whole: TradeoffReport) -> None:
+    assert whole["choice"]["least"] is not None
+    assert "Papernot and Steinke" in page(whole, None) and COSTS in page(whole, None)
+    assert COSTS in str(terminal(whole).caption)
+    none: Any = whole | {"choice": whole["choice"] | {"least": None}}
+    assert COSTS not in page(none, None) and COSTS not in str(terminal(none).caption)
 
 
 def test_groups__of_models_in_which_some_defend_themselves(

@@ -1,0 +1,373 @@
+"""The tables of docs/defences.md and docs/findings.md, from the result files.
+
+`python scripts/docs_numbers.py` writes each after its comment `<!-- table NAME -->`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results"
+DASH, NO_GUARANTEE, MEANINGFUL = "–", "\\*", 20
+
+
+def load(name: str) -> Any:
+    return json.loads((RESULTS / name).read_text(encoding="utf-8"))
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def short(value: float | None, digits: int = 2) -> str:
+    """`.69`, `1.00`, `-.12`."""
+    return DASH if value is None else f"{value:.{digits}f}".replace("0.", ".", 1)
+
+
+def ends(ci: Sequence[float] | None, digits: int = 2) -> str:
+    return f" [{', '.join(short(end, digits) for end in ci)}]" if ci else ""
+
+
+def mean(spread: Any, digits: int = 2) -> str:
+    """`.84 [.81, .86]` of a mean over models."""
+    return short(spread["mean"], digits) + ends(spread["ci"], digits)
+
+
+def change(spread: Any, digits: int = 3) -> str:
+    """`-.116 [-.153, -.078]`."""
+    if spread is None:
+        return DASH
+    sign = "+" if spread["mean"] >= 0 else ""
+    return sign + mean(spread, digits)
+
+
+def epsilon(point: Any) -> str:
+    """`8, guaranteed`, `3.6e3*, heuristic`: two digits, rounded up, as it is a bound."""
+    value = point["epsilon"]
+    if value is None:
+        return DASH
+    unit = 10.0 ** (math.floor(math.log10(value)) - 1)
+    up = math.ceil(value / unit - 1e-9) * unit
+    said = f"{up:.3g}" if up < 1000 else f"{up:.1e}".replace("e+0", "e").replace(".0e", "e")
+    return f"{said}{NO_GUARANTEE * (value > MEANINGFUL)}, {point['standing']}"
+
+
+def label(point: Any) -> str:
+    """`` `gaussian` scale .03 ``."""
+    if point["defense"] == "none":
+        return "none"
+    strength = point["strength"]
+    if strength is None:
+        return f"`{point['defense']}`"
+    return f"`{point['defense']}` {point['option'].replace('_', ' ')} {strength:g}"
+
+
+def best(point: Any) -> Any:
+    return next(row for row in point["attacks"] if row["name"] == point["best"])
+
+
+def tradeoff(name: str) -> str:
+    """Each point: its epsilon, best attack, difference from undefended, kNN."""
+    return table(
+        ["defence", "epsilon at most", "best attack, AUC", "less undefended, by itself",
+         "runs that leak", "kNN"],
+        [
+            [
+                label(p), epsilon(p),
+                f"`{p['best']}` {short(best(p)['auc']['mean'])}"
+                f"{ends(best(p)['auc_ci_simultaneous'])}",
+                change(p["auc_change"]), f"{p['verdicts'].get('leaks', 0)} of {p['finished']}",
+                mean(p["knn"]),
+            ]
+            for p in load(name)["points"]
+        ],
+    )  # fmt: skip
+
+
+def guaranteed(*names: tuple[str, str]) -> str:
+    """Likewise, with kNN over the untrained encoder of the same seed.
+
+    Args:
+        names: a file and what its federations are.
+    """
+    return table(
+        ["federations", "defence", "epsilon at most", "best attack, AUC", "kNN", "over untrained"],
+        [
+            [
+                what, label(p).replace(" epsilon", ""), epsilon(p),
+                f"`{p['best']}` {short(best(p)['auc']['mean'])}"
+                f"{ends(best(p)['auc_ci_simultaneous'])}",
+                mean(p["knn"]), change(p["knn_over_untrained"]),
+            ]
+            for name, what in names
+            if (RESULTS / name).exists()
+            for p in load(name)["points"]
+            if not (name.endswith("noise300.json") and p["defense"] == "none")  # as above
+        ],
+    )  # fmt: skip
+
+
+def half() -> str:
+    return table(
+        ["defence", "attack", "defended clients", "undefended clients", "difference", "kNN"],
+        [
+            [
+                label(p), f"`{p['best']}`", mean(p["groups"]["defended"]),
+                mean(p["groups"]["undefended"]), change(p["groups"]["difference"], 2),
+                mean(p["knn"]),
+            ]
+            for p in load("defences/half.json")["points"] if p["groups"]
+        ],
+    )  # fmt: skip
+
+
+def knowing() -> str:
+    """Attackers who know a defence of training."""
+    return table(
+        ["defence", "naive, AUC", "knows, AUC", "difference", "p, Holm", "kNN"],
+        [
+            [
+                f"`{r['defense']}`", mean(r["naive"]),
+                *((mean(r["knowing"]), change(r["difference"]), short(r["p_holm"], 3))
+                  if r["knowing"]["n"] else (DASH,) * 3),
+                short(r["knn"]["mean"]),
+            ]
+            for r in load("knowing.json")["rows"]
+        ],
+    )  # fmt: skip
+
+
+def knowing_sent() -> str:
+    """Attackers who know the noise on what is sent, by EncoderMI-V and by RMIA."""
+    both = zip(*(load(f"knowing_sent{n}.json")["rows"] for n in ("", "_rmia")), strict=True)
+    head = ["defence", "EncoderMI-V naive", "knows less naive", "RMIA naive", "knows less naive",
+            "kNN"]  # fmt: skip
+    return table(
+        head,
+        [
+            [f"`{a['defense']}`", mean(a["naive"]), _apart(a), mean(b["naive"]), _apart(b),
+             short(a["knn"]["mean"])]
+            for a, b in both
+        ],
+    )  # fmt: skip
+
+
+def _apart(row: Any) -> str:
+    return change(row["difference"]) if row["difference"]["n"] else DASH
+
+
+def lower_bounds() -> str:
+    """Alarms at each claim, of so many seeds."""
+    file = load("lower_bounds.json")
+    rows = file["rows"]
+    mechanisms = list(dict.fromkeys(r["mechanism"] for r in rows))
+    claims = list(dict.fromkeys(r["claim"] for r in rows))
+    lines = []
+    for violation in dict.fromkeys(r["violation"] for r in rows):
+        line = [violation]
+        for mechanism in mechanisms:
+            own = [
+                next((r for r in rows if (r["mechanism"], r["violation"], r["claim"], r["canaries"])
+                      == (mechanism, violation, claim, 1000)), None)
+                for claim in claims
+            ]  # fmt: skip
+            said = " / ".join(str(r["alarms"]) for r in own if r)
+            line.append(f"{said} of {own[0]['seeds']}" if own[0] else DASH)
+        lines.append(line)
+    return table(["violation", *(f"`{m}`" for m in mechanisms)], lines)
+
+
+def heads() -> str:
+    """Released heads at each noise: what the knowing attacker reads, what use is left."""
+    rows = []
+    for row in load("head/head.json")["rows"]:
+        by_name = {a["name"]: a for a in row["attacks"]}
+        knows = by_name.get("shadow-knowing")
+        value = row["epsilon"]
+        said = DASH if value is None else f"{value:g}" + NO_GUARANTEE * (value > MEANINGFUL)
+        if value is not None and value < 10:
+            continue
+        naive = by_name["shadow"]
+        rows.append([
+            f"`{row['mechanism']}`" if row["mechanism"] else "none", said,
+            short(row["utility_loss"]["mean"]),
+            short(naive["auc"]["mean"]) + ends(naive["auc_ci_simultaneous"]),
+            short(knows["auc"]["mean"]) + ends(knows["auc_ci_simultaneous"]) if knows else DASH,
+            short(naive["tpr_at_1_percent_fpr"]["mean"], 3),
+        ])  # fmt: skip
+    head = ["noise", "epsilon", "utility loss", "naive, AUC", "knows, AUC", "TPR at 1 % FPR"]
+    return table(head, rows)
+
+
+def attacks(name: str) -> str:
+    """Attacks of one federated run beside its controls."""
+    report = load(name)
+    controls = {c: {r["name"]: r for r in report["controls"][c]} for c in ("untrained", "placebo")}
+    rows = sorted(report["attacks"], key=lambda r: -r["auc"])
+    dated = any("round" in r for r in rows)  # the model that the row is of
+    return table(
+        ["attack", *["model, round"] * dated, "AUC, simultaneous 95 %", "untrained", "placebo",
+         "TPR at 1 % FPR", "accuracy"],
+        [
+            [f"`{r['name']}`", *[_model(r)] * dated, _auc(r),
+             *(_auc(c.get(r["name"])) for c in controls.values()),
+             short(r["tpr_at_fpr"]["0.01"]), short(r["accuracy"])]
+            for r in rows
+        ],
+    )  # fmt: skip
+
+
+def _model(row: dict[str, Any]) -> str:
+    """The round of the model that a row is of; of an active attack all that it acted in."""
+    rounds = row.get("rounds") or [row.get("round")]
+    return str(rounds[0]) if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]}"
+
+
+def use(name: str) -> str:
+    """What the encoder of one run is worth, beside the untrained one."""
+    utility = load(name)["utility"]
+    models = {f"round {utility['round']}" if "round" in utility else "the run's last": utility}
+    if after := utility.get("after_attack"):
+        models[f"round {after['round']}, after the attack"] = after
+    rows = [
+        [model, short(u["knn"]) + ends(u["knn_ci"]), short(u["linear"]) + ends(u["linear_ci"])]
+        for model, u in (models | {"untrained": utility["untrained"]}).items()
+    ]
+    return table(["model", "weighted kNN", "linear probe"], rows)
+
+
+def set_attacks(name: str) -> str:
+    """Sets of images of one kind under each attack of a federated run, beside their control."""
+    return table(
+        ["attack", "judged", "AUC of sets, simultaneous 95 %", "control", "its AUC",
+         "difference, by itself"],
+        [
+            [f"`{s['attack']}`", s["judged"], _auc(s), s["control"]["name"],
+             short(s["control"]["auc"]),
+             change({"mean": s["control"]["difference"], "ci": s["control"]["difference_ci"]}, 2)]
+            for s in load(name)["sets"]
+        ],
+    )  # fmt: skip
+
+
+def suite() -> str:
+    """Every attack on one overfitted encoder."""
+    report = load("attack-suite/report.json")
+    controls = {c: {r["name"]: r for r in report["controls"][c]} for c in ("untrained", "posers")}
+    seconds = report["timing"]["by_attack"]
+    head = ["attack", "AUC, simultaneous 95 %", "TPR at 0.1 % FPR", "TPR at 1 % FPR", "accuracy",
+            "untrained", "posers", "queries", "s"]  # fmt: skip
+    rows = []
+    for r in sorted(report["attacks"], key=lambda r: -r["auc"]):
+        tpr, ci = r["tpr_at_fpr"], r["tpr_at_fpr_ci"]
+        rows.append([
+            f"`{r['name']}`", _auc(r), short(tpr["0.001"], 3) + ends(ci["0.001"], 3),
+            short(tpr["0.01"]) + ends(ci["0.01"]), short(r["accuracy"]),
+            _auc(controls["untrained"].get(r["name"])),
+            short(controls["posers"][r["name"]]["auc"]), f"{r['queries']:,}",
+            f"{seconds[r['name']]:.1f}",
+        ])  # fmt: skip
+    return table(head, rows)
+
+
+def _auc(row: Any) -> str:
+    return DASH if row is None else short(row["auc"]) + ends(row["auc_ci_simultaneous"])
+
+
+def server() -> str:
+    """What the server that reads every update finds."""
+    named = [load("server/named.json")[f"seed={s}"] for s in range(5)]
+    rows = []
+    for what, of in (
+        ("names the right client", lambda r: r["accuracy"]),
+        ("did client k train on it, AUC", lambda r: r["per_client"]["auc"]),
+        ("likewise, TPR at 1 % FPR", lambda r: r["per_client"]["tpr_at_fpr"]["0.01"]),
+    ):
+        both = [[of(r) for r in named], [of(r["placebo"]) for r in named]]
+        rows.append([what, *(f"{short(sum(v) / 5)} ({short(min(v))} to {short(max(v))})"
+                             for v in both)])  # fmt: skip
+    return table(["asked", "mean of five (least to greatest)", "placebo, likewise"], rows)
+
+
+def rounds() -> str:
+    rows = sorted(load("rounds/sweep.json")["points"][0]["attacks"],
+                  key=lambda r: -r["auc"]["mean"])  # fmt: skip
+    return table(["attack", "AUC"], [[f"`{r['name']}`", mean(r["auc"], 3)] for r in rows])
+
+
+def sets() -> str:
+    """Alarms of `dataset-inference` on sets that nobody trained on, and its power."""
+    names = {
+        "exchange": "within classes, exact (ours)", "welch": "t-test, classes not matched",
+        "welch-matched": "t-test, classes matched",
+        "resampled": "DOV4CL's t-test over resampled draws",
+    }  # fmt: skip
+    cells = load("dataset_inference.json")["cells"]
+    rows = [
+        [said, *(f"{short(c[key]['alarms_0.01'], 3)} / {short(c[key]['alarms_0.05'], 3)} / "
+                 f"{short(c[key]['power_0.05'])}" for c in cells.values())]
+        for key, said in names.items()
+    ]  # fmt: skip
+    return table(["test", *cells], rows)
+
+
+def ascent() -> str:
+    """As benchmarks/ascent.py writes it."""
+    return (RESULTS / "ascent" / "answer.md").read_text(encoding="utf-8").strip()
+
+
+def signals() -> str:
+    """What signals cost with a ResNet-18, beside a loop image by image."""
+    rows = []
+    for name, said in (("", "float32"), ("-bfloat16", "bfloat16")):
+        case = load(f"signals{name}.json")["cases"]["resnet18-32"]
+        ratios = [a["ratio"] for a in case["attacks"].values()]
+        rows.append([
+            said, f"{min(ratios):.2f} to {max(ratios):.2f}",
+            f"{case['sharing']['all']['ratio']:.2f}",
+            *(f"{case['loop'][k]['faster']:.1f}" for k in ("views", "crops")),
+            f"{case['all_attacks']['faster']:.1f}",
+        ])  # fmt: skip
+    head = ["precision", "an attack's signal / the passes it needs", "all sharing rows / alone",
+            "views, times faster than the loop", "crops", "all attacks"]  # fmt: skip
+    return table(head, rows)
+
+
+GUARANTEED = {
+    "nine16": "`moco`, nine holders of 16",
+    "two300": "`moco`, two holders of 300",
+    "noise300": "likewise, hardly more than noise",
+    "one600": "`moco`, one holder of 600",
+    "mae300": "`mae`, two holders of 300",
+}
+
+TABLES: dict[str, Callable[[], str]] = {
+    "defences": partial(tradeoff, "defences/tradeoff.json"),
+    "cifar10-defences": partial(tradeoff, "defences/cifar10.json"),
+    "half": half,
+    "knowing": knowing,
+    "knowing-sent": knowing_sent,
+    "lower-bounds": lower_bounds,
+    "heads": heads,
+    "guaranteed": partial(
+        guaranteed,
+        *((f"defences/guaranteed-{name}.json", what) for name, what in GUARANTEED.items()),
+    ),
+    "default-run": partial(attacks, "default/report.json"),
+    "default-run-use": partial(use, "default/report.json"),
+    "default-run-sets": partial(set_attacks, "default/report.json"),
+    "paper-cifar10-small": partial(attacks, "paper-cifar10-small/report.json"),
+    "paper-cifar10-small-sets": partial(set_attacks, "paper-cifar10-small/report.json"),
+    "attack-suite": suite,
+    "server": server,
+    "rounds": rounds,
+    "sets": sets,
+    "ascent": ascent,
+    "signals": signals,
+}

@@ -1,0 +1,113 @@
+"""Every number of docs/defences.md and docs/findings.md is that of the file that it names."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+FILE = {
+    "auc": 0.6849, "epsilon": 3544.8, "share": 0.0526, "none": None,
+    "knn": {"mean": 0.84, "ci": [0.81, 0.86], "n": 5},
+    "points": [
+        {"label": "dpsgd noise=3.0", "attack": "a", "auc": 0.52},
+        {"label": "dpsgd noise=3.0", "attack": "b", "auc": 0.55},
+    ],
+}  # fmt: skip
+
+
+def script(name: str) -> Any:
+    """A module of scripts/."""
+    sys.path.insert(0, str(ROOT / "scripts"))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(ROOT / "scripts"))
+
+
+@pytest.fixture(scope="module")
+def numbers() -> Any:
+    return script("docs_numbers")
+
+
+@pytest.fixture(scope="module")
+def tables() -> Any:
+    return script("docs_tables").TABLES
+
+
+@pytest.fixture
+def checked(numbers: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The complaints about a page whose one result file is `f.json`."""
+    (tmp_path / "f.json").write_text(json.dumps(FILE))
+    monkeypatch.setattr(numbers, "RESULTS", tmp_path)
+    numbers.result.cache_clear()
+    yield lambda page: list(numbers.complaints("page", page))
+    numbers.result.cache_clear()
+
+
+@pytest.mark.parametrize("name", ["docs/defences.md", "docs/findings.md"])
+def test_page__has_the_numbers_of_its_files(numbers: Any, name: str) -> None:
+    assert not list(numbers.complaints(name, (ROOT / name).read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("name", ["docs/defences.md", "docs/findings.md"])
+def test_tables__are_what_the_command_writes(numbers: Any, tables: Any, name: str) -> None:
+    page = (ROOT / name).read_text(encoding="utf-8")
+    assert numbers.written(page, tables) == page
+
+
+def test_tables__all_stand_in_a_page(numbers: Any, tables: Any) -> None:
+    pages = "".join((ROOT / name).read_text(encoding="utf-8") for name in numbers.PAGES)
+    assert sorted(numbers.TABLE.findall(pages)) == sorted(tables)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "AUC .685 <!-- from f.json: auc --> of `0.1`, 95 %, CIFAR-10, Fig. 6, in 2022",
+        "kNN .84 [.81, .86], share 5.3 % <!-- from f.json: knn; 100*share -->",
+        "epsilon 3.5e3, .52 <!-- from f.json: epsilon;\n"
+        "points[label=dpsgd noise=3.0,attack=a].auc -->",
+        "two of 2, .55 <!-- from f.json: count(points); max(points[*].auc) -->",
+        "after 10 rounds <!-- set 1 --> .68 <!-- from f.json: auc -->",
+        "```\n.99\n```",
+    ],
+)
+def test_number__that_stands_in_its_file_passes(checked: Any, page: str) -> None:
+    assert checked(page) == []
+
+
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        ("AUC .69 <!-- from f.json: auc -->", ".69 is 0.6849"),
+        ("AUC .684 <!-- from f.json: auc -->", ".684 is 0.6849"),
+        ("-.68 <!-- from f.json: auc -->", "-.68 is 0.6849"),
+        ("epsilon 3.4e3 <!-- from f.json: epsilon -->", "3.4e3 is 3544.8"),
+        ("text\n\nAUC .68 alone", "page:3: no result file is named for .68"),
+        (".68 <!-- from f.json: auc --> and then .99", "no result file is named for .99"),
+        ("| a | .68 |\n|---|---|\n| b | 1,080 |", "for .68, 1,080"),
+        (".84 [.81, .86] <!-- from f.json: auc -->", "3 numbers (.84, .81, .86) for 1 values"),
+        ("none <!-- from f.json: auc -->", "0 numbers () for 1 values"),
+        (".68 <!-- from f.json: nosuch -->", "KeyError('nosuch')"),
+        (".68 <!-- from f.json: none -->", "None is no number"),
+        (".52 <!-- from f.json: points[label=dpsgd noise=3.0].auc -->", "true of 2 rows"),
+        (".52 <!-- from g.json: auc -->", "FileNotFoundError"),
+        ("1 and 2 <!-- set 1 -->", "2 numbers (1, 2) for 1 values"),
+    ],
+)
+def test_number__that_does_not_is_told(checked: Any, page: str, said: str) -> None:
+    (complaint,) = checked(page)
+    assert said in complaint
+
+
+def test_written__replaces_the_rows_alone(numbers: Any) -> None:
+    page = "a\n\n<!-- table one -->\n| old |\n| --- |\n\nb\n"
+    assert numbers.written(page, {"one": lambda: "| new |"}) == page.replace(
+        "| old |\n| --- |", "| new |"
+    )
