@@ -87,7 +87,7 @@ def differences(got: Any, want: Any, where: str = "report") -> Iterator[str]:
     if isinstance(want, dict) and isinstance(got, dict):
         if list(want) != list(got):
             yield f"{where}: keys {list(got)}, golden {list(want)}"
-        for key in want.keys() & got.keys():
+        for key in (k for k in want if k in got):
             yield from differences(got[key], want[key], f"{where}.{key}")
     elif isinstance(want, list) and isinstance(got, list) and len(want) == len(got):
         for i, pair in enumerate(zip(got, want, strict=True)):
