@@ -22,7 +22,7 @@ from fedmia.ssl.base import Recipe
 from fedmia.ssl.train import Job, Train, make_optimizer
 
 BANKED, ALL = ["simclr", "mocov3"], ["simclr", "mocov3", "vicreg"]
-RATES = {"simclr": 0.02, "mocov3": 0.06, "vicreg": 0.02}
+RATES = {"simclr": 0.02, "mocov3": 0.02, "vicreg": 0.02}  # mocov3 collapses at 0.06 on some processors
 TINY = (
     "--clients 2 --rounds 2 --train.local_epochs 1 --model.width 4 "
     "--split.members 21 --split.nonmembers 24 --split.known 6 --split.test 20 --device cpu "
@@ -77,7 +77,7 @@ def test_losses__fall_in_training(name: str, textures: Any) -> None:
         augment=spec.augment, train=train, rng=rng(0, "train"),
         step=0, total_steps=10**6, device=torch.device("cpu"),
     )  # fmt: skip
-    means = [job.run()["loss"] for _ in range(8)]
+    means = [job.run()["loss"] for _ in range(12)]
     assert means[-1] < 0.9 * means[0]
 
 
