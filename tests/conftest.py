@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 from torch import Tensor
 
 from fedmia.attacks.base import Attack, Known
@@ -16,6 +17,9 @@ from fedmia.testing import material
 from fedmia.threat import BlackBox, Shadow
 
 torch.set_num_threads(1)
+# No property is one of time, and a slow or busy machine draws and runs examples slowly.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 Textures = Callable[..., Tensor]
 MakeMoCo = Callable[..., MomentumContrast]

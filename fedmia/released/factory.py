@@ -40,8 +40,8 @@ def wrap(
     channels: int | None = None,
     weights: Weights | None = None,
 ) -> Released:
-    """Any torch module as a released encoder. The module itself is taken: moved, its weights made
-    float32 and trainable, set to evaluation.
+    """Any torch module as a released encoder. The module itself is taken: moved, its weights of
+    torch's default dtype and trainable, set to evaluation.
 
     Args:
         where: what messages and the report call it.
@@ -51,7 +51,7 @@ def wrap(
     Raises:
         InputError: it takes no images, or returns something else than vectors, maps or tokens.
     """
-    module.to("cpu", torch.float32).eval()  # blank pixels are tried there
+    module.to("cpu", torch.get_default_dtype()).eval()  # blank pixels are tried there
     convs = [m.in_channels for m in module.modules() if isinstance(m, nn.Conv2d)]
     counts = (channels,) if channels else (convs[0],) if convs else CHANNELS
     if isinstance(module, Encoder):

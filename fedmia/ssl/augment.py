@@ -129,7 +129,7 @@ class Augment(Options):
         count, channels, height, width = images.shape
         if uniforms.shape != (count, DRAWS):
             raise ValueError(f"uniforms must be ({count}, {DRAWS}), got {tuple(uniforms.shape)}")
-        dtype = images.dtype if images.is_floating_point() else torch.float32
+        dtype = images.dtype if images.is_floating_point() else torch.get_default_dtype()
         out = torch.empty(images.shape, dtype=dtype, device=images.device)
         if images.numel() == 0:
             return out

@@ -33,7 +33,7 @@ from fedmia.ssl.base import Recipe
 from tests.auditing.conftest import Audit, Sides, numbers
 from tests.report.test_report_rows import wrong
 
-GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "audit.AVX512.json"
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "audit.json"
 ROUNDS = (0, 2, 5)
 # An audit as a process: a golden report with an AUC of round and seed, scores that have it.
 CELL = """

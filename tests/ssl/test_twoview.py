@@ -22,7 +22,6 @@ from fedmia.ssl.base import Recipe
 from fedmia.ssl.train import Job, Train, make_optimizer
 
 BANKED, ALL = ["simclr", "mocov3"], ["simclr", "mocov3", "vicreg"]
-RATES = {"simclr": 0.02, "mocov3": 0.06, "vicreg": 0.02}
 TINY = (
     "--clients 2 --rounds 2 --train.local_epochs 1 --model.width 4 "
     "--split.members 21 --split.nonmembers 24 --split.known 6 --split.test 20 --device cpu "
@@ -66,10 +65,8 @@ def test_losses__say_coupled_and_are(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ALL)
 def test_losses__fall_in_training(name: str, textures: Any) -> None:
-    recipe, train = (
-        Recipe((0.5,) * 3, (0.25,) * 3),
-        Train(batch_size=8, lr=RATES[name], local_epochs=5),
-    )
+    # MoCo v3 collapses at three times this rate, on some processors and not on others.
+    recipe, train = Recipe((0.5,) * 3, (0.25,) * 3), Train(batch_size=8, lr=0.02, local_epochs=5)
     spec = registry.build("ssl", name, {"crop_min": 0.8, "flip": 0.0, "jitter": 0.25})
     method = spec.build(SmallNet().build(3, 8), recipe, torch_rng(0, "test"))
     job = Job(
@@ -77,7 +74,7 @@ def test_losses__fall_in_training(name: str, textures: Any) -> None:
         augment=spec.augment, train=train, rng=rng(0, "train"),
         step=0, total_steps=10**6, device=torch.device("cpu"),
     )  # fmt: skip
-    means = [job.run()["loss"] for _ in range(4)]
+    means = [job.run()["loss"] for _ in range(12)]
     assert means[-1] < 0.9 * means[0]
 
 

@@ -15,7 +15,7 @@ from fedmia.settings.commands import SWEEP
 from fedmia.sweeping import figures
 from fedmia.sweeping.run import conduct
 
-GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "active.AVX512.json"
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "active.json"
 # config.yaml as it was given, a golden report with AUCs moved by the seed, one line in `done`.
 RUN = """
 import json, os, shutil, signal, sys, time

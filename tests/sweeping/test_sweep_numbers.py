@@ -19,7 +19,7 @@ from fedmia.sweeping.points import differences
 from fedmia.sweeping.rows import SweepReport
 from fedmia.sweeping.spread import holm, p_value, spread, t_interval
 
-GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "active.AVX512.json"
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "active.json"
 
 
 def test_t_interval__of_a_textbook() -> None:

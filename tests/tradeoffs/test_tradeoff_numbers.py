@@ -28,7 +28,7 @@ from fedmia.tradeoffs.tables import epsilon as spent_at
 from fedmia.tradeoffs.tables import lost, terminal
 from tests.report.test_report_rows import wrong
 
-GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "active.AVX512.json"
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "active.json"
 SEEDS = 5
 WAVE = (-0.02, 0.01, 0.0, -0.01, 0.02)  # of the seeds: mean 0, deviation sqrt(0.001 / 4)
 # AUC of `similarity` and of `internal`, and kNN, in the mean, of each point.
