@@ -315,6 +315,27 @@ def test_retry__ends_after_its_tries() -> None:
     assert [f.action for f in crew.faults] == ["retried"] * (TRIES - 1) + ["stopped"]
 
 
+def test_retry__tries_are_those_of_one_order() -> None:
+    """What befell a client in other rounds or branches, or another client, is no try of it."""
+    crew = Crew(4, "retry")
+    for branch, round, client in (("main", 1, 2), ("main", 2, 2), ("zero", 2, 2), ("zero", 2, 3)):
+        for _ in range(TRIES - 1):
+            assert crew.failed(branch, round, client, "is slow")
+    with pytest.raises(FederationError, match=rf"round 2: client 3 .*\({TRIES} times\)"):
+        crew.failed("zero", 2, 3, "is slow")
+    asked = list[int]()
+
+    def tired(client: int, round: int, state: State) -> State:
+        if client == 2:
+            asked.append(round)
+            if asked.count(round) < TRIES:
+                raise RuntimeError("lost")
+        return drift(client, round, state)
+
+    assert exactly(federate(FedAvg(), reply=tired, crew=Crew(4, "retry"))[0], federate(FedAvg())[0])
+    assert asked == [round for round in (6, 7, 8) for _ in range(TRIES)]
+
+
 @pytest.mark.parametrize("how", ["nan", "shape", "name", "lack", "raise"])
 @pytest.mark.parametrize("name", NAMES)
 def test_drop__goes_on_without_the_client(name: str, how: str) -> None:
