@@ -354,6 +354,16 @@ def test_drop__not_whom_the_run_needs_and_not_too_many() -> None:
         federate(FedAvg(), reply=spoiled("nan"), crew=Crew(4, "drop", least=4))
 
 
+def test_drop__whom_the_run_needs_beside_those_that_are_gone() -> None:
+    """Either of two may go, both may not."""
+    crew = Crew(4, "drop", indispensable=lambda gone: "one of them stays" * (gone >= {1, 2}))
+    assert not crew.failed("main", 6, 1, "is late") and crew.gone == {1}
+    assert not crew.failed("main", 6, 3, "is late") and crew.gone == {1, 3}
+    with pytest.raises(FederationError, match=r"round 7: client 2 is late \(one of them stays\)"):
+        crew.failed("main", 7, 2, "is late")
+    assert crew.gone == {1, 3} and [f.action for f in crew.faults][-1] == "stopped"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["stop", "retry", "drop"])
 def test_late_client__is_given_up(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
