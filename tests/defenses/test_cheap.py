@@ -154,6 +154,18 @@ def test_rehearsal__is_a_federation_of_one(beside_public: Any) -> None:
     assert desk.memory["defense"] == {}
 
 
+def test_rehearsal__knows_nothing_of_the_model_that_was_received(beside_public: Any) -> None:
+    """That rests on all clients' images where training on them came first, or where a client is
+    drawn for a later round only."""
+    ends = []
+    for shift in (0.0, 0.3):
+        desk = beside_public("early-stopping", {}, total_rounds=2)
+        desk.received = {n: t + shift for n, t in desk.received.items()}
+        (*_, view) = desk.rehearse_alone(np.arange(6), lambda job: None)
+        ends.append(view.state())
+    assert same(*ends) and not same(ends[0], desk.received)
+
+
 def test_similarity__is_the_mean_cosine_of_all_pairs() -> None:
     rows = torch.from_numpy(rng(0).normal(size=(3, 4, 5)))
     pairs = [
