@@ -11,9 +11,11 @@ import pytest
 from fedmia import simulate
 from fedmia.federation.rounds import Federation
 from fedmia.registry import load
+from fedmia.report.aggregation import aggregation_row
 from fedmia.settings.experiment import expand_attacks
 from fedmia.settings.roles import refusal, sees
 from fedmia.simulate import main
+from tests.equivalence.conftest import federated, prepared
 
 TINY = (
     "--clients 5 --train.local_epochs 1 --model.width 2 --split.members 30 --split.nonmembers 40 "
@@ -77,6 +79,17 @@ def test_secure_aggregation__leaves_the_server_the_models_alone() -> None:
     named, left = (expand_attacks(("all",), "server", s) for s in (False, True))
     assert set(named) - set(left) == {"all-for-one"} and left
     assert refusal(load("attack", "all-for-one"), "server") is None
+
+
+def test_secure_aggregation__is_told_of_the_run(tmp_path: Path) -> None:
+    """The report says what its server saw: each update, or the sums alone."""
+    views = {}
+    for secure in ("true", "false"):
+        flags = f"--clients 2 --rounds 1 --federation.secure_aggregation {secure} --attacks none"
+        done = federated(prepared(flags), tmp_path / secure).aggregation
+        assert done is not None
+        views[secure] = aggregation_row(done)["view"]
+    assert views == {"true": "sums", "false": "updates"}
 
 
 @pytest.mark.slow

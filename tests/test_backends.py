@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ import torch
 from flwr.app import ArrayRecord, Context, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
+from fedmia.federation import inline
 from fedmia.federation.backends import run_inline
 from fedmia.federation.inline import AppOf, InlineGrid
 from fedmia.federation.snapshot import MemoryStore
@@ -103,6 +105,38 @@ def test_error__becomes_a_reply_that_names_it_and_others_go_on(grid: InlineGrid)
     }
     assert replies[nodes[0]].has_error() and not replies[nodes[1]].has_error()
     assert replies[nodes[0]].error.reason == "MemoryError: no room"
+
+
+def test_late_clients__each_leaves_a_thread_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many clients at work as before, though one after the other never answers."""
+    monkeypatch.setattr(inline, "LOOK", 0.01)
+    monkeypatch.setattr(inline, "LEAVE", 0.0)
+    free, app = threading.Event(), ClientApp()
+
+    @app.train()
+    def _(message: Message, context: Context) -> Message:
+        if float(message.content.metric_records["m"]["value"]) == 15:  # type: ignore[arg-type]
+            free.wait(20)
+        return Message(RecordDict(), reply_to=message)
+
+    def answered(node: int, value: float) -> Message:
+        sent, found = set(grid.push_messages([order(node, value)])), list[Message]()
+        deadline = time.monotonic() + 5
+        while not found and time.monotonic() < deadline:
+            found += grid.pull_messages(sent)
+        assert found, "nobody was left to take the order"
+        return found[0]
+
+    grid = InlineGrid(always(app), CLIENTS, workers=1, threads=1, timeout=0.1)
+    nodes = list(grid.get_node_ids())
+    try:
+        for node in nodes[:2]:
+            late = answered(node, 15)
+            assert late.has_error() and "no answer within 0.1 s" in late.error.reason
+        assert not answered(nodes[2], 1).has_error()
+    finally:
+        free.set()
+        grid.close()
 
 
 def test_run_inline__hands_on_what_the_server_raises_and_ends_its_threads() -> None:

@@ -112,6 +112,19 @@ def test_population__is_the_known_nonmembers(monkeypatch: pytest.MonkeyPatch) ->
     assert asked == [12]
 
 
+def test_population__is_the_known_nonmembers_where_a_is_chosen_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Known members help to choose a, and nobody is compared with them."""
+    found = drawn(12, 4)
+    monkeypatch.setattr(RMIA, "readings", lambda self, view, images: found)
+    images = torch.arange(12, dtype=torch.uint8).reshape(12, 1, 1, 1)
+    attack = RMIA()
+    attack.fit(Untold(), Known(images[:5], images[5:]), rng(0))  # type: ignore[arg-type]
+    want = np.sort(attack.ratios(found, attack._a)[5:])
+    np.testing.assert_array_equal(attack._population, want)
+
+
 # -- bad input
 
 

@@ -109,6 +109,31 @@ def test_threshold__is_set_on_scores_of_known_images_that_were_left_out(archives
 
 
 @dataclass
+class ByHeart(Memory):
+    """Scores those far over all other images, which go by a pixel."""
+
+    def score(self, view: Any, images: Tensor) -> Scores:
+        return images[:, 0, 0, 0].double().numpy() + 1000 * super().score(view, images)
+
+
+def test_threshold__knows_nothing_of_what_was_learnt_by_heart(archives: Sides) -> None:
+    """Known members, each left out of the fit that scores it, lie among the images under test, as
+    the known non-members do: a threshold over all of these would call nobody a member."""
+    harness, draw = made(archives, ""), np.random.default_rng(0)
+    sides = [
+        torch.from_numpy(draw.integers(0, 256, (n, 1, 2, 2)).astype(np.uint8))
+        for n in (30, 30, 100, 100)
+    ]
+    scorer = Scorer(Known(*sides[:2]), *sides[2:], 0, lambda name: ByHeart())
+    found = scorer.scored("by-heart", harness.views.plain("released"))
+    under_test = np.concatenate([found.scores_members, found.scores_nonmembers])
+    for side, scores in zip(sides, (found.known_members, found.known_nonmembers), strict=False):
+        pixels = side[:, 0, 0, 0].double().numpy()
+        np.testing.assert_allclose(scores, on_scale(pixels, under_test, under_test))
+    assert found.known_members.min() < 100 < found.known_members.max() <= under_test.max()
+
+
+@dataclass
 class Drifting(Attack):
     """Reads the first pixel, on a scale that every fit draws anew."""
 

@@ -15,7 +15,7 @@ import torch
 from clients.desk import Desk
 from clients.honest import Honest
 from clients.site import Task
-from fedmia.defenses import crop_range
+from fedmia.defenses import crop_range, early_stopping
 from fedmia.defenses._estimate import Estimate, similarity
 from fedmia.defenses.base import Setting
 from fedmia.defenses.crop_range import CropRange, between
@@ -154,6 +154,18 @@ def test_rehearsal__is_a_federation_of_one(beside_public: Any) -> None:
     assert desk.memory["defense"] == {}
 
 
+def test_rehearsal__knows_nothing_of_the_model_that_was_received(beside_public: Any) -> None:
+    """That rests on all clients' images where training on them came first, or where a client is
+    drawn for a later round only."""
+    ends = []
+    for shift in (0.0, 0.3):
+        desk = beside_public("early-stopping", {}, total_rounds=2)
+        desk.received = {n: t + shift for n, t in desk.received.items()}
+        (*_, view) = desk.rehearse_alone(np.arange(6), lambda job: None)
+        ends.append(view.state())
+    assert same(*ends) and not same(ends[0], desk.received)
+
+
 def test_similarity__is_the_mean_cosine_of_all_pairs() -> None:
     rows = torch.from_numpy(rng(0).normal(size=(3, 4, 5)))
     pairs = [
@@ -178,6 +190,23 @@ def test_early_stopping__before_the_first_leak_or_at_the_least_loss() -> None:
     assert EarlyStopping(patience=2).by_loss(told) == 2  # an equal loss is no fall
     assert EarlyStopping(patience=3).by_loss(told) is None
     assert EarlyStopping().by_loss(told) is None
+
+
+@pytest.mark.parametrize(("losses", "stop"), [([3.0, 2.0, 2.5, 2.5, 1.0], 2), ([3.0, 1.0], 1)])
+def test_early_stopping__of_leak_and_patience_the_earlier_one(
+    losses: list[float], stop: int, monkeypatch: pytest.MonkeyPatch, beside_public: Any
+) -> None:
+    """Each may be the one that is reached first; where patience is not, the leak decides."""
+    lows = [0.4, 0.5, 0.5, 0.5, 0.9] if stop == 2 else [0.4, 0.9]
+    outlook = beside_public("early-stopping", {})._outlook()
+    monkeypatch.setattr(early_stopping, "estimates", lambda *_: course(lows, losses))
+    memory: dict[str, Any] = {}
+    defense = EarlyStopping(leak=0.6, patience=2)
+    defense.prepare(outlook, memory)
+    found = [defense.by_leak(course(lows, losses)), defense.by_loss(course(lows, losses))]
+    assert found == ([4, 2] if stop == 2 else [1, None])
+    assert memory["stop"] == stop and memory["metrics"]["stops_after"] == stop
+    assert [defense.rests({**memory, "rounds": n}) for n in (stop - 1, stop)] == [False, True]
 
 
 def test_crop_range__is_chosen_in_two_stages(

@@ -186,6 +186,25 @@ def test_train__noise_has_the_stated_law(make_moco: Any, make_job: Any) -> None:
     assert metrics["loss"] == 0.0 and metrics["clipped"] == 0.0
 
 
+@pytest.mark.parametrize("batch_size", [3, 6])
+def test_train__tells_the_noise_of_a_step_whose_batch_is_a_part(
+    batch_size: int, make_moco: Any, make_job: Any
+) -> None:
+    """Empty batches: T steps at rate 1 move each weight by N(0, T std^2), std as it is told."""
+    method = make_moco()
+    start = [w.detach().clone() for w in method.trainable()]
+    job = make_job(
+        method, local_epochs=1, batch_size=batch_size, lr=1.0, momentum=0.0, weight_decay=0.0,
+        schedule="constant",
+    )  # fmt: skip
+    job.rng = _NeverChosen(0)
+    told = DPSGD(noise_multiplier=2.0, max_grad_norm=0.5, lr=1.0).train(job, {})["noise_std"]
+    moved = torch.cat([(w - s).flatten() for w, s in zip(method.trainable(), start, strict=True)])
+    steps = 12 // batch_size
+    assert told == pytest.approx(2.0 * 0.5 / batch_size)
+    assert float(moved.detach().std()) == pytest.approx(told * math.sqrt(steps), rel=0.05)
+
+
 class _NeverChosen(np.random.Generator):
     """A generator whose uniforms are all 1: no image enters a Poisson batch."""
 

@@ -282,6 +282,26 @@ def test_private_step__makes_a_null_record_of_what_is_not_finite(make_job: Any) 
     assert torch.allclose(clipped_sum(job, whole, 0), clipped_sum(twin, rest, 0), atol=1e-6)
 
 
+def test_private_step__makes_a_null_record_of_finite_gradients_without_a_norm(
+    make_job: Any,
+) -> None:
+    """Every entry is finite, the sum of their squares is not: no clip can be computed."""
+    whole, rest = views([0, 1, 2], 0), views([0, 2], 0)
+    job = make_job(moco()())
+    losses, factor = job.method.losses, torch.tensor([1.0, 1e25, 1.0])
+    job.method.losses = lambda *both: losses(*both) * factor[: len(both[0])]
+    with private_optimizer(job, 0.0, CLIP, 4.0, torch.Generator()) as private:
+        image_gradients(job, whole)
+        assert all(w.grad_sample.isfinite().all() for w in job.method.trainable())  # type: ignore[attr-defined]
+        private.zero_grad(set_to_none=True)
+        _, norms = private_step(job, private, whole, 100)
+        private.zero_grad(set_to_none=True)
+    assert norms[1] == 0.0 and (norms[[0, 2]] > 0).all() and norms.isfinite().all()
+    job.method.load_shared(moco()().shared_state())
+    wanted = clipped_sum(make_job(moco()()), rest, 0)
+    assert torch.allclose(clipped_sum(job, whole, 0), wanted, atol=1e-6)
+
+
 def per_image_norms(job: Job, batch: tuple[Tensor, Tensor]) -> Tensor:
     with private_optimizer(job, 0.0, CLIP, 4.0, torch.Generator()):
         image_gradients(job, batch)

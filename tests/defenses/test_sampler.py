@@ -97,6 +97,23 @@ def test_sampler__maximum_of_known_distances() -> None:
     assert sampled_sensitivity(outlook, 4, 1) == expected
 
 
+def test_sampler__the_largest_wherever_it_was_seen() -> None:
+    """After more pairs the estimate is never smaller, though the last distance is."""
+
+    def rehearse(positions: np.ndarray) -> State:
+        return {"w": torch.tensor([float(np.asarray(positions).sum())])}
+
+    draw = rng(2, "pairs")
+    drawn = [draw.choice(9, 2, replace=False) for _ in range(6)]
+    gaps = [float(abs(int(i) - int(j))) for i, j in drawn]
+    assert 0 < int(np.argmax(gaps)) < 5 and gaps[-1] < max(gaps)
+    found = [
+        sampled_sensitivity(Outlook(1, 9, rehearse, rng(2, "pairs"), NONE), pairs, 2)
+        for pairs in range(1, 7)
+    ]
+    assert found == np.maximum.accumulate(gaps).tolist()
+
+
 def test_sampler__one_image_is_refused() -> None:
     with pytest.raises(InputError, match="at least 2 images, got 1"):
         sampled_sensitivity(Outlook(1, 1, lambda p: {}, rng(0, "x"), NONE), 1, 1)

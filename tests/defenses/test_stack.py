@@ -112,6 +112,18 @@ def test_desk__guarantees_withhold_what_rests_on_images(make_desk: Any) -> None:
         assert set(update.metrics) <= {"seconds", "noise_std", "lr"}
 
 
+@pytest.mark.parametrize("turn", [1, -1])
+def test_desk__one_guarantee_withholds_whatever_stands_beside_it(make_desk: Any, turn: int) -> None:
+    """A defence that promises nothing opens nothing, before or after the one that does."""
+    open_one = ("weight-decay", {}, frozenset({0}))
+    for layer in LAYERS:
+        desk = make_desk("", {}, MemoryStore(), defenses=(layer, open_one)[::turn])
+        left = Honest().answer(desk).metrics
+        assert not left.keys() & {"loss", "gradient_norm", "update_norm", "clipped"}
+    alone = make_desk("", {}, MemoryStore(), defenses=(open_one,))
+    assert "loss" in Honest().answer(alone).metrics
+
+
 def test_desk__a_client_that_rests_sends_what_it_received(
     make_desk: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

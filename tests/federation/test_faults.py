@@ -13,6 +13,7 @@ import pytest
 
 from clients.honest import Honest
 from clients.passive import Passive
+from fedmia.federation.rounds import Federation
 from fedmia.report.figures import draw
 from fedmia.simulate import main
 
@@ -54,6 +55,10 @@ def ran(flags: str, out: Path, code: int, tiny: str = TINY) -> Report:
     return found
 
 
+class Killed(BaseException):
+    """Nothing that anybody catches."""
+
+
 @pytest.fixture(autouse=True)
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
@@ -91,6 +96,35 @@ def test_drop__the_run_goes_on_and_the_images_are_in_no_statistic(
     if whole is not None:
         n = [r["attacks"][0]["n_members"] for r in (whole, report)]
         assert n[1] < n[0] and whole["faults"] == [] and whole["rounds"][:2] == report["rounds"][:2]
+
+
+def test_drop__holds_in_a_run_that_is_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that was dropped is not asked again, and what befell it is still told."""
+    noted, orders = Federation._note, list[tuple[int, int]]()
+
+    def killed(self: Federation, branch: str, round: int, *rest: Any) -> Any:
+        if round == 4:
+            raise Killed
+        return noted(self, branch, round, *rest)
+
+    def work(self: Honest, desk: Any) -> Any:
+        orders.append((desk.task.round, desk.task.client))
+        return spoiled("raise")(self, desk)
+
+    monkeypatch.setattr(Honest, "work", work)
+    flags = shlex.split(TINY[: TINY.index("--attacks")] + "--attacks none --on-failure drop")
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Federation, "_note", killed)
+        main([*flags, "--quiet", "--out", str(tmp_path / "RUN")])
+    orders.clear()
+    assert main(["--resume", str(tmp_path / "RUN"), "--quiet"]) == 0
+    assert sorted(orders) == [(4, 0), (4, 2), (4, 3)]
+    report = json.loads((tmp_path / "RUN" / "report.json").read_text())
+    assert [(f["round"], f["client"], f["action"]) for f in report["faults"]] == [(3, 1, "dropped")]
+    left = [c["size"] for c in report["clients"] if c["id"] != 1]
+    assert report["split"]["members"] == sum(left) < 32
 
 
 def test_stop__finished_rounds_are_reported(

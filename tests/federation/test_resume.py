@@ -18,12 +18,14 @@ from typing import Any
 import numpy as np
 import pytest
 import safetensors.torch
+import torch
 
 from fedmia import archive
 from fedmia.federation import checkpoint, snapshot
 from fedmia.federation.checkpoint import CARRIED, HOLDINGS, Checkpoint
 from fedmia.federation.ledger import Ledger
 from fedmia.federation.rounds import Federation
+from fedmia.federation.snapshot import LocalState
 from fedmia.report.figures import draw
 from fedmia.scoring.scorer import Scorer
 from fedmia.simulate import main
@@ -397,6 +399,39 @@ def restored_is_what_was_held(live: Federation, readings: Any, queries: Any) -> 
     assert {n for n, how in HOLDINGS["Federation"].items() if how == CARRIED} == {
         "head", "forked", "rounds", "store", "reader", "crew", "snapshots", "watch", "aggregation",
     }  # fmt: skip
+
+
+def test_index__takes_its_place_when_all_that_it_names_is_on_disk(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
+    """So that a run that is killed at that very moment, or before or after, goes on."""
+    ledger, kept = Ledger(tmp_path / "clients"), Checkpoint(tmp_path)
+    swap, seen = os.replace, list[int]()
+
+    def looked(source: Any, target: Any) -> None:
+        if Path(target).name == checkpoint.INDEX:
+            index = json.loads(Path(source).read_text())
+            files = [tmp_path / name for name in index["files"].values()]
+            files += [tmp_path / "clients" / name for *_, name in index["clients"]["files"]]
+            assert [f.name for f in files if not f.is_file()] == []
+            seen.append(len(files))
+        swap(source, target)
+
+    monkeypatch.setattr(checkpoint.os, "replace", looked)
+    for round in (1, 2, 3):
+        for client in range(3 if round < 3 else 1):
+            ledger.save("main", client, LocalState({"w": torch.full((2,), 10.0 * round + client)}))
+        kept.write({}, {"head": ({"w": torch.full((2,), float(round))}, {"round": round})}, ledger)
+        kept.settle()
+        found = Checkpoint(tmp_path)
+        index = found.read()
+        assert index is not None and found.get("head")[1] == {"round": round}
+        again = Ledger(tmp_path / "clients")
+        again.restore(index["clients"])
+        states = [again.load("main", client) for client in range(3)]
+        last = [10.0 * round + c if round < 3 or not c else 20.0 + c for c in range(3)]
+        assert [float(s.tensors["w"][0]) for s in states if s is not None] == last
+    assert seen == [4, 4, 4]
 
 
 @pytest.mark.slow

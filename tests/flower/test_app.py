@@ -20,9 +20,11 @@ from fedmia.federation.inline import InlineGrid
 from fedmia.federation.run import prepare
 from fedmia.federation.snapshot import LocalState, MemoryStore, SnapshotStore
 from fedmia.flower import client, server
+from fedmia.flower.private import own
 from fedmia.flower.store import NodeStore, ask
 from fedmia.runtime.outfolder import OutFolder
 from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.settings.tree import to_tree
 from fedmia.simulate import main
 from strategies.base import call_roll
 from strategies.crew import FederationError
@@ -217,6 +219,33 @@ def test_private__what_a_node_keeps_stays(home: Path, tmp_path: Path) -> None:
         grid.give(0, members="npz:a.npz")
         with pytest.raises(FederationError, match="client 0 is given members alone"):
             run(server.gather, grid, TINY, tmp_path / "out")
+
+
+def test_private__an_image_has_one_role_however_often_the_node_has_it(tmp_path: Path) -> None:
+    """Copies play none: one that is known to the attacker is not scored. On both sides: refused."""
+    draw, sides = np.random.default_rng(0), {}
+    for side, count in (("members", 14), ("nonmembers", 12)):
+        images = draw.integers(0, 256, (count, 8, 8), dtype=np.uint8)
+        sides[side] = np.concatenate([images, images[:9], images[3:5]])
+    settings = json.dumps(to_tree(server.invocation(TINY).settings))
+
+    def dealt() -> Any:
+        for side, images in sides.items():
+            np.savez(tmp_path / f"{side}.npz", x=images, y=np.zeros(len(images), np.int64))
+        own.cache_clear()
+        return own(settings, 0, tuple(f"npz:{tmp_path / side}.npz" for side in sides))[0]
+
+    prepared = dealt()
+    split, names = prepared.split, prepared.data.digests()
+    roles = (split.known_members, split.scored_members, split.known_nonmembers,
+             split.scored_nonmembers)  # fmt: skip
+    assert [len(role) for role in roles] == [6, 8, 6, 6]
+    held = [names[i] for role in roles for i in role]
+    assert len(set(held)) == len(held) == split.distinct and split.duplicates_removed == 22
+    assert sorted(split.parts[0]) == sorted(split.members)  # it trains on each once
+    sides["nonmembers"][-1] = sides["members"][20]
+    with pytest.raises(InputError, match="members and nonmembers share 1 byte-equal images"):
+        dealt()
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,19 @@ def test_form__a_resnet_of_any_width(block: type[BasicBlock | Bottleneck], tmp_p
     check(released, Made(None, net, None))
 
 
+def test_form__statistics_split_in_parts_are_averaged(tmp_path: Path) -> None:
+    """As the code that splits a batch norm does when it evaluates; parts see other images, and
+    differ."""
+    net = ResNet(BasicBlock, (1, 1, 1, 1), 3, 12, "batch", "cifar")
+    state = {}
+    for name, tensor in spread(net).state_dict().items():
+        apart = 0.4 * torch.rand(tensor.shape, generator=torch.Generator().manual_seed(2))
+        both = torch.cat([tensor - apart, tensor + apart]) if "running_" in name else tensor
+        state[name] = both
+    torch.save({"state_dict": state}, tmp_path / "w.pth")
+    check(load(str(tmp_path / "w.pth")), Made(None, net, None))
+
+
 def test_form__what_a_file_holds_is_told(tmp_path: Path) -> None:
     pytest.importorskip("timm")
     made = make("dino", tmp_path / "dino.pth")

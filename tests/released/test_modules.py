@@ -317,6 +317,17 @@ def test_timm__map_vector_size_and_constants(
     assert "nothing was trained" in released.notes[0]
 
 
+def test_constants__those_given_win_over_the_encoders_own() -> None:
+    """One of the two leaves the other as the encoder has it."""
+    own, mean, std = ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6)), (0.7, 0.8, 0.9), (0.25, 0.35, 0.45)
+    notes = list[str]()
+    assert Wanted().constants(3, own, notes) == own
+    assert Wanted(mean=mean, std=std).constants(3, own, notes) == (mean, std)
+    assert Wanted(mean=mean).constants(3, own, notes) == (mean, own[1])
+    assert Wanted(std=(0.5,)).constants(3, own, notes) == (own[0], (0.5,) * 3)
+    assert notes == []
+
+
 def test_timm__size_and_unknown_name() -> None:
     pytest.importorskip("timm")
     with pytest.raises(InputError, match="did you mean 'resnet18'"):

@@ -29,6 +29,27 @@ def test_auc_correlation__itself_one_reversed_minus_one_constant_zero(scored: Ma
     assert auc_correlation(attack, flat) == 0.0
 
 
+@pytest.mark.parametrize(("n", "m"), [(5, 40), (40, 5), (12, 12)])
+def test_auc_correlation__is_delongs_written_out(n: int, m: int, scored: Make) -> None:
+    """Every pair by itself; each side weighs by its own number, however unlike the two are."""
+    one, two = scored("ascent", 0.7, n, m, 3), scored("ascent-zero", 0.6, n, m, 4)
+    two = replace(two, scores_members=two.scores_members + one.scores_members)
+    wins = [
+        np.array([[float(x > y) for y in a.scores_nonmembers] for x in a.scores_members])
+        for a in (one, two)
+    ]
+
+    def covariance(a: np.ndarray, b: np.ndarray) -> float:
+        sides = 0.0
+        for axis, count in ((1, n), (0, m)):
+            apart = (a.mean(axis=axis) - a.mean()) * (b.mean(axis=axis) - b.mean())
+            sides += float(apart.sum()) / (count - 1) / count
+        return sides
+
+    want = covariance(*wins) / np.sqrt(covariance(wins[0], wins[0]) * covariance(wins[1], wins[1]))
+    assert auc_correlation(one, two) == pytest.approx(want)
+
+
 def test_paired_row__an_attack_adds_nothing_over_itself(scored: Make) -> None:
     attack = scored("ascent", 0.7, 40, 60, 0)
     row = paired_row(Pair(attack, replace(attack, name="ascent-zero"), OVER), 5)

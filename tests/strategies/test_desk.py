@@ -100,6 +100,23 @@ def test_fedprox__mu_reaches_the_steps_and_0_is_fedavg(site: Site) -> None:
     assert distance(ends[0.0], first) > distance(ends[0.5], first) > distance(ends[5.0], first)
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
+def test_scaffold__reach_counts_what_momentum_makes_of_a_step(site: Site, momentum: float) -> None:
+    """W is how far a gradient of 1 in each of K steps moves a weight in the end, and the control
+    what was sent over W: Algorithm 1 at momentum 0, so many times a step under momentum."""
+    train = replace(site.train, momentum=momentum, schedule="constant")
+    store, first = MemoryStore(), site.method(-1, None).shared_state()
+    at = desk(replace(site, train=train), store, first, 1, "scaffold")
+    update = Honest().answer(at)
+    want = 3 * 0.05 / (1 - momentum)  # six images, two a step
+    assert update.metrics["scaffold_reach"] == pytest.approx(want)
+    kept = store.load("main", 0)
+    assert kept is not None
+    for name in dict(at.site.method(-1, None).encoder.named_parameters()):
+        slope = (first[name] - update.state[name]) / want
+        torch.testing.assert_close(kept.tensors[f"strategy.{name}"], slope)
+
+
 def test_desk__resumes_queue_key_encoder_and_momentum(site: Site) -> None:
     store, first = MemoryStore(), site.method(-1, None).shared_state()
     at = desk(site, store, first, 1)

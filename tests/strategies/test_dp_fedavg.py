@@ -153,6 +153,22 @@ def test_secret_cohorts__noise_to_epsilon_and_back() -> None:
     assert sampled(10.0, 0.02, 50, 1e-5) < composed(10.0, 50, 1e-5, 2.0)
 
 
+@pytest.mark.parametrize(("noise", "rounds"), [(2.0, 1), (3.0, 20), (8.0, 40)])
+def test_secret_cohorts__a_client_that_becomes_another_moves_the_sum_by_twice_the_clip(
+    noise: float, rounds: int
+) -> None:
+    """With everybody in every round nothing is secret: the bound lies over the exact epsilon of
+    sensitivity 2, not over that of 1 alone. With a part of them it is the twin's at half z."""
+    assert sampled(noise, 1.0, rounds, 1e-5) > composed(noise, rounds, 1e-5, 2.0)
+    orders = range(2, 32)
+    renyi = [rounds * naive_renyi(noise / 2, 0.1, a) for a in orders]
+    want = min(
+        r + math.log1p(-1 / a) - (math.log(1e-5) + math.log(a)) / (a - 1)
+        for r, a in zip(renyi, orders, strict=True)
+    )
+    assert sampled(noise, 0.1, rounds, 1e-5) == pytest.approx(want, rel=1e-6)
+
+
 def rounds_of(strategy: DPFedAvg, rounds: int, clients: int = 6) -> DPFedAvg:
     for round in range(1, rounds + 1):
         strategy.aggregate(*of_norms([0.5] * clients, round))

@@ -80,6 +80,17 @@ def test_krum__is_that_of_the_paper_and_of_flower(n: int, f: int) -> None:
         assert {id(r) for r in theirs} == {id(sent[i]) for i in best}
 
 
+@pytest.mark.parametrize(("n", "f"), [(5, 1), (7, 2), (9, 3)])
+def test_multi_krum__keeps_all_but_as_many_as_it_withstands(n: int, f: int) -> None:
+    """n - f updates, as the option says where no number is given."""
+    states = [some(300 + s, 1.0 + s) for s in range(n)]
+    scores = naive_krum(np.stack([flat(s) for s in states]), f)
+    best = np.argsort(scores)[: n - f]
+    got = MultiKrum(malicious=f).aggregate(some(99), updates(states))
+    want = np.mean([flat(states[i]) for i in best], axis=0)
+    np.testing.assert_allclose(flat(got), want, rtol=1e-5, atol=1e-6)
+
+
 def test_krum__sees_small_updates_of_large_weights_and_no_counter() -> None:
     """Squared norms of weights in float32 leave nothing of distances of 1e-3; a counter of steps
     is no weight."""

@@ -315,6 +315,27 @@ def test_retry__ends_after_its_tries() -> None:
     assert [f.action for f in crew.faults] == ["retried"] * (TRIES - 1) + ["stopped"]
 
 
+def test_retry__tries_are_those_of_one_order() -> None:
+    """What befell a client in other rounds or branches, or another client, is no try of it."""
+    crew = Crew(4, "retry")
+    for branch, round, client in (("main", 1, 2), ("main", 2, 2), ("zero", 2, 2), ("zero", 2, 3)):
+        for _ in range(TRIES - 1):
+            assert crew.failed(branch, round, client, "is slow")
+    with pytest.raises(FederationError, match=rf"round 2: client 3 .*\({TRIES} times\)"):
+        crew.failed("zero", 2, 3, "is slow")
+    asked = list[int]()
+
+    def tired(client: int, round: int, state: State) -> State:
+        if client == 2:
+            asked.append(round)
+            if asked.count(round) < TRIES:
+                raise RuntimeError("lost")
+        return drift(client, round, state)
+
+    assert exactly(federate(FedAvg(), reply=tired, crew=Crew(4, "retry"))[0], federate(FedAvg())[0])
+    assert asked == [round for round in (6, 7, 8) for _ in range(TRIES)]
+
+
 @pytest.mark.parametrize("how", ["nan", "shape", "name", "lack", "raise"])
 @pytest.mark.parametrize("name", NAMES)
 def test_drop__goes_on_without_the_client(name: str, how: str) -> None:
@@ -331,6 +352,16 @@ def test_drop__not_whom_the_run_needs_and_not_too_many() -> None:
         federate(FedAvg(), reply=spoiled("nan"), crew=crew)
     with pytest.raises(FederationError, match="round 7: 3 clients answered, at least 4"):
         federate(FedAvg(), reply=spoiled("nan"), crew=Crew(4, "drop", least=4))
+
+
+def test_drop__whom_the_run_needs_beside_those_that_are_gone() -> None:
+    """Either of two may go, both may not."""
+    crew = Crew(4, "drop", indispensable=lambda gone: "one of them stays" * (gone >= {1, 2}))
+    assert not crew.failed("main", 6, 1, "is late") and crew.gone == {1}
+    assert not crew.failed("main", 6, 3, "is late") and crew.gone == {1, 3}
+    with pytest.raises(FederationError, match=r"round 7: client 2 is late \(one of them stays\)"):
+        crew.failed("main", 7, 2, "is late")
+    assert crew.gone == {1, 3} and [f.action for f in crew.faults][-1] == "stopped"
 
 
 @pytest.mark.slow
