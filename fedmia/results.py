@@ -204,6 +204,13 @@ class Health:
 
 
 MEANINGFUL = 20.0  # a larger epsilon is printed as no meaningful guarantee
+NOISE = {
+    "seeded": "Noise, coins and cohorts come from a seeded generator: this simulates the mechanism, "
+    "and whoever has the settings can draw them again.",
+    "entropy": "Noise, coins and cohorts come from the operating system's entropy. Not covered: the "
+    "generators that it starts are not cryptographic, and noise in floating point has gaps "
+    "(Mironov, CCS 2012).",
+}
 
 
 @dataclass(frozen=True)
@@ -217,6 +224,7 @@ class Epsilon:
         assumptions: one sentence: unit of privacy, what is assumed, why the standing.
         canaries: of an audit of the mechanism, each in with probability 1/2; 0: there was none.
         guesses, correct: numbers of canaries guessed, fixed in advance, and how many were right.
+        noise_source: a key of NOISE, which says what it means.
     """
 
     value: float | None
@@ -227,6 +235,7 @@ class Epsilon:
     canaries: int = 0
     guesses: Sequence[int] = ()
     correct: Sequence[int] = ()
+    noise_source: str = "seeded"
 
 
 @dataclass(frozen=True)
