@@ -49,7 +49,7 @@ class Desk:
         self._guesses: list[State] | None = None
 
     def stream(self, name: str) -> np.random.Generator:
-        """Randomness of (seed, round, partition), by name; of this one desk, where it is not seeded."""
+        """Randomness of (seed, round, partition), by name; unseeded, of this desk alone."""
         return rng(self._root, name, self.task.round, self.task.client)
 
     def train(self) -> tuple[State, Metrics, SSLMethod]:

@@ -205,11 +205,11 @@ class Health:
 
 MEANINGFUL = 20.0  # a larger epsilon is printed as no meaningful guarantee
 NOISE = {
-    "seeded": "Noise, coins and cohorts come from a seeded generator: this simulates the mechanism, "
-    "and whoever has the settings can draw them again.",
-    "entropy": "Noise, coins and cohorts come from the operating system's entropy. Not covered: the "
-    "generators that it starts are not cryptographic, and noise in floating point has gaps "
-    "(Mironov, CCS 2012).",
+    "seeded": "Noise, coins and cohorts come from a seeded generator: a simulation, whose noise "
+    "can be drawn again by whoever has the settings.",
+    "entropy": "Noise, coins and cohorts come from the operating system's entropy. Not covered: "
+    "the generators that it starts are not cryptographic, and floating point leaves gaps in their "
+    "noise (Mironov, CCS 2012).",
 }
 
 

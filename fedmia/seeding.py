@@ -1,8 +1,8 @@
 """One root seed, named streams: `rng(seed, "client", 3, 7)`. The global generators are never used.
 
 A stream depends on its names alone, not on which streams were drawn before it, so the order in
-which clients or attacks run cannot change a number. What draws for real guarantees has a root of its
-own in place of the seed: see `root`.
+which clients or attacks run cannot change a number. Where a guarantee is to hold outside a
+simulation, streams have another root than the seed: see `root`.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def torch_noise(
 ) -> torch.Generator:
     """Torch generator on `device` for noise: seeded by a draw of `stream`, or by the system.
 
-    Of a seed the CPU's Mersenne Twister takes 32 bits, which can all be tried: under ENTROPY each of
-    its words is drawn. A GPU's Philox has a key of 64 bits.
+    Of a seed the CPU's Mersenne Twister takes 32 bits, which can all be tried: under ENTROPY each
+    of its words is drawn. A GPU's Philox has a key of 64 bits.
     """
     generator = torch.Generator(device=device)
     if source != ENTROPY:

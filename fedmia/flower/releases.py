@@ -30,7 +30,7 @@ class Releases(Carried):
         self._sent, self._about = under("sent.", kept), about
 
     def answer(self, message: Message, work: Callable[[Releases], Message]) -> Message:
-        """The reply to an order: that of the last release, if it was to the same order, or `work`'s.
+        """The reply to an order: that of the last release, if it was to the same one, or `work`'s.
 
         What failed, or rests on no image, is not stored.
         """
@@ -41,8 +41,9 @@ class Releases(Carried):
                 return reply
             self._keep(order, self.new, reply.content)
             return Releases(self._path).answer(message, work)  # what is sent is what is stored
-        sent = {"arrays": record(self._sent), "metrics": MetricRecord(self._about["metrics"])}
-        return Message(RecordDict(sent), reply_to=message)
+        metrics = MetricRecord(self._about["metrics"])
+        content = RecordDict({"arrays": record(self._sent), "metrics": metrics})
+        return Message(content, reply_to=message)
 
     def _keep(self, order: str, state: LocalState, content: RecordDict) -> None:
         both = {f"state.{n}": t for n, t in state.tensors.items()}
@@ -53,7 +54,9 @@ class Releases(Carried):
 
 def digest(order: RecordDict) -> str:
     """SHA-256 of the round, the weights and whatever else was ordered."""
-    found = hashlib.sha256(json.dumps(dict(order.config_records["config"]), sort_keys=True).encode())
+    found = hashlib.sha256(
+        json.dumps(dict(order.config_records["config"]), sort_keys=True).encode()
+    )
     for name, arrays in sorted(order.array_records.items()):
         for tensor, array in sorted(arrays.items()):
             found.update(f"|{name}|{tensor}|{array.dtype}|{array.shape}|".encode() + array.data)

@@ -15,7 +15,8 @@ from fedmia.results import MEANINGFUL, Epsilon
     "name, value, said",
     [
         ("dpsgd", 8.0, "dpsgd, epsilon 8 (delta 1e-05, 20 rounds): guaranteed (noise: entropy)"),
-        ("dpsgd", MEANINGFUL, "dpsgd, epsilon 20 (delta 1e-05, 20 rounds): guaranteed (noise: entropy)"),
+        ("dpsgd", MEANINGFUL,
+         "dpsgd, epsilon 20 (delta 1e-05, 20 rounds): guaranteed (noise: entropy)"),
         ("dpsgd", 2440.0,
          "dpsgd, no meaningful guarantee (epsilon 2.44e+03, delta 1e-05, 20 rounds)"),
         ("logistic", 21.0,
