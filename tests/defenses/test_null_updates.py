@@ -157,6 +157,9 @@ def test_client__that_diverged_sends_noise_and_goes_on_from_before(make_desk: An
         assert bool(kept.tensors) == (round > 1)
         moved = float(sum((update.state[n] - t).norm() ** 2 for n, t in first.received.items()))
         weights = sum(t.numel() for t in first.received.values())
+        if round == 2:  # the first that counts
+            anew = make_desk("gaussian", options, MemoryStore(), 2, first.received)
+            assert all(torch.equal(t, update.state[n]) for n, t in Honest().answer(anew).state.items())
         assert (moved**0.5 > 2e-6 * weights**0.5) != spoil  # trained, or noise alone
 
 
@@ -165,7 +168,7 @@ def test_sensitivity__of_trainings_that_diverged_is_refused(value: float) -> Non
     """It would be taken for 0, or for noise without end."""
 
     def rehearse(positions: Any) -> State:
-        return {"w": torch.tensor([value if 0 in positions else 1.0])}
+        return {"w": torch.tensor([1.0 if 0 in positions else value])}
 
     outlook = Outlook(1, 4, rehearse, rng(0, "x"), np.zeros((0, 1, 8, 8), np.uint8))
     with pytest.raises(InputError, match="training diverged; lower train.lr"):

@@ -33,7 +33,7 @@ from fedmia.report.build import build_report
 from fedmia.results import ClientInfo
 from fedmia.runtime.outfolder import OutFolder
 from fedmia.runtime.stopwatch import Stopwatch
-from fedmia.seeding import rng
+from fedmia.seeding import rng, torch_noise
 from fedmia.settings.tree import to_tree
 from fedmia.ssl.base import State
 from strategies.base import Course, Round, cohort
@@ -153,8 +153,17 @@ def test_upload__less_the_noise_that_its_settings_draw_is_as_far_as_noise_should
         assert rest == pytest.approx(SCALE * (2 * len(start)) ** 0.5, rel=0.1)
 
 
-def test_dpsgd__two_nodes_alike_differ_and_two_simulated_clients_do_not(tmp_path: Path) -> None:
+def test_dpsgd__two_nodes_alike_differ_and_two_simulated_clients_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In Poisson batches and noise; noise 1e-6 over C leaves the batches alone to differ."""
+    sources = list[str]()
+
+    def noted(source: str, *more: Any) -> torch.Generator:
+        sources.append(source)
+        return torch_noise(source, *more)
+
+    monkeypatch.setattr("fedmia.defenses.dpsgd.torch_noise", noted)
     for noise in ("1", "1e-6"):
         flags = f"--defense dpsgd --defense.noise_multiplier {noise} --defense.lr 0.1"
         pair = [Private(tmp_path / f"{noise}-{n}", flags) for n in "ab"]
@@ -163,6 +172,7 @@ def test_dpsgd__two_nodes_alike_differ_and_two_simulated_clients_do_not(tmp_path
         assert np.array_equal(*simulated)
         apart = np.linalg.norm(ups[0] - ups[1]) / np.linalg.norm(simulated[0] - ups[0])
         assert 0.3 < apart < 3
+    assert sources == ["entropy", "entropy", "seeded", "seeded"] * 2
 
 
 def test_order__that_comes_again_gets_the_same_bytes_and_is_counted_once(tmp_path: Path) -> None:
@@ -320,3 +330,9 @@ def test_server__of_private_images_draws_cohorts_and_noise_anew(
     assert np.linalg.norm(noises[0] - noises[1]) == pytest.approx(
         2**0.5 * np.linalg.norm(noises[0]), rel=0.15
     )
+    with_scores, _, _ = scored(Private(tmp_path / "node", ""))
+    none = RecordDict({"told": ConfigRecord({"json": '{"size": 8, "defence": null}'})})
+    for content, standing in ((with_scores, "of the weights alone"), (none, "guaranteed")):
+        stated = gather.material(0, content, done).aggregation
+        assert stated is not None and stated.epsilon is not None
+        assert stated.epsilon.standing == standing
