@@ -81,7 +81,7 @@ def material(client: int, content: RecordDict, done: Finished) -> RunScores:
     experiment, environment = done.prepared.experiment, describe()
     info, found = read(client, content)
     server = done.aggregation
-    if found["attacks"]:
+    if "pixels" in found:
         note, lost = "The node scored its own images; its scores alone made this report.", []
         if server and server.epsilon:
             server = replace(server, epsilon=beside_scores(server.epsilon))

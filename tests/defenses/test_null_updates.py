@@ -159,7 +159,8 @@ def test_client__that_diverged_sends_noise_and_goes_on_from_before(make_desk: An
         weights = sum(t.numel() for t in first.received.values())
         if round == 2:  # the first that counts
             anew = make_desk("gaussian", options, MemoryStore(), 2, first.received)
-            assert all(torch.equal(t, update.state[n]) for n, t in Honest().answer(anew).state.items())
+            fresh = Honest().answer(anew).state
+            assert all(torch.equal(t, update.state[n]) for n, t in fresh.items())
         assert (moved**0.5 > 2e-6 * weights**0.5) != spoil  # trained, or noise alone
 
 

@@ -332,7 +332,10 @@ def test_server__of_private_images_draws_cohorts_and_noise_anew(
     )
     with_scores, _, _ = scored(Private(tmp_path / "node", ""))
     none = RecordDict({"told": ConfigRecord({"json": '{"size": 8, "defence": null}'})})
-    for content, standing in ((with_scores, "of the weights alone"), (none, "guaranteed")):
+    said = json.loads(str(with_scores.config_records["told"]["json"])) | {"attacks": []}
+    pixels = RecordDict({**with_scores, "told": ConfigRecord({"json": json.dumps(said)})})
+    beside = "of the weights alone"
+    for content, standing in ((with_scores, beside), (pixels, beside), (none, "guaranteed")):
         stated = gather.material(0, content, done).aggregation
         assert stated is not None and stated.epsilon is not None
         assert stated.epsilon.standing == standing
