@@ -44,8 +44,8 @@ TINY = (
     "--train.batch_size 8 --federation.snapshots 1 --attack.similarity.views 2 "
     "--attacks similarity "
 )
-CLIP, SCALE = 0.5, 0.3
-GAUSSIAN = f"--defense gaussian --defense.scale {SCALE} --defense.clip {CLIP} "
+CLIP, SCALE = 0.005, 0.003
+GAUSSIAN = f"--train.lr 30 --defense gaussian --defense.scale {SCALE} --defense.clip {CLIP} "
 
 
 class Private:
@@ -146,6 +146,7 @@ def test_upload__less_the_noise_that_its_settings_draw_is_as_far_as_noise_should
         {n: torch.from_numpy(stream.normal(0.0, SCALE, t.numel())) for n, t in node.start.items()}
     )
     rest, own_noise = (float(np.linalg.norm(upload - start - trained[0] - d)) for d in (drawn, 0))
+    assert np.linalg.norm(trained[0]) == pytest.approx(CLIP)
     assert own_noise == pytest.approx(SCALE * len(start) ** 0.5, rel=0.1)
     if source == "seeded":
         assert rest < 1e-4 * own_noise
