@@ -16,7 +16,7 @@ from fedmia import registry
 from fedmia.data.images import IntArray
 from fedmia.defenses.base import Metrics, Outlook
 from fedmia.federation.snapshot import Local, LocalState, StateStore, Update
-from fedmia.seeding import rng
+from fedmia.seeding import rng, root
 from fedmia.ssl.base import SSLMethod, State, under
 from fedmia.ssl.optimizers import held, restore
 from fedmia.ssl.train import Job
@@ -42,14 +42,15 @@ class Desk:
         self.memory: dict[str, Any] = dict(self.kept.memory) if self.kept else {}
         self.strategy = registry.build("strategy", *site.strategy)
         self.defense = site.defended(task.client)
+        self._root = root(site.noise_source, site.seed)
         self._trained: tuple[Local, State, State] | None = None
         self._job_done: Job | None = None
         self._crafted = False
         self._guesses: list[State] | None = None
 
     def stream(self, name: str) -> np.random.Generator:
-        """Randomness of (seed, round, partition), by name."""
-        return rng(self.site.seed, name, self.task.round, self.task.client)
+        """Randomness of (seed, round, partition), by name; unseeded, of this desk alone."""
+        return rng(self._root, name, self.task.round, self.task.client)
 
     def train(self) -> tuple[State, Metrics, SSLMethod]:
         """Local epochs from where the strategy starts: what may leave, metrics, the method."""
@@ -105,6 +106,8 @@ class Desk:
             local, trained, tensors = self._trained
             told |= self.strategy.finish(local, trained, sent)
             tensors |= {f"strategy.{n}": t for n, t in local.kept.items()}
+            if not all(bool(t.isfinite().all()) for t in tensors.values()):  # as if it had rested
+                tensors = self.kept.tensors if self.kept else {}
             kept = LocalState(tensors, self.memory)
             self.store.save(self.task.branch, self.task.client, kept)
         elif self._crafted:
@@ -209,7 +212,7 @@ class Desk:
         for round in range(1, site.total_rounds + 1):
             if round > 1:
                 method.begin_round()
-            stream = rng(site.seed, "rehearse", round, self.task.client)
+            stream = rng(self._root, "rehearse", round, self.task.client)
             job = site.job(method, images, round, stream, optimizer=optimizer)
             optimizer = job.optimizer if site.train.optimizer_state == "keep" else None
             recipe = job.augment
@@ -258,7 +261,7 @@ class Desk:
 
     def _restore(self, method: SSLMethod, optimizer: Optimizer) -> None:
         """Go on where the last round ended."""
-        if self.kept is None:
+        if self.kept is None or not self.kept.tensors:
             method.begin_first_round()
             return
         method.load_local(self._own("local."))

@@ -19,7 +19,7 @@ from fedmia import registry
 from fedmia.attacks.base import ActiveAttack, Known, Turn
 from fedmia.data.images import ByteArray, IntArray
 from fedmia.defenses._stack import Stack
-from fedmia.seeding import torch_rng
+from fedmia.seeding import SEEDED, torch_rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Recipe, SSLMethod, State
 from fedmia.ssl.train import Job, Train, make_optimizer
@@ -44,6 +44,7 @@ class Site:
         share: of a client's update in the mean of a round.
         attacked_rate: honest clients' learning rate in attacked rounds; None: the schedule's.
         total_rounds: federated rounds of the whole run, for the schedule.
+        noise_source: of all that a client or the server draws as it works, SEEDED or ENTROPY.
     """
 
     seed: int
@@ -73,6 +74,7 @@ class Site:
     total_rounds: int
     device: str
     threads: int
+    noise_source: str = SEEDED
     stop: Event | None = field(default=None, compare=False)  # of the run, in this process
     halt: Event | None = field(default=None, compare=False)  # of one order
 
@@ -123,7 +125,8 @@ class Site:
     def defended(self, client: int) -> Stack:
         """The client's defences."""
         own = [(name, options) for name, options, clients in self.defenses if client in clients]
-        return Stack([(n, registry.build("defense", n, options)) for n, options in own])
+        layers = [(n, registry.build("defense", n, options)) for n, options in own]
+        return Stack(layers, self.noise_source)
 
     def leaves(self, name: str) -> bool:
         """Whether the tensor leaves its client: local batch norm keeps its running statistics."""
@@ -154,6 +157,7 @@ class Site:
             total_steps=self.total_rounds * steps,
             device=torch.device(self.device),
             stop=self.stopped,
+            noise_source=self.noise_source,
         )
 
     def turn(

@@ -206,6 +206,13 @@ class Health:
 
 
 MEANINGFUL = 20.0  # a larger epsilon is printed as no meaningful guarantee
+NOISE = {
+    "seeded": "Noise, coins and cohorts come from a seeded generator: a simulation, whose noise "
+    "can be drawn again by whoever has the settings.",
+    "entropy": "Noise, coins and cohorts come from the operating system's entropy. Not covered: "
+    "the generators that it starts are not cryptographic, and floating point leaves gaps in their "
+    "noise (Mironov, CCS 2012).",
+}
 
 
 @dataclass(frozen=True)
@@ -219,6 +226,7 @@ class Epsilon:
         assumptions: one sentence: unit of privacy, what is assumed, why the standing.
         canaries: of an audit of the mechanism, each in with probability 1/2; 0: there was none.
         guesses, correct: numbers of canaries guessed, fixed in advance, and how many were right.
+        noise_source: a key of NOISE, which says what it means.
     """
 
     value: float | None
@@ -229,6 +237,7 @@ class Epsilon:
     canaries: int = 0
     guesses: Sequence[int] = ()
     correct: Sequence[int] = ()
+    noise_source: str = "seeded"
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,26 @@
 """One root seed, named streams: `rng(seed, "client", 3, 7)`. The global generators are never used.
 
 A stream depends on its names alone, not on which streams were drawn before it, so the order in
-which clients or attacks run cannot change a number.
+which clients or attacks run cannot change a number. Where a guarantee is to hold outside a
+simulation, streams have another root than the seed: see `root`.
 """
 
 from __future__ import annotations
 
 import hashlib
+import secrets
 
 import numpy as np
 import torch
+
+SEEDED, ENTROPY = "seeded", "entropy"  # where randomness comes from
+TWISTER, AT = 624, 24  # words of the CPU generator's state, and the byte at which they begin
+
+
+def root(source: str, seed: int) -> int:
+    """What streams are named under: the run's seed if `source` is SEEDED; under ENTROPY 256 bits of
+    the operating system's, others at each call, which the caller keeps to itself."""
+    return secrets.randbits(256) if source == ENTROPY else seed
 
 
 def seed_words(seed: int, *keys: str | int) -> list[int]:
@@ -28,3 +39,23 @@ def torch_rng(seed: int, *keys: str | int) -> torch.Generator:
     """Torch generator of the stream named by `keys`, on the CPU."""
     low, high = seed_words(seed, *keys)[:2]
     return torch.Generator().manual_seed((high << 31 | low) & (2**63 - 1))
+
+
+def torch_noise(
+    source: str, stream: np.random.Generator, device: torch.device | str
+) -> torch.Generator:
+    """Torch generator on `device` for noise: seeded by a draw of `stream`, or by the system.
+
+    Of a seed the CPU's Mersenne Twister takes 32 bits, which can all be tried: under ENTROPY each
+    of its words is drawn. A GPU's Philox has a key of 64 bits.
+    """
+    generator = torch.Generator(device=device)
+    if source != ENTROPY:
+        return generator.manual_seed(int(stream.integers(2**63 - 1)))
+    generator.manual_seed(secrets.randbits(64))
+    if generator.device.type == "cpu":
+        words = np.frombuffer(secrets.token_bytes(4 * TWISTER), np.uint32).astype(np.uint64)
+        state = generator.get_state()
+        state[AT : AT + 8 * TWISTER] = torch.from_numpy(words.view(np.uint8))
+        generator.set_state(state)
+    return generator

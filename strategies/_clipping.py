@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fedmia.defenses._sensitivity import difference, norm, protected
+from fedmia.defenses._sensitivity import measured, protected
 from fedmia.federation.snapshot import Update
 from fedmia.ssl.base import State
 
@@ -14,12 +14,13 @@ def clipped(received: State, sent: State, bound: float) -> tuple[State, float]:
     and the distance before; within the ball, the weights as they are.
 
     The norm is of the float weights alone: a counter of steps would fill it. Counters and batch
-    norm's statistics stay as received.
+    norm's statistics stay as received, and so does all of an update without a finite norm.
     """
     names = protected(sent)
-    update = difference(sent, received, names)
-    length = norm(update, 2)
+    update, length = measured(sent, received, 2)
     kept = {n: received[n] for n in sent}
+    if not length:
+        return kept, length
     if length <= bound:
         return kept | {n: sent[n] for n in names}, length
     scale = bound / length

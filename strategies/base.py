@@ -40,7 +40,8 @@ class Course:
         first: rounds already behind; the stretch runs first + 1 .. last.
         craft: whether the active attacker may craft.
         participation: share of clients in a round's cohort, in (0, 1].
-        seed: of the cohorts, and of what the server draws.
+        seed: of the cohorts, and of what the server draws; not the run's where none may draw them
+            again (`fedmia.seeding.root`).
         total: rounds of the whole branch.
     """
 
@@ -49,7 +50,7 @@ class Course:
     last: int
     craft: bool
     participation: float
-    seed: int
+    seed: int = field(repr=False)
     total: int = 0
 
 

@@ -218,6 +218,6 @@ def statement(secret: bool, most: int, rounds: int, against: Against) -> str:
             "do to the model. "
         )
     return said + (
-        "Assumes exact arithmetic and true random noise (floats and a seeded generator only "
-        "simulate it); loss, norms and shares clipped in this report are not covered."
+        "Assumes exact arithmetic and true random noise; loss, norms and shares clipped in this "
+        "report are not covered."
     )

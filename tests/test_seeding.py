@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import random
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import kstest
 
-from fedmia.seeding import rng, seed_words, torch_rng
+from fedmia.seeding import rng, root, seed_words, torch_noise, torch_rng
 
 KEYS = st.lists(
     st.one_of(st.integers(-5, 99), st.text("abc1-", min_size=1, max_size=4)), max_size=3
@@ -77,3 +80,25 @@ def test_rng__is_uniform_across_streams() -> None:
     assert abs(first.mean() - 0.5) < 4 / np.sqrt(12 * 2000)
     pairs = np.corrcoef(first[:-1], first[1:])[0, 1]
     assert abs(pairs) < 4 / np.sqrt(2000)
+
+
+def test_root__is_the_seed_or_bits_of_the_system() -> None:
+    assert root("seeded", 7) == 7
+    drawn = {root("entropy", 7) for _ in range(4)}
+    assert len(drawn) == 4 and max(drawn) > 2**240
+    firsts = {float(rng(one, "release", 1, 0).random()) for one in drawn}
+    assert len(firsts) == 4
+
+
+def test_torch_noise__of_a_seed_repeats_and_of_the_system_does_not(monkeypatch: Any) -> None:
+    """Nor does a CPU's hang on the 32 bits that its twister takes of a seed."""
+    seeded = [torch_noise("seeded", rng(0, "x"), "cpu") for _ in range(2)]
+    twin = torch.Generator().manual_seed(int(rng(0, "x").integers(2**63 - 1)))
+    draws = [torch.rand(4, generator=g) for g in (*seeded, twin)]
+    assert all(torch.equal(draws[0], d) for d in draws)
+    monkeypatch.setattr("fedmia.seeding.secrets.randbits", lambda bits: 5)
+    drawn = [torch_noise("entropy", rng(0, "x"), "cpu") for _ in range(2)]
+    drawn.append(torch.Generator().manual_seed(5))
+    noise = [torch.normal(0.0, 1.0, (2000,), generator=g) for g in drawn]
+    assert all(abs(float(torch.corrcoef(torch.stack(p))[0, 1])) < 0.1 for p in pairwise(noise))
+    assert kstest(noise[0].numpy(), "norm").pvalue > 1e-4

@@ -15,6 +15,7 @@ from torch import Tensor
 from fedmia.defenses._canaries import FAR, add_scores, check_canaries, coins, guessed, other_stream
 from fedmia.defenses._sensitivity import (
     difference,
+    measured,
     norm,
     protected,
     refuse_running,
@@ -30,8 +31,7 @@ CLIPPED = (
     "Unit: the client as a whole, all its images replaced. Each round's update is clipped to "
     "{bound}, so it moves by at most 2C, and noised before it leaves; rounds add up. Assumes that "
     "the client follows the protocol, that the number of its images is public, and exact "
-    "arithmetic with true random noise (floats and a seeded generator only simulate it); loss and "
-    "norms in this report are not covered."
+    "arithmetic with true random noise; loss and norms in this report are not covered."
 )
 GIVEN, REHEARSED, FIXED = (
     "given",
@@ -136,8 +136,7 @@ class ReleaseNoise(Defense):
             ValueError: an epsilon or a sampled sensitivity, but `prepare` was never called.
         """
         names = protected(trained)
-        update = difference(trained, received, names)
-        length = norm(update, self.order)
+        update, length = measured(trained, received, self.order)
         weights = sum(trained[n].numel() for n in names)  # a public number, as is C
         fixed = self.default_clip * weights ** (1 / self.order)
         bound = float(self.clip or memory.get("clip") or fixed)
@@ -149,8 +148,9 @@ class ReleaseNoise(Defense):
         noise = {n: self._noise(trained[n], scale, rng) for n in names} if scale else {}
         for n in names:
             # Not received + (trained - received): that differs from trained in the last bit.
-            sent = received[n].double() + update[n] if clips else trained[n]
-            released[n] = (sent + noise[n] if noise else sent).to(trained[n].dtype)
+            sent = received[n].double() + update[n] if clips or not length else trained[n]
+            sent = (sent + noise[n] if noise else sent).to(trained[n].dtype)
+            released[n] = torch.nan_to_num(sent)  # noise may carry a weight beyond its type
         memory["rounds"] = memory.get("rounds", 0) + 1
         metrics = {
             "noise_std": self.deviation(scale),

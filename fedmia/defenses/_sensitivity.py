@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 
 from fedmia.data.images import IntArray
 from fedmia.defenses.base import Outlook
-from fedmia.errors import InputError
+from fedmia.errors import InputError, opt
 from fedmia.ssl.base import State
 
 
@@ -42,6 +43,19 @@ def norm(update: State, order: int) -> float:
     return float(torch.linalg.vector_norm(torch.stack(parts), order)) if parts else 0.0
 
 
+def measured(after: State, before: State, order: int) -> tuple[State, float]:
+    """The update of the float weights, float64, and its norm of `order`.
+
+    One without a finite norm becomes the null update: it has no norm to be clipped by, and would
+    pass on what it is.
+    """
+    update = difference(after, before, protected(after))
+    length = norm(update, order)
+    if math.isfinite(length):
+        return update, length
+    return {n: torch.zeros_like(t) for n, t in update.items()}, 0.0
+
+
 def sampled_sensitivity(outlook: Outlook, pairs: int, order: int) -> float:
     """Largest distance of two trainings on the client's images without d_i and without d_j.
 
@@ -54,7 +68,7 @@ def sampled_sensitivity(outlook: Outlook, pairs: int, order: int) -> float:
         order: 1 or 2, the norm of the distance.
 
     Raises:
-        InputError: fewer than 2 images.
+        InputError: fewer than 2 images, or trainings that diverged.
     """
     if outlook.images < 2:
         raise InputError(
@@ -64,6 +78,8 @@ def sampled_sensitivity(outlook: Outlook, pairs: int, order: int) -> float:
     for without_i, without_j in leave_one_out(outlook.images, pairs, outlook.rng):
         one, other = outlook.rehearse(without_i), outlook.rehearse(without_j)
         gap = norm(difference(one, other, protected(one)), order)
+        if not math.isfinite(gap):
+            raise InputError(f"sensitivity 'sampled': training diverged; lower {opt('train.lr')}")
         largest = max(largest, gap)
     return largest
 

@@ -11,6 +11,7 @@ import numpy as np
 from fedmia.defenses.base import Defense, Metrics, Outlook
 from fedmia.errors import InputError
 from fedmia.results import ClientDefence, Epsilon
+from fedmia.seeding import SEEDED
 from fedmia.ssl.base import State
 from fedmia.ssl.train import Job
 
@@ -30,6 +31,7 @@ class Stack:
     """
 
     layers: Sequence[tuple[str, Defense]] = field(default=())
+    noise_source: str = SEEDED
 
     def __bool__(self) -> bool:
         return bool(self.layers)
@@ -86,7 +88,9 @@ class Stack:
         parts = []
         for name, defense in self.layers:
             own = memory.get(name, {})
-            parts.append(ClientDefence(name, defense.privacy(own), own.get("metrics", {})))
+            spent = defense.privacy(own)
+            spent = spent and replace(spent, noise_source=self.noise_source)
+            parts.append(ClientDefence(name, spent, own.get("metrics", {})))
         if len(parts) < 2:
             return replace(parts[0], parts=tuple(parts)) if parts else None
         names = ", ".join(part.name for part in parts)

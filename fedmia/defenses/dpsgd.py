@@ -37,6 +37,7 @@ from fedmia.defenses._persample import (
 from fedmia.defenses.base import Defense, Metrics, Setting
 from fedmia.errors import InputError, opt
 from fedmia.results import Epsilon
+from fedmia.seeding import torch_noise
 from fedmia.settings.option import option
 from fedmia.ssl.optimizers import noise_moves
 from fedmia.ssl.train import Job, Train
@@ -54,8 +55,7 @@ GUARANTEED = (
 HEURISTIC = (
     "Heuristic: {what} shapes the gradients of other images, which the accountant does not cover. "
 )
-SEEDED = "Poisson sampling and Gaussian noise come from a seeded generator, so this simulates."
-CENTRAL_LIMIT = "Heuristic: the gdp accountant is a central limit approximation, often too small. "
+CENTRAL_LIMIT = "Heuristic: the gdp accountant is a central limit approximation, often too small."
 DEFAULT_NOISE = 0.3
 MOVED = 1.0  # how far, in lengths of the weights, the noise may move them where no rate is given
 
@@ -77,8 +77,7 @@ class DPSGD(Defense):
 
     Its epsilon is guaranteed with MAE, BYOL and MoCo on a public queue, heuristic where the method
     keeps what shapes later gradients (`SSLMethod.remembers`). Trains in float32 whatever precision
-    was asked for. The noise generator is seeded from the client's stream, so that runs repeat; a
-    deployment needs a cryptographic one.
+    was asked for.
     """
 
     withholds: ClassVar[bool] = True
@@ -144,8 +143,7 @@ class DPSGD(Defense):
         job.train = replace(job.train, lr=self._rate(job, noise, rate * size, memory))
         weights = job.method.trainable()
         most = images_at_once(weights)
-        generator = torch.Generator(device=job.device)
-        generator.manual_seed(int(job.rng.integers(2**63 - 1)))
+        generator = torch_noise(job.noise_source, job.rng, job.device)
         job.method.train()
         tally = _Tally()
         with private_optimizer(job, noise, self.max_grad_norm, rate * size, generator) as private:
@@ -193,7 +191,7 @@ class DPSGD(Defense):
             delta=self.delta,
             rounds=int(memory.get("rounds", 0)),
             standing="heuristic" if kept or limit else "guaranteed",
-            assumptions=UNIT + rests + (CENTRAL_LIMIT if limit else "") + SEEDED,
+            assumptions=(UNIT + rests + (CENTRAL_LIMIT if limit else "")).strip(),
             **guessed(memory),
         )
 

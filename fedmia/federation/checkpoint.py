@@ -40,7 +40,7 @@ HOLDINGS: Mapping[str, Mapping[str, str]] = {
         "watch": CARRIED,
         "experiment": REBUILT, "site": REBUILT, "split": REBUILT, "probe": REBUILT,
         "display": REBUILT, "checkpoint": REBUILT, "schedule": REBUILT, "holder": REBUILT,
-        "active": REBUILT, "_unsaved": REBUILT,
+        "active": REBUILT, "_unsaved": REBUILT, "_root": REBUILT,
         "failure": PASSING, "_crafted": PASSING,
     },
     "Head": dict.fromkeys(("branch", "round", "state", "strategy"), CARRIED),

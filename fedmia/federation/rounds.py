@@ -32,7 +32,7 @@ from fedmia.federation.snapshot import Snapshot, SnapshotStore, StateStore, Upda
 from fedmia.results import Aggregation, RoundInfo
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch, covered
-from fedmia.seeding import rng
+from fedmia.seeding import rng, root
 from fedmia.settings.experiment import Experiment
 from fedmia.ssl.base import State, under
 from strategies.base import Course, FederatedStrategy, Round, cohort
@@ -136,6 +136,7 @@ class Federation:
 
     def __post_init__(self) -> None:
         self.schedule = Schedule(self.experiment)
+        self._root = root(self.site.noise_source, self.experiment.seed)
         self.holder = self.experiment.holder
         self.active = self.site.attack is not None
 
@@ -300,6 +301,7 @@ class Federation:
         if at.round >= last:
             return
         course = self.schedule.course(at.branch, at.round, last, craft=craft)
+        course = replace(course, seed=self._root)
 
         def seen(update: Update) -> None:
             self._seen(course, at.state, update)
@@ -321,6 +323,7 @@ class Federation:
         )
         view = "sums" if experiment.federation.secure_aggregation else "updates"
         promised, told = strategy.privacy(against), strategy.told(against)
+        promised = promised and replace(promised, noise_source=self.site.noise_source)
         return Aggregation(experiment.strategy.name, view, promised, told)
 
     def _seen(self, course: Course, received: State, update: Update) -> None:

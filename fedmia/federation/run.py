@@ -32,7 +32,7 @@ from fedmia.results import Aggregation, Fault, RoundInfo
 from fedmia.runtime.device import resolve_device
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
-from fedmia.seeding import rng, torch_rng
+from fedmia.seeding import SEEDED, rng, torch_rng
 from fedmia.settings.experiment import Experiment
 from fedmia.ssl.base import Recipe, State
 from strategies.crew import Crew
@@ -47,6 +47,7 @@ class Prepared:
     split: Split
     active: ActiveAttack | None
     notes: list[str]
+    noise_source: str = SEEDED
 
     def total_rounds(self) -> int:
         """Rounds over all branches."""
@@ -234,6 +235,7 @@ def make_site(prepared: Prepared, workdir: Path, stop: Event) -> Site:
         total_rounds=experiment.federation.rounds,
         device=resolve_device(experiment.device),
         threads=experiment.threads_per_client,
+        noise_source=prepared.noise_source,
         stop=stop,
     )
 

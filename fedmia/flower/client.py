@@ -41,8 +41,10 @@ def begin(message: Message, context: Context) -> Message:
 def train(message: Message, context: Context) -> Message:
     """One round."""
     node, task = Node.of(context), message.content.config_records["config"]
-    store = node.store(int(str(task["round"])))
-    return client_app(node.prepared()[1], store)(message, context)
+    site = node.prepared()[1]
+    if node.sources:
+        return node.releases().answer(message, lambda r: client_app(site, r)(message, context))
+    return client_app(site, node.store(int(str(task["round"]))))(message, context)
 
 
 @app.query("fork")
@@ -63,8 +65,9 @@ def kept(message: Message, context: Context) -> Message:
 
 @app.query("score")
 def score(message: Message, context: Context) -> Message:
-    """Scores of the node's own images, under the final encoder and under the first one."""
-    from fedmia.flower.scores import scored  # what scores takes seconds to import
+    """Scores of the node's own images, under the final encoder and under the first one, if they may
+    leave it."""
+    from fedmia.flower.scores import kept_in, scored  # what scores takes seconds to import
 
     node = Node.of(context)
     prepared, site = node.prepared()
@@ -73,7 +76,8 @@ def score(message: Message, context: Context) -> Message:
         message.content.array_records[name].to_torch_state_dict() for name in ("final", "untrained")
     )
     last = told(message)["last"]
-    found = scored(prepared, site, node.client, node.store(), last, final, untrained)
+    run = prepared, site, node.client, node.releases()
+    found = scored(*run, last, final, untrained) if node.scores else kept_in(*run)
     return Message(found, reply_to=message)
 
 

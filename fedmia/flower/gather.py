@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
@@ -13,7 +14,7 @@ from fedmia.federation.run import Finished, Nodes, federate, make_site
 from fedmia.federation.snapshot import MemoryStore, SnapshotStore
 from fedmia.flower.private import check, nobody
 from fedmia.flower.roll import agree, underway
-from fedmia.flower.scores import read
+from fedmia.flower.scores import KEPT, beside_scores, read
 from fedmia.flower.store import ask
 from fedmia.report.publish import publish
 from fedmia.results import RunScores
@@ -79,6 +80,13 @@ def material(client: int, content: RecordDict, done: Finished) -> RunScores:
     """What a report is made of, from one node's answer."""
     experiment, environment = done.prepared.experiment, describe()
     info, found = read(client, content)
+    server = done.aggregation
+    if "pixels" in found:
+        note, lost = "The node scored its own images; its scores alone made this report.", []
+        if server and server.epsilon:
+            server = replace(server, epsilon=beside_scores(server.epsilon))
+    else:
+        note, lost = f"No attack was scored: {KEPT}.", list(experiment.attack)
     return RunScores(
         seed=experiment.seed,
         subject=f"a federated encoder, on the images of client {client}",
@@ -87,7 +95,9 @@ def material(client: int, content: RecordDict, done: Finished) -> RunScores:
         interrupted=None if done.complete else len(done.rounds),
         failure=done.failure,
         faults=done.faults,
-        notes=["The node scored its own images; its scores alone made this report."],
+        notes=[note],
+        not_run=dict.fromkeys(lost, KEPT),
+        aggregation=server,
         config=to_tree(experiment),
         versions=environment["versions"] | {"commit": environment["commit"]},
         hardware=environment["hardware"],

@@ -19,11 +19,13 @@ from clients.site import Site
 from fedmia.errors import InputError
 from fedmia.federation.run import Prepared, fingerprint, make_site, prepare
 from fedmia.flower.private import SIDES, own
+from fedmia.flower.releases import Releases
 from fedmia.flower.store import NodeStore, put
 from fedmia.settings.experiment import Experiment
 from fedmia.settings.tree import from_tree
 
 FOLDER = "folder"  # of a node's files, in its `--node-config`
+SCORES = "scores"  # there: false, and no score of its own images leaves it
 
 
 @dataclass(frozen=True)
@@ -33,18 +35,21 @@ class Node:
     Attributes:
         folder: what it keeps of the run.
         sources: data sources of its own members and non-members; empty in a rehearsal.
+        scores: whether scores of its own images leave it.
     """
 
     client: int
     folder: Path
     sources: tuple[str, ...] = ()
+    scores: bool = True
 
     @staticmethod
     def of(context: Context) -> Node:
         """The node that a message came to.
 
         Raises:
-            InputError: members without non-members, or the other way round.
+            InputError: members without non-members, or the other way round; or `scores` is neither
+                true nor false.
         """
         config = context.node_config
         home = Path(os.environ.get("FLWR_HOME", "~/.flwr")) / "fedmia"
@@ -54,12 +59,19 @@ class Node:
             raise InputError(
                 f"client {client} is given {given[0]} alone, not {' and '.join(SIDES)}"
             )
+        scores = config.get(SCORES, True)
+        if not isinstance(scores, bool):
+            raise InputError(f"client {client}: {SCORES} must be true or false, got '{scores}'")
         folder = root / f"run-{context.run_id}" / f"client-{client:04d}"
-        return Node(client, folder, tuple(str(config[s]) for s in given))
+        return Node(client, folder, tuple(str(config[s]) for s in given), scores)
 
     def store(self, round: int | None = None) -> NodeStore:
         """What it keeps of the run, for `round` or as it is now."""
         return NodeStore(self.folder / "states", round)
+
+    def releases(self) -> Releases:
+        """The same of a node with images of its own."""
+        return Releases(self.folder / "released.safetensors")
 
     def begin(self, settings: str, private: bool) -> dict[str, Any]:
         """Keep the run's settings; what they mean here, which is to be the same on every node.

@@ -17,7 +17,7 @@ from fedmia.data.images import ImageSet, IntArray, digests
 from fedmia.data.split import Split
 from fedmia.errors import InputError, opt
 from fedmia.federation.run import Prepared, make_site
-from fedmia.seeding import rng
+from fedmia.seeding import ENTROPY, rng, root
 from fedmia.settings.experiment import Experiment
 from fedmia.settings.forms import dataset_and_path
 from fedmia.settings.tree import from_tree
@@ -56,7 +56,7 @@ def own(settings: str, client: int, sources: tuple[str, ...]) -> tuple[Prepared,
     images = np.concatenate(sides)
     data = ImageSet(images, np.zeros(len(images), np.int64), "private images")
     split = _split(experiment, client, digests(images), len(sides[0]))
-    prepared = Prepared(experiment, data, split, None, [])
+    prepared = Prepared(experiment, data, split, None, [], ENTROPY)
     with tempfile.TemporaryDirectory(prefix="fedmia-") as made:
         site = make_site(prepared, Path(made), Event())
         len(site.images)  # opens the file, which stays open when its name is gone
@@ -68,7 +68,8 @@ def nobody(experiment: Experiment, channels: int, size: int) -> Prepared:
     empty = np.zeros(0, np.int64)
     data = ImageSet(np.zeros((0, channels, size, size), np.uint8), empty, "private images")
     parts = (empty,) * experiment.federation.clients
-    return Prepared(experiment, data, Split(parts, 0, (), *(empty,) * 9, None, 0, 0), None, [])
+    split = Split(parts, 0, (), *(empty,) * 9, None, 0, 0)
+    return Prepared(experiment, data, split, None, [], ENTROPY)
 
 
 def _load(experiment: Experiment, side: str, source: str) -> np.ndarray:
@@ -82,8 +83,10 @@ def _load(experiment: Experiment, side: str, source: str) -> np.ndarray:
 
 
 def _split(experiment: Experiment, client: int, names: list[bytes], members: int) -> Split:
-    """Known and scored images of both sides, in an order of the seed's; byte-equal ones once."""
+    """Known and scored images of both sides, in an order that nobody else can draw; byte-equal ones
+    once."""
     clients, known = experiment.federation.clients, experiment.split.known
+    stream = rng(root(ENTROPY, experiment.seed), "private")
     first = {name: at for at, name in reversed([*enumerate(names)])}
     both = set(names[:members]) & set(names[members:])
     if both:
@@ -96,7 +99,7 @@ def _split(experiment: Experiment, client: int, names: list[bytes], members: int
                 f"{len(distinct)} distinct {side} are too few: {opt('split.known', known)} are "
                 "known, and at least 2 must remain to be scored"
             )
-        order.append(rng(experiment.seed, "private", side, client).permutation(distinct))
+        order.append(stream.permutation(distinct))
     empty: IntArray = np.zeros(0, np.int64)
     mine = np.sort(order[0])
     return Split(

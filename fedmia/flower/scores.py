@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import tempfile
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,13 @@ from fedmia.ssl.base import State
 SCORES = ("scores_members", "scores_nonmembers", "known_members", "known_nonmembers")
 TOLD = ("name", "paper", "access", "vantage", "act", "shadow_threshold", "queries", "seconds",
         "choices")  # fmt: skip
+KEPT = "the node keeps the scores of its images"
+# What a statement on weights is worth to whoever also has a score of each image.
+WEIGHTS = "of the weights alone"
+BESIDE = (
+    " It covers the weights alone: this report holds one score of each scored image of the node, "
+    "so nothing is promised to whoever sees the report or the scores."
+)
 
 
 def scored(
@@ -43,18 +51,41 @@ def scored(
         snapshots.save("main", Snapshot(last, final, {}))
         run = Finished(prepared, site, store, snapshots, [], True)
         found = attacked(Evaluation(run, options))
-    row = client_rows(run, prepared.data.labels, 1)[client]
     arrays = dict(zip(("pixels/members", "pixels/nonmembers"), found["pixels"], strict=True))
-    defence = row.defence and asdict(row.defence)
-    for one in [defence, *defence["parts"]] if defence else []:
-        one["metrics"] = site.defended(client).open(one["metrics"])
-    told: dict[str, Any] = {"size": row.size, "defence": defence}
+    told = _client(run, client, beside_scores)
     told["split"] = prepared.split.counts()
     for kind, attacks in {"attacks": found["attacks"], **found["controls"]}.items():
         told[kind] = [{key: getattr(a, key) for key in TOLD} for a in attacks]
         arrays |= {f"{kind}/{a.name}/{key}": getattr(a, key) for a in attacks for key in SCORES}
     record = ArrayRecord({name: Array(np.ascontiguousarray(a)) for name, a in arrays.items()})
     return RecordDict({"told": ConfigRecord({"json": json.dumps(told)}), "scores": record})
+
+
+def kept_in(prepared: Prepared, site: Site, client: int, store: StateStore) -> RecordDict:
+    """The client's statement, and no score."""
+    with tempfile.TemporaryDirectory(prefix="fedmia-") as made:
+        run = Finished(prepared, site, store, SnapshotStore(Path(made)), [], True)
+        told = _client(run, client, lambda epsilon: epsilon)
+    return RecordDict({"told": ConfigRecord({"json": json.dumps(told)})})
+
+
+def beside_scores(epsilon: Epsilon) -> Epsilon:
+    """A statement on weights, where scores of the images lie beside it."""
+    return replace(epsilon, standing=WEIGHTS, assumptions=epsilon.assumptions + BESIDE)
+
+
+def _client(
+    run: Finished, client: int, stated: Callable[[Epsilon], Epsilon]
+) -> dict[str, Any]:  # fmt: skip
+    """Size and defence of the client, less the metrics that rest on its images."""
+    (row,) = (r for r in client_rows(run, run.prepared.data.labels, 1) if r.id == client)
+
+    def told(part: ClientDefence) -> ClientDefence:
+        metrics = run.site.defended(client).open(dict(part.metrics))
+        spent = part.epsilon and stated(part.epsilon)
+        return ClientDefence(part.name, spent, metrics, tuple(map(told, part.parts)))
+
+    return {"size": row.size, "defence": row.defence and asdict(told(row.defence))}
 
 
 def _defence(told: dict[str, Any]) -> ClientDefence:
@@ -64,19 +95,21 @@ def _defence(told: dict[str, Any]) -> ClientDefence:
 
 
 def read(client: int, content: RecordDict) -> tuple[ClientInfo, dict[str, Any]]:
-    """The server's side of `scored`: the client, and fields of `RunScores`."""
+    """The server's side of `scored` or `kept_in`: the client, and fields of `RunScores`."""
     told = json.loads(str(content.config_records["told"]["json"]))
+    defence = told["defence"] and _defence(told["defence"])
+    info = ClientInfo(client, told["size"], "honest", defence, (told["size"],))
+    if "scores" not in content.array_records:
+        none = ("member_ids", "nonmember_ids", "member_client", "member_labels", "nonmember_labels")
+        return info, {name: np.zeros(0, np.int64) for name in none} | {"attacks": []}
     arrays = {n: a.numpy() for n, a in content.array_records["scores"].items()}
-    defence = told["defence"]
-    if defence is not None:
-        defence = _defence(defence)
     made: dict[str, list[ScoredAttack]] = {"attacks": [], "untrained": []}
     for kind, attacks in made.items():
         for one in told[kind]:
             scores = {key: arrays[f"{kind}/{one['name']}/{key}"] for key in SCORES}
             attacks.append(ScoredAttack(**one | scores))
     members, others = arrays["pixels/members"], arrays["pixels/nonmembers"]
-    return ClientInfo(client, told["size"], "honest", defence, (told["size"],)), {
+    return info, {
         "member_ids": np.arange(len(members)),
         "nonmember_ids": np.arange(len(members), len(members) + len(others)),
         "member_client": np.full(len(members), client),

@@ -49,11 +49,13 @@ def invocation(arguments: str) -> Invocation:
     """What the arguments of `python -m fedmia.simulate`, in one line, ask of an app.
 
     Raises:
-        InputError: a page in place of a run; a folder, a run to go on with or a backend, which
-            are Flower's to say.
+        InputError: a page in place of a run; a run to go on with; a folder or a backend, which are
+            Flower's to say.
     """
     asked = parse(SIMULATE, shlex.split(arguments))
-    if asked.page is not None or asked.out is not None or asked.resume:
+    if asked.resume:
+        raise InputError("--resume: nodes keep nothing of a run that has ended, so begin a new one")
+    if asked.page is not None or asked.out is not None:
         raise InputError("the app's arguments are those of a run; its folder is the app's 'out'")
     if asked.settings.backend != "inline":
         raise InputError(f"{opt('backend', 'ray')}: the clients of a Flower app are its nodes")

@@ -11,10 +11,9 @@ from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
 
-from fedmia.federation.snapshot import LocalState, StateStore
+from fedmia.federation.snapshot import LocalState, StateStore, read_tensors, write_tensors
+from fedmia.ssl.base import State
 from strategies.crew import FederationError
 
 PATIENCE = 3600.0  # seconds in which every node answers
@@ -56,21 +55,22 @@ class NodeStore(StateStore):
         return [f for f in files if self.round is None or _round(f) < self.round]
 
     def _read(self, path: Path) -> LocalState:
-        with safe_open(path, "pt") as file:
-            memory = json.loads(file.metadata()["memory"])
-        return LocalState(load_file(path), memory)
+        return LocalState(*read_tensors(path))
 
     def _write(self, branch: str, client: int, round: int, state: LocalState) -> None:
         path = self.root / branch / f"client-{client:04d}" / f"round-{round:06d}.safetensors"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(".partial")
-        tensors = {name: t.contiguous().cpu() for name, t in state.tensors.items()}
-        save_file(tensors, partial, {"memory": json.dumps(state.memory)})
-        put(partial, path)
+        keep(path, state.tensors, state.memory)
 
 
 def _round(path: Path) -> int:
     return int(re.findall(r"\d+", path.name)[-1])
+
+
+def keep(path: Path, tensors: State, about: object) -> None:
+    """Write a file that `read_tensors` reads; it is on the disk, whole, when this returns."""
+    partial = path.with_suffix(".new")
+    write_tensors(tensors, partial, about)
+    put(partial, path)
 
 
 def put(partial: Path, path: Path) -> None:

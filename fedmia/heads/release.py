@@ -12,12 +12,14 @@ from torch import Tensor
 from fedmia import registry
 from fedmia.defenses._noise import ReleaseNoise
 from fedmia.heads.stack import Stack
+from fedmia.results import NOISE
 
 ASSUMPTIONS = (
     "Unit: one labelled image of the head, replaced. The sensitivity is the largest seen in "
     "{pairs} pairs of trainings that differ in one image, no bound, itself read off the images: "
     "an estimate, no guarantee. The encoder is public and holds nothing of these images; the "
-    "weights are noised once, so that every answer they give is covered by the same epsilon."
+    "weights are noised once, so that every answer they give is covered by the same epsilon. "
+    + NOISE["seeded"]
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from fedmia.data.images import IntArray
 from fedmia.defenses._sensitivity import leave_one_out
+from fedmia.errors import InputError, opt
 from fedmia.heads.stack import Stack
 
 SIDE_BY_SIDE = 64  # pairs whose heads are trained at once: their weights are in memory together
@@ -26,6 +28,9 @@ def sampled(
         fit: heads trained on the rows (K, n), all with the same randomness.
         members: rows of the head's images, at least 2.
         pairs: m; the cost is 2 m heads.
+
+    Raises:
+        InputError: trainings that diverged.
     """
     largest = {1: 0.0, 2: 0.0}
     drawn = list(leave_one_out(len(members), pairs, rng))
@@ -35,5 +40,7 @@ def sampled(
         gaps = weights[0::2] - weights[1::2]
         for order in largest:
             found = float(torch.linalg.vector_norm(gaps, order, dim=1).max())
+            if not math.isfinite(found):
+                raise InputError(f"training of a head diverged; lower {opt('lr')}")
             largest[order] = max(largest[order], found)
     return largest

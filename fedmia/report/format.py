@@ -38,8 +38,8 @@ def estimate(value: float | None, ci: Interval | None, digits: int = 2) -> str:
 
 
 def epsilon(defence: DefencePart) -> str:
-    """`dpsgd, epsilon 8 (delta 1e-05, 20 rounds): heuristic`; where it is too large to mean
-    anything, `logistic, no meaningful guarantee (epsilon 1.1e+07, delta 0, 20 rounds)`."""
+    """`dpsgd, epsilon 8 (delta 1e-05, 20 rounds): heuristic (noise: seeded)`; where it is too large
+    to mean anything, `logistic, no meaningful guarantee (epsilon 1.1e+07, delta 0, 20 rounds)`."""
     name, spent = defence["name"], defence["epsilon"]
     if spent is None:
         return f"{name}, no epsilon stated"
@@ -47,7 +47,8 @@ def epsilon(defence: DefencePart) -> str:
     if value is None or value > MEANINGFUL:
         told = "no finite epsilon" if value is None else f"epsilon {value:.3g}"
         return f"{name}, no meaningful guarantee ({told}, {rest})"
-    return f"{name}, epsilon {value:.3g} ({rest}): {spent['standing']}"
+    source = spent["noise_source"]
+    return f"{name}, epsilon {value:.3g} ({rest}): {spent['standing']} (noise: {source})"
 
 
 def at_least(*defences: DefencePart) -> str:

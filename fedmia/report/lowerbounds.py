@@ -15,7 +15,7 @@ from fedmia.lowerbounds.onerun import one_run_bound
 from fedmia.lowerbounds.rates import TRIED, rates_bound
 from fedmia.report.intervals import LEVEL
 from fedmia.report.rows import AttackBoundRow, CanaryBoundRow, ClientRow, EpsilonRow
-from fedmia.results import Epsilon, IntArray, RunScores, ScoredAttack
+from fedmia.results import NOISE, Epsilon, IntArray, RunScores, ScoredAttack
 from fedmia.seeding import rng
 
 SHOUT = "CLAIM REFUTED"
@@ -29,7 +29,8 @@ def epsilon_row(epsilon: Epsilon, family: int) -> EpsilonRow:
     """A statement with its bound by canaries; `family`: the lower bounds of the report."""
     row: EpsilonRow = {
         "value": epsilon.value, "delta": epsilon.delta, "rounds": epsilon.rounds,
-        "standing": epsilon.standing, "assumptions": epsilon.assumptions,
+        "standing": epsilon.standing, "noise_source": epsilon.noise_source,
+        "assumptions": f"{epsilon.assumptions} {NOISE[epsilon.noise_source]}",
     }  # fmt: skip
     if epsilon.canaries:
         row["lower_bound"] = _by_canaries(epsilon, family)

@@ -209,6 +209,7 @@ class EpsilonRow(TypedDict):
     delta: float
     rounds: int
     standing: str
+    noise_source: str  # seeded or entropy; `assumptions` says what that means
     assumptions: str
     lower_bound: NotRequired[CanaryBoundRow]  # where canaries audited the mechanism
 

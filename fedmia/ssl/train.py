@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedmia.data.images import ByteArray
+from fedmia.seeding import SEEDED
 from fedmia.settings.option import Options, option
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import LR, SSLMethod
@@ -126,6 +127,7 @@ class Job:
         total_steps: steps of the whole run, for the schedule.
         after_backward: may change the gradients before each step; a strategy's client half.
         stop: asked before each step; True ends the round early (the run was interrupted).
+        noise_source: of a defence's noise; `rng` comes from the same.
     """
 
     method: SSLMethod
@@ -139,6 +141,7 @@ class Job:
     device: torch.device
     after_backward: Callable[[], None] = lambda: None
     stop: Callable[[], bool] = lambda: False
+    noise_source: str = SEEDED
 
     def batches(self) -> Iterator[Batch]:
         """Pairs of views of every batch of the round; an epoch's last may be short."""

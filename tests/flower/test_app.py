@@ -177,7 +177,11 @@ def test_rehearsal__refuses_a_node_that_reads_other_data(
 
 
 @pytest.mark.slow
-def test_private__trains_as_inline_and_scores_alone_leave(home: Path, tmp_path: Path) -> None:
+def test_private__trains_as_inline_and_scores_alone_leave(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As inline, that is, once the system's entropy is put to the seed."""
+    monkeypatch.setattr("fedmia.seeding.secrets.randbits", lambda bits: 0)
     flags = TINY + "--attacks similarity"
     assert main(["--quiet", "--out", str(tmp_path / "inline"), *shlex.split(flags)]) == 0
     with nodes() as grid:
@@ -260,6 +264,12 @@ def test_private__an_image_has_one_role_however_often_the_node_has_it(tmp_path: 
 def test_arguments__that_are_not_a_run_s(flags: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
         server.invocation(flags)
+
+
+def test_arguments__to_go_on_with_a_run(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("seed: 3\n")
+    with pytest.raises(InputError, match="nodes keep nothing of a run that has ended"):
+        server.invocation(f"--resume {tmp_path}")
 
 
 @pytest.mark.parametrize("flags", ["--attacker active", "--pretrain pooled --pretrain.epochs 1"])

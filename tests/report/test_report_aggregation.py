@@ -11,7 +11,7 @@ from rich.console import Console
 from fedmia.report.build import build_report
 from fedmia.report.page import page
 from fedmia.report.terminal import render
-from fedmia.results import Aggregation, Epsilon, RunScores
+from fedmia.results import NOISE, Aggregation, Epsilon, RunScores
 
 
 def told(run: RunScores, done: Aggregation | None) -> tuple[dict[str, object], str, str]:
@@ -33,10 +33,11 @@ def test_report__tells_the_servers_statement_with_all_it_rests_on(
     assert row == {
         "name": "dp-fedavg", "view": "updates", "metrics": {"clip": 0.25},
         "epsilon": {"value": 7.5, "delta": 1e-5, "rounds": 30, "standing": "guaranteed",
-                    "assumptions": text},
+                    "noise_source": "seeded", "assumptions": f"{text} {NOISE['seeded']}"},
     }  # fmt: skip
     for where in (printed, html):
-        assert "epsilon 7.5 (delta 1e-05, 30 rounds): guaranteed" in where and text in where
+        said = "epsilon 7.5 (delta 1e-05, 30 rounds): guaranteed (noise: seeded)"
+        assert said in where and text in where
         assert "clip 0.25" in where
     _, printed, html = told(make_run(), Aggregation("fedavg", "sums"))
     assert "sees sums of updates alone" in printed and "nothing is encrypted" in html

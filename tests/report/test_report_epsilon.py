@@ -14,8 +14,9 @@ from fedmia.results import MEANINGFUL, Epsilon
 @pytest.mark.parametrize(
     "name, value, said",
     [
-        ("dpsgd", 8.0, "dpsgd, epsilon 8 (delta 1e-05, 20 rounds): guaranteed"),
-        ("dpsgd", MEANINGFUL, "dpsgd, epsilon 20 (delta 1e-05, 20 rounds): guaranteed"),
+        ("dpsgd", 8.0, "dpsgd, epsilon 8 (delta 1e-05, 20 rounds): guaranteed (noise: entropy)"),
+        ("dpsgd", MEANINGFUL,
+         "dpsgd, epsilon 20 (delta 1e-05, 20 rounds): guaranteed (noise: entropy)"),
         ("dpsgd", 2440.0,
          "dpsgd, no meaningful guarantee (epsilon 2.44e+03, delta 1e-05, 20 rounds)"),
         ("logistic", 21.0,
@@ -25,5 +26,6 @@ from fedmia.results import MEANINGFUL, Epsilon
     ],
 )  # fmt: skip
 def test_epsilon__over_20_is_no_meaningful_guarantee(name: str, value: Any, said: str) -> None:
-    spent: Any = asdict(Epsilon(value, 1e-5, 20, "guaranteed", "The client."))
+    claim = Epsilon(value, 1e-5, 20, "guaranteed", "The client.", noise_source="entropy")
+    spent: Any = asdict(claim)
     assert epsilon({"name": name, "epsilon": spent, "metrics": {}}) == said

@@ -61,8 +61,10 @@ def test_canaries__refute_a_claim_and_are_shouted(run: RunScores) -> None:
     assert report["verdict_code"] == "leaks"
     assert "CLAIM REFUTED" in terminal(report) and "canaries (REFUTED)" in page(report, {})
     low, high = second["value"], first["value"]
-    together_told = "client 0, 1: dpsgd, epsilon 1 (delta 1e-05, 20 rounds): heuristic, at least "
-    together_told += f"{low:.2f} to {high:.2f} by 1,000 canaries (1 of 2 REFUTED)."
+    together_told = "client 0, 1: dpsgd, epsilon 1 (delta 1e-05, 20 rounds): heuristic "
+    together_told += (
+        f"(noise: seeded), at least {low:.2f} to {high:.2f} by 1,000 canaries (1 of 2 REFUTED)."
+    )
     assert together_told in terminal(report)
     told = list(csv.DictReader(io.StringIO(clients_csv(report))))
     assert [float(r["epsilon_at_least"] or -1) for r in told[:3]] == [high, low, -1]

@@ -1,0 +1,63 @@
+"""What a node with images of its own lets out: stored before it leaves, and drawn once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from flwr.app import Message, MetricRecord, RecordDict
+
+from fedmia.federation.arrays import record, tensors
+from fedmia.federation.snapshot import Carried, LocalState, read_tensors
+from fedmia.flower.store import keep
+from fedmia.ssl.base import under
+
+
+class Releases(Carried):
+    """The node's state after its last release, and that release, in one file written whole.
+
+    An order that comes again is answered by the same bytes. Any other goes on from the state after
+    all that was released, whatever round or branch it names: noise that was drawn twice is
+    accounted twice.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        kept, about = read_tensors(path) if path.is_file() else ({}, None)
+        super().__init__(LocalState(under("state.", kept), about["memory"]) if about else None)
+        self._sent, self._about = under("sent.", kept), about
+
+    def answer(self, message: Message, work: Callable[[Releases], Message]) -> Message:
+        """The reply to an order: that of the last release, if it was to the same one, or `work`'s.
+
+        What failed, or rests on no image, is not stored.
+        """
+        order = digest(message.content)
+        if self._about is None or self._about["order"] != order:
+            reply = work(self)
+            if reply.has_error() or self.new is None:
+                return reply
+            self._keep(order, self.new, reply.content)
+            return Releases(self._path).answer(message, work)  # what is sent is what is stored
+        metrics = MetricRecord(self._about["metrics"])
+        content = RecordDict({"arrays": record(self._sent), "metrics": metrics})
+        return Message(content, reply_to=message)
+
+    def _keep(self, order: str, state: LocalState, content: RecordDict) -> None:
+        both = {f"state.{n}": t for n, t in state.tensors.items()}
+        both |= {f"sent.{n}": t for n, t in tensors(content.array_records["arrays"]).items()}
+        metrics = dict(content.metric_records["metrics"])
+        keep(self._path, both, {"order": order, "memory": state.memory, "metrics": metrics})
+
+
+def digest(order: RecordDict) -> str:
+    """SHA-256 of the round, the weights and whatever else was ordered."""
+    found = hashlib.sha256(
+        json.dumps(dict(order.config_records["config"]), sort_keys=True).encode()
+    )
+    for name, arrays in sorted(order.array_records.items()):
+        for tensor, array in sorted(arrays.items()):
+            found.update(f"|{name}|{tensor}|{array.dtype}|{array.shape}|".encode() + array.data)
+    return found.hexdigest()

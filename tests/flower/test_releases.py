@@ -1,0 +1,342 @@
+"""What a node with images of its own lets out: noise that nobody can draw again, counted once."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
+
+from clients.desk import Desk
+from clients.honest import Honest
+from clients.site import Task
+from fedmia.defenses._accounting import epsilon_at
+from fedmia.defenses._stack import OPEN
+from fedmia.defenses.gaussian import Gaussian
+from fedmia.errors import InputError
+from fedmia.federation.arrays import record, tensors
+from fedmia.federation.rounds import Schedule
+from fedmia.federation.run import Finished, Nodes
+from fedmia.federation.snapshot import MemoryStore, SnapshotStore, Update, read_tensors
+from fedmia.flower import client, gather, private, server
+from fedmia.flower.node import Node
+from fedmia.flower.private import nobody, own
+from fedmia.flower.scores import read
+from fedmia.report.build import build_report
+from fedmia.results import ClientInfo
+from fedmia.runtime.outfolder import OutFolder
+from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.seeding import rng, torch_noise
+from fedmia.settings.tree import to_tree
+from fedmia.ssl.base import State
+from strategies.base import Course, Round, cohort
+from strategies.dp_fedavg import DPFedAvg
+
+TINY = (
+    "--clients 2 --rounds 4 --train.local_epochs 1 --model.width 2 --device cpu --split.known 2 "
+    "--train.batch_size 8 --federation.snapshots 1 --attack.similarity.views 2 "
+    "--attacks similarity "
+)
+CLIP, SCALE = 0.005, 0.003
+GAUSSIAN = f"--train.lr 30 --defense gaussian --defense.scale {SCALE} --defense.clip {CLIP} "
+
+
+class Private:
+    """A node of client 0 with 8 members and 8 others, as each message's process has it."""
+
+    def __init__(self, folder: Path, flags: str, **config: Any) -> None:
+        folder.mkdir(exist_ok=True)
+        TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1  # as Flower's runners
+        images = np.random.default_rng(0).integers(0, 256, (2, 8, 8, 8), np.uint8)
+        for side, own_images in zip(private.SIDES, images, strict=True):
+            np.savez(folder / f"{side}.npz", x=own_images, y=np.zeros(8, np.int64))
+        self.config = {
+            "partition-id": 0, "folder": str(folder),
+            **{side: f"npz:{folder / side}.npz" for side in private.SIDES}, **config,
+        }  # fmt: skip
+        settings = server.invocation(TINY + flags).settings
+        order = {"settings": json.dumps(to_tree(settings)), "private": True}
+        self.tell("query.begin", {"order": ConfigRecord(order)})
+        _, self.site = self.node.prepared()
+        self.start = self.site.method(-1, None).shared_state()
+
+    @property
+    def context(self) -> Context:
+        return Context(1, 1, dict(self.config), RecordDict(), {})
+
+    @property
+    def node(self) -> Node:
+        return Node.of(self.context)
+
+    def tell(self, kind: str, content: dict[str, Any]) -> Message:
+        own.cache_clear()  # another message, another process
+        message = Message(RecordDict(content), dst_node_id=1, message_type=kind)
+        return client.app(message, self.context)
+
+    def train(self, round: int = 1, received: State | None = None) -> Message:
+        told = ConfigRecord({"round": round, "craft": False, "branch": "main"})
+        arrays = record(self.start if received is None else received)
+        return self.tell("train", {"arrays": arrays, "config": told})
+
+    def simulated(self) -> State:
+        """What the same client of a simulation sends in its first round."""
+        file = Path(str(self.config["folder"])) / "images.npy"
+        np.save(file, self.site.images)
+        site = replace(self.site, noise_source="seeded", images_file=file)
+        desk = Desk(site, MemoryStore(), Task(0, 1, "main", False), self.start)
+        return Honest().answer(desk).state
+
+    def spent(self) -> float:
+        """Epsilon by what the node keeps."""
+        kept = self.node.releases().load("main", 0)
+        assert kept is not None
+        stated = self.site.defended(0).statement(kept.memory["defense"])
+        assert stated is not None and stated.epsilon is not None
+        assert stated.epsilon.noise_source == "entropy"
+        return float(stated.epsilon.value or 0.0)
+
+
+def flat(state: State) -> np.ndarray:
+    """In an order of names."""
+    return np.concatenate([state[n].double().flatten().numpy() for n in sorted(state)])
+
+
+def sent(reply: Message) -> State:
+    assert not reply.has_error(), reply.error
+    return tensors(reply.content.array_records["arrays"])
+
+
+def as_bytes(reply: Message) -> tuple[dict[str, bytes], dict[str, Any]]:
+    arrays = reply.content.array_records["arrays"]
+    return {n: a.data for n, a in arrays.items()}, dict(reply.content.metric_records["metrics"])
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray]:
+    """The clipped update of each release, before its noise."""
+    found, release = list[np.ndarray](), Gaussian.release
+
+    def noted(self: Gaussian, received: State, state: State, *more: Any) -> Any:
+        update = flat(state) - flat(received)
+        found.append(update * min(1.0, CLIP / np.linalg.norm(update)))
+        return release(self, received, state, *more)
+
+    monkeypatch.setattr(Gaussian, "release", noted)
+    return found
+
+
+@pytest.mark.parametrize("source", ["seeded", "entropy"])
+def test_upload__less_the_noise_that_its_settings_draw_is_as_far_as_noise_should_be(
+    source: str, tmp_path: Path, trained: list[np.ndarray]
+) -> None:
+    """From the clipped update: nearer than floats can tell in a simulation, further than by its own
+    noise on a node."""
+    node = Private(tmp_path, GAUSSIAN)
+    upload = flat(sent(node.train()) if source == "entropy" else node.simulated())
+    start = flat(node.start)
+    stream = rng(node.site.seed, "release", 1, 0)
+    drawn = flat(
+        {n: torch.from_numpy(stream.normal(0.0, SCALE, t.numel())) for n, t in node.start.items()}
+    )
+    rest, own_noise = (float(np.linalg.norm(upload - start - trained[0] - d)) for d in (drawn, 0))
+    assert np.linalg.norm(trained[0]) == pytest.approx(CLIP)
+    assert own_noise == pytest.approx(SCALE * len(start) ** 0.5, rel=0.1)
+    if source == "seeded":
+        assert rest < 1e-4 * own_noise
+    else:
+        assert rest == pytest.approx(SCALE * (2 * len(start)) ** 0.5, rel=0.1)
+
+
+def test_dpsgd__two_nodes_alike_differ_and_two_simulated_clients_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In Poisson batches and noise; noise 1e-6 over C leaves the batches alone to differ."""
+    sources = list[str]()
+
+    def noted(source: str, *more: Any) -> torch.Generator:
+        sources.append(source)
+        return torch_noise(source, *more)
+
+    monkeypatch.setattr("fedmia.defenses.dpsgd.torch_noise", noted)
+    for noise in ("1", "1e-6"):
+        flags = f"--defense dpsgd --defense.noise_multiplier {noise} --defense.lr 0.1"
+        pair = [Private(tmp_path / f"{noise}-{n}", flags) for n in "ab"]
+        ups = [flat(sent(node.train())) for node in pair]
+        simulated = [flat(node.simulated()) for node in pair]
+        assert np.array_equal(*simulated)
+        apart = np.linalg.norm(ups[0] - ups[1]) / np.linalg.norm(simulated[0] - ups[0])
+        assert 0.3 < apart < 3
+    assert sources == ["entropy", "entropy", "seeded", "seeded"] * 2
+
+
+def test_order__that_comes_again_gets_the_same_bytes_and_is_counted_once(tmp_path: Path) -> None:
+    node = Private(tmp_path, GAUSSIAN)
+    first, again = node.train(), node.train()
+    assert as_bytes(first) == as_bytes(again)
+    assert node.spent() == pytest.approx(epsilon_at(2 * CLIP / SCALE, 1e-5))
+
+
+def test_killed_between_release_and_send__the_next_process_sends_what_was_released(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trained: list[np.ndarray]
+) -> None:
+    node = Private(tmp_path, GAUSSIAN)
+    with monkeypatch.context() as patch:
+
+        def killed(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        patch.setattr("fedmia.flower.releases.MetricRecord", killed)
+        with pytest.raises(KeyboardInterrupt):
+            node.train()
+    (file,) = tmp_path.rglob("released*")
+    released, _ = read_tensors(file)
+    reply = node.train()
+    assert len(trained) == 1
+    for name, tensor in sent(reply).items():
+        assert torch.equal(tensor, released[f"sent.{name}"])
+    assert as_bytes(reply) == as_bytes(node.train())
+    assert node.spent() == pytest.approx(epsilon_at(2 * CLIP / SCALE, 1e-5))
+
+
+def test_another_order__for_a_round_that_was_released_is_a_release_more(tmp_path: Path) -> None:
+    node = Private(tmp_path, GAUSSIAN)
+    first = node.train()
+    other = node.train(received={n: t + 0.1 for n, t in node.start.items()})
+    third = node.train()
+    ups = [as_bytes(reply)[0] for reply in (first, other, third)]
+    assert all(ups[a] != ups[b] for a, b in ((0, 1), (1, 2), (0, 2)))
+    assert node.spent() == pytest.approx(epsilon_at(2 * CLIP / SCALE * 3**0.5, 1e-5))
+
+
+def test_rest__is_no_release(tmp_path: Path) -> None:
+    node = Private(tmp_path, "--defense early-stopping,gaussian --defense.early-stopping.after 1")
+    node.train()
+    (file,) = tmp_path.rglob("released*")
+    before = file.read_bytes()
+    reply = node.train(2)
+    assert reply.content.metric_records["metrics"]["num-examples"] == 0
+    assert file.read_bytes() == before
+
+
+def test_noise__is_in_no_file_and_no_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = list[int]()
+
+    def noted(bits: int) -> int:
+        drawn.append(random.getrandbits(bits))
+        return drawn[-1]
+
+    monkeypatch.setattr("fedmia.seeding.secrets.randbits", noted)
+    node = Private(tmp_path, GAUSSIAN)
+    shown = repr(as_bytes(node.train())).encode()
+    for file in tmp_path.rglob("*"):
+        shown += file.read_bytes() if file.is_file() else b""
+    assert drawn and min(drawn) > 2**200
+    for root in drawn:
+        words = (root.to_bytes(32, order) for order in ("big", "little"))
+        assert not any(form in shown for form in (str(root).encode(), b"%x" % root, *words))
+
+
+def scored(node: Private) -> tuple[RecordDict, ClientInfo, dict[str, Any]]:
+    node.train()
+    models = {name: record(node.start) for name in ("final", "untrained")}
+    reply = node.tell("query.score", {"order": ConfigRecord({"last": 1}), **models})
+    assert not reply.has_error(), reply.error
+    return reply.content, *read(0, reply.content)
+
+
+def test_scores__withdraw_the_guarantee_where_they_lie_beside_it(tmp_path: Path) -> None:
+    content, info, found = scored(Private(tmp_path, GAUSSIAN))
+    assert len(content.array_records["scores"]) and len(found["attacks"]) == 1
+    assert info.defence is not None
+    for part in (info.defence, *info.defence.parts):
+        assert part.epsilon is not None and part.epsilon.standing == "of the weights alone"
+        assert "one score of each scored image" in part.epsilon.assumptions
+        assert "nothing is promised to whoever sees the report" in part.epsilon.assumptions
+        assert part.metrics.keys() <= OPEN
+
+
+def test_scores__kept_in_leave_the_guarantee_and_a_report_without_attacks(tmp_path: Path) -> None:
+    node = Private(tmp_path, GAUSSIAN, scores=False)
+    content, info, found = scored(node)
+    assert {*content} == {"told"} and set(json.loads(content["told"]["json"])) == {
+        "size",
+        "defence",
+    }
+    assert info.defence is not None and info.defence.epsilon is not None
+    assert info.defence.epsilon.standing == "guaranteed" and not found["attacks"]
+    prepared = nobody(server.invocation(TINY + GAUSSIAN).settings, 1, 8)
+    done = Finished(prepared, node.site, MemoryStore(), SnapshotStore(tmp_path), [], True)
+    report = build_report(gather.material(0, content, done))
+    assert report["not_run"] == [
+        {"attack": "similarity", "reason": "the node keeps the scores of its images"}
+    ]
+    (row,) = report["clients"]
+    assert row["defence"] and row["defence"]["epsilon"]
+    assert row["defence"]["epsilon"]["noise_source"] == "entropy"
+    with pytest.raises(InputError, match="scores must be true or false, got 'no'"):
+        Private(tmp_path, GAUSSIAN, scores="no")
+
+
+def test_order_of_scores__is_another_each_time(tmp_path: Path) -> None:
+    """With the seed, an order of it would tell the order of the node's files."""
+    node = Private(tmp_path, GAUSSIAN)
+    orders = []
+    for _ in range(2):
+        own.cache_clear()
+        split = node.node.prepared()[0].split
+        orders.append((*split.known_members, *split.scored_members, *split.scored_nonmembers))
+    assert sorted(orders[0]) != orders[0] != orders[1]
+
+
+def test_server__of_private_images_draws_cohorts_and_noise_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And plans the noise of an epsilon with the cohorts that it will draw."""
+    courses = list[Course]()
+    sent_by: State = {}
+
+    def rounds(self: DPFedAvg, grid: Any, course: Course, state: State, *_: Any) -> Any:
+        courses.append(course)
+        self.course, self.nodes = course, dict.fromkeys(range(20), 0)
+        for round in range(1, course.last + 1):
+            ups = [Update(c, round, state, 4, {}) for c in cohort(course, round, 20)]
+            sent_by.update(self.aggregate(state, ups))
+            yield Round(round, state, {}, 0.0)
+
+    monkeypatch.setattr(DPFedAvg, "rounds", rounds)
+    flags = TINY.replace(
+        "--clients 2 ", "--clients 20 --federation.participation .3 --strategy dp-fedavg "
+    )
+    settings = server.invocation(flags + "--strategy.epsilon 4").settings
+    seeded = [cohort(Schedule(settings).course("main", 0, 4, craft=False), r, 20) for r in (1, 2)]
+    noises = []
+    for name in "ab":
+        place, beside = OutFolder(tmp_path / name, "a run"), Nodes(None, MemoryStore())  # type: ignore[arg-type]
+        done = gather.trained(settings, {"channels": 1, "size": 8}, beside, place, Stopwatch(0.0))
+        assert done.aggregation is not None and (spent := done.aggregation.epsilon) is not None
+        assert spent.noise_source == "entropy" and spent.value == pytest.approx(4.0)
+        start = done.snapshots.untrained().state
+        noises.append(flat(sent_by) - flat(start))
+        assert [cohort(courses[-1], r, 20) for r in (1, 2)] != seeded
+        assert str(courses[-1].seed) not in repr(courses[-1])
+    assert np.linalg.norm(noises[0] - noises[1]) == pytest.approx(
+        2**0.5 * np.linalg.norm(noises[0]), rel=0.15
+    )
+    with_scores, _, _ = scored(Private(tmp_path / "node", ""))
+    none = RecordDict({"told": ConfigRecord({"json": '{"size": 8, "defence": null}'})})
+    said = json.loads(str(with_scores.config_records["told"]["json"])) | {"attacks": []}
+    pixels = RecordDict({**with_scores, "told": ConfigRecord({"json": json.dumps(said)})})
+    beside = "of the weights alone"
+    for content, standing in ((with_scores, beside), (pixels, beside), (none, "guaranteed")):
+        stated = gather.material(0, content, done).aggregation
+        assert stated is not None and stated.epsilon is not None
+        assert stated.epsilon.standing == standing
