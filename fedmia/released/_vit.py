@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from fedmia.errors import InputError
@@ -30,8 +31,7 @@ RENAMED = (
 # taken to have heads of `HEAD` channels, as in the paper.
 HEADS: dict[Any, int] = {1152: 16, 1280: 16, 1408: 16, 1536: 24, 1664: 16, (768, 8): 8}
 HEAD, WIDEST = 64, 1024
-# This code has twelve in narrow ViTs, MoCo v3's always, the others where positions are sines:
-# their class token has none.
+# Code with twelve heads in narrow ViTs: MoCo v3, others where positions are sines (none at first).
 MOCO_V3, OTHERS = "MoCo v3", ("solo-learn", "mmselfsup")
 NARROW, NARROW_HEADS = (192, 384), 12
 EPS = 1e-6  # of the layer norms
@@ -62,7 +62,8 @@ def canonical(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def heads(tensors: Mapping[str, Tensor], form: str) -> int | None:
     """Attention heads of a ViT from the code base `form`; None: not known."""
-    width, depth = tensors[PATCHES].shape[0], _depth(tensors)
+    width = tensors[PATCHES].shape[0]
+    depth = len({n.split(".")[1] for n in tensors if n.startswith("blocks.")})
     if (norm := tensors.get("blocks.0.attn.q_norm.weight")) is not None:
         return width // len(norm)
     sines = form in OTHERS and not tensors[TABLE][:, 0].any()
@@ -70,10 +71,6 @@ def heads(tensors: Mapping[str, Tensor], form: str) -> int | None:
         return NARROW_HEADS
     usual = width // HEAD if width % HEAD == 0 and width <= WIDEST else None
     return HEADS.get((width, depth), HEADS.get(width, usual))
-
-
-def _depth(tensors: Mapping[str, Tensor]) -> int:
-    return len({n.split(".")[1] for n in tensors if n.startswith("blocks.")})
 
 
 def set_heads(module: nn.Module, tensors: Mapping[str, Tensor], form: str) -> list[str]:
@@ -87,6 +84,20 @@ def set_heads(module: nn.Module, tensors: Mapping[str, Tensor], form: str) -> li
             attention.num_heads, attention.head_dim = NARROW_HEADS, width // NARROW_HEADS
             attention.scale = attention.head_dim**-0.5
     return [f"Attention has {NARROW_HEADS} heads, as in {form}'s own ViTs of this width."]
+
+
+class QuickGELU(nn.Module):
+    """OpenAI's, which no tensor tells."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.sigmoid(1.702 * x)
+
+
+def quicken(module: nn.Module) -> list[str]:
+    """Put it in place of every GELU, as open_clip does for OpenAI's own weights; notes."""
+    for name in (places := [n for n, m in module.named_modules() if isinstance(m, nn.GELU)]):
+        module.set_submodule(name, QuickGELU())
+    return ["OpenAI's weights: QuickGELU in place of GELU."] if places else []
 
 
 def build(
@@ -126,7 +137,7 @@ def build(
         reg_tokens=registers,
         no_embed_class=alone,
         embed_dim=width,
-        depth=_depth(tensors),
+        depth=len({n.split(".")[1] for n in tensors if n.startswith("blocks.")}),
         num_heads=count,
         mlp_ratio=(hidden + 0.5) / width,  # what timm rounds down
         mlp_layer=vit.SwiGLUPacked if gated else vit.Mlp,

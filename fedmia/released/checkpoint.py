@@ -6,6 +6,7 @@ import re
 import sys
 from contextlib import redirect_stdout
 from io import StringIO
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -14,19 +15,19 @@ from fedmia.released import _resnet, _vit
 from fedmia.released._heads import PROTOTYPES, read_head
 from fedmia.released._positions import is_positions, resampled
 from fedmia.released.base import Wanted, Weights
-from fedmia.released.schemes import Found, Tensors, find
+from fedmia.released.schemes import OPENAI, Found, Tensors, find
 from fedmia.released.torchfile import read
 
 STATISTICS = ("running_mean", "running_var")
 CONVERTED = "timm's own code converted the file's names (and its positions to the images' size)."
 # What a trunk's table holds beside what the features come from: heads, what pretraining alone
-# uses, queues. A norm before a head may shape features.
+# uses, queues, constants. A norm before a head may shape features.
 ASIDE = re.compile(
     r"(?!.*norm)(fc|heads?|classifier|(last_)?linear|(lm|cls|mlp)_head|projector|projection(_head)?"
     r"|predictor|prediction_head|prototypes|last_layer|aux\d|AuxLogits)\."
-    r"|(decoder|queue)(_\w+)?(\.|$)|local_cls_norm\.|(.*\.)?mask_token$"
+    r"|(decoder|queue)(_\w+)?(\.|$)|local_cls_norm\."
+    r"|(.*\.)?(mask_token|bias_mask|rope_embed.periods|attn_mask|relative_coords_table)$"
 )
-FIXED = ("bias_mask", "rope_embed.periods", "attn_mask", "relative_coords_table")  # constants
 
 
 def fit(
@@ -39,7 +40,7 @@ def fit(
 
     Args:
         notes: takes what the reader should know.
-        adapt: whether a ResNet's stem and norms may become those of the file.
+        adapt: whether a ResNet's stem and norms, a ViT's heads, may become those of the file.
 
     Raises:
         InputError: a tensor that the file lacks and that `wanted` does not let go, or of another
@@ -55,6 +56,7 @@ def fit(
         relu = _resnet.canonical(found.trunk)[1]
         notes += _resnet.adapt(module, given, relu, found.scheme.padding)
         notes += _vit.set_heads(module, given, found.scheme.form)
+        notes += _vit.quicken(module) if found.scheme.form == OPENAI else []
         own = module.state_dict()
     return put(module, found, given, wanted, where, notes)
 
@@ -92,10 +94,7 @@ def put(
 
 
 def _named(found: Found, module: nn.Module, own: Tensors) -> tuple[int, Tensors, list[str]]:
-    """How many of a trunk's tensors get names of `own`, all of them by these names, and notes.
-
-    Of the file's own names and those that other code has for the same, the ones that fit best.
-    """
+    """How many of a trunk's tensors get names of `own`, all by the names that fit best, notes."""
     trunk = found.trunk
     ways = [(_resnet.canonical(trunk)[0] if _resnet.is_resnet(own) else trunk, list[str]())]
     ways += [(_vit.canonical(trunk), [])] * (_vit.BLOCK in own)
@@ -105,18 +104,16 @@ def _named(found: Found, module: nn.Module, own: Tensors) -> tuple[int, Tensors,
 
 
 def _convert(module: nn.Module, tensors: Tensors) -> dict[str, Tensor]:
-    """`tensors` by the names of a model of timm's, as its own code converts those of public code;
-    none where it has no converter. What that leaves out keeps its name.
+    """`tensors` by the names of a model of timm's, as its own code converts those of public code.
 
-    What would make another network is left out: patches of another size, a last norm that moves
-    behind the pooling.
+    None where it has no converter. What that leaves out keeps its name, and what would make
+    another network: patches of another size, a last norm that moves behind the pooling.
     """
-    family = type(module).__module__
-    convert = getattr(sys.modules[family], "checkpoint_filter_fn", None)
     try:
         with redirect_stdout(StringIO()):  # some print
-            made = convert(dict(tensors), module) if family.startswith("timm.") and convert else {}
-    except Exception:  # of many models' code, on names that it does not know
+            family: Any = sys.modules[type(module).__module__]
+            made = family.checkpoint_filter_fn(dict(tensors), module)
+    except Exception:  # it has none, or none for these names
         return {}
     before = {_storage(t) for t in tensors.values()}
     made = {
@@ -144,20 +141,18 @@ def _fitted(name: str, tensor: Tensor, own: Tensor) -> Tensor | None:
 
 
 def _strangers(given: Tensors, ready: Tensors) -> list[str]:
-    """Names of a trunk's tensors that are not in `ready` and shape its features; whole numbers
-    (counters, indices) and a bias of zeros do not."""
+    """A trunk's tensors that are not `ready` but shape features, as counters and zeros do not."""
     return [
         n for n, t in given.items()
-        if n not in ready and t.is_floating_point() and not ASIDE.match(n)
-        and not n.endswith(FIXED) and not (n.endswith("bias") and not t.any())
+        if n not in ready and t.is_floating_point()
+        and not ASIDE.match(n) and not (n.endswith("bias") and not t.any())
     ]  # fmt: skip
 
 
 def _check(
     own: Tensors, given: Tensors, ready: Tensors, found: Found, wanted: Wanted, where: str
 ) -> None:
-    """Raise InputError for the first tensor that is needed, and missing or of another shape, and
-    for those of the trunk that find no place."""
+    """Raise InputError for the first tensor that is missing or of another shape, or strangers."""
     needed = [n for n, t in own.items() if t.is_floating_point()]
     fits = sum(n in ready for n in needed)
     way, lax = found.advice(wanted.checkpoint, where), f"; {opt('allow_missing')} leaves "

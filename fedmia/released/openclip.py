@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from torch import nn
-
 from fedmia.errors import InputError
 from fedmia.released._hooked import hooked
 from fedmia.released._module import seeded, weigh, white_box
@@ -18,7 +16,6 @@ from fedmia.released.base import (
     first,
     unknown_model,
 )
-from fedmia.released.schemes import OPENAI
 
 
 def load(name: str, wanted: Wanted) -> Released:
@@ -52,11 +49,6 @@ def load(name: str, wanted: Wanted) -> Released:
     except (ImportError, OSError, *FAILURES) as error:
         raise InputError(f"{where} cannot be built: {first(error)}") from None
     weights = weigh(module.eval(), wanted, where, notes)
-    if weights.form == OPENAI and not config.get("quick_gelu"):
-        notes.append("OpenAI's weights: QuickGELU in place of GELU, as open_clip has it for them.")
-        for path in [n for n, part in module.named_modules() if isinstance(part, nn.GELU)]:
-            parent, _, own = path.rpartition(".")
-            setattr(module.get_submodule(parent), own, parts.QuickGELU())
     backbone, tried = hooked(module, where, (3,), size)
     own = _constants(library, name, notes)
     return white_box(where, backbone, tried, wanted, notes, own=own, size=size, weights=weights)

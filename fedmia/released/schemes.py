@@ -33,8 +33,7 @@ class Scheme:
         trunk: what the names of the backbone's tensors begin with.
         head: likewise of its projection head, which may lie within the backbone.
         marks: some name begins with each of these.
-        within: entry of the file that holds it (`a.b` in one another); None: one of `KEYS`, the
-            file itself, or any.
+        within: entry that holds it, `a.b` in one another; None: `KEYS`, the file itself, or any.
         padding: of a 3x3 first convolution, which its shape does not tell.
     """
 
@@ -71,6 +70,7 @@ SCHEMES = (
     _solo("encoder.", "projector."),
     _solo("backbone.", "head."),
     _solo("momentum_backbone.", "momentum_head."),
+    _solo("backbone.", "decoder."),
     Scheme("backbone and projector", "backbone", "backbone.", "projector.", ("projector.",)),
     Scheme("lightly", "backbone", "backbone.", "projection_head.", ("projection_head.",)),
     Scheme("lightly", "backbone_momentum", "backbone_momentum.", "projection_head_momentum."),
@@ -166,8 +166,7 @@ def find(contents: Any, path: Path, key: str | None, score: Callable[[Found], fl
 
 
 def _tables(contents: Any, entry: str = "") -> Iterator[tuple[str, dict[str, Tensor]]]:
-    """Named tensors of a file, by the entry that holds them, `a.b` in one another; the file
-    itself is ``."""
+    """Named tensors by the entry that holds them, `a.b` in one another; the file itself is ``."""
     if not isinstance(contents, Mapping):
         return
     if named := {n: t for n, t in contents.items() if isinstance(n, str) and _weight(t)}:

@@ -122,16 +122,13 @@ def _script(path: Path) -> dict[str, Tensor]:
         for name in archive.namelist():
             content = archive.read(name)
             if name.endswith("/data.pkl"):
-                asked = {
-                    str(arg) for op, arg, _ in pickletools.genops(content) if "GLOB" in op.name
-                }
+                asked = {str(a) for op, a, _ in pickletools.genops(content) if "GLOB" in op.name}
             if not name.endswith("/constants.pkl"):
                 bare.writestr(name, content)
-    own: list[Any] = [(Part, n.replace(" ", ".")) for n in asked if n.startswith("__torch__.")]
+    own: list[Any] = [(Part, n.replace(" ", ".")) for n in asked if n.startswith("__torch__")]
     copy.seek(0)
     with torch.serialization.safe_globals(own):
-        found: Part = torch.load(copy, map_location="cpu", weights_only=True)
-        return found.tensors
+        return torch.load(copy, map_location="cpu", weights_only=True).tensors
 
 
 def _refused(path: Path, error: Exception) -> InputError:

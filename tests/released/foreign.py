@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tests.released.forms import SIZE, Made, resnet, state
+from fedmia.nets.resnet import BasicBlock, ResNet
+from tests.released.forms import SIZE, Made, spread, state
 
 State = Mapping[str, Tensor]
 
@@ -38,6 +39,11 @@ def drawn(module: nn.Module) -> Any:
         elif "qkv" in name or "q_proj" in name or "k_proj" in name:
             tensor.data *= 4
     return module.eval()
+
+
+def resnet() -> Any:
+    """The house's narrow one, which has torchvision's names; 48 outputs."""
+    return spread(ResNet(BasicBlock, (1, 1, 1, 1), 3, 6, "batch", "cifar"))
 
 
 def renamed(tensors: State, *rules: tuple[str, str]) -> dict[str, Tensor]:
@@ -149,16 +155,14 @@ def solo_vit() -> Made:
 def vissl() -> Made:
     net = resnet()
     trunk = {f"_feature_blocks.{n}": t for n, t in net.state_dict().items()}
-    model = {"trunk": trunk, "heads": state(**{"0__clf__0": nn.Linear(512, 8)})}
+    model = {"trunk": trunk, "heads": state(**{"0__clf__0": nn.Linear(48, 8)})}
     classy = {"base_model": {"model": model, "meta": {}}, "train": True}
     return Made({"phase_idx": 1, "classy_state_dict": classy}, net, None)
 
 
 def swav() -> Made:
     net = resnet()
-    head = nn.Sequential(
-        nn.Linear(512, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 16)
-    ).eval()
+    head = nn.Sequential(nn.Linear(48, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 16)).eval()
     names = state("module.", projection_head=head, prototypes=nn.Linear(16, 30, bias=False))
     names |= {f"module.{n}": t for n, t in net.state_dict().items()}
     return Made(names, net, head)
@@ -167,7 +171,7 @@ def swav() -> Made:
 def squeezing() -> Made:
     """A ResNet whose blocks squeeze and excite."""
     net = resnet()
-    extra = state("layer1.0.", se__fc1=nn.Conv2d(64, 8, 1), se__fc2=nn.Conv2d(8, 64, 1))
+    extra = state("layer1.0.", se__fc1=nn.Conv2d(6, 3, 1), se__fc2=nn.Conv2d(3, 6, 1))
     return Made({"state_dict": net.state_dict() | extra}, net, None)
 
 

@@ -20,7 +20,7 @@ from fedmia.errors import InputError
 from fedmia.released import _vit, checkpoint
 from fedmia.released.base import Wanted, load
 from tests.released import foreign
-from tests.released.forms import SIZE, Made, state
+from tests.released.forms import SIZE, Made, resnet, state
 from tests.released.test_forms import check
 from tests.released.test_torch_files import Planted
 
@@ -41,8 +41,9 @@ def saved(contents: Any, tmp_path: Path) -> Path:
 def test_foreign__loads_whole_and_computes_the_same(form: str, tmp_path: Path) -> None:
     pytest.importorskip("timm")
     made = foreign.LOADED[form]()
-    torch.save(made.contents, tmp_path / "file.torch")
-    check(load(str(tmp_path / "file.torch"), key=made.key), made)
+    path = tmp_path / ("file.torch" if form == "VISSL" else "file.pth")
+    torch.save(made.contents, path)
+    check(load(str(path), key=made.key), made)
 
 
 @pytest.mark.parametrize("form", foreign.REFUSED)
@@ -187,7 +188,7 @@ def test_torchscript__its_tensors_are_read_and_its_code_is_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An archive holds code: nothing may compile it, so torch.jit.load is not at hand."""
-    net = foreign.resnet()
+    net = resnet()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.jit.trace(net, torch.zeros(1, 3, SIZE, SIZE)).save(tmp_path / "traced.pt")
