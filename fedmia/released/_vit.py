@@ -27,8 +27,7 @@ RENAMED = (
     (r"^patch_embed\.projection\.", "patch_embed.proj."),
     (r"^(ln|norm)1\.", "norm."),
 )
-# Attention heads by width, or width and depth: no shape tells. Other widths up to `WIDEST` are
-# taken to have heads of `HEAD` channels, as in the paper.
+# Heads by width, or width and depth: no shape tells. Others, up to `WIDEST`, have `HEAD` channels.
 HEADS: dict[Any, int] = {1152: 16, 1280: 16, 1408: 16, 1536: 24, 1664: 16, (768, 8): 8}
 HEAD, WIDEST = 64, 1024
 # Code with twelve heads in narrow ViTs: MoCo v3, others where positions are sines (none at first).

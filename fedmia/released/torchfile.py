@@ -114,8 +114,7 @@ def _stand_ins() -> list[Any]:
 def _script(path: Path) -> dict[str, Tensor]:
     """Tensors of a TorchScript archive by the names of `state_dict()`.
 
-    A copy without its constants is to torch a file of tensors. No code of the archive is compiled:
-    a stand-in keeps the attributes of each of its own classes, `__torch__. ..`.
+    A copy without its constants is to torch a file of tensors. None of its code is compiled.
     """
     copy, asked = io.BytesIO(), set[str]()
     with zipfile.ZipFile(path) as archive, zipfile.ZipFile(copy, "w") as bare:
