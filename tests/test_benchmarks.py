@@ -118,7 +118,7 @@ def test_foreign_encoders__a_row_says_what_came_of_a_way(
     """Its own features, another network's, a refusal that was wanted and one that was not."""
     pytest.importorskip("timm")
     script = runpy.run_path(str(SCRIPT.with_name("foreign_encoders.py")))
-    net, other = script["vit"](64, 1), script["vit"](64, 1)
+    net, other = script["vit"](), script["vit"]()
     ways = {"": net, "torchvision:squeezenet1_1": "is missing", "torchvision:squeezenet1_0": net}
     cases = {
         "a": script["Case"](net.state_dict(), ways),

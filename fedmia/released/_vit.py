@@ -27,9 +27,9 @@ RENAMED = (
     (r"^patch_embed\.projection\.", "patch_embed.proj."),
     (r"^(ln|norm)1\.", "norm."),
 )
-# Heads by width, or width and depth: no shape tells. Others, up to `WIDEST`, have `HEAD` channels.
+# Heads by width, or width and depth: no shape tells. Others, to `WIDEST`, have `HEAD` channels.
 HEADS: dict[Any, int] = {1152: 16, 1280: 16, 1408: 16, 1536: 24, 1664: 16, (768, 8): 8}
-HEAD, WIDEST = 64, 1024
+HEAD, LEAST, WIDEST = 64, 192, 1024
 # Code with twelve heads in narrow ViTs: MoCo v3, others where positions are sines (none at first).
 MOCO_V3, OTHERS = "MoCo v3", ("solo-learn", "mmselfsup")
 NARROW, NARROW_HEADS = (192, 384), 12
@@ -68,7 +68,7 @@ def heads(tensors: Mapping[str, Tensor], form: str) -> int | None:
     sines = form in OTHERS and not tensors[TABLE][:, 0].any()
     if width in NARROW and (sines or form == MOCO_V3):
         return NARROW_HEADS
-    usual = width // HEAD if width % HEAD == 0 and width <= WIDEST else None
+    usual = width // HEAD if width % HEAD == 0 and LEAST <= width <= WIDEST else None
     return HEADS.get((width, depth), HEADS.get(width, usual))
 
 

@@ -21,7 +21,7 @@ from tests.released.forms import SIZE, Made, spread, state
 State = Mapping[str, Tensor]
 
 
-def vit(width: int = 64, heads: int = 1, **options: Any) -> Any:
+def vit(width: int = 192, heads: int = 3, **options: Any) -> Any:
     """timm's, patches of 8, a small MLP; every parameter drawn, those that start as zeros too."""
     from timm.models.vision_transformer import VisionTransformer
 
@@ -69,12 +69,12 @@ def qk_norm() -> Made:
 
 def registers() -> Made:
     """DINOv2's hub: the class token has a position in the table, registers have none."""
-    net = vit(64, 1, reg_tokens=4, no_embed_class=True, init_values=0.1)
+    net = vit(reg_tokens=4, no_embed_class=True, init_values=0.1)
     tensors = renamed(net.state_dict(), ("reg_token", "register_tokens"))
-    own = torch.randn(1, 1, 64)
+    own = torch.randn(1, 1, 192)
     tensors["cls_token"] = tensors["cls_token"] - own
     tensors["pos_embed"] = torch.cat([own, tensors["pos_embed"]], dim=1)
-    return Made(tensors | {"mask_token": torch.ones(1, 64)}, net, None)
+    return Made(tensors | {"mask_token": torch.ones(1, 192)}, net, None)
 
 
 def layer_scale() -> Made:
@@ -89,16 +89,16 @@ def swiglu() -> dict[str, Any]:
 
 
 def dinov2_giant() -> Made:
-    net = vit(64, 1, init_values=0.1, **swiglu())
+    net = vit(init_values=0.1, **swiglu())
     tensors = renamed(net.state_dict(), (r"mlp\.fc1", "mlp.w12"), (r"mlp\.fc2", "mlp.w3"))
-    return Made(tensors | {"mask_token": torch.ones(1, 64)}, net, None)
+    return Made(tensors | {"mask_token": torch.ones(1, 192)}, net, None)
 
 
 def dinov2_training() -> Made:
     """Blocks in chunks, each after as many places as blocks came before."""
-    net = vit(64, 1, depth=2, init_values=0.1)
+    net = vit(depth=2, init_values=0.1)
     names = renamed(net.state_dict(), (r"blocks\.(\d+)\.", r"blocks.\1.\1."))
-    teacher = {f"backbone.{n}": t for n, t in names.items()} | state(dino_head=nn.Linear(64, 8))
+    teacher = {f"backbone.{n}": t for n, t in names.items()} | state(dino_head=nn.Linear(192, 8))
     return Made({"teacher": teacher}, net, None)
 
 
@@ -113,7 +113,7 @@ def ijepa(of: str = "target_encoder") -> Made:
     """No class token, the last norm before the pooling."""
     both = {n: vit(class_token=False, global_pool="avg", fc_norm=False) for n in JEPA}
     contents = {n: {f"module.{k}": t for k, t in m.state_dict().items()} for n, m in both.items()}
-    contents["predictor"] = {"module.predictor_embed.weight": torch.ones(8, 64)}
+    contents["predictor"] = {"module.predictor_embed.weight": torch.ones(8, 192)}
     key = None if of == "target_encoder" else of
     return Made(contents | {"epoch": 1}, both[of], None, key)
 
@@ -124,10 +124,10 @@ JEPA = ("encoder", "target_encoder")
 def mae_tuned() -> Made:
     """Fine-tuned with global pooling: patches are averaged, then normed."""
     net = vit(global_pool="avg")
-    return Made({"model": net.state_dict() | state(head=nn.Linear(64, 10))}, net, None)
+    return Made({"model": net.state_dict() | state(head=nn.Linear(192, 10))}, net, None)
 
 
-def mmselfsup(width: int = 64, heads: int = 1, sines: bool = False, last: str = "ln1") -> Made:
+def mmselfsup(width: int = 192, heads: int = 3, sines: bool = False, last: str = "ln1") -> Made:
     net = vit(width, heads)
     if sines:
         net.pos_embed.data[:, 0] = 0
@@ -289,14 +289,14 @@ def hugging_face() -> dict[str, Tensor]:
 
 def pre_norm() -> dict[str, Tensor]:
     """CLIP's ViT by timm's names: a norm before the blocks, which no file alone is built with."""
-    return vit().state_dict() | state(norm_pre=drawn(nn.LayerNorm(64)))
+    return vit().state_dict() | state(norm_pre=drawn(nn.LayerNorm(192)))
 
 
 def distilled() -> dict[str, Tensor]:
     """A distilled DeiT: a second token."""
     net = vit()
     table = torch.cat([net.pos_embed, net.pos_embed[:, :1]], dim=1)
-    return net.state_dict() | {"dist_token": torch.zeros(1, 1, 64) + 1, "pos_embed": table}
+    return net.state_dict() | {"dist_token": torch.zeros(1, 1, 192) + 1, "pos_embed": table}
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
@@ -307,6 +307,9 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "CLIP's ViT": (pre_norm, "2 of its trunk's tensors find no place.*norm_pre.weight"),
     "distilled DeiT": (distilled, "no ViT that its shapes tell; name it with timm:NAME"),
+    "a width of any number of heads": (
+        lambda: vit(64, 2).state_dict(), "no ViT that its shapes tell; name it with timm:NAME",
+    ),
     "a width that no table has": (
         lambda: vit(1088, 17).state_dict(), "no ViT that its shapes tell; name it with timm:NAME",
     ),

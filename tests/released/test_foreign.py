@@ -100,7 +100,7 @@ def test_timm__patches_of_another_size_are_not_resampled(tmp_path: Path) -> None
 
 def test_timm__registers_by_name(tmp_path: Path) -> None:
     pytest.importorskip("timm")
-    module = foreign.vit(64, 1, reg_tokens=4, no_embed_class=True, init_values=0.1)
+    module = foreign.vit(reg_tokens=4, no_embed_class=True, init_values=0.1)
     fitted(module, foreign.registers(), tmp_path)
 
 
@@ -125,7 +125,7 @@ def test_allow_missing__leaves_strangers_out_with_a_note(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("width", "heads"),
     [(192, 3), (384, 6), (768, 12), (1024, 16), (1152, 16), (1280, 16), (1408, 16), (1536, 24),
-     (1664, 16), (1088, None), (100, None)],
+     (1664, 16), (1088, None), (100, None), (128, None), (640, 10)],
 )  # fmt: skip
 def test_heads__by_width(width: int, heads: int | None) -> None:
     patches = {_vit.PATCHES: torch.empty(width, 1, 1, 1), "pos_embed": torch.ones(1, 2, 1)}
