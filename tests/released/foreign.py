@@ -306,6 +306,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         "it is of another network; name that: timm:NAME.*; allow_missing leaves them out",
     ),
     "CLIP's ViT": (pre_norm, "2 of its trunk's tensors find no place.*norm_pre.weight"),
+    "a norm before the classifier": (
+        lambda: vit().state_dict() | state(head__norm=drawn(nn.LayerNorm(192))),
+        "2 of its trunk's tensors find no place.*head.norm.weight",
+    ),
     "distilled DeiT": (distilled, "no ViT that its shapes tell; name it with timm:NAME"),
     "a width of any number of heads": (
         lambda: vit(64, 2).state_dict(), "no ViT that its shapes tell; name it with timm:NAME",

@@ -98,6 +98,21 @@ def test_timm__patches_of_another_size_are_not_resampled(tmp_path: Path) -> None
         fitted(foreign.dinov3(patch=16)[1], made, tmp_path)
 
 
+def test_timm__a_last_norm_does_not_move_behind_the_pooling() -> None:
+    """As timm moves it where a file was trained on masked images alone."""
+    pytest.importorskip("timm")
+    module = foreign.dinov3(zero=True)[1]
+    early = {"mask_token": torch.ones(1, 1, 64), "norm.weight": torch.ones(64)}
+    assert checkpoint._convert(module, early).keys() == early.keys()
+
+
+def test_vit__an_mlp_of_any_width(tmp_path: Path) -> None:
+    """61 over 448 times 448 is less than 61 in floating point, and timm rounds down."""
+    pytest.importorskip("timm")
+    net = foreign.vit(448, 7, mlp_ratio=61.5 / 448)
+    check(load(str(saved(net.state_dict(), tmp_path))), Made(None, net, None))
+
+
 def test_timm__registers_by_name(tmp_path: Path) -> None:
     pytest.importorskip("timm")
     module = foreign.vit(reg_tokens=4, no_embed_class=True, init_values=0.1)
