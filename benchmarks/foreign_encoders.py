@@ -43,20 +43,14 @@ NORM = partial(nn.LayerNorm, eps=1e-6)
 OFFICIAL = (
     (r"^embeddings\.position_embeddings$", "pos_embed"),
     (r"^embeddings\.patch_embeddings\.(projection\.)?", "patch_embed.proj."),
-    (r"^embeddings\.", ""),
-    (r"^(encoder\.layer|model\.layer|layers)\.(\d+)\.", r"blocks.\2."),
-    (r"layernorm_before", "norm1"),
-    (r"layernorm_after", "norm2"),
-    (r"attention\.o_proj", "attn.proj"),
-    (r"attention\.([qkv])_proj", r"attn.\1"),
-    (r"layer_scale([12])\.lambda1", r"ls\1.gamma"),
-    (r"lambda_([12])$", r"gamma_\1"),
-    (r"mlp\.up_proj", "mlp.fc1"),
-    (r"mlp\.down_proj", "mlp.fc2"),
-    (r"relative_position_bias\.", "attn."),
-    (r"^pooler\.layernorm\.", "fc_norm."),
+    (r"^embeddings\.", ""), (r"^(encoder\.layer|model\.layer|layers)\.(\d+)\.", r"blocks.\2."),
+    (r"layernorm_before", "norm1"), (r"layernorm_after", "norm2"),
+    (r"attention\.o_proj", "attn.proj"), (r"attention\.([qkv])_proj", r"attn.\1"),
+    (r"layer_scale([12])\.lambda1", r"ls\1.gamma"), (r"lambda_([12])$", r"gamma_\1"),
+    (r"mlp\.up_proj", "mlp.fc1"), (r"mlp\.down_proj", "mlp.fc2"),
+    (r"relative_position_bias\.", "attn."), (r"^pooler\.layernorm\.", "fc_norm."),
     (r"^layernorm\.", "norm."),
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -414,32 +408,18 @@ def safetensors_of_timm() -> Case:
 
 
 CASES: dict[str, Callable[[], Case]] = {
-    "MAE ViT-Huge": mae_huge,
-    "ViT of width 1408": partial(widths, 1408),
-    "ViT of width 1664": partial(widths, 1664),
-    "seresnet50": seresnet,
-    "ViT with qk_norm": qk_norm,
-    "DINOv2 with registers": registers,
-    "DINOv2 with registers, ViT-S/14": registers_named,
-    "DeiT III, gamma_1 and gamma_2": layer_scale,
-    "DINOv2 giant, SwiGLU": giant,
-    "OpenAI's CLIP, TorchScript": clip,
-    "a ResNet in a TorchScript archive": archived_resnet,
-    "VISSL": vissl,
-    "BYOL, JAX": byol,
-    "I-JEPA": ijepa,
-    "MAE fine-tuned": mae_tuned,
-    "DINOv3": dinov3,
-    "DINOv2 in training": dinov2_training,
-    "BEiT fine-tuned": beit,
-    "BEiT": beit_early,
-    "mmselfsup, ViT-B": partial(mmselfsup, 768, 12),
+    "MAE ViT-Huge": mae_huge, "ViT of width 1408": partial(widths, 1408),
+    "ViT of width 1664": partial(widths, 1664), "seresnet50": seresnet, "ViT with qk_norm": qk_norm,
+    "DINOv2 with registers": registers, "DINOv2 with registers, ViT-S/14": registers_named,
+    "DeiT III, gamma_1 and gamma_2": layer_scale, "DINOv2 giant, SwiGLU": giant,
+    "OpenAI's CLIP, TorchScript": clip, "a ResNet in a TorchScript archive": archived_resnet,
+    "VISSL": vissl, "BYOL, JAX": byol, "I-JEPA": ijepa, "MAE fine-tuned": mae_tuned,
+    "DINOv3": dinov3, "DINOv2 in training": dinov2_training, "BEiT fine-tuned": beit,
+    "BEiT": beit_early, "mmselfsup, ViT-B": partial(mmselfsup, 768, 12),
     "mmselfsup, MoCo v3's ViT-S": partial(mmselfsup, 384, 12),
-    "solo-learn, ViT-Ti of MAE or MoCo v3": solo,
-    "transformers' safetensors": bare_safetensors,
-    "SwAV": swav,
-    "timm's safetensors": safetensors_of_timm,
-}
+    "solo-learn, ViT-Ti of MAE or MoCo v3": solo, "transformers' safetensors": bare_safetensors,
+    "SwAV": swav, "timm's safetensors": safetensors_of_timm,
+}  # fmt: skip
 
 
 def apart(found: Tensor, wanted: Tensor) -> float:
