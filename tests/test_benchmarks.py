@@ -110,3 +110,25 @@ def test_endurance__faults_happen_and_runs_end_as_they_should(
     rows = faults("inline", tmp_path)
     assert len(rows) == 4 * 3 and {row["when"] for row in rows} == {"before", "during", "after"}
     assert [row for row in rows if row["wrong"]] == []
+
+
+def test_foreign_encoders__a_row_says_what_came_of_a_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own features, another network's, a refusal that was wanted and one that was not."""
+    pytest.importorskip("timm")
+    script = runpy.run_path(str(SCRIPT.with_name("foreign_encoders.py")))
+    net, other = script["vit"](), script["vit"]()
+    ways = {"": net, "torchvision:squeezenet1_1": "is missing", "torchvision:squeezenet1_0": net}
+    cases = {
+        "a": script["Case"](net.state_dict(), ways),
+        "b": script["Case"](other.state_dict(), {"": net}),
+    }
+    tried = script["tried"]
+    monkeypatch.setitem(tried.__globals__, "CASES", {n: lambda c=c: c for n, c in cases.items()})
+    rows = [row for name in cases for row in tried(name, tmp_path)]
+    assert [row["right"] for row in rows] == [True, True, False, False]
+    assert rows[0]["error"] < 1e-6 and rows[3]["error"] > 0.1
+    assert "**wrong** weights 'file.pth': tensor 'features.0.weight' is missing" in script["table"](
+        rows
+    )

@@ -13,7 +13,7 @@ from fedmia.errors import InputError
 from fedmia.nets.base import group_count
 from fedmia.released._hooked import SIZES
 
-FIRST = "layer1.0.conv1.weight"
+FIRST, SECOND = "layer1.0.conv1.weight", "layer1.0.conv2.weight"
 STAGES = 4
 RELU_FROM, POOL_AT = 3, 4  # number of the first stage, where all before it are numbered
 SMALL = (32, 64)  # images of a ResNet with a 3x3 stem
@@ -42,7 +42,7 @@ def canonical(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], bool]:
 
 def is_resnet(tensors: Mapping[str, Tensor]) -> bool:
     """Whether tensors with canonical names are a ResNet's."""
-    return FIRST in tensors and "conv1.weight" in tensors
+    return tensors.keys() >= {FIRST, SECOND, "conv1.weight"}
 
 
 def sizes(module: nn.Module) -> tuple[int, ...]:
@@ -126,7 +126,7 @@ def build(tensors: Mapping[str, Tensor], where: str) -> ResNet:
     channels = tensors[FIRST].shape[0]
     if deep:
         channels = tensors["layer1.0.conv3.weight"].shape[0] // Bottleneck.expansion
-        inner, each = tensors["layer1.0.conv2.weight"].shape[:2]
+        inner, each = tensors[SECOND].shape[:2]
         # torchvision counts the channels of a group as if the stage had 64.
         options = {"groups": inner // each, "width_per_group": each * WIDTH // max(channels, 1)}
     inputs, block = tensors["conv1.weight"].shape[0], Bottleneck if deep else BasicBlock

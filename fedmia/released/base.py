@@ -18,11 +18,11 @@ from fedmia.ssl.base import SSLMethod, in_parts
 
 FORMS = (
     "RUN or RUN@ROUND (a run folder of fedmia), FILE.pt2, FILE.onnx, FILE.pth (.pt, .ckpt, .tar, "
-    ".bin, .safetensors), timm:NAME, timm:FOLDER, torchvision:NAME, hf:FOLDER, open_clip:NAME, "
-    "package.module:factory"
+    ".bin, .torch, .pkl, .safetensors), timm:NAME, timm:FOLDER, torchvision:NAME, hf:FOLDER, "
+    "open_clip:NAME, package.module:factory"
 )
 FILES = {".pt2": "exported", ".onnx": "onnxfile"} | dict.fromkeys(
-    (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".tar"), "weightsfile"
+    (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".tar", ".torch", ".pkl"), "weightsfile"
 )
 LIBRARIES = {
     "timm": "timmname",
@@ -216,6 +216,7 @@ def _form(spec: str) -> tuple[str, str]:
     if rest and all(name.isidentifier() for name in names):
         return "factory", spec
     missing = " (no such folder)" if "/" in spec or at else ""
+    missing = f" (a file that ends in '{path.suffix}')" if path.is_file() else missing
     raise InputError(f"unknown encoder '{spec}'{missing}; give one of {FORMS}")
 
 

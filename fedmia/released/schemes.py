@@ -19,7 +19,8 @@ KEYS = ("state_dict", "model", "model_state_dict")  # under which training scrip
 OUTER = re.compile(r"^(module\.|_orig_mod\.)+")  # of DistributedDataParallel and torch.compile
 WRAPPERS = ("backbone.", "encoder.", "model.", "module.")
 DEPTH = 3  # most wrappers around one another
-PLAIN = "state dict"
+PLAIN, OPENAI = "state dict", "OpenAI's CLIP"
+VISSL = "classy_state_dict.base_model.model.trunk"
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Scheme:
         trunk: what the names of the backbone's tensors begin with.
         head: likewise of its projection head, which may lie within the backbone.
         marks: some name begins with each of these.
-        within: entry of the file that holds it; None: one of `KEYS`, the file itself, or any.
+        within: entry that holds it, `a.b` in one another; None: `KEYS`, the file itself, or any.
         padding: of a 3x3 first convolution, which its shape does not tell.
     """
 
@@ -69,6 +70,7 @@ SCHEMES = (
     _solo("encoder.", "projector."),
     _solo("backbone.", "head."),
     _solo("momentum_backbone.", "momentum_head."),
+    _solo("backbone.", "decoder."),
     Scheme("backbone and projector", "backbone", "backbone.", "projector.", ("projector.",)),
     Scheme("lightly", "backbone", "backbone.", "projection_head.", ("projection_head.",)),
     Scheme("lightly", "backbone_momentum", "backbone_momentum.", "projection_head_momentum."),
@@ -76,6 +78,13 @@ SCHEMES = (
     Scheme("lightly", "student_backbone", "student_backbone.", "student_head."),
     Scheme("SimSiam", "encoder", "encoder.", "encoder.fc.", ("encoder.fc.", "predictor.")),
     Scheme("MAE", "model", "", marks=("decoder_embed.", "mask_token")),
+    Scheme("mmselfsup", "backbone", "backbone.", marks=("backbone.layers.0.",)),
+    Scheme("I-JEPA", "target_encoder", "", within="target_encoder"),
+    Scheme("DINOv2", "teacher", "teacher.backbone."),
+    Scheme("VISSL", "trunk", "_feature_blocks.", within=VISSL),
+    Scheme("VISSL", "trunk", "", within=VISSL),
+    Scheme("SwAV", "model", "", "projection_head.", ("projection_head.", "prototypes.")),
+    Scheme(OPENAI, "visual", "visual.", marks=("visual.", "input_resolution")),
     Scheme("open_clip", "visual", "visual.", marks=("visual.",)),
     Scheme("SimCLR", "f", "f.", "g.", ("g.",)),
     Scheme("SimCLR", "backbone", "backbone.", "backbone.fc.", ("backbone.fc.2.",)),
@@ -85,6 +94,15 @@ PLAINS = tuple(
     for depth in range(DEPTH + 1)
     for prefix in map("".join, itertools.product(WRAPPERS, repeat=depth))
 )
+
+# What a name tells of the code that wrote it: what to give in place of the file alone.
+ADVICE = (
+    (r"(^|\.)(embeddings|embedder|vision_model)\.|(^|\.)encoder\.layers?\.\d",
+     "its names are transformers': give hf:FOLDER, with its config.json beside the weights"),
+    (r"^(module\.)?visual\.", "it is a CLIP's: give open_clip:NAME with {}"),
+    (r"storage_tokens$|rope_embed", "give timm:NAME, as timm:vit_small_patch16_dinov3, with {}"),
+    (r"_bias_table$|\.q_bias$", "give timm:NAME, as timm:beit_base_patch16_224, with {}"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -103,13 +121,20 @@ class Found:
     prefix: str
     others: list[str]
 
+    def advice(self, path: object, where: str) -> str:
+        """What to give with the file `path` in place of `where`, as its names tell; else ``."""
+        names, form = [*(self.prefix + n for n in self.trunk), *self.others], where.split(":")[0]
+        fit = (what for name, what in ADVICE if any(re.search(name, n) for n in names))
+        what = next(fit, "").format(opt("checkpoint", path))
+        return "" if f"{form}:" in what else what
 
-def find(contents: Any, path: Path, key: str | None, score: Callable[[Tensors], float]) -> Found:
+
+def find(contents: Any, path: Path, key: str | None, score: Callable[[Found], float]) -> Found:
     """The encoder in `contents` under the scheme whose names score best.
 
     Args:
         key: of the schemes that may be taken, or an entry of the file; None: any.
-        score: of the names without their prefix; 0: no such network.
+        score: of what one scheme reads in one entry; 0: no such network.
 
     Raises:
         InputError: no tensors, or nothing called `key`.
@@ -127,7 +152,7 @@ def find(contents: Any, path: Path, key: str | None, score: Callable[[Tensors], 
     best: tuple[float, Found] | None = None
     for scheme in schemes:
         for one in _under(scheme, tables):
-            points = score(one.trunk)
+            points = score(one)
             if best is None or points > best[0]:
                 best = points, one
     if best is None or (key is not None and best[0] == 0):
@@ -140,18 +165,15 @@ def find(contents: Any, path: Path, key: str | None, score: Callable[[Tensors], 
     return best[1]
 
 
-def _tables(contents: Any) -> Iterator[tuple[str, dict[str, Tensor]]]:
-    """Named tensors of a file, by the entry that holds them; the file itself is ``."""
+def _tables(contents: Any, entry: str = "") -> Iterator[tuple[str, dict[str, Tensor]]]:
+    """Named tensors by the entry that holds them, `a.b` in one another; the file itself is ``."""
     if not isinstance(contents, Mapping):
         return
-    named = {str(n): t for n, t in contents.items() if _weight(t)}
-    if named:
-        yield "", named
-    for entry, inner in contents.items():
-        if isinstance(inner, Mapping):
-            named = {str(n): t for n, t in inner.items() if isinstance(n, str) and _weight(t)}
-            if named:
-                yield str(entry), named
+    if named := {n: t for n, t in contents.items() if isinstance(n, str) and _weight(t)}:
+        yield entry, named
+    for name, inner in contents.items():
+        if isinstance(name, str):
+            yield from _tables(inner, f"{entry}.{name}" if entry else name)
 
 
 def _weight(value: object) -> bool:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import pickle
+import pickletools
 import re
 import warnings
+import zipfile
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
+from torch import Tensor
 
 from fedmia.errors import InputError
 from fedmia.released.base import first
@@ -26,6 +30,16 @@ class Inert:
 
     def __setstate__(self, state: object) -> None:
         pass
+
+
+class Part(Inert):
+    """Stands for a module in a TorchScript archive: it keeps the tensors of its attributes."""
+
+    def __setstate__(self, state: Any) -> None:
+        self.tensors = {n: t for n, t in state.items() if isinstance(t, Tensor)}
+        for name, part in state.items():
+            if isinstance(part, Part):
+                self.tensors |= {f"{name}.{n}": t for n, t in part.tensors.items()}
 
 
 def empty(*args: object) -> dict[object, object]:
@@ -76,7 +90,12 @@ def read(path: Path) -> Any:
             return load_file(path)
         with torch.serialization.safe_globals(_stand_ins()), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a pickle's protocol
-            return torch.load(path, map_location="cpu", weights_only=True)
+            try:
+                return torch.load(path, map_location="cpu", weights_only=True)
+            except RuntimeError as error:
+                if "TorchScript" not in str(error):
+                    raise
+                return _script(path)
     # What torch makes of bytes that are no file of its own has no common class.
     except (
         pickle.UnpicklingError, SafetensorError, RuntimeError, EOFError, OSError, ValueError,
@@ -88,7 +107,27 @@ def read(path: Path) -> Any:
 def _stand_ins() -> list[Any]:
     made: list[Any] = [(Inert, name) for name in OPTIONS]
     made += [(OrderedDict, name) for name in MAPPINGS]
+    made += [(empty, f"torch.jit._pickle.build_{n}list") for n in ("int", "double", "bool")]
     return [*made, (empty, "collections.defaultdict")]
+
+
+def _script(path: Path) -> dict[str, Tensor]:
+    """Tensors of a TorchScript archive by the names of `state_dict()`.
+
+    A copy without its constants is to torch a file of tensors. None of its code is compiled.
+    """
+    copy, asked = io.BytesIO(), set[str]()
+    with zipfile.ZipFile(path) as archive, zipfile.ZipFile(copy, "w") as bare:
+        for name in archive.namelist():
+            content = archive.read(name)
+            if name.endswith("/data.pkl"):
+                asked = {str(a) for op, a, _ in pickletools.genops(content) if "GLOB" in op.name}
+            if not name.endswith("/constants.pkl"):
+                bare.writestr(name, content)
+    own: list[Any] = [(Part, n.replace(" ", ".")) for n in asked if n.startswith("__torch__")]
+    copy.seek(0)
+    with torch.serialization.safe_globals(own):
+        return torch.load(copy, map_location="cpu", weights_only=True).tensors
 
 
 def _refused(path: Path, error: Exception) -> InputError:
@@ -103,8 +142,8 @@ def _refused(path: Path, error: Exception) -> InputError:
             "code; nothing of it was run. Save the model's state_dict() alone"
         )
     why = first(error).split(". ")[0]
-    if "TorchScript" in text:
-        why = "it is a TorchScript archive; torch.export makes a FILE.pt2 of the model"
+    if path.suffix == ".pkl":
+        why = "it is a pickle of other code (as BYOL's in JAX); save its tensors by name with torch"
     elif "weights_only" in text or isinstance(error, pickle.UnpicklingError):
         why = "it is cut short, or no file of tensors and options"
     return InputError(f"weights '{path}': cannot be read: {why}")

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-from torch import Tensor
 
 from fedmia.errors import InputError, opt
 from fedmia.released import _resnet, _vit
@@ -15,7 +12,7 @@ from fedmia.released._hooked import hooked, trial
 from fedmia.released._module import seeded, white_box
 from fedmia.released.base import Released, Wanted
 from fedmia.released.checkpoint import put
-from fedmia.released.schemes import find
+from fedmia.released.schemes import Found, find
 from fedmia.released.timmname import TimmBackbone
 from fedmia.released.torchfile import read
 
@@ -30,21 +27,21 @@ def load(spec: str, wanted: Wanted) -> Released:
     wanted, path = replace(wanted, checkpoint=Path(spec)), Path(spec)
     found = find(read(path), path, wanted.key, _known)
     where, notes = path.name, list[str]()
-    if _vit.is_vit(found.trunk):
+    vit = _vit.canonical(found.trunk)
+    if _vit.is_vit(vit):
         form = found.scheme.form
-        module = seeded(
-            lambda: _vit.build(found.trunk, form, wanted.size, where, notes), wanted.seed
-        )
-        weights = put(module.eval(), found, found.trunk, wanted, where, notes)
+        module = seeded(lambda: _vit.build(vit, form, wanted.size, where, notes), wanted.seed)
+        weights = put(module.eval(), found, vit, wanted, where, notes)
         size, channels = module.patch_embed.img_size[0], module.patch_embed.proj.in_channels
         tried = trial(module, where, (channels,), size)._replace(fixed=True)
         backbone: Any = TimmBackbone(module, tried.channels, tried.size)
         return white_box(where, backbone, tried, wanted, notes, weights=weights)
     given, relu = _resnet.canonical(found.trunk)
     if not _resnet.is_resnet(given):
+        usual = "give timm:NAME, torchvision:NAME or package.module:factory with "
         raise InputError(
-            f"encoder '{spec}': its tensors are neither a ResNet's nor a ViT's by name; give "
-            f"timm:NAME, torchvision:NAME or package.module:factory with {opt('checkpoint', spec)}"
+            f"encoder '{spec}': its tensors are neither a ResNet's nor a ViT's by name; "
+            f"{found.advice(spec, where) or usual + opt('checkpoint', spec)}"
         )
     net: Any = seeded(lambda: _resnet.build(given, where), wanted.seed)
     notes += _resnet.adapt(net, given, relu, found.scheme.padding)
@@ -54,9 +51,9 @@ def load(spec: str, wanted: Wanted) -> Released:
     return white_box(where, backbone, tried, wanted, notes, weights=weights)
 
 
-def _known(tensors: Mapping[str, Tensor]) -> float:
+def _known(one: Found) -> float:
     """How many tensors belong to a network that can be built; 0 for no such network."""
-    if _vit.is_vit(tensors):
-        return sum(n.startswith(("blocks.", "patch_embed.", "norm.")) for n in tensors)
-    given = _resnet.canonical(tensors)[0]
+    if _vit.is_vit(vit := _vit.canonical(one.trunk)):
+        return sum(n.startswith(("blocks.", "patch_embed.", "norm.")) for n in vit)
+    given = _resnet.canonical(one.trunk)[0]
     return sum(n.startswith(("layer", "conv1.", "bn1.")) for n in given) * _resnet.is_resnet(given)

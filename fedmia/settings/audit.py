@@ -40,7 +40,7 @@ class Audit(Settings):
     checkpoint_key: str | None = option(
         None, "which of the checkpoint's networks, e.g. student (none: its authors' choice)"
     )
-    allow_missing: bool = option(False, "audit an encoder of which some weights are missing")
+    allow_missing: bool = option(False, "audit an encoder whose file lacks weights or has others")
     allow_random: bool = option(
         False, "audit an encoder that answers one image differently when asked again"
     )

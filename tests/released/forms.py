@@ -59,7 +59,7 @@ def resnet(cifar: int | None = None) -> Any:
     return spread(made)
 
 
-def vit(width: int = 64, heads: int = 1, size: int = SIZE) -> nn.Module:
+def vit(width: int = 192, heads: int = 3, size: int = SIZE) -> nn.Module:
     """timm's, two blocks deep, patches of 8."""
     from timm.models.vision_transformer import VisionTransformer
 
@@ -148,7 +148,7 @@ def dino(of: str = "teacher", net: Callable[[], nn.Module] = vit) -> Made:
     both = {}
     for who, outer in (("student", "module."), ("teacher", "")):
         backbone = net()
-        width = 512 if isinstance(backbone, ResNet) else 64
+        width = 512 if isinstance(backbone, ResNet) else 192
         layers = [nn.Linear(width, 32), nn.GELU(), nn.Linear(32, 32), nn.GELU(), nn.Linear(32, 8)]
         head = nn.Sequential(*layers)
         last = {"weight_g": torch.ones(24, 1), "weight_v": torch.randn(24, 8)}
@@ -165,7 +165,7 @@ def dino(of: str = "teacher", net: Callable[[], nn.Module] = vit) -> Made:
 def mae() -> Made:
     net = vit()
     decoder = {"mask_token": torch.zeros(1, 1, 32), "decoder_pos_embed": torch.zeros(1, 17, 32)}
-    decoder |= state(decoder_embed=nn.Linear(64, 32), decoder_pred=nn.Linear(32, 192))
+    decoder |= state(decoder_embed=nn.Linear(192, 32), decoder_pred=nn.Linear(32, 192))
     args = argparse.Namespace(model="mae_vit_base_patch16", mask_ratio=0.75)
     return Made({"model": net.state_dict() | decoder, "epoch": 1, "args": args}, net, None)
 

@@ -116,7 +116,8 @@ def test_heads__of_moco_v3s_small_transformer() -> None:
     pixels = torch.rand(2, 3, SIZE, SIZE)
     with torch.no_grad():
         assert not torch.allclose(ours(pixels), theirs(pixels), atol=1e-3)
-        assert set_heads(ours, "MAE") == [] and len(set_heads(ours, "MoCo v3")) == 1
+        assert set_heads(ours, theirs.state_dict(), "MAE") == []
+        assert len(set_heads(ours, theirs.state_dict(), "MoCo v3")) == 1
         torch.testing.assert_close(ours(pixels), theirs(pixels))
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedmia.errors import InputError
 from fedmia.released.base import Released, load, probe
+from fedmia.released.huggingface import _preprocessing
 from fedmia.released.understood import understood
 
 SIDE = 32
@@ -173,6 +175,96 @@ def test_open_clip__tower(clip: Any, tmp_path: Path) -> None:
     assert load("open_clip:fedmia-tiny", checkpoint=tmp_path / "epoch.pt", size=48).size == 48
     with pytest.raises(InputError, match="did you mean 'fedmia-tiny'"):
         load("open_clip:fedmia-tine")
+
+
+class Quick(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.sigmoid(1.702 * x)
+
+
+class Tower(nn.Module):
+    """A tower of open_clip's kind: an activation between two layers."""
+
+    def __init__(self, quick: bool) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 8, 8, 8, bias=False)
+        self.mlp = nn.Sequential(Quick() if quick else nn.GELU(), nn.Conv2d(8, 8, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.mlp(self.conv1(x)).mean(dim=(2, 3))
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """open_clip with the names `tiny` and `tiny-quickgelu`; `tags` are their public weights."""
+    usual = types.SimpleNamespace(OPENAI_DATASET_MEAN=(0.48,) * 3, OPENAI_DATASET_STD=(0.26,) * 3)
+    tags: dict[str, dict[str, Any]] = {}
+    public = types.SimpleNamespace(
+        list_pretrained_tags_by_model=lambda name: list(tags),
+        get_pretrained_cfg=lambda name, tag: tags[tag],
+    )
+    made: Any = types.ModuleType("open_clip")
+    made.tags, made.constants, made.pretrained = tags, usual, public
+    vision = {"image_size": SIDE}
+    made.get_model_config = lambda name: {
+        "embed_dim": 8, "vision_cfg": vision, "quick_gelu": "quick" in name
+    }  # fmt: skip
+    parts: Any = types.ModuleType("open_clip.model")
+    parts.CLIPVisionCfg, parts.QuickGELU = dict, Quick
+    parts._build_vision_tower = lambda width, options, quick: Tower(quick)
+    monkeypatch.setitem(sys.modules, "open_clip", made)
+    monkeypatch.setitem(sys.modules, "open_clip.model", parts)
+    return made
+
+
+@pytest.mark.parametrize("name", ["tiny", "tiny-quickgelu"])
+@pytest.mark.parametrize("openai", [True, False])
+def test_open_clip__openais_weights_go_with_quickgelu(
+    library: Any, tmp_path: Path, name: str, openai: bool
+) -> None:
+    """Whatever the name; other weights keep the activation of theirs."""
+    torch.manual_seed(0)
+    net = Tower(quick=openai or "quick" in name)
+    tensors = {f"visual.{n}": t for n, t in net.state_dict().items()}
+    if openai:
+        tensors["input_resolution"] = torch.tensor(SIDE)
+    torch.save(tensors, tmp_path / "w.pt")
+    released = load(f"open_clip:{name}", checkpoint=tmp_path / "w.pt")
+    pixels, encoder = torch.rand(2, 3, SIDE, SIDE), released.method.encoder
+    with torch.no_grad():
+        torch.testing.assert_close(encoder(pixels), net(encoder.normalise(pixels)))
+    assert any("QuickGELU" in n for n in released.notes) == (openai and name == "tiny")
+
+
+def test_open_clip__the_normalisation_of_its_public_weights(library: Any) -> None:
+    """That which all of an architecture's share; where they differ, or there are none, OpenAI's."""
+
+    def constants() -> tuple[float, float, bool]:
+        released = load("open_clip:tiny")
+        mean, std = (t.flatten()[0].item() for t in
+                     (released.method.encoder.mean, released.method.encoder.std))  # fmt: skip
+        return round(mean, 4), round(std, 4), any("differ" in n for n in released.notes)
+
+    assert constants() == (0.48, 0.26, False)
+    library.tags["laion"] = {"mean": (0.5,) * 3, "std": (0.4,) * 3}
+    assert constants() == (0.5, 0.4, False)
+    library.tags["openai"] = {}
+    assert constants() == (0.48, 0.26, True)
+
+
+@pytest.mark.parametrize(
+    ("more", "wanted"),
+    [({}, (MEAN, STD)), ({"do_normalize": False}, ([0.0], [1.0]))],
+)
+def test_hf__pixels_that_its_processor_does_not_normalise(
+    more: dict[str, Any], wanted: tuple[list[float], list[float]], tmp_path: Path
+) -> None:
+    """`do_normalize: false` beside a mean and a deviation: these are not used."""
+    told = {"image_mean": MEAN, "image_std": STD, "size": SIDE} | more
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(told))
+    model = types.SimpleNamespace(config=types.SimpleNamespace(image_size=2 * SIDE))
+    size, own = _preprocessing(tmp_path, model, [])
+    assert size == SIDE and own == tuple(tuple(v) for v in wanted)
 
 
 def test_open_clip__missing_package_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
