@@ -204,6 +204,9 @@ class Health:
 
 
 MEANINGFUL = 20.0  # a larger epsilon is printed as no meaningful guarantee
+UNITS = ("image", "client")
+# Canaries of any mechanism in one run; of one that is mu-GDP; and of that with a run each.
+AUDITS = ("one-run", "one-run-gdp", "own-runs-gdp")
 
 
 @dataclass(frozen=True)
@@ -217,6 +220,8 @@ class Epsilon:
         assumptions: one sentence: unit of privacy, what is assumed, why the standing.
         canaries: of an audit of the mechanism, each in with probability 1/2; 0: there was none.
         guesses, correct: numbers of canaries guessed, fixed in advance, and how many were right.
+        unit: of privacy, one of UNITS; empty where a plugin does not say.
+        audit: what bounds the claim from below, one of AUDITS.
     """
 
     value: float | None
@@ -227,6 +232,8 @@ class Epsilon:
     canaries: int = 0
     guesses: Sequence[int] = ()
     correct: Sequence[int] = ()
+    unit: str = ""
+    audit: str = "one-run"
 
 
 @dataclass(frozen=True)
@@ -234,13 +241,15 @@ class ClientDefence:
     """The defence of one client: its name, its privacy statement and the metrics it returned.
 
     Of several, `name` lists them, `epsilon` is what they promise together, and `parts` are each of
-    them, in order, without parts of their own.
+    them, in order, without parts of their own. `beside` are more statements of theirs, of another
+    unit or delta: two such epsilons are never compared.
     """
 
     name: str
     epsilon: Epsilon | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     parts: tuple[ClientDefence, ...] = ()
+    beside: tuple[Epsilon, ...] = ()
 
 
 @dataclass(frozen=True)

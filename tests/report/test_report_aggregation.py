@@ -33,7 +33,7 @@ def test_report__tells_the_servers_statement_with_all_it_rests_on(
     assert row == {
         "name": "dp-fedavg", "view": "updates", "metrics": {"clip": 0.25},
         "epsilon": {"value": 7.5, "delta": 1e-5, "rounds": 30, "standing": "guaranteed",
-                    "assumptions": text},
+                    "assumptions": text, "unit": ""},
     }  # fmt: skip
     for where in (printed, html):
         assert "epsilon 7.5 (delta 1e-05, 30 rounds): guaranteed" in where and text in where

@@ -65,7 +65,8 @@ def planted(trade: str, seed: int) -> dict[str, Any]:
         client["defence"] = None
     if trade != "no defence":
         spent = {"value": 8.0 + seed, "delta": 0.0, "rounds": 2, "standing": "guaranteed"}
-        more = {"name": "one", "epsilon": spent | {"assumptions": ""}, "metrics": {}}
+        spent |= {"assumptions": "", "unit": "client"}
+        more = {"name": "one", "epsilon": spent, "metrics": {}}
         report["clients"][0]["defence"] = more
     report["sets"] = []
     return report | {"versions": {"commit": None}, "timing": {"total_s": 1.5}}
@@ -101,6 +102,7 @@ def test_rows__one_an_attack_and_run(whole: TradeoffReport) -> None:
     row = next(r for r in whole["rows"] if (r["defense"], r["strength"]) == ("gaussian", 0.1))
     assert (row["attack"], row["auc"], row["seed"]) == ("similarity", 0.54, 0)
     assert (row["epsilon"], row["standing"], row["seconds"]) == (8.0, "guaranteed", 1.5)
+    assert row["unit"] == at(whole, "gaussian scale=0.1")["unit"] == "client"
     assert row["knn"] == 0.768 and row["note"] is None
     bare = whole["rows"][0]
     assert (bare["defense"], bare["strength"], bare["epsilon"]) == ("none", None, None)
@@ -120,6 +122,18 @@ def test_epsilon__of_the_server_where_no_client_defends_itself() -> None:
     assert spent(report) == promise
     report["clients"][1]["defence"] = {"name": "two", "epsilon": None}
     assert spent(report) is None
+
+
+def test_epsilon__is_of_all_defended_clients_or_of_none() -> None:
+    """One of them that promises nothing is not passed over; units and deltas are never mixed."""
+    report: Any = planted("gaussian scale=0.1", 0)
+    first = report["clients"][0]["defence"]
+    larger = first["epsilon"] | {"value": 9.5}
+    report["clients"][1]["defence"] = first | {"epsilon": larger}
+    assert spent(report) == larger
+    for other in (None, larger | {"unit": "image"}, larger | {"delta": 1e-5}):
+        report["clients"][2]["defence"] = first | {"epsilon": other}
+        assert spent(report) is None
 
 
 def test_best__and_one_correction_over_all_that_was_tried(whole: TradeoffReport) -> None:
@@ -286,8 +300,9 @@ def test_sentence__says_what_the_models_tell(
 
 @pytest.mark.parametrize(
     ("epsilon", "standing", "told"),
-    [(19.0, "heuristic", "19, heuristic"), (21.0, "guaranteed", "21, no meaningful guarantee"),
-     (None, "guaranteed", "none, no meaningful guarantee"), (None, None, "–")],
+    [(19.0, "heuristic", "19 for one client, heuristic"),
+     (21.0, "guaranteed", "21 for one client, no meaningful guarantee"),
+     (None, "guaranteed", "none for one client, no meaningful guarantee"), (None, None, "–")],
 )  # fmt: skip
 def test_epsilon__over_twenty_promises_nothing(
     whole: TradeoffReport, epsilon: float | None, standing: str | None, told: str
@@ -316,7 +331,7 @@ def test_page__compares_and_escapes(whole: TradeoffReport) -> None:
     text = page(whole, figure)
     assert text.count("data:image/png;base64,") == 1 and whole["sentence"] in text
     assert "no &lt;shadows&gt;" in text and "<shadows>" not in text
-    assert "0.595" in text and "12, guaranteed" in text and "on the front" in text
+    assert "0.595" in text and "12 for one client, guaranteed" in text and "on the front" in text
     assert terminal(whole).row_count == len(PLANTED)
 
 
