@@ -42,6 +42,7 @@ class Course:
         participation: share of clients in a round's cohort, in (0, 1].
         seed: of the cohorts, and of what the server draws.
         total: rounds of the whole branch.
+        malicious: clients in the attacker's role, to whom no privacy is promised.
     """
 
     branch: str
@@ -51,6 +52,7 @@ class Course:
     participation: float
     seed: int
     total: int = 0
+    malicious: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
