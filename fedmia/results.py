@@ -205,8 +205,6 @@ class Health:
 
 MEANINGFUL = 20.0  # a larger epsilon is printed as no meaningful guarantee
 UNITS = ("image", "client")
-# Canaries of any mechanism in one run; of one that is mu-GDP; and of that with a run each.
-AUDITS = ("one-run", "one-run-gdp", "own-runs-gdp")
 
 
 @dataclass(frozen=True)
@@ -221,7 +219,8 @@ class Epsilon:
         canaries: of an audit of the mechanism, each in with probability 1/2; 0: there was none.
         guesses, correct: numbers of canaries guessed, fixed in advance, and how many were right.
         unit: of privacy, one of UNITS; empty where a plugin does not say.
-        audit: what bounds the claim from below, one of AUDITS.
+        audit: the bound from below: of canaries in one run of any mechanism, `one-run`; of one that
+            is mu-GDP, `one-run-gdp`; of that with a run for each, `own-runs-gdp`.
     """
 
     value: float | None

@@ -70,8 +70,8 @@ def add_scores(memory: dict[str, Any], scores: FloatArray) -> None:
 
 
 def guessed(memory: dict[str, Any], audit: str = "one-run") -> dict[str, Any]:
-    """Fields of `Epsilon`: of the `audit`, one of AUDITS; empty where no canaries were sent. With a
-    run each all of them are guessed: in where the score is over 0."""
+    """Fields of `Epsilon`; empty where no canaries were sent. With a run each (`audit`) all of them
+    are guessed: in where the score is over 0."""
     if "canaries" not in memory:
         return {}
     inside = np.array(memory["canaries"]["in"], dtype=bool)

@@ -66,9 +66,7 @@ def best_of(
 ) -> float:  # fmt: skip
     """The largest value that any number of guesses refutes, from below; 0 where none does.
 
-    Args:
-        guesses, correct, error: as of `one_run_bound`.
-        refutes: of r guesses of which v are right, a value and an error: whether they refute it.
+    Arguments as of `one_run_bound`; `refutes` tells it of r guesses, v right, a value, an error.
 
     Raises:
         ValueError: no number of guesses, or as `refutes`.
