@@ -74,7 +74,8 @@ def test_refused__in_one_line(
 
 def test_course__knows_whom_a_statement_leaves_out() -> None:
     """The plan of dp-fedavg rests on whom its account leaves out."""
-    settings = parse(SIMULATE, ["--malicious", "2", "--clients", "7"]).settings
+    flags = ["--attacker", "active", "--malicious", "2", "--clients", "7"]
+    settings = parse(SIMULATE, flags).settings
     course = Schedule(settings).course("main", 0, 3, craft=False)
     assert course.malicious == settings.malicious_clients and len(course.malicious) == 2
 
