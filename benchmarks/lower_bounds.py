@@ -3,12 +3,12 @@
     python benchmarks/lower_bounds.py [--seeds 20] [--honest 100] [--out ...lower_bounds.json]
 
 Each row is one mechanism at one claimed epsilon with one violation, audited on the code path of the
-defence: `alarms` of `seeds` audits had a lower bound over the claim (95 %, by itself), with Clopper
-and Pearson's interval; `bound` is their mean, `most` what the audit would show if every guess were
-right, `true` the epsilon that is really spent where an accountant tells it. The model is a vector
-of weights: what matters is the sampling, the clipping and the noise. Designs of DP-SGD: `sampled`,
-of 50 images in batches of 16, 100 steps; `full`, where every record is in every one of 20 steps, as
-where a client holds fewer images than a batch.
+defence and by the bound of its report: `alarms` of `seeds` audits had a lower bound over the claim
+(95 %, by itself), with Clopper and Pearson's interval; `bound` is their mean, `most` what the audit
+would show if every guess were right, `true` the epsilon that is really spent where an accountant
+tells it. The model is a vector of weights: what matters is the sampling, the clipping and the
+noise. Designs of DP-SGD: `sampled`, of 50 images in batches of 16, 100 steps; `full`, where every
+record is in every one of 20 steps, as where a client holds fewer images than a batch.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ from fedmia.defenses._persample import private_optimizer
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.defenses.laplace import Laplace
 from fedmia.defenses.logistic import Logistic
-from fedmia.lowerbounds.onerun import one_run_bound
 from fedmia.report.intervals import clopper_pearson
+from fedmia.report.lowerbounds import shown
+from fedmia.results import Epsilon
 from fedmia.runtime.environment import describe
 from fedmia.seeding import rng
 from fedmia.ssl.augment import Augment
@@ -124,7 +125,7 @@ def dpsgd(case: Case, noise: float, seed: int) -> dict[str, Any]:
             planted.enter_context(patch.object(_canaries, "poisson_rows", fixed_batches()))
         steps = Steps(noise, CLIP, rate, rate * 50, count)
         add_scores(memory, audit_steps(job, steps, inside, stream))
-    return guessed(memory)
+    return guessed(memory, "one-run-gdp" if rate >= 1 else "one-run")
 
 
 def release(case: Case, _: float, seed: int) -> dict[str, Any]:
@@ -135,7 +136,7 @@ def release(case: Case, _: float, seed: int) -> dict[str, Any]:
     replace(defense, canaries=0).release(*states, memory, rng(seed, "scale"))
     memory["scale"] /= NOISE[case.violation]
     defense.release(*states, memory, rng(seed, "release"))
-    return guessed(memory)
+    return guessed(memory, defense.audit)
 
 
 def row(case: Case) -> dict[str, Any]:
@@ -143,16 +144,18 @@ def row(case: Case) -> dict[str, Any]:
     one = dpsgd if case.mechanism in DESIGNS else release
     delta = DELTA if case.mechanism in (*DESIGNS, "gaussian") else 0.0
     noise = planted_noise(case)
-    found = [one(case, noise, seed) for seed in range(case.seeds)]
-    bounds = [one_run_bound(f["canaries"], f["guesses"], f["correct"], delta, ERROR) for f in found]
+    stated = [
+        Epsilon(case.claim, delta, 1, "guaranteed", "", **one(case, noise, seed))
+        for seed in range(case.seeds)
+    ]
+    bounds = [shown(epsilon, epsilon.correct, ERROR) for epsilon in stated]
     alarms = sum(bound > case.claim for bound in bounds)
-    guesses = found[0]["guesses"]
     low, high = clopper_pearson(alarms, case.seeds)
     return {
         "mechanism": case.mechanism, "claim": case.claim, "violation": case.violation,
         "canaries": case.canaries, "seeds": case.seeds, "alarms": alarms,
         "alarms_ci": [round(low, 3), round(high, 3)], "bound": round(float(np.mean(bounds)), 3),
-        "most": round(one_run_bound(case.canaries, guesses, guesses, delta, ERROR), 3),
+        "most": round(shown(stated[0], stated[0].guesses, ERROR), 3), "audit": stated[0].audit,
         "true": spent(case, noise),
     }  # fmt: skip
 

@@ -213,6 +213,7 @@ NOISE = {
     "the generators that it starts are not cryptographic, and floating point leaves gaps in their "
     "noise (Mironov, CCS 2012).",
 }
+UNITS = ("image", "client")
 
 
 @dataclass(frozen=True)
@@ -226,6 +227,9 @@ class Epsilon:
         assumptions: one sentence: unit of privacy, what is assumed, why the standing.
         canaries: of an audit of the mechanism, each in with probability 1/2; 0: there was none.
         guesses, correct: numbers of canaries guessed, fixed in advance, and how many were right.
+        unit: of privacy, one of UNITS; empty where a plugin does not say.
+        audit: the bound from below: of canaries in one run of any mechanism, `one-run`; of one that
+            is mu-GDP, `one-run-gdp`; of that with a run for each, `own-runs-gdp`.
         noise_source: a key of NOISE, which says what it means.
     """
 
@@ -237,6 +241,8 @@ class Epsilon:
     canaries: int = 0
     guesses: Sequence[int] = ()
     correct: Sequence[int] = ()
+    unit: str = ""
+    audit: str = "one-run"
     noise_source: str = "seeded"
 
 
@@ -245,13 +251,15 @@ class ClientDefence:
     """The defence of one client: its name, its privacy statement and the metrics it returned.
 
     Of several, `name` lists them, `epsilon` is what they promise together, and `parts` are each of
-    them, in order, without parts of their own.
+    them, in order, without parts of their own. `beside` are more statements of theirs, of another
+    unit or delta: two such epsilons are never compared.
     """
 
     name: str
     epsilon: Epsilon | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     parts: tuple[ClientDefence, ...] = ()
+    beside: tuple[Epsilon, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ class Course:
         seed: of the cohorts, and of what the server draws; not the run's where none may draw them
             again (`fedmia.seeding.root`).
         total: rounds of the whole branch.
+        malicious: clients in the attacker's role, to whom no privacy is promised.
     """
 
     branch: str
@@ -52,6 +53,7 @@ class Course:
     participation: float
     seed: int = field(repr=False)
     total: int = 0
+    malicious: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

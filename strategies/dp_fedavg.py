@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from numpy.random import Generator
 
+from fedmia.defenses._canaries import FAR, add_scores, check_canaries, coins, guessed
 from fedmia.defenses._sensitivity import protected, refuse_running
 from fedmia.errors import InputError
 from fedmia.federation.snapshot import Update
@@ -33,7 +35,8 @@ class DPFedAvg(FederatedStrategy):
 
     The mean is uniform: with weights by images, z C would be no bound on one client. Clipped and
     noised are the float weights alone. Under `adaptive` C follows a quantile of the updates' norms
-    by the clients' noised votes, which get a share of the budget.
+    by the clients' noised votes, which get a share of the budget: 1/2 for an update within C, -1/2
+    for a longer one, nothing for one of zeros, which so adds to neither sum.
     """
 
     paper: ClassVar[str] = "McMahan et al., ICLR 2018; Andrew et al., NeurIPS 2021, 1905.03871"
@@ -58,13 +61,19 @@ class DPFedAvg(FederatedStrategy):
         "round's clients are a random part of all, drawn without replacement",
         choices=("known", "secret"),
     )
+    canaries: int = option(
+        0, "clients made up to audit the mechanism, for a lower bound of epsilon: 1000", ge=0
+    )
     bound: float | None = field(default=None, init=False, repr=False)  # C, adapted
     rounds_of: dict[str, int] = field(default_factory=dict, init=False, repr=False)
     releases: int = field(default=0, init=False, repr=False)
     last: dict[str, float] = field(default_factory=dict, init=False, repr=False)
+    audited: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # canaries
+    draw: Generator | None = field(default=None, init=False, repr=False)  # of an audit
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_canaries("dp-fedavg", self.canaries)
         if self.epsilon is not None and self.noise_multiplier is not None:
             raise InputError(
                 "takes epsilon or noise_multiplier, not both: got "
@@ -93,7 +102,7 @@ class DPFedAvg(FederatedStrategy):
                 yield inside
 
         merged = self.mean(folded())
-        count, draw = len(lengths), rng(self._seed(), "server", round)
+        count, draw = len(lengths), self.draw or rng(self._seed(), "server", round)
         if noise:
             merged = noised(merged, spread * bound / count, draw)
         self.releases += 1
@@ -104,8 +113,11 @@ class DPFedAvg(FederatedStrategy):
             "update_norm": sum(lengths) / count,
         }
         if self.adaptive:
-            under = sum(length <= bound for length in lengths) + draw.normal(0.0, 1.0) * votes
-            self.bound = bound * math.exp(-self.clip_lr * (under / count - self.quantile))
+            cast = sum(math.copysign(0.5, bound - length) for length in lengths if length)
+            under = 0.5 + (cast + draw.normal(0.0, 1.0) * votes) / count
+            self.bound = bound * math.exp(-self.clip_lr * (under - self.quantile))
+        if self.canaries and noise:
+            self._audit(bound, noise, count, round)
         return as_received(merged, received)
 
     def noise(self) -> float:
@@ -120,16 +132,18 @@ class DPFedAvg(FederatedStrategy):
         if self.course is None or not self.course.total:
             raise InputError("an epsilon is of a whole run, whose rounds are not known here")
         drawn = [cohort(self.course, r, len(self.nodes)) for r in range(1, self.course.total + 1)]
-        most = max(Counter(client for one in drawn for client in one).values())
+        rounds_of = Counter(client for one in drawn for client in one)
+        most = max([n for c, n in rounds_of.items() if c not in self.course.malicious], default=1)
         if self.cohorts == "known":
             return noise_composed(self.epsilon, most, self.delta)
         known = noise_composed(self.epsilon, most, self.delta, 2.0)
-        rate = len(drawn[0]) / len(self.nodes)
+        rate = self._rate(len(drawn[0]), self.course.malicious)
         return min(known, noise_sampled(self.epsilon, rate, len(drawn), self.delta))
 
     def parts(self, noise: float) -> tuple[float, float]:
         """z of the sum, and deviation of the noise on the votes: together they tell as much as one
-        release of z (Andrew et al., Theorem 1, with 1 / (2 sigma_b)^2 = share / z^2)."""
+        release of z (Andrew et al., Theorem 1, with 1 / (2 sigma_b)^2 = share / z^2), of a client
+        put to nothing, who moves the sum by C and the votes by 1/2, and replaced, by twice both."""
         if not self.adaptive:
             return noise, 0.0
         share = self.vote_share
@@ -140,28 +154,64 @@ class DPFedAvg(FederatedStrategy):
         noise = self.noise() if self.releases else 0.0
         if self.releases and not noise:
             return None
-        honest = {c: n for c, n in self.rounds_of.items() if int(c) not in against.malicious}
-        most = max(honest.values(), default=0)
-        value = 0.0
-        if most:
-            value = self._spent(noise, most, against)
+        most = self._most(against.malicious)
+        value = self._spent(noise, most, against) if most else 0.0
         stated = math.isfinite(value) and not against.server
         text = statement(self.cohorts == "secret", most, self.releases, against)
         if self.cohorts == "known" and most:
-            text += f" Replacing a client by another doubles C: epsilon {self._twice(noise, most)}."
+            twice = composed(noise, most, self.delta, 2.0)
+            text += f" Replacing a client by another doubles C: epsilon {twice:.3g}."
         standing = "empirical" if against.server else "guaranteed"
-        return Epsilon(value if stated else None, self.delta, self.releases, standing, text)
+        audit = "own-runs-gdp" if self.cohorts == "known" else "one-run"
+        return Epsilon(
+            value if stated else None, self.delta, self.releases, standing, text, unit="client",
+            **guessed(self.audited, audit),
+        )  # fmt: skip
+
+    def _most(self, malicious: Sequence[int]) -> int:
+        """Rounds of the honest client that took part most often."""
+        honest = [n for c, n in self.rounds_of.items() if int(c) not in malicious]
+        return max(honest, default=0)
+
+    def _rate(self, size: float, malicious: Sequence[int]) -> float:
+        """Share of the others that a cohort of `size` draws; the malicious know of themselves."""
+        return min(1.0, size / max(len(self.nodes) - len(malicious), 1))
+
+    def _audit(self, bound: float, noise: float, count: int, round: int) -> None:
+        """The round once more for each of many made-up clients, alone, by a stream of their own.
+
+        In, a client's update is FAR times C in the one weight there is; out it is nothing, or the
+        opposite where the claim is of a client replaced by another. With known cohorts it joins as
+        many rounds as the claim is of, else those that a draw puts it in. Its score: the log of the
+        likelihoods' ratio of the noised sum and vote, but for that draw.
+        """
+        malicious, secret = self.course.malicious if self.course else (), self.cohorts == "secret"
+        done = self.audited.get("rounds", 0)
+        if not secret and done >= self._most(malicious):
+            return
+        stream, scores = rng(self._seed(), "canaries", round), np.zeros(self.canaries)
+        out, rate = (-1.0, self._rate(count, malicious)) if secret else (0.0, 1.0)
+        spread, votes = self.parts(noise)
+        twin = replace(self, canaries=0, epsilon=None, noise_multiplier=noise)
+        twin.draw, none = stream, {"w": torch.zeros(1, dtype=torch.float64)}
+        for i, inside in enumerate(coins(self.audited, self.canaries, stream)):
+            side = (1.0 if inside else out) * (stream.random() < rate)
+            sent, twin.bound = {"w": none["w"] + FAR * bound * side}, bound
+            merged = twin.aggregate(none, [Update(0, round, sent, 1, {})])
+            scores[i] = (float(merged["w"]) / bound - (1 + out) / 2) / spread**2
+            if self.adaptive and not secret:  # else a canary's vote says nothing of its coin
+                vote = self.quantile - 0.5 - math.log(twin.bound / bound) / self.clip_lr
+                scores[i] -= (vote + 0.25) / 2 / votes**2
+        add_scores(self.audited, scores)
+        self.audited["rounds"] = done + 1
 
     def _spent(self, noise: float, most: int, against: Against) -> float:
         if self.cohorts == "known":
             return composed(noise, most, self.delta)
         known = composed(noise, most, self.delta, 2.0)
         size = max(1, math.ceil(sum(self.rounds_of.values()) / self.releases))
-        others = max(len(self.nodes) - len(against.malicious), 1)  # these know of themselves
-        return min(known, sampled(noise, min(1.0, size / others), self.releases, self.delta))
-
-    def _twice(self, noise: float, most: int) -> str:
-        return f"{composed(noise, most, self.delta, 2.0):.3g}"
+        rate = self._rate(size, against.malicious)
+        return min(known, sampled(noise, rate, self.releases, self.delta))
 
     def told(self, against: Against) -> Metrics:
         return dict(self.last)
@@ -197,7 +247,10 @@ def statement(secret: bool, most: int, rounds: int, against: Against) -> str:
             f"fixed number, at random, without replacement; not Poisson); {rounds} rounds add up."
         )
     else:
-        unit = "one client, all its images: its updates put to nothing, cohorts and sizes public"
+        unit = (
+            "one client, all its images: its updates put to nothing, so that it adds nothing to a "
+            "sum nor to the votes on C; cohorts and sizes public"
+        )
         how = (
             f"No amplification: cohorts are taken as known; exact for the {most} of {rounds} "
             "rounds of the client that took part most often."

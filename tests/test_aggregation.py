@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from fedmia import simulate
-from fedmia.federation.rounds import Federation
+from fedmia.federation.rounds import Federation, Schedule
 from fedmia.registry import load
 from fedmia.report.aggregation import aggregation_row
+from fedmia.settings.command import parse
+from fedmia.settings.commands import SIMULATE
 from fedmia.settings.experiment import expand_attacks
 from fedmia.settings.roles import refusal, sees
 from fedmia.simulate import main
@@ -70,6 +72,14 @@ def test_refused__in_one_line(
     assert main([*shlex.split(flags), "--out", str(tmp_path / "RUN")]) == 2
     err = capsys.readouterr().err
     assert err.count("\n") == 1 and named in err, err
+
+
+def test_course__knows_whom_a_statement_leaves_out() -> None:
+    """The plan of dp-fedavg rests on whom its account leaves out."""
+    flags = ["--attacker", "active", "--malicious", "2", "--clients", "7"]
+    settings = parse(SIMULATE, flags).settings
+    course = Schedule(settings).course("main", 0, 3, craft=False)
+    assert course.malicious == settings.malicious_clients and len(course.malicious) == 2
 
 
 def test_secure_aggregation__leaves_the_server_the_models_alone() -> None:

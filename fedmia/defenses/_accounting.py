@@ -1,9 +1,4 @@
-"""Epsilon: exact for Gaussian releases, by Opacus's accountants for noisy SGD on Poisson samples.
-
-A release of sensitivity Delta (L2) under noise of standard deviation sigma is mu-GDP with
-mu = Delta / sigma, and T of them are mu sqrt(T)-GDP (Dong, Roth, Su, 2019, Cor. 1 and 3.3). Its
-delta at epsilon is Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu) (Balle and Wang, 2018, Thm. 8),
-which holds for every epsilon, unlike sigma = Delta sqrt(2 ln(1.25/delta)) / eps.
+"""Epsilon of noisy SGD on Poisson samples, by Opacus's accountants.
 
 Opacus takes seconds to import, so that is left to the functions that need it.
 """
@@ -16,9 +11,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.special import erfcx, ndtr, ndtri
 
 from fedmia.errors import InputError
+from fedmia.lowerbounds.gdp import epsilon_at
 
 # Steps already taken: (noise multiplier, sample rate, how many).
 History = list[tuple[float, float, int]]
@@ -30,37 +25,6 @@ ORDERS = [
 ]  # fmt: skip
 PRV_LIMIT = 100.0  # beyond it the grid of the PRV accountant takes minutes and gigabytes
 SMALLEST, LARGEST = 1e-2, 1e5  # noise multipliers that a target epsilon can ask for
-
-
-def delta_at(epsilon: float, mu: float) -> float:
-    """Smallest delta at which mu-GDP implies (epsilon, delta)-DP; epsilon >= 0, mu > 0."""
-    return _delta(mu / 2 - epsilon / mu, mu)
-
-
-def epsilon_at(mu: float, delta: float) -> float:
-    """Smallest epsilon >= 0 at which mu-GDP implies (epsilon, delta)-DP; 0 < delta < 1."""
-    if mu <= 0 or _delta(mu / 2, mu) <= delta:
-        return 0.0
-    # delta(a) <= Phi(a), so the root lies above Phi^-1(delta).
-    root = brentq(lambda a: _delta(a, mu) - delta, float(ndtri(delta)), mu / 2, xtol=1e-12)
-    return float(mu * (mu / 2 - root))
-
-
-def mu_at(epsilon: float, delta: float) -> float:
-    """Largest mu whose mu-GDP implies (epsilon, delta)-DP; epsilon > 0, 0 < delta < 1."""
-    high = 2 * math.sqrt(2 * epsilon) + 20
-    return float(
-        brentq(lambda m: delta_at(epsilon, m) - delta, 1e-12, high, xtol=1e-15, rtol=1e-12)
-    )
-
-
-def _delta(a: float, mu: float) -> float:
-    """`delta_at` with a = mu/2 - eps/mu; the two terms share e^(-a^2/2), so nothing overflows."""
-    common = 0.5 * math.exp(-a * a / 2)
-    second = common * float(erfcx((mu - a) / math.sqrt(2)))
-    if a >= 0:
-        return float(ndtr(a)) - second
-    return common * float(erfcx(-a / math.sqrt(2))) - second
 
 
 def epsilon_spent(history: History, delta: float, accountant: str) -> float:

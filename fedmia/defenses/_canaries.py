@@ -69,17 +69,20 @@ def add_scores(memory: dict[str, Any], scores: FloatArray) -> None:
     kept["scores"] = (np.array(kept["scores"]) + scores).tolist()
 
 
-def guessed(memory: dict[str, Any]) -> dict[str, Any]:
-    """Fields of `Epsilon`: `canaries`, `guesses` and `correct`; empty where none were sent."""
+def guessed(memory: dict[str, Any], audit: str = "one-run") -> dict[str, Any]:
+    """Fields of `Epsilon`; empty where no canaries were sent. With a run each (`audit`) all of them
+    are guessed: in where the score is over 0."""
     if "canaries" not in memory:
         return {}
     inside = np.array(memory["canaries"]["in"], dtype=bool)
-    order = np.argsort(np.nan_to_num(memory["canaries"]["scores"]), kind="stable")
-    halves = [int(share * len(order)) // 2 for share in GUESSED]
+    scores = np.nan_to_num(memory["canaries"]["scores"])
+    halves = [int(share * len(scores)) // 2 for share in GUESSED]
+    guesses, order = [2 * k for k in halves], np.argsort(scores, kind="stable")
     right = [int(inside[order[-k:]].sum() + (~inside[order[:k]]).sum()) for k in halves]
-    return {
-        "canaries": len(order), "guesses": tuple(2 * k for k in halves), "correct": tuple(right),
-    }  # fmt: skip
+    if audit == "own-runs-gdp":
+        guesses, right = [len(inside)], [int((inside == (scores > 0)).sum())]
+    counts = {"guesses": tuple(guesses), "correct": tuple(right)}
+    return {"canaries": len(inside), **counts, "audit": audit}
 
 
 @dataclass(frozen=True)

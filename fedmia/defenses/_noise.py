@@ -58,6 +58,7 @@ class ReleaseNoise(Defense):
     order: ClassVar[int] = 1  # of the norm that clips
     default_clip: ClassVar[float] = 0.01  # C = default_clip * weights^(1/order)
     default_scale: ClassVar[float] = 0.005
+    audit: ClassVar[str] = "one-run"  # each canary has a run, but only a Gaussian's law is told
     strength: ClassVar[str] = "scale"
     strengths: ClassVar[tuple[float, ...]] = (0.005, 0.02, 0.05, 0.1)
 
@@ -177,7 +178,8 @@ class ReleaseNoise(Defense):
             rounds=rounds,
             standing="empirical" if sampled else "guaranteed",
             assumptions=SAMPLED.format(pairs=self.samples) if sampled else self._clipped(memory),
-            **guessed(memory),
+            unit="image" if sampled else "client",
+            **guessed(memory, self.audit),
         )
 
     def _clipped(self, memory: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ from fedmia.ssl.train import Job
 # What may leave beside weights under a guarantee for weights alone: it rests on no image.
 OPEN = frozenset({"began", "ended", "seconds", "noise_std", "lr"})
 STANDINGS = ("guaranteed", "heuristic", "empirical")
-TOGETHER = " One of the statements of {names}, which hold side by side; this is the least."
+TOGETHER = " One of the statements of {names}, which hold side by side; of its unit the least."
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Stack:
 
     Training and release are a chain: what one defence guarantees of its result, the next only
     processes further. So every statement holds of what leaves the client, and the least epsilon of
-    the best standing is the whole stack's.
+    the best standing is the whole stack's, for each unit of privacy.
     """
 
     layers: Sequence[tuple[str, Defense]] = field(default=())
@@ -95,24 +95,32 @@ class Stack:
             return replace(parts[0], parts=tuple(parts)) if parts else None
         names = ", ".join(part.name for part in parts)
         metrics = {k: v for part in parts for k, v in part.metrics.items()}
-        return ClientDefence(names, least(parts), metrics, tuple(parts))
+        statements = least(parts)
+        first = statements[0] if statements else None
+        return ClientDefence(names, first, metrics, tuple(parts), tuple(statements[1:]))
 
 
-def least(parts: Sequence[ClientDefence]) -> Epsilon | None:
-    """The smallest epsilon of the best standing that any part has; None where none has one."""
-    told = [part.epsilon for part in parts if part.epsilon is not None]
-    if not told:
-        return None
-    best = min(
-        told,
-        key=lambda e: (
-            e.value is None, STANDINGS.index(e.standing), 0.0 if e.value is None else e.value
-        ),
-    )  # fmt: skip
-    if len(told) < 2:
-        return best
-    names = " and ".join(part.name for part in parts if part.epsilon is not None)
-    return replace(best, assumptions=best.assumptions + TOGETHER.format(names=names))
+def least(parts: Sequence[ClientDefence]) -> list[Epsilon]:
+    """The smallest epsilon of the best standing that any part has, for each unit by itself, in the
+    order of the parts; none where none has one.
+
+    Of one unit every statement stays that has a smaller delta than those of a smaller epsilon.
+    """
+    stated, front = [(p.name, p.epsilon) for p in parts if p.epsilon is not None], list[Epsilon]()
+    for unit in dict.fromkeys(e.unit for _, e in stated):
+        names, alike = zip(*((name, e) for name, e in stated if e.unit == unit), strict=True)
+        more = TOGETHER.format(names=" and ".join(names)) if len(alike) > 1 else ""
+        best, delta = min(map(_rank, alike)), 1.0
+        for one in sorted(alike, key=lambda e: (e.value or 0.0, e.delta)):
+            if _rank(one) == best and one.delta < delta:
+                front.append(replace(one, assumptions=one.assumptions + more))
+                delta = one.delta
+    return front
+
+
+def _rank(epsilon: Epsilon) -> tuple[bool, int]:
+    """What has no value comes last, then the standing counts."""
+    return epsilon.value is None, STANDINGS.index(epsilon.standing)
 
 
 def exclusive(layers: Sequence[tuple[str, Defense]]) -> None:

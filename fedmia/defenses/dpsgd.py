@@ -186,13 +186,15 @@ class DPSGD(Defense):
         value = epsilon_spent(history, self.delta, self.accountant)
         kept, limit = str(memory.get("remembers", "")), self.accountant == "gdp"
         rests = HEURISTIC.format(what=kept) if kept else "" if limit else GUARANTEED
+        full = all(rate >= 1 for _, rate, _ in history)  # each step a Gaussian release
         return Epsilon(
             value=value if math.isfinite(value) else None,
             delta=self.delta,
             rounds=int(memory.get("rounds", 0)),
             standing="heuristic" if kept or limit else "guaranteed",
             assumptions=(UNIT + rests + (CENTRAL_LIMIT if limit else "")).strip(),
-            **guessed(memory),
+            unit="image",
+            **guessed(memory, "one-run-gdp" if full else "one-run"),
         )
 
     def _audit(self, job: Job, steps: Steps, memory: dict[str, Any]) -> None:

@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedmia.defenses._accounting import epsilon_at, mu_at
 from fedmia.defenses._noise import ReleaseNoise
+from fedmia.lowerbounds.gdp import epsilon_at, mu_at
 from fedmia.settings.option import option
 
 
@@ -26,6 +26,7 @@ class Gaussian(ReleaseNoise):
     order: ClassVar[int] = 2
     default_clip: ClassVar[float] = 0.015
     default_scale: ClassVar[float] = 0.01
+    audit: ClassVar[str] = "own-runs-gdp"
     strengths: ClassVar[tuple[float, ...]] = (0.01, 0.03, 0.1, 0.2)
 
     delta: float = option(1e-5, "delta of (epsilon, delta)-DP, over all rounds", gt=0, lt=1)

@@ -71,8 +71,8 @@ class Schedule:
 
     def course(self, branch: str, first: int, last: int, *, craft: bool) -> Course:
         """The rounds after `first` to `last` of a branch."""
-        share = self.experiment.federation.participation
-        return Course(branch, first, last, craft, share, self.experiment.seed, self.last)
+        run, share = self.experiment, self.experiment.federation.participation
+        return Course(branch, first, last, craft, share, run.seed, self.last, run.malicious_clients)
 
     def takes_part(self, client: int, round: int) -> bool:
         """Whether the client is drawn for the round, in every branch."""

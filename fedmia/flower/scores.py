@@ -91,7 +91,8 @@ def _client(
 def _defence(told: dict[str, Any]) -> ClientDefence:
     epsilon = told["epsilon"] and Epsilon(**told["epsilon"])
     parts = tuple(map(_defence, told["parts"]))
-    return ClientDefence(told["name"], epsilon, told["metrics"], parts)
+    beside = tuple(Epsilon(**one) for one in told["beside"])
+    return ClientDefence(told["name"], epsilon, told["metrics"], parts, beside)
 
 
 def read(client: int, content: RecordDict) -> tuple[ClientInfo, dict[str, Any]]:

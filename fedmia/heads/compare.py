@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from fedmia.heads.release import Setting
+from fedmia.heads.release import Setting, audited
 from fedmia.heads.rows import AttackRow, HeadRow
 from fedmia.heads.trial import CONFIDENCE, KNOWING, NAIVE, Measured, Rates, Trial
 from fedmia.report.format import estimate, number
+from fedmia.report.lowerbounds import SHOUT, by_canaries
 from fedmia.report.rows import Interval
 from fedmia.results import MEANINGFUL
+from fedmia.seeding import rng
 from fedmia.settings.head import Head
 from fedmia.sweeping.spread import spread, t_interval, within
 
@@ -31,7 +33,14 @@ def rows(trials: Sequence[Trial], asked: Head, settings: Sequence[Setting]) -> l
     """Heads without noise, then at each setting in order."""
     family = tried(len(settings))
     found = [row(None, [t.plain for t in trials], asked, family)]
-    return found + [row(s, [t.noised[s] for t in trials], asked, family) for s in settings]
+    for s in settings:
+        found.append(row(s, [t.noised[s] for t in trials], asked, family))
+        if asked.canaries:
+            sensitivity, scale = trials[0].sensitivity, trials[0].noised[s].scale
+            draw = rng(asked.seed, "head", "canaries", s.mechanism, repr(s.epsilon))
+            audit = audited(s, asked.delta, sensitivity, scale, asked.canaries, draw)
+            found[-1]["lower_bound"] = by_canaries(audit, len(settings))
+    return found
 
 
 def row(setting: Setting | None, measured: Sequence[Measured], asked: Head, family: int) -> HeadRow:
@@ -43,6 +52,8 @@ def row(setting: Setting | None, measured: Sequence[Measured], asked: Head, fami
         "delta": asked.delta if mechanism == "gaussian" else 0.0,
         "standing": None if setting is None else "empirical",
         "meaningful": epsilon is not None and epsilon <= MEANINGFUL,
+        "unit": "image",
+        "lower_bound": None,
         "scale": spread((m.scale for m in measured), high=math.inf),
         "utility": spread(m.utility for m in measured),
         "utility_loss": spread((m.loss for m in measured), -1.0),
@@ -75,7 +86,11 @@ def leaks(row: HeadRow) -> list[AttackRow]:
 def sentence(found: Sequence[HeadRow], heads: int) -> str:
     """What a head leaks without noise, and what each mechanism takes to stop it."""
     plain, noised = found[0], found[1:]
-    return " ".join([_plain(plain, heads), *_by_mechanism(noised, _cheapest), _stopped(noised)])
+    wrong = [r for r in noised if (bound := r["lower_bound"]) and bound["refuted"]]
+    names = ", ".join(f"{r['mechanism']} at {r['epsilon']:g}" for r in wrong)
+    parts = [f"{SHOUT} by canaries: {names}."] if wrong else []
+    parts += [_plain(plain, heads), *_by_mechanism(noised, _cheapest), _stopped(noised)]
+    return " ".join(parts)
 
 
 def _plain(plain: HeadRow, heads: int) -> str:

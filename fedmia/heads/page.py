@@ -95,7 +95,8 @@ def _epsilon(row: HeadRow) -> Cell:
         return Cell(DASH, ("nothing is promised",))
     standing = str(row["standing"]) if row["meaningful"] else "no meaningful guarantee"
     delta = (f"delta {row['delta']:g}",) if row["delta"] else ()
-    return Cell(f"{row['epsilon']:g}", (*delta, standing))
+    shown = (f"at least {b['value']:.2f} by canaries",) if (b := row["lower_bound"]) else ()
+    return Cell(f"{row['epsilon']:g} for one {row['unit']}", (*delta, standing, *shown))
 
 
 def _estimate(held: Spread) -> Cell:

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from fedmia import registry
+from fedmia.defenses._canaries import guessed
 from fedmia.defenses._noise import ReleaseNoise
 from fedmia.heads.stack import Stack
-from fedmia.results import NOISE
+from fedmia.results import NOISE, Epsilon
 
 ASSUMPTIONS = (
     "Unit: one labelled image of the head, replaced. The sensitivity is the largest seen in "
@@ -59,6 +60,21 @@ def released(heads: Stack, law: ReleaseNoise, scale: float, rng: np.random.Gener
         return heads
     shape = heads.flat().shape
     return heads.plus(torch.from_numpy(law.draw(rng, scale, shape.numel())).view(shape))
+
+
+def audited(
+    setting: Setting, delta: float, sensitivity: Mapping[int, float], scale: float, count: int,
+    rng: np.random.Generator,
+) -> Epsilon:  # fmt: skip
+    """A setting's statement with the guesses of `count` canaries: made-up heads of one weight, the
+    sampled sensitivity apart, by coin. They audit the noise, not whether the sensitivity is enough.
+    """
+    law, inside = mechanism(setting, delta), rng.random(count) < 0.5
+    heights = torch.from_numpy(sensitivity[law.order] * (inside - 0.5)).view(-1, 1, 1)
+    heads = released(Stack((heights,), (torch.zeros(count, 1, 1),)), law, scale, rng)
+    memory = {"canaries": {"in": inside, "scores": heads.weights[0].flatten().numpy()}}
+    guesses = guessed(memory, law.audit)
+    return Epsilon(setting.epsilon, getattr(law, "delta", 0.0), 1, "empirical", "", **guesses)
 
 
 def answers(heads: Stack, features: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
-from fedmia.report.rows import Interval
+from fedmia.report.rows import CanaryBoundRow, Interval
 from fedmia.sweeping.rows import Spread
 
 FORMAT = 1
@@ -34,6 +34,8 @@ class HeadRow(TypedDict):
     delta: float
     standing: str | None  # empirical: the sensitivity is sampled; null where nothing is promised
     meaningful: bool  # whether the epsilon is small enough to mean something
+    unit: str  # image: one labelled image of the head, replaced
+    lower_bound: CanaryBoundRow | None  # by made-up heads under the same noise; of their epsilon
     scale: Spread  # of the noise on a weight
     utility: Spread  # share of held-out images classified right
     utility_loss: Spread  # Definition 6.1

@@ -1,1 +1,1 @@
-"""Lower bounds of epsilon: what guesses of membership refute."""
+"""Epsilon from below: what guesses of membership refute, and what a Gaussian claim comes to."""

@@ -13,7 +13,7 @@ guesses may depend on all that was released, but r may not: several numbers trie
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from scipy.special import expit
@@ -57,24 +57,29 @@ def one_run_bound(
     Raises:
         ValueError: as `p_value`, or no number of guesses.
     """
+    return best_of(guesses, correct, error, lambda r, v, x, e: p_value(m, r, v, x, delta) < e)
+
+
+def best_of(
+    guesses: Sequence[int], correct: Sequence[int], error: float,
+    refutes: Callable[[int, int, float, float], bool],
+) -> float:  # fmt: skip
+    """The largest value that any number of guesses refutes, from below; 0 where none does.
+
+    Arguments as of `one_run_bound`; `refutes` tells it of r guesses, v right, a value, an error.
+
+    Raises:
+        ValueError: no number of guesses, or as `refutes`.
+    """
     if not guesses:
         raise ValueError("no number of guesses was fixed")
-    each = error / len(guesses)
-    pairs = zip(guesses, correct, strict=True)
-    return max(_bound(m, r, v, delta, each) for r, v in pairs)
-
-
-def _bound(m: int, r: int, v: int, delta: float, error: float) -> float:
-    """Largest epsilon whose p-value is under `error`, from below."""
-    if r == 0 or p_value(m, r, v, 0.0, delta) >= error:
-        return 0.0
-    low, high = 0.0, 1.0
-    while p_value(m, r, v, high, delta) < error:
-        low, high = high, high + 1.0
-    for _ in range(STEPS):
-        middle = (low + high) / 2
-        if p_value(m, r, v, middle, delta) < error:
-            low = middle
-        else:
-            high = middle
-    return low
+    each, best = error / len(guesses), 0.0
+    for r, v in zip(guesses, correct, strict=True):
+        low, high = 0.0, float(refutes(r, v, 0.0, each))
+        while high > low and refutes(r, v, high, each):
+            low, high = high, high + 1.0
+        for _ in range(STEPS if high else 0):
+            middle = (low + high) / 2
+            low, high = (middle, high) if refutes(r, v, middle, each) else (low, middle)
+        best = max(best, low)
+    return best

@@ -7,9 +7,9 @@ from fedmia.report.rows import AggregationRow
 from fedmia.results import Aggregation
 
 
-def aggregation_row(done: Aggregation) -> AggregationRow:
-    """The report's `aggregation`."""
-    spent = None if done.epsilon is None else epsilon_row(done.epsilon, 1)
+def aggregation_row(done: Aggregation, bounds: int) -> AggregationRow:
+    """The report's `aggregation`. `bounds`: lower bounds of epsilon that hold together."""
+    spent = None if done.epsilon is None else epsilon_row(done.epsilon, bounds)
     return {
         "name": done.name, "epsilon": spent, "metrics": dict(done.metrics), "view": done.view,
     }  # fmt: skip

@@ -47,6 +47,7 @@ ONE_MODEL = (
 )
 SEEDS = "; python -m fedmia.sweep --seeds 5 shows the spread between models."
 METHOD = "Bonferroni over Wilson intervals of the AUC with DeLong's (1988) variance"
+NO_RULE = Aggregation("")  # of what is no federation
 EXACT = ("config", "choices", "delta")  # asked for, chosen or assumed: no measurement
 ORACLE = (
     "oracle_accuracy takes the best threshold on the scored images themselves, as in the paper: "
@@ -80,8 +81,9 @@ def build_report(run: RunScores) -> Report:
     gone = health_sentence(health, useful) if health and health["collapsed"] else None
     failure = None if run.failure is None else said(run.failure)
     told = verdict(attacks, controls, paired, run.pretrain, run.interrupted, gone, failure)
-    bound = by_attacks(run, bounds_family(run))
-    if shout := refuted(clients, bound, told[1] not in UNSOUND):
+    bounds = bounds_family(run)
+    bound, server = by_attacks(run, bounds), aggregation_row(run.aggregation or NO_RULE, bounds)
+    if shout := refuted(clients, server, bound, told[1] not in UNSOUND):
         told = f"{shout}; {told[0][0].lower()}{told[0][1:]}", told[1]
     report: Report = {
         "verdict": told[0],
@@ -94,7 +96,7 @@ def build_report(run: RunScores) -> Report:
         "utility": useful,
         "health": health,
         "clients": clients,
-        "aggregation": aggregation_row(run.aggregation or Aggregation("")),
+        "aggregation": server,
         "client_ranking": ranking(clients),
         "lower_bound": cast(AttackBoundRow, bound),
         "client_distribution": cast(ClientDistribution, distribution),

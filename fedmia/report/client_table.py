@@ -8,7 +8,7 @@ import io
 from fedmia.report.rows import ClientRow, Report
 
 HEAD = (
-    "client", "role", "defence", "epsilon", "epsilon_at_least", "images", "members",
+    "client", "role", "defence", "epsilon", "unit", "epsilon_at_least", "images", "members",
     "nonmembers_effective", "attack",
     "auc", "auc_low", "auc_high", "auc_low_simultaneous", "auc_high_simultaneous",
     "null_auc", "null_low", "null_high", "null_posers",
@@ -18,8 +18,9 @@ HEAD = (
 def clients_csv(report: Report) -> str:
     """CSV text, one line a client, empty where a value is not known.
 
-    client, role, defence, epsilon: which one, and the epsilon it spent. epsilon_at_least: what
-    canaries show of it from below, at 95 %. images: that it holds.
+    client, role, defence, epsilon: which one, and the epsilon it spent, for one `unit` (further
+    statements, of another unit or delta: in report.json). epsilon_at_least: what canaries show of
+    it from below, at 95 %. images: that it holds.
     members: of them scored, of classes that a scored non-member has. nonmembers_effective: Kish's
     number of the non-members weighted to its classes. attack: that clients are compared by, with
     its AUC and the ends of its 95 % interval, by itself and simultaneous for all clients. null: of
@@ -50,7 +51,7 @@ def _columns(c: ClientRow) -> list[object]:
     spent = defence["epsilon"] if defence else None
     bound = spent.get("lower_bound") if spent else None
     who = [c["id"], c["role"], defence and defence["name"], spent and spent["value"]]
-    who += [bound and bound["value"], c["size"]]
+    who += [spent and spent["unit"], bound and bound["value"], c["size"]]
     ends = [*(c["auc_ci"] or nobody), *(c["auc_ci_simultaneous"] or nobody)]
     null = [c["null_auc"], *(c["null_ci"] or nobody), c["null_n"]]
     seen = [c["n_members"], c["n_nonmembers_effective"], c["attack"], c["auc"]]

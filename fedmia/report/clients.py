@@ -175,7 +175,10 @@ def _defence(defence: ClientDefence | None, bounds: int) -> DefenceRow | None:
     if defence is None:
         return None
     parts = [_part(part, bounds) for part in defence.parts]
-    return {**_part(defence, bounds), "parts": parts}
+    row: DefenceRow = {**_part(defence, bounds), "parts": parts}
+    if defence.beside:
+        row["beside"] = [epsilon_row(one, bounds) for one in defence.beside]
+    return row
 
 
 def _part(defence: ClientDefence, bounds: int) -> DefencePart:

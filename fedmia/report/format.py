@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import cast
 
 from fedmia.report.health import health_sentence
 from fedmia.report.rows import (
     AttackRow,
     ClientDistribution,
-    ClientRow,
     DefencePart,
+    DefenceRow,
     DefendedRow,
     Interval,
     Report,
@@ -38,17 +39,24 @@ def estimate(value: float | None, ci: Interval | None, digits: int = 2) -> str:
 
 
 def epsilon(defence: DefencePart) -> str:
-    """`dpsgd, epsilon 8 (delta 1e-05, 20 rounds): heuristic (noise: seeded)`; where it is too large
-    to mean anything, `logistic, no meaningful guarantee (epsilon 1.1e+07, delta 0, 20 rounds)`."""
+    """`dpsgd, epsilon 8 for one image (delta 1e-05, 20 rounds): heuristic (noise: seeded)`; where
+    it is too large to mean anything, `logistic, no meaningful guarantee (epsilon 1.1e+07 for one
+    client, ..)`."""
     name, spent = defence["name"], defence["epsilon"]
     if spent is None:
         return f"{name}, no epsilon stated"
     value, rest = spent["value"], f"delta {spent['delta']:g}, {spent['rounds']} rounds"
+    shown = "no finite epsilon" if value is None else f"epsilon {value:.3g}"
+    shown += f" for one {unit}" if (unit := spent.get("unit")) else ""  # of old reports: none
     if value is None or value > MEANINGFUL:
-        told = "no finite epsilon" if value is None else f"epsilon {value:.3g}"
-        return f"{name}, no meaningful guarantee ({told}, {rest})"
-    source = spent["noise_source"]
-    return f"{name}, epsilon {value:.3g} ({rest}): {spent['standing']} (noise: {source})"
+        return f"{name}, no meaningful guarantee ({shown}, {rest})"
+    return f"{name}, {shown} ({rest}): {spent['standing']} (noise: {spent['noise_source']})"
+
+
+def statements(defence: DefenceRow) -> list[DefenceRow]:
+    """A client's defences once for each of their statements, which are never compared."""
+    others = [{**defence, "epsilon": e} for e in defence.get("beside", ())]
+    return [defence, *cast(list[DefenceRow], others)]
 
 
 def at_least(*defences: DefencePart) -> str:
@@ -67,30 +75,31 @@ def at_least(*defences: DefencePart) -> str:
 
 
 def defended_lines(report: Report) -> list[str]:
-    """Clients of one defence and one epsilon share a line; of many clients, those of one defence
-    and standing."""
-    held: dict[str, list[ClientRow]] = {}
+    """Clients of one defence and one epsilon share a line; of many clients, those of one defence,
+    standing, unit and delta. A client with several statements has a line for each."""
+    lines: dict[str, list[tuple[int, DefenceRow]]] = {}
     many = crowded(report)
     for client in report["clients"]:
-        if (defence := client["defence"]) is not None:
-            spent = defence["epsilon"]
-            kind = f"{defence['name']} {spent['standing'] if spent else ''}"
-            held.setdefault(kind if many else epsilon(defence), []).append(client)
-    bounds = {k: at_least(*(c["defence"] for c in v if c["defence"])) for k, v in held.items()}
+        for one in statements(client["defence"]) if client["defence"] else ():
+            spent = one["epsilon"]
+            kind = (spent["standing"], spent.get("unit"), spent["delta"]) if spent else ()
+            key = f"{one['name']} {kind}" if many else epsilon(one)
+            lines.setdefault(key, []).append((client["id"], one))
+    bounds = {k: at_least(*(one for _, one in v)) for k, v in lines.items()}
     if not many:
-        who = {text: ", ".join(str(c["id"]) for c in rows) for text, rows in held.items()}
+        who = {text: ", ".join(str(client) for client, _ in v) for text, v in lines.items()}
         return [f"Defended, client {ids}: {text}{bounds[text]}." for text, ids in who.items()]
     return [
-        f"Defended, {len(rows):,} clients: {epsilons(rows)}{bounds[kind]}."
-        for kind, rows in held.items()
+        f"Defended, {len(v):,} clients: {epsilons([one for _, one in v])}{bounds[kind]}."
+        for kind, v in lines.items()
     ]
 
 
-def epsilons(rows: Sequence[ClientRow]) -> str:
+def epsilons(rows: Sequence[DefenceRow]) -> str:
     """`dpsgd, epsilon 7.1 (delta 1e-05, 20 rounds): heuristic to epsilon 8 ..`: the least and the
     most that clients of one defence spend."""
-    told = [(c["defence"]["epsilon"], c["defence"]) for c in rows if c["defence"]]
-    by_value = sorted(told, key=lambda t: -1.0 if t[0] is None else t[0]["value"] or math.inf)
+    spent = [(row["epsilon"], row) for row in rows]
+    by_value = sorted(spent, key=lambda t: -1.0 if t[0] is None else t[0]["value"] or math.inf)
     least, most = (epsilon(d) for _, d in (by_value[0], by_value[-1]))
     return least if least == most else f"from {least}, to {most}"
 
@@ -212,7 +221,8 @@ def aggregation_sentence(report: Report) -> str | None:
         return None
     told = ", ".join(f"{n.replace('_', ' ')} {v:.3g}" for n, v in row["metrics"].items())
     spent = row["epsilon"]
-    said = f"Server: {epsilon(row) if spent else row['name']}{f'; {told}' if told else ''}."
+    said = f"Server: {epsilon(row) + at_least(row) if spent else row['name']}"
+    said += f"{f'; {told}' if told else ''}."
     if row["view"] == "sums":
         said += " It sees sums of updates alone (a view; nothing is encrypted)."
     return f"{said} {spent['assumptions']}" if spent else said

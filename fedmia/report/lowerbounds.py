@@ -1,8 +1,9 @@
 """What is shown of each epsilon from below, beside what is claimed from above.
 
-Bounds by canaries are of the mechanism and rest on no image. The one by attacks pools the scored
-members of every client that claims an epsilon, and stands against the largest of their claims.
-A claim is refuted where a bound that holds together with all others of the report is over it.
+Bounds by canaries are of the mechanism, a client's or the server's, and rest on no image. The one
+by attacks pools the scored members of every client that claims an epsilon, and stands against the
+largest of their claims. A claim is refuted where a bound that holds together with all others of the
+report is over it.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedmia.lowerbounds.fdp import own_runs_bound, shared_run_bound
+from fedmia.lowerbounds.gdp import epsilon_at
 from fedmia.lowerbounds.onerun import one_run_bound
 from fedmia.lowerbounds.rates import TRIED, rates_bound
 from fedmia.report.intervals import LEVEL
-from fedmia.report.rows import AttackBoundRow, CanaryBoundRow, ClientRow, EpsilonRow
+from fedmia.report.rows import AttackBoundRow, CanaryBoundRow, ClientRow, DefencePart, EpsilonRow
 from fedmia.results import NOISE, Epsilon, IntArray, RunScores, ScoredAttack
 from fedmia.seeding import rng
 
@@ -28,28 +31,37 @@ EMPIRICAL = (
 def epsilon_row(epsilon: Epsilon, family: int) -> EpsilonRow:
     """A statement with its bound by canaries; `family`: the lower bounds of the report."""
     row: EpsilonRow = {
-        "value": epsilon.value, "delta": epsilon.delta, "rounds": epsilon.rounds,
-        "standing": epsilon.standing, "noise_source": epsilon.noise_source,
+        "value": epsilon.value, "unit": epsilon.unit, "delta": epsilon.delta,
+        "rounds": epsilon.rounds, "standing": epsilon.standing,
+        "noise_source": epsilon.noise_source,
         "assumptions": f"{epsilon.assumptions} {NOISE[epsilon.noise_source]}",
     }  # fmt: skip
     if epsilon.canaries:
-        row["lower_bound"] = _by_canaries(epsilon, family)
+        row["lower_bound"] = by_canaries(epsilon, family)
     return row
 
 
-def _by_canaries(epsilon: Epsilon, family: int) -> CanaryBoundRow:
-    m, guesses, correct, delta = (
-        epsilon.canaries, epsilon.guesses, epsilon.correct, epsilon.delta,
-    )  # fmt: skip
-    each = (1 - LEVEL) / family
-    together = one_run_bound(m, guesses, correct, delta, each)
+def by_canaries(epsilon: Epsilon, family: int) -> CanaryBoundRow:
+    """The bound of an audited statement. `family`: lower bounds that hold together."""
+    guesses, each = epsilon.guesses, (1 - LEVEL) / family
+    together = shown(epsilon, epsilon.correct, each)
     return {
-        "value": one_run_bound(m, guesses, correct, delta, 1 - LEVEL),
-        "value_simultaneous": together, "most": one_run_bound(m, guesses, guesses, delta, each),
-        "canaries": epsilon.canaries, "guesses": list(epsilon.guesses),
-        "correct": list(epsilon.correct),
+        "value": shown(epsilon, epsilon.correct, 1 - LEVEL), "value_simultaneous": together,
+        "most": shown(epsilon, guesses, each), "audit": epsilon.audit,
+        "canaries": epsilon.canaries, "guesses": list(guesses), "correct": list(epsilon.correct),
         "refuted": epsilon.value is not None and together > epsilon.value,
     }  # fmt: skip
+
+
+def shown(epsilon: Epsilon, correct: Sequence[int], error: float) -> float:
+    """The epsilon at its delta that `correct` guesses exceed with confidence 1 - `error`, by the
+    bound that `epsilon.audit` names; of mu-GDP, the epsilon that mu comes to."""
+    m, guesses = epsilon.canaries, epsilon.guesses
+    if epsilon.audit == "one-run":
+        return one_run_bound(m, guesses, correct, epsilon.delta, error)
+    if epsilon.audit == "own-runs-gdp":
+        return epsilon_at(own_runs_bound(m, correct[0], error), epsilon.delta)
+    return epsilon_at(shared_run_bound(m, guesses, correct, error), epsilon.delta)
 
 
 def claims(run: RunScores) -> dict[int, Epsilon]:
@@ -59,8 +71,10 @@ def claims(run: RunScores) -> dict[int, Epsilon]:
 
 
 def bounds_family(run: RunScores) -> int:
-    """How many lower bounds hold together: one a defence audited and one by attacks on claims."""
+    """How many lower bounds hold together: one a defence audited, the server's rule among them, and
+    one by attacks on claims."""
     held = [p.epsilon for c in run.clients if c.defence for p in c.defence.parts or (c.defence,)]
+    held += [run.aggregation.epsilon] if run.aggregation else []
     return max(1, sum(e is not None and e.canaries > 0 for e in held) + bool(claims(run)))
 
 
@@ -118,19 +132,24 @@ def _alike(run: RunScores, members: IntArray) -> IntArray:
 
 
 def refuted(
-    clients: Sequence[ClientRow], attacks: AttackBoundRow | None, sound: bool
+    clients: Sequence[ClientRow], server: DefencePart, attacks: AttackBoundRow | None, sound: bool
 ) -> str | None:
     """The sentence that shouts, None where no claim lies under its lower bound.
 
     Args:
+        server: its rule.
         sound: whether members and non-members differ in nothing but membership, without which a
             bound by attacks says nothing.
     """
-    found = [
-        (bound, spent, f"client {row['id']} claims epsilon {spent['value']:.3g} by {part['name']}")
+    claims = [
+        (f"client {row['id']}", part)
         for row in clients
         if (defence := row["defence"])
         for part in defence["parts"] or (defence,)
+    ]
+    found = [
+        (bound, spent, f"{who} claims epsilon {spent['value']:.3g} by {part['name']}")
+        for who, part in [("the server", server), *claims]
         if (spent := part["epsilon"])
         if (bound := spent.get("lower_bound")) and bound["refuted"]
     ]

@@ -179,8 +179,9 @@ class BoundRow(TypedDict):
 
 
 class CanaryBoundRow(BoundRow, TypedDict):
-    """By canaries in a run of the mechanism of their own; see `fedmia.lowerbounds.onerun`."""
+    """By canaries in a run of the mechanism of their own; see `fedmia.lowerbounds`."""
 
+    audit: str  # one-run (onerun.py), one-run-gdp or own-runs-gdp (fdp.py)
     canaries: int  # each in with probability 1/2
     guesses: list[int]  # numbers of them guessed, fixed in advance
     correct: list[int]
@@ -206,6 +207,7 @@ class EpsilonRow(TypedDict):
     """A privacy statement; see `fedmia.results.Epsilon`."""
 
     value: float | None
+    unit: str  # image or client; empty where a plugin does not say
     delta: float
     rounds: int
     standing: str
@@ -226,6 +228,7 @@ class DefenceRow(DefencePart, TypedDict):
     """All defences of a client together: their names, what they promise, and each by itself."""
 
     parts: list[DefencePart]  # in the order in which they act
+    beside: NotRequired[list[EpsilonRow]]  # more statements, of another unit or delta
 
 
 class GroupLeak(TypedDict):

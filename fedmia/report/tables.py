@@ -16,6 +16,7 @@ from fedmia.report.format import (
     model_of,
     most_leaking_first,
     number,
+    statements,
 )
 from fedmia.report.rows import (
     AttackRow,
@@ -226,10 +227,10 @@ def clients(report: Report) -> Table:
 
 def _defence(row: DefenceRow) -> Cell:
     """A client's defences: what they promise, what that rests on, and each of several."""
-    spent = row["epsilon"]
-    small = (spent["assumptions"],) if spent else ()
+    first, *others = (epsilon(one) + at_least(one) for one in statements(row))
+    small = [one["epsilon"]["assumptions"] for one in statements(row) if one["epsilon"]]
     parts = tuple(epsilon(part) + at_least(part) for part in row["parts"])
-    return Cell(epsilon(row) + at_least(row), (*(parts if len(parts) > 1 else ()), *small))
+    return Cell(first, (*others, *(parts if len(parts) > 1 else ()), *small))
 
 
 def defended(report: Report) -> Table | None:

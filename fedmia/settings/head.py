@@ -50,6 +50,7 @@ class Head(Settings):
     delta: float = option(1e-5, "of the Gaussian mechanism", gt=0, lt=1)
     samples: int = option(100, "m, pairs of the Sensitivity Sampler: 2 m heads", ge=1)
     draws: int = option(5, "noised releases of each head", ge=1)
+    canaries: int = option(1000, "made-up heads that audit each noise, for a lower bound", ge=0)
     seeds: int = option(10, "heads, each of other images, with seeds SEED, SEED+1, ..", ge=2)
     seed: int = option(0, "root of all randomness", ge=0)
     device: str = option("auto", f"of the encoder: {DEVICES}")

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from fedmia.defenses.base import Defense, Outlook, Setting
 from fedmia.errors import InputError
-from fedmia.results import Epsilon
+from fedmia.results import UNITS, Epsilon
 from fedmia.seeding import rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import State
@@ -185,6 +185,7 @@ def privacy_is_stated_and_only_grows(case: DefenseCase) -> None:
             continue
         right = isinstance(found, Epsilon) and found.standing in STANDINGS and found.assumptions
         case.must(right, f"privacy must be an Epsilon of {STANDINGS} with assumptions")
+        case.must(found.unit in ("", *UNITS), f"unit must be of {UNITS}, got '{found.unit}'")
         case.must(found.rounds == count, f"privacy covers {found.rounds} rounds after {count}")
         case.must(0 <= found.delta < 1, f"delta must be in [0, 1), got {found.delta}")
         if found.value is not None:

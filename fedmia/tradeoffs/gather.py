@@ -34,12 +34,13 @@ def rows(
 
 def spent(report: Report) -> EpsilonRow | None:
     """The largest epsilon of a defended client, or what the server's aggregation promises where no
-    client defends itself; None where one states none."""
+    client defends itself; None where one states none, or where units or deltas differ."""
     stated = [c["defence"]["epsilon"] for c in report["clients"] if c["defence"] is not None]
     server: Any = report.get("aggregation")
     stated = stated or ([server["epsilon"]] if server else [])
     known = [e for e in stated if e is not None]
-    if not known or len(known) < len(stated):
+    alike = {(e.get("unit"), e.get("delta")) for e in known}
+    if len(alike) != 1 or len(known) < len(stated):
         return None
     return max(known, key=lambda e: float("inf") if e["value"] is None else e["value"])
 
@@ -58,6 +59,7 @@ def _finished(trade: Trade, cell: Cell[Experiment], report: Report) -> Iterator[
             "defense": trade.defense,
             "strength": trade.strength,
             "epsilon": epsilon["value"] if epsilon else None,
+            "unit": epsilon.get("unit") if epsilon else None,
             "standing": epsilon["standing"] if epsilon else None,
             "attack": name,
             "auc": row["auc"] if row else None,
@@ -83,7 +85,7 @@ def _lost(
     note = f"{told['state']}: {told['reason']}" if told["reason"] else told["state"]
     for name in [n for n in cell.first.attacks if n in scoring] or cell.first.attacks:
         yield {
-            "defense": trade.defense, "strength": trade.strength, "epsilon": None, "standing": None,
-            "attack": name, "auc": None, "auc_ci": None, "tpr": None, "knn": None,
+            "defense": trade.defense, "strength": trade.strength, "epsilon": None, "unit": None,
+            "standing": None, "attack": name, "auc": None, "auc_ci": None, "tpr": None, "knn": None,
             "knn_untrained": None, "linear": None, "seconds": None, "seed": cell.seed, "note": note,
         }  # fmt: skip

@@ -76,7 +76,7 @@ def _point(trade: Trade, swept: PointRow, held: Sequence[TradeRow]) -> TradePoin
     attacks = [_attack(held, name) for name in dict.fromkeys(row["attack"] for row in held)]
     known = [row for row in attacks if row["auc"]["mean"] is not None]
     best = max(known, key=lambda row: row["auc"]["mean"] or 0.0, default=None)
-    name, (epsilon, standing) = best["name"] if best else None, _spent(held)
+    name, (epsilon, standing, unit) = best["name"] if best else None, _spent(held)
     return {
         "label": trade.label,
         "defense": trade.defense,
@@ -86,6 +86,7 @@ def _point(trade: Trade, swept: PointRow, held: Sequence[TradeRow]) -> TradePoin
         "failed": swept["failed"],
         "verdicts": swept["verdicts"],
         "epsilon": epsilon,
+        "unit": unit,
         "standing": standing,
         "attacks": attacks,
         "best": name,
@@ -108,11 +109,12 @@ def _attack(held: Sequence[TradeRow], name: str) -> TradeAttack:
     }
 
 
-def _spent(held: Iterable[TradeRow]) -> tuple[float | None, str | None]:
-    """The largest epsilon of a model and its standing; none where a model states none."""
-    stated = [(row["epsilon"], row["standing"]) for row in held if row["knn"] is not None]
-    if not stated or any(standing is None for _, standing in stated):
-        return None, None
+def _spent(held: Iterable[TradeRow]) -> tuple[float | None, str | None, str | None]:
+    """The largest epsilon of a model, its standing and its unit; none where a model states none."""
+    rows = [row for row in held if row["knn"] is not None]
+    stated = [(row["epsilon"], row["standing"], row["unit"]) for row in rows]
+    if not stated or any(standing is None for _, standing, _ in stated):
+        return None, None, None
     return max(stated, key=lambda one: float("inf") if one[0] is None else one[0])
 
 

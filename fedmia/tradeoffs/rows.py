@@ -21,6 +21,7 @@ class TradeRow(TypedDict):
     defense: str  # none, a defence of clients, or a strategy
     strength: float | None  # of the point's `option`
     epsilon: float | None  # the largest of a defended client, over the whole run
+    unit: str | None  # that it is of: image or client
     standing: str | None  # what that epsilon is worth
     attack: str
     auc: float | None
@@ -62,6 +63,7 @@ class TradePoint(TypedDict):
     failed: int
     verdicts: dict[str, int]  # code -> models
     epsilon: float | None  # the largest of a model
+    unit: str | None
     standing: str | None
     attacks: list[TradeAttack]
     best: str | None  # the attack with the largest mean AUC

@@ -114,13 +114,14 @@ def best_of(point: TradePoint) -> TradeAttack | None:
 
 
 def epsilon(point: TradePoint) -> str:
-    """`8.1, guaranteed`, `1e+06, no meaningful guarantee`; a dash where none is stated."""
+    """`8.1 for one image, guaranteed`, `1e+06 for one client, no meaningful guarantee`, a dash."""
     value = point["epsilon"]
     if point["standing"] is None:
         return DASH
-    if value is None or value > MEANINGFUL:
-        return f"{'none' if value is None else f'{value:.3g}'}, {NO_GUARANTEE}"
-    return f"{value:.3g}, {point['standing']}"
+    shown = "none" if value is None else f"{value:.3g}"
+    shown += f" for one {point['unit']}" if point["unit"] else ""
+    little = value is None or value > MEANINGFUL
+    return f"{shown}, {NO_GUARANTEE if little else point['standing']}"
 
 
 def models(point: TradePoint) -> str:

@@ -577,9 +577,16 @@ class Refunds(Defense):
         return Epsilon(3.0 - rounds, 0.0, rounds, "guaranteed", "none")
 
 
+@dataclass(frozen=True)
+class Groups(Refunds):
+    def privacy(self, memory: dict[str, Any]) -> Epsilon:
+        return replace(super().privacy(memory), unit="group")
+
+
 @pytest.mark.parametrize(
     ("cls", "said"),
     [
+        (Groups, "Groups: unit must be of ('image', 'client'), got 'group'"),
         (Scales, "Scales: at zero strength release is not the identity: backbone.layer1.0.weight"),
         (InPlace, "InPlace: release changes the trained backbone.layer1.0.weight in place"),
         (Doubles, "Doubles: the released backbone.layer1.0.weight is of another form"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,14 @@ import torch
 from scipy.stats import norm
 
 from fedmia.defenses import _canaries
+from fedmia.defenses._accounting import noise_for
 from fedmia.defenses._canaries import Steps, audit_steps
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.defenses.laplace import Laplace
 from fedmia.defenses.logistic import Logistic
 from fedmia.errors import InputError
-from fedmia.lowerbounds.onerun import one_run_bound
+from fedmia.report import lowerbounds
 from fedmia.results import Epsilon
 from fedmia.seeding import rng
 
@@ -50,7 +52,7 @@ class Unclipped(HONEST):
 
 def shown(told: Epsilon | None) -> float:
     assert told is not None
-    return one_run_bound(told.canaries, told.guesses, told.correct, told.delta, 0.05)
+    return lowerbounds.shown(told, told.correct, 0.05)
 
 
 def audited(make_moco: Any, make_job: MakeJob, rounds: int = 1, **more: Any) -> tuple[Any, Any]:
@@ -127,6 +129,40 @@ def test_likelihood__equals_the_densities() -> None:
     assert np.isfinite(_canaries._likelihood(seen, 0 * bare, rate)).all()
 
 
+@pytest.mark.parametrize("rate", [0.1, 1.0])
+def test_dpsgd__canaries_enter_steps_at_the_rate_of_images(
+    rate: float, make_moco: Any, make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sound DP-SGD on a tenth of the images a step: so many canaries a step are in, and what they
+    show lies under the accountant's epsilon."""
+    taken, take = list[int](), _canaries._take
+
+    def counted(private: Any, trained: Any, places: Any, far: float) -> None:
+        taken.append(len(places))
+        take(private, trained, places, far)
+
+    monkeypatch.setattr(_canaries, "_take", counted)
+    job, inside = make_job(make_moco().train()), rng(0, "coins").random(400) < 0.5
+    noise, memory = noise_for(1.0, 1e-5, rate, 20, "rdp"), dict[str, Any]()
+    steps = Steps(noise, 1.0, rate, 40.0, 20)
+    memory["canaries"] = {"in": inside, "scores": audit_steps(job, steps, inside, rng(1, "audit"))}
+    assert len(taken) % 20 == 0
+    share = sum(taken) / inside.sum() / 20
+    assert share == pytest.approx(rate, rel=0.1)
+    kinds = {0.1: "one-run", 1.0: "one-run-gdp"}
+    stated = Epsilon(1.0, 1e-5, 1, "guaranteed", "", **_canaries.guessed(memory, kinds[rate]))
+    assert shown(stated) < 1.0
+
+
+def test_dpsgd__full_batches_alone_are_judged_as_gaussian() -> None:
+    """Subsampled noise has another curve than the Gaussian that its epsilon would be of."""
+    kept = {"in": [1, 0] * 50, "scores": [1.0, -1.0] * 50}
+    for rates, audit in (((1.0,), "one-run-gdp"), ((1.0, 0.5), "one-run"), ((0.3,), "one-run")):
+        memory = {"canaries": kept, "history": [[1.0, rate, 2] for rate in rates], "rounds": 1}
+        stated = DPSGD(noise_multiplier=1.0).privacy(memory)
+        assert stated is not None and (stated.audit, stated.unit) == (audit, "image")
+
+
 @pytest.mark.parametrize("cls", [Gaussian, Laplace, Logistic])
 def test_release__a_quarter_of_the_noise_is_found(cls: Any) -> None:
     state = {"weight": torch.zeros(3)}
@@ -138,6 +174,22 @@ def test_release__a_quarter_of_the_noise_is_found(cls: Any) -> None:
         defense.release(state, state, memory, rng(0, "release"))
         found.append(shown(defense.privacy(memory)))
     assert found[0] < 1 < found[1]
+
+
+def test_release__of_a_gaussian_half_the_noise_is_found() -> None:
+    """Each canary has a run of its own, whose law is known: 1,000 tell at a claim of 1 and of 4."""
+    state = {"weight": torch.zeros(3)}
+    for epsilon in (1.0, 4.0):
+        bounds = []
+        for part in (1, 2):
+            defense, memory = Gaussian(epsilon=epsilon, canaries=1000), {"planned": 1}
+            Gaussian(epsilon=epsilon).release(state, state, memory, rng(0, "first"))
+            memory["rounds"], memory["scale"] = 0, memory["scale"] / part
+            defense.release(state, state, memory, rng(0, "release"))
+            stated = defense.privacy(memory)
+            assert stated is not None and stated.guesses == (1000,) and stated.unit == "client"
+            bounds.append(shown(replace(stated, value=epsilon)))
+        assert bounds[0] < epsilon < bounds[1]
 
 
 def test_release__the_update_that_leaves_is_the_same() -> None:

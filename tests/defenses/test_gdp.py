@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from fedmia.defenses._accounting import delta_at, epsilon_at, mu_at
+from fedmia.lowerbounds.gdp import delta_at, epsilon_at, mu_at
 
 
 @pytest.mark.parametrize("epsilon, mu", [(0.0, 1.0), (0.5, 1.0), (3.0, 0.7), (1.0, 4.0)])

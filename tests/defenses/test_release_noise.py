@@ -13,7 +13,6 @@ from scipy import stats
 
 from clients.honest import Honest
 from fedmia import registry
-from fedmia.defenses._accounting import epsilon_at
 from fedmia.defenses._noise import ReleaseNoise
 from fedmia.defenses.base import Outlook, Setting
 from fedmia.defenses.gaussian import Gaussian
@@ -21,6 +20,7 @@ from fedmia.defenses.laplace import Laplace
 from fedmia.defenses.logistic import Logistic
 from fedmia.errors import InputError
 from fedmia.federation.snapshot import MemoryStore
+from fedmia.lowerbounds.gdp import epsilon_at
 from fedmia.seeding import rng
 from fedmia.ssl.base import State
 from fedmia.ssl.moco import MoCo

@@ -144,12 +144,28 @@ def test_statement__the_least_epsilon_of_the_best_standing() -> None:
 
     loose, tight = part("a", 9.0, "guaranteed"), part("b", 4.0, "guaranteed")
     guess, none = part("c", 0.1, "heuristic"), part("d", None, "guaranteed")
-    assert (found := least([loose, tight, guess, none])) is not None
-    assert found.value == 4.0 and found.assumptions.startswith("b says. ")
-    assert "a and b and c and d" in found.assumptions
-    assert least([guess, none]) is not None and least([guess, none]).value == 0.1  # type: ignore[union-attr]
-    assert least([tight]) == tight.epsilon
-    assert least([ClientDefence("crop")]) is None and least([]) is None
+    (only,) = least([loose, tight, guess, none])
+    assert only.value == 4.0 and only.assumptions.startswith("b says. ")
+    assert "a and b and c and d" in only.assumptions
+    assert [e.value for e in least([guess, none])] == [0.1]
+    assert least([tight]) == [tight.epsilon]
+    assert least([ClientDefence("crop")]) == least([]) == []
+
+
+def test_statement__epsilons_of_units_and_deltas_are_not_compared() -> None:
+    """One for each unit; of one unit those that nothing beats in epsilon and delta both."""
+
+    def part(name: str, unit: str, value: float, delta: float) -> ClientDefence:
+        stated = Epsilon(value, delta, 2, "guaranteed", f"{name} says.", unit=unit)
+        return ClientDefence(name, stated)
+
+    image, client = part("a", "image", 9.0, 1e-5), part("b", "client", 4.0, 1e-5)
+    pure, worse = part("c", "client", 7.0, 0.0), part("d", "client", 8.0, 1e-6)
+    lines = [(e.unit, e.value, e.delta) for e in least([image, client, pure, worse])]
+    assert lines == [("image", 9.0, 1e-5), ("client", 4.0, 1e-5), ("client", 7.0, 0.0)]
+    (alone, *others) = least([image, client, pure, worse])
+    assert alone.assumptions == "a says."
+    assert all("b and c and d" in e.assumptions for e in others)
 
 
 def test_statement__parts_in_order(make_desk: Any) -> None:
@@ -160,8 +176,9 @@ def test_statement__parts_in_order(make_desk: Any) -> None:
     assert kept is not None
     told = desk.defense.statement(kept.memory["defense"])
     assert told.name == "dpsgd, gaussian" and [p.name for p in told.parts] == ["dpsgd", "gaussian"]
-    assert told.epsilon.standing == "guaranteed"
-    assert told.epsilon.value == told.parts[1].epsilon.value
+    first, second = (p.epsilon for p in told.parts)
+    assert (told.epsilon.unit, told.epsilon.value) == ("image", first.value)
+    assert [(e.unit, e.value) for e in told.beside] == [("client", second.value)]
     assert Stack().statement({}) is None and not Stack()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fedmia.head import main
-from fedmia.heads import attack, compare
+from fedmia.heads import attack, compare, release
 from fedmia.heads.trial import CONFIDENCE, NAIVE, Measured, Rates
 from fedmia.settings.head import Head
 
@@ -33,10 +33,37 @@ def test_command__report_figures_and_page(
     ]  # fmt: skip
     assert {r["standing"] for r in report["rows"]} == {None, "empirical"}
     assert report["rows"][0]["utility_loss"]["mean"] == 0.0
+    assert {r["unit"] for r in report["rows"]} == {"image"}
+    bounds = [r["lower_bound"] for r in report["rows"]]
+    assert bounds[0] is None and [b["audit"] for b in bounds[1::2]] == ["one-run", "own-runs-gdp"]
+    assert all(b["value"] > 0 and not b["refuted"] and b["canaries"] == 1000 for b in bounds[1:])
+    assert "REFUTED" not in report["sentence"]
     for name in ("fig-1", "fig-2"):
         assert (tmp_path / f"h/figures/{name}.png").read_bytes().startswith(b"\x89PNG")
     page = (tmp_path / "h/head.html").read_text()
+    assert f"at least {bounds[1]['value']:.2f} by canaries" in page and "2 for one image" in page
     assert "no meaningful guarantee" in page and "no bound" in page and "<script" not in page
+
+
+def test_command__shouts_where_the_release_has_a_quarter_of_its_noise(
+    capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = release.released
+    monkeypatch.setattr(attack, "PAIRS", 200)
+    monkeypatch.setattr(
+        release, "released", lambda heads, law, scale, draw: honest(heads, law, scale / 4, draw)
+    )
+    flags = SMALL.replace("2,40", "2").replace("--epochs 4", "--epochs 1")
+    assert main([*shlex.split(flags), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    names = [f"{r['mechanism']} at {r['epsilon']:g}" for r in report["rows"] if wrong(r)]
+    assert names == ["logistic at 2", "laplace at 2", "gaussian at 2"]
+    assert report["sentence"].startswith(f"CLAIM REFUTED by canaries: {', '.join(names)}. Without")
+
+
+def wrong(row: dict[str, Any]) -> bool:
+    bound = row["lower_bound"]
+    return bound is not None and bool(bound["refuted"])
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ import pytest
 import torch
 from scipy import stats
 
-from fedmia.defenses._accounting import delta_at
 from fedmia.errors import InputError
 from fedmia.heads import attack
 from fedmia.heads.release import Setting, answers, mechanism, released, scale_of
 from fedmia.heads.stack import Stack, start
 from fedmia.heads.trial import CONFIDENCE, KNOWING, NAIVE, Bench, Labelled, deal, trial
+from fedmia.lowerbounds.gdp import delta_at
 from fedmia.seeding import rng
 from fedmia.settings.head import MECHANISMS, Head
 

@@ -33,7 +33,8 @@ def test_report__tells_the_servers_statement_with_all_it_rests_on(
     assert row == {
         "name": "dp-fedavg", "view": "updates", "metrics": {"clip": 0.25},
         "epsilon": {"value": 7.5, "delta": 1e-5, "rounds": 30, "standing": "guaranteed",
-                    "noise_source": "seeded", "assumptions": f"{text} {NOISE['seeded']}"},
+                    "noise_source": "seeded", "assumptions": f"{text} {NOISE['seeded']}",
+                    "unit": ""},
     }  # fmt: skip
     for where in (printed, html):
         said = "epsilon 7.5 (delta 1e-05, 30 rounds): guaranteed (noise: seeded)"

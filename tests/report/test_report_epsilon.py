@@ -29,3 +29,11 @@ def test_epsilon__over_20_is_no_meaningful_guarantee(name: str, value: Any, said
     claim = Epsilon(value, 1e-5, 20, "guaranteed", "The client.", noise_source="entropy")
     spent: Any = asdict(claim)
     assert epsilon({"name": name, "epsilon": spent, "metrics": {}}) == said
+
+
+def test_epsilon__says_its_unit() -> None:
+    spent: Any = asdict(Epsilon(8.0, 1e-5, 20, "guaranteed", "", unit="image"))
+    row: Any = {"name": "dpsgd", "epsilon": spent, "metrics": {}}
+    assert epsilon(row).startswith("dpsgd, epsilon 8 for one image (delta 1e-05")
+    spent["value"] = 90.0
+    assert "no meaningful guarantee (epsilon 90 for one image, delta" in epsilon(row)

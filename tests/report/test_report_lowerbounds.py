@@ -6,19 +6,25 @@ import csv
 import io
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from rich.console import Console
+from scipy.stats import beta, norm
 
+from fedmia.lowerbounds.fdp import shared_run_bound
+from fedmia.lowerbounds.gdp import epsilon_at
 from fedmia.lowerbounds.onerun import one_run_bound
 from fedmia.lowerbounds.rates import TRIED, rates_bound
+from fedmia.report import lowerbounds
 from fedmia.report.build import build_report
 from fedmia.report.client_table import clients_csv
 from fedmia.report.format import sentences
+from fedmia.report.lowerbounds import bounds_family
 from fedmia.report.page import page
 from fedmia.report.terminal import render
-from fedmia.results import ClientDefence, Epsilon, RunScores, ScoredAttack
+from fedmia.results import Aggregation, ClientDefence, Epsilon, RunScores, ScoredAttack
 
 Scored = Callable[..., ScoredAttack]
 
@@ -68,6 +74,56 @@ def test_canaries__refute_a_claim_and_are_shouted(run: RunScores) -> None:
     assert together_told in terminal(report)
     told = list(csv.DictReader(io.StringIO(clients_csv(report))))
     assert [float(r["epsilon_at_least"] or -1) for r in told[:3]] == [high, low, -1]
+
+
+def test_canaries__of_the_server_are_shouted_and_share_the_error(run: RunScores) -> None:
+    """One bound more of the family; a Gaussian claim is held to the bound of its own law."""
+    spent = Epsilon(
+        2.0, 1e-5, 30, "guaranteed", "", 1000, (1000,), (820,), unit="client", audit="own-runs-gdp"
+    )
+    whole = replace(run, aggregation=Aggregation("dp-fedavg", "updates", spent))
+    report = build_report(whole)
+    row: Any = report["aggregation"]["epsilon"]
+    bound = row["lower_bound"]
+    low = beta.ppf(0.05 / bounds_family(whole), 820, 181)
+    want = epsilon_at(2 * norm.ppf(low), 1e-5)
+    assert bounds_family(whole) == bounds_family(run) + 1 == 2
+    assert bound["value_simultaneous"] == pytest.approx(want, abs=1e-6) and bound["refuted"]
+    assert bound["value"] > want > 2 and (row["unit"], bound["audit"]) == ("client", spent.audit)
+    start = "CLAIM REFUTED: the server claims epsilon 2 by dp-fedavg, yet 1,000 canaries show more"
+    assert report["verdict"].startswith(start)
+    for where in (terminal(report), page(report, {})):
+        assert "epsilon 2 for one client (delta 1e-05, 30 rounds): guaranteed, at least" in where
+        assert "by 1,000 canaries (REFUTED)" in where
+
+
+def test_canaries__in_one_run_of_a_gaussian_show_more_than_of_any_mechanism(
+    run: RunScores,
+) -> None:
+    told = claim(1.0, (40, 250, 462))
+    any_law, gaussian = (
+        lowerbounds.shown(e, e.correct, 0.05) for e in (told, replace(told, audit="one-run-gdp"))
+    )
+    mu = shared_run_bound(1000, (50, 350, 700), (40, 250, 462), 0.05)
+    assert gaussian == epsilon_at(mu, 1e-5) > 1.0 > any_law > 0
+
+
+def test_stack__one_line_a_unit(run: RunScores) -> None:
+    """Neither compared nor hidden, in terminal, page and rows."""
+    image = Epsilon(2.0, 1e-5, 20, "guaranteed", "Per image.", unit="image")
+    client = Epsilon(90.0, 1e-6, 20, "guaranteed", "The client.", unit="client")
+    both = ClientDefence("dpsgd, gaussian", image, beside=(client,))
+    clients = [replace(c, defence=both if c.id == 0 else None) for c in run.clients]
+    report = build_report(replace(run, clients=clients))
+    defence: Any = report["clients"][0]["defence"]
+    assert [e["unit"] for e in (defence["epsilon"], *defence["beside"])] == ["image", "client"]
+    first = "dpsgd, gaussian, epsilon 2 for one image (delta 1e-05, 20 rounds): guaranteed"
+    second = "dpsgd, gaussian, no meaningful guarantee (epsilon 90 for one client, delta 1e-06, "
+    printed, html = terminal(report), page(report, {})
+    assert f"Defended, client 0: {first}. Defended, client 0: {second}20 rounds)." in printed
+    assert first in html and second in html and "Per image." in html and "The client." in html
+    (row, *_) = csv.DictReader(io.StringIO(clients_csv(report)))
+    assert (row["epsilon"], row["unit"]) == ("2.0", "image")
 
 
 def test_canaries__whose_claim_they_cannot_reach_say_so(run: RunScores) -> None:

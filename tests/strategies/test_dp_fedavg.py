@@ -14,13 +14,15 @@ from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
 from opacus.accountants.analysis.rdp import compute_rdp
 from scipy import stats
 
-from fedmia.defenses._accounting import delta_at
 from fedmia.errors import InputError
 from fedmia.federation.checkpoint import restore_server, server_state
 from fedmia.federation.snapshot import Update
+from fedmia.lowerbounds.gdp import delta_at
+from fedmia.report.lowerbounds import shown
 from fedmia.ssl.base import State
+from strategies import dp_fedavg
 from strategies._accounting import composed, noise_composed, noise_sampled, sampled, sampled_renyi
-from strategies.base import Course
+from strategies.base import Course, cohort
 from strategies.crew import Against
 from strategies.dp_fedavg import CLIP, DPFedAvg
 
@@ -39,8 +41,11 @@ def of_norms(norms: Sequence[float], round: int = 1, size: int = 400) -> tuple[S
     return received, ups
 
 
-def at(strategy: DPFedAvg, clients: int, total: int, share: float = 1.0) -> DPFedAvg:
-    strategy.course = Course("main", 0, total, False, share, 0, total)
+def at(
+    strategy: DPFedAvg, clients: int, total: int, share: float = 1.0, malicious: int = 0
+) -> DPFedAvg:
+    who = tuple(range(clients - malicious, clients))
+    strategy.course = Course("main", 0, total, False, share, 0, total, who)
     strategy.nodes = {client: client for client in range(clients)}
     return strategy
 
@@ -63,6 +68,58 @@ def test_aggregate__is_the_clipped_mean_with_noise_of_its_law() -> None:
     assert torch.equal(got["w"], other["w"])  # a seed, no global generator
     again = strategy.aggregate(received, of_norms([0.1] * 4, round=2, size=20_000)[1])
     assert not torch.equal(again["w"], got["w"])
+
+
+def test_noise__is_of_the_clients_of_the_round() -> None:
+    """z C over the m that took part, of more clients in all."""
+    received, ups = of_norms([0.5] * 3, size=20_000)
+    strategy = at(DPFedAvg(clip=2.0, noise_multiplier=0.8), 12, 4)
+    silent = DPFedAvg(clip=2.0, noise_multiplier=0.0).aggregate(received, ups)
+    noise = (strategy.aggregate(received, ups)["w"] - silent["w"]).double()
+    assert float(noise.std()) == pytest.approx(0.8 * 2.0 / 3, rel=0.03)
+    assert strategy.told(ALONE)["noise_std"] == pytest.approx(0.8 * 2.0 / 3)
+
+
+def test_votes__are_noised_as_the_parts_say() -> None:
+    """At fixed norms, over seeds: mean and deviation of what C follows."""
+    votes = []
+    for seed in range(400):
+        strategy = DPFedAvg(adaptive=True, noise_multiplier=1.3, clip_lr=1.0, quantile=0.5)
+        strategy.course = Course("main", 0, 1, False, 1.0, seed, 1)
+        strategy.aggregate(*of_norms([0.5, 0.5, 0.5, 2.0], size=4))
+        votes.append(-4 * math.log(strategy._bound()))  # of C = 1: three under it, one over
+    assert np.std(votes) == pytest.approx(strategy.parts(1.3)[1], rel=0.12)
+    assert np.mean(votes) == pytest.approx(1.0, abs=0.35)
+
+
+def sums(strategy: DPFedAvg, norms: Sequence[float]) -> tuple[torch.Tensor, float]:
+    """The sum over C, and the votes, that a round without noise releases of updates along their own
+    axes."""
+    ups = [
+        Update(i, 1, {"w": length * torch.eye(len(norms))[i].double()}, 1, {})
+        for i, length in enumerate(norms)
+    ]
+    got = strategy.aggregate({"w": torch.zeros(len(norms)).double()}, ups)["w"]
+    votes = len(norms) * -math.log(strategy._bound() / strategy.clip) / strategy.clip_lr
+    return got * len(norms) / strategy.clip, votes
+
+
+@pytest.mark.parametrize(("replaced", "share"), [(0.0, 0.1), (0.0, 0.6), (5.0, 0.1), (5.0, 0.6)])
+def test_neighbours__are_as_far_apart_as_the_parts_pay_for(replaced: float, share: float) -> None:
+    """The exact mu of noised sum and votes together, for one client put to nothing or replaced: of
+    z = 1 it is 1, and 2 where a client becomes another, at most; and is reached."""
+    largest = 0.0
+    for norm in (0.001, 0.3, 1.0, 1.001, 50.0):
+        for other in (0.0, *([0.002, 0.999, replaced] if replaced else ())):
+            pair = []
+            for length in (norm, -other):  # on the same axis, the other way
+                strategy = DPFedAvg(adaptive=True, noise_multiplier=0.0, vote_share=share)
+                pair.append(sums(strategy, [0.4, length, 7.0]))
+            spread, votes = DPFedAvg(adaptive=True, vote_share=share).parts(1.0)
+            apart = float((pair[0][0] - pair[1][0]).norm()), pair[0][1] - pair[1][1]
+            largest = max(largest, math.hypot(apart[0] / spread, apart[1] / votes))
+    assert largest <= (2.0 if replaced else 1.0) + 1e-6
+    assert largest > (1.8 if replaced else 0.999)
 
 
 def test_one_client__moves_the_sum_by_no_more_than_the_clip() -> None:
@@ -231,6 +288,92 @@ def test_privacy__secret_cohorts_replace_a_client_and_are_never_poisson() -> Non
     assert fewer is not None and fewer.value is not None and fewer.value > other.value
     planned = at(DPFedAvg(epsilon=2.0, cohorts="secret"), 100, 30, 0.06)
     assert sampled(planned.noise(), 0.06, 30, 1e-5) <= 2.0
+
+
+@pytest.mark.parametrize(
+    ("cohorts", "adaptive", "malicious"),
+    [("known", a, m) for a in (False, True) for m in (0, 10, 50, 95)]
+    + [("secret", a, m) for a, m in ((False, 0), (True, 10), (False, 50), (False, 95))],
+)
+def test_epsilon__is_kept_whoever_is_malicious(
+    cohorts: str, adaptive: bool, malicious: int
+) -> None:
+    """100 clients, a tenth a round: planned for those that are promised something."""
+    options: dict[str, Any] = {"epsilon": 8.0, "cohorts": cohorts, "adaptive": adaptive}
+    strategy = at(DPFedAvg(**options), 100, 40, 0.1, malicious)
+    assert strategy.course is not None
+    for round in range(1, 41):
+        ups = [
+            Update(client, round, {"w": torch.ones(2)}, 1, {})
+            for client in cohort(strategy.course, round, 100)
+        ]
+        strategy.aggregate({"w": torch.zeros(2)}, ups)
+    stated = strategy.privacy(Against(malicious=strategy.course.malicious))
+    assert stated is not None and stated.value is not None and 7.9 < stated.value <= 8.0 + 1e-6
+
+
+def test_epsilon__of_secret_cohorts_that_are_everybody() -> None:
+    """Nothing is amplified: planned for clients that are replaced, 2C."""
+    strategy = rounds_of(at(DPFedAvg(epsilon=4.0, cohorts="secret"), 6, 8), 8)
+    stated = strategy.privacy(ALONE)
+    assert stated is not None and stated.value is not None and 3.99 < stated.value <= 4.0 + 1e-9
+
+
+def audited(part: float, monkeypatch: pytest.MonkeyPatch, **more: Any) -> tuple[float, float]:
+    """What a strategy of z = 4 over 4 rounds claims, and what its canaries show, where the noise on
+    the sum is `part` of it."""
+    options: dict[str, Any] = {"noise_multiplier": 4.0, "canaries": 400, **more}
+    strategy = at(DPFedAvg(**options), 6, 4)
+    monkeypatch.setattr(
+        dp_fedavg, "noised", lambda state, deviation, draw: NOISED(state, part * deviation, draw)
+    )
+    stated = rounds_of(strategy, 4).privacy(ALONE)
+    assert stated is not None and stated.value is not None and stated.canaries == 400
+    return stated.value, shown(stated, stated.correct, 0.05)
+
+
+NOISED = dp_fedavg.noised
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"adaptive": True}, {"cohorts": "secret", "noise_multiplier": 8.0}]
+)
+def test_canaries__find_a_quarter_of_the_noise(
+    more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim, bound = audited(1.0, monkeypatch, **more)
+    assert 0 < bound < claim
+    claim, bound = audited(0.25, monkeypatch, **more)
+    assert claim < 5 and bound > claim
+
+
+def test_canaries__find_votes_without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That the sum alone does not show."""
+    claim, _ = audited(1.0, monkeypatch, adaptive=True, vote_share=0.5)
+    parts = DPFedAvg.parts
+    monkeypatch.setattr(DPFedAvg, "parts", lambda self, z: (parts(self, z)[0], 0.01))
+    assert claim < audited(1.0, monkeypatch, adaptive=True, vote_share=0.5)[1]
+
+
+def test_canaries__leave_the_run_alone_and_take_part_as_often_as_a_client(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every client in one round of two, so that two of four rounds are audited; goes through
+    JSON."""
+    plain, watched = (
+        at(DPFedAvg(noise_multiplier=1.0, adaptive=True, canaries=c), 6, 4) for c in (0, 100)
+    )
+    for round in range(1, 5):
+        received, ups = of_norms([0.5] * 6, round)
+        mine = [u for u in ups if u.client % 2 == round % 2]
+        one, other = (s.aggregate(received, mine) for s in (plain, watched))
+        assert torch.equal(one["w"], other["w"]) and plain.bound == watched.bound
+    assert watched.audited["rounds"] == 2 and plain.rounds_of == watched.rounds_of
+    again = at(DPFedAvg(noise_multiplier=1.0, adaptive=True, canaries=100), 6, 4)
+    restore_server(again, *server_state(watched))
+    assert again.privacy(ALONE) == watched.privacy(ALONE)
+    with pytest.raises(InputError, match="dp-fedavg.canaries must be 0 or at least 100, got 5"):
+        DPFedAvg(canaries=5)
 
 
 def test_options__that_say_two_things_or_not_enough() -> None:

@@ -66,7 +66,8 @@ def planted(trade: str, seed: int) -> dict[str, Any]:
         client["defence"] = None
     if trade != "no defence":
         spent = {"value": 8.0 + seed, "delta": 0.0, "rounds": 2, "standing": "guaranteed"}
-        more = {"name": "one", "epsilon": spent | {"assumptions": ""}, "metrics": {}}
+        spent |= {"assumptions": "", "unit": "client"}
+        more = {"name": "one", "epsilon": spent, "metrics": {}}
         report["clients"][0]["defence"] = more
     report["sets"] = []
     return report | {"versions": {"commit": None}, "timing": {"total_s": 1.5}}
@@ -102,6 +103,7 @@ def test_rows__one_an_attack_and_run(whole: TradeoffReport) -> None:
     row = next(r for r in whole["rows"] if (r["defense"], r["strength"]) == ("gaussian", 0.1))
     assert (row["attack"], row["auc"], row["seed"]) == ("similarity", 0.54, 0)
     assert (row["epsilon"], row["standing"], row["seconds"]) == (8.0, "guaranteed", 1.5)
+    assert row["unit"] == at(whole, "gaussian scale=0.1")["unit"] == "client"
     assert row["knn"] == 0.768 and row["note"] is None and row["knn_untrained"] == 0.602
     bare = whole["rows"][0]
     assert (bare["defense"], bare["strength"], bare["epsilon"]) == ("none", None, None)
@@ -146,12 +148,16 @@ def test_epsilon__of_the_server_where_no_client_defends_itself() -> None:
     assert spent(report) is None
 
 
-def test_epsilon__none_where_one_defended_client_states_none() -> None:
-    """The others' epsilon says nothing of its images."""
-    report: Any = planted("gaussian scale=1.0", 0)
-    assert spent(report)["value"] == 8.0  # type: ignore[index]
-    report["clients"][1]["defence"] = {"name": "two", "epsilon": None}
-    assert spent(report) is None
+def test_epsilon__is_of_all_defended_clients_or_of_none() -> None:
+    """One of them that promises nothing is not passed over; units and deltas are never mixed."""
+    report: Any = planted("gaussian scale=0.1", 0)
+    first = report["clients"][0]["defence"]
+    larger = first["epsilon"] | {"value": 9.5}
+    report["clients"][1]["defence"] = first | {"epsilon": larger}
+    assert spent(report) == larger
+    for other in (None, larger | {"unit": "image"}, larger | {"delta": 1e-5}):
+        report["clients"][2]["defence"] = first | {"epsilon": other}
+        assert spent(report) is None
 
 
 def test_best__and_one_correction_over_all_that_was_tried(whole: TradeoffReport) -> None:
@@ -337,8 +343,9 @@ def test_sentence__says_what_the_models_tell(
 
 @pytest.mark.parametrize(
     ("epsilon", "standing", "told"),
-    [(19.0, "heuristic", "19, heuristic"), (21.0, "guaranteed", "21, no meaningful guarantee"),
-     (None, "guaranteed", "none, no meaningful guarantee"), (None, None, "–")],
+    [(19.0, "heuristic", "19 for one client, heuristic"),
+     (21.0, "guaranteed", "21 for one client, no meaningful guarantee"),
+     (None, "guaranteed", "none for one client, no meaningful guarantee"), (None, None, "–")],
 )  # fmt: skip
 def test_epsilon__over_twenty_promises_nothing(
     whole: TradeoffReport, epsilon: float | None, standing: str | None, told: str
@@ -367,7 +374,7 @@ def test_page__compares_and_escapes(whole: TradeoffReport) -> None:
     text = page(whole, figure)
     assert text.count("data:image/png;base64,") == 1 and whole["sentence"] in text
     assert "no &lt;shadows&gt;" in text and "<shadows>" not in text
-    assert "0.595" in text and "12, guaranteed" in text and "on the front" in text
+    assert "0.595" in text and "12 for one client, guaranteed" in text and "on the front" in text
     assert terminal(whole).row_count == len(PLANTED)
 
 
