@@ -303,16 +303,16 @@ class Sharp(Backbone):
 @pytest.fixture(scope="module")
 def leak(textures: Textures) -> dict[str, Any]:
     """Known and unknown members of a `Sharp` encoder, and others of the same source."""
-    pool = textures(240, seed=4)
-    known = Known(pool[:40], pool[40:80])
-    members, others = pool[80:160], pool[160:]
+    pool = textures(320, seed=4)
+    known = Known(pool[:80], pool[80:160])  # of 40 a side a fit now and then learns too little
+    members, others = pool[160:240], pool[240:]
     backbone = Sharp(torch.cat([known.members, members]))
     return {"view": view_of(backbone), "known": known, "members": members, "others": others}
 
 
 def test_leak__is_found_by_default(leak: dict[str, Any]) -> None:
     for name in ("partcrop", "partcrop-v2"):
-        assert auc(registry.build("attack", name, {"crops": 64, "epochs": 200}), **leak) > 0.9
+        assert auc(registry.build("attack", name, {"crops": 64}), **leak) > 0.9
 
 
 @pytest.mark.slow
