@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.random import Generator
 
-from fedmia.defenses._canaries import FAR, add_scores, check_canaries, coins, guessed
+from fedmia.defenses._canaries import FAR, add_scores, check_noise, coins, guessed
 from fedmia.defenses._sensitivity import protected, refuse_running
 from fedmia.errors import InputError
 from fedmia.federation.snapshot import Update
@@ -73,12 +73,7 @@ class DPFedAvg(FederatedStrategy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_canaries("dp-fedavg", self.canaries)
-        if self.epsilon is not None and self.noise_multiplier is not None:
-            raise InputError(
-                "takes epsilon or noise_multiplier, not both: got "
-                f"{self.epsilon} and {self.noise_multiplier}"
-            )
+        check_noise("dp-fedavg", self, "noise_multiplier")
 
     def check(self, norm: str) -> None:
         refuse_running(norm)

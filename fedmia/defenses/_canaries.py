@@ -39,14 +39,20 @@ FEWEST = 100  # fewer show next to nothing, however weak the mechanism
 NUMBERS = 1 << 23  # that the gradients of a physical batch may hold
 
 
-def check_canaries(name: str, count: int) -> None:
-    """Refuse an audit that could show nothing; 0: none is asked for.
+def check_noise(name: str, mechanism: Any, strength: str) -> None:
+    """Refuse a mechanism whose noise is given twice, or whose audit could show nothing.
+
+    Args:
+        strength: its option that gives the noise in place of `epsilon`.
 
     Raises:
-        InputError: with the number.
+        InputError: with the numbers.
     """
+    count, epsilon, noise = mechanism.canaries, mechanism.epsilon, getattr(mechanism, strength)
     if 0 < count < FEWEST:
         raise InputError(f"{name}.canaries must be 0 or at least {FEWEST}, got {count}")
+    if epsilon is not None and noise is not None:
+        raise InputError(f"{name} takes epsilon or {strength}, not both: got {epsilon} and {noise}")
 
 
 def other_stream(stream: np.random.Generator) -> np.random.Generator:

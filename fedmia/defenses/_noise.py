@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedmia.defenses._canaries import FAR, add_scores, check_canaries, coins, guessed, other_stream
+from fedmia.defenses._canaries import FAR, add_scores, check_noise, coins, guessed, other_stream
 from fedmia.defenses._sensitivity import (
     difference,
     measured,
@@ -85,11 +85,7 @@ class ReleaseNoise(Defense):
     def __post_init__(self) -> None:
         super().__post_init__()
         name = type(self).__name__
-        check_canaries(name, self.canaries)
-        if self.epsilon is not None and self.scale is not None:
-            raise InputError(
-                f"{name} takes epsilon or scale, not both: got {self.epsilon} and {self.scale}"
-            )
+        check_noise(name, self, "scale")
         if self.sensitivity == "sampled" and self.clip is not None:
             raise InputError(f"{name}.clip is not used with sensitivity 'sampled', got {self.clip}")
         if self.sensitivity == "sampled" and self.canaries:

@@ -22,7 +22,7 @@ from fedmia.defenses._canaries import (
     Steps,
     add_scores,
     audit_steps,
-    check_canaries,
+    check_noise,
     coins,
     guessed,
     other_stream,
@@ -104,12 +104,7 @@ class DPSGD(Defense):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_canaries("DPSGD", self.canaries)
-        if self.epsilon is not None and self.noise_multiplier is not None:
-            raise InputError(
-                "DPSGD takes epsilon or noise_multiplier, not both: got "
-                f"{self.epsilon} and {self.noise_multiplier}"
-            )
+        check_noise("DPSGD", self, "noise_multiplier")
 
     def check(self, setting: Setting) -> None:
         if setting.norm != "group":

@@ -54,10 +54,9 @@ class Releases(Carried):
 
 def digest(order: RecordDict) -> str:
     """SHA-256 of the round, the weights and whatever else was ordered."""
-    found = hashlib.sha256(
-        json.dumps(dict(order.config_records["config"]), sort_keys=True).encode()
-    )
+    config = json.dumps(dict(order.config_records["config"]), sort_keys=True)
+    sha = hashlib.sha256(config.encode())
     for name, arrays in sorted(order.array_records.items()):
         for tensor, array in sorted(arrays.items()):
-            found.update(f"|{name}|{tensor}|{array.dtype}|{array.shape}|".encode() + array.data)
-    return found.hexdigest()
+            sha.update(f"|{name}|{tensor}|{array.dtype}|{array.shape}|".encode() + array.data)
+    return sha.hexdigest()

@@ -74,16 +74,15 @@ def beside_scores(epsilon: Epsilon) -> Epsilon:
     return replace(epsilon, standing=WEIGHTS, assumptions=epsilon.assumptions + BESIDE)
 
 
-def _client(
-    run: Finished, client: int, stated: Callable[[Epsilon], Epsilon]
-) -> dict[str, Any]:  # fmt: skip
+def _client(run: Finished, client: int, stated: Callable[[Epsilon], Epsilon]) -> dict[str, Any]:
     """Size and defence of the client, less the metrics that rest on its images."""
     (row,) = (r for r in client_rows(run, run.prepared.data.labels, 1) if r.id == client)
 
     def told(part: ClientDefence) -> ClientDefence:
         metrics = run.site.defended(client).open(dict(part.metrics))
         spent = part.epsilon and stated(part.epsilon)
-        return ClientDefence(part.name, spent, metrics, tuple(map(told, part.parts)))
+        parts, beside = tuple(map(told, part.parts)), tuple(map(stated, part.beside))
+        return ClientDefence(part.name, spent, metrics, parts, beside)
 
     return {"size": row.size, "defence": row.defence and asdict(told(row.defence))}
 

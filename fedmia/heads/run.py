@@ -25,8 +25,7 @@ from fedmia.heads.release import ASSUMPTIONS, Setting
 from fedmia.heads.rows import FORMAT, HeadReport
 from fedmia.heads.trial import Labelled, Trial, deal, trial
 from fedmia.released.base import Released, load, probe
-from fedmia.report.publish import json_text
-from fedmia.report.tell import tell
+from fedmia.report.tell import tell, write_files
 from fedmia.runtime.cores import cores
 from fedmia.runtime.device import resolve_device
 from fedmia.runtime.environment import describe
@@ -206,8 +205,7 @@ def write(report: HeadReport, folder: Path) -> None:
     (folder / "figures").mkdir()
     for name, data in figures.items():
         (folder / "figures" / f"{name}.png").write_bytes(data)
-    (folder / "head.json").write_text(json_text(report), encoding="utf-8")
-    (folder / "head.html").write_text(page(report, figures), encoding="utf-8")
+    write_files(folder / "head", report, page(report, figures))
 
 
 def show(report: HeadReport, asked: Invocation) -> None:

@@ -28,6 +28,20 @@ def failures(cells: Iterable[Mapping[str, Any]]) -> Callable[[Console], None]:
     return lines
 
 
+def write_files(path: Path, report: Mapping[str, Any], html: str, png: bytes | None = None) -> Path:
+    """Write a report's JSON, its page and its figure, where it has one; the page's file.
+
+    Args:
+        path: of the files, less their endings.
+    """
+    if png is not None:
+        path.with_suffix(".png").write_bytes(png)
+    path.with_suffix(".json").write_text(json_text(report), encoding="utf-8")
+    page = path.with_suffix(".html")
+    page.write_text(html, encoding="utf-8")
+    return page
+
+
 def tell(
     report: Mapping[str, Any],
     table: Callable[[], RenderableType],

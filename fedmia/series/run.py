@@ -15,12 +15,10 @@ from fedmia.auditing.resume import content
 from fedmia.auditing.run import brought, device_of, images_for, look
 from fedmia.auditing.runs import run_folder
 from fedmia.errors import InputError, opt
-from fedmia.report.publish import json_text
-from fedmia.report.tell import failures, tell
+from fedmia.report.tell import failures, tell, write_files
 from fedmia.runtime.cores import cores
 from fedmia.series.compare import compare
 from fedmia.series.page import page
-from fedmia.series.rows import SeriesReport
 from fedmia.series.tables import terminal
 from fedmia.settings.audit import Audit
 from fedmia.settings.command import Invocation
@@ -52,9 +50,13 @@ def conduct(asked: Invocation, stop: Event, start: Start = auditing) -> int:
     cells = looked_at(series.cells)
     work = Work(start, lambda folder: True)  # an audit goes on with whatever lies there
     with done(Runs(cells, series.jobs), to_tree(series), asked, stop, work) as audits:
+        from fedmia.series.figures import draw  # matplotlib takes its time
+
         report = compare(series, cells, audits)
-        _write(report, audits.out)
-    _show(report, audits.out, asked)
+        figure = draw(report)
+        file = write_files(audits.out / "series", report, page(report, figure), figure)
+    more = failures(report["cells"])
+    tell(report, lambda: terminal(report), file, json=asked.json, quiet=asked.quiet, more=more)
     return audits.code
 
 
@@ -74,19 +76,3 @@ def looked_at(cells: Sequence[Cell[Audit]]) -> list[Cell[Audit]]:
         look(released, held[source], audit.allow_random)
         found[audit.encoder] = content(audit, released, held[source])
     return [replace(cell, files=found[cell.first.encoder]) for cell in cells]
-
-
-def _write(report: SeriesReport, out: Path) -> None:
-    from fedmia.series.figures import draw  # matplotlib takes its time
-
-    figure = draw(report)
-    if figure is not None:
-        (out / "series.png").write_bytes(figure)
-    (out / "series.json").write_text(json_text(report), encoding="utf-8")
-    (out / "series.html").write_text(page(report, figure), encoding="utf-8")
-
-
-def _show(report: SeriesReport, out: Path, asked: Invocation) -> None:
-    more = failures(report["cells"])
-    file = out / "series.html"
-    tell(report, lambda: terminal(report), file, json=asked.json, quiet=asked.quiet, more=more)

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
-from fedmia.report.publish import json_text
 from fedmia.report.rows import Report
-from fedmia.report.tell import failures, tell
+from fedmia.report.tell import failures, tell, write_files
 from fedmia.settings.command import Invocation
 from fedmia.settings.sweep import Sweep
 from fedmia.settings.yamlfile import Tree
@@ -54,7 +53,9 @@ def conduct(asked: Invocation, stop: Event, start: Start = simulation) -> int:
     """
     sweep: Sweep = asked.settings
     swept = done(sweep, sweep.tree(), asked, stop, start)
-    _show(swept.report, swept.out, asked)
+    report, file = swept.report, swept.out / "sweep.html"
+    more = failures(report["cells"])
+    tell(report, lambda: terminal(report), file, json=asked.json, quiet=asked.quiet, more=more)
     return swept.code
 
 
@@ -69,19 +70,8 @@ def done(sweep: Sweep, tree: Tree, asked: Invocation, stop: Event, start: Start)
         InputError: no folder, or one of something else.
     """
     with runs.done(sweep.runs, tree, asked, stop, Work(start, begun)) as ran:
+        from fedmia.sweeping.figures import draw  # matplotlib takes its time
+
         report = compare(sweep, ran.names, ran.finished, ran.failed, ran.seconds)
-        _write(report, ran.out)
+        write_files(ran.out / "sweep", report, page(report, draw(report), ran.out))
     return Swept(report, ran.finished, ran.out, ran.code)
-
-
-def _write(report: SweepReport, out: Path) -> None:
-    from fedmia.sweeping.figures import draw  # matplotlib takes its time
-
-    (out / "sweep.json").write_text(json_text(report), encoding="utf-8")
-    (out / "sweep.html").write_text(page(report, draw(report), out), encoding="utf-8")
-
-
-def _show(report: SweepReport, out: Path, asked: Invocation) -> None:
-    more = failures(report["cells"])
-    page = out / "sweep.html"
-    tell(report, lambda: terminal(report), page, json=asked.json, quiet=asked.quiet, more=more)

@@ -94,7 +94,7 @@ def _point(trade: Trade, swept: PointRow, held: Sequence[TradeRow]) -> TradePoin
         "linear": spread(values(held, "linear", name).values()),
         "auc_change": None,
         "knn_change": None,
-        "knn_over_untrained": change(values(held, "knn"), values(held, "knn_untrained")),
+        "knn_over_untrained": change(values(held, "knn", name), values(held, "knn_untrained")),
         "groups": None,
         "front": False,
     }

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from threading import Event
 
-from fedmia.report.publish import json_text
 from fedmia.report.rows import Report
-from fedmia.report.tell import tell
+from fedmia.report.tell import tell, write_files
 from fedmia.settings.command import Invocation
 from fedmia.settings.tradeoff import Tradeoff
 from fedmia.sweeping.rows import SweepReport
@@ -35,8 +33,11 @@ def conduct(asked: Invocation, stop: Event, start: Start = simulation) -> int:
     tradeoff: Tradeoff = asked.settings
     swept = done(tradeoff.sweep, tradeoff.tree(), asked, stop, start)
     report = compare(tradeoff, swept.report, swept.finished)
-    _write(report, swept.out)
-    _show(report, swept.out, asked)
+    from fedmia.tradeoffs.figures import draw  # matplotlib takes its time
+
+    figure = draw(report)
+    file = write_files(swept.out / "tradeoff", report, page(report, figure), figure)
+    tell(report, lambda: terminal(report), file, json=asked.json, quiet=asked.quiet)
     return swept.code
 
 
@@ -88,18 +89,3 @@ def notes(swept: SweepReport) -> list[str]:
             "A collapsed encoder tells no images apart: it leaks little and serves nobody."
         )
     return found
-
-
-def _write(report: TradeoffReport, out: Path) -> None:
-    from fedmia.tradeoffs.figures import draw  # matplotlib takes its time
-
-    figure = draw(report)
-    if figure is not None:
-        (out / "tradeoff.png").write_bytes(figure)
-    (out / "tradeoff.json").write_text(json_text(report), encoding="utf-8")
-    (out / "tradeoff.html").write_text(page(report, figure), encoding="utf-8")
-
-
-def _show(report: TradeoffReport, out: Path, asked: Invocation) -> None:
-    page = out / "tradeoff.html"
-    tell(report, lambda: terminal(report), page, json=asked.json, quiet=asked.quiet)

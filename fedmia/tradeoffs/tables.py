@@ -23,7 +23,7 @@ def points(report: TradeoffReport) -> Table:
     return Table(
         ["defence", "epsilon at most", "best attack", Cell("mean AUC", ("95 %, simultaneous",)),
          "less undefended", "TPR at 1 % FPR, 95 %", "weighted kNN, 95 %", "over untrained",
-         "less undefended",         "linear probe, 95 %", "verdicts", MODELS],
+         "less undefended", "linear probe, 95 %", "verdicts", MODELS],
         [
             Row([
                 Cell(point["label"], ("on the front",) * point["front"]), epsilon(point),

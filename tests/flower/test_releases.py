@@ -264,6 +264,16 @@ def test_scores__withdraw_the_guarantee_where_they_lie_beside_it(tmp_path: Path)
         assert part.metrics.keys() <= OPEN
 
 
+def test_scores__withdraw_each_statement_of_several(tmp_path: Path) -> None:
+    """One for an image and one for the client stand side by side, on the node and at the server."""
+    both = "--ssl byol --ssl.head_norm none --defense dpsgd,gaussian"
+    _, info, _ = scored(Private(tmp_path, both))
+    assert info.defence is not None and info.defence.epsilon is not None
+    statements = (info.defence.epsilon, *info.defence.beside)
+    assert {s.unit for s in statements} == {"image", "client"}
+    assert {s.standing for s in statements} == {"of the weights alone"}
+
+
 def test_scores__kept_in_leave_the_guarantee_and_a_report_without_attacks(tmp_path: Path) -> None:
     node = Private(tmp_path, GAUSSIAN, scores=False)
     content, info, found = scored(node)
@@ -328,9 +338,8 @@ def test_server__of_private_images_draws_cohorts_and_noise_anew(
         noises.append(flat(sent_by) - flat(start))
         assert [cohort(courses[-1], r, 20) for r in (1, 2)] != seeded
         assert str(courses[-1].seed) not in repr(courses[-1])
-    assert np.linalg.norm(noises[0] - noises[1]) == pytest.approx(
-        2**0.5 * np.linalg.norm(noises[0]), rel=0.15
-    )
+    lengths = [np.linalg.norm(noise) for noise in noises]  # z is planned by each one's own cohorts
+    assert np.linalg.norm(noises[0] - noises[1]) == pytest.approx(np.hypot(*lengths), rel=0.15)
     with_scores, _, _ = scored(Private(tmp_path / "node", ""))
     none = RecordDict({"told": ConfigRecord({"json": '{"size": 8, "defence": null}'})})
     said = json.loads(str(with_scores.config_records["told"]["json"])) | {"attacks": []}

@@ -93,7 +93,8 @@ def test_canaries__of_the_server_are_shouted_and_share_the_error(run: RunScores)
     start = "CLAIM REFUTED: the server claims epsilon 2 by dp-fedavg, yet 1,000 canaries show more"
     assert report["verdict"].startswith(start)
     for where in (terminal(report), page(report, {})):
-        assert "epsilon 2 for one client (delta 1e-05, 30 rounds): guaranteed, at least" in where
+        said = "epsilon 2 for one client (delta 1e-05, 30 rounds): guaranteed (noise: seeded)"
+        assert f"{said}, at least" in where
         assert "by 1,000 canaries (REFUTED)" in where
 
 
@@ -118,6 +119,7 @@ def test_stack__one_line_a_unit(run: RunScores) -> None:
     defence: Any = report["clients"][0]["defence"]
     assert [e["unit"] for e in (defence["epsilon"], *defence["beside"])] == ["image", "client"]
     first = "dpsgd, gaussian, epsilon 2 for one image (delta 1e-05, 20 rounds): guaranteed"
+    first += " (noise: seeded)"
     second = "dpsgd, gaussian, no meaningful guarantee (epsilon 90 for one client, delta 1e-06, "
     printed, html = terminal(report), page(report, {})
     assert f"Defended, client 0: {first}. Defended, client 0: {second}20 rounds)." in printed
