@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from fedmia import simulate
+from fedmia.federation.checkpoint import Head
 from fedmia.federation.rounds import Federation, Schedule
 from fedmia.registry import load
 from fedmia.report.aggregation import aggregation_row
@@ -17,6 +21,7 @@ from fedmia.settings.commands import SIMULATE
 from fedmia.settings.experiment import expand_attacks
 from fedmia.settings.roles import refusal, sees
 from fedmia.simulate import main
+from strategies.base import Course, Round
 from tests.equivalence.conftest import federated, prepared
 
 TINY = (
@@ -80,6 +85,25 @@ def test_course__knows_whom_a_statement_leaves_out() -> None:
     settings = parse(SIMULATE, flags).settings
     course = Schedule(settings).course("main", 0, 3, craft=False)
     assert course.malicious == settings.malicious_clients and len(course.malicious) == 2
+
+
+def test_aggregation__told_is_that_of_the_main_branch() -> None:
+    """Control branches aggregate too, by rules of their own; the report is of none of them."""
+    settings = parse(SIMULATE, ["--rounds", "3"]).settings
+
+    def rounds(grid: Any, course: Course, *more: Any) -> Iterator[Round]:
+        yield from (Round(n, {}, {}, 0.0) for n in range(course.first + 1, course.last + 1))
+
+    run: Any = SimpleNamespace(
+        schedule=Schedule(settings), _root=0, crew=None, active=False, aggregation=None,
+        _record=lambda *_: None, _checkpoint=lambda: None, _aggregated=lambda rule: rule.name,
+    )  # fmt: skip
+    for branch in ("main", "placebo"):
+        rule: Any = SimpleNamespace(rounds=rounds, name=f"rule of {branch}")
+        at = Head(branch, 0, {}, rule)
+        Federation._stretch(run, None, at, 2, craft=False)  # type: ignore[arg-type]
+        assert at.round == 2
+        assert run.aggregation == "rule of main"
 
 
 def test_secure_aggregation__leaves_the_server_the_models_alone() -> None:

@@ -147,6 +147,19 @@ def test_drop__forgets_one_branch(tmp_path: Path) -> None:
     assert store.rounds("main") == [1] and list(store.before("main")) == [1]
 
 
+def test_keep_only__updates_of_finished_rounds_stay(tmp_path: Path) -> None:
+    """A run that goes on after round 3 may still ask for what was sent in it."""
+    store = SnapshotStore(tmp_path)
+    for round in (2, 3, 4):
+        store.save("main", Snapshot(round, some_state(round), {}))
+        store.save_before("main", round, some_state(round))
+        store.save_update("main", round, 0, some_state(round))
+    store.keep_only("main", {2, 4}, 3)
+    assert store.rounds("main") == [2, 4]
+    assert list(store.before("main")) == [2, 3]
+    assert [list(store.updates("main", r)) for r in (2, 3, 4)] == [[0], [0], []]
+
+
 def test_updates__by_round_and_client_and_what_they_started_from(tmp_path: Path) -> None:
     store = SnapshotStore(tmp_path)
     assert dict(store.before("main")) == {} and dict(store.updates("main", 3)) == {}

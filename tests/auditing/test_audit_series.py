@@ -12,6 +12,7 @@ from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -19,7 +20,9 @@ import yaml
 from fedmia import registry
 from fedmia.errors import InputError
 from fedmia.federation.snapshot import Snapshot, SnapshotStore
+from fedmia.report.intervals import LEVEL
 from fedmia.report.paired import difference_interval
+from fedmia.results import ScoredAttack
 from fedmia.seeding import torch_rng
 from fedmia.series import compare, figures
 from fedmia.series.compare import models
@@ -188,6 +191,34 @@ def test_series__one_json_and_one_page(serial: Serial, tmp_path: Path) -> None:
     (row,) = models([found["points"][1], other[0]])
     assert row["knn"]["mean"] == pytest.approx(found["points"][1]["knn"] + 0.05)
     assert row["knn"]["n"] == row["attacks"]["similarity"]["n"] == 2
+
+
+def test_differences__hold_together_over_all_attacks_and_encoders(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two attacks on three rounds: four differences from the last one."""
+    draw = np.random.default_rng(0)
+
+    def sides() -> Any:
+        return {
+            name: ScoredAttack(name, "", "", "", draw.normal(0.5, 1, 30), draw.normal(0, 1, 40))
+            for name in ("similarity", "lira")
+        }
+
+    audits = {turn: sides() for turn in ROUNDS}
+    monkeypatch.setattr(compare, "_both", lambda one, other, done: (audits[one], audits[other]))
+    points: Any = [
+        {"run": "RUN", "round": turn, "name": f"RUN@{turn}", "attacks": [{"name": n} for n in one]}
+        for turn, one in audits.items()
+    ]
+    compare._differences(points, [[turn] for turn in ROUNDS], None)  # type: ignore[list-item, arg-type]
+    for point in points[:-1]:
+        for row in point["attacks"]:
+            both = audits[point["round"]][row["name"]], audits[ROUNDS[-1]][row["name"]]
+            for key, family in (("ci", 1), ("ci_simultaneous", 4)):
+                want = difference_interval(*both, LEVEL, family)
+                assert row["difference"][key] == pytest.approx(want, abs=1e-6)
+    assert all("difference" not in row for row in points[-1]["attacks"])
 
 
 @pytest.mark.parametrize("other", ["0,1,,0,1.0", "1,0,,0,1.0"])  # another image, another truth

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from clients.honest import Honest
+from fedmia import registry
 from fedmia.defenses._sensitivity import sampled_sensitivity
 from fedmia.defenses.base import Outlook
 from fedmia.errors import InputError
@@ -112,6 +113,17 @@ def test_sampler__the_largest_wherever_it_was_seen() -> None:
         for pairs in range(1, 7)
     ]
     assert found == np.maximum.accumulate(gaps).tolist()
+
+
+@pytest.mark.parametrize("name", ["logistic", "laplace", "gaussian"])
+def test_sampler__nothing_is_clipped(name: str, states: tuple[State, State]) -> None:
+    """As its statement says, however long the update: no C has a part in it."""
+    received = states[0]
+    far = {n: t + 10.0 for n, t in received.items()}
+    law = registry.build("defense", name, {"sensitivity": "sampled", "scale": 0.0})
+    released, metrics = law.release(received, far, {"sensitivity": 1.0}, rng(0, "x"))
+    assert all(torch.equal(released[n], far[n]) for n in far)
+    assert metrics["clipped"] == 0.0
 
 
 def test_sampler__one_image_is_refused() -> None:

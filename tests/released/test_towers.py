@@ -267,6 +267,17 @@ def test_hf__pixels_that_its_processor_does_not_normalise(
     assert size == SIDE and own == tuple(tuple(v) for v in wanted)
 
 
+@pytest.mark.parametrize(("crops", "size"), [(True, SIDE), (False, 2 * SIDE)])
+def test_hf__a_crop_size_counts_where_the_processor_crops(
+    crops: bool, size: int, tmp_path: Path
+) -> None:
+    """Many processors keep a crop size that they do not use."""
+    told = {"size": 2 * SIDE, "crop_size": {"height": SIDE, "width": SIDE}, "do_center_crop": crops}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(told))
+    model = types.SimpleNamespace(config=types.SimpleNamespace(image_size=3 * SIDE))
+    assert _preprocessing(tmp_path, model, []) == (size, None)
+
+
 def test_open_clip__missing_package_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "open_clip", None)
     with pytest.raises(InputError, match=r"needs the extra: pip install 'fedmia\[clip\]'"):

@@ -158,6 +158,19 @@ def test_attacks__the_largest_bound_is_corrected_for_all_that_was_tried(
     assert "REFUTED" in str(sentences(report)["bound"])
 
 
+def test_attacks__bound_holds_at_the_largest_delta_that_is_claimed(
+    run: RunScores, scored: Scored
+) -> None:
+    """At a smaller one it would be over what a client with a larger delta promises."""
+    attack = scored("ascent", 0.9999, 112, 500, 2)
+    told = [replace(claim(0.5), delta=delta) for delta in (1e-5, 0.2, *[1e-3] * 7)]
+    bound = build_report(claiming(replace(run, attacks=[attack]), *told))["lower_bound"]
+    sides = attack.scores_members, attack.scores_nonmembers
+    smallest, largest = (rates_bound(*sides, delta, 0.05).epsilon for delta in (1e-5, 0.2))
+    assert bound["delta"] == 0.2 and largest < smallest - 0.1
+    assert bound["value"] == pytest.approx(largest, abs=1e-6)
+
+
 def test_attacks__are_not_believed_where_the_sets_differ(run: RunScores, scored: Scored) -> None:
     attack = scored("ascent", 0.9999, 112, 500, 2)
     pixels = (attack.scores_members, attack.scores_nonmembers)

@@ -146,6 +146,15 @@ def test_attack_row__simultaneous_interval_is_wider(scored: Callable[..., Scored
     assert all(row["tpr_at_fpr"][t] is not None for t in ("0.001", "0.01", "0.1"))
 
 
+@pytest.mark.parametrize(("rounds", "said"), [((3, 5, 9), 9), ((4,), 4), ((), None)])
+def test_attack_row__its_round_is_the_last_that_it_read(
+    scored: Callable[..., ScoredAttack], rounds: tuple[int, ...], said: int | None
+) -> None:
+    """The model beside which its use is told is the one that the rounds ended with."""
+    row = attack_row(scored("ascent", 0.8, 20, 20, 1, rounds=rounds), 1)
+    assert row["round"] == said and tuple(row["rounds"]) == rounds
+
+
 def test_attack_row__what_was_fitted_on_shadows_decides_by_their_threshold(
     scored: Callable[..., ScoredAttack],
 ) -> None:

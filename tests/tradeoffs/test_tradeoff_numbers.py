@@ -160,6 +160,25 @@ def test_epsilon__is_of_all_defended_clients_or_of_none() -> None:
         assert spent(report) is None
 
 
+def test_epsilon__of_a_point_is_none_where_a_model_has_no_finite_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The largest of its models: one without a value is over every value."""
+    plain = planted
+
+    def unbounded(trade: str, seed: int) -> dict[str, Any]:
+        report = plain(trade, seed)
+        if trade == "gaussian scale=0.1" and seed == 2:
+            report["clients"][0]["defence"]["epsilon"]["value"] = None
+        return report
+
+    monkeypatch.setitem(globals(), "planted", unbounded)
+    report = made()
+    point = at(report, "gaussian scale=0.1")
+    assert (point["epsilon"], point["standing"], point["unit"]) == (None, "guaranteed", "client")
+    assert at(report, "gaussian scale=1.0")["epsilon"] == 12.0
+
+
 def test_best__and_one_correction_over_all_that_was_tried(whole: TradeoffReport) -> None:
     assert [p["best"] for p in whole["points"]] == [
         "similarity", "similarity", "internal", "internal", "similarity", "similarity",
