@@ -178,3 +178,12 @@ def test_attack_row__without_known_images_and_shadows_there_is_no_threshold(
     own = attack_row(replace(nobody, shadow_threshold=0.0), 1)
     assert own["threshold_source"] == "shadow" and own["accuracy"] is not None
     assert own["accuracy_refitted"] is None
+
+
+def test_attack_row__its_round_is_that_of_the_last_model_read(
+    scored: Callable[..., ScoredAttack],
+) -> None:
+    attack = scored("loss-slope", 0.6, 5, 5, 1)
+    row = attack_row(replace(attack, rounds=(3, 7, 9)), 1)
+    assert (row["round"], row["rounds"]) == (9, (3, 7, 9))
+    assert attack_row(replace(attack, rounds=()), 1)["round"] is None
