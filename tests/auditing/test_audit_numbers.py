@@ -144,7 +144,9 @@ def test_probes__fit_on_one_half_of_the_scored_nonmembers_and_test_on_the_other(
     for fit, ours, test, theirs in seen:
         assert sorted([*fit[:, 0].tolist(), *test[:, 0].tolist()]) == list(range(9))
         assert len(fit) == 4
-        assert torch.equal(ours, fit[:, 0].long() % 2) and torch.equal(theirs, test[:, 0].long() % 2)
+        assert torch.equal(ours, fit[:, 0].long() % 2) and torch.equal(
+            theirs, test[:, 0].long() % 2
+        )
     views.dealt = scored(9, np.zeros(9, int))
     assert probes(views, "released")["knn"].value is None and len(seen) == 2
     views.dealt = scored(1, [0])

@@ -21,7 +21,7 @@ from fedmia.tradeoffs.choice import COSTS, choose, sentence
 from fedmia.tradeoffs.figures import draw
 from fedmia.tradeoffs.gather import spent
 from fedmia.tradeoffs.page import page
-from fedmia.tradeoffs.points import points
+from fedmia.tradeoffs.points import _beats, _spent, change, points, values
 from fedmia.tradeoffs.rows import TradeoffReport, TradePoint
 from fedmia.tradeoffs.run import compare
 from fedmia.tradeoffs.tables import epsilon as spent_at
@@ -385,3 +385,53 @@ def test_terminal__no_word_is_broken_on_80_columns(whole: TradeoffReport) -> Non
     lines = screen.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert sum(line.startswith("early-stopping") for line in lines) == len(PLANTED) - 1
     assert max(map(len, lines)) <= 80 and "0.70 [" in "".join(lines)
+
+
+def stated(seed: int, epsilon: float | None, standing: str | None, knn: float | None = 0.5) -> Any:
+    unit = standing and "image"
+    return {"seed": seed, "epsilon": epsilon, "standing": standing, "unit": unit, "knn": knn}
+
+
+@pytest.mark.parametrize(
+    ("rows", "wanted"),
+    [
+        ([stated(0, 3.0, "guaranteed"), stated(1, 5.0, "heuristic")], (5.0, "heuristic", "image")),
+        ([stated(0, 3.0, "guaranteed"), stated(1, None, "heuristic")],
+         (None, "heuristic", "image")),  # no finite one is the largest
+        ([stated(0, None, "heuristic"), stated(1, 9.0, "guaranteed")], (None, "heuristic", "image")),
+        ([stated(0, 3.0, "guaranteed"), stated(1, None, None)], (None, None, None)),
+        ([stated(0, 3.0, "guaranteed"), stated(1, None, None, None)], (3.0, "guaranteed", "image")),
+        ([], (None, None, None)),
+    ],
+)  # fmt: skip
+def test_spent__the_largest_of_all_models_or_none(rows: Any, wanted: Any) -> None:
+    assert _spent(rows) == wanted
+
+
+@pytest.mark.parametrize(
+    ("other", "one", "wanted"),
+    [
+        ((0.5, 0.8), (0.5, 0.8), False), ((0.4, 0.8), (0.5, 0.8), True),
+        ((0.5, 0.9), (0.5, 0.8), True), ((0.4, 0.7), (0.5, 0.8), False),
+        ((0.6, 0.9), (0.5, 0.8), False), ((None, 0.9), (0.5, 0.8), False),
+        ((0.4, None), (0.5, 0.8), False), ((0.4, 0.9), (None, 0.8), True),
+        ((0.4, 0.9), (0.5, None), True), ((None, None), (None, None), True),
+    ],
+)  # fmt: skip
+def test_beats__as_good_in_both_and_better_in_one(other: Any, one: Any, wanted: bool) -> None:
+    def point(auc: float | None, knn: float | None) -> Any:
+        rows = [{"name": "worse", "auc": {"mean": 0.1}}, {"name": "a", "auc": {"mean": auc}}]
+        return {"attacks": rows, "best": "a", "knn": {"mean": knn}}
+
+    assert _beats(point(*other), point(*one)) is wanted
+
+
+def test_values__by_seed_of_one_attack_and_their_change() -> None:
+    rows: Any = [
+        {"seed": s, "attack": a, "auc": auc}
+        for s, a, auc in ((0, "a", 0.5), (0, "b", 0.7), (1, "a", None), (2, "a", 0.6))
+    ]
+    assert values(rows, "auc", "a") == {0: 0.5, 2: 0.6} and values(rows, "auc", "b") == {0: 0.7}
+    assert values(rows, "auc") == {0: 0.7, 2: 0.6}
+    found = change({0: 0.5, 2: 0.6, 5: 0.9}, {2: 0.4, 0: 0.8, 7: 0.0})
+    assert (found["n"], found["mean"], found["least"], found["greatest"]) == (2, -0.05, -0.3, 0.2)
