@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 from fedmia.report.build import family_size, utility, widest
-from fedmia.report.clients import effective_size, mix_weights, ranking
+from fedmia.report.clients import (
+    client_row,
+    declared_attack,
+    distribution,
+    effective_size,
+    mix_weights,
+    ranking,
+)
 from fedmia.report.datasets import alarms, fails, inference_row
 from fedmia.report.defended import statement
 from fedmia.report.health import ALIKE, ALIKE_ALONE, AT_CHANCE, health_row, health_sentence, worse
@@ -225,3 +232,43 @@ def test_family__counts_what_has_both_sides_and_the_widest_is_of_all(run: RunSco
     assert widest(some, controls, [wide]) == pytest.approx(0.5)
     assert widest(some, controls | {"pixels": row("", 0.2, 0.9)}, [wide]) == pytest.approx(0.7)
     assert widest([], NOTHING, []) is None
+
+
+def test_distribution__counts_each_side_of_its_own() -> None:
+    def client(low: float, high: float, band: tuple[float, float] | None) -> Any:
+        return row("", low, high) | {"null_ci": band}
+
+    rows = [client(0.5, 0.7, (0.4, 0.6)), client(0.51, 0.71, (0.4, 0.6)), client(0.3, 0.5, None),
+            client(0.2, 0.49, (0.4, 0.5)), row("", 0.1, 0.2, auc_ci=None) | {"auc": None}]  # fmt: skip
+    found = distribution(rows, [np.array([0.4, 0.5]), np.array([0.6])])
+    assert (found["clients"], found["over_half"], found["under_half"]) == (4, 1, 1)
+    assert (found["with_null"], found["over_null"]) == (3, 1)  # 0.6 is not over 0.6
+    assert found["percentiles"][::100] == pytest.approx([0.345, 0.61])
+    assert found["null_percentiles"] is not None
+    assert [found["null_percentiles"][i] for i in (0, 50, 100)] == [0.4, 0.5, 0.6]
+    assert distribution(rows, [])["null_percentiles"] is None
+
+
+def test_client_row__counts_the_members_that_can_be_compared(run: RunScores) -> None:
+    like = np.arange(len(run.member_client)) % 2 == 0
+    mine = run.member_client == 3
+    attack, client = declared_attack(run), run.clients[3]
+    assert client_row(run, attack, client, like).row["n_members"] == np.sum(mine & like)
+    assert client_row(run, None, client, like).row["n_members"] == np.sum(mine)
+    nobody = client_row(run, attack, client, ~mine)
+    assert nobody.row["n_members"] == 0 and nobody.auc is None and nobody.null is None
+
+
+def test_declared__on_a_model_not_under_attack_before_one_that_is(run: RunScores) -> None:
+    first, other = (replace(run.attacks[i], name=n, under_attack=u)
+                    for i, n, u in ((0, "x", True), (1, "y", False)))  # fmt: skip
+    empty = replace(run.attacks[0], name="combined", scores_members=np.zeros(0))
+    similar = replace(run.attacks[0], name="similarity", under_attack=True)
+
+    def declared(*attacks: Any) -> str | None:
+        by = declared_attack(replace(run, attacks=attacks))
+        return by and by.name
+
+    assert declared(first, other) == "y" and declared(first) == "x" and declared() is None
+    assert declared(empty, first, other) == "y" and declared(other, similar) == "similarity"
+    assert declared(similar, replace(other, name="combined")) == "combined"

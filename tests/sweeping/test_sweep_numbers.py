@@ -11,7 +11,7 @@ import pytest
 from fedmia.settings.command import parse
 from fedmia.settings.commands import SWEEP
 from fedmia.sweeping import tables
-from fedmia.sweeping.compare import compare
+from fedmia.sweeping.compare import compare, notes, sentence
 from fedmia.sweeping.figures import draw
 from fedmia.sweeping.folder import names
 from fedmia.sweeping.page import page
@@ -217,3 +217,33 @@ def test_differences__of_each_attack_by_name() -> None:
     (first, *_), others = rows, [r["others"] for r in rows]
     assert (first["first"], first["second"]) == (1, 2)
     assert others == [{"b": 7}] * 4 + [{"a": 2}] * 4
+
+
+def test_notes__what_a_reader_of_the_means_must_know() -> None:
+    def run(name: str, commit: str | None) -> Any:
+        return {"name": name, "state": "finished", "results": {"commit": commit}}
+
+    one, two = parse(SWEEP, ["--seeds", "1"]).settings, parse(SWEEP, ["--seeds", "2"]).settings
+    lost: Any = [{"name": n, "state": "failed", "results": None} for n in ("x", "y")]
+    assert notes([run("a", "1"), run("b", "1")], two) == []
+    (seeds,) = notes([run("a", "1")], one)
+    assert seeds.startswith("One seed: there is no interval")
+    commits, missing = notes([run("a", "1"), *lost, run("b", None)], two)
+    assert "of 2 commits" in commits and missing == "Left out of every mean: x, y."
+    told = [run("a", "1"), run("b", "1")]
+    for cell, code in zip(told, ("leaks", "shift"), strict=True):
+        cell["results"]["verdict_code"] = code
+    assert sentence([*told, *lost]) == (
+        "2 of 4 runs are finished; 1 of them leak membership; failed and left out: 2."
+    )
+    assert sentence(told) == "2 of 2 runs are finished; 1 of them leak membership."
+
+
+def test_compare__names_a_run_by_its_own_folder(compared: SweepReport) -> None:
+    assert all(Path(str(c["path"])).name == c["name"] for c in compared["cells"] if c["path"])
+    states = [c["state"] for c in compared["cells"]]
+    assert states == ["finished"] * 11 + ["failed"] and compared["not_run"] == 0
+    assert compared["cells"][-1]["reason"] == "no <images>" and compared["seeds"] == [0, 1, 2]
+    assert [c["seed"] for c in compared["cells"]] == [0, 1, 2] * 4
+    assert compared["timing"]["total_s"] == 2.0 and len(compared["timing"]["runs"]) == 11
+    assert not any("One seed" in note for note in compared["notes"])
