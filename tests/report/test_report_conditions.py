@@ -239,7 +239,7 @@ def test_distribution__counts_each_side_of_its_own() -> None:
         return row("", low, high) | {"null_ci": band}
 
     rows = [client(0.5, 0.7, (0.4, 0.6)), client(0.51, 0.71, (0.4, 0.6)), client(0.3, 0.5, None),
-            client(0.2, 0.49, (0.4, 0.5)), row("", 0.1, 0.2, auc_ci=None) | {"auc": None}]  # fmt: skip
+            client(0.2, 0.49, (0.4, 0.5)), row("", 0.1, 0.2) | {"auc": None}]  # fmt: skip
     found = distribution(rows, [np.array([0.4, 0.5]), np.array([0.6])])
     assert (found["clients"], found["over_half"], found["under_half"]) == (4, 1, 1)
     assert (found["with_null"], found["over_null"]) == (3, 1)  # 0.6 is not over 0.6
