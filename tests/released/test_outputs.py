@@ -24,6 +24,9 @@ def test_read_outputs__vectors_then_maps_then_tokens() -> None:
     vector, grid = read_outputs(TOKENS, "x")
     assert torch.equal(vector, TOKENS[:, 0]) and grid is not None
     assert torch.equal(grid[:, :, 1, 0], TOKENS[:, 3])  # the third patch of two by two
+    nine = torch.rand(2, 10, 8)
+    grid = read_outputs(nine, "x")[1]
+    assert grid is not None and torch.equal(grid[:, :, 2, 1], nine[:, 8])
     vector, grid = read_outputs(SQUARE, "x")
     assert torch.equal(vector, SQUARE.mean(dim=1)) and grid is not None
     assert torch.equal(grid[:, :, 0, 1], SQUARE[:, 1])
