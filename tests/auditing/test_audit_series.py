@@ -235,6 +235,80 @@ def test_both__scores_of_other_images_are_not_paired(tmp_path: Path, other: str)
     assert compare._both(cells["a"], cells["d"], done) == ({}, {})  # not finished
 
 
+def read_scores(shift: float, kind: str) -> Any:
+    """Scores of ten images a side under one attack, members higher by `shift`."""
+    values = np.arange(10.0)
+    return ScoredAttack(kind, "", "", "", values + shift, values * 1.5)
+
+
+def test_differences__hold_together_for_all_attacks_of_all_pairs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two attacks on the first two rounds of one run and on one file beside the last file."""
+    names = ["R@0", "R@2", "R@5", "x.pth", "S@2", "y.pth"]
+    held = {n: {k: read_scores(i + (k == "b"), k) for k in "ab"} for i, n in enumerate(names)}
+    points: Any = [
+        {"name": n, "run": n[:1] if "@" in n else n, "round": int(n[2:]) if "@" in n else None,
+         "attacks": [{"name": k, "difference": None} for k in "ab"]}
+        for n in names
+    ]  # fmt: skip
+    del held["R@2"]["b"]  # it could not run there
+    monkeypatch.setattr(compare, "_both", lambda a, b, done: (held[a], held[b]))
+    compare._differences(points, [[n] for n in names], SimpleNamespace())  # type: ignore[arg-type,list-item]
+    rows = {p["name"]: {r["name"]: r["difference"] for r in p["attacks"]} for p in points}
+    assert {n for n, row in rows.items() if row["a"]} == {"R@0", "R@2", "x.pth"}
+    assert rows["R@2"]["b"] is None and rows["S@2"] == rows["R@5"] == {"a": None, "b": None}
+    for name, last in (("R@0", "R@5"), ("R@2", "R@5"), ("x.pth", "y.pth")):
+        found, pair = rows[name]["a"], (held[name]["a"], held[last]["a"])
+        value, each, together = compare.scores.difference(*pair, 3 * 2)
+        assert found["last"] == last and found["difference"] == pytest.approx(value, abs=1e-6)
+        assert found["ci"] == pytest.approx(each, abs=1e-6)
+        assert found["ci_simultaneous"] == pytest.approx(together, abs=1e-6)
+        assert together == difference_interval(*pair, family=6) != each
+
+
+def test_sentence__leading_attack_at_both_ends() -> None:
+    def point(name: str, knn: float | None, **aucs: float | None) -> Any:
+        rows = [{"name": n, "auc": v, "auc_ci": v and (v - 0.1, v + 0.1)} for n, v in aucs.items()]
+        return {"name": name, "knn": knn, "knn_ci": None, "attacks": rows, "verdicts": {}}
+
+    first, last = point("x@0", 0.3, a=0.9, b=0.5), point("x@5", None, a=0.6, b=0.7)
+    middle, lost = point("x@2", 0.4, a=0.99), point("x@9", None, a=None)
+    assert compare.leading([first, last, middle, lost]) == "a"
+    assert compare.leading([middle, first, last, lost]) == "b"
+    assert compare.leading([lost]) is None
+    said = compare.sentence([first, middle, last], ["finished", "failed", "not run", "failed"])
+    assert said == (
+        "b: x@0 AUC 0.50 [0.40, 0.60], kNN 0.30; x@5 AUC 0.70 [0.60, 0.80]; failed: 2; not run: 1."
+    )
+    assert compare.sentence([first], ["finished"]) == "a: x@0 AUC 0.90 [0.80, 1.00], kNN 0.30."
+    assert compare.sentence([lost], ["failed"]) == "no audit is finished; failed: 1."
+
+
+def test_notes__seeds_doubtful_verdicts_and_what_is_left_out() -> None:
+    def point(*codes: str) -> Any:
+        return {"verdicts": dict.fromkeys(codes, 1)}
+
+    cell: Any = {"name": "c", "state": "finished"}
+    assert compare.notes([point("leaks")], [cell], 1) == []
+    seeds, doubt, lost = compare.notes(
+        [point("leaks", "shift"), point("control-failed")], [cell, cell | {"state": "not run"}], 2
+    )
+    assert seeds.startswith("2 seeds audit") and "control-failed or shift" in doubt
+    assert lost == "Left out of every mean: c."
+    missing = {"not_run": [{"attack": "lira", "reason": "no shadows"}]}
+    done: Any = SimpleNamespace(finished={"a": ("", missing), "b": ("", {"not_run": []})})
+    assert compare.not_run(done) == ["Not run, in 1 of 2 audits: lira: no shadows"]
+    done.finished["b"] = done.finished["a"]
+    assert compare.not_run(done) == ["Not run: lira: no shadows"]
+
+
+def test_means__of_what_is_known() -> None:
+    assert compare.mean([0.5, None, 0.25]) == 0.375 and compare.mean([None]) is None
+    assert compare.mean_interval([(0.1, 0.5), None, (0.2, 0.9)]) == (0.15, 0.7)
+    assert compare.mean_interval([None]) is None
+
+
 def test_again__does_what_is_new_and_what_failed_and_knows_other_weights(
     serial: Serial, run: Path, tmp_path: Path
 ) -> None:

@@ -263,3 +263,34 @@ def test_split__members_must_match_the_parts():
         dataclasses.replace(split, owner=split.owner[::-1])
     with pytest.raises(ValueError, match="make up"):
         dataclasses.replace(split, known_members=split.known_members[1:])
+
+
+def test_without__takes_the_images_of_those_clients_and_no_others():
+    split = split_of()
+    assert split.without([]) is split
+    left = split.without({1, 4})
+    assert [len(p) > 0 for p in left.parts] == [True, False, True, True, False, True]
+    gone = np.concatenate([split.parts[1], split.parts[4]])
+    for name in ("members", "known_members", "scored_members"):
+        before, after = getattr(split, name), getattr(left, name)
+        np.testing.assert_array_equal(after, before[~np.isin(before, gone)])
+        assert len(after) < len(before)
+    assert sorted(set(left.owner.tolist())) == [0, 2, 3]
+    for image, owner in zip(left.members, left.owner, strict=True):
+        assert image in split.parts[owner]
+    for name in ("known_nonmembers", "scored_nonmembers", "test_fit", "test_eval", "public"):
+        np.testing.assert_array_equal(getattr(left, name), getattr(split, name))
+
+
+def test_counts__of_each_role():
+    split = split_of(options=dataclasses.replace(SMALL, public=7), malicious=2)
+    counts = split.counts()
+    assert counts == {
+        "distinct": 900, "duplicates_removed": 0, "members": 60, "known_members": 12,
+        "scored_members": 48, "known_nonmembers": 12, "public": 7,
+        "scored_nonmembers": len(split.scored_nonmembers),
+        "attackers": len(split.parts[4]) + len(split.parts[5]),
+        "placebo": sum(map(len, split.placebo_parts)),
+        "test_fit": len(split.test_fit), "test_eval": len(split.test_eval),
+    }  # fmt: skip
+    assert counts["attackers"] == 30 and len(split.placebo_parts) == 4  # two of four honest ones

@@ -267,15 +267,32 @@ def test_hf__pixels_that_its_processor_does_not_normalise(
     assert size == SIDE and own == tuple(tuple(v) for v in wanted)
 
 
-@pytest.mark.parametrize(("crops", "size"), [(True, SIDE), (False, 2 * SIDE)])
-def test_hf__a_crop_size_counts_where_the_processor_crops(
-    crops: bool, size: int, tmp_path: Path
+@pytest.mark.parametrize(
+    ("told", "wanted"),
+    [
+        ({"size": {"height": 40, "width": 48}}, 40),
+        ({"size": {"shortest_edge": 40}}, 40),
+        ({"size": 40, "crop_size": 32}, 40),
+        ({"size": 40, "crop_size": 32, "do_center_crop": False}, 40),
+        ({"size": {"shortest_edge": 40}, "crop_size": {"height": 32}, "do_center_crop": True}, 32),
+        ({"size": {"longest_edge": 40}}, 2 * SIDE),
+        ({}, 2 * SIDE),
+        (None, 2 * SIDE),
+    ],
+)
+@pytest.mark.parametrize("nested", [False, True])
+def test_hf__the_size_is_that_of_the_pixels_that_its_model_gets(
+    told: dict[str, Any] | None, wanted: int, nested: bool, tmp_path: Path
 ) -> None:
-    """Many processors keep a crop size that they do not use."""
-    told = {"size": 2 * SIDE, "crop_size": {"height": SIDE, "width": SIDE}, "do_center_crop": crops}
-    (tmp_path / "preprocessor_config.json").write_text(json.dumps(told))
-    model = types.SimpleNamespace(config=types.SimpleNamespace(image_size=3 * SIDE))
-    assert _preprocessing(tmp_path, model, []) == (size, None)
+    """What is cropped last counts, and only where it is cropped; else the model's own."""
+    if told is not None:
+        (tmp_path / "preprocessor_config.json").write_text(json.dumps(told | {"image_mean": MEAN}))
+    config = types.SimpleNamespace(image_size=[2 * SIDE, 3 * SIDE] if nested else 2 * SIDE)
+    config = types.SimpleNamespace(vision_config=config, image_size=7) if nested else config
+    notes: list[str] = []
+    # A mean without a deviation is no normalisation.
+    assert _preprocessing(tmp_path, types.SimpleNamespace(config=config), notes) == (wanted, None)
+    assert len(notes) == (told is None)
 
 
 def test_open_clip__missing_package_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

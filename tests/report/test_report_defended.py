@@ -122,3 +122,17 @@ def test_report__the_groups_stand_on_the_page(make_run: MakeRun) -> None:
     assert "Defended and undefended clients" not in page(
         build_report(with_defended(make_run())), {}
     )
+
+
+def test_defended__what_cannot_be_compared_is_left_out(make_run: MakeRun) -> None:
+    """An attack without a side, and a group none of whose members is of a class under test."""
+    run = with_defended(make_run(), 0)
+    empty = np.zeros(0)
+    sides = [replace(run.attacks[0], name="m", scores_members=empty),
+             replace(run.attacks[0], name="o", scores_nonmembers=empty)]  # fmt: skip
+    found = row_of(replace(run, attacks=[run.attacks[0], *sides]))
+    assert [[r["attack"] for r in g["leakage"]] for g in found["groups"]] == [["similarity"]] * 2
+    odd = np.where(run.member_client == 0, 77, run.member_labels)
+    first, second = row_of(replace(run, member_labels=odd))["groups"]
+    assert (first["leakage"], first["n_members"]) == ([], 0) and second["leakage"]
+    assert first["images"] == 16 and second["images"] == 8 * 16

@@ -11,6 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
+from fedmia.report.build import round_row
+from fedmia.report.delong import auc_estimate, auc_interval
+from fedmia.report.intervals import mover_mean, precision_interval, wilson
 from fedmia.report.metrics import (
     at_threshold,
     attack_row,
@@ -20,7 +23,7 @@ from fedmia.report.metrics import (
     roc,
     tpr_at_fpr,
 )
-from fedmia.results import ScoredAttack
+from fedmia.results import RoundInfo, ScoredAttack
 
 # Few distinct values, so that ties are the rule.
 SCORES = st.lists(st.integers(0, 6), min_size=1, max_size=14).map(
@@ -187,3 +190,57 @@ def test_attack_row__without_known_images_and_shadows_there_is_no_threshold(
     own = attack_row(replace(nobody, shadow_threshold=0.0), 1)
     assert own["threshold_source"] == "shadow" and own["accuracy"] is not None
     assert own["accuracy_refitted"] is None
+
+
+def test_attack_row__its_round_is_that_of_the_last_model_read(
+    scored: Callable[..., ScoredAttack],
+) -> None:
+    attack = scored("loss-slope", 0.6, 5, 5, 1)
+    row = attack_row(replace(attack, rounds=(3, 7, 9)), 1)
+    assert (row["round"], row["rounds"]) == (9, (3, 7, 9))
+    assert attack_row(replace(attack, rounds=()), 1)["round"] is None
+
+
+def test_round_row__leakage_is_of_members_over_non_members() -> None:
+    """Two of three members over both others, one between: 5 of 6 pairs; none where a side lacks."""
+    members, others = np.array([3.0, 4.0, 1.5]), np.array([1.0, 2.0])
+    whole = ScoredAttack("a", "", "", "", members, others)
+    empty = replace(whole, scores_members=members[:0]), replace(whole, scores_nonmembers=others[:0])
+    scored = {"whole": whole, "none": empty[0], "alone": empty[1]}
+    row = round_row(RoundInfo(7, True, 1.5, 0.25, scored, {"layer1": whole}))
+    assert (row["round"], row["under_attack"], row["loss"], row["knn"]) == (7, True, 1.5, 0.25)
+    assert row["leakage"] == {"whole": 5 / 6, "none": None, "alone": None}
+    assert row["layers"] == {"layer1": 5 / 6}
+    ci = auc_interval(auc_estimate(members, others))
+    assert row["leakage_ci"] == {"whole": ci, "none": None, "alone": None}
+
+
+@pytest.mark.parametrize(("threshold", "accuracy"), [(1.0, 0.75), (0.999, 0.5), (2.0, 0.5)])
+def test_at_threshold__a_score_at_the_threshold_is_no_member(
+    threshold: float, accuracy: float
+) -> None:
+    row = at_threshold(np.array([1.0, 2.0]), np.array([1.0, 1.0, 1.0]), threshold)
+    assert row["accuracy"] == accuracy
+
+
+def test_at_threshold__each_interval_is_of_its_own_counts() -> None:
+    """3 of 4 members and 1 of 5 others are called members."""
+    row = at_threshold(np.array([1.0, 1, 0, 1]), np.array([1.0, 0, 0, 0, 0]), 0.5)
+    assert row["recall_ci"] == wilson(3, 4)
+    assert row["precision_ci"] == precision_interval(3, 4, 1, 5)
+    assert row["accuracy_ci"] == mover_mean(0.75, wilson(3, 4), 0.8, wilson(4, 5))
+
+
+@pytest.mark.parametrize(
+    ("members", "others", "wanted"),
+    [
+        ([5.0, 7.0], [1.0, 3.0], 4.0),
+        ([2.0, 2.0], [2.0], 2.0),
+        ([1.0, 3.0], [2.0, 4.0], 2.5),  # both 1.5 and 3.5 cost; 2.5 of three is the middle
+        ([3.0, 5.0], [2.0, 4.0, 0.0, 0.0], 2.5),
+    ],
+)
+def test_best_threshold__known_answers(
+    members: list[float], others: list[float], wanted: float
+) -> None:
+    assert best_threshold(np.array(members), np.array(others)) == wanted

@@ -11,11 +11,11 @@ import pytest
 from fedmia.settings.command import parse
 from fedmia.settings.commands import SWEEP
 from fedmia.sweeping import tables
-from fedmia.sweeping.compare import compare
+from fedmia.sweeping.compare import compare, notes, sentence
 from fedmia.sweeping.figures import draw
 from fedmia.sweeping.folder import names
 from fedmia.sweeping.page import page
-from fedmia.sweeping.points import differences
+from fedmia.sweeping.points import differences, point_rows
 from fedmia.sweeping.rows import SweepReport
 from fedmia.sweeping.spread import holm, p_value, spread, t_interval
 
@@ -148,3 +148,102 @@ def test_page__compares_escapes_and_leads_to_each_run(
     place = "cells/strategy%3Dfedavg_partition.alpha%3D0.1_seed%3D0"
     assert f'href="{place}/report.html"' in text and f'src="{place}/figures/roc.png"' in text
     assert "0.610 [0.585, 0.635]" in text and "leaks 1, not-established 1" in text
+
+
+def cell(grid: dict[str, Any], seed: int, shift: float, **more: Any) -> Any:
+    """A finished run of two attacks, with a pair and three sets."""
+    control = {"name": "placebo", "difference": 0.2 + shift}
+    results = {
+        "verdict_code": "leaks", "knn": 0.6 + shift, "linear": 0.7 + shift,
+        "knn_after_attack": None,
+        "attacks": [
+            {"name": "one", "auc": 0.5 + shift, "tpr_at_1_percent_fpr": 0.1 + shift,
+             "controls": {"untrained": 0.4 + shift}},
+            {"name": "two", "auc": 0.8 - shift, "tpr_at_1_percent_fpr": None,
+             "controls": {"untrained": 0.45, "placebo": 0.48}},
+        ],
+        "pairs": [{"attack": "one", "control": "zero", "difference": shift}],
+        "sets": [
+            {"attack": "one", "judged": "mean", "size": 8, "auc": 0.6 + shift, "control": control},
+            {"attack": "one", "judged": "alone", "size": 8, "auc": 0.9, "control": None},
+            {"attack": "one", "judged": "mean", "size": 16, "auc": 0.7, "control": None},
+        ],
+    }  # fmt: skip
+    return {"grid": grid, "seed": seed, "state": "finished", "results": results} | more
+
+
+def test_point__each_number_over_its_own_rows() -> None:
+    lost = {"state": "failed", "results": None}
+    cells = [cell({"a": 1}, 0, 0.0), cell({"a": 1}, 1, 0.02), cell({"a": 1}, 2, 0.0, **lost)]
+    (point,) = point_rows(cells)
+    assert (point["grid"], point["finished"], point["failed"]) == ({"a": 1}, 2, 1)
+    one, two = point["attacks"]
+    assert (one["name"], one["auc"]["mean"]) == ("one", 0.51)
+    assert (one["tpr_at_1_percent_fpr"]["mean"], one["controls"]["untrained"]["mean"]) == (
+        0.11, 0.41,
+    )  # fmt: skip
+    assert (two["name"], two["auc"]["mean"], two["tpr_at_1_percent_fpr"]["n"]) == ("two", 0.79, 0)
+    assert two["controls"]["placebo"]["mean"] == 0.48
+    (pair,) = point["pairs"]
+    assert (pair["attack"], pair["control"], pair["difference"]["mean"]) == ("one", "zero", 0.01)
+    assert pair["p"] == p_value([0.0, 0.02]) == pytest.approx(0.5)  # t is 1 of one degree
+    told = [(s["attack"], s["judged"], s["size"], s["auc"]["mean"], s["control"])
+            for s in point["sets"]]  # fmt: skip
+    assert told == [
+        ("one", "mean", 8, 0.61, "placebo"), ("one", "alone", 8, 0.9, None),
+        ("one", "mean", 16, 0.7, None),
+    ]  # fmt: skip
+    whole = point["sets"][0]
+    assert whole["difference"]["mean"] == 0.21 and whole["p"] == p_value([0.2, 0.22])
+    assert [pair["p_holm"], whole["p_holm"]] == holm([pair["p"], whole["p"]])
+    assert point["sets"][1]["p_holm"] is None
+    assert (point["knn"]["mean"], point["linear"]["mean"]) == (0.61, 0.71)
+    # A difference may be under 0, and its interval is cut at -1 alone.
+    (low,) = point_rows([cell({}, 0, -0.9), cell({}, 1, -0.5)])
+    assert low["pairs"][0]["difference"]["ci"] == (-1.0, 1.0)
+
+
+def test_differences__of_each_attack_by_name() -> None:
+    cells = [cell({"a": 1, "b": 7}, 3, 0.0), cell({"a": 2, "b": 7}, 3, 0.1)]
+    other = cell({"a": 2, "b": 8}, 3, 0.3)
+    other["results"]["attacks"].reverse()
+    rows = list(differences([*cells, other]))
+    found = {(r["option"], r["measure"], r["attack"]): r["difference"]["mean"] for r in rows}
+    assert found == {
+        ("a", "auc", "one"): 0.1, ("a", "auc", "two"): -0.1, ("a", "knn", None): 0.1,
+        ("a", "linear", None): 0.1, ("b", "auc", "one"): 0.2, ("b", "auc", "two"): -0.2,
+        ("b", "knn", None): 0.2, ("b", "linear", None): 0.2,
+    }  # fmt: skip
+    (first, *_), others = rows, [r["others"] for r in rows]
+    assert (first["first"], first["second"]) == (1, 2)
+    assert others == [{"b": 7}] * 4 + [{"a": 2}] * 4
+
+
+def test_notes__what_a_reader_of_the_means_must_know() -> None:
+    def run(name: str, commit: str | None) -> Any:
+        return {"name": name, "state": "finished", "results": {"commit": commit}}
+
+    one, two = parse(SWEEP, ["--seeds", "1"]).settings, parse(SWEEP, ["--seeds", "2"]).settings
+    lost: Any = [{"name": n, "state": "failed", "results": None} for n in ("x", "y")]
+    assert notes([run("a", "1"), run("b", "1")], two) == []
+    (seeds,) = notes([run("a", "1")], one)
+    assert seeds.startswith("One seed: there is no interval")
+    commits, missing = notes([run("a", "1"), *lost, run("b", None)], two)
+    assert "of 2 commits" in commits and missing == "Left out of every mean: x, y."
+    told = [run("a", "1"), run("b", "1")]
+    for cell, code in zip(told, ("leaks", "shift"), strict=True):
+        cell["results"]["verdict_code"] = code
+    assert sentence([*told, *lost]) == (
+        "2 of 4 runs are finished; 1 of them leak membership; failed and left out: 2."
+    )
+    assert sentence(told) == "2 of 2 runs are finished; 1 of them leak membership."
+
+
+def test_compare__names_a_run_by_its_own_folder(compared: SweepReport) -> None:
+    assert all(Path(str(c["path"])).name == c["name"] for c in compared["cells"] if c["path"])
+    states = [c["state"] for c in compared["cells"]]
+    assert states == ["finished"] * 11 + ["failed"] and compared["not_run"] == 0
+    assert compared["cells"][-1]["reason"] == "no <images>" and compared["seeds"] == [0, 1, 2]
+    assert [c["seed"] for c in compared["cells"]] == [0, 1, 2] * 4
+    assert compared["timing"]["total_s"] == 2.0 and len(compared["timing"]["runs"]) == 11
+    assert not any("One seed" in note for note in compared["notes"])

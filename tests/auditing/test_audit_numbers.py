@@ -1,0 +1,153 @@
+"""Numbers of an audit by hand: how many images play each role, the attacker's views, the probes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedmia.auditing import views as made
+from fedmia.auditing.images import MOST_KNOWN, Dealt, _order, _sizes, one_coding, unlike_classes
+from fedmia.auditing.views import ModelViews, health, probes, recipe
+from fedmia.data.base import Views
+from fedmia.data.images import ImageSet
+from fedmia.errors import InputError
+from fedmia.ssl.augment import Augment
+from fedmia.testing import material
+
+
+def audit(**options: Any) -> Any:
+    usual = {"known": None, "limit": None, "shadows": 0, "shadow_data": None, "seed": 0}
+    return SimpleNamespace(**usual | {"augment": {}, "precision": "float32"} | options)
+
+
+@pytest.mark.parametrize(
+    ("members", "others", "options", "wanted"),
+    [
+        (40, 101, {}, (10, (30, 91))),  # a quarter of the smaller side is known, of both
+        (101, 43, {}, (10, (91, 33))),
+        (4000, 4004, {}, (MOST_KNOWN, (3500, 3504))),
+        (40, 101, {"known": 3}, (3, (37, 98))),
+        (40, 101, {"limit": 31}, (10, (30, 31))),
+        (40, 101, {"limit": 20}, (10, (20, 20))),
+        (40, 101, {"shadows": 2}, (10, (30, 45))),  # half of what is left trains the shadows
+        (40, 101, {"shadows": 2, "limit": 44}, (10, (30, 44))),
+        (40, 101, {"shadows": 2, "shadow_data": "x"}, (10, (30, 91))),
+        (8, 9, {}, (2, (6, 7))),
+        (9, 5, {"known": 3}, (3, (6, 2))),
+    ],
+)
+def test_sizes__of_the_roles(
+    members: int, others: int, options: dict[str, Any], wanted: tuple[int, tuple[int, int]]
+) -> None:
+    assert _sizes(audit(**options), members, others) == wanted
+
+
+@pytest.mark.parametrize(
+    ("members", "others", "options"),
+    [(7, 100, {}), (100, 7, {}), (9, 9, {"known": 1}), (9, 5, {"known": 4}), (5, 9, {"known": 4})],
+)
+def test_sizes__too_few_are_refused(members: int, others: int, options: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"{members} members and {others} non-members"):
+        _sizes(audit(**options), members, others)
+
+
+def test_order__the_first_of_equal_images_and_another_order_a_seed() -> None:
+    names = [b"c", b"a", b"c", b"b", b"a", *(bytes([i]) for i in range(20))]
+    found = _order(3, names)
+    assert sorted(found) == [0, 1, 3, *range(5, 25)]
+    assert _order(4, names).tolist() != found.tolist()
+    turned = _order(3, names[::-1])  # whatever the order of the files
+    assert [names[i] for i in found] == [names[::-1][i] for i in turned]
+
+
+def test_recipe__is_the_encoders_as_far_as_the_images_bear_it() -> None:
+    own = Augment(crop_min=0.2, flip=0.5, brightness=0.4, contrast=0.3, saturation=0.2, hue=0.4)
+    dealt: Any = SimpleNamespace(views=Views(crop_min=0.5, flip=0.1, jitter=0.5))
+    found = recipe(audit(), own, dealt, False)
+    assert (found.crop_min, found.flip) == (0.5, 0.1)
+    got = (found.brightness, found.contrast, found.saturation, found.hue)
+    assert got == pytest.approx((0.2, 0.15, 0.1, 0.2))
+    assert recipe(audit(), own, dealt, True) == own
+    dealt.views = Views(crop_min=0.1, flip=0.9, jitter=2.0)
+    found = recipe(audit(augment={"flip": 0.3}), own, dealt, False)
+    assert (found.crop_min, found.flip, found.brightness) == (0.2, 0.3, 0.8)
+    assert found.hue == 0.5  # the most that there is
+
+
+def scored(count: int, labels: Any) -> Dealt:
+    images = material.textures(count, seed=3)
+    rows: dict[str, Any] = dict.fromkeys(("known_members", "known_nonmembers"), images[:3])
+    rows |= dict.fromkeys(("member_ids", "member_labels"), np.arange(2))
+    return Dealt(
+        scored_members=images[:2], scored_nonmembers=images, spare=images[:0], spared=4,
+        nonmember_ids=10 + np.arange(count), nonmember_labels=np.asarray(labels), labels=Any,
+        names=("m", "o"), **rows,
+    )  # fmt: skip
+
+
+def test_without__leaves_out_those_and_keeps_the_others_aligned() -> None:
+    dealt = scored(5, [7, 8, 9, 7, 8])
+    left = dealt.without(np.array([True, False, False, True, False]), "as was asked")
+    assert left.nonmember_ids.tolist() == [11, 12, 14]
+    assert left.nonmember_labels.tolist() == [8, 9, 8]
+    assert torch.equal(left.scored_nonmembers, dealt.scored_nonmembers[[1, 2, 4]])
+    assert left.notes == ("2 scored non-members are left out, as was asked.",)
+    assert len(dealt.without(np.arange(5) > 1, "so").nonmember_ids) == 2
+    with pytest.raises(InputError, match="1 remain, at least 2 are needed"):
+        dealt.without(np.arange(5) > 0, "so")
+    assert left.counts() == {
+        "members": "m", "nonmembers": "o", "known_members": 3, "known_nonmembers": 3,
+        "scored_members": 2, "scored_nonmembers": 3, "spare_nonmembers": 4, "channels": 3,
+        "size": 8,
+    }  # fmt: skip
+    assert len(left.attacked()) == 2 + 3 + 3 + 3
+
+
+def test_one_coding__numbers_the_classes_of_both_sides_together() -> None:
+    images = np.zeros((3, 1, 2, 2), np.uint8)
+    one = ImageSet(images, np.array([0, 1, 0]), "one", classes=("b", "d"))
+    two = ImageSet(images, np.array([1, 0, 1]), "two", classes=("d", "a"))
+    found = list(one_coding(one, two))
+    assert [f.labels.tolist() for f in found] == [[1, 2, 1], [0, 2, 0]]
+    assert {f.classes for f in found} == {("a", "b", "d")}
+    assert unlike_classes(one, two) == []
+    (note,) = unlike_classes(one, replace(two, classes=("x", "a")))
+    assert "(b, d)" in note and "(a, x)" in note
+    assert unlike_classes(one, replace(two, classes=("x", "a"), labels=np.zeros(3, int))) == []
+
+
+def test_probes__fit_on_one_half_of_the_scored_nonmembers_and_test_on_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each feature names its image, so that what a probe gets is known."""
+    seen: list[Any] = []
+
+    def probe(*parts: Any) -> float:
+        seen.append(parts)
+        return 0.25
+
+    labels = np.arange(9) % 2
+    views: Any = ModelViews.__new__(ModelViews)
+    views.audit, views.dealt = audit(), scored(9, labels)
+    views.plain = lambda model: SimpleNamespace(
+        embed_plain=lambda images, layer: torch.arange(9.0)[:, None]
+    )
+    monkeypatch.setattr(made, "knn_accuracy", probe)
+    monkeypatch.setattr(made, "linear_accuracy", probe)
+    found = probes(views, "released")
+    assert {(p.value, p.n) for p in found.values()} == {(0.25, 5)} and len(seen) == 2
+    for fit, ours, test, theirs in seen:
+        assert sorted([*fit[:, 0].tolist(), *test[:, 0].tolist()]) == list(range(9))
+        assert len(fit) == 4
+        assert torch.equal(ours, fit[:, 0].long() % 2) and torch.equal(
+            theirs, test[:, 0].long() % 2
+        )
+    views.dealt = scored(9, np.zeros(9, int))
+    assert probes(views, "released")["knn"].value is None and len(seen) == 2
+    views.dealt = scored(1, [0])
+    assert health(views) is None

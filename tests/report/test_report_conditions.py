@@ -1,0 +1,275 @@
+"""The report's sentences and choices from rows by hand: each condition on either side of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedmia.report.build import family_size, utility, widest
+from fedmia.report.clients import (
+    client_row,
+    declared_attack,
+    distribution,
+    effective_size,
+    mix_weights,
+    ranking,
+)
+from fedmia.report.datasets import alarms, fails, inference_row
+from fedmia.report.defended import statement
+from fedmia.report.health import ALIKE, ALIKE_ALONE, AT_CHANCE, health_row, health_sentence, worse
+from fedmia.report.intervals import wilson
+from fedmia.report.selection import FEW, reasons, told_apart
+from fedmia.report.verdict import verdict
+from fedmia.results import Health, Inference, Inferred, Probe, RunScores
+
+NOTHING: Any = {"untrained": [], "pixels": None}
+
+
+def row(name: str, low: float, high: float, auc: float | None = None, **more: Any) -> Any:
+    """An attack with this simultaneous interval, its AUC in the middle."""
+    value = (low + high) / 2 if auc is None else auc
+    return {
+        "name": name, "auc": value, "auc_ci": (low, high), "auc_ci_simultaneous": (low, high),
+        "n_members": 10, "n_nonmembers": 20, "threat": {"access": "black_box", "vantage": "client"},
+        "under_attack": False, "round": None, "rounds": (),
+    } | more  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("attacks", "controls", "code", "said"),
+    [
+        ([row("a", 0.5, 0.9)], {}, "not-established", "which does not lie over 0.5"),
+        ([row("a", 0.501, 0.9)], {}, "leaks", "The encoder leaks membership: a tells"),
+        ([row("a", 0.6, 0.7), row("b", 0.55, 0.9)], {}, "leaks", "b tells"),  # the largest AUC
+        ([row("a", 0.6, 0.7), row("b", 0.4, 0.99)], {}, "leaks", "a tells"),  # not established
+        ([row("a", 0.1, 0.4), row("b", 0.6, 0.7)], {}, "leaks", "; a is reversed"),
+        ([row("a", 0.1, 0.5)], {}, "not-established", "a has AUC 0.30 [0.10, 0.50]"),
+        ([row("a", 0.1, 0.4), row("b", 0.1, 0.3)], {}, "not-established", "a, b are reversed"),
+        ([row("a", 0.4, 0.6), row("b", 0.3, 0.8, 0.5)], {}, "not-established", "that of b"),
+        ([row("a", 0.6, 0.7, threat={"vantage": "server"})], {}, "leaks", "The clients' updates"),
+        ([], {}, "not-established", "no attack was scored"),
+        ([row("a", 0.6, 0.7)], {"untrained": [row("a", 0.5, 0.6)]}, "leaks", "a tells"),
+        ([row("a", 0.6, 0.7)], {"zero": [row("c", 0.51, 0.6)]}, "control-failed",
+         "c under the zero control"),
+        ([row("a", 0.6, 0.7)], {"untrained": [row("c", 0.51, 0.6), row("d", 0.2, 0.3)]},
+         "control-failed", "d under the untrained control"),  # farthest from a half, either side
+        ([row("a", 0.6, 0.7)], {"untrained": [row("c", 0.51, 0.6)], "pixels": row("", 0.1, 0.4)},
+         "shift", "Shift between the sets"),
+        ([row("a", 0.6, 0.7)], {"pixels": row("", 0.5, 0.6)}, "leaks", "a tells"),
+    ],
+)  # fmt: skip
+def test_verdict__of_intervals(
+    attacks: list[Any], controls: dict[str, Any], code: str, said: str
+) -> None:
+    found = verdict(attacks, NOTHING | controls, [], "none", None)
+    assert found[1] == code and said in found[0]
+    assert ("reversed" in found[0]) == ("reversed" in said)
+
+
+def test_verdict__what_comes_after_it() -> None:
+    none, leak = [row("a", 0.4, 0.6)], [row("a", 0.6, 0.7)]
+    said, code = verdict(none, NOTHING, [], "none", None, "all alike")
+    assert (
+        code == "collapsed" and said.startswith("The encoder has collapsed") and "; no leak" in said
+    )
+    said, code = verdict(leak, NOTHING, [], "none", None, "all alike")
+    assert code == "leaks" and said.endswith("; the encoder has collapsed: all alike.")
+    said, _ = verdict(none, NOTHING, [], "pooled", 3)
+    assert said.endswith("all private images; the run was interrupted after round 3.")
+    said, _ = verdict(none, NOTHING, [], "none", 0, None, "it broke")
+    assert said.endswith("; the run ended after round 0, since it broke.")
+    assert "pooled" not in said
+
+
+@pytest.mark.parametrize(
+    ("cosine", "loss", "collapsed"),
+    [
+        (ALIKE, AT_CHANCE * 4.0, True),
+        (ALIKE, AT_CHANCE * 4.0 - 1e-6, False),
+        (ALIKE - 1e-6, 4.0, False),
+        (ALIKE_ALONE, 1.0, True),
+        (ALIKE_ALONE - 1e-6, 1.0, False),
+    ],
+)
+def test_health__at_its_limits(cosine: float, loss: float, collapsed: bool) -> None:
+    before = {"knn": 0.5, "linear": 0.6}
+    use: Any = {"knn": 0.4, "linear": 0.6, "untrained": before}
+    found = health_row(Health(cosine, loss, 4.0), use)
+    assert found is not None and found["collapsed"] is collapsed
+    assert worse(use) == ["kNN 0.40 under the untrained encoder's 0.50"]
+    assert worse(use | {"knn": None}) == worse(use | {"untrained": before | {"knn": None}}) == []
+    said = health_sentence(found, use)
+    assert said is not None and ("kNN 0.40" in said) == collapsed
+    assert f"training loss {loss:.2f} where 4.00 is chance" in said
+
+
+def test_ranking__names_whom_an_interval_lies_over() -> None:
+    def client(number: int, low: float, high: float) -> Any:
+        return row("", low, high) | {"id": number, "attack": "similarity"}
+
+    rows = [client(0, 0.4, 0.5), client(1, 0.5, 0.7), client(2, 0.6, 0.8), client(3, 0.1, 0.3)]
+    assert ranking(rows) == (
+        "By similarity AUC, leaks separate: client 2 (0.70) more than 0 (0.45), 3 (0.20); client 1 "
+        "(0.60) more than 3 (0.20); client 0 (0.45) more than 3 (0.20)."
+    )  # 0.5 and 0.5 touch
+    assert ranking(rows[:2]) is None
+    many = [client(i, 0.4, 0.6) for i in range(FEW)] + [client(90, 0.6, 0.7), client(91, 0.8, 0.9)]
+    assert ranking(many) == (
+        f"By similarity AUC, leaks separate: client 91 (0.85) more than {FEW + 1} others."
+    )
+    more = [client(i, 0.4, 0.6) for i in range(FEW)] + [client(90 + i, 0.7, 0.8) for i in range(5)]
+    assert str(ranking(more)).endswith(f"client 92 (0.75) more than {FEW} others; 2 more clients "
+                                       "likewise.")  # fmt: skip
+
+
+def test_reasons__who_is_shown_of_many() -> None:
+    def client(number: int, low: float, high: float, **more: Any) -> Any:
+        usual = {"id": number, "role": "honest", "size": 10, "defence": None}
+        return row("", low, high) | usual | more
+
+    rows = [
+        client(0, 0.3, 0.49), client(1, 0.51, 0.9, size=15), client(2, 0.6, 0.7, defence={}),
+        client(3, 0.4, 0.5, defence={"name": "d"}, size=40),
+        client(4, 0.2, 0.95, size=19, role="active"), client(5, 0.1, 0.2),
+    ]  # fmt: skip
+    found = {why: [one["id"] for one in some] for why, some in reasons(rows).items()}
+    assert found == {
+        "not honest": [4], "interval excludes 0.5": [2, 1, 5, 0],
+        "most leaking": [2, 1, 3, 0, 4, 5], "least leaking": [5, 0, 3, 2, 1, 4],
+        "defended": [3], "most images": [3, 4],  # more than 1.5 times the median of 12.5
+    }  # fmt: skip
+
+
+def test_told_apart__the_smallest_p_values_of_many() -> None:
+    rows: Any = [{"p_value": p} for p in (*np.linspace(0.9, 0.1, FEW), None)]
+    kept = told_apart(rows)
+    assert len(kept) == FEW and kept[0]["p_value"] == pytest.approx(0.1) and rows[-1] not in kept
+    assert told_apart(rows[1:]) == rows[1:]
+
+
+def test_alarms__and_so_many_that_the_control_fails() -> None:
+    assert alarms([0.05, 0.0501, 0.01], 0.05) == 2
+    # Of 20 true nulls, 5 alarms have the chance .0026, 6 of .0003.
+    assert not fails([0.05] * 5 + [0.5] * 15) and fails([0.05] * 6 + [0.5] * 14)
+    assert not fails([])
+
+
+def test_inference__of_one_set_and_of_clients() -> None:
+    def sets(*p: float | None) -> Inference:
+        held = [Inferred(i, v, 0.1, 5, 7) for i, v in enumerate(p)]
+        posers = [Inferred(None, v, 0.0, 5, 6) for v in (0.04, 0.5, None)]
+        return Inference("a", "p", held, posers)
+
+    one = inference_row(sets(0.05))
+    assert one["statement"] == (
+        "The set was trained on (p = 0.0500); 1 of 2 posing sets of non-members have p <= 0.05"
+    )
+    assert inference_row(sets(0.051))["statement"].startswith("That the set was trained on is not")
+    assert (one["clients"][0]["n"], one["clients"][0]["n_nonmembers"]) == (5, 7)
+    assert (one["posers"]["n"], one["posers"]["p_values"]) == (2, [0.04, 0.5])
+    two = inference_row(sets(0.025, 0.05, None))
+    assert "of 2 of 2 clients are found" in two["statement"] and ": 0, 1; " in two["statement"]
+    assert (
+        "of 0 of 2 clients are found, p <= 0.05 for all clients together; "
+        in (inference_row(sets(0.026, 0.06))["statement"])
+    )
+    alone = replace(sets(0.5), clients=[Inferred(None, 0.5, 0.1, 5, 7)])
+    assert inference_row(alone)["clients"][0]["client"] == -1
+
+
+@pytest.mark.parametrize(
+    ("low", "auc", "null", "said"),
+    [
+        (0.51, 0.7, (0.4, 0.6), "Images of defended clients leak all the same: a AUC 0.70"),
+        (0.51, 0.6, (0.4, 0.6), "Images of defended clients score no higher than non-members pos"),
+        (0.5, 0.7, (0.4, 0.6), "No leak of defended clients' images is shown: a AUC"),
+        (0.51, 0.6, None, "Images of defended clients leak all the same"),
+    ],
+)
+def test_defended__what_is_said_of_them(
+    low: float, auc: float, null: tuple[float, float] | None, said: str
+) -> None:
+    def group(name: str, attack: str, auc: float) -> Any:
+        held = {"attack": attack, "auc": auc, "auc_ci_simultaneous": (low, 0.9), "null_ci": null}
+        return {"group": name, "leakage": [held | {"attack": "b", "auc": 0.99}, held]}
+
+    found = statement([group("defended", "a", auc), group("undefended", "a", 0.8)], "a")
+    assert found is not None and found.startswith(said)
+    assert found.endswith(f", of undefended ones 0.80 [{low:.2f}, 0.90]")
+    alone = statement([group("defended", "a", auc)], "a")
+    assert alone is not None and "undefended" not in alone
+    assert statement([group("defended", "c", auc)], "z") is None
+
+
+def test_mix_weights__are_the_clients_shares() -> None:
+    found = mix_weights(np.array([0, 0, 0, 1, 5]), np.array([1, 0, 0, 2, 1, 1]))
+    want = np.array([1 / 3, 3 / 2, 3 / 2, 0, 1 / 3, 1 / 3]) / 4
+    np.testing.assert_allclose(found, want)
+    assert effective_size(found) == pytest.approx(1 / np.sum(want**2))
+    assert not mix_weights(np.array([7]), np.array([0, 1])).any()
+
+
+def test_utility__intervals_are_of_the_images_tested() -> None:
+    found = utility({"knn": Probe(0.64, 50), "linear": Probe(0.7, 60)}, 4)
+    assert (found["round"], found["knn"], found["linear"], found["n"]) == (4, 0.64, 0.7, 60)
+    assert (found["knn_ci"], found["linear_ci"]) == (wilson(32, 50), wilson(42, 60))
+    none = utility({"linear": Probe(None, 0)})
+    assert (none["knn"], none["knn_ci"], none["linear_ci"], none["n"]) == (None, None, None, 0)
+
+
+def test_family__counts_what_has_both_sides_and_the_widest_is_of_all(run: RunScores) -> None:
+    empty = replace(run.attacks[0], name="none", scores_members=np.zeros(0))
+    bare = replace(run, attacks=[run.attacks[0], empty], controls={}, pairs=[], pixels=None)
+    assert family_size(bare) == 1 and family_size(replace(bare, attacks=[empty])) == 1
+    assert family_size(replace(bare, pixels=run.pixels, pairs=run.pairs)) == 3
+    wide: Any = {"ci_simultaneous": (-0.2, 0.3)}
+    some: Any = [row("a", 0.4, 0.6)]
+    controls: Any = NOTHING | {"untrained": [row("a", 0.1, 0.4)]}
+    assert widest(some, NOTHING, []) == pytest.approx(0.2)
+    assert widest(some, controls, []) == pytest.approx(0.3)
+    assert widest(some, controls, [wide]) == pytest.approx(0.5)
+    assert widest(some, controls | {"pixels": row("", 0.2, 0.9)}, [wide]) == pytest.approx(0.7)
+    assert widest([], NOTHING, []) is None
+
+
+def test_distribution__counts_each_side_of_its_own() -> None:
+    def client(low: float, high: float, band: tuple[float, float] | None) -> Any:
+        return row("", low, high) | {"null_ci": band}
+
+    rows = [client(0.5, 0.7, (0.4, 0.6)), client(0.51, 0.71, (0.4, 0.6)), client(0.3, 0.5, None),
+            client(0.2, 0.49, (0.4, 0.5)), row("", 0.1, 0.2) | {"auc": None}]  # fmt: skip
+    found = distribution(rows, [np.array([0.4, 0.5]), np.array([0.6])])
+    assert (found["clients"], found["over_half"], found["under_half"]) == (4, 1, 1)
+    assert (found["with_null"], found["over_null"]) == (3, 1)  # 0.6 is not over 0.6
+    assert found["percentiles"][::100] == pytest.approx([0.345, 0.61])
+    assert found["null_percentiles"] is not None
+    assert [found["null_percentiles"][i] for i in (0, 50, 100)] == [0.4, 0.5, 0.6]
+    assert distribution(rows, [])["null_percentiles"] is None
+
+
+def test_client_row__counts_the_members_that_can_be_compared(run: RunScores) -> None:
+    like = np.arange(len(run.member_client)) % 2 == 0
+    mine = run.member_client == 3
+    attack, client = declared_attack(run), run.clients[3]
+    assert client_row(run, attack, client, like).row["n_members"] == np.sum(mine & like)
+    assert client_row(run, None, client, like).row["n_members"] == np.sum(mine)
+    nobody = client_row(run, attack, client, ~mine)
+    assert nobody.row["n_members"] == 0 and nobody.auc is None and nobody.null is None
+
+
+def test_declared__on_a_model_not_under_attack_before_one_that_is(run: RunScores) -> None:
+    first, other = (replace(run.attacks[i], name=n, under_attack=u)
+                    for i, n, u in ((0, "x", True), (1, "y", False)))  # fmt: skip
+    empty = replace(run.attacks[0], name="combined", scores_members=np.zeros(0))
+    similar = replace(run.attacks[0], name="similarity", under_attack=True)
+
+    def declared(*attacks: Any) -> str | None:
+        by = declared_attack(replace(run, attacks=attacks))
+        return by and by.name
+
+    assert declared(first, other) == "y" and declared(first) == "x" and declared() is None
+    assert declared(empty, first, other) == "y" and declared(other, similar) == "similarity"
+    assert declared(similar, replace(other, name="combined")) == "combined"
