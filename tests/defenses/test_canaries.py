@@ -212,18 +212,6 @@ def test_options__name_what_cannot_be_audited() -> None:
     assert silent is not None and silent.canaries == 0 and math.isclose(silent.value or 0, 0)
 
 
-def test_likelihood__is_the_ratio_of_the_mixture_to_the_noise() -> None:
-    """Of a canary in with rate q against one that is not, at the spread of weights without one."""
-    draw = np.random.default_rng(0)
-    seen, bare = draw.normal(0.5, 1.0, 20), draw.normal(0.0, 0.7, 50)
-    spread = math.sqrt(sum(x * x for x in bare) / 50)
-    for rate in (0.1, 0.6, 1.0):
-        law = [norm.pdf(seen, mean, spread) for mean in (0, 1)]
-        want = np.log((1 - rate) + rate * law[1] / law[0])
-        np.testing.assert_allclose(_canaries._likelihood(seen, bare, rate), want, rtol=1e-9)
-    assert np.isfinite(_canaries._likelihood(seen, np.zeros(5), 0.5)).all()
-
-
 @pytest.mark.parametrize(
     ("inside", "correct"),
     [(range(50, 100), (4, 34, 70)), (range(50), (0, 0, 0)), (range(100), (2, 17, 35)),

@@ -413,14 +413,3 @@ def test_foresee__counts_the_steps_of_all_rounds_and_epochs(
     DPSGD(noise_multiplier=1.0).foresee(10, train, 5)
     DPSGD(epsilon=2.0, delta=1e-6, accountant="gdp").foresee(10, train, 5)
     assert told == [(2.0, 1e-6, 0.4, 5 * 3 * 3, "gdp")]
-
-
-def test_noise_std__is_of_the_mean_gradient_of_an_expected_batch(
-    make_moco: Any, make_job: Any
-) -> None:
-    """noise C / (q N): twelve images, four a step."""
-    memory: dict[str, Any] = {}
-    DPSGD(noise_multiplier=0.8, max_grad_norm=0.5, lr=0.01).train(make_job(make_moco()), memory)
-    assert memory["metrics"]["noise_std"] == pytest.approx(0.8 * 0.5 / 4)
-    assert memory["history"] == [[0.8, pytest.approx(1 / 3), 6]] and memory["rounds"] == 1
-    assert memory["metrics"]["lr"] == pytest.approx(0.01)
