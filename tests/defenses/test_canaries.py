@@ -210,3 +210,35 @@ def test_options__name_what_cannot_be_audited() -> None:
                 cls(canaries=few)
     silent = DPSGD(noise_multiplier=1.0).privacy({})
     assert silent is not None and silent.canaries == 0 and math.isclose(silent.value or 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("inside", "correct"),
+    [(range(50, 100), (4, 34, 70)), (range(50), (0, 0, 0)), (range(100), (2, 17, 35)),
+     ((), (2, 17, 35)), (range(97, 100), (4, 20, 38)), (range(2, 100), (4, 19, 37))],
+)  # fmt: skip
+def test_guessed__the_surest_on_both_sides(inside: Any, correct: tuple[int, ...]) -> None:
+    """Of 100 canaries with the scores 0 to 99: 2, 17 and 35 highest in, as many lowest out."""
+    told = [int(i in inside) for i in range(100)]
+    memory = {"canaries": {"in": told, "scores": [float(i) for i in range(100)]}}
+    found = _canaries.guessed(memory)
+    assert found == {
+        "canaries": 100, "guesses": (4, 34, 70), "correct": correct, "audit": "one-run",
+    }  # fmt: skip
+    signed = {"canaries": {"in": told, "scores": [i - 30.0 for i in range(100)]}}
+    found = _canaries.guessed(signed, "own-runs-gdp")
+    right = sum((i > 30) == bool(told[i]) for i in range(100))
+    assert (found["guesses"], found["correct"]) == ((100,), (right,))
+    assert _canaries.guessed({}) == {}
+
+
+def test_coins__are_thrown_once_and_scores_add() -> None:
+    memory: dict[str, Any] = {}
+    first = _canaries.coins(memory, 400, rng(0, "a"))
+    assert (
+        150 < first.sum() < 250 and first.tolist() == _canaries.coins(memory, 400, rng(1)).tolist()
+    )
+    for _ in range(3):
+        _canaries.add_scores(memory, np.arange(400.0))
+    assert memory["canaries"]["scores"] == [3.0 * i for i in range(400)]
+    json.dumps(memory)

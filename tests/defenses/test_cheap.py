@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,9 @@ import torch
 from clients.desk import Desk
 from clients.honest import Honest
 from clients.site import Task
-from fedmia.defenses import crop_range, early_stopping
+from fedmia.defenses import _estimate, crop_range, early_stopping
 from fedmia.defenses._estimate import Estimate, similarity
-from fedmia.defenses.base import Setting
+from fedmia.defenses.base import Outlook, Setting
 from fedmia.defenses.crop_range import CropRange, between
 from fedmia.defenses.early_stopping import EarlyStopping
 from fedmia.errors import InputError
@@ -173,6 +174,64 @@ def test_similarity__is_the_mean_cosine_of_all_pairs() -> None:
         for one in rows
     ]
     assert similarity(rows) == pytest.approx(np.mean(pairs, axis=1))
+
+
+@pytest.mark.parametrize("count", [8, 9])
+def test_estimate__asks_images_trained_on_against_those_held_out(count: int) -> None:
+    """Of a view under which the images trained on look alike in all views and others do not: AUC 1
+    and its interval's lower limit, and the mean loss of those held out."""
+    asked, trained = list[Any](), list[Any]()
+    alike, apart = torch.ones(count // 2, 2, 2), torch.eye(2).expand(-(-count // 2), 2, 2)
+
+    def views_and_losses(images: torch.Tensor, views: int, name: str) -> Any:
+        asked.append((images[:, 0, 0, 0].tolist(), views))
+        return apart, torch.arange(float(len(images)))
+
+    def embed_views(images: torch.Tensor, views: int) -> torch.Tensor:
+        asked.append((images[:, 0, 0, 0].tolist(), views))
+        return alike
+
+    def alone(positions: Any, change: Any) -> Any:
+        trained.append((positions.tolist(), change))
+        view = SimpleNamespace(views_and_losses=views_and_losses, embed_views=embed_views)
+        return iter([view, view])
+
+    public = np.arange(100, 100 + count, dtype=np.uint8).reshape(-1, 1, 1, 1)
+    outlook = Outlook(2, 5, lambda _: {}, rng(0), public, None, alone)
+    inside, outside = parts = _estimate.halves(outlook)
+    assert (len(inside), len(outside)) == (count // 2, -(-count // 2))
+    assert sorted([*inside, *outside]) == list(range(count))
+    assert inside.tolist() == sorted(inside) and outside.tolist() == sorted(outside)
+    found = list(_estimate.estimates(outlook, parts, repr))
+    assert len(found) == 2 and trained == [(inside.tolist(), repr)]
+    assert asked[0] == ((100 + outside).tolist(), 8) and asked[1] == ((100 + inside).tolist(), 8)
+    assert found[0].leak == 1.0 and 0.2 < found[0].low < 0.99
+    assert found[0].loss == (len(outside) - 1) / 2
+
+
+def test_crop_range__of_equal_leaks_the_narrower_range(
+    monkeypatch: pytest.MonkeyPatch, beside_public: Any
+) -> None:
+    outlook = beside_public("crop-range", {})._outlook()
+    monkeypatch.setattr(crop_range, "estimates", lambda *_: [Estimate(0.6, 0.5, 1.0)])
+    memory: dict[str, Any] = {}
+    CropRange(choose=True).prepare(outlook, memory)
+    assert memory["share"] == 3 / 8
+    assert between(1 / 8, 1 / 4) == pytest.approx([0.15, 0.175, 0.2, 0.225])
+
+
+def test_early_stopping__tells_its_course_and_the_whole_run_where_it_does_not_stop(
+    monkeypatch: pytest.MonkeyPatch, beside_public: Any
+) -> None:
+    outlook = beside_public("early-stopping", {}, total_rounds=7)._outlook()
+    monkeypatch.setattr(early_stopping, "estimates", lambda *_: course([0.4, 0.5], [3.0, 2.0]))
+    memory: dict[str, Any] = {}
+    EarlyStopping().prepare(outlook, memory)
+    assert memory["stop"] is None and not EarlyStopping().rests({**memory, "rounds": 99})
+    assert memory["metrics"] == pytest.approx({
+        "stops_after": 7.0, "leak_round_1": 0.5, "low_round_1": 0.4, "loss_round_1": 3.0,
+        "leak_round_2": 0.6, "low_round_2": 0.5, "loss_round_2": 2.0,
+    })  # fmt: skip
 
 
 def course(lows: list[float], losses: list[float]) -> list[Estimate]:

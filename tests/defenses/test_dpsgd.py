@@ -16,6 +16,7 @@ from scipy import stats
 from torch import Tensor
 
 from clients.honest import Honest
+from fedmia.defenses import dpsgd
 from fedmia.defenses._accounting import epsilon_spent
 from fedmia.defenses._persample import (
     gradient_norms,
@@ -35,7 +36,7 @@ from fedmia.ssl.dino import DINO
 from fedmia.ssl.moco import MoCo
 from fedmia.ssl.optimizers import noise_moves
 from fedmia.ssl.simclr import SimCLR
-from fedmia.ssl.train import Job
+from fedmia.ssl.train import Job, Train
 from strategies.fedprox import FedProx
 
 OPEN = DPSGD(noise_multiplier=0.0, max_grad_norm=1e6)
@@ -369,3 +370,46 @@ def test_options__refused_in_one_line() -> None:
             DPSGD().check(Setting("group", coupled))
     for sound in (MoCo(), BYOL(head_norm="layer"), DINO(head_norm="none")):
         DPSGD().check(Setting("group", sound))
+
+
+def test_history__entries_join_where_noise_and_rate_are_the_same() -> None:
+    """Steps at another rate or another noise are entries of their own, in order."""
+    history: list[Any] = []
+    for entry in ((1.0, 0.5, 3), (1.0, 0.5, 4), (1.0, 0.25, 2), (2.0, 0.25, 1), (1.0, 0.5, 1)):
+        history = dpsgd._longer(dpsgd._history({"history": history}), entry)
+    assert history == [[1.0, 0.5, 7], [1.0, 0.25, 2], [2.0, 0.25, 1], [1.0, 0.5, 1]]
+
+
+@pytest.mark.parametrize(
+    ("history", "accountant", "remembers", "standing", "audit"),
+    [([[1.0, 0.5, 3]], "rdp", "", "guaranteed", "one-run"),
+     ([[1.0, 1.0, 3]], "rdp", "", "guaranteed", "one-run-gdp"),
+     ([[1.0, 1.0, 3], [1.0, 0.9, 1]], "rdp", "", "guaranteed", "one-run"),
+     ([[1.0, 0.5, 3]], "gdp", "", "heuristic", "one-run"),
+     ([[1.0, 0.5, 3]], "rdp", "its queue", "heuristic", "one-run")],
+)  # fmt: skip
+def test_privacy__what_a_statement_rests_on(
+    history: Any, accountant: str, remembers: str, standing: str, audit: str
+) -> None:
+    canaries = {"in": [1, 0] * 50, "scores": [1.0, -1.0] * 50}
+    memory = {"history": history, "rounds": 2, "remembers": remembers, "canaries": canaries}
+    found = DPSGD(accountant=accountant, delta=1e-6).privacy(memory)
+    assert found is not None
+    assert (found.standing, found.audit, found.unit) == (standing, audit, "image")
+    assert (found.rounds, found.delta, found.canaries) == (2, 1e-6, 100)
+    steps = [(float(a), float(b), int(n)) for a, b, n in history]
+    assert found.value == pytest.approx(epsilon_spent(steps, 1e-6, accountant))
+    assert ("its queue" in found.assumptions) == bool(remembers)
+    assert ("No image's loss" in found.assumptions) == (standing == "guaranteed")
+    assert DPSGD().privacy({"history": [*history, [0.0, 0.5, 1]]}) is None
+
+
+def test_foresee__counts_the_steps_of_all_rounds_and_epochs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = list[Any]()
+    monkeypatch.setattr(dpsgd, "check_reachable", lambda *given: told.append(given))
+    train = Train(local_epochs=3, batch_size=4)
+    DPSGD(noise_multiplier=1.0).foresee(10, train, 5)
+    DPSGD(epsilon=2.0, delta=1e-6, accountant="gdp").foresee(10, train, 5)
+    assert told == [(2.0, 1e-6, 0.4, 5 * 3 * 3, "gdp")]

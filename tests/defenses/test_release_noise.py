@@ -212,3 +212,45 @@ def test_honest__the_rounds_of_the_run_reach_the_defence(name: str, make_desk: A
     stated = desk.defense.statement(kept.memory["defense"])
     assert stated.name == name and stated.epsilon.value == pytest.approx(5.0, rel=1e-6)
     assert all(t.isfinite().all() for t in received.values())
+
+
+@pytest.mark.parametrize("cls", KINDS)
+def test_release__a_sampled_sensitivity_clips_nothing(cls: Any, states: States) -> None:
+    """As its statement says, however far the update lies over the usual C."""
+    received, trained = states
+    far = {n: received[n] + 1e4 * (t - received[n]) for n, t in trained.items()}
+    memory: dict[str, Any] = {"planned": 2, "sensitivity": 0.3}
+    released, metrics = cls(scale=0.0, sensitivity="sampled").release(received, far, memory, rng(0))
+    assert all(torch.equal(released[n], t) for n, t in far.items())
+    assert metrics["clipped"] == 0.0 and memory["sensitivity"] == 0.3
+    told = cls(epsilon=2.0, sensitivity="sampled", samples=7)
+    told.release(received, far, memory := {"planned": 2, "sensitivity": 0.3}, rng(0))
+    stated = told.privacy(memory)
+    assert stated.standing == "empirical" and stated.unit == "image" and stated.rounds == 1
+    assert "7 pairs" in stated.assumptions
+    assert memory["scale"] == told.scale_for(2.0, 0.3, 2)
+    assert stated.value == pytest.approx(told.spent(0.3, memory["scale"], 1))
+
+
+@pytest.mark.parametrize("cls", KINDS)
+def test_release__sensitivity_and_scale_are_those_of_the_first_round(cls: Any) -> None:
+    """C of the public rehearsal: twice it is the sensitivity, and later rounds change neither."""
+    received, trained = {"w": torch.zeros(2)}, {"w": torch.tensor([3.0, 4.0])}
+    there = received, trained
+    look = Outlook(5, 4, lambda positions: {}, rng(0), NONE, lambda: there)
+    memory: dict[str, Any] = {}
+    cls(epsilon=2.0).prepare(look, memory)
+    clip = 5.0 if cls is Gaussian else 7.0  # L2, L1
+    assert memory == {"planned": 5, "clip": pytest.approx(clip)}
+    for turn in (1, 2):
+        cls(epsilon=2.0).release(received, trained, memory, rng(turn))
+        assert memory["sensitivity"] == pytest.approx(2 * clip) and memory["rounds"] == turn
+        assert memory["scale"] == cls(epsilon=2.0).scale_for(2.0, memory["sensitivity"], 5)
+    stated = cls(epsilon=2.0).privacy(memory)
+    assert f"C = {clip:.3g}, the norm of an update that public images" in stated.assumptions
+    given: dict[str, Any] = {}
+    cls(clip=3.0).prepare(look, given)
+    assert given == {"planned": 5}
+    cls(clip=3.0).release(received, trained, given, rng(0))
+    assert given["sensitivity"] == 6.0 and given["scale"] == cls.default_scale
+    assert "C = 3, given" in cls(clip=3.0).privacy(given).assumptions

@@ -197,3 +197,30 @@ def test_exclusive__two_of_a_kind() -> None:
 def test_outlook__holds_the_public_images(make_desk: Any) -> None:
     desk = make_desk("", {}, MemoryStore(), defenses=LAYERS, public=np.array([1, 3]))
     assert (desk._outlook().public == desk.site.images[[1, 3]]).all()
+
+
+def test_statement__says_where_its_noise_comes_from() -> None:
+    """Of each part and of all together; seeded if nothing else is said."""
+    history = {"history": [[1.0, 0.5, 4]], "rounds": 1, "metrics": {"lr": 0.1}}
+    clip = {"rounds": 1, "scale": 0.5, "sensitivity": 1.0, "metrics": {"clipped": 1.0}}
+    memory = {"dpsgd": history, "gaussian": clip}
+    layers = [("dpsgd", DPSGD()), ("gaussian", Gaussian())]
+    for source in ("seeded", "entropy"):
+        for count in (1, 2):
+            told = Stack(layers[:count], source).statement(memory)
+            assert told is not None and told.epsilon is not None
+            stated = [told.epsilon, *told.beside, *(p.epsilon for p in told.parts)]
+            assert [e.noise_source for e in stated if e] == [source] * (2 * count)
+            assert told.metrics == ({"lr": 0.1} if count == 1 else {"lr": 0.1, "clipped": 1.0})
+    assert Stack(layers).noise_source == "seeded"
+
+
+def test_least__at_one_epsilon_the_smaller_delta() -> None:
+    """And what has no value never stands where one has; of those without, all are kept."""
+
+    def part(value: float | None, delta: float) -> ClientDefence:
+        return ClientDefence("x", Epsilon(value, delta, 2, "guaranteed", ""))
+
+    found = least([part(4.0, 1e-5), part(4.0, 1e-7), part(None, 0.0), part(5.0, 1e-6)])
+    assert [(e.value, e.delta) for e in found] == [(4.0, 1e-7)]
+    assert [(e.value, e.delta) for e in least([part(None, 1e-3)])] == [(None, 1e-3)]

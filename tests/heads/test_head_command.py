@@ -11,7 +11,9 @@ import pytest
 
 from fedmia.head import main
 from fedmia.heads import attack, compare, release
-from fedmia.heads.trial import CONFIDENCE, NAIVE, Measured, Rates
+from fedmia.heads.release import Setting
+from fedmia.heads.trial import CONFIDENCE, NAIVE, Measured, Rates, Trial
+from fedmia.results import MEANINGFUL
 from fedmia.settings.head import Head
 
 BROUGHT = "--encoder tests.auditing.brought:grey --threads 1 --device cpu "
@@ -96,3 +98,71 @@ def test_compare__one_correction_for_all_aucs() -> None:
     assert one["auc_ci_simultaneous"] == pytest.approx(one["auc"]["ci"], abs=1e-6)
     assert many["auc_ci_simultaneous"][0] < one["auc_ci_simultaneous"][0]  # type: ignore[index]
     assert compare.leaks(together) and compare.tried(24) == 78
+
+
+def heads_at(epsilon: float | None, aucs: tuple[float, float], loss: float) -> Any:
+    """The row of ten heads whose two attacks have the AUCs, .002 apart."""
+    setting = None if epsilon is None else Setting("gaussian", epsilon)
+    measured = []
+    for i in range(10):
+        low, high = (Rates(a + 0.002 * (i % 2), 0.55, 0.02) for a in aucs)
+        measured.append(Measured(0.5, 0.9 - loss, loss, {NAIVE: low, CONFIDENCE: high}))
+    return compare.row(setting, measured, Head(encoder="x", delta=1e-6), 12)
+
+
+def test_leaks__are_those_whose_whole_interval_lies_over_a_half() -> None:
+    for aucs, names in (
+        ((0.6, 0.4), [NAIVE]), ((0.499, 0.7), [CONFIDENCE]), ((0.499, 0.3), []),
+        ((0.7, 0.8), [NAIVE, CONFIDENCE]),
+    ):  # fmt: skip
+        assert [a["name"] for a in compare.leaks(heads_at(1.0, aucs, 0.1))] == names
+
+
+def test_row__states_delta_of_the_gaussian_alone_and_what_means_something() -> None:
+    for mechanism, epsilon, delta in (
+        ("gaussian", 2.0, 1e-6), ("laplace", 20.0, 0.0), ("logistic", 20.5, 0.0),
+    ):  # fmt: skip
+        measured = [Measured(s, 0.9, 0.1, {NAIVE: Rates(0.5, None, None)}) for s in (1.0, 3.0)]
+        asked = Head(encoder="x", delta=1e-6)
+        row = compare.row(Setting(mechanism, epsilon), measured, asked, 6)
+        assert (row["delta"], row["standing"]) == (delta, "empirical")
+        assert row["meaningful"] == (epsilon <= MEANINGFUL) and row["scale"]["mean"] == 2.0
+    assert compare.row(None, measured, asked, 6)["delta"] == 0.0
+
+
+def test_sentence__least_epsilon_at_a_tolerable_cost_and_what_is_left() -> None:
+    """5 % of utility is tolerable, and over it is not; leaks are told of small epsilons alone."""
+    rows = [
+        heads_at(None, (0.9, 0.6), 0.0), heads_at(1.0, (0.499, 0.3), 0.3),
+        heads_at(5.0, (0.7, 0.55), 0.06), heads_at(25.0, (0.6, 0.8), 0.05),
+        heads_at(50.0, (0.9, 0.8), 0.01),
+    ]  # fmt: skip
+    said = compare.sentence(rows, 10)
+    assert said.startswith("Without noise the attack has AUC 0.90") and "the heads leak." in said
+    assert "gaussian keeps utility within 5% from epsilon 25 on, no meaningful guarantee" in said
+    assert "the best attack there has AUC 0.80." in said
+    assert "gaussian at 5 costs least, 6% of utility; a leak is left under gaussian at 5." in said
+    few = compare.sentence(rows[:2], 10)
+    assert "gaussian costs over 5% of utility at every epsilon tried." in few
+    assert few.endswith("no leak is established there.")
+
+
+def test_rows__canaries_are_noised_at_the_scale_of_their_setting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And judged with as many lower bounds as there are settings."""
+    settings, calls = [Setting("gaussian", 1.0), Setting("laplace", 2.0)], list[Any]()
+    monkeypatch.setattr(compare, "audited", lambda *given: calls.append(given) or "audit")
+    monkeypatch.setattr(compare, "by_canaries", lambda audit, family: (audit, family))
+    rates = {NAIVE: Rates(0.5, None, None)}
+    trials = [
+        Trial(1.0, {1: 3.0 + n, 2: 2.0 + n}, Measured(0.0, 0.9, 0.0, rates),
+              {s: Measured(10.0 * n + i, 0.9, 0.0, rates) for i, s in enumerate(settings)}, rates)
+        for n in (1, 2)
+    ]  # fmt: skip
+    found = compare.rows(trials, Head(encoder="x", delta=1e-6, canaries=300), settings)
+    assert [r["lower_bound"] for r in found] == [None, ("audit", 2), ("audit", 2)]
+    assert [given[:5] for given in calls] == [
+        (s, 1e-6, {1: 4.0, 2: 3.0}, 10.0 + i, 300) for i, s in enumerate(settings)
+    ]
+    assert calls[0][5].random() != calls[1][5].random()

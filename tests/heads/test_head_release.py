@@ -177,6 +177,33 @@ def test_trial__who_knows_trains_on_shadows_noised_as_the_release(
     assert (knowing - naive).abs().max() > 0.1
 
 
+def test_trial__each_setting_is_attacked_by_the_classifier_of_its_own_noise(
+    memorised: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And by the one that knows of no noise; the head without noise by that alone."""
+    labelled, asked = memorised
+    fitted, asks, fit = list[Stack](), list[Any](), attack.fit
+    measured = Bench.measured
+
+    def noted(self: Bench, heads: Stack, scale: float, classifiers: Any) -> Any:
+        asks.append((scale, classifiers))
+        return measured(self, heads, scale, classifiers)
+
+    monkeypatch.setattr(attack, "PAIRS", 200)
+    monkeypatch.setattr(attack, "fit", lambda *of: fitted.append(fit(*of)) or fitted[0])
+    monkeypatch.setattr(Bench, "measured", noted)
+    settings = [Setting("gaussian", 1.0), Setting("laplace", 5.0)]
+    found = trial(labelled, replace(asked, epochs=2, samples=2), 3, settings)
+    scales = [found.noised[s].scale for s in settings]
+    assert [scale for scale, _ in asks] == [0.0, *scales]
+    assert [set(c) for _, c in asks] == [{NAIVE}, {NAIVE, KNOWING}, {NAIVE, KNOWING}]
+    for i, (_, classifiers) in enumerate(asks):
+        for name, place in ((NAIVE, 0), (KNOWING, i)):
+            if name in classifiers:
+                own = fitted[0].take([place])
+                assert all(map(torch.equal, classifiers[name].tensors(), own.tensors()))
+
+
 def test_trial__repeats_with_the_seed_and_not_without(
     memorised: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

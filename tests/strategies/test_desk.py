@@ -180,3 +180,101 @@ def test_passing__rests_on_the_attackers_own_images(
     assert all(images <= set(range(12, 18)) for images in seen)
     if name == "norm-clip":
         assert distance(crafted, first) == pytest.approx(1.0, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("share", "malicious", "sizes"),
+    [(1 / 5, 1, [1, 3, 4, 6]), (1 / 5, 2, [2, 4, 6]), (1 / 40, 1, [1, 1, 2, 3, 3, 4, 5, 6]),
+     (1.0, 1, [3, 6])],
+)  # fmt: skip
+def test_guesses__one_for_each_honest_client_from_few_images_to_all(
+    site: Site, share: float, malicious: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the first attacker's images, eight at most, once a round; each fellow guesses the same."""
+    drawn = list[list[int]]()
+    monkeypatch.setattr(
+        Desk, "_guess", lambda self, indices: drawn.append(indices.tolist()) or self.received
+    )
+    attack = Ascent(steps=1, lr=0.5, server="known")
+    roles = ("honest",) * (3 - malicious) + ("active",) * malicious
+    told = replace(site, roles=roles, share=share, strategy=("krum", {}), attack=attack)
+    first, store, ways = site.method(-1, None).shared_state(), MemoryStore(), []
+    for client in told.fellows:
+        at = Desk(told, store, Task(client, 4, "main", True), first)
+        at._passing(first)
+        at._passing(first)
+        ways.append(drawn.copy())
+        drawn.clear()
+    assert [len(one) for one in ways[0]] == sizes and all(way == ways[0] for way in ways)
+    own = set(site.parts["members"][told.fellows[0]].tolist())
+    assert all(set(one) <= own for one in ways[0])
+
+
+def test_settle__what_is_not_finite_is_not_kept(site: Site) -> None:
+    """The client goes on from where it was, and its defences' memory from where it is."""
+    first, store, bad = (
+        site.method(-1, None).shared_state(),
+        MemoryStore(),
+        torch.tensor([math.nan]),
+    )
+    for round in (1, 2):
+        at = desk(site, store, first, round)
+        trained, metrics, _ = at.train()
+        at.memory["rounds"] = round
+        before = store.load("main", 0)
+        if round == 2:
+            assert at._trained is not None
+            at._trained[2]["local.queue"] = bad
+        update = at.settle(trained, metrics)
+        assert update.examples == 6
+        after = store.load("main", 0)
+    assert before is not None and after is not None and before.memory != after.memory
+    assert exactly(after.tensors, before.tensors) and after.memory["rounds"] == 2
+
+
+def test_settle__without_training_nothing_is_kept_and_no_image_counts(site: Site) -> None:
+    store, first = MemoryStore(), site.method(-1, None).shared_state()
+    update = desk(site, store, first, 3).settle(first, {})
+    assert (update.client, update.round, update.examples) == (0, 3, 0)
+    assert store.load("main", 0) is None and exactly(update.state, first)
+
+
+@pytest.mark.parametrize("attacked", [False, True])
+@pytest.mark.parametrize("rate", [None, 0.4])
+def test_job__stands_where_the_round_is_in_the_run(
+    site: Site, rate: float | None, attacked: bool
+) -> None:
+    """Two epochs of three steps a round, the third of four rounds; a rate of attacked rounds is
+    constant."""
+    train = replace(site.train, local_epochs=2, batch_size=2, warmup_epochs=1.0)
+    told = replace(site, train=train, attacked_rate=rate)
+    method = told.method(0, 5)
+    job = told.job(method, told.images[np.arange(5)], 3, np.random.default_rng(0), attacked)
+    assert (job.step, job.total_steps, len(job.images)) == (12, 24, 5)
+    own = attacked and rate is not None
+    assert job.train == (
+        replace(train, schedule="constant", warmup_epochs=0.0, lr=rate) if own else train
+    )
+    assert site.dealt("zero") is site.dealt("main") is site.parts["members"]
+
+
+@pytest.mark.parametrize("keep", ["keep", "reset"])
+def test_resumed__momentum_where_it_is_kept_and_statistics_that_stay(site: Site, keep: str) -> None:
+    """Local batch norm's running statistics go on from the client's own, not from the server's."""
+    told = replace(
+        site, batch_norm="local", model=("smallnet", {"width": 2, "norm": "batch"}),
+        train=replace(site.train, optimizer_state=keep),
+    )  # fmt: skip
+    store, first = MemoryStore(), told.method(-1, None).shared_state()
+    update = Honest().answer(desk(told, store, first, 1))
+    kept = store.load("main", 0)
+    assert kept is not None and not [n for n in update.state if ".running_" in n]
+    assert any(n.startswith("optimizer.") for n in kept.tensors) == (keep == "keep")
+    running = {n[8:]: t.clone() for n, t in kept.tensors.items() if n.startswith("running.")}
+    assert running and set(running) == {n for n in first if ".running_" in n}
+    at = desk(told, store, first, 2)
+    method = told.method(0, 6)
+    method.load_shared(first)
+    at._restore(method, at._job(at.indices, {}, {})[0].optimizer)
+    now = method.shared_state()
+    assert all(torch.equal(now[n], t) for n, t in running.items())

@@ -254,6 +254,43 @@ def test_privacy__counts_the_rounds_of_the_client_drawn_most_often() -> None:
     assert told is not None and told.value == pytest.approx(composed(1.0, 4, 1e-5))
 
 
+def test_privacy__tells_rounds_of_the_run_and_of_the_client() -> None:
+    """Three of five for the client that took part most often; replaced, at twice C."""
+    strategy = at(DPFedAvg(noise_multiplier=1.5, delta=1e-6), 4, 5)
+    for round in range(1, 6):
+        received, ups = of_norms([0.5] * 4, round)
+        strategy.aggregate(received, [u for u in ups if (u.client + round) % 2])
+    stated = strategy.privacy(ALONE)
+    assert stated is not None and stated.value == pytest.approx(composed(1.5, 3, 1e-6))
+    assert (stated.rounds, stated.delta, stated.unit) == (5, 1e-6, "client")
+    assert "exact for the 3 of 5 rounds" in stated.assumptions
+    twice = composed(1.5, 3, 1e-6, 2.0)
+    assert stated.assumptions.endswith(
+        f"Replacing a client by another doubles C: epsilon {twice:.3g}."
+    )
+    secret = at(DPFedAvg(noise_multiplier=8.0, cohorts="secret"), 100, 3)
+    for round, size in ((1, 6), (2, 5), (3, 5)):
+        secret.aggregate(*of_norms([0.5] * size, round))
+    stated = secret.privacy(ALONE)  # 16 in 3 rounds: as of 6 each
+    assert stated is not None and stated.value == pytest.approx(sampled(8.0, 0.06, 3, 1e-5))
+    assert "3 rounds add up" in stated.assumptions and stated.audit == "one-run"
+
+
+def test_adaptive__the_sum_has_its_own_part_of_the_noise_at_the_clip_of_the_round() -> None:
+    """More than z C / m, since the votes cost; and C is the one that the round before left."""
+    options: dict[str, float] = {"clip": 2.0, "noise_multiplier": 0.8, "vote_share": 0.6}
+    strategy = DPFedAvg(adaptive=True, clip_lr=2.0, **options)  # type: ignore[arg-type]
+    received, ups = of_norms([0.0] * 3, size=20_000)
+    for _ in range(2):
+        bound = strategy._bound()
+        noise = (strategy.aggregate(received, ups)["w"] - received["w"]).double()
+        want = 0.8 / math.sqrt(1 - 0.6) * bound / 3
+        assert float(noise.std()) == pytest.approx(want, rel=0.03)
+        told = strategy.told(ALONE)
+        assert told["noise_std"] == pytest.approx(want) and told["clip"] == bound
+    assert abs(bound - 2.0) > 0.2 and strategy._bound() != bound
+
+
 def test_privacy__says_whom_it_holds_against() -> None:
     strategy = rounds_of(at(DPFedAvg(noise_multiplier=2.0), 6, 3), 3)
 

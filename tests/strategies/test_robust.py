@@ -209,6 +209,54 @@ def test_passing__stays_where_it_is_counted() -> None:
         assert all(torch.equal(same[n], inside[n]) for n in inside)
 
 
+@pytest.mark.parametrize(
+    ("n", "trim"), [(1, 1), (2, 1), (3, 2), (4, 1), (4, 2), (4, 9), (5, 2), (5, 3), (6, 2), (7, 4)]
+)
+def test_passing__trimmed_mean_moves_a_weight_no_further_than_it_must(n: int, trim: int) -> None:
+    """Against a loop over weights: the honest values that `trim` of them reach, from below and from
+    above, or half of them where they are fewer; what lies between stays."""
+    honest, crafted = [some(s) for s in range(n)], some(9, 2.0)
+    rows, before = np.stack([flat(s) for s in honest]), flat(crafted)
+    got, sides = flat(TrimmedMean(trim=trim).passing(some(99), crafted, {}, honest, 1)), set()
+    cut = min(trim, -(-n // 2))
+    for column, value, after in zip(rows.T, before, got, strict=True):
+        lowest, highest = sorted(column)[cut - 1], sorted(column, reverse=True)[cut - 1]
+        assert after == (lowest if value < lowest else highest if value > highest else value)
+        sides.add(-1 if value < lowest else 1 if value > highest else 0)
+    assert {-1, 1} <= sides
+
+
+@pytest.mark.parametrize("n", [1, 2, 4, 5, 8])
+def test_trimmed_mean__of_too_few_is_their_median(n: int) -> None:
+    """Where `trim` would leave nobody, one or two are left."""
+    states = [some(s) for s in range(n)]
+    got = TrimmedMean(trim=5).aggregate(some(99), updates(states))
+    np.testing.assert_allclose(flat(got), np.median([flat(s) for s in states], axis=0), rtol=1e-6)
+
+
+def test_passing__krum_sends_no_more_than_all_of_a_small_update() -> None:
+    honest, received = [some(s) for s in range(6)], some(99)
+    middle = np.mean([flat(h) for h in honest], axis=0)
+    crafted = {n: t + 1e-2 * some(9)[n] for n, t in received.items()}
+    passed = Krum(malicious=1).passing(received, crafted, {}, honest, 1)
+    step = flat(crafted) - flat(received)
+    np.testing.assert_allclose(flat(passed) - middle, step, rtol=1e-3, atol=1e-6)
+    assert Krum().passing(received, crafted, {}, [], 1) is crafted
+
+
+def test_krum__equals_go_by_partition_id_and_weights_count_no_images() -> None:
+    """Two pairs of equals: of the scores that tie the first id, and of several the plain mean."""
+    one, other = some(1), some(2)
+    states = [other, one, one, one, other]
+    ups = [updates(states)[c] for c in (3, 0, 4, 2, 1)]
+    assert torch.equal(Krum(malicious=1).aggregate(some(99), ups)["bias"], one["bias"])
+    scored = MultiKrum(malicious=1, keep=4)
+    assert scored.chosen(states) == [0, 1, 2, 3]
+    got = scored.aggregate(some(99), ups)
+    want = (3 * flat(one) + flat(other)) / 4
+    np.testing.assert_allclose(flat(got), want, rtol=1e-6)
+
+
 @pytest.mark.parametrize("far_off", [100.0, -100.0])
 def test_trimmed_mean__keeps_the_update_of_one_who_knows_it(far_off: float) -> None:
     """A weight beyond the honest ones is trimmed, and moves the mean by an honest one's gap alone;

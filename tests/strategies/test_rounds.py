@@ -6,7 +6,7 @@ import logging
 import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from threading import Event
 from typing import Any
 
@@ -233,6 +233,33 @@ def test_start__names_that_no_client_sends_keep_their_value() -> None:
     )
     assert torch.equal(end["head.weight"], some_state(99)["head.weight"])
     torch.testing.assert_close(end["bias"], some_state(99)["bias"] + 2)
+
+
+def test_fold__of_clients_that_rest_nothing_but_their_metrics_counts() -> None:
+    """An update of no images is in no mean; of such alone the weights stay."""
+    strategy, ups = FedAvg(), [replace(u, metrics={"loss": float(u.client)}) for u in updates(3)]
+    strategy._global, taken = some_state(99), list[Update]()
+    ups[1] = replace(ups[1], examples=0)
+    told = strategy._fold(iter(ups), taken.append)
+    assert told == {c: {"loss": float(c)} for c in range(3)} and taken == ups
+    want = FedAvg().aggregate(some_state(99), [ups[0], ups[2]])
+    assert exactly(strategy._global, want)
+    assert len(strategy._fold(replace(u, examples=0) for u in ups)) == 3
+    assert exactly(strategy._global, want)
+
+
+def test_suffice__the_least_number_is_enough() -> None:
+    crew = Crew(4, least=3)
+    crew.suffice(6, 3)
+    with pytest.raises(FederationError, match="round 6: 2 clients answered, at least 3"):
+        crew.suffice(6, 2)
+
+
+def test_finite__large_values_whose_sum_is_not() -> None:
+    large = torch.full((4,), 3e38)
+    assert replies.finite(large) and replies.finite(-large) and replies.finite(torch.tensor([1, 2]))
+    for odd in (float("nan"), float("inf"), -float("inf")):
+        assert not replies.finite(torch.tensor([1.0, odd, 3e38]))
 
 
 def spoiled(how: str) -> Reply:

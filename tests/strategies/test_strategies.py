@@ -72,17 +72,18 @@ def test_fedavg__equal_updates_are_kept() -> None:
         assert exactly(FedAvg(weighting=weighting).aggregate(some_state(2), ups), L)
 
 
+@pytest.mark.parametrize("weighting", ["uniform", "examples"])
 @pytest.mark.parametrize("eta", [0.5, 1.0])
-def test_fedavgm__two_rounds(eta: float) -> None:
+def test_fedavgm__two_rounds(eta: float, weighting: str) -> None:
     beta = 0.8
-    strategy = FedAvgM(server_lr=eta, beta=beta)
+    strategy = FedAvgM(server_lr=eta, beta=beta, weighting=weighting)
     G = some_state(99)
     second = strategy.aggregate(strategy.aggregate(G, updates(3, 1)), updates(3, 2))
     for name in G:
         g0 = G[name].numpy().astype(np.float64)
-        v1 = g0 - numpy_mean(updates(3, 1), name, "uniform")
+        v1 = g0 - numpy_mean(updates(3, 1), name, weighting)
         g1 = g0 - eta * v1
-        v2 = beta * v1 + (g1 - numpy_mean(updates(3, 2), name, "uniform"))
+        v2 = beta * v1 + (g1 - numpy_mean(updates(3, 2), name, weighting))
         np.testing.assert_allclose(second[name], g1 - eta * v2, rtol=1e-5, atol=1e-6)
 
 

@@ -1,0 +1,130 @@
+"""A node's roles, its answers to orders and what it keeps, on numbers that are known."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from flwr.app import ConfigRecord, RecordDict
+
+from fedmia import __version__
+from fedmia.errors import InputError
+from fedmia.federation.arrays import record
+from fedmia.federation.snapshot import LocalState
+from fedmia.flower.private import _split
+from fedmia.flower.releases import digest
+from fedmia.flower.roll import agree
+from fedmia.flower.scores import WEIGHTS, beside_scores
+from fedmia.flower.store import NodeStates, NodeStore, kept_record
+from fedmia.results import Epsilon
+from fedmia.settings.command import parse
+from fedmia.settings.commands import SIMULATE
+from strategies.crew import FederationError
+
+
+def split(names: list[bytes], members: int, client: int = 1) -> Any:
+    flags = "--clients 3 --split.known 2"
+    experiment = parse(SIMULATE, shlex.split(flags)).settings
+    return _split(experiment, client, names, members)
+
+
+def test_split__known_and_scored_of_both_sides() -> None:
+    """Ten members, a copy among them, and seven others, two copies of one among them."""
+    names = [bytes([i]) for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 0, *range(20, 25), 24, 24)]
+    found = split(names, 10)
+    assert [len(p) for p in found.parts] == [0, 9, 0] and found.malicious == 0
+    assert found.members.tolist() == list(range(9)) == found.parts[1].tolist()
+    assert found.owner.tolist() == [1] * 9
+    sides = (
+        (found.known_members, found.scored_members, set(range(9))),
+        (found.known_nonmembers, found.scored_nonmembers, set(range(10, 15))),
+    )
+    for known, scored, all_of in sides:
+        assert len(known) == 2 and {*known.tolist(), *scored.tolist()} == all_of
+        assert len(known) + len(scored) == len(all_of)
+    assert (found.duplicates_removed, found.distinct) == (3, 14)
+
+
+def test_split__two_must_be_left_to_score_and_no_image_on_both_sides() -> None:
+    five = [bytes([i]) for i in range(9)]
+    assert len(split(five, 5).scored_nonmembers) == 2  # four of which two are known
+    with pytest.raises(InputError, match="3 distinct nonmembers are too few"):
+        split(five[:8], 5)
+    with pytest.raises(InputError, match="share 1 byte-equal"):
+        split([*five, five[0]], 5)
+
+
+def order(round: int = 1, branch: str = "main", weight: float = 1.0, **more: Any) -> RecordDict:
+    told = ConfigRecord({"branch": branch, "round": round, "craft": False})
+    arrays = {"arrays": record({"w": torch.tensor([weight, 2.0])}), **more}
+    return RecordDict({"config": told, **arrays})
+
+
+def test_digest__tells_orders_apart_by_all_that_was_ordered() -> None:
+    beside = record({"clip": torch.ones(1)})
+    found = [
+        digest(o) for o in (
+            order(), order(2), order(branch="zero"), order(weight=1.5), order(broadcast=beside),
+            order(broadcast=record({"clip": torch.full((1,), 2.0)})),
+            order(broadcast=record({"other": torch.ones(1)})),
+            RecordDict({**order(), "arrays": record({"w": torch.tensor([[1.0, 2.0]])})}),
+            RecordDict({**order(), "arrays": record({"w": torch.tensor([1.0, 2.0]).double()})}),
+        )
+    ]  # fmt: skip
+    assert len(set(found)) == len(found) and digest(order()) == found[0]
+
+
+def test_agree__names_the_first_client_that_differs() -> None:
+    same = {"fedmia": __version__, "channels": 3, "size": 8}
+    agree({0: same, 1: dict(same)}, channels=3, size=8)
+    for odd in ({"fedmia": "0.0.1"}, {"channels": 1}, {"size": 32}):
+        ((name, value),) = odd.items()
+        with pytest.raises(FederationError, match=f"client 1: {name} {value}, not {same[name]}"):
+            agree({0: same, 1: {**same, **odd}, 2: {**same, **odd}}, channels=3, size=8)
+
+
+def test_beside_scores__withdraws_the_standing_and_nothing_else() -> None:
+    stated = Epsilon(3.0, 1e-6, 4, "guaranteed", "It holds.", unit="client", noise_source="entropy")
+    found = beside_scores(stated)
+    assert found.standing == WEIGHTS and found.assumptions.startswith("It holds. It covers the wei")
+    assert (found.value, found.delta, found.rounds) == (3.0, 1e-6, 4)
+    assert (found.unit, found.noise_source) == ("client", "entropy")
+
+
+def test_node_store__branches_and_clients_are_apart(tmp_path: Path) -> None:
+    """Round 10 comes after round 9, and a branch that nobody forked is empty."""
+    for round in (9, 10, 11):
+        store = NodeStore(tmp_path, round)
+        store.save("main", 0, LocalState({"a": torch.tensor(float(round))}, {"n": round}))
+        store.save("zero", 1, LocalState({"a": torch.tensor(-1.0)}, {"n": -round}))
+    found = [
+        (kept := NodeStore(tmp_path, r).load(branch, client)) and kept.memory["n"]
+        for r, branch, client in ((None, "main", 0), (11, "main", 0), (12, "zero", 1),
+                                  (10, "main", 0), (None, "main", 1), (None, "zero", 0))
+    ]  # fmt: skip
+    assert found == [11, 10, -11, None, None, None]
+
+
+def test_node_states__come_as_the_node_keeps_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    states = {0: LocalState({"a": torch.arange(3)}, {"n": [1]}), 1: None}
+    asked = list[Any]()
+
+    def ask(grid: Any, nodes: Any, action: str, orders: dict[int, Any]) -> Any:
+        asked.append((action, orders))
+        return {client: kept_record(states.get(client)) for client in orders}
+
+    monkeypatch.setattr("fedmia.flower.store.ask", ask)
+    store = NodeStates(SimpleNamespace(), {0: 70, 1: 71})  # type: ignore[arg-type]
+    kept = store.load("zero", 0)
+    assert kept is not None and kept.memory == {"n": [1]}
+    assert kept.tensors["a"].tolist() == [0, 1, 2] and store.load("zero", 1) is None
+    store.fork("main", "zero", 2)
+    whole = {"source": "main", "target": "zero"}
+    assert asked == [
+        ("kept", {0: {"branch": "zero"}}), ("kept", {1: {"branch": "zero"}}),
+        ("fork", {0: whole, 1: whole}),
+    ]  # fmt: skip
