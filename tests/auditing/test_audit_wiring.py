@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -169,6 +170,32 @@ def test_on_scale__keeps_ties_and_order() -> None:
     assert on_scale(np.array([0.0, 1.0, -7.0, 7.0]), own, other).tolist() == [5.0, 9.0, 5.0, 9.0]
     values = np.random.default_rng(0).normal(size=50)
     assert on_scale(values, values, values).tolist() == values.tolist()
+
+
+class Brightness(Drifting):
+    """Judges a set by its mean, and by minus that without its act."""
+
+    def score_sets(self, view: Any, sets: Tensor, known: Known) -> Scores:
+        mean = sets.double().mean(dim=(1, 2, 3, 4)).numpy()
+        return np.stack([mean, -mean], axis=1)
+
+
+def test_sets__each_gets_what_was_said_of_it() -> None:
+    """An attack sees the sets of both sides shuffled."""
+    draw = np.random.default_rng(0)
+    sides = [
+        torch.from_numpy(draw.integers(0, 256, (n, 1, 2, 2), np.uint8)) for n in (20, 20, 56, 40)
+    ]
+    scorer = Scorer(Known(*sides[:2]), *sides[2:], 0, lambda name: Brightness())
+    view: Any = SimpleNamespace(threat=Brightness.needs, queries=0, unmetered=nullcontext)
+    found = scorer.scored("brightness", view, scorer.sets, threshold=False)
+    assert len(scorer.sets.members) == 7 and len(scorer.sets.nonmembers) == 5
+    for images, places, said in (
+        (sides[2], scorer.sets.members, found.sets_members),
+        (sides[3], scorer.sets.nonmembers, found.sets_nonmembers),
+    ):
+        mean = images[places].double().mean(dim=(1, 2, 3, 4)).numpy()
+        np.testing.assert_allclose(said, np.stack([mean, -mean], axis=1))
 
 
 def test_untrained_control__has_rows_of_its_own(archives: Sides) -> None:

@@ -11,6 +11,7 @@ from opacus.accountants.utils import get_noise_multiplier
 
 from fedmia.defenses._accounting import ORDERS, epsilon_spent, noise_for
 from fedmia.errors import InputError
+from fedmia.lowerbounds.gdp import epsilon_at
 
 
 @pytest.mark.slow
@@ -47,3 +48,11 @@ def test_epsilon_spent__rdp_is_opacus_own_bound(history: Any) -> None:
     ours = epsilon_spent(history, 1e-5, "rdp")
     assert ours == pytest.approx(theirs.get_epsilon(1e-5, alphas=ORDERS), rel=1e-9)
     assert ours == pytest.approx(theirs.get_epsilon(1e-5), rel=0.03)
+
+
+def test_epsilon_spent__gdp_adds_the_squares_of_mu() -> None:
+    """mu = rate sqrt(steps (e^(1 / noise^2) - 1)) of each stretch (Bu et al., 2019, Cor. 4)."""
+    one, two = (2.0, 0.1, 50), (0.8, 0.3, 20)
+    squares = [rate**2 * steps * math.expm1(noise**-2) for noise, rate, steps in (one, two)]
+    for history, mu in (([one], squares[0] ** 0.5), ([one, two], sum(squares) ** 0.5)):
+        assert epsilon_spent(history, 1e-5, "gdp") == pytest.approx(epsilon_at(mu, 1e-5))

@@ -8,8 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedmia.report.delong import auc_interval
+from fedmia.report.intervals import LEVEL, mover_difference
 from fedmia.report.metrics import auc
-from fedmia.report.paired import auc_correlation, difference_interval, paired_row
+from fedmia.report.paired import auc_correlation, difference_interval, estimate_of, paired_row
 from fedmia.results import Pair, ScoredAttack
 
 Make = Callable[..., ScoredAttack]
@@ -70,6 +72,15 @@ def test_paired_row__statement_rests_on_the_simultaneous_interval(scored: Make) 
     row = paired_row(Pair(attack, zero, OVER), 10_000)
     assert row["ci"][0] > 0 > row["ci_simultaneous"][0]
     assert "nothing measurable" in row["statement"]
+
+
+@pytest.mark.parametrize("family", [1, 7])
+def test_difference_interval__both_sides_hold_with_the_family(scored: Make, family: int) -> None:
+    pair = scored("ascent", 0.8, 30, 70, 6), scored("ascent-zero", 0.6, 30, 70, 7)
+    found = [estimate_of(one) for one in pair]
+    sides = [(e.value, auc_interval(e, LEVEL, family)) for e in found]
+    want = mover_difference(*sides[0], *sides[1], auc_correlation(*pair))
+    assert difference_interval(*pair, LEVEL, family) == pytest.approx(want)
 
 
 def test_paired_row__refuses_other_images(scored: Make) -> None:
