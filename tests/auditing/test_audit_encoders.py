@@ -46,14 +46,16 @@ def test_encoder__row(audit: Audit, tmp_path: Path) -> None:
     row = done.report["encoder"]
     assert list(row) == [
         "form", "loaded", "dropped", "missing", "size", "mean", "std", "outputs", "crops",
+        "round",
     ]  # fmt: skip
+    assert row["round"] is None  # of a file, which is of no run
     assert (row["form"], row["missing"], row["size"]) == ("DINO", [], 32)
     assert row["mean"] == [0.5] * 3 and row["std"] == [0.25] * 3
     assert row["dropped"] == ["head.last_layer.weight_g", "head.last_layer.weight_v"]
     assert row["loaded"] == len(made.contents["teacher"]) - 2
     assert row["outputs"] == [
-        {"name": "map", "kind": "map", "shape": [64, 4, 4]},
-        {"name": "avgpool", "kind": "pooled", "shape": [64]},
+        {"name": "map", "kind": "map", "shape": [192, 4, 4]},
+        {"name": "avgpool", "kind": "pooled", "shape": [192]},
         {"name": "encoder", "kind": "projection", "shape": [8]},
     ]
     page = (tmp_path / "A" / "report.html").read_text()
