@@ -52,10 +52,10 @@ def score(
     failures = Failures()
     evaluation = Evaluation(run, options, notebook.observer if notebook else None, failures)
     with watch.part("probes"):
-        scored_at, last = evaluation.scored_at(), snapshots.rounds("main")[-1]
-        model, end = (snapshots.load("main", r).state for r in (scored_at, last))
+        scored_at, end = evaluation.scored_at(), snapshots.rounds("main")[-1]
+        model = snapshots.load("main", scored_at).state
         utility = probes.both(model)
-        after = (probes.both(end), last) if last > scored_at else None
+        after = (probes.both(snapshots.load("main", end).state), end) if end > scored_at else None
         health = probes.health(model, {r.round: r.loss for r in run.rounds}.get(scored_at))
         untrained = probes.both(snapshots.untrained().state)
     with watch.part("attacks"):
