@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -125,26 +126,46 @@ class Desk:
         """Whether an active attack may craft this round's upload."""
         return self.task.craft and self.site.attack is not None
 
-    def craft(self, method: SSLMethod, trained: State) -> State:
-        """What the active attack uploads in place of `trained`, in a round in which it may."""
+    def craft(self, method: SSLMethod, trained: State, batch: IntArray | None = None) -> State:
+        """What the active attack uploads in place of `trained`, in a round in which it may.
+
+        Args:
+            batch: positions among the targets that have the round to themselves; of each such
+                round nothing is kept but the attack's choice.
+        """
         attack, site = self.site.attack, self.site
         assert attack is not None
         if self.task.branch == "zero":
             attack = attack.disarmed()
         notes = self.memory.setdefault("attack", {})
-        of_sets, number = self.task.branch == "sets", notes.setdefault("turn", 0)
+        number = notes.setdefault("turn", 0)
         method.eval()  # as it is read later
         stream = self.stream("craft")
         if attack.together:
             stream = rng(site.seed, "craft", self.task.round, site.fellows[0])
+        if batch is not None:  # by content: no batch knows of another
+            digest = hashlib.sha256(site.images[site.targets[batch]].tobytes()).hexdigest()
+            stream = rng(site.seed, "craft-batch", self.task.round, digest)
         turn = site.turn(
-            method, self.received, trained, number, notes, stream, of_sets=of_sets,
-            passing=self._passing,
+            method, self.received, trained, number, notes, stream, round=self.task.round,
+            batch=batch, passing=self._passing, rehearse=self._rehearse_round,
         )  # fmt: skip
         crafted = attack.craft(turn)
-        notes["turn"] += 1
-        self._crafted = True
+        if batch is None:
+            notes["turn"] += 1
+            self._crafted = True
         return crafted
+
+    def _rehearse_round(self, start: State) -> State:
+        """The mean of what honest clients would send back for `start`, as guessed from trainings on
+        the attacker's own images and the known members, dealt to clients as large as its own."""
+        site, holder = self.site, self.site.fellows[0]
+        own, stream = site.dealt(self.task.branch)[holder], rng(site.seed, "rehearse", holder)
+        pool = stream.permutation(np.concatenate([own, site.known[0]]))
+        honest = max(1, round(1 / site.share) - len(site.fellows))
+        parts = np.array_split(pool, min(honest, max(1, len(pool) // max(1, len(own)))))
+        sent = [self._guess(part, start) for part in parts]
+        return {name: torch.stack([one[name] for one in sent]).mean(dim=0) for name in start}
 
     def _passing(self, crafted: State) -> State:
         """What the server would let through that is nearest to `crafted`. The honest clients, or
@@ -162,10 +183,10 @@ class Desk:
         passed: State = strategy.passing(self.received, crafted, told, self._guesses, fellows)
         return passed
 
-    def _guess(self, indices: IntArray) -> State:
-        """Weights after training on the images at `indices` from where this client's own left its
-        queue and momenta; nothing is kept."""
-        job, _ = self._job(indices, {}, copy.deepcopy(self.memory))
+    def _guess(self, indices: IntArray, start: State | None = None) -> State:
+        """Weights after training on the images at `indices`, from `start` or the weights received,
+        and from where this client's own training left its queue and momenta; nothing is kept."""
+        job, _ = self._job(indices, {}, copy.deepcopy(self.memory), start=start)
         self._restore(job.method, job.optimizer)
         job.run()
         return job.method.shared_state()
@@ -232,17 +253,19 @@ class Desk:
 
     def _job(
         self, indices: IntArray, kept: State, memory: dict[str, Any],
-        pair: tuple[SSLMethod, Optimizer] | None = None,
+        pair: tuple[SSLMethod, Optimizer] | None = None, start: State | None = None,
     ) -> tuple[Job, Local]:  # fmt: skip
         """This round's training on the images at `indices`, from where the strategy starts.
 
         Args:
             pair: a method and its optimizer; else both are built, with the client's first weights.
+            start: in place of the weights received.
         """
         site = self.site
         method, optimizer = pair or (site.method(self.task.client, len(indices)), None)
         weights = dict(zip(method.shared_parameters(), method.trainable(), strict=True))
-        local = Local(self.received, self.broadcast, kept, memory, weights)
+        received = self.received if start is None else start
+        local = Local(received, self.broadcast, kept, memory, weights)
         method.load_shared(self.strategy.begin(local))
         task = self.task
         stream = self.stream("train")

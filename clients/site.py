@@ -38,11 +38,12 @@ class Site:
         known: indices of known members and of known non-members.
         public: indices of images that are nobody's.
         defenses: name, options and partition ids of each defence, in the order in which they act.
-        sets: positions in `targets` of images that an active client acts on together, where the
-            question is about sets.
+        sets: positions in `targets` of images that an active client acts on in a round of their
+            own, where the question is about sets.
         turns: crafted rounds that the active client can expect to have.
         share: of a client's update in the mean of a round.
-        attacked_rate: honest clients' learning rate in attacked rounds; None: the schedule's.
+        attacked_rate: honest clients' learning rate in attacked rounds: the schedule's, or constant,
+            their first.
         total_rounds: federated rounds of the whole run, for the schedule.
         noise_source: of all that a client or the server draws as it works, SEEDED or ENTROPY.
     """
@@ -64,7 +65,7 @@ class Site:
     sets: tuple[IntArray, ...]
     turns: int
     share: float
-    attacked_rate: float | None
+    attacked_rate: str
     attacker_trains: bool
     batch_norm: str
     channels: int
@@ -143,9 +144,8 @@ class Site:
         """
         train = self.train
         steps = train.local_epochs * -(-len(images) // train.batch_size)
-        if attacked and self.attacked_rate is not None:
-            rate = self.attacked_rate
-            train = replace(train, schedule="constant", warmup_epochs=0.0, lr=rate)
+        if attacked and self.attacked_rate == "constant":
+            train = self.steady(round, len(images))
         return Job(
             method=method,
             optimizer=optimizer or make_optimizer(method, train),
@@ -160,17 +160,35 @@ class Site:
             noise_source=self.noise_source,
         )
 
+    def steady(self, round: int, images: int) -> Train:
+        """How a client of `images` images trains in attacked `round`, at a constant rate: that at
+        which the round begins."""
+        train, rate = self.train, self.train.first_rate
+        if self.attacked_rate == "schedule":
+            epoch = -(-images // train.batch_size)
+            steps = train.local_epochs * epoch
+            rate = train.rate((round - 1) * steps, self.total_rounds * steps, epoch)
+        return replace(train, schedule="constant", warmup_epochs=0.0, lr=rate)
+
     def turn(
         self, method: SSLMethod, received: State, trained: State, number: int,
-        notes: dict[str, Any], stream: np.random.Generator, *, of_sets: bool = False,
+        notes: dict[str, Any], stream: np.random.Generator, *, round: int = 1,
+        batch: IntArray | None = None,
         passing: Callable[[State], State] = lambda crafted: crafted,
+        rehearse: Callable[[State], State] = lambda received: received,
     ) -> Turn:  # fmt: skip
-        """What the active attack has at hand in crafted round `number`."""
+        """What the active attack has at hand in crafted round `number`, the run's `round`.
+
+        Args:
+            batch: positions in `targets` that have the round to themselves.
+        """
+        targets = self.targets if batch is None else self.targets[batch]
+        own = len(self.parts["members"][self.fellows[0]])
         return Turn(
             method=method,
             received=received,
             trained=trained,
-            targets=self.take(self.targets),
+            targets=self.take(targets),
             held=self.take(self.held),
             known=Known(*map(self.take, self.known)),
             number=number,
@@ -179,8 +197,10 @@ class Site:
             notes=notes,
             augment=self.augment,
             rng=stream,
-            sets=self.sets if of_sets else None,
+            train=self.steady(round, own),
+            alone=batch is not None,
             passing=passing,
+            rehearse=rehearse,
         )
 
     @property
@@ -220,7 +240,7 @@ class Task:
     """One round's order to one client.
 
     Attributes:
-        branch: which federation of the run (`main`, `zero`, `sets`, `placebo`).
+        branch: which federation of the run (`main`, `zero`, `placebo`).
         craft: whether the active attacker may send a crafted state.
     """
 

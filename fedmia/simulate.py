@@ -164,7 +164,7 @@ def execute(
         probes = Probes(site, prepared.data.labels, prepared.split)
         notes, active = None, prepared.active
         if active is not None:
-            notes = Notebook(Observer(prepared.experiment, site), active, site.turns)
+            notes = Notebook(Observer(prepared.experiment, site), active)
         finished = federate(
             prepared, site, folder, snapshots, reader=notes, probe=probes.knn, watch=watch,
             display=display, nodes=nodes, checkpoint=checkpoint,

@@ -1,4 +1,4 @@
-"""Steps and rate of an ascent, chosen on known images: the gentlest climb that tells them apart."""
+"""Steps and rate of a static ascent: the gentlest climb that tells known images apart."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from fedmia.attacks.base import Scores
 
 
 def gentlest(
-    climbs: Mapping[float, Scores], steps: Sequence[int], truth: NDArray[np.int64]
+    climbs: Mapping[float, Scores], steps: Sequence[int], truth: NDArray[np.int64], reading: str
 ) -> tuple[int, float]:
-    """Steps and rate, chosen by how well minus the rise tells known members: its AUC.
+    """Steps and rate, chosen by how well the reading tells known members: its AUC.
 
     Of those within one standard error of the best the fewest steps, then the lowest rate: some
     dozen known images do not tell better ones apart, and a climb too strong tells nothing. One
@@ -23,11 +23,13 @@ def gentlest(
     Args:
         climbs: rate -> losses of the known images by step, (G + 1, K), G the most of `steps`.
         truth: (K,), 1 = member.
+        reading: `rise` or `level`.
     """
     tried = sorted((g, lr) for g in steps for lr in climbs)
-    falls = {(g, lr): climbs[lr][0] - climbs[lr][g] for g, lr in tried}
-    rising = [one for one in tried if falls[one].mean() < 0] or tried
-    found = {one: float(roc_auc_score(truth, falls[one])) for one in rising}
+    rises = {(g, lr): climbs[lr][g] - climbs[lr][0] for g, lr in tried}
+    rising = [one for one in tried if rises[one].mean() > 0] or tried
+    read = {(g, lr): rises[g, lr] if reading == "rise" else climbs[lr][g] for g, lr in rising}
+    aucs = {one: float(roc_auc_score(truth, -losses)) for one, losses in read.items()}
     n, m = truth.sum(), len(truth) - truth.sum()
     error = float(np.sqrt((n + m + 1) / (12 * n * m)))  # of an AUC of so many that tells nothing
-    return next(one for one, auc in found.items() if auc >= max(found.values()) - error)
+    return next(one for one, auc in aucs.items() if auc >= max(aucs.values()) - error)

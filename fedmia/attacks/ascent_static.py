@@ -24,8 +24,8 @@ LOSSES = ("training", "algorithm1")
 Auto = Literal["auto"]
 
 
-STEPS = (1, 3)  # numbers of steps tried by `auto`
-RATES = (0.003, 0.02, 0.1)  # learning rates tried by `auto`, up to the paper's
+STEPS = (1, 3, 10)  # numbers of steps tried by `auto`
+RATES = (0.003, 0.01, 0.03, 0.1)  # learning rates tried by `auto`, up to the paper's
 
 
 @dataclass
@@ -44,9 +44,10 @@ class AscentStatic(Attack):
     main: ClassVar[bool] = True
     looks_at: ClassVar[tuple[str, ...]] = ("ascent",)
     act: ClassVar[str] = "ascent"
-    control: ClassVar[str] = "ascent-static-zero"
+    control: ClassVar[str] = "loss-before"
     over: ClassVar[str] = "the loss before the climb"
     by_round: ClassVar[bool] = False
+    readings: ClassVar[tuple[str, ...]] = ("rise", "level")
 
     steps: int | Auto = option(
         "auto", "G, ascent steps on each batch under test (auto: chosen on known images)", ge=1
@@ -63,6 +64,11 @@ class AscentStatic(Attack):
     )
     negatives: str = negatives_option()
     loss: str = option("training", "the loss that is climbed and read", choices=LOSSES)
+    reading: str = option(
+        "rise",
+        "score: minus the rise of the loss in the climb (rise), or minus the loss after it (level)",
+        choices=("rise", "level"),
+    )
 
     @property
     def learns(self) -> bool:
@@ -80,12 +86,12 @@ class AscentStatic(Attack):
         self._chosen = steps[0], rates[0]
         if self.learns:
             climbs = {lr: self._known_climbs(view, images, steps[-1], lr) for lr in rates}
-            self._chosen = gentlest(climbs, steps, truth)
+            self._chosen = gentlest(climbs, steps, truth, self.reading)
 
     def score(self, view: WhiteBox, images: Tensor) -> Scores:
-        """Minus the rise of each image's loss. Batches are formed by content, not by order."""
+        """Minus the reading of each image. Batches are formed by content, not by order."""
         losses = self.by_step(view, images)
-        return losses[0] - losses[-1]
+        return losses[0] - losses[-1] if self.reading == "rise" else -losses[-1]
 
     def score_without(self, view: WhiteBox, images: Tensor) -> Scores:
         """Minus the loss before the climb."""
@@ -93,7 +99,7 @@ class AscentStatic(Attack):
 
     def score_sets(self, view: WhiteBox, sets: Tensor, known: Known) -> Scores:
         """(S, 2): each set is climbed alone, from the released model, and compared with known
-        members climbed in sets of as many (Sec. V-B4): their mean rise minus the set's own. Beside
+        members climbed in sets of as many (Sec. V-B4): their mean reading minus the set's own. Beside
         it the twin, which takes no step: their loss before the climb minus the set's own."""
         count, size = sets.shape[:2]
         (steps, lr), start, method = self._chosen, view.state(), view.copy_method()
@@ -109,7 +115,8 @@ class AscentStatic(Attack):
                 method.load_shared(start)
                 pixels = view.view_pixels(images[rows[at : at + size]], 2 * self.pairs)
                 losses = self._climb(method, pixels, steps, lr).cpu()
-                found[at : at + size] = torch.stack([losses[0], losses[-1] - losses[0]], dim=1)
+                last = losses[-1] - losses[0] if self.reading == "rise" else losses[-1]
+                found[at : at + size] = torch.stack([losses[0], last], dim=1)
             method.load_shared(start)
             return found
 
@@ -140,7 +147,7 @@ class AscentStatic(Attack):
         """(G + 1, N) losses of images that are among those climbing. Fits of one model for which
         the same images climb alike, beside the same spare ones, climb once."""
         names, beside = digests(climbing.numpy()), digests(self._spare.numpy())
-        how = repr(dataclasses.replace(self, steps=steps, lr=lr))
+        how = repr(dataclasses.replace(self, steps=steps, lr=lr, reading="rise"))
         key = (how, *sorted(names), None, *beside)
         rows = view.shared(key, climbing, lambda x: self._climbs(view, x, steps, lr))
         at = {name: i for i, name in enumerate(names)}

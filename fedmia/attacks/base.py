@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,6 +18,7 @@ from fedmia.data.images import IntArray
 from fedmia.errors import InputError
 from fedmia.settings.option import Options, option
 from fedmia.ssl.base import SSLMethod, State
+from fedmia.ssl.train import Train
 from fedmia.threat import NEGATIVES, ClientView, Threat, Trajectory, WhiteBox
 
 if TYPE_CHECKING:
@@ -133,6 +135,9 @@ class Attack(Options, ABC):
     act: ClassVar[str] = ""
     control: ClassVar[str] = ""
     over: ClassVar[str] = ""
+    # Values of its option `reading` that every report shows, the one asked for and the others
+    # beside it, each in a row of its own; none for an attack that reads one way.
+    readings: ClassVar[tuple[str, ...]] = ()
     # Fewest clients in a round, for attacks that compare their updates.
     least_clients: ClassVar[int] = 1
     # Whether it reads `view.shadows`, encoders that the attacker trains itself.
@@ -210,6 +215,15 @@ class Attack(Options, ABC):
         what it tells beyond them is what the act tells."""
         return None
 
+    def other_readings(self) -> dict[str, Attack]:
+        """Copies of the attack, fitted as it is, by each other reading that a report shows."""
+        asked, copies = getattr(self, "reading", ""), dict[str, Attack]()
+        for reading in self.readings:
+            if reading != asked:
+                copies[reading] = copy.copy(self)
+                object.__setattr__(copies[reading], "reading", reading)
+        return copies
+
     def features(self, view: Any, images: Tensor) -> tuple[tuple[str, str, str], Scores] | None:
         """Three named features (N, 3) for the scatter plot, for attacks that have them."""
         return None
@@ -232,10 +246,12 @@ class Turn:
         notes: JSON-able, kept from round to round; `choice` stands in the report.
         augment: recipe of the views.
         rng: stream of (seed, round, partition).
-        sets: rows of `targets`: the upload acts on all of these sets, a step on one of them. None:
-            it acts on those `chosen`, in batches of the attack's own.
+        train: how honest clients train in the round; its rate is that of the round.
+        alone: the targets are one batch, which has the round to itself.
         passing: what the server's rule would let through that is nearest to a crafted state, as
             far as the attacker can guess the other clients' updates.
+        rehearse: the mean of what honest clients would send back for weights that they receive, as
+            guessed from trainings on the attacker's own images and the known members.
     """
 
     method: SSLMethod
@@ -250,8 +266,10 @@ class Turn:
     notes: dict[str, Any]
     augment: Any
     rng: np.random.Generator
-    sets: Sequence[NDArray[np.int64]] | None = None
+    train: Train = field(default_factory=Train)
+    alone: bool = False
     passing: Callable[[State], State] = lambda crafted: crafted
+    rehearse: Callable[[State], State] = lambda received: received
 
 
 class DatasetAttack(Attack):
@@ -284,6 +302,12 @@ class ActiveAttack(Attack):
     uploads: ClassVar[str]  # what that is, in a few words
 
     @property
+    def round_size(self) -> int | None:
+        """Images of a batch that has an attacked round to itself, by which they are scored; None:
+        the images under test share every attacked round."""
+        return None
+
+    @property
     def together(self) -> bool:
         """Whether the malicious clients of a run act as one: all send the same."""
         return False
@@ -307,10 +331,6 @@ class ActiveAttack(Attack):
     def reads_uploads(self) -> bool:
         """Whether `judge` needs readings of every upload; of the first there is always one."""
         return False
-
-    def chosen(self, targets: int, number: int, turns: int) -> NDArray[np.bool_]:
-        """(targets,) which of them the upload of crafted round `number` acts on: all of them."""
-        return np.ones(targets, dtype=bool)
 
     def score(self, view: ClientView, images: Tensor) -> Scores:
         """Those of what the client noted of the images."""

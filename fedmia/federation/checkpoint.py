@@ -41,7 +41,7 @@ HOLDINGS: Mapping[str, Mapping[str, str]] = {
         "experiment": REBUILT, "site": REBUILT, "split": REBUILT, "probe": REBUILT,
         "display": REBUILT, "checkpoint": REBUILT, "schedule": REBUILT, "holder": REBUILT,
         "active": REBUILT, "_unsaved": REBUILT, "_root": REBUILT,
-        "failure": PASSING, "_crafted": PASSING,
+        "failure": PASSING, "_crafted": PASSING, "_fork": PASSING,
     },
     "Head": dict.fromkeys(("branch", "round", "state", "strategy"), CARRIED),
     "Crew": {
@@ -50,9 +50,10 @@ HOLDINGS: Mapping[str, Mapping[str, str]] = {
         "indispensable": REBUILT,
     },
     "Notebook": {
-        "_received": CARRIED, "_sent": CARRIED, "queries": CARRIED,
-        "observer": REBUILT, "attack": REBUILT, "turns": REBUILT, "targets": REBUILT,
-        "_at": REBUILT,
+        "_received": CARRIED, "_sent": CARRIED, "_forks": CARRIED, "queries": CARRIED,
+        "choices": CARRIED,
+        "observer": REBUILT, "attack": REBUILT, "targets": REBUILT, "_at": REBUILT,
+        "_lock": REBUILT,
     },
     "Ledger": {
         "_held": CARRIED, "_files": CARRIED, "_serial": CARRIED, "_waiting": CARRIED,

@@ -1,8 +1,8 @@
 """The rounds of a run: clean ones, attacked ones, and the control branches beside them.
 
 Branches: `main` is the federation of the experiment. With an active attack, `zero` repeats its
-attacked rounds from the same state with the attacker disarmed, and `sets` with an attacker that
-acts on sets of images of one kind, each by itself. With an active attack or a server that attacks,
+attacked rounds from the same state with the attacker disarmed; its first attacked round is told
+over for each batch of images that is acted on alone (`fedmia.federation.forks`). With an active attack or a server that attacks,
 `placebo` repeats the whole run with honest clients that hold images outside every
 evaluated set. `untrained` is the first model of a run that a server pre-trains.
 """
@@ -27,6 +27,7 @@ from fedmia.federation.checkpoint import (
     restore_server,
     server_state,
 )
+from fedmia.federation.forks import Fork
 from fedmia.federation.ledger import Ledger
 from fedmia.federation.snapshot import Snapshot, SnapshotStore, StateStore, Update
 from fedmia.results import Aggregation, RoundInfo
@@ -89,6 +90,12 @@ class Reader(Protocol):
     def sent(self, branch: str, round: int, snapshot: Snapshot) -> None:
         """What it uploaded in attacked `round`."""
 
+    def forks(self, branch: str) -> bool:
+        """Whether a round of the branch is told over for batches that are acted on alone."""
+
+    def forked(self, fork: Fork) -> None:
+        """That round, when it is finished."""
+
     def notes(self) -> tuple[State, Any]:
         """All that was noted, as tensors and what is JSON-able about them."""
 
@@ -133,6 +140,7 @@ class Federation:
     failure: FederationError | None = None
     _unsaved: Snapshot | None = field(default=None, init=False, repr=False)
     _crafted: State | None = field(default=None, init=False, repr=False)
+    _fork: Fork | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.schedule = Schedule(self.experiment)
@@ -159,7 +167,7 @@ class Federation:
 
     def branches(self) -> list[str]:
         """Those that need a grid, in their order."""
-        beside = ["zero", "sets"] if self.active else []
+        beside = ["zero"] if self.active else []
         return ["main", *beside, *["placebo"] * bool(self.split.placebo_parts)]
 
     @property
@@ -204,7 +212,7 @@ class Federation:
         """Rounds of all branches up to the head."""
         assert self.head is not None
         order, last, clean = self.branches(), self.schedule.last, self.schedule.clean
-        begun = {b: clean if b in ("zero", "sets") else 0 for b in order}
+        begun = {b: clean if b == "zero" else 0 for b in order}
         here = order.index(self.head.branch)
         return sum(last - begun[b] for b in order[:here]) + self.head.round - begun[order[here]]
 
@@ -228,7 +236,7 @@ class Federation:
 
     def _begun(self, branch: str) -> Head:
         """Where a branch begins."""
-        if branch in ("zero", "sets"):
+        if branch == "zero":
             assert self.forked is not None
             at = replace(self.forked, branch=branch, strategy=copy.deepcopy(self.forked.strategy))
             self.keep(branch, at.round, at.state)
@@ -241,10 +249,9 @@ class Federation:
             self.keep(branch, 0, state)
         return Head(branch, 0, state, self.experiment.strategy.build("strategy"))
 
-    def _fork(self, at: Head) -> None:
-        """Where the branches beside the attacked rounds begin."""
-        for branch in ("zero", "sets"):
-            self.store.fork("main", branch, len(self.site.roles))
+    def _begin_beside(self, at: Head) -> None:
+        """Where the branch beside the attacked rounds begins."""
+        self.store.fork("main", "zero", len(self.site.roles))
         self.forked = replace(at, strategy=copy.deepcopy(at.strategy))
 
     def _checkpoint(self, at_once: bool = False) -> None:
@@ -306,14 +313,47 @@ class Federation:
         def seen(update: Update) -> None:
             self._seen(course, at.state, update)
 
+        self._prepare_fork(course, at)
         for done in at.strategy.rounds(grid, course, at.state, self.crew, seen):
             self._record(course, at.state, done)
+            self._tell_over(done.number)
             if at.branch == "main":
                 self.aggregation = self._aggregated(at.strategy)
             at.round, at.state = done.number, done.state
             if self.active and (at.branch, at.round) == ("main", self.schedule.clean):
-                self._fork(at)
+                self._begin_beside(at)
             self._checkpoint()
+            self._prepare_fork(course, at)
+
+    def _prepare_fork(self, course: Course, at: Head) -> None:
+        """Note how things stand before the next round, if it is the one to be told over."""
+        reader, round, holder = self.reader, at.round + 1, self.holder
+        if reader is None or holder is None or not course.craft or not reader.forks(at.branch):
+            return
+        attacked = range(self.schedule.clean + 1, self.schedule.last + 1)
+        if round != next((r for r in attacked if self.schedule.takes_part(holder, r)), None):
+            return
+        strategy = copy.deepcopy(at.strategy)
+        strategy.course, strategy.nodes = course, {c: c for c in range(len(self.site.roles))}
+        malicious, own = self.experiment.malicious_clients, self.site.dealt(at.branch)
+        self.snapshots.drop("forks")
+        self._fork = Fork(
+            at.branch, round, at.state, strategy,
+            copy.deepcopy(self.store.load(at.branch, holder)),
+            {c: len(own[c]) for c in malicious if self.schedule.takes_part(c, round)},
+            strategy.broadcast(),
+        )  # fmt: skip
+
+    def _tell_over(self, round: int) -> None:
+        """Hand the round to the reader, if it is the one to be told over, now that it is done."""
+        fork = self._fork
+        if fork is None or fork.round != round or self.reader is None:
+            return
+        fork.honest = self.snapshots.updates("forks", round)
+        with self.watch.part("attacks"):
+            self.reader.forked(fork)
+        self._fork = None
+        self.snapshots.drop("forks")
 
     def _aggregated(self, strategy: FederatedStrategy) -> Aggregation:
         """What the server has done so far, and what that promises its clients."""
@@ -333,6 +373,11 @@ class Federation:
             if not self.snapshots.updates(branch, round):
                 self.snapshots.save_before(branch, round, received)
             self.snapshots.save_update(branch, round, update.client, update.state)
+        fork = self._fork
+        if fork is not None and fork.round == round and update.client not in fork.malicious:
+            if update.examples:
+                fork.note(update)
+                self.snapshots.save_update("forks", round, update.client, update.state)
         if course.craft and update.client == self.holder:
             self._crafted = update.state
 

@@ -52,7 +52,7 @@ class Prepared:
     def total_rounds(self) -> int:
         """Rounds over all branches."""
         rounds, placebo = self.experiment.federation.rounds, bool(self.split.placebo_parts)
-        return rounds * (1 + placebo) + 2 * self.experiment.attack_rounds
+        return rounds * (1 + placebo) + self.experiment.attack_rounds
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ def make_site(prepared: Prepared, workdir: Path, stop: Event) -> Site:
         attack=prepared.active,
         share=1 / max(1, int(clients * experiment.federation.participation + 0.5)),
         turns=max(1, int(experiment.attack_rounds * experiment.federation.participation + 0.5)),
-        attacked_rate=attacked_rate(prepared),
+        attacked_rate=experiment.federation.attacked_rate,
         attacker_trains=experiment.attacker_trains,
         batch_norm=experiment.federation.batch_norm,
         channels=data.channels,
@@ -248,15 +248,6 @@ def target_sets(split: Split, targets: IntArray, seed: int) -> tuple[IntArray, .
     place = {image: at for at, image in enumerate(targets.tolist())}
     rows = [np.array([place[i] for i in one.tolist()]) for one in images]
     return tuple(rows[at] for at in rng(seed, "sets", "targets").permutation(len(rows)))
-
-
-def attacked_rate(prepared: Prepared) -> float | None:
-    """Honest clients' learning rate in attacked rounds; None: the schedule's."""
-    experiment = prepared.experiment
-    asked = experiment.federation.attacked_rate
-    if asked == "matched" and prepared.active is not None:
-        return float(vars(prepared.active)["lr"])
-    return experiment.train.first_rate if asked == "constant" else None
 
 
 def pixel_constants(

@@ -209,7 +209,7 @@ class SnapshotStore:
 
     def drop_controls(self) -> None:
         """Delete what only scoring needs: the branches beside `main`."""
-        for branch in ("zero", "sets", "placebo"):
+        for branch in ("zero", "forks", "placebo"):
             self.drop(branch)
 
     def clear(self) -> None:

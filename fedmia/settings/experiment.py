@@ -48,10 +48,11 @@ class Federation(Options):
         ge=1,
     )
     attacked_rate: str = option(
-        "constant",
-        "learning rate of honest clients in these rounds: constant (their first), schedule (as "
-        "train.schedule goes on), or matched to that of the active attack",
-        choices=("constant", "schedule", "matched"),
+        "schedule",
+        "learning rate of honest clients in these rounds: schedule (as train.schedule goes on) or "
+        "constant (their first, a jump where the schedule has fallen)",
+        choices=("schedule", "constant"),
+        gone={"matched": "an attack matches honest clients, by attack.NAME.lr matched"},
     )
     participation: float = option(1.0, "share of the clients that train in a round", gt=0, le=1)
     batch_norm: str = option(

@@ -79,15 +79,9 @@ def _updates(experiment: Experiment, name: str) -> None:
 
 
 def _rounds(experiment: Experiment) -> None:
-    """An active attack wants a clean round before its first one, and a rate to be matched."""
+    """An active attack wants a clean round before its first one."""
     if experiment.active_attack is None:
         return
-    rate = experiment.attack[experiment.active_attack].get("lr")
-    if experiment.federation.attacked_rate == "matched" and not isinstance(rate, float):
-        raise InputError(
-            f"{opt('federation.attacked_rate', 'matched')} needs "
-            f"{opt(f'attack.{experiment.active_attack}.lr')}, a number"
-        )
     rounds, attacked = experiment.federation.rounds, experiment.attack_rounds
     asked = opt("federation.rounds", rounds)
     if rounds == 1:
@@ -113,11 +107,6 @@ def _training(experiment: Experiment) -> None:
     if train.optimizer == "sgd":
         return
     chosen = opt("train.optimizer", train.optimizer)
-    if experiment.active_attack and federation.attacked_rate == "matched":
-        raise InputError(
-            f"{opt('federation.attacked_rate', 'matched')} with {chosen}: the attack climbs by "
-            "plain gradients, whose rate means another thing; constant or schedule"
-        )
     if experiment.strategy.build("strategy").gradients:
         raise InputError(
             f"{opt('strategy.name', experiment.strategy.name)} reads gradients off the clients' "

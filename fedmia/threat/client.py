@@ -27,14 +27,12 @@ class Trajectory:
         before: (R, N) readings of the model that it received for the round.
         sent: (R or 1, N) readings of its own uploads, or of the first alone.
         after: (R, N) readings of the next model that it received.
-        acted: (R, N) bool, whether the upload of the round acted on the image.
     """
 
     rounds: list[int]
     before: Table
     sent: Table
     after: Table
-    acted: NDArray[np.bool_]
 
 
 class ClientView(WhiteBox):

@@ -1,0 +1,143 @@
+"""Steps and rate of an ascent in the federation, rehearsed on known images."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
+from torch import Tensor
+
+from fedmia.attacks.ascent_static import attack_losses
+from fedmia.attacks.base import Scores, Turn
+from fedmia.ssl.base import State
+from fedmia.ssl.train import two_views
+from fedmia.threat import Trajectory
+
+if TYPE_CHECKING:
+    from fedmia.attacks.ascent import Ascent, Lots
+
+STEPS = {False: (1, 2), True: (1, 5)}  # passes tried: over all targets, or over a batch alone
+RATES = (0.01, 0.05)
+Tried = tuple[float, int, float | None]  # AUC on known images, steps, rate
+
+
+def best(tried: Iterator[Tried]) -> dict[str, Any]:
+    """Steps and rate of the highest AUC; of equal ones the first, which is the gentlest."""
+    _, steps, lr = max(tried, key=lambda one: one[0])
+    return {"steps": steps, "lr": lr}
+
+
+def tried(attack: Ascent, turn: Turn, lots: Lots) -> Iterator[Tried]:
+    """How well each number of steps at each rate tells known images by what the attack will read.
+
+    All targets share the rounds: the known ones are climbed among them, as much of the climb as
+    the averages of all attacked rounds let through goes to the honest clients, and they train on.
+    A batch alone: known images climb in such batches, and each is averaged with what honest clients
+    send back for the weights that they received beside it.
+
+    Args:
+        lots: targets by their negatives.
+    """
+    wanted = _wanted(attack, turn)
+    rates = RATES if attack.lr == "auto" else (None if attack.lr == "matched" else attack.lr,)
+    try_one = _tried_alone if turn.alone else _tried_together
+    for lr in rates:
+        yield from try_one(attack, turn, lots, wanted, lr)
+
+
+def _wanted(attack: Ascent, turn: Turn) -> tuple[int, ...]:
+    if attack.steps == "auto":
+        return STEPS[turn.alone]
+    return (turn.train.local_epochs if attack.steps == "matched" else int(attack.steps),)
+
+
+def _tried_together(
+    attack: Ascent, turn: Turn, lots: Lots, wanted: Sequence[int], lr: float | None
+) -> Iterator[Tried]:
+    images, truth = turn.known.both()
+    read = _Reading(attack, turn, images)
+    before, part = read(turn.received), min(1.0, turn.share * turn.turns)
+    for steps, climbed in _climbs(attack, turn, lots, wanted, lr):
+        mixed = mean(turn.received, climbed, part)
+        after = read(mean(turn.rehearse(mixed), mixed, turn.share))
+        yield _auc(attack, truth, before, read(climbed), after), steps, lr
+
+
+def _tried_alone(
+    attack: Ascent, turn: Turn, lots: Lots, wanted: Sequence[int], lr: float | None
+) -> Iterator[Tried]:
+    images, truth = turn.known.both()
+    size, honest = len(turn.targets), turn.rehearse(turn.received)
+    read = _Reading(attack, turn, images)
+    before = read(turn.received)
+    sent, after = (np.zeros((len(wanted), len(images))) for _ in range(2))
+    order = turn.rng.permutation(len(images))
+    for start in range(0, len(order), size):
+        rows = np.resize(np.roll(order, -start), size)  # the last batch is filled: see `_batches`
+        batch = dataclasses.replace(turn, targets=images[rows])
+        for at, (_, climbed) in enumerate(
+            _climbs(attack, batch, attack.lots(batch, np.arange(size)), wanted, lr)
+        ):
+            own = order[start : start + size]
+            sent[at, own] = read(climbed, own)
+            after[at, own] = read(mean(honest, climbed, turn.share), own)
+    for at, steps in enumerate(wanted):
+        yield _auc(attack, truth, before, sent[at], after[at]), steps, lr
+
+
+def _climbs(
+    attack: Ascent, turn: Turn, lots: Lots, wanted: Sequence[int], lr: float | None
+) -> Iterator[tuple[int, State]]:
+    """The weights after each number of steps that is wanted, from those received."""
+    turn.method.load_shared(turn.received)
+    optimizer, climbed = attack.optimizer(turn, lr), turn.received
+    for steps in range(1, max(wanted) + 1):
+        turn.method.load_shared(climbed)
+        attack.climb(turn, lots, optimizer)
+        climbed = {n: t.clone() for n, t in turn.method.shared_state().items()}
+        if steps in wanted:
+            yield steps, climbed
+
+
+def mean(others: State, own: State, share: float) -> State:
+    """The weights of a mean in which `own` has `share` and all others the rest."""
+    return {n: t + share * (own[n] - t) for n, t in others.items()}
+
+
+def _auc(
+    attack: Ascent, truth: NDArray[np.int64], before: Scores, sent: Scores, after: Scores
+) -> float:
+    seen = Trajectory([1], before[None], sent[None], after[None])
+    return float(roc_auc_score(truth, attack.judge(seen)))
+
+
+class _Reading:
+    """Losses (N,) of images under any weights, over the same views."""
+
+    def __init__(self, attack: Ascent, turn: Turn, images: Tensor) -> None:
+        self.attack, self.turn = attack, turn
+        device = next(iter(turn.method.parameters())).device
+        self.pairs = [
+            two_views(images.to(device), turn.augment, turn.rng) for _ in range(attack.pairs)
+        ]
+        known = dataclasses.replace(turn, targets=images)
+        turn.method.load_shared(turn.received)
+        self.lots = attack.lots(known, np.arange(len(images)))
+
+    @torch.no_grad()
+    def __call__(self, weights: State, rows: NDArray[np.int64] | None = None) -> Scores:
+        """Of the images at `rows`, in their order; None: of all."""
+        method, losses = self.turn.method, np.full(len(self.pairs[0][0]), np.nan)
+        method.load_shared(weights)
+        for bank, every in self.lots:
+            at = every if rows is None else every[np.isin(every, rows)]
+            if len(at):
+                method.load_local(bank)
+                each = [attack_losses(method, a[at], b[at], self.attack.loss) for a, b in self.pairs]
+                losses[at] = torch.stack(each).mean(dim=0).double().cpu().numpy()
+        return losses if rows is None else losses[rows]

@@ -1,0 +1,54 @@
+"""An attacked round over again: how it would have ended with another upload of the attacker's."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from fedmia.federation.snapshot import LocalState, Update
+from fedmia.ssl.base import State
+from strategies.base import FederatedStrategy
+
+
+@dataclass
+class Fork:
+    """The first attacked round of a branch in which the attacker's client takes part.
+
+    Honest clients answer the weights that they received, whatever the attacker uploads in the same
+    round: so one training of theirs ends the round for any upload.
+
+    Attributes:
+        received: global weights of the round. broadcast: what the server sent beside them.
+        strategy: a copy of the server's, as it stood before the round.
+        holder: what the attacker's client kept then.
+        malicious: clients of the round that send the attacker's upload -> images of each.
+        honest: client -> the weights that it sent. told: images and metrics of each.
+    """
+
+    branch: str
+    round: int
+    received: State
+    strategy: FederatedStrategy
+    holder: LocalState | None
+    malicious: dict[int, int]
+    broadcast: State = field(default_factory=dict)
+    honest: Mapping[int, State] = field(default_factory=dict)
+    told: dict[int, tuple[int, dict[str, float]]] = field(default_factory=dict)
+
+    def note(self, update: Update) -> None:
+        """Take the numbers of an honest update that rests on images."""
+        self.told[update.client] = update.examples, update.metrics
+
+    def ended(self, crafted: State) -> State:
+        """Global weights after the round in which the attacker uploads `crafted`."""
+        strategy = copy.deepcopy(self.strategy)
+        return self.received | strategy.aggregate(self.received, self._updates(crafted))
+
+    def _updates(self, crafted: State) -> Iterator[Update]:
+        for client in sorted({*self.told, *self.malicious}):
+            if client in self.malicious:
+                yield Update(client, self.round, crafted, self.malicious[client], {})
+            else:
+                images, metrics = self.told[client]
+                yield Update(client, self.round, self.honest[client], images, metrics)
