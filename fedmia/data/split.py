@@ -27,7 +27,7 @@ class Split:
         placebo_parts: one array per honest client for the placebo federation, or empty.
         members: union of the honest parts, in the order of client ids.
         owner: client id of each of `members`.
-        known_members: members whose membership the attacker knows.
+        known_members: members whose membership the attacker knows, drawn evenly over images.
         scored_members: the other members.
         known_nonmembers: non-members that the attacker knows to be such.
         scored_nonmembers: the other non-members.
@@ -256,17 +256,13 @@ def _deal(
 def _known(
     parts: tuple[IntArray, ...], known: int, generator: np.random.Generator
 ) -> tuple[IntArray, IntArray]:
-    """`known` members drawn as evenly over clients as their sizes allow, and all the others.
+    """`known` members, each as likely as any other, and all the others; both sorted.
 
-    One member of each client is never drawn. Both arrays are sorted.
+    Large clients give more of them, so scored members keep the classes of all members. Of each
+    client the member that comes last in the order of the draw is never drawn.
     """
-    quota = np.zeros(len(parts), np.int64)
-    room = np.array([len(p) - 1 for p in parts])
-    while (short := known - int(quota.sum())) > 0:
-        able = np.flatnonzero(quota < room)
-        # A whole round for every client with room, or, in the last round, a fair draw of some.
-        quota[able if short >= len(able) else generator.permutation(able)[:short]] += 1
-    shuffled = [generator.permutation(p) for p in parts]
-    drawn = [p[:q] for p, q in zip(shuffled, quota, strict=True)]
-    rest = [p[q:] for p, q in zip(shuffled, quota, strict=True)]
-    return np.sort(np.concatenate(drawn)), np.sort(np.concatenate(rest))
+    members, owner = np.concatenate(parts), np.repeat(np.arange(len(parts)), [*map(len, parts)])
+    order = generator.permutation(len(members))[::-1]  # so that `unique` meets the last one first
+    last = np.unique(owner[order], return_index=True)[1]
+    drawn = np.delete(order, last)[::-1][:known]
+    return np.sort(members[drawn]), np.sort(np.delete(members, drawn))
