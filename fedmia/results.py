@@ -5,8 +5,8 @@ The report is the only place that holds both. Nothing here knows the federation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,8 @@ class ScoredAttack:
         queries: images that the attack had embedded.
         seconds: that its fit and its scores took, less where rows were shared; a wall clock.
         act: the step on the loss that the attack reads, as figures name it: `ascent`, or empty.
+        reading: what the score is of what the act shows: `rise` or `level` of the loss; or empty.
+        also: the same attack in its other readings.
         choices: option -> value that the attack chose for it on known images; plain types.
         features_members, features_nonmembers: (n, 3), (m, 3) for the scatter, or None.
         feature_names: names of the three features.
@@ -64,6 +66,8 @@ class ScoredAttack:
     queries: int = 0
     seconds: float = 0.0
     act: str = ""
+    reading: str = ""
+    also: Sequence[ScoredAttack] = ()
     choices: Mapping[str, Any] = field(default_factory=dict)
     features_members: FloatArray | None = None
     features_nonmembers: FloatArray | None = None
@@ -87,6 +91,11 @@ class Pair:
     attack: ScoredAttack
     control: ScoredAttack
     over: str
+
+
+def listed(attacks: Iterable[ScoredAttack]) -> list[ScoredAttack]:
+    """The attacks, each followed by its other readings as rows of their own."""
+    return [row for a in attacks for row in (replace(a, also=()), *a.also)]
 
 
 def twins(attacks: Sequence[ScoredAttack]) -> list[Pair]:

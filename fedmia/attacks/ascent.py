@@ -47,6 +47,7 @@ class Ascent(ActiveAttack):
     uploads: ClassVar[str] = "weights on which the loss of the images under test was driven up"
     control: ClassVar[str] = "ascent-zero"
     over: ClassVar[str] = "the same rounds without ascent"
+    without: ClassVar[tuple[str, str]] = ("loss-before", "the loss before the attack")
     act: ClassVar[str] = "ascent"
     readings: ClassVar[tuple[str, ...]] = ("rise", "level")
 

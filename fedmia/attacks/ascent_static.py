@@ -46,6 +46,7 @@ class AscentStatic(Attack):
     act: ClassVar[str] = "ascent"
     control: ClassVar[str] = "loss-before"
     over: ClassVar[str] = "the loss before the climb"
+    without: ClassVar[tuple[str, str]] = (control, over)
     by_round: ClassVar[bool] = False
     readings: ClassVar[tuple[str, ...]] = ("rise", "level")
 

@@ -135,6 +135,8 @@ class Attack(Options, ABC):
     act: ClassVar[str] = ""
     control: ClassVar[str] = ""
     over: ClassVar[str] = ""
+    # The report's name for what `score_without` scores, and what that is.
+    without: ClassVar[tuple[str, str]] = ("", "")
     # Values of its option `reading` that every report shows, the one asked for and the others
     # beside it, each in a row of its own; none for an attack that reads one way.
     readings: ClassVar[tuple[str, ...]] = ()

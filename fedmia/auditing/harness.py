@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import product
 
 import numpy as np
 from torch import Tensor
@@ -16,7 +17,7 @@ from fedmia.data.images import IntArray
 from fedmia.data.sets import ImageSets
 from fedmia.errors import InputError, opt, said
 from fedmia.probes.pixels import pixel_scores
-from fedmia.results import Inference, ScoredAttack
+from fedmia.results import Inference, ScoredAttack, listed
 from fedmia.scoring.datasets import inference, suspects
 from fedmia.scoring.scorer import Scorer, threshold_asks
 from fedmia.seeding import rng
@@ -85,7 +86,7 @@ class Harness:
                 found.not_run[name] = reason
             tell("released", name, True)
         ran(len(found.attacks))
-        found.controls["posers"] = [self.posers(scored) for scored in found.attacks]
+        found.controls["posers"] = [self.posers(scored) for scored in listed(found.attacks)]
         missing = self.uncontrolled() if found.attacks else None
         if missing is not None:
             found.notes.append(missing)
@@ -95,6 +96,8 @@ class Harness:
             tell(UNTRAINED, scored.name, False)
             self._control(found, scored.name, known[scored.name])
             tell(UNTRAINED, scored.name, True)
+        found.attacks = listed(found.attacks)
+        found.controls[UNTRAINED] = listed(found.controls[UNTRAINED])
         return found
 
     def uncontrolled(self) -> str | None:
@@ -178,8 +181,9 @@ class Harness:
         if asks and model == "released" and self.views.naive is not None:
             naive = self.views.view(model, name, known, budget, naive=True)
             scored = beside_naive(scored, scorer.scored(name, naive, threshold=False))
-        for which in ("scores_members", "scores_nonmembers", "known_members", "known_nonmembers"):
-            values = getattr(scored, which)
+        sides = ("scores_members", "scores_nonmembers", "known_members", "known_nonmembers")
+        for one, which in product(listed([scored]), sides):
+            values = getattr(one, which)
             bad = int(np.count_nonzero(~np.isfinite(values)))
             if bad:
                 raise ValueError(f"{bad} of {len(values)} {which} are not finite")

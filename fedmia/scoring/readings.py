@@ -113,9 +113,10 @@ class Notebook:
         if self.attack.round_size is not None:
             self._tell_over(fork, "batches", self._batches(self.attack.round_size))
 
-    def alone(self, branch: str, kind: str) -> bool:
-        """Whether batches (`batches`) or sets (`sets`) of a branch were acted on alone."""
-        return (branch, kind) in self._forks
+    def rounds_alone(self, branch: str, kind: str) -> list[int]:
+        """The round that each of the `batches` or `sets` of a branch had to itself, if any."""
+        seen = self._forks.get((branch, kind))
+        return [] if seen is None else [seen.round]
 
     def of_alone(
         self, branch: str, kind: str, view: ClientView, images: Tensor, *, idle: bool = False

@@ -20,6 +20,7 @@ from fedmia.results import (
     RoundInfo,
     RunScores,
     ScoredAttack,
+    listed,
     twins,
 )
 from fedmia.runtime.cores import cores
@@ -142,22 +143,23 @@ def attacked(evaluation: Evaluation, notebook: Notebook | None = None) -> dict[s
     found = {piece: scores for piece, scores in done.items() if scores is not None}
     infer = evaluation.infer(scored_at, rows)
     lost = evaluation.failures.reasons if evaluation.failures else {}
-    attacks, pairs = found["attacks"], list[Pair]()
+    attacks, pairs = listed(found["attacks"]), list[Pair]()
     if f"round {scored_at}" in found:
         known = {s.name: s for s in attacks if s.name in by_round}
         found[f"round {scored_at}"] = replace(found[f"round {scored_at}"], leakage=known)
     controls: dict[str, list[ScoredAttack]] = {
-        k: [s for s in found[k] if s.name not in lost]
+        k: listed(s for s in found[k] if s.name not in lost)
         for k in ("untrained", "placebo")
         if k in found
     }
     if "active" in found:
-        attacks.append(found["active"])
+        attacks += listed([found["active"]])
         for name, scored in controls.items():
             if f"active-{name}" in found:
-                scored.append(found[f"active-{name}"])
+                scored += listed([found[f"active-{name}"]])
     if trajectories and {"active", "active-zero"} <= found.keys():
-        pairs.append(Pair(found["active"], found["active-zero"], trajectories.attack.over))
+        both = zip(listed([found["active"]]), listed([found["active-zero"]]), strict=True)
+        pairs += [Pair(act, zero, trajectories.attack.over) for act, zero in both]
     curves = trajectories.curves() if trajectories and pairs else None
     pairs += twins(attacks)
     return {

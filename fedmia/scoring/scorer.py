@@ -82,48 +82,66 @@ class Scorer:
         require(view.threat, attack.needs, name)
         attack.fit(view, self.known, rng(self.seed, "fit", name))
         scores = attack.score(view, self.candidates)
-        known_members = known_nonmembers = np.zeros(0)
+        known = np.zeros(0), np.zeros(0)
         # What learns has asked for the known images already, and shadows need none of them.
         with nullcontext() if threshold_asks(attack) else view.unmetered():
             if threshold:
-                known_members, known_nonmembers = self._known_scores(name, attack, view, scores)
+                known = self._known_scores(name, attack, view, scores)
         queries, seconds = view.queries - before, time.perf_counter() - began
         with view.unmetered():
             found = attack.features(view, self.candidates)
             told = attack.by_client(view, self.candidates)
             without = attack.score_without(view, self.candidates)
             judged = None if sets is None else self._judged(attack, view, sets)
-        members, nonmembers = self.apart(scores)
+            others = [
+                (reading, read := other.score(view, self.candidates),
+                 self._known_scores(name, other, view, read, reading) if threshold else known)
+                for reading, other in attack.other_readings().items()
+            ]  # fmt: skip
         columns = self.apart(found[1]) if found else (None, None)
+        own: dict[str, Any] = {}
         if told is not None:  # ids of clients (K,) and scores by client (K, N)
-            ids, (mine, others) = told[0], self.apart(told[1].T)
-            more |= {"named_members": ids[mine.argmax(axis=1)], "client_ids": ids}
-            more |= {"by_client_members": mine, "by_client_nonmembers": others}
+            ids, (mine, theirs) = told[0], self.apart(told[1].T)
+            own |= {"named_members": ids[mine.argmax(axis=1)], "client_ids": ids}
+            own |= {"by_client_members": mine, "by_client_nonmembers": theirs}
         if without is not None:
-            mine, others = self.apart(without)
-            more |= {"twin": attack.control, "over": attack.over}
-            more |= {"twin_members": mine, "twin_nonmembers": others}
+            mine, theirs = self.apart(without)
+            more |= {"twin": attack.without[0], "over": attack.without[1]}
+            more |= {"twin_members": mine, "twin_nonmembers": theirs}
         if judged is not None:
-            more |= {"sets_members": judged[0], "sets_nonmembers": judged[1]}
-        return ScoredAttack(
-            name=more.pop("label", name),
-            paper=attack.paper,
-            access=attack.needs.access,
-            vantage=attack.needs.vantage,
-            act=attack.act,
-            choices=attack.choices,
-            scores_members=members,
-            scores_nonmembers=nonmembers,
-            known_members=known_members,
-            known_nonmembers=known_nonmembers,
-            shadow_threshold=attack.shadow_threshold,
-            queries=queries,
-            seconds=seconds,
-            features_members=columns[0],
-            features_nonmembers=columns[1],
-            feature_names=found[0] if found else (),
-            **more,
-        )
+            own |= {"sets_members": judged[0], "sets_nonmembers": judged[1]}
+        label = more.pop("label", name)
+
+        def row(
+            label: str, reading: str, scores: np.ndarray, known: tuple[np.ndarray, np.ndarray],
+            **own: Any,
+        ) -> ScoredAttack:  # fmt: skip
+            members, nonmembers = self.apart(scores)
+            return ScoredAttack(
+                name=label,
+                paper=attack.paper,
+                access=attack.needs.access,
+                vantage=attack.needs.vantage,
+                act=attack.act,
+                reading=reading,
+                choices=attack.choices,
+                scores_members=members,
+                scores_nonmembers=nonmembers,
+                known_members=known[0],
+                known_nonmembers=known[1],
+                shadow_threshold=attack.shadow_threshold,
+                queries=queries,
+                seconds=seconds,
+                **more,
+                **own,
+            )
+
+        also = [row(f"{label}-{reading}", reading, *read) for reading, *read in others]
+        return row(
+            label, getattr(attack, "reading", "") if attack.readings else "", scores, known,
+            also=also, features_members=columns[0], features_nonmembers=columns[1],
+            feature_names=found[0] if found else (), **own,
+        )  # fmt: skip
 
     def _judged(
         self, attack: Attack, view: BlackBox, sets: ImageSets
@@ -139,13 +157,16 @@ class Scorer:
         return ordered[: len(ours)], ordered[len(ours) :]
 
     def _known_scores(
-        self, name: str, fitted: Attack, view: BlackBox, found: np.ndarray
+        self, name: str, fitted: Attack, view: BlackBox, found: np.ndarray, reading: str = ""
     ) -> tuple[np.ndarray, np.ndarray]:
         """Scores of the known images that choose the threshold: cross-fitted where it learns.
 
         A refit on fewer images scores on a scale of its own. Its scores of the images left out are
         brought to that of `fitted` at equal quantiles of the candidates, which both have scored,
         `found` (N,), without their truth.
+
+        Args:
+            reading: of `fitted`, where it is not the one asked for.
         """
         images, truth = self.known.both()
         if not fitted.learns:
@@ -165,6 +186,7 @@ class Scorer:
                     f"{error}, with a part of {int(truth.sum())} and "
                     f"{int((truth == 0).sum())} left out to choose the threshold"
                 ) from None
+            attack = attack.other_readings()[reading] if reading else attack
             own = attack.score(view, self.candidates)
             scores[~rest] = on_scale(attack.score(view, images[~rest]), own, found)
         return scores[truth == 1], scores[truth == 0]

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 
+from fedmia.attacks.base import ActiveAttack
+from fedmia.federation.forks import Fork
 from fedmia.federation.snapshot import Snapshot, Update
-from fedmia.results import Curves, ScoredAttack
+from fedmia.results import Curves, FloatArray, ScoredAttack
 from fedmia.scoring.readings import Notebook
 from fedmia.scoring.snapshots import Evaluation
 from fedmia.seeding import rng
+from fedmia.ssl.base import State
 from fedmia.threat import ClientView
 from fedmia.threat.signals import Signals
+from strategies.base import FederatedStrategy
 
 UNTRAINED = "untrained"
 
@@ -28,19 +33,21 @@ class Trajectories:
         self.run, self.site, self.attack = evaluation.run, evaluation.site, notebook.attack
 
     def unscored(self) -> str | None:
-        """Why the attack cannot be scored, or None: it has acted on every image under test."""
-        if not self.notebook.rounds("main"):
-            return "its client finished no attacked round"
-        if left := self.notebook.untouched("main"):
-            return f"its client took part in too few rounds: it acted on all images but {left}"
-        return None
+        """Why the attack cannot be scored, or None."""
+        return None if self.rounds("main") else "its client finished no attacked round"
+
+    def rounds(self, branch: str) -> list[int]:
+        """Finished rounds of `branch` in which the attack acted on what it is scored on."""
+        if self.attack.round_size is None or branch == UNTRAINED:
+            return self.notebook.rounds(branch)
+        seen = "main" if branch == "zero" else branch
+        return self.notebook.rounds_alone(seen, "batches")
 
     def work(self) -> dict[str, Callable[[], ScoredAttack]]:
         """What is to be scored, by name: the attack, and the controls whose rounds are whole."""
-        rounds = {b: self.notebook.rounds(b) for b in ("main", "zero", "sets", "placebo")}
-        whole = rounds["main"] == rounds["zero"] == rounds["sets"]
+        rounds = {b: self.rounds(b) for b in ("main", "zero", "placebo")}
         found: dict[str, Callable[[], ScoredAttack]] = {
-            "active": lambda: self.with_sets(self.on("main")) if whole else self.on("main"),
+            "active": lambda: self.with_sets(self.on("main")),
             "active-untrained": self.untrained,
         }
         if rounds["zero"] == rounds["main"]:
@@ -52,28 +59,47 @@ class Trajectories:
     def on(self, branch: str, label: str | None = None) -> ScoredAttack:
         """The attack on what its client noted in `branch`."""
         label, scored = label or self.name, self.evaluation.scorer.scored
-        rounds, view = tuple(self.notebook.rounds(branch)), self.view(branch)
+        rounds, view = tuple(self.rounds(branch)), self.view(branch)
         found = scored(self.name, view, under_attack=True, rounds=rounds, label=label)
+        choice = self._choice(branch)
+        return replace(found, choices=choice, also=[replace(a, choices=choice) for a in found.also])
+
+    def _choice(self, branch: str) -> dict[str, Any]:
+        """Steps and rate that `auto` took: for all images together, and for sets alone."""
         kept = self.run.store.load(branch, self.evaluation.observed.holder or 0)
-        notes = kept.memory.get("attack", {}) if kept else {}
-        return replace(found, choices=notes.get("choice", {}))
+        together = kept.memory.get("attack", {}).get("choice", {}) if kept else {}
+        alone = self.notebook.choices.get(branch, {})
+        return {**together, **{f"{name}_alone": value for name, value in alone.items()}}
 
     def with_sets(self, scored: ScoredAttack) -> ScoredAttack:
-        """The scored attack with its answers to sets, each acted on by itself."""
-        evaluation, columns = self.evaluation, []
-        images, sets = evaluation.scorer.candidates, evaluation.scorer.sets
-        for branch in ("sets", "zero"):
-            judged = self.attack.judge(self.notebook.of(branch, self.view(branch), images))
-            members, nonmembers = evaluation.scorer.apart(judged)
-            columns.append((members[sets.members].mean(1), nonmembers[sets.nonmembers].mean(1)))
-        ours, theirs = (np.stack(side, axis=1) for side in zip(*columns, strict=True))
-        return replace(scored, sets_members=ours, sets_nonmembers=theirs)
+        """The scored attack with its answers to sets, each acted on in a round of its own."""
+        if not self.notebook.rounds_alone("main", "sets"):
+            return scored
+        others = self.attack.other_readings()
+        also = [replace(a, **self._sets(others[a.reading])) for a in scored.also]
+        return replace(scored, also=also, **self._sets(self.attack))
+
+    def _sets(self, attack: ActiveAttack) -> dict[str, FloatArray]:
+        """(S, 2), (T, 2): mean score of each set, and the same where nothing was climbed."""
+        scorer, columns = self.evaluation.scorer, []
+        images = torch.cat([scorer.members[scorer.sets.members].flatten(0, 1),
+                            scorer.nonmembers[scorer.sets.nonmembers].flatten(0, 1)])  # fmt: skip
+        ours, size = len(scorer.sets.members), scorer.sets.size
+        for idle in (False, True):
+            of_sets = partial(self.notebook.of_alone, "main", "sets", idle=idle)
+            judged = attack.judge(of_sets(self.view("main"), images))
+            columns.append(judged.reshape(-1, size).mean(axis=1))
+        table = np.stack(columns, axis=1)
+        return {"sets_members": table[:ours], "sets_nonmembers": table[ours:]}
 
     def view(self, branch: str) -> ClientView:
         """The active client's view of a branch."""
         snapshots, clean = self.run.snapshots, self.run.schedule.clean
         first = self._first() if branch == UNTRAINED else snapshots.load(branch, clean)
         noted = partial(self.notebook.of, branch)
+        if self.attack.round_size is not None:
+            idle, where = branch == "zero", "main" if branch == "zero" else branch
+            noted = partial(self.notebook.of_alone, where, "batches", idle=idle)
         view = self.evaluation.observed.view(first, Signals(), noted=noted)
         assert isinstance(view, ClientView)
         return view
@@ -86,9 +112,13 @@ class Trajectories:
         received."""
         run, site, schedule = self.run, self.site, self.run.schedule
         experiment, state = run.prepared.experiment, self._first().state
+        sizes = [len(part) for part in site.parts["members"]]
         strategy, notes = experiment.strategy.build("strategy"), dict[str, Any]()
         strategy.course = schedule.course(UNTRAINED, schedule.clean, schedule.last, craft=True)
         strategy.nodes = {client: client for client in range(len(site.roles))}
+        if self.attack.round_size is not None:
+            self._untrained_alone(state, strategy, sizes)
+            return self.on(UNTRAINED)
         method = self.view(UNTRAINED).copy_method()
         for round in range(schedule.clean + 1, schedule.last + 1):
             clients = [c for c in range(len(site.roles)) if schedule.takes_part(c, round)]
@@ -97,21 +127,36 @@ class Trajectories:
                 number = len(self.notebook.rounds(UNTRAINED))
                 stream = rng(site.seed, "craft-untrained", round)
                 self.notebook.received(UNTRAINED, round, Snapshot(round, state, {}))
-                crafted = self.attack.craft(site.turn(method, state, state, number, notes, stream))
+                turn = site.turn(method, state, state, number, notes, stream, round=round)
+                crafted = self.attack.craft(turn)
                 self.notebook.sent(UNTRAINED, round, Snapshot(round, crafted, {}))
                 sent |= {c: crafted for c in experiment.malicious_clients if c in sent}
-            sizes = [len(part) for part in site.parts["members"]]
             updates = [Update(c, round, s, sizes[c], {}) for c, s in sent.items()]
             state = state | strategy.aggregate(state, updates)
         self.notebook.received(UNTRAINED, schedule.last + 1, Snapshot(schedule.last, state, {}))
-        return self.on(UNTRAINED, self.name)
+        return self.on(UNTRAINED)
+
+    def _untrained_alone(
+        self, state: State, strategy: FederatedStrategy, sizes: Sequence[int]
+    ) -> None:
+        """The first attacked round for each batch alone, on the first model."""
+        round, malicious = self.run.schedule.clean + 1, self.run.prepared.experiment.malicious_clients
+        told = {c: (size, dict[str, float]()) for c, size in enumerate(sizes) if c not in malicious}
+        self.notebook.received(UNTRAINED, round, Snapshot(round, state, {}))
+        self.notebook.forked(
+            Fork(
+                UNTRAINED, round, state, strategy, None, {c: sizes[c] for c in malicious},
+                honest=dict.fromkeys(told, state), told=told,
+            )
+        )  # fmt: skip
 
     def curves(self) -> Curves:
         """What was noted of the evaluated images, acted on and not."""
         images, apart = self.evaluation.scorer.candidates, self.evaluation.scorer.apart
         main, zero = (self.notebook.of(b, self.view(b), images) for b in ("main", "zero"))
         after, control = apart(main.after.T), apart(zero.after.T)
-        before, sent = apart(main.before[0]), apart(main.sent[0])
+        acted = self.view("main").trajectory(images)  # of which each image was acted on
+        before, sent = apart(acted.before[0]), apart(acted.sent[0])
         return Curves(
             act=self.attack.act,
             rounds=np.array(main.rounds),
