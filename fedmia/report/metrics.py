@@ -177,6 +177,7 @@ def attack_row(attack: ScoredAttack, family: int) -> AttackRow:
         "tpr_at_fpr_ci": {t: found and found[1] for t, found in rates.items()},
         "fpr_achieved": {t: found and found[2] for t, found in rates.items()},
         "queries": attack.queries,
+        "reading": attack.reading or None,
         "choices": attack.choices,
         "threshold": threshold,
         "threshold_source": source,

@@ -73,6 +73,7 @@ class AttackFacts(TypedDict):
     tpr_at_fpr_ci: dict[str, Interval | None]  # 95 %, the threshold's error in it
     fpr_achieved: dict[str, float | None]
     queries: int  # images that the attacker had embedded
+    reading: str | None  # of an ascent: rise or level of the loss, or line23; null of all others
     choices: Json  # option -> value that the attack chose for it on known images
     threshold: float | None  # the attack's own, of its score; null where it has none
     threshold_source: str | None  # what chose it: shadow or known images; null without a threshold

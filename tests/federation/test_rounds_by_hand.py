@@ -15,7 +15,7 @@ import torch
 from fedmia.federation.checkpoint import Head
 from fedmia.federation.ledger import Ledger, size
 from fedmia.federation.rounds import Federation, Interrupted, Schedule
-from fedmia.federation.run import _indispensable, attacked_rate
+from fedmia.federation.run import _indispensable
 from fedmia.federation.snapshot import LocalState, MemoryStore, Snapshot, SnapshotStore, Update
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.seeding import rng
