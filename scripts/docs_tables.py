@@ -370,6 +370,5 @@ TABLES: dict[str, Callable[[], str]] = {
     "rounds": rounds,
     "sets": sets,
     "ascent": ascent,
-    "ascent-exploratory": partial(ascent, 1),
     "signals": signals,
 }
