@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from fedmia.report.health import health_sentence
+from fedmia.report.regime import regime_sentence
 from fedmia.report.rows import (
     AttackRow,
     ClientDistribution,
@@ -141,6 +142,7 @@ def sentences(report: Report) -> dict[str, str | None]:
     """What is said beside the tables, by what it is about; None where there is nothing to say."""
     return {
         "utility": utility_sentence(report),
+        "regime": regime_sentence(report.get("regime")),  # of old reports: none
         "health": collapsed_sentence(report),
         "aggregation": aggregation_sentence(report),
         "clients": clients_sentence(report),

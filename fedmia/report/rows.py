@@ -171,6 +171,14 @@ class HealthRow(TypedDict):
     collapsed: bool  # see `fedmia.report.health`
 
 
+class RegimeRow(TypedDict):
+    """Which of two regimes the scored encoder is of; see `fedmia.report.regime`."""
+
+    name: str  # overfit, weak
+    auc: float  # of `similarity`
+    bound: float  # overfit is over it
+
+
 class BoundRow(TypedDict):
     """A lower bound of epsilon; 0 where nothing is refuted."""
 
@@ -498,6 +506,7 @@ class Report(TypedDict):
     controls: Controls
     utility: Utility
     health: HealthRow | None
+    regime: RegimeRow | None  # null without `similarity`
     clients: list[ClientRow]
     aggregation: NotRequired[AggregationRow]  # of a federation
     client_ranking: str | None  # null where no two clients separate
