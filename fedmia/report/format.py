@@ -236,7 +236,8 @@ def defended_sentence(row: DefendedRow) -> str | None:
 
 
 def named_sentence(report: Report) -> str | None:
-    """How often an attack names the client whose image it was, beside chance and the placebo."""
+    """How often an attack names the client whose image it was, beside chance, the placebo and
+    non-members alike."""
     said = []
     for row in report["named_clients"]:
         text = (
@@ -248,6 +249,12 @@ def named_sentence(report: Report) -> str | None:
             placebo = estimate(row["placebo"]["accuracy"], row["placebo"]["ci"])
             text += f" and clients that never saw them give {placebo}"
         said.append(f"{text}.")
+        if null := row["null"]:
+            nulls = null, row["placebo"] and row["placebo"]["null"]
+            over = [f"{n['difference']:+.2f} {interval(n['difference_ci'])}" for n in nulls if n]
+            like = f"the same {null['alike']} are named that client in"
+            like = f"Non-members of {like} {estimate(null['accuracy'], null['ci'])}"
+            said.append(f"{like}; beyond it {', of clients that never saw them '.join(over)}.")
     return " ".join(said) or None
 
 
