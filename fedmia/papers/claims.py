@@ -8,8 +8,8 @@ means (Welch) and by the AUC of single images, and medians stand beside.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from scipy.stats import t as student
@@ -46,24 +46,12 @@ RULES: Mapping[str, tuple[str, str]] = {
     "Alg. 1, line 25": ("if |L - L_agg| < T then classify as a member", SURPASSES),
 }
 Numbers = Mapping[str, Any]
-
-
-class Claim(TypedDict):
-    """A sentence of the paper and what this run says of it; the first of `numbers` decides.
-
-    `remark`: why it was not run, or what else the numbers say; may be empty. `numbers`: of what,
-    and a `contrast` or accuracies.
-    """
-
-    place: str
-    says: str
-    verdict: str
-    remark: str
-    numbers: Sequence[Numbers]
+Claim = Mapping[str, Any]
 
 
 def claims(climb: Climbed | None, curves: Curves | None) -> list[Claim]:
-    """Every claim of RULES, in order.
+    """Every claim of RULES, in order: `place` in the paper, what it `says`, `verdict`, `remark`
+    (why it was not run, or what else follows) and `numbers`, of which the first decides.
 
     Args:
         climb: the static climb with its losses by step. curves: of the active client's rounds.
@@ -82,11 +70,9 @@ def _static(climb: Climbed | None) -> list[Claim]:
     verdict = HELD if low > PAPER else NOT_HELD if max(high, best) < PAPER else UNDECIDED
     accuracies = {
         "of": "balanced accuracy of the rise",
-        "accuracy": row["accuracy"],
-        "accuracy_ci": row["accuracy_ci"],
-        "hindsight": best,
-        "hindsight_before": oracle_accuracy(-ours[0], -others[0]),
-    }
+        "accuracy": row["accuracy"], "accuracy_ci": row["accuracy_ci"],
+        "hindsight": best, "hindsight_before": oracle_accuracy(-ours[0], -others[0]),
+    }  # fmt: skip
     remark = f"over {PAPER} in hindsight alone" if verdict == UNDECIDED and best > PAPER else ""
     before = contrast("loss before the climb", ours[0], others[0])
     return [
@@ -103,31 +89,33 @@ def _federated(curves: Curves | None) -> list[Claim]:
     if curves is None or curves.act != "ascent" or not _usable(*before, *sent, *after):
         return [_claim(place, NOT_RUN, NO_ASCENT) for place in list(RULES)[2:]]
 
-    def change(of: str, losses: list[Any], since: list[Any]) -> list[Numbers]:
-        known = all(x is not None for x in losses)
-        return [contrast(of, *(a - b for a, b in zip(losses, since, strict=True)))] if known else []
+    def changes(of: str, since: list[Any], at: Callable[[Any], FloatArray]) -> list[Numbers]:
+        # Without ascent the client uploads the model that it received.
+        both = (of, since, after), ("the same without ascent", before, zero)
+        return [
+            contrast(name, *(at(x) - start for x, start in zip(losses, starts, strict=True)))
+            for name, starts, losses in both
+            if _usable(*losses)
+        ]
 
-    # Uploads are read in the first attacked round. Without ascent the model received is sent back.
-    without = "the same without ascent"
-    upload = change("change from the upload to the aggregate", [a[0] for a in after], sent)
-    upload += change(without, [None if z is None else z[0] for z in zero], before)
-    whole = change("change from before to the aggregates", [a.mean(axis=0) for a in after], before)
-    whole += change(without, [None if z is None else z.mean(axis=0) for z in zero], before)
-    size = contrast("|L - L_agg|", *(abs(a[0] - s) for a, s in zip(after, sent, strict=True)))
-    line, section = _verdict(size) == HELD, _verdict(upload[0], falls=True) == HELD
-    supported = {(True, True): "both", (True, False): "line 25", (False, True): "Sec. V-B4"}
-    which = f"this run supports {supported.get((line, section), 'neither')}"
-    first, second, third = list(RULES)[2:]
-    return [
-        _claim(first, _verdict(upload[0], falls=True), "", *upload),
-        _claim(second, _verdict(whole[0], falls=True), "", *whole),
-        _claim(third, _verdict(size), which, size),
-    ]
+    # The upload is read in the first attacked round alone.
+    upload = changes("change from the upload to the aggregate", sent, lambda x: x[0])
+    whole = changes("change from before to the aggregates", before, lambda x: x.mean(axis=0))
+    size = contrast(
+        "distance from L to L_agg", *(abs(a[0] - s) for a, s in zip(after, sent, strict=True))
+    )
+    verdicts = _verdict(upload[0], falls=True), _verdict(whole[0], falls=True), _verdict(size)
+    supported = {(True, True): "both", (True, False): "Sec. V-B4", (False, True): "line 25"}
+    which = supported.get((verdicts[0] == HELD, verdicts[2] == HELD), "neither")
+    told = zip(
+        verdicts, ("", "", f"this run supports {which}"), (upload, whole, [size]), strict=True
+    )
+    return [_claim(p, v, r, *n) for p, (v, r, n) in zip(list(RULES)[2:], told, strict=True)]
 
 
 def _claim(place: str, verdict: str, remark: str, *numbers: Numbers) -> Claim:
-    says = RULES[place][0]
-    return Claim(place=place, says=says, verdict=verdict, remark=remark, numbers=numbers)
+    said = {"place": place, "says": RULES[place][0], "verdict": verdict, "remark": remark}
+    return {**said, "numbers": numbers}
 
 
 def _usable(*losses: FloatArray | None) -> bool:
@@ -168,36 +156,26 @@ def _verdict(found: Numbers, *, falls: bool = False) -> str:
     return HELD if surpasses and up < 0 else UNDECIDED
 
 
-def lines(found: Sequence[Claim]) -> list[str]:
-    """A line a claim: the verdict, and the numbers that decided it."""
-    told = ((one, " ".join(map(_line, one["numbers"][:1]))) for one in found)
-    return [f"{one['place']}: {_stated(one)}. {numbers}".strip() for one, numbers in told]
-
-
 def text(found: Sequence[Claim]) -> Table:
     """A row a claim: sentence, verdict, numbers (medians in brackets), and what decides."""
     rows = []
     for one in found:
+        between = ": " if one["verdict"] == NOT_RUN else ", "
+        verdict = between.join(filter(None, (one["verdict"], one["remark"])))
         first, *others = [*map(_line, one["numbers"]), ""]
-        cells = [one["place"], one["says"], _stated(one), Cell(first, tuple(filter(None, others)))]
-        rows.append(Row([*cells, RULES[one["place"]][1]]))
+        numbers = Cell(first, tuple(filter(None, others)))
+        rows.append(Row([one["place"], one["says"], verdict, numbers, RULES[one["place"]][1]]))
     return Table(["the paper", "says", "on this run", "numbers, 95 % (medians)", "rule"], rows)
-
-
-def _stated(one: Claim) -> str:
-    between = ": " if one["verdict"] == NOT_RUN else ", "
-    return between.join(filter(None, (one["verdict"], one["remark"])))
 
 
 def _line(row: Numbers) -> str:
     what = row["of"][0].upper() + row["of"][1:]
     if "accuracy" in row:
-        known, best = estimate(row["accuracy"], row["accuracy_ci"], 3), row["hindsight"]
-        before = f"loss before the climb {row['hindsight_before']:.3f}"
-        return f"{what}: {known}; in hindsight {best:.3f} ({before})."
+        known = estimate(row["accuracy"], row["accuracy_ci"], 3)
+        best = f"in hindsight {row['hindsight']:.3f}, the loss before the climb"
+        return f"{what}: {known}, {best} {row['hindsight_before']:.3f}."
     sides = ("members", "nonmembers", "difference")
     mean = {s: "{:.3g} [{:.3g}, {:.3g}]".format(row[s], *row[f"{s}_ci"]) for s in sides}
     ours, others = (f"{mean[s]} ({row[f'median_{s}']:.3g})" for s in sides[:2])
-    auc = estimate(row["auc"], row["auc_ci"], 3)
-    told = f"members {ours}, non-members {others}, difference {mean['difference']}, AUC {auc}"
-    return f"{what}: {told}."
+    rest = f"difference {mean['difference']}, AUC {estimate(row['auc'], row['auc_ci'], 3)}"
+    return f"{what}: members {ours}, non-members {others}, {rest}."

@@ -221,10 +221,3 @@ def test_text__verdict_numbers_and_rule() -> None:
     assert before.startswith("Loss before the climb: members 1 [1, 1] (1), ")
     last = table.rows[4].cells
     assert str(last[2]).startswith("not run: no client's ascent") and last[3] == Cell("")
-
-
-def test_lines__verdict_and_what_decided_it() -> None:
-    first, _, upload, *_ = claims.lines(claims.claims(climbed(noise(9), 5 + noise(9)), None))
-    assert first.startswith("Fig. 10: held. Rise of the loss, steps 2: members ")
-    assert "before the climb" not in first
-    assert upload.startswith("Fig. 13, from the upload: not run: no client's ascent")
