@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -52,11 +52,13 @@ def _both(
     axes.grid(axis="y")
 
 
-def _scale(set_scale: Callable[..., None], values: Any) -> None:
-    """A log scale, linear close to 0, where the values lie too far apart for another."""
+def _scale(axes: Axes, side: str, values: Any) -> None:
+    """A log scale of `side`, linear close to 0, where the values lie too far apart for another."""
     least, most = np.abs(values).min(), np.abs(values).max()
     if 0 < SPAN * least < most:
-        set_scale("symlog", linthresh=least, subs=range(2, 10))
+        getattr(axes, f"set_{side}scale")("symlog", linthresh=least, subs=(2, 5))
+        for name in ("major", "minor"):
+            getattr(getattr(axes, f"{side}axis"), f"set_{name}_formatter")("{x:g}")
 
 
 @canvas.drawn
@@ -120,7 +122,7 @@ def by_step(climb: Climbed) -> Figure | None:
     for axes, label, start in zip(grid, (FEATURES[1], "its rise"), (0, 1), strict=True):
         sides = [side - start * side[0] for side in (climb.members, climb.nonmembers)]
         _both(axes, range(len(climb.members)), *map(list, sides))
-        _scale(axes.set_yscale, [side[-1].mean() for side in sides])
+        _scale(axes, "y", [side[-1].mean() for side in sides])
         canvas.whole_rounds(axes)
         axes.set_xlabel("step of the ascent")
         axes.set_ylabel(label)
@@ -154,7 +156,7 @@ def thresholds(climbs: Sequence[Climbed]) -> Figure:
     low, high = np.quantile(-every, [0.01, 0.99])
     if high > low:
         axes.set_xlim(low, high)
-    _scale(axes.set_xscale, np.quantile(-every, [0.25, 0.99]))
+    _scale(axes, "x", np.quantile(-every, [0.25, 0.99]))
     axes.set_xlabel("threshold: a loss that rises less is a member's")
     axes.set_ylabel("balanced accuracy")
     axes.set_title("Static ascent by threshold and round (dot: chosen on known images)")
@@ -193,7 +195,7 @@ def federated(curves: Curves, by_strategy: Mapping[str, Curves]) -> Figure:
             right.plot(found.rounds, others.mean(axis=1), "s--", **look)
     right.set_title("(b) by aggregation; dashed: non-members", weight="normal")
     for axes in (left, right):
-        _scale(axes.set_yscale, np.concatenate([line.get_ydata() for line in axes.lines]))
+        _scale(axes, "y", np.concatenate([line.get_ydata() for line in axes.lines]))
         axes.grid(axis="y")
         canvas.whole_rounds(axes)
     left.set_ylabel("mean loss on the aggregated model")

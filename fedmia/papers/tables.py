@@ -166,5 +166,5 @@ def markdown(table: Table) -> str:
 
 def plain(cell: str | Cell) -> str:
     """A cell in one line, in which no bar ends it."""
-    text = cell if isinstance(cell, str) else " ".join([cell.text, *cell.small])
+    text = cell if isinstance(cell, str) else " ".join(filter(None, [cell.text, *cell.small]))
     return text.replace("|", "\\|")
