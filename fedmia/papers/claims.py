@@ -81,10 +81,10 @@ def _static(climb: Climbed | None) -> list[Claim]:
 
 
 def _federated(curves: Curves | None) -> list[Claim]:
-    before, sent, after, zero = (
-        [getattr(curves, f"{name}{side}", None) for side in ("members", "nonmembers")]
-        for name in ("before_", "after_", "", "control_")
-    )
+    def sides(name: str) -> list[Any]:
+        return [getattr(curves, f"{name}{side}", None) for side in ("members", "nonmembers")]
+
+    before, sent, after, zero = map(sides, ("before_", "after_", "", "control_"))
     if curves is None or curves.act != "ascent" or not _usable(*before, *sent, *after):
         return [_claim(place, NOT_RUN, NO_ASCENT) for place in list(RULES)[2:]]
 
