@@ -9,7 +9,7 @@ last client does after them, so candidates are run to their end alone and withou
 the chosen are then run whole, one at a time. Ended, it goes on where it was.
 
     python benchmarks/regimes.py --work DIR --cifar10 PATH/cifar10-train.parquet
-        [--only NAME ..] [--out benchmarks/results/regimes/choice.json]
+        [--only NAME ..] [--seeds 900 ..] [--out benchmarks/results/regimes/choice.json]
 """
 
 from __future__ import annotations
@@ -33,12 +33,15 @@ SHORT = [*CLEAN, "--rounds", "2", "--federation.snapshots", "1"]
 CANDIDATES: dict[str, tuple[list[str], int]] = {
     "weak": ([*CLEAN, "--rounds", "30", "--federation.snapshots", "5"], 24),
     **{
-        f"{preset}, {epochs} epochs": (
-            ["--config", preset, *SHORT, "--pretrain-epochs", str(epochs)],
+        f"{preset}, {epochs} epochs at {rate}": (
+            ["--config", preset, *SHORT, "--pretrain-epochs", epochs, "--train.lr", rate],
             2,
         )
-        for preset, lengths in (("overfit", (420, 600)), ("overfit-cifar10", (200, 300)))
-        for epochs in lengths
+        for preset, epochs, rate in (
+            ("overfit", "600", "0.06"),
+            ("overfit-cifar10", "300", "0.09"),
+            ("overfit-cifar10", "360", "0.06"),
+        )
     },
 }
 WHOLE: dict[str, tuple[list[str], int]] = {
@@ -77,18 +80,16 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--cifar10", required=True, help="cifar10-train.parquet")
     parser.add_argument("--only", nargs="*", help="candidates to run")
+    parser.add_argument("--seeds", nargs="*", type=int, default=[*SEEDS], help="of these alone")
     parser.add_argument("--out", type=Path, default=OUT)
     asked = parser.parse_args()
     found: dict[str, Any] = {}
     for name, (flags, last) in {**CANDIDATES, **WHOLE}.items():
         own = ["--dataset", f"parquet:{asked.cifar10}"] if "cifar10" in name else []
-        for seed in SEEDS:
+        for seed in asked.seeds:
             out = asked.work / f"{name}-{seed}".replace(", ", "-").replace(" ", "-")
-            if (
-                asked.only is not None
-                and name not in asked.only
-                and not (out / "cost.json").exists()
-            ):
+            chosen = asked.only is None or name in asked.only
+            if not (chosen or (out / "cost.json").exists()):
                 continue
             report, cost = done([*flags, *own, "--seed", str(seed)], out)
             found.setdefault(name, {"flags": flags, "seeds": []})["seeds"].append(
