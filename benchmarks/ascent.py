@@ -1,132 +1,356 @@
-"""Does ascent add anything? What several sweeps say, with one correction for all that was tried.
+"""Does ascent add anything? The answer to what benchmarks/plans/ascent.yaml asks.
 
-    python benchmarks/ascent.py NAME=SWEEP/sweep.json .. [--out benchmarks/results/ascent]
+    python benchmarks/ascent.py NAME=REGIME=SWEEP/sweep.json .. [--short] [--out FOLDER]
 
-Each row is an ascent at one setting, on images or on sets, less the same attack without its climb:
-mean over federations, t interval, p, and Holm's p over all rows of all sweeps. NAME is the data. An
-attack that a sweep repeats, as static ascent on the same models, is one row. Where a setting has
-one federation there is no p, and the interval is over its images. Writes `answer.json`,
-`answer.md` and `answer.png`.
+NAME is the data, REGIME `weak` or `overfit`. The gain of a federation is the AUC of an ascent less
+that of its control, or less .5 where the control is under .5. Primary questions have Holm's p over
+all of them; everything else is exploratory. A sweep that is not planned, whose seeds are used up,
+or that is not finished is refused (`--short` answers with fewer runs, and says so). Several files
+of one sweep, each with seeds of its own, count as one. Writes `answer.json`, `answer.md` and
+`answer.png`.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from _ascent_plan import PLAN, Planned, Swept, load_plan, read
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.model_selection import StratifiedKFold
 
-from fedmia.report.rows import Interval
+from fedmia.report.delong import auc_estimate
+from fedmia.results import LOSS_BEFORE
 from fedmia.runtime.environment import describe
+from fedmia.series.scores import read as scores_of
+from fedmia.settings.sweep import label
 from fedmia.sweeping.points import grouped
 from fedmia.sweeping.spread import holm, p_value, spread
+from fedmia.sweeping.tables import over_models, signed
 
 RESULTS = Path(__file__).parent / "results" / "ascent"
+UNSOUND = ("control-failed", "shift")  # verdicts of a run that stays in and is named
+# An attack's rows are of the first that their names begin with.
+ASCENTS = ("ascent-static", "ascent-algorithm1", "ascent")
+SHOWN = 3  # choices of an attack that the table tells
+# What the picture shows of a question: reading -> attack and control.
+PICTURE = {
+    "static": {
+        "rise": ("ascent-static", LOSS_BEFORE), "level": ("ascent-static-level", LOSS_BEFORE),
+    },
+    "federated": {
+        "rise": ("ascent", "ascent-zero"), "level": ("ascent-level", "ascent-level-zero"),
+    },
+}  # fmt: skip
+TOGETHER = {"ascent-static": "ascent-static-level", "ascent": "ascent-level"}  # rise -> level
 Row = dict[str, Any]
+Cell = Mapping[str, Any]
 
 
-def rows(data: str, sweep: dict[str, Any]) -> Iterator[Row]:
-    """What each ascent adds at each point of a sweep, model by model."""
-    for held in grouped(sweep["cells"]).values():
-        told: dict[tuple[str, str], list[tuple[float, float, Interval]]] = {}
-        for cell in held:
-            if (found := cell["results"]) is None:
-                raise SystemExit(f"{data}: run {cell['name']} is {cell['state']}")
-            aucs = {a["name"]: a["auc"] for a in found["attacks"]}
-            for pair in found["pairs"]:
-                key = pair["attack"], "image"
-                found_here = aucs[pair["attack"]], pair["difference"], pair["ci"]
-                told.setdefault(key, []).append(found_here)
-            for one in found["sets"]:
-                if one["judged"] == "alone":
-                    key = one["attack"], f"set of {one['size']}"
-                    beside = one["control"]
-                    found_here = one["auc"], beside["difference"], beside["difference_ci"]
-                    told.setdefault(key, []).append(found_here)
-        for (attack, level), values in told.items():
-            aucs, added, over_images = zip(*values, strict=True)
-            yield {
-                "data": data, "attack": attack, "setting": setting(held[0]["grid"], attack),
-                "level": level, "auc": spread(aucs), "added": spread(added, -1.0),
-                "by_model": list(added), "p": p_value(added),
-                "over_images": over_images[0] if len(added) == 1 else None,
-            }  # fmt: skip
+def gain(auc: float, control: float) -> float:
+    """What an attack has over its control, or over guessing where the control is worse."""
+    return auc - max(control, 0.5)
 
 
-def setting(grid: dict[str, Any], attack: str) -> str:
-    """What a point sets for an attack, briefly; static ascent climbs after the federation."""
-    skipped = {"attacks"} | ({"federation.attacked_rate"} if attack == "ascent-static" else set())
-    own = {k.split(".")[-1]: v for k, v in grid.items() if k not in skipped}
-    return ", ".join(f"{k} {v}" for k, v in own.items()) or "default"
+def measured(values: Mapping[int, tuple[float, float]]) -> Row:
+    """Numbers of one row from the AUCs of attack and control by seed."""
+    gains = {seed: gain(*aucs) for seed, aucs in values.items()}
+    return {
+        "n": len(gains), "seeds": list(gains), "gain": spread(gains.values(), -1.0),
+        "auc": spread(a for a, _ in values.values()),
+        "auc_control": spread(c for _, c in values.values()),
+        "by_seed": {str(seed): round(g, 6) for seed, g in gains.items()},
+        "p": p_value(list(gains.values())),
+    }  # fmt: skip
 
 
-def corrected(found: Sequence[Row]) -> list[Row]:
-    """Each once, with Holm's p over all."""
-    once = list({(r["data"], r["attack"], r["level"], *r["by_model"]): r for r in found}.values())
-    adjusted = holm([r["p"] for r in once])
-    return [r | {"p_holm": p} for r, p in zip(once, adjusted, strict=True)]
+def pairs(cells: Iterable[Cell]) -> dict[tuple[str, str], dict[int, tuple[float, float]]]:
+    """Seed -> AUCs of the attack and of its control on the same images, by their names."""
+    found: dict[tuple[str, str], dict[int, tuple[float, float]]] = {}
+    for cell in cells:
+        for pair in cell["results"]["pairs"]:
+            if pair["difference"] is not None:
+                own = found.setdefault((pair["attack"], pair["control"]), {})
+                own[cell["seed"]] = pair["auc"], pair["auc_control"]
+    return found
 
 
-def cells(row: Row) -> list[str]:
-    """A row of the table."""
-    added, ci = row["added"], row["added"]["ci"] or row["over_images"]
-    between = f" [{ci[0]:+.3f}, {ci[1]:+.3f}]" if ci else ""
-    between += " (images)" if row["over_images"] else ""
-    ps = ["-" if row[k] is None else f"{row[k]:.3f}" for k in ("p", "p_holm")]
-    auc, models = f"{row['auc']['mean']:.3f}", str(added["n"])
-    head = [row["data"], f"`{row['attack']}`", row["setting"], row["level"], models, auc]
-    return [*head, f"{added['mean']:+.3f}{between}", *ps]
+def chosen(cells: Iterable[Cell], attack: str) -> dict[str, int]:
+    """What an attack chose for its own options -> in how many federations, the most first."""
+    rows = [row for cell in cells for row in cell["results"]["attacks"] if row["name"] == attack]
+    return dict(Counter(label(row["choices"]) for row in rows if row["choices"]).most_common())
 
 
-HEAD = ["data", "attack", "setting", "of", "models", "AUC", "added, 95 %", "p", "Holm"]
+def primary(plan: Mapping[str, Any], swept: Sequence[Swept]) -> list[Row]:
+    """The primary questions with Holm's p over all of them, each secondary one after its primary.
+
+    Raises:
+        SystemExit: a run that does not answer its question.
+    """
+    rows = [
+        _question(plan["regime"], asked, cells_of(swept, plan["regime"], asked["data"]))
+        for asked in plan["questions"]
+    ]
+    # A question without an answer yet counts as one without an effect.
+    adjusted = holm([1.0 if row["p"] is None else row["p"] for row in rows])
+    told = []
+    for row, p in zip(rows, adjusted, strict=True):
+        told.append(row | {"kind": "primary", "p_holm": None if row["p"] is None else p})
+        more = plan["secondary"]
+        if row["question"] == more["question"]:
+            cells = cells_of(swept, plan["regime"], row["data"])
+            beside = _question(plan["regime"], more | {"data": row["data"]}, cells)
+            told.append(beside | {"kind": "secondary", "p_holm": None})
+    return told
 
 
-def markdown(found: Sequence[Row]) -> str:
-    """The table as the findings show it."""
-    lines = [HEAD, ["---"] * len(HEAD), *(cells(row) for row in found)]
-    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+def cells_of(swept: Sequence[Swept], regime: str, data: str) -> list[Cell]:
+    """The federations of the first point of each sweep of a regime and data that come first: the
+    primary ones, or of the first sweep that has runs."""
+    own = [s for s in swept if (s.planned.regime, s.planned.data) == (regime, data)]
+    held = next((s for s in own if s.planned.primary), next((s for s in own if s.cells), None))
+    return next(iter(grouped(held.cells).values()), []) if held else []  # type: ignore[arg-type]
 
 
-def picture(found: Sequence[Row]) -> Figure:
-    """What each adds: a dot a model, a ring at the mean, a bar over its interval."""
-    figure = Figure(figsize=(9, 0.9 + 0.3 * len(found)), layout="constrained")
-    axes = figure.subplots()
-    for place, row in enumerate(found):
-        colour = "#b2442f" if row["level"] == "image" else "#2f6db2"
-        if ci := row["added"]["ci"] or row["over_images"]:
-            axes.plot(ci, [place] * 2, color=colour, linewidth=4, alpha=0.35)
-        axes.plot(row["by_model"], [place] * len(row["by_model"]), ".", color=colour)
-        axes.plot([row["added"]["mean"]], [place], "o", color=colour, markerfacecolor="none")
-    names = [f"{r['data']}, {r['attack']}, {r['setting']}, {r['level']}" for r in found]
-    axes.set_yticks(range(len(found)), names, fontsize=8)
-    axes.set_ylim(len(found) - 0.5, -0.5)
-    axes.axvline(0, color="#777777", linewidth=1, linestyle="--", zorder=0)
-    axes.grid(axis="x", alpha=0.3)
-    axes.set_xlabel("AUC less that of the same attack without its climb")
+def _question(regime: str, asked: Mapping[str, str], cells: Sequence[Cell]) -> Row:
+    attack, control = asked["attack"], asked["control"]
+    values = pairs(cells).get((attack, control), {})
+    if lost := [cell["name"] for cell in cells if cell["seed"] not in values]:
+        raise SystemExit(f"{asked['data']}: run {lost[0]} has no {attack} beside {control}")
+    aucs = [a["auc"] for c in cells for a in c["results"]["attacks"] if a["name"] == "similarity"]
+    return {
+        "regime": regime, **asked, **measured(values), "chosen": chosen(cells, attack),
+        "similarity": spread(aucs), "knn": spread(c["results"]["knn"] for c in cells),
+        "unsound": {str(c["seed"]): c["results"]["verdict_code"] for c in cells
+                    if c["results"]["verdict_code"] in UNSOUND},
+    }  # fmt: skip
+
+
+def exploratory(plan: Mapping[str, Any], swept: Sequence[Swept]) -> list[Row]:
+    """All else that the sweeps have: pairs, sets, and loss and rise together; each row once."""
+    asked = {(q["data"], q["attack"], q["control"])
+             for q in [*plan["questions"], *({**plan["secondary"], "data": q["data"]}
+                                             for q in plan["questions"])]}  # fmt: skip
+    rows = [
+        row
+        for sweep in swept
+        for held in grouped(sweep.cells).values()  # type: ignore[arg-type]
+        for row in _point(sweep.planned, held)  # type: ignore[arg-type]
+        if not (sweep.planned.primary and row["of"] == "image"
+                and (row["data"], row["attack"], row["control"]) in asked)
+    ]  # fmt: skip
+    once = {(r["regime"], r["data"], r["attack"], r["control"], r["of"], str(r["by_seed"])): r
+            for r in reversed(rows)}  # fmt: skip
+    return list(reversed(once.values()))
+
+
+def _point(planned: Planned, cells: Sequence[Cell]) -> Iterator[Row]:
+    head = {"regime": planned.regime, "data": planned.data}
+    aucs = {(*names, "image"): values for names, values in pairs(cells).items()}
+    for rise, level in TOGETHER.items():
+        before = aucs.get((rise, LOSS_BEFORE, "image"), {})
+        both = {c["seed"]: together(c["path"] / "scores.csv", rise, level) for c in cells}
+        own = {s: (auc, before[s][1]) for s, auc in both.items() if auc is not None and s in before}
+        if own:
+            aucs[f"{rise} with its level", LOSS_BEFORE, "image"] = own
+    for cell in cells:
+        for row in cell["results"]["sets"]:
+            if (beside := row["control"]) is not None and row["attack"].startswith(ASCENTS):
+                names = row["attack"], beside["name"], f"set of {row['size']}, {row['judged']}"
+                aucs.setdefault(names, {})[cell["seed"]] = row["auc"], beside["auc"]
+    for (attack, control, of), values in aucs.items():
+        yield {
+            **head, "attack": attack, "control": control, "of": of,
+            "setting": setting(cells[0]["grid"], attack),
+            **measured(values), "chosen": chosen(cells, attack),
+        }  # fmt: skip
+
+
+def setting(grid: Mapping[str, Any], attack: str) -> str:
+    """What a point sets for an attack; static ascent climbs after the federation."""
+    own = next(name for name in ASCENTS if attack.startswith(name))
+    skipped = {"attacks"} | ({"federation.attacked_rate"} if own == "ascent-static" else set())
+    others = tuple(f"attack.{name}." for name in ASCENTS if name != own)
+    told = {k: v for k, v in grid.items() if k not in skipped and not k.startswith(others)}
+    return label({k.removeprefix(f"attack.{own}."): v for k, v in told.items()}) or "default"
+
+
+def together(file: Path, rise: str, level: str) -> float | None:
+    """AUC of a linear discriminant of an image's rise and level, fitted on half of the images and
+    read on the other, mean of both; None where the run keeps no such scores."""
+    if not file.is_file():
+        return None
+    _, scored = scores_of(file)
+    if not {rise, level} <= scored.keys():
+        return None
+    sides = [
+        np.stack([getattr(scored[name], side) for name in (rise, level)], axis=1)
+        for side in ("scores_members", "scores_nonmembers")
+    ]
+    x, truth = np.concatenate(sides), np.repeat([1, 0], [len(side) for side in sides])
+    halves = StratifiedKFold(2, shuffle=True, random_state=0).split(x, truth)
+    aucs = []
+    for fit, rest in halves:
+        read_out = LinearDiscriminantAnalysis().fit(x[fit], truth[fit]).decision_function(x[rest])
+        mine, others = read_out[truth[rest] == 1], read_out[truth[rest] == 0]
+        aucs.append(auc_estimate(mine, others).value)
+    return float(np.mean(aucs))
+
+
+# -- what is written -------------------------------------------------------------------------
+
+HEAD = ["question", "data", "attack", "control", "federations", "AUC", "control's AUC",
+        "gain, 95 %", "p", "Holm", "chosen", "`similarity`", "kNN"]  # fmt: skip
+MORE = ["regime", "data", "attack", "control", "setting", "of", "federations", "AUC",
+        "gain, 95 %", "p, uncorrected", "chosen"]  # fmt: skip
+
+
+def markdown(told: Sequence[Row], more: Sequence[Row], swept: Sequence[Swept]) -> str:
+    """Both tables as the findings show them, and what stands between."""
+    parts = [
+        *([shortness(swept)] if missing(swept) else []),
+        _table(HEAD, [
+            [row["question"] if row["kind"] == "primary" else "secondary", row["data"],
+             f"`{row['attack']}`", f"`{row['control']}`", str(row["n"]), over_models(row["auc"]),
+             over_models(row["auc_control"]), signed(row["gain"]), _p(row["p"]), _p(row["p_holm"]),
+             _choices(row["chosen"]), over_models(row["similarity"]), over_models(row["knn"])]
+            for row in told
+        ]),
+        "\n".join(seeds_line(row) for row in told if row["kind"] == "primary"),
+        "Exploratory: intervals and p carry no claim.",
+        _table(MORE, [
+            [row["regime"], row["data"], f"`{row['attack']}`", f"`{row['control']}`",
+             row["setting"], row["of"], str(row["n"]), over_models(row["auc"]), signed(row["gain"]),
+             _p(row["p"]), _choices(row["chosen"])]
+            for row in more
+        ]),
+    ]  # fmt: skip
+    return "\n\n".join(parts) + "\n"
+
+
+def missing(swept: Sequence[Swept]) -> int:
+    """Planned runs that are not there, of sweeps that the answer rests on."""
+    return sum(s.short for s in swept if s.cells or s.planned.primary)
+
+
+def shortness(swept: Sequence[Swept]) -> str:
+    """Which sweeps have fewer runs than were planned."""
+    told = [f"{s.planned.config} {len(s.cells)} of {len(s.cells) + s.short}"
+            for s in swept if s.short and (s.cells or s.planned.primary)]  # fmt: skip
+    return f"Short of the plan: {', '.join(told)} runs."
+
+
+def seeds_line(row: Row) -> str:
+    """Seeds of a question's federations, and those whose control failed."""
+    said = f"- {row['question']}, {row['data']}: seeds {stretches(row['seeds'])}"
+    codes = row["unsound"]
+    failed = ", ".join(f"{seed} ({code})" for seed, code in codes.items())
+    return said + (f"; stays in though unsound: {failed}." if failed else ".")
+
+
+def stretches(seeds: Sequence[int]) -> str:
+    """`1000 to 1028`, `1000 to 1003, 1007`."""
+    found: list[list[int]] = []
+    for seed in sorted(seeds):
+        if found and seed == found[-1][-1] + 1:
+            found[-1].append(seed)
+        else:
+            found.append([seed])
+    said = [f"{s[0]} to {s[-1]}" if len(s) > 1 else str(s[0]) for s in found]
+    return ", ".join(said) or "none"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "\n".join("| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *rows))
+
+
+def _p(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}" if value >= 1e-4 else f"{value:.0e}"
+
+
+def _choices(counts: Mapping[str, int]) -> str:
+    """`steps=3, lr=0.1 (20); steps=1, lr=0.1 (8)`."""
+    said = [f"{options} ({count})" for options, count in counts.items()]
+    others = sum(list(counts.values())[SHOWN:])
+    return "; ".join([*said[:SHOWN], *([f"others ({others})"] if others else [])]) or "-"
+
+
+def picture(plan: Mapping[str, Any], swept: Sequence[Swept]) -> Figure:
+    """Weak on the left, overfit on the right: a dot a federation, a ring at the mean, a bar over
+    its interval."""
+    lines = [(q["data"], q["question"], reading, names)
+             for q in plan["questions"] for reading, names in PICTURE[q["question"]].items()
+             ]  # fmt: skip
+    figure = Figure(figsize=(11, 1.4 + 0.42 * len(lines)), layout="constrained")
+    regimes = ("weak", "overfit")
+    both: Sequence[Axes] = figure.subplots(1, 2, sharex=True, sharey=True)
+    for axes, regime in zip(both, regimes, strict=True):
+        for place, (data, _, reading, names) in enumerate(lines):
+            values = measured(pairs(cells_of(swept, regime, data)).get(names, {}))
+            _line(axes, place, values, "#b2442f" if reading == "rise" else "#2f6db2")
+        axes.axvline(0, color="#777777", linewidth=1, linestyle="--", zorder=0)
+        axes.grid(axis="x", alpha=0.3)
+        axes.set_title(regime)
+        axes.set_xlabel("gain in AUC over the control, or over 0.5")
+    both[0].set_yticks(range(len(lines)), [", ".join(line[:3]) for line in lines], fontsize=9)
+    both[0].set_ylim(len(lines) - 0.5, -0.5)
     return figure
 
 
+def _line(axes: Axes, place: int, values: Row, colour: str) -> None:
+    gains, whole = list(values["by_seed"].values()), values["gain"]
+    if not gains:
+        axes.text(0, place, " not run", color="#777777", fontsize=8, va="center")
+        return
+    if whole["ci"]:
+        axes.plot(whole["ci"], [place] * 2, color=colour, linewidth=5, alpha=0.35)
+    axes.plot(gains, [place] * len(gains), ".", color=colour, markersize=4)
+    axes.plot([whole["mean"]], [place], "o", color=colour, markersize=8, markerfacecolor="none")
+
+
 def main(argv: Sequence[str] | None = None) -> None:
-    """Merge, print, and write."""
+    """Hold the sweeps against the plan, answer, print, and write."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("sweeps", nargs="+", metavar="NAME=SWEEP.json")
+    parser.add_argument("sweeps", nargs="+", metavar="NAME=REGIME=SWEEP.json")
+    parser.add_argument("--plan", type=Path, default=PLAN)
+    parser.add_argument("--short", action="store_true", help="answer with fewer runs than planned")
     parser.add_argument("--out", type=Path, default=RESULTS)
     given = parser.parse_args(argv)
-    found = list[Row]()
-    for name, path in (one.split("=", 1) for one in given.sweeps):
-        found += rows(name, json.loads(Path(path).read_text()))
-    found = corrected(found)
-    given.out.mkdir(parents=True, exist_ok=True)
+    plan = load_plan(given.plan)
+    swept = read(plan, given.sweeps, given.short)
+    told, more = primary(plan, swept), exploratory(plan, swept)
     about = describe()
-    answer = {"tests": sum(r["p"] is not None for r in found), "rows": found}
-    answer |= {"versions": about["versions"], "hardware": about["hardware"]}
+    answer = {
+        "plan": {"file": given.plan.name, "federations": plan["federations"],
+                 "sha256": hashlib.sha256(given.plan.read_bytes()).hexdigest()},
+        "short": missing(swept), "primary": told, "exploratory": more,
+        "sweeps": [_about(sweep) for sweep in swept if sweep.cells],
+        "versions": about["versions"], "hardware": about["hardware"],
+    }  # fmt: skip
+    given.out.mkdir(parents=True, exist_ok=True)
+    text = markdown(told, more, swept)
     (given.out / "answer.json").write_text(json.dumps(answer, indent=1) + "\n")
-    (given.out / "answer.md").write_text(markdown(found))
-    picture(found).savefig(given.out / "answer.png", dpi=120)
-    print(markdown(found), end="")
+    (given.out / "answer.md").write_text(text)
+    picture(plan, swept).savefig(given.out / "answer.png", dpi=120)
+    print(text, end="")
+
+
+def _about(sweep: Swept) -> Row:
+    seeds = sorted({cell["seed"] for cell in sweep.cells})
+    commits = {cell["results"]["commit"] for cell in sweep.cells}
+    one = sweep.planned
+    return {
+        "config": one.config, "data": one.data, "regime": one.regime, "primary": one.primary,
+        "runs": len(sweep.cells), "seeds": seeds, "commits": sorted(filter(None, commits)),
+    }  # fmt: skip
 
 
 if __name__ == "__main__":

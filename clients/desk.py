@@ -158,13 +158,21 @@ class Desk:
 
     def _rehearse_round(self, start: State) -> State:
         """The mean of what honest clients would send back for `start`, as guessed from trainings on
-        the attacker's own images and the known members, dealt to clients as large as its own."""
+        the attacker's own images and the known members, dealt to clients as large as its own.
+
+        Each begins anew: with the attacker's momentum and queue they would all train on its images.
+        """
         site, holder = self.site, self.site.fellows[0]
         own, stream = site.dealt(self.task.branch)[holder], rng(site.seed, "rehearse", holder)
         pool = stream.permutation(np.concatenate([own, site.known[0]]))
         honest = max(1, round(1 / site.share) - len(site.fellows))
         parts = np.array_split(pool, min(honest, max(1, len(pool) // max(1, len(own)))))
-        sent = [self._guess(part, start) for part in parts]
+        sent = []
+        for part in parts:
+            job, _ = self._job(part, {}, {}, start=start)
+            job.method.begin_first_round()
+            job.run()
+            sent.append(job.method.shared_state())
         return {name: torch.stack([one[name] for one in sent]).mean(dim=0) for name in start}
 
     def _passing(self, crafted: State) -> State:
@@ -183,10 +191,10 @@ class Desk:
         passed: State = strategy.passing(self.received, crafted, told, self._guesses, fellows)
         return passed
 
-    def _guess(self, indices: IntArray, start: State | None = None) -> State:
-        """Weights after training on the images at `indices`, from `start` or the weights received,
-        and from where this client's own training left its queue and momenta; nothing is kept."""
-        job, _ = self._job(indices, {}, copy.deepcopy(self.memory), start=start)
+    def _guess(self, indices: IntArray) -> State:
+        """Weights after training on the images at `indices` from where this client's own left its
+        queue and momenta; nothing is kept."""
+        job, _ = self._job(indices, {}, copy.deepcopy(self.memory))
         self._restore(job.method, job.optimizer)
         job.run()
         return job.method.shared_state()

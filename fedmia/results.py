@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.floating[Any]]
 IntArray = NDArray[np.integer[Any]]
 MEAN, ALONE = "mean", "alone"  # how a set was judged
+LOSS_BEFORE = "loss-before"  # a control: the loss that an ascent starts from
 
 
 @dataclass(frozen=True)

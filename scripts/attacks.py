@@ -34,8 +34,12 @@ client also keeps what it receives; with `active` it also sends crafted updates;
 honest-but-curious server reads each client's update. An active attack comes with a paired control
 that does everything but its active step, and the report says whether that step adds anything. The
 attacker also knows the membership of some images, on which classifiers and thresholds are fitted;
-those are never scored. `all-for-one` names the client that trained on an image, and is also judged
-as asked about one client. `baseline-b` needs all images' true classes.
+those are never scored. `all-for-one` names the client that trained on an image, beside how often it
+names that client for non-members of the same class (of that client's own, where images belong to
+clients): what it names right beyond this null (`named_clients[].null`) the image itself told. It is
+also judged as asked about one client. An untrained encoder is no control of attacks that read
+updates or what changed between rounds (`lira-rounds`, `rmia-rounds`, `loss-slope`): theirs is the
+placebo, which `--federation.placebo auto` runs for them. `baseline-b` needs all images' true classes.
 """
 
 

@@ -129,7 +129,7 @@ class Attack(Options, ABC):
     # Whether `python -m fedmia.simulate` runs it unless told otherwise (`--attacks main`).
     main: ClassVar[bool] = False
     # Where it looks for the leak: LEAKS. A leak elsewhere must leave it at chance.
-    looks_at: ClassVar[tuple[str, ...]]
+    looks_at: ClassVar[tuple[str, ...]] = ()
     # The step on the loss that it takes and reads, in a word that names its figures; the report's
     # name for the attack without it, and what that is, as in "ascent adds .. over <the same ..>".
     act: ClassVar[str] = ""
@@ -163,6 +163,11 @@ class Attack(Options, ABC):
 
     def _note_fit(self, done: bool) -> None:
         object.__setattr__(self, "_fit_done", done)  # a frozen dataclass may be an attack, too
+
+    @classmethod
+    def reads_training(cls) -> bool:
+        """Whether it reads updates or changes between rounds: an untrained encoder has neither."""
+        return cls.needs.vantage == "server" or "trajectory" in cls.looks_at
 
     @property
     def learns(self) -> bool:

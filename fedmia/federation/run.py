@@ -115,7 +115,7 @@ def prepare(experiment: Experiment) -> Prepared:
             f"only one active attack can run inside one federation, got {list(active)}"
         )
     clients, malicious = experiment.federation.clients, len(experiment.malicious_clients)
-    placebo = bool(active) or experiment.threat.vantage == "server"
+    placebo = experiment.has_placebo
     deal, seed = experiment.partition.build("partition"), experiment.seed
 
     def roles(found: ImageSet | EncodedSet) -> Split:

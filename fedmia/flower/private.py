@@ -29,7 +29,7 @@ def check(experiment: Experiment) -> None:
     """Refuse what nodes that share no images cannot do.
 
     Raises:
-        InputError: an attacker in the federation, or pre-training on the server.
+        InputError: an attacker in the federation, pre-training on the server, or a placebo.
     """
     if experiment.attacker != "none":
         raise InputError(
@@ -38,6 +38,8 @@ def check(experiment: Experiment) -> None:
         )
     if experiment.pretrain.mode != "none":
         raise InputError(f"{opt('pretrain.mode')}: the server of private images holds none")
+    if experiment.federation.placebo is True:
+        raise InputError(f"{opt('federation.placebo', True)}: nodes hold no images to run it on")
 
 
 @functools.lru_cache(maxsize=1)  # a simulation's actors answer many messages of one run

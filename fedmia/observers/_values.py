@@ -27,7 +27,7 @@ def of_the_run(report: Report) -> dict[str, float]:
         told[f"tpr_at_1_percent_fpr/{name}"] = row["tpr_at_fpr"]["0.01"]
     for control, rows in control_sets(report["controls"]).items():
         told |= {f"auc_{control}/{row['name']}": row["auc"] for row in rows}
-    told |= {f"added/{pair['attack']}": pair["difference"] for pair in report["paired"]}
+    told |= {f"added/{p['attack']}/{p['control']}": p["difference"] for p in report["paired"]}
     for group, probes in (
         ("utility", report["utility"]),
         ("utility_untrained", report["utility"]["untrained"]),

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fedmia.papers.claims import claims
 from fedmia.papers.climbs import Climbed, climbed
 from fedmia.papers.folder import Opened
 from fedmia.papers.reading import Judged, Reading, judge, read
@@ -102,6 +103,7 @@ def numbers(found: Found) -> dict[str, Any]:
             "table_4": table_4(found.judged[at]),
             "rounds": rounds,
             "mean_loss_by_step": steps,
+            "claims": claims(climb, found.curves),
         }
     )
     return told

@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from rich.console import Console
 
 from fedmia.errors import InputError, opt
-from fedmia.papers import lines, space
+from fedmia.papers import claims, lines, space
 from fedmia.papers.climbs import Climbed
 from fedmia.papers.folder import curves, finished, opened, settings
 from fedmia.papers.gather import Found, gather, numbers
@@ -70,7 +70,8 @@ def make(asked: Invocation) -> int:
         sys.stdout.write(json_text(told))
     elif not asked.quiet:
         page = place.folder / "paper.html"
-        Console().print(f"Tables and figures: {page}", highlight=False, soft_wrap=True)
+        said = [*claims.lines(told["claims"]), f"Tables and figures: {page}"]
+        Console().print(*said, sep="\n", markup=False, highlight=False, soft_wrap=True)
     return 0
 
 
@@ -153,12 +154,13 @@ def write(folder: Path, told: dict[str, Any], drawn: Mapping[str, bytes | str]) 
 
 
 def texts(told: Mapping[str, Any]) -> dict[str, Table]:
-    """Tables II to IV as text, by their titles."""
+    """Tables II to IV and the claims about ascent as text, by their titles."""
     run, at = f"{told['run']} ({told['data']})", f"round {told['round']}"
     return {
         f"Table II. Cosine similarity, top-3 pairwise ({at})": text_2(told["table_2"], run),
         f"Table III. Top-3 confidences, mean ± 95 % ({at})": text_3(told["table_3"], run),
         f"Table IV. Classifiers on the combined features ({at})": text_4(told["table_4"], run),
+        f"What the paper says of ascent (static: {at})": claims.text(told["claims"]),
     }
 
 

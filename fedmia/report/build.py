@@ -21,6 +21,7 @@ from fedmia.report.lowerbounds import bounds_family, by_attacks, refuted
 from fedmia.report.metrics import attack_row, auc_ci_of, auc_numbers, auc_of
 from fedmia.report.paired import paired_row
 from fedmia.report.per_client import named_rows
+from fedmia.report.regime import regime_row
 from fedmia.report.rows import (
     AttackBoundRow,
     AttackRow,
@@ -95,6 +96,7 @@ def build_report(run: RunScores) -> Report:
         "controls": controls,
         "utility": useful,
         "health": health,
+        "regime": regime_row(attacks),
         "clients": clients,
         "aggregation": server,
         "client_ranking": ranking(clients),

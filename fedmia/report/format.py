@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from fedmia.report.health import health_sentence
+from fedmia.report.regime import regime_sentence
 from fedmia.report.rows import (
     AttackRow,
     ClientDistribution,
@@ -141,6 +142,7 @@ def sentences(report: Report) -> dict[str, str | None]:
     """What is said beside the tables, by what it is about; None where there is nothing to say."""
     return {
         "utility": utility_sentence(report),
+        "regime": regime_sentence(report.get("regime")),  # of old reports: none
         "health": collapsed_sentence(report),
         "aggregation": aggregation_sentence(report),
         "clients": clients_sentence(report),
@@ -234,7 +236,8 @@ def defended_sentence(row: DefendedRow) -> str | None:
 
 
 def named_sentence(report: Report) -> str | None:
-    """How often an attack names the client whose image it was, beside chance and the placebo."""
+    """How often an attack names the client whose image it was, beside chance, the placebo and
+    non-members alike."""
     said = []
     for row in report["named_clients"]:
         text = (
@@ -246,6 +249,12 @@ def named_sentence(report: Report) -> str | None:
             placebo = estimate(row["placebo"]["accuracy"], row["placebo"]["ci"])
             text += f" and clients that never saw them give {placebo}"
         said.append(f"{text}.")
+        if null := row["null"]:
+            nulls = null, row["placebo"] and row["placebo"]["null"]
+            over = [f"{n['difference']:+.2f} {interval(n['difference_ci'])}" for n in nulls if n]
+            like = f"the same {null['alike']} are named that client in"
+            like = f"Non-members of {like} {estimate(null['accuracy'], null['ci'])}"
+            said.append(f"{like}; beyond it {', of clients that never saw them '.join(over)}.")
     return " ".join(said) or None
 
 

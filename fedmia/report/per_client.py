@@ -14,6 +14,7 @@ import numpy as np
 from fedmia.report.clients import effective_size, mix_weights
 from fedmia.report.delong import AucEstimate, auc_interval
 from fedmia.report.intervals import Interval, clopper_pearson, wilson
+from fedmia.report.naming import named_null
 from fedmia.report.rows import NamedCounts, NamedRow, PerClientRow
 from fedmia.results import FloatArray, IntArray, RunScores, ScoredAttack
 from fedmia.seeding import rng
@@ -26,7 +27,7 @@ def named_rows(run: RunScores) -> list[NamedRow]:
     """The report's `named_clients`: one row for each attack that names clients.
 
     `placebo` holds the same counts and the same test where the clients never saw the images: there
-    nothing but chance can be right.
+    nothing but chance can be right. `null` is what the images' classes alone name right.
     """
     rows: list[NamedRow] = []
     for attack in run.attacks:
@@ -36,6 +37,7 @@ def named_rows(run: RunScores) -> list[NamedRow]:
         row: NamedRow = {
             "attack": attack.name,
             **_counts(attack.named_members, run.member_client),
+            "null": named_null(run, attack),
             "chance": float(counts.max() / counts.sum()),
             "per_client": per_client(run, attack),
             "placebo": None,
@@ -44,6 +46,7 @@ def named_rows(run: RunScores) -> list[NamedRow]:
             if control.name == attack.name and control.named_members is not None:
                 row["placebo"] = {
                     **_counts(control.named_members, run.member_client),
+                    "null": named_null(run, control),
                     "per_client": per_client(run, control, "placebo"),
                 }
         rows.append(row)

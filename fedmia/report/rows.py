@@ -171,6 +171,14 @@ class HealthRow(TypedDict):
     collapsed: bool  # see `fedmia.report.health`
 
 
+class RegimeRow(TypedDict):
+    """Which of two regimes the scored encoder is of; see `fedmia.report.regime`."""
+
+    name: str  # overfit, weak
+    auc: float  # of `similarity`
+    bound: float  # overfit is over it
+
+
 class BoundRow(TypedDict):
     """A lower bound of epsilon; 0 where nothing is refuted."""
 
@@ -352,9 +360,21 @@ class NamedCounts(TypedDict):
     ci: Interval
 
 
+class NamedNull(TypedDict):
+    """How often non-members like a member are named its client; see `fedmia.report.naming`."""
+
+    accuracy: float
+    ci: Interval
+    difference: float  # of the members named right over it, in [-1, 1]
+    difference_ci: Interval
+    n_members: int  # that a non-member is like
+    alike: str  # class or client: what the two share
+
+
 class PlaceboNamed(NamedCounts, TypedDict):
     """The same of clients that never saw the images."""
 
+    null: NamedNull | None
     per_client: PerClientRow | None
 
 
@@ -362,6 +382,7 @@ class NamedRow(NamedCounts, TypedDict):
     """An attack that names the client of an image."""
 
     attack: str
+    null: NamedNull | None  # null without scores by client
     per_client: PerClientRow | None  # null without scores by client
     chance: float  # right by always naming the client with most scored members
     placebo: PlaceboNamed | None
@@ -498,6 +519,7 @@ class Report(TypedDict):
     controls: Controls
     utility: Utility
     health: HealthRow | None
+    regime: RegimeRow | None  # null without `similarity`
     clients: list[ClientRow]
     aggregation: NotRequired[AggregationRow]  # of a federation
     client_ranking: str | None  # null where no two clients separate

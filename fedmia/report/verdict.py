@@ -15,6 +15,7 @@ from fedmia.report.rows import (
     known_auc,
     with_auc,
 )
+from fedmia.results import LOSS_BEFORE
 
 UNSOUND = ("shift", "control-failed")  # codes under which no attack says a thing of training
 Found = Sequence[tuple[AttackRow, Auc]]  # attacks whose AUC is known
@@ -137,5 +138,5 @@ def _reversed(found: Found) -> str:
 
 
 def _paired(paired: Sequence[PairedRow]) -> str:
-    rows = [p for p in paired if p["difference"] is not None]
+    rows = [p for p in paired if p["difference"] is not None and p["control"] != LOSS_BEFORE]
     return f"; {rows[0]['statement']}" if rows else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -61,7 +61,7 @@ def score(
         untrained = probes.both(snapshots.untrained().state)
     with watch.part("attacks"):
         found = attacked(evaluation, notebook)
-    notes = [*prepared.notes, *failures.notes()]
+    found["notes"][:0] = [*prepared.notes, *failures.notes()]
     environment = describe()
     owner = dict(zip(split.members, split.owner, strict=True))
     labels, classes = data.labels, int(data.labels.max()) + 1
@@ -88,7 +88,6 @@ def score(
         failure=run.failure,
         failed=failures.attacks,
         faults=run.faults,
-        notes=notes,
         split=shape | split.counts(),
         config=to_tree(experiment),
         versions=environment["versions"] | {"commit": environment["commit"]},
@@ -106,14 +105,12 @@ def attacked(evaluation: Evaluation, notebook: Notebook | None = None) -> dict[s
     sets = evaluation.scorer.sets
     snapshots, scored_at = run.snapshots, evaluation.scored_at()
     kept, placebo = snapshots.rounds("main"), snapshots.rounds("placebo")
-    # No update was sent before the first round: attacks on updates have the placebo alone.
-    kinds = {n: registry.load("attack", n) for n in names}
-    on_models = [n for n in names if kinds[n].needs.vantage != "server"]
-    not_run = {}
+    kinds, not_run = {n: registry.load("attack", n) for n in names}, dict[str, str]()
     if not evaluation.uploads("main", scored_at)["updates"]:
         reason = "no round whose updates are kept was finished"
-        not_run = {n: reason for n in names if n not in on_models}
-        names = on_models
+        not_run = {n: reason for n in names if kinds[n].needs.vantage == "server"}
+        names = [n for n in names if n not in not_run]
+    on_models = [n for n in names if not kinds[n].reads_training()]
     rows = Signals(), Signals()
     work: dict[str, Callable[[], Any]] = {
         "attacks": lambda: evaluation.on(
@@ -165,6 +162,7 @@ def attacked(evaluation: Evaluation, notebook: Notebook | None = None) -> dict[s
     return {
         "attacks": attacks,
         "controls": controls,
+        "notes": placebo_note([n for n in names if n not in on_models], run, "placebo" in found),
         "pairs": pairs,
         "not_run": not_run | lost,
         "sets": set_scores(sets, attacks, controls, pairs),
@@ -173,6 +171,15 @@ def attacked(evaluation: Evaluation, notebook: Notebook | None = None) -> dict[s
         "curves": curves,
         "rounds": [without(found.get(f"round {i.round}", i), lost) for i in run.rounds],
     }
+
+
+def placebo_note(names: Sequence[str], run: Finished, scored: bool) -> list[str]:
+    """Why the attacks `names` have no untrained control, and which they have."""
+    own = "their control is the placebo" if scored else "the placebo was not finished"
+    if not run.split.placebo_parts:
+        own = "no control: --federation.placebo true runs one, the placebo"
+    why = "not tried untrained, as updates and changes between rounds come with training"
+    return [f"{', '.join(names)}: {why}; {own}."] if names else []
 
 
 def side_by_side(work: Mapping[str, Callable[[], Any]], threads: int) -> dict[str, Any]:

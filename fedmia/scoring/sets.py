@@ -26,7 +26,8 @@ def set_scores(
     """Each attack's mean score of the images of a set, beside its control on the same sets; then
     what attacks say of the same sets that they judged as wholes, beside their twin.
 
-    The control of a mean is the attack's paired one, else its placebo, else the untrained model.
+    The control of a mean is the attack's first paired one, else its placebo, else the untrained
+    model.
     """
     if not len(sets.members) or not len(sets.nonmembers):
         return []
@@ -34,11 +35,11 @@ def set_scores(
     for null in NULLS:
         for control in controls.get(null, ()):
             beside.setdefault(control.name, _Control(null, control))
-    beside |= {p.attack.name: _Control(p.control.name, p.control) for p in pairs}
+    twins = {p.attack.name: p.control for p in reversed(pairs)}
+    beside |= {name: _Control(twin.name, twin) for name, twin in twins.items()}
     means = [_averaged(sets, scored, beside.get(scored.name)) for scored in attacks]
-    twins = {p.attack.name: p.control.name for p in pairs}
     whole = [a for a in attacks if a.sets_members is not None]
-    return means + [_alone(sets, a, twins.get(a.name, f"{a.name}-zero")) for a in whole]
+    return means + [_alone(sets, a, twins.get(a.name)) for a in whole]
 
 
 def _averaged(sets: ImageSets, scored: ScoredAttack, control: _Control | None) -> SetScores:
@@ -56,7 +57,7 @@ def _averaged(sets: ImageSets, scored: ScoredAttack, control: _Control | None) -
     )
 
 
-def _alone(sets: ImageSets, scored: ScoredAttack, twin: str) -> SetScores:
+def _alone(sets: ImageSets, scored: ScoredAttack, twin: ScoredAttack | None) -> SetScores:
     mine, others = scored.sets_members, scored.sets_nonmembers
     assert mine is not None and others is not None
     return SetScores(
@@ -65,7 +66,7 @@ def _alone(sets: ImageSets, scored: ScoredAttack, twin: str) -> SetScores:
         size=sets.size,
         members=mine[:, 0],
         nonmembers=others[:, 0],
-        control=twin,
+        control=twin.name if twin else f"{scored.name}-zero",
         control_members=mine[:, 1],
         control_nonmembers=others[:, 1],
     )

@@ -25,6 +25,8 @@ PRESETS = (
     if (BESIDE / "smoke.yaml").is_file()
     else Path(sysconfig.get_path("data")) / "share" / "fedmia" / "configs"
 )
+# Presets by the names that they had, with what else is said of them.
+RENAMED = {"cifar10-overfit": ("cifar10-one-holder", "ten clients are 'overfit-cifar10'")}
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130  # exit codes
 
 
@@ -193,6 +195,9 @@ def find_config(name: str, presets: tuple[str, ...]) -> Path:
         return path
     if not presets:
         raise InputError(f"--config '{name}' cannot be read: no such file")
+    if name in RENAMED:
+        old, (name, beside) = name, RENAMED[name]
+        print(f"fedmia: preset '{old}' is now '{name}'; {beside}", file=sys.stderr)
     files = sorted(p for pattern in presets for p in PRESETS.glob(pattern))
     known = [p.relative_to(PRESETS).with_suffix("").as_posix() for p in files]
     if name in known:

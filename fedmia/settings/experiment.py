@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from fedmia import registry
 from fedmia.attacks.base import ActiveAttack
@@ -66,6 +66,11 @@ class Federation(Options):
         "evenly spread rounds of which every client's update is kept, in files as large as the "
         "model (none: the evaluated rounds with --attacker server, else 0)",
         ge=0,
+    )
+    placebo: bool | Literal["auto"] = option(
+        "auto",
+        "the federation once more on other images, as a control where nothing can leak (auto: with "
+        "an active attack, a server that attacks, or an attack on rounds)",
     )
     on_failure: str = option(
         "stop",
@@ -272,6 +277,15 @@ class Experiment(Settings):
         if self.active_attack is None:
             return 0
         return min(6, rounds // 2) if asked is None else asked
+
+    @property
+    def has_placebo(self) -> bool:
+        """Whether the federation is run once more as the placebo."""
+        if (asked := self.federation.placebo) != "auto":
+            return asked
+        kinds = [registry.load("attack", name) for name in self.attacks]
+        needed = any(issubclass(k, ActiveAttack) or k.reads_training() for k in kinds)
+        return needed or self.threat.vantage == "server"
 
     @property
     def honest_clients(self) -> tuple[int, ...]:

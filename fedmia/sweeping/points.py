@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 
-from fedmia.report.rows import SetRow
+from fedmia.report.rows import Json, SetRow
 from fedmia.settings.sweep import key_of
 from fedmia.sweeping.rows import (
     AttackSpread,
@@ -73,7 +73,7 @@ def _point(cells: Sequence[CellRow]) -> PointRow:
         "finished": len(found),
         "failed": sum(cell["state"] == "failed" for cell in cells),
         "verdicts": {code: codes.count(code) for code in sorted(set(codes))},
-        "attacks": _attacks(found),
+        "attacks": _attacks(cells),
         "pairs": _pairs(found),
         "sets": _sets(found),
         "knn": spread(results["knn"] for results in found),
@@ -82,10 +82,14 @@ def _point(cells: Sequence[CellRow]) -> PointRow:
     }
 
 
-def _attacks(found: Sequence[CellResults]) -> list[AttackSpread]:
+def _attacks(cells: Sequence[CellRow]) -> list[AttackSpread]:
     rows: dict[str, list[CellAttack]] = {}
-    for row in (row for results in found for row in results["attacks"]):
-        rows.setdefault(row["name"], []).append(row)
+    choices: dict[str, dict[str, Json]] = {}
+    for cell in cells:
+        for row in cell["results"]["attacks"] if cell["results"] else ():
+            rows.setdefault(row["name"], []).append(row)
+            if row["choices"]:
+                choices.setdefault(row["name"], {})[str(cell["seed"])] = row["choices"]
     return [
         {
             "name": name,
@@ -95,6 +99,7 @@ def _attacks(found: Sequence[CellResults]) -> list[AttackSpread]:
                 label: spread(row["controls"].get(label) for row in held)
                 for label in held[0]["controls"]
             },
+            "choices": choices.get(name, {}),
         }
         for name, held in rows.items()
     ]

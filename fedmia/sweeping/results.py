@@ -12,6 +12,7 @@ def results(report: Report) -> CellResults:
     pairs: list[CellPair] = [
         {
             "attack": p["attack"], "control": p["control"],
+            "auc": p.get("auc"), "auc_control": p.get("auc_control"),
             "difference": p["difference"], "ci": p["ci"],
         }
         for p in report["paired"]
@@ -41,4 +42,5 @@ def _attack(report: Report, i: int) -> CellAttack:
         "auc_ci_simultaneous": row["auc_ci_simultaneous"],
         "tpr_at_1_percent_fpr": row["tpr_at_fpr"]["0.01"],
         "controls": {label: found["auc"] for label, found in beside.items() if found},
+        "choices": row["choices"],
     }

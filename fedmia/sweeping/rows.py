@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from fedmia.report.rows import Interval, SetRow
+from fedmia.report.rows import Interval, Json, SetRow
 
 FORMAT = 1
 Point = Mapping[str, Any]  # path of an option -> its value, of what the grid varies
@@ -36,13 +36,17 @@ class CellAttack(TypedDict):
     auc_ci_simultaneous: Interval | None
     tpr_at_1_percent_fpr: float | None
     controls: dict[str, float | None]  # AUC of the same attack where nothing can leak
+    choices: Json  # option -> value that the attack chose for it on known images
 
 
 class CellPair(TypedDict):
-    """An attack less its paired control in one run, as its report has it."""
+    """An attack less a paired control in one run, as its report has it; an attack may have several
+    controls."""
 
     attack: str
     control: str
+    auc: float | None
+    auc_control: float | None
     difference: float | None  # of the AUCs
     ci: Interval | None
 
@@ -80,6 +84,7 @@ class AttackSpread(TypedDict):
     auc: Spread
     tpr_at_1_percent_fpr: Spread
     controls: dict[str, Spread]  # AUC
+    choices: dict[str, Json]  # seed -> what the attack chose on that model; those without left out
 
 
 class PairSpread(TypedDict):

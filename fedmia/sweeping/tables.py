@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import rich.table
@@ -9,7 +10,7 @@ import rich.table
 from fedmia.report.format import DASH, interval, number
 from fedmia.report.tables import Cell, Row, Table
 from fedmia.settings.sweep import label, told
-from fedmia.sweeping.rows import Point, Spread, SweepReport
+from fedmia.sweeping.rows import AttackSpread, Point, Spread, SweepReport
 
 DIGITS = 3
 MEASURES = {"auc": "AUC", "knn": "weighted kNN", "linear": "linear probe",
@@ -32,7 +33,7 @@ def attacks(report: SweepReport) -> Table:
         [*head, *(Cell(f"{name} control", ("mean AUC",)) for name in controls), MODELS],
         [
             Row([
-                *_place(point["grid"], paths), row["name"], over_models(row["auc"]),
+                *_place(point["grid"], paths), _chosen(row), over_models(row["auc"]),
                 _ends(row["auc"]), over_models(row["tpr_at_1_percent_fpr"]),
                 *(_mean(row["controls"].get(name)) for name in controls), str(row["auc"]["n"]),
             ])
@@ -126,6 +127,13 @@ def terminal(report: SweepReport) -> rich.table.Table:
             table.add_row(said, name, value, str(models), leaks)
             said = leaks = ""
     return table
+
+
+def _chosen(row: AttackSpread) -> str | Cell:
+    """An attack's name, under it each choice of its options with how many models led to it."""
+    counts = Counter(label(choices) for choices in row["choices"].values())
+    chosen = tuple(f"chosen: {options} ({models})" for options, models in counts.most_common())
+    return Cell(row["name"], chosen) if chosen else row["name"]
 
 
 def _place(point: Point, paths: Sequence[str]) -> list[str]:

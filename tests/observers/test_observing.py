@@ -137,6 +137,16 @@ def test_of_the_run__use_before_the_attacked_rounds_and_after_them():
     assert told == {"utility/knn": 0.9, "utility_after_attack/knn": 0.8}
 
 
+def test_of_the_run__what_an_attack_adds_to_each_of_its_controls():
+    report = some_report()
+    report["paired"] = [
+        {"attack": "ascent", "control": control, "difference": difference}
+        for control, difference in (("ascent-zero", 0.1), ("loss-before", -0.2), ("other", None))
+    ]
+    told = {n: v for n, v in of_the_run(report).items() if n.startswith("added")}
+    assert told == {"added/ascent/ascent-zero": 0.1, "added/ascent/loss-before": -0.2}
+
+
 def test_broken_observers__cost_one_line_each(runs):
     lines = [line for line in runs[2].splitlines() if line.startswith("fedmia: observer")]
     gone = "the run goes on without it"

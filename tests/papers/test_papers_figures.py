@@ -78,9 +78,10 @@ def test_write__names_what_was_not_drawn(found: Found, tmp_path: Path) -> None:
     make.write(tmp_path, told, {"fig-5": b"png", "fig-13": make.NO_CURVES})
     page = (tmp_path / "paper.html").read_text(encoding="utf-8")
     assert f"Not drawn: {make.NO_CURVES}." in page and "&lt;mine&gt;" in page
-    assert page.count("<table>") == 3 and page.count("data:image/png;base64,") == 1
+    assert page.count("<table>") == 4 and page.count("data:image/png;base64,") == 1
     text = (tmp_path / "tables.md").read_text(encoding="utf-8")
     assert f"- Fig. 13: {make.NO_CURVES}" in text and "Fig. 5" not in text
+    assert "| Fig. 10 | The loss of non-member data" in text and "## What the paper says" in text
     assert (tmp_path / "fig-5.png").read_bytes() == b"png"
     assert not (tmp_path / "fig-13.png").exists()
 
@@ -172,6 +173,7 @@ def test_numbers__rounds_steps_and_tables(found: Found) -> None:
     assert told["rounds"][0]["ascent_static"]["accuracy"] == 1
     assert told["rounds"][0]["methods"]["similarity"] == told["table_2"]
     assert told["round"] == 0
+    assert [c["verdict"] for c in told["claims"]] == ["held", "held", *["not run"] * 3]
 
 
 def test_curves__survive_their_file(tmp_path: Path) -> None:

@@ -45,12 +45,14 @@ def test_rows__counts_interval_chance_and_placebo(make_run: Callable[..., RunSco
         "accuracy": 40 / n,
         "ci": wilson(40, n),
         "chance": pytest.approx(shares.max()),
+        "null": None,
         "per_client": None,
         "placebo": {
             "correct": 9,
             "n": n,
             "accuracy": 9 / n,
             "ci": wilson(9, n),
+            "null": None,
             "per_client": None,
         },
     }

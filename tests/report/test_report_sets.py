@@ -48,6 +48,19 @@ def test_set_scores__a_control_of_the_same_sets() -> None:
     np.testing.assert_array_equal(found[1].control_members, [3.0, 3.0])
 
 
+def test_set_scores__the_first_of_several_pairs_is_the_control() -> None:
+    """An attack is paired with itself without its act, and after that with the loss before it."""
+    alone = {"sets_members": np.array([[5.0, 1.0], [6.0, 2.0]]), "sets_nonmembers": np.ones((3, 2))}
+    one = attack("ascent", [1, 2, 4, 8], [0, 10, 20, 30, 40, 50], **alone)
+    zero = attack("ascent-zero", [0, 0, 1, 1], [5, 4, 3, 2, 1, 0])
+    before = attack("loss-before", [9, 9, 9, 9], [9] * 6)
+    pairs = [Pair(one, zero, "none"), Pair(one, before, "the loss before the climb")]
+    mean, whole = set_scores(SETS, [one], {}, pairs)
+    assert (mean.control, whole.control) == ("ascent-zero", "ascent-zero")
+    assert mean.control_members is not None
+    np.testing.assert_array_equal(mean.control_members, [0.5, 0.5])
+
+
 def test_set_scores__alone_stands_beside_the_mean() -> None:
     judged = np.array([[5.0, 1.0], [6.0, 2.0]]), np.array([[1.0, 3.0], [2.0, 0.0], [7.0, 4.0]])
     one = attack("ascent-static", [0] * 4, [0] * 6)

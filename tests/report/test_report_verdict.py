@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from fedmia.report.build import build_report
-from fedmia.results import RunScores, ScoredAttack
+from fedmia.report.tables import paired as table
+from fedmia.results import Pair, RunScores, ScoredAttack
 
 Scored = Callable[..., ScoredAttack]
 
@@ -23,6 +24,22 @@ def test_verdict__leaks_names_the_strongest_image_attack(run: RunScores) -> None
     assert said.startswith("The encoder leaks membership: combined tells members")
     assert "112 members, 500 non-members" in said
     assert "adds nothing measurable over the same rounds without ascent" in said
+
+
+def test_verdict__says_what_ascent_adds_to_its_twin_and_nothing_of_the_loss_before(
+    run: RunScores, scored: Scored
+) -> None:
+    (twin,) = run.pairs
+    loss = scored("loss-before", 0.6, 112, 500, 8)
+    before = Pair(twin.attack, loss, "the loss before the climb")
+    static = replace(before, attack=replace(twin.attack, name="ascent-static"))
+    for pairs in ([twin, before, static], [before, static, twin]):
+        said, _ = judge(replace(run, pairs=pairs))
+        assert "adds nothing measurable over the same rounds without ascent" in said
+        assert "the loss before" not in said
+    said, code = judge(replace(run, pairs=[before, static]))
+    assert code == "leaks" and "the loss before" not in said and "over" not in said
+    assert len(table(build_report(replace(run, pairs=[twin, before, static]))).rows) == 3
 
 
 def test_verdict__a_model_under_attack_is_named_as_such(run: RunScores, scored: Scored) -> None:

@@ -14,7 +14,7 @@ from fedmia.errors import InputError
 from fedmia.settings import help as catalogue
 from fedmia.settings.command import PRESETS, Invocation, bad_input, parse
 from fedmia.settings.commands import AUDIT, SIMULATE
-from fedmia.settings.experiment import Experiment
+from fedmia.settings.experiment import Experiment, expand_attacks
 from fedmia.settings.flags import Command, read
 from fedmia.settings.forms import gone_paths, option_paths
 from fedmia.settings.option import option_fields
@@ -304,3 +304,26 @@ def test_presets__are_valid_and_differ_from_the_defaults(name: str) -> None:
     experiment = built(f"--config {name}")
     assert experiment != Experiment()
     assert set(load(PRESETS / f"{name}.yaml")) <= set(to_tree(experiment))
+
+
+def test_presets__an_old_name_leads_to_the_new_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """One line says so; the name that it has now says nothing."""
+    new = built("--config cifar10-one-holder")
+    assert not capsys.readouterr().err
+    assert built("--config cifar10-overfit --train.lr 0.06") == new
+    assert capsys.readouterr().err == (
+        "fedmia: preset 'cifar10-overfit' is now 'cifar10-one-holder'; ten clients are "
+        "'overfit-cifar10'\n"
+    )
+    assert new.federation.clients == 1 and not new.attacks
+
+
+@pytest.mark.parametrize("name", ["overfit", "overfit-cifar10"])
+def test_presets__overfit_is_a_whole_attack_on_ten_clients(name: str) -> None:
+    """As the paper: pooled pre-training, a constant rate, an active client, clean rounds first."""
+    found = built(f"--config {name}")
+    assert (found.federation.clients, found.attacker) == (10, "active")
+    assert found.partition == Experiment().partition and found.partition.name == "dirichlet"
+    assert found.attacks == expand_attacks(("main",), "active")
+    assert found.pretrain.mode == "pooled" and found.train.schedule == "constant"
+    assert (found.attack_rounds, found.federation.rounds) == (6, 8)

@@ -16,6 +16,7 @@ from fedmia.sweeping.figures import draw
 from fedmia.sweeping.folder import names
 from fedmia.sweeping.page import page
 from fedmia.sweeping.points import differences, point_rows
+from fedmia.sweeping.results import results
 from fedmia.sweeping.rows import SweepReport
 from fedmia.sweeping.spread import holm, p_value, spread, t_interval
 
@@ -158,9 +159,9 @@ def cell(grid: dict[str, Any], seed: int, shift: float, **more: Any) -> Any:
         "knn_after_attack": None,
         "attacks": [
             {"name": "one", "auc": 0.5 + shift, "tpr_at_1_percent_fpr": 0.1 + shift,
-             "controls": {"untrained": 0.4 + shift}},
+             "controls": {"untrained": 0.4 + shift}, "choices": {}},
             {"name": "two", "auc": 0.8 - shift, "tpr_at_1_percent_fpr": None,
-             "controls": {"untrained": 0.45, "placebo": 0.48}},
+             "controls": {"untrained": 0.45, "placebo": 0.48}, "choices": {"steps": seed}},
         ],
         "pairs": [{"attack": "one", "control": "zero", "difference": shift}],
         "sets": [
@@ -184,6 +185,7 @@ def test_point__each_number_over_its_own_rows() -> None:
     )  # fmt: skip
     assert (two["name"], two["auc"]["mean"], two["tpr_at_1_percent_fpr"]["n"]) == ("two", 0.79, 0)
     assert two["controls"]["placebo"]["mean"] == 0.48
+    assert (one["choices"], two["choices"]) == ({}, {"0": {"steps": 0}, "1": {"steps": 1}})
     (pair,) = point["pairs"]
     assert (pair["attack"], pair["control"], pair["difference"]["mean"]) == ("one", "zero", 0.01)
     assert pair["p"] == p_value([0.0, 0.02]) == pytest.approx(0.5)  # t is 1 of one degree
@@ -201,6 +203,42 @@ def test_point__each_number_over_its_own_rows() -> None:
     # A difference may be under 0, and its interval is cut at -1 alone.
     (low,) = point_rows([cell({}, 0, -0.9), cell({}, 1, -0.5)])
     assert low["pairs"][0]["difference"]["ci"] == (-1.0, 1.0)
+
+
+def test_point__an_attack_beside_two_controls_has_two_pairs() -> None:
+    cells = [cell({}, seed, shift) for seed, shift in ((0, 0.0), (1, 0.02))]
+    for one in cells:
+        (first,) = one["results"]["pairs"]
+        second = {**first, "control": "loss-before", "difference": first["difference"] - 0.1}
+        one["results"]["pairs"] = [first, second]
+    (point,) = point_rows(cells)
+    told = [(p["attack"], p["control"], p["difference"]["mean"]) for p in point["pairs"]]
+    assert told == [("one", "zero", 0.01), ("one", "loss-before", -0.09)]
+
+
+def test_results__keep_what_attacks_chose_and_both_aucs_of_each_pair() -> None:
+    """The report of a run has two pairs of one attack, and one without images to compare."""
+    report = json.loads(GOLDEN.read_text(encoding="utf-8"))
+    (first, *_) = report["paired"]
+    none = {"attack": "one", "control": "zero", "difference": None, "ci": None}
+    report["versions"] = {"commit": None}
+    report["paired"] = [first, {**first, "control": "loss-before", "auc_control": 0.4}, none]
+    found = results(report)
+    told = [(p["attack"], p["control"], p["auc"], p["auc_control"]) for p in found["pairs"]]
+    assert told == [
+        ("ascent", "ascent-zero", 0.519231, 0.519231),
+        ("ascent", "loss-before", 0.519231, 0.4),
+        ("one", "zero", None, None),
+    ]
+    choices = {row["name"]: row["choices"] for row in found["attacks"]}
+    assert choices["ascent"] == {"steps": 1, "lr": 0.01} and choices["similarity"] == {}
+
+
+def test_page__says_what_the_models_of_a_point_chose(compared: SweepReport) -> None:
+    names = [row.cells[2] for row in tables.attacks(compared).rows]
+    (static,) = [n for n in names[:5] if isinstance(n, tables.Cell) and n.text == "ascent"]
+    assert static.small == ("chosen: steps=1, lr=0.01 (3)",)
+    assert "similarity" in names
 
 
 def test_differences__of_each_attack_by_name() -> None:

@@ -1,0 +1,201 @@
+"""Clients named by class alone: the null against loops, planted namers, coverage, every output."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from fedmia.report.build import build_report
+from fedmia.report.intervals import score_limits, wilson
+from fedmia.report.naming import named_null
+from fedmia.report.page import page
+from fedmia.report.rows import NamedNull
+from fedmia.report.terminal import render
+from fedmia.results import RunScores, ScoredAttack
+from fedmia.seeding import rng
+
+CLIENTS = 6
+MakeRun = Callable[..., RunScores]
+
+
+def namer(members: np.ndarray, others: np.ndarray) -> ScoredAttack:
+    """An attack that names these clients of members and of non-members."""
+    ids = np.array([CLIENTS, *range(CLIENTS)])  # in no order, one of them without members
+    return ScoredAttack(
+        "all-for-one", "a paper", "white_box", "server", np.zeros(len(members)),
+        np.zeros(len(others)), named_members=members, client_ids=ids,
+        by_client_members=1.0 * (members[:, None] == ids),
+        by_client_nonmembers=1.0 * (others[:, None] == ids),
+    )  # fmt: skip
+
+
+def planted(n: int, m: int, leak: float, seed: int, noise: float = 0.2) -> tuple[RunScores, float]:
+    """A run whose attack names by class, a share `noise` of images at random, and names right a
+    share `leak` of members by themselves; and how much more of them that is than of others alike.
+
+    Four classes: client k holds 3/4 of class k, and clients 4 and 5 the rest."""
+    draw = rng(seed, "namer")
+    labels, theirs = draw.integers(0, 4, n), draw.integers(0, 4, m)
+    owner = np.where(draw.random(n) < 0.75, labels, draw.integers(4, 6, n))
+
+    def by_class(classes: np.ndarray) -> np.ndarray:
+        some = draw.random(len(classes)) < noise
+        return np.where(some, draw.integers(0, CLIENTS, len(classes)), classes)
+
+    told = np.where(draw.random(n) < leak, owner, by_class(labels))
+    run = RunScores(
+        0, np.arange(n), np.arange(n, n + m), owner, labels, theirs,
+        attacks=[namer(told, by_class(theirs))],
+    )  # fmt: skip
+    return run, leak * (1 - 0.75 * (1 - noise) - noise / CLIENTS)
+
+
+def null_of(run: RunScores) -> NamedNull:
+    found = named_null(run, run.attacks[0])
+    assert found is not None
+    return found
+
+
+def test_null__is_the_mean_over_pairs_of_one_class() -> None:
+    # Class 0: clients 1, 1, 2 hold it, its non-members are named 1, 1, 1, 2; of class 1 the one
+    # non-member is named 2; the member of class 7 has no like.
+    run = RunScores(
+        0, np.arange(6), np.arange(5), np.array([1, 1, 2, 2, 3, 1]), np.array([0, 0, 0, 1, 1, 7]),
+        np.array([0, 0, 0, 0, 1]),
+        attacks=[namer(np.array([1, 2, 2, 2, 2, 1]), np.array([1, 1, 1, 2, 2]))],
+    )  # fmt: skip
+    found = null_of(run)
+    null = (0.75 + 0.75 + 0.25 + 1 + 0) / 5
+    assert found["accuracy"] == pytest.approx(null)
+    assert found["difference"] == pytest.approx(3 / 5 - null)
+    assert (found["n_members"], found["alike"]) == (5, "class")
+    assert found["ci"][0] < null < found["ci"][1]
+
+
+def test_null__against_the_loop_over_pairs() -> None:
+    """Its mean, and its variance over members and, within their class, over non-members."""
+    run, _ = planted(60, 40, 0.3, 1)
+    theirs = run.nonmember_labels
+    theirs[:1], theirs[1:][theirs[1:] == 0] = 0, 1  # one alone of its class
+    named, ids = run.attacks[0].by_client_nonmembers, run.attacks[0].client_ids
+    assert named is not None and ids is not None
+    told = [ids[row.argmax()] for row in named]
+    members = [*zip(run.member_labels, run.member_client, strict=True)]
+    shares = [np.mean([told[j] == k for j in np.flatnonzero(theirs == c)]) for c, k in members]
+    counts = np.bincount(theirs)
+    parts = np.zeros(40)
+    for j, (c, k) in enumerate(zip(theirs, told, strict=True)):
+        parts[j] = members.count((c, k)) / counts[c] / 60
+    variance = np.var(shares, ddof=1) / 60
+    for c, count in enumerate(counts):
+        most = np.mean(run.member_labels == c)
+        variance += count * np.var(parts[theirs == c], ddof=1) if count > 1 else most**2 / 4
+    found, value = null_of(run), np.mean(shares)
+    assert found["accuracy"] == pytest.approx(value)
+    expected = score_limits(float(value), float(value * (1 - value) / variance), 1.959964)
+    assert found["ci"] == pytest.approx(expected, abs=1e-6)
+
+
+def test_null__of_the_same_client_where_images_belong_to_clients() -> None:
+    run, _ = planted(60, 90, 0.0, 2)
+    attack = run.attacks[0]
+    assert attack.client_ids is not None and attack.by_client_nonmembers is not None
+    theirs = rng(0, "theirs").integers(0, CLIENTS, 90)
+    found = null_of(replace(run, whose=(run.member_client, theirs)))
+    named = attack.client_ids[attack.by_client_nonmembers.argmax(axis=1)]
+    each = [np.mean(named[theirs == k] == k) for k in run.member_client]
+    assert found["accuracy"] == pytest.approx(np.mean(each)) and found["alike"] == "client"
+
+
+def test_class_alone__is_often_right_and_no_more_than_others_alike() -> None:
+    run, _ = planted(200, 600, 0.0, 3)
+    found, right = null_of(run), run.attacks[0].named_members == run.member_client
+    assert wilson(right.sum(), 200)[0] > 0.5  # a sixth by chance
+    assert found["difference_ci"][0] <= 0 <= found["difference_ci"][1]
+    assert abs(found["difference"]) < 0.08 and found["ci"][0] > 0.5
+
+
+def test_image__that_is_known_shows_over_its_class() -> None:
+    run, truth = planted(200, 600, 0.5, 3)
+    found = null_of(run)
+    assert found["difference_ci"][0] > 0.05
+    assert found["difference_ci"][0] < truth < found["difference_ci"][1]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "leak", "draws"),
+    [
+        ((60, 60), 0.0, 200),
+        pytest.param((104, 400), 0.0, 1000, marks=pytest.mark.slow),
+        pytest.param((104, 400), 0.3, 1000, marks=pytest.mark.slow),
+        pytest.param((104, 1080), 1.0, 1000, marks=pytest.mark.slow),
+    ],
+)
+def test_intervals__cover(sizes: tuple[int, int], leak: float, draws: int) -> None:
+    truth = planted(2, 2, leak, 0)[1]
+    held = [null_of(planted(*sizes, leak, seed)[0]) for seed in range(draws)]
+    ends, beyond = (np.array([row[key] for row in held]) for key in ("ci", "difference_ci"))
+    error = 3 * np.sqrt(0.95 * 0.05 / draws)
+    for value, (low, high) in ((0.75 * 0.8 + 0.2 / CLIENTS, ends.T), (truth, beyond.T)):
+        assert abs(np.mean((low <= value) & (value <= high)) - 0.95) < error
+
+
+@pytest.mark.parametrize("client", [0, 5])
+def test_ends__are_no_points(client: int) -> None:
+    """All named alike: the null is 1 or 0, and its interval is as wide as few images make it."""
+    same = np.zeros(40, np.int64)
+    run = RunScores(
+        0, np.arange(40), np.arange(40), same, same, same, attacks=[namer(same, same + client)]
+    )
+    found = null_of(run)
+    assert found["accuracy"] == (client == 0)
+    assert found["ci"] == pytest.approx(wilson(40 * (client == 0), 40))
+    assert found["difference"] == (client != 0) and np.ptp(found["difference_ci"]) > 0.05
+
+
+def test_none__without_scores_by_client_or_anything_alike(make_run: MakeRun) -> None:
+    run, _ = planted(60, 90, 0.0, 0)
+    attack = run.attacks[0]
+    assert named_null(make_run(), make_run().attacks[0]) is None
+    assert named_null(run, replace(attack, client_ids=None)) is None
+    assert named_null(replace(run, member_labels=run.member_labels + 77), attack) is None
+
+
+def test_outputs__beside_the_placebo(make_run: MakeRun) -> None:
+    plain = make_run()
+    ids, draw = np.arange(CLIENTS), rng(0, "outputs")
+
+    def attack(right: float) -> ScoredAttack:
+        told = np.where(draw.random(112) < right, plain.member_client % CLIENTS, 5)
+        return replace(
+            plain.attacks[0], named_members=told, client_ids=ids,
+            by_client_members=1.0 * (told[:, None] == ids),
+            by_client_nonmembers=draw.random((500, CLIENTS)),
+        )  # fmt: skip
+
+    run = replace(
+        plain, member_client=plain.member_client % CLIENTS, attacks=(attack(0.6),), pairs=(),
+        controls={**plain.controls, "placebo": [attack(0.0)]},
+    )  # fmt: skip
+    report = build_report(run)
+    (row,) = report["named_clients"]
+    null, placebo = row["null"], row["placebo"] and row["placebo"]["null"]
+    assert null is not None and placebo is not None
+    assert null["difference_ci"][0] > 0 and null["accuracy"] == pytest.approx(1 / 6, abs=0.04)
+    assert row["placebo"] is not None
+    beyond = row["placebo"]["accuracy"] - placebo["accuracy"]
+    assert placebo["difference"] == pytest.approx(beyond, abs=1e-5)
+    low, high = null["difference_ci"]
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(render(report))
+    for text in (" ".join(console.export_text().split()), page(report, {})):
+        assert f"of the same class are named that client in {null['accuracy']:.2f} [" in text
+        assert (
+            f"beyond it {null['difference']:+.2f} [{low:.2f}, {high:.2f}], of clients that" in text
+        )
+        assert f"never saw them {placebo['difference']:+.2f} [" in text

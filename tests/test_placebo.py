@@ -1,0 +1,154 @@
+"""The placebo where it is asked for, and controls of attacks that compare rounds: they can fail."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from torch import Tensor
+
+from fedmia.attacks.loss_slope import LossSlope
+from fedmia.attacks.similarity import Similarity
+from fedmia.data.images import digests
+from fedmia.errors import InputError
+from fedmia.federation.run import prepare
+from fedmia.report.figures import draw
+from fedmia.settings.command import parse
+from fedmia.settings.commands import SIMULATE
+from fedmia.settings.experiment import Experiment
+from fedmia.simulate import main
+
+TINY = (
+    "--clients 3 --rounds 4 --train.local_epochs 1 --model.width 4 --split.members 32 "
+    "--split.nonmembers 60 --split.known 8 --split.test 20 --device cpu --federation.snapshots 2 "
+    "--attack.similarity.views 2 --attacks similarity"
+)
+PASSIVE = f"{TINY},loss-slope --attacker passive --attack.loss-slope.pairs 1 "
+Report = dict[str, Any]
+
+
+def experiment(flags: str) -> Experiment:
+    found = parse(SIMULATE, shlex.split(flags)).settings
+    assert isinstance(found, Experiment)
+    return found
+
+
+def ran(flags: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> Report:
+    monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
+    assert main([*shlex.split(flags), "--quiet", "--out", str(out)]) == 0
+    found: Report = json.loads((out / "report.json").read_text(encoding="utf-8"))
+    return found
+
+
+def names(rows: list[Report]) -> list[str]:
+    return [row["name"] for row in rows]
+
+
+def note(report: Report) -> list[str]:
+    return [line for line in report["notes"] if "not tried untrained" in line]
+
+
+@pytest.mark.parametrize(
+    ("flags", "beside"),
+    [
+        ("--attacker none --attacks similarity", False),
+        ("--attacker passive --attacks similarity", False),
+        ("--attacker passive --attacks similarity,loss-slope", True),
+        ("--attacker passive --attacks lira-rounds", True),
+        ("--attacker passive --attacks rmia-rounds", True),
+        ("--attacker active --attacks ascent", True),
+        ("--attacker server --attacks similarity", True),
+        ("--attacker none --attacks similarity --federation.placebo true", True),
+        ("--attacker active --attacks ascent --federation.placebo false", False),
+        ("--attacker passive --attacks loss-slope --federation.placebo false", False),
+    ],
+)
+def test_placebo__is_run_where_asked_or_where_no_other_control_can_fail(
+    flags: str, beside: bool
+) -> None:
+    assert experiment(flags).has_placebo is beside
+
+
+@pytest.mark.parametrize(("option", "runs"), [("auto", 2), ("false", 1)])
+def test_rounds__and_roles_are_those_of_the_branches(option: str, runs: int) -> None:
+    prepared = prepare(experiment(f"{PASSIVE} --federation.placebo {option}"))
+    assert len(prepared.split.placebo_parts) == 2 * (runs - 1)
+    assert sum(map(len, prepared.split.placebo_parts)) == 32 * (runs - 1)
+    assert prepared.total_rounds() == 4 * runs
+
+
+def test_passive__attacks_on_rounds_have_the_placebo_for_their_control(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = ran(PASSIVE, tmp_path / "RUN", monkeypatch)
+    assert names(report["controls"]["untrained"]) == ["similarity"]
+    assert names(report["controls"]["placebo"]) == ["similarity", "loss-slope"]
+    assert report["split"]["placebo"] == 32 and report["config"]["federation"]["placebo"] == "auto"
+    aucs = [{row["name"]: row["auc"] for row in report["controls"]["placebo"]}]
+    aucs += [{row["name"]: row["auc"] for row in report["attacks"]}]
+    assert aucs[0]["loss-slope"] not in (0.5, aucs[1]["loss-slope"])  # it scores, other models
+    (line,) = note(report)
+    assert line.startswith("loss-slope: ") and line.endswith("their control is the placebo.")
+    assert not any("every score is the same" in line for line in report["notes"])
+
+
+def test_planted__what_tells_members_in_the_placebo_voids_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An attack on rounds that knows the answer without any model: `untrained` is not asked."""
+    prepared = prepare(experiment(PASSIVE))
+    members = set(digests(prepared.data.images[prepared.split.members]))
+
+    def score(self: LossSlope, view: Any, images: Tensor) -> np.ndarray:
+        return np.array([float(name in members) for name in digests(images.numpy())])
+
+    monkeypatch.setattr(LossSlope, "score", score)
+    report = ran(PASSIVE, tmp_path / "RUN", monkeypatch)
+    assert report["verdict_code"] == "control-failed"
+    assert "loss-slope under the placebo control" in report["verdict"]
+
+
+@pytest.mark.parametrize("attacker", ["passive", "active", "server"])
+def test_false__leaves_it_out_and_says_who_has_no_control(
+    attacker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attack = {"passive": "loss-slope", "active": "ascent", "server": "all-for-one"}[attacker]
+    flags = f"{TINY},{attack} --attacker {attacker} --federation.placebo false"
+    flags += " --attack.ascent.steps 1 --attack.ascent.lr 0.1" * (attacker == "active")
+    report = ran(flags, tmp_path / "RUN", monkeypatch)
+    assert "placebo" not in report["controls"] and report["split"]["placebo"] == 0
+    assert names(report["attacks"]) == ["similarity", attack]
+    if attacker == "active":
+        assert names(report["controls"]["untrained"]) == ["similarity", "ascent"]
+        assert note(report) == []
+    else:
+        assert names(report["controls"]["untrained"]) == ["similarity"]
+        (line,) = note(report)
+        assert line.startswith(f"{attack}: ") and "no control: --federation.placebo true" in line
+
+
+@pytest.mark.parametrize("value", ["maybe", "1", "none"])
+def test_placebo__another_value_is_refused_in_one_line(
+    value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(shlex.split(f"{TINY} --federation.placebo {value}")) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert f"--federation.placebo must be bool or auto, got '{value}'" in line
+
+
+def test_yaml__takes_the_same_values(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    for value, beside in (("true", True), ("false", False), ("auto", True)):
+        file.write_text(f"federation:\n  placebo: {value}\nattacker: server\n")
+        assert experiment(f"--config {file}").has_placebo is beside
+    file.write_text("federation:\n  placebo: 1\n")
+    with pytest.raises(InputError, match=r"federation.placebo.* must be bool or auto, got 1"):
+        experiment(f"--config {file}")
+
+
+def test_untrained__is_a_control_of_what_one_model_tells() -> None:
+    assert LossSlope.reads_training() and not Similarity.reads_training()
