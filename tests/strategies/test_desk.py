@@ -286,7 +286,7 @@ def test_matched__climbs_as_honest_clients_train(
 
     method, stream = at.idle(), rng(0, "craft", 3, 2)
     halves, _ = in_halves(told.take(told.held))
-    method.fill_bank(halves[0])  # no target is held
+    method.fill_bank(halves[1])  # no target is held
     weights = list(method.encoder.parameters())
     sgd = torch.optim.SGD(weights, lr=rate, momentum=0.8, weight_decay=0.3)
     for _ in range(3):
