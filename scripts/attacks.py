@@ -40,6 +40,35 @@ clients): what it names right beyond this null (`named_clients[].null`) the imag
 also judged as asked about one client. An untrained encoder is no control of attacks that read
 updates or what changed between rounds (`lira-rounds`, `rmia-rounds`, `loss-slope`): theirs is the
 placebo, which `--federation.placebo auto` runs for them. `baseline-b` needs all images' true classes.
+
+## What the paper says of ascent, and whether a run bears it out
+
+`python -m fedmia.paper RUN` opens a finished run again, makes the federated paper's Tables II to IV
+and Figs. 5 to 13 of it, and sets its sentences about ascent beside the run's numbers: *held*, *not
+held* or *undecided* (`claims` in `tables.json`; also in `tables.md`, on the page, in the terminal).
+
+- **Fig. 10**: the loss of non-members "significantly surpasses" that of members. The rise decides,
+  in the steps that the static climb chose; the loss before the climb stands beside it.
+- **Fig. 12**: "the success rate of the active method can exceed 80%". The balanced accuracy of that
+  rise decides, at the threshold of known images; beside it that at the best threshold in hindsight,
+  with the climb and without.
+- **Fig. 13**: after the aggregation the loss of members falls "notably", that of others slower. It
+  is read twice: from the first upload, right after its climb, to the aggregate; and from before the
+  attack to the aggregates of all attacked rounds. Beside both: the same without ascent.
+- **Line 25** of Algorithm 1: a small difference to the aggregate says member.
+
+All but Fig. 12 say that non-members surpass members. That is held where two intervals of 95 % lie
+over: that of the difference of the means over 0 (Welch), and that of the AUC over 0.5. Losses after
+a climb have heavy tails, and a few images can carry a mean: hence both, and the medians. It is not
+held where one of the two lies under, or the AUC under 0.55; for Fig. 13 also where the loss of
+members rises, and it is held only where that falls. Fig. 12 is held where the interval of the
+accuracy lies over 0.80, and not held where it lies under and hindsight, which is optimistic, does
+not reach 0.80 either. All else is undecided. Intervals are over the images of one run.
+
+Line 25 contradicts Sec. V-B4. It takes a *small* difference to the aggregate for a member, where
+the section has the loss of members "notably" reduced by the aggregation, which makes the difference
+large. Both can be true only where the loss of non-members rises by more than that of members falls.
+`ascent-algorithm1` follows line 25; the command says which of the two a run supports.
 """
 
 

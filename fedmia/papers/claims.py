@@ -8,8 +8,8 @@ means (Welch) and by the AUC of single images, and medians stand beside.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from scipy.stats import t as student
@@ -27,18 +27,17 @@ SMALL = 0.55  # a lower AUC is no "significantly surpasses"
 PAPER = 0.80  # accuracy of Fig. 12
 NO_CLIMB = "no static climb of two images a side or more, in finite losses"
 NO_ASCENT = "no client's ascent was read from before it to its end, in finite losses"
+SIGNIFICANTLY = "The loss of non-member data significantly surpasses that of member data"
 AFTER = "Membership data will notably reduce the model's loss post-aggregation, while non-"
 AFTER += "membership data will experience a slower reduction, potentially increasing"
-SURPASSES = (
-    "held: difference over 0 and AUC over 0.5; not held: either lies under, or the AUC under"
-)
-SURPASSES += f" {SMALL}"
+SURPASSES = "held: intervals of difference over 0, of AUC over 0.5; not held: one of them under, "
+SURPASSES += f"or AUC under {SMALL}"
 FALLS = f"{SURPASSES}, or the loss of members rises; held only if it falls"
 # Place in the paper -> its sentence, and what decides; what lies over lies so with its interval.
 RULES: Mapping[str, tuple[str, str]] = {
-    "Fig. 10": ("The loss of non-member data significantly surpasses that of members", SURPASSES),
+    "Fig. 10": (SIGNIFICANTLY, SURPASSES),
     "Fig. 12": (
-        "With an optimal threshold selection, the success rate can exceed 80%",
+        "With an optimal threshold selection, the success rate of the active method can exceed 80%",
         f"held: over {PAPER} at the threshold of known images; not held: under, in hindsight, too",
     ),
     "Fig. 13, from the upload": (AFTER, FALLS),
@@ -46,24 +45,12 @@ RULES: Mapping[str, tuple[str, str]] = {
     "Alg. 1, line 25": ("if |L - L_agg| < T then classify as a member", SURPASSES),
 }
 Numbers = Mapping[str, Any]
-
-
-class Claim(TypedDict):
-    """A sentence of the paper and what this run says of it; the first of `numbers` decides.
-
-    `remark`: why it was not run, or what else the numbers say; may be empty. `numbers`: of what,
-    and a `contrast` or accuracies.
-    """
-
-    place: str
-    says: str
-    verdict: str
-    remark: str
-    numbers: Sequence[Numbers]
+Claim = Mapping[str, Any]
 
 
 def claims(climb: Climbed | None, curves: Curves | None) -> list[Claim]:
-    """Every claim of RULES, in order.
+    """Every claim of RULES, in order: `place` in the paper, what it `says`, `verdict`, `remark`
+    (why it was not run, or what else follows) and `numbers`, of which the first decides.
 
     Args:
         climb: the static climb with its losses by step. curves: of the active client's rounds.
@@ -82,11 +69,9 @@ def _static(climb: Climbed | None) -> list[Claim]:
     verdict = HELD if low > PAPER else NOT_HELD if max(high, best) < PAPER else UNDECIDED
     accuracies = {
         "of": "balanced accuracy of the rise",
-        "accuracy": row["accuracy"],
-        "accuracy_ci": row["accuracy_ci"],
-        "hindsight": best,
-        "hindsight_before": oracle_accuracy(-ours[0], -others[0]),
-    }
+        "accuracy": row["accuracy"], "accuracy_ci": row["accuracy_ci"],
+        "hindsight": best, "hindsight_before": oracle_accuracy(-ours[0], -others[0]),
+    }  # fmt: skip
     remark = f"over {PAPER} in hindsight alone" if verdict == UNDECIDED and best > PAPER else ""
     before = contrast("loss before the climb", ours[0], others[0])
     return [
@@ -96,38 +81,38 @@ def _static(climb: Climbed | None) -> list[Claim]:
 
 
 def _federated(curves: Curves | None) -> list[Claim]:
-    before, sent, after, zero = (
-        [getattr(curves, f"{name}{side}", None) for side in ("members", "nonmembers")]
-        for name in ("before_", "after_", "", "control_")
-    )
+    def sides(name: str) -> list[Any]:
+        return [getattr(curves, f"{name}{side}", None) for side in ("members", "nonmembers")]
+
+    before, sent, after, zero = map(sides, ("before_", "after_", "", "control_"))
     if curves is None or curves.act != "ascent" or not _usable(*before, *sent, *after):
         return [_claim(place, NOT_RUN, NO_ASCENT) for place in list(RULES)[2:]]
 
-    def change(of: str, losses: list[Any], since: list[Any]) -> list[Numbers]:
-        known = all(x is not None for x in losses)
-        return [contrast(of, *(a - b for a, b in zip(losses, since, strict=True)))] if known else []
+    def changes(of: str, since: list[Any], at: Callable[[Any], FloatArray]) -> list[Numbers]:
+        # Without ascent the client uploads the model that it received.
+        both = (of, since, after), ("the same without ascent", before, zero)
+        return [
+            contrast(name, *(at(x) - start for x, start in zip(losses, starts, strict=True)))
+            for name, starts, losses in both
+            if _usable(*losses)
+        ]
 
-    # Uploads are read in the first attacked round. Without ascent the model received is sent back.
-    without = "the same without ascent"
-    upload = change("change from the upload to the aggregate", [a[0] for a in after], sent)
-    upload += change(without, [None if z is None else z[0] for z in zero], before)
-    whole = change("change from before to the aggregates", [a.mean(axis=0) for a in after], before)
-    whole += change(without, [None if z is None else z.mean(axis=0) for z in zero], before)
-    size = contrast("|L - L_agg|", *(abs(a[0] - s) for a, s in zip(after, sent, strict=True)))
-    line, section = _verdict(size) == HELD, _verdict(upload[0], falls=True) == HELD
-    supported = {(True, True): "both", (True, False): "line 25", (False, True): "Sec. V-B4"}
-    which = f"this run supports {supported.get((line, section), 'neither')}"
-    first, second, third = list(RULES)[2:]
-    return [
-        _claim(first, _verdict(upload[0], falls=True), "", *upload),
-        _claim(second, _verdict(whole[0], falls=True), "", *whole),
-        _claim(third, _verdict(size), which, size),
-    ]
+    # The upload is read in the first attacked round alone.
+    upload = changes("change from the upload to the aggregate", sent, lambda x: x[0])
+    whole = changes("change from before to the aggregates", before, lambda x: x.mean(axis=0))
+    gone = (abs(a[0] - s) for a, s in zip(after, sent, strict=True))
+    size = contrast("distance from L to L_agg", *gone)
+    verdicts = _verdict(upload[0], falls=True), _verdict(whole[0], falls=True), _verdict(size)
+    supported = {(True, True): "both", (True, False): "Sec. V-B4", (False, True): "line 25"}
+    which = supported.get((verdicts[0] == HELD, verdicts[2] == HELD), "neither")
+    remarks = "", "", f"this run supports {which}"
+    columns = list(RULES)[2:], verdicts, remarks, (upload, whole, [size])
+    return [_claim(p, v, r, *n) for p, v, r, n in zip(*columns, strict=True)]
 
 
 def _claim(place: str, verdict: str, remark: str, *numbers: Numbers) -> Claim:
-    says = RULES[place][0]
-    return Claim(place=place, says=says, verdict=verdict, remark=remark, numbers=numbers)
+    said = {"place": place, "says": RULES[place][0], "verdict": verdict, "remark": remark}
+    return {**said, "numbers": numbers}
 
 
 def _usable(*losses: FloatArray | None) -> bool:
@@ -168,36 +153,24 @@ def _verdict(found: Numbers, *, falls: bool = False) -> str:
     return HELD if surpasses and up < 0 else UNDECIDED
 
 
-def lines(found: Sequence[Claim]) -> list[str]:
-    """A line a claim: the verdict, and the numbers that decided it."""
-    told = ((one, " ".join(map(_line, one["numbers"][:1]))) for one in found)
-    return [f"{one['place']}: {_stated(one)}. {numbers}".strip() for one, numbers in told]
-
-
 def text(found: Sequence[Claim]) -> Table:
     """A row a claim: sentence, verdict, numbers (medians in brackets), and what decides."""
     rows = []
     for one in found:
-        first, *others = [*map(_line, one["numbers"]), ""]
-        cells = [one["place"], one["says"], _stated(one), Cell(first, tuple(filter(None, others)))]
-        rows.append(Row([*cells, RULES[one["place"]][1]]))
+        verdict = ": ".join(filter(None, (one["verdict"], one["remark"])))
+        numbers = Cell("", tuple(map(_line, one["numbers"])))
+        rows.append(Row([one["place"], one["says"], verdict, numbers, RULES[one["place"]][1]]))
     return Table(["the paper", "says", "on this run", "numbers, 95 % (medians)", "rule"], rows)
-
-
-def _stated(one: Claim) -> str:
-    between = ": " if one["verdict"] == NOT_RUN else ", "
-    return between.join(filter(None, (one["verdict"], one["remark"])))
 
 
 def _line(row: Numbers) -> str:
     what = row["of"][0].upper() + row["of"][1:]
     if "accuracy" in row:
-        known, best = estimate(row["accuracy"], row["accuracy_ci"], 3), row["hindsight"]
-        before = f"loss before the climb {row['hindsight_before']:.3f}"
-        return f"{what}: {known}; in hindsight {best:.3f} ({before})."
+        known = estimate(row["accuracy"], row["accuracy_ci"], 3)
+        best = f"in hindsight {row['hindsight']:.3f}, the loss before the climb"
+        return f"{what}: {known}, {best} {row['hindsight_before']:.3f}."
     sides = ("members", "nonmembers", "difference")
     mean = {s: "{:.3g} [{:.3g}, {:.3g}]".format(row[s], *row[f"{s}_ci"]) for s in sides}
     ours, others = (f"{mean[s]} ({row[f'median_{s}']:.3g})" for s in sides[:2])
-    auc = estimate(row["auc"], row["auc_ci"], 3)
-    told = f"members {ours}, non-members {others}, difference {mean['difference']}, AUC {auc}"
-    return f"{what}: {told}."
+    rest = f"difference {mean['difference']}, AUC {estimate(row['auc'], row['auc_ci'], 3)}"
+    return f"{what}: members {ours}, non-members {others}, {rest}."

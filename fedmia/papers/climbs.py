@@ -34,7 +34,7 @@ def climbed(evaluation: Evaluation, snapshot: Snapshot, *, by_step: bool = False
     view, built = evaluation.observed.view(snapshot, Signals()), list[AscentStatic]()
 
     def build(_: str) -> AscentStatic:
-        built.append(own(evaluation, NAME))
+        built.append(replace(own(evaluation, NAME), reading="rise"))
         return built[-1]
 
     scorer = replace(evaluation.scorer, build=build)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedmia.papers.claims import PAPER
 from fedmia.papers.climbs import Climbed
 from fedmia.papers.reading import FEATURES, Reading
 from fedmia.papers.tables import Rates
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 History = Sequence[RoundRow]
 Z = 1.96  # of a 95 % interval of a mean
+SPAN = 10  # times what is least, and a linear scale hides that
 
 
 def _panels(width: float, height: float, heading: str, across: int = 2) -> tuple[Figure, Any]:
@@ -48,6 +50,15 @@ def _both(
     _means(axes, xs, others, canvas.NONMEMBER, "non-members", "s--")
     _means(axes, xs, members, canvas.MEMBER, "members", "o-")
     axes.grid(axis="y")
+
+
+def _scale(axes: Axes, side: str, values: Any) -> None:
+    """A log scale of `side`, linear close to 0, where the values lie too far apart for another."""
+    least, most = np.abs(values).min(), np.abs(values).max()
+    if 0 < SPAN * least < most:
+        getattr(axes, f"set_{side}scale")("symlog", linthresh=least, subs=(2, 5))
+        for name in ("major", "minor"):
+            getattr(getattr(axes, f"{side}axis"), f"set_{name}_formatter")("{x:g}")
 
 
 @canvas.drawn
@@ -102,18 +113,20 @@ def by_round(
 
 @canvas.drawn
 def by_step(climb: Climbed) -> Figure | None:
-    """Fig. 10: loss of the images under test by step of the static climb."""
+    """Fig. 10: loss of the images under test by step of the static climb, and its rise."""
     if climb.members is None or climb.nonmembers is None:
         return None
-    figure, axes = canvas.one(6.4, 4.1)
-    _both(axes, range(len(climb.members)), list(climb.members), list(climb.nonmembers))
-    canvas.whole_rounds(axes)
-    axes.set_xlabel("step of the ascent")
-    axes.set_ylabel(FEATURES[1])
     n = canvas.counts(climb.members.shape[1], climb.nonmembers.shape[1])
     chosen = "".join(f", {name} {value:g}" for name, value in climb.scored.choices.items())
-    axes.set_title(f"Static ascent on round {climb.round}{chosen}\n({n})", fontsize=10)
-    canvas.legend(axes)
+    figure, grid = _panels(9.0, 4.1, f"Static ascent on round {climb.round}{chosen} ({n})")
+    for axes, label, start in zip(grid, (FEATURES[1], "its rise"), (0, 1), strict=True):
+        sides = [side - start * side[0] for side in (climb.members, climb.nonmembers)]
+        _both(axes, range(len(climb.members)), *map(list, sides))
+        _scale(axes, "y", [side[-1].mean() for side in sides])
+        canvas.whole_rounds(axes)
+        axes.set_xlabel("step of the ascent")
+        axes.set_ylabel(label)
+    canvas.legend(grid[0])
     return figure
 
 
@@ -136,11 +149,14 @@ def thresholds(climbs: Sequence[Climbed]) -> Figure:
             accuracy = ((members > own).mean() + (others <= own).mean()) / 2
             axes.plot(-own, accuracy, "o", color=colour, markeredgecolor=canvas.INK)
     canvas.half_line(axes)
+    look: Any = {"color": canvas.GREY, "linestyle": ":"}
+    axes.axhline(PAPER, **look, label=f"the paper: over {PAPER:.2f}")
     every = np.concatenate([s for c in climbs for s in (c.scored.scores_members,
                                                        c.scored.scores_nonmembers)])  # fmt: skip
     low, high = np.quantile(-every, [0.01, 0.99])
     if high > low:
         axes.set_xlim(low, high)
+    _scale(axes, "x", np.quantile(-every, [0.25, 0.99]))
     axes.set_xlabel("threshold: a loss that rises less is a member's")
     axes.set_ylabel("balanced accuracy")
     axes.set_title("Static ascent by threshold and round (dot: chosen on known images)")
@@ -159,6 +175,13 @@ def federated(curves: Curves, by_strategy: Mapping[str, Curves]) -> Figure:
     n = canvas.counts(curves.members.shape[1], curves.nonmembers.shape[1])
     figure, (left, right) = _panels(9.4, 4.3, f"Loss of the images under test ({n})")
     _both(left, curves.rounds.tolist(), list(curves.members), list(curves.nonmembers))
+    before = "before the attack", "D", -1, curves.before_members, curves.before_nonmembers
+    upload = "first upload", "*", 0, curves.after_members, curves.after_nonmembers
+    for label, marker, at, ours, others in (before, upload):
+        if ours is not None and others is not None:
+            x, shape = curves.rounds[:1] + at, {"linestyle": "", "marker": marker, "markersize": 8}
+            left.plot(x, ours.mean(), **shape, color=canvas.MEMBER, label=label)
+            left.plot(x, others.mean(), **shape, color=canvas.NONMEMBER)
     left.set_title(f"(a) with {curves.act} in every round", weight="normal")
     for i, (name, found) in enumerate(by_strategy.items()):
         pairs = [(f"{name}, {found.act}", found.members, found.nonmembers, 1.8)]
@@ -172,6 +195,7 @@ def federated(curves: Curves, by_strategy: Mapping[str, Curves]) -> Figure:
             right.plot(found.rounds, others.mean(axis=1), "s--", **look)
     right.set_title("(b) by aggregation; dashed: non-members", weight="normal")
     for axes in (left, right):
+        _scale(axes, "y", np.concatenate([line.get_ydata() for line in axes.lines]))
         axes.grid(axis="y")
         canvas.whole_rounds(axes)
     left.set_ylabel("mean loss on the aggregated model")

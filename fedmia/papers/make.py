@@ -17,7 +17,7 @@ from fedmia.papers import claims, lines, space
 from fedmia.papers.climbs import Climbed
 from fedmia.papers.folder import curves, finished, opened, settings
 from fedmia.papers.gather import Found, gather, numbers
-from fedmia.papers.tables import markdown, text_2, text_3, text_4
+from fedmia.papers.tables import markdown, plain, text_2, text_3, text_4
 from fedmia.report.figures import active
 from fedmia.report.publish import json_text
 from fedmia.report.tables import Table
@@ -39,12 +39,13 @@ CAPTIONS: Mapping[str, str] = {
     "beside the combination: here its two other attacks, and the combination's loss and highest "
     "confidence alone.",
     "fig-9": "Fig. 9. The combined features, and the plane of the LDA fitted on known images.",
-    "fig-10": "Fig. 10. Loss by step of the static ascent: mean, its 95 % interval (dark), middle "
-    "half (light).",
+    "fig-10": "Fig. 10. Loss by step of the static ascent, and its rise since before: mean, its "
+    "95 % interval (dark), middle half (light).",
     "fig-11": "Fig. 11. Loss before and after the static ascent.",
     "fig-12": "Fig. 12. Accuracy of the static ascent by threshold and round.",
     "fig-13": "Fig. 13. Loss on the aggregated model while a client ascends in every round: (a) "
-    "mean, its interval and middle half; (b) by aggregation, with ascent and without.",
+    "mean, its interval and middle half, what it was before the attack, and under the first "
+    "upload, right after its climb; (b) by aggregation, with ascent and without.",
 }
 
 
@@ -70,7 +71,9 @@ def make(asked: Invocation) -> int:
         sys.stdout.write(json_text(told))
     elif not asked.quiet:
         page = place.folder / "paper.html"
-        said = [*claims.lines(told["claims"]), f"Tables and figures: {page}"]
+        rows = (map(plain, row.cells) for row in claims.text(told["claims"]).rows)
+        said = [f"{place}: {verdict}. {numbers}" for place, _, verdict, numbers, _ in rows]
+        said.append(f"Tables and figures: {page}")
         Console().print(*said, sep="\n", markup=False, highlight=False, soft_wrap=True)
     return 0
 

@@ -161,9 +161,10 @@ def _n(members: int, nonmembers: int) -> str:
 def markdown(table: Table) -> str:
     """The table in Markdown, a line a row."""
     lines = [table.head, ["---"] * len(table.head), *(row.cells for row in table.rows)]
-    return "\n".join("| " + " | ".join(map(_plain, cells)) + " |" for cells in lines) + "\n"
+    return "\n".join("| " + " | ".join(map(plain, cells)) + " |" for cells in lines) + "\n"
 
 
-def _plain(cell: str | Cell) -> str:
-    text = cell if isinstance(cell, str) else " ".join([cell.text, *cell.small])
+def plain(cell: str | Cell) -> str:
+    """A cell in one line, in which no bar ends it."""
+    text = cell if isinstance(cell, str) else " ".join(filter(None, [cell.text, *cell.small]))
     return text.replace("|", "\\|")

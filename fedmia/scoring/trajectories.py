@@ -61,8 +61,11 @@ class Trajectories:
         label, scored = label or self.name, self.evaluation.scorer.scored
         rounds, view = tuple(self.rounds(branch)), self.view(branch)
         found = scored(self.name, view, under_attack=True, rounds=rounds, label=label)
-        choice = self._choice(branch)
-        return replace(found, choices=choice, also=[replace(a, choices=choice) for a in found.also])
+        choice, what = self._choice(branch), label.removeprefix(self.name)
+        also = [
+            replace(a, choices=choice, name=f"{self.name}-{a.reading}{what}") for a in found.also
+        ]
+        return replace(found, choices=choice, also=also)
 
     def _choice(self, branch: str) -> dict[str, Any]:
         """Steps and rate that `auto` took: for all images together, and for sets alone."""

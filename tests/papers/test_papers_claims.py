@@ -77,6 +77,8 @@ def of(place: str, climb: Climbed | None = None, curves: Curves | None = None) -
         (3 + noise(MANY), 1 + noise(MANY, 1), NOT_HELD),  # members and non-members swapped
         (1 + noise(MANY), 1 + noise(MANY, 1), NOT_HELD),  # by less than 0.55 of the pairs
         (1 + noise(FEW), 1.1 + noise(FEW, 1), UNDECIDED),
+        (1 + noise(20_000), 1.06 + noise(20_000, 1), HELD),  # by little, of so many for sure
+        (np.r_[1 + noise(MANY), np.full(60, 90.0)], 2 + noise(MANY, 1), NOT_HELD),  # means say no
     ],
 )
 def test_fig_10__every_verdict(members: FloatArray, others: FloatArray, verdict: str) -> None:
@@ -133,6 +135,7 @@ def test_fig_12__every_verdict(
     found = of("Fig. 12", climbed(noise(MANY), others, shift))
     numbers = found["numbers"][0]
     assert found["verdict"] == verdict
+    assert numbers["hindsight_before"] == 0.5  # all losses were equal
     assert accuracy is None or numbers["accuracy"] == accuracy
     assert hindsight is None or numbers["hindsight"] == pytest.approx(hindsight, abs=0.01)
     assert ("hindsight" in found["remark"]) == (verdict == UNDECIDED)
@@ -151,6 +154,7 @@ def test_fig_12__few_images_leave_it_open() -> None:
         (changing(-0.5, -2), NOT_HELD),  # members and non-members swapped
         (changing(0.5, 2), NOT_HELD),  # members' loss rises
         (changing(-2, -2), NOT_HELD),
+        (changing(0, 3), UNDECIDED),  # members' loss stays
         (changing(-0.1, 2, 5), UNDECIDED),
     ],
 )
@@ -185,6 +189,7 @@ def test_fig_13__numbers_with_ascent_and_without() -> None:
         (changing(-2, -4), HELD, "line 25"),
         (changing(-4, -2), NOT_HELD, "Sec. V-B4"),  # members and non-members swapped
         (changing(-2, -2), NOT_HELD, "neither"),
+        (changing(-0.9, 0), NOT_HELD, "Sec. V-B4"),  # since before the attack nothing fell
         (changing(-2, 4), HELD, "both"),  # one falls, the other rises by more
         (changing(-2, -2.1, 5), UNDECIDED, "neither"),
     ],
@@ -215,16 +220,9 @@ def test_text__verdict_numbers_and_rule() -> None:
     place, said, verdict, numbers, rule = table.rows[0].cells
     assert (place, verdict) == ("Fig. 10", "held") and "surpasses" in str(said)
     assert isinstance(numbers, Cell) and "0.55" in str(rule)
-    assert numbers.text.startswith("Rise of the loss, steps 2: members 1 [0.9")
-    assert "non-members 3 [2.9" in numbers.text and "difference 2 [1.9" in numbers.text
-    (before,) = numbers.small
+    rise, before = numbers.small
+    assert rise.startswith("Rise of the loss, steps 2: members 1 [0.9")
+    assert "non-members 3 [2.9" in rise and "difference 2 [1.9" in rise
     assert before.startswith("Loss before the climb: members 1 [1, 1] (1), ")
     last = table.rows[4].cells
     assert str(last[2]).startswith("not run: no client's ascent") and last[3] == Cell("")
-
-
-def test_lines__verdict_and_what_decided_it() -> None:
-    first, _, upload, *_ = claims.lines(claims.claims(climbed(noise(9), 5 + noise(9)), None))
-    assert first.startswith("Fig. 10: held. Rise of the loss, steps 2: members ")
-    assert "before the climb" not in first
-    assert upload.startswith("Fig. 13, from the upload: not run: no client's ascent")

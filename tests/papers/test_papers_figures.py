@@ -107,12 +107,23 @@ def test_by_round__accuracy_beside_auc(found: Found, seen: list[Any]) -> None:
     assert list(rows) == ["layer1", "layer2", "avgpool", "encoder", "feature"]
 
 
-def test_by_step__mean_loss_after_each_step(seen: list[Any]) -> None:
+def test_by_step__mean_loss_and_its_rise_after_each_step(seen: list[Any]) -> None:
     lines.by_step(climb(7))
-    (axes,) = seen[0].axes
+    axes, rise = seen[0].axes
     assert drawn(axes, "members") == [[0, 1], [1, 2], [2, 3]]
     assert drawn(axes, "non-members") == [[0, 1], [1, 3], [2, 5]]
-    assert "round 7" in axes.get_title(loc="left")
+    assert drawn(rise, "members") == [[0, 0], [1, 1], [2, 2]]
+    assert drawn(rise, "non-members") == [[0, 0], [1, 2], [2, 4]]
+    assert "round 7" in seen[0].get_suptitle()
+    assert (axes.get_yscale(), rise.get_yscale()) == ("linear", "linear")
+
+
+def test_by_step__a_rise_over_decades_is_drawn_on_a_log_scale(seen: list[Any]) -> None:
+    flat = climb()
+    assert flat.nonmembers is not None
+    lines.by_step(replace(flat, nonmembers=1 + 40 * (flat.nonmembers - 1)))
+    axes, rise = seen[0].axes
+    assert (axes.get_yscale(), rise.get_yscale()) == ("symlog", "symlog")
 
 
 def test_before_and_after__first_and_last_step(seen: list[Any]) -> None:
@@ -122,6 +133,15 @@ def test_before_and_after__first_and_last_step(seen: list[Any]) -> None:
         f"{MEMBERS} members",
         f"{NONMEMBERS} non-members",
     ]
+    assert members.get_xscale() == "linear"
+
+
+def test_before_and_after__losses_over_decades_on_a_log_scale(seen: list[Any]) -> None:
+    flat = climb()
+    assert flat.nonmembers is not None
+    losses = flat.nonmembers * np.geomspace(0.01, 100, NONMEMBERS)
+    make.before_and_after(replace(flat, nonmembers=losses))
+    assert [axes.get_xscale() for axes in seen[0].axes] == ["log", "log"]
 
 
 def test_thresholds__own_threshold_and_accuracy(seen: list[Any]) -> None:
@@ -131,6 +151,15 @@ def test_thresholds__own_threshold_and_accuracy(seen: list[Any]) -> None:
     assert curve[:, 1].max() == 1  # all members rise by 2, all others by about 4
     dots = [one for one in axes.lines if one.get_marker() == "o"]
     assert [d.get_xydata().tolist() for d in dots] == [[[3, 1]], [[3, 1]]]
+    assert drawn(axes, "the paper: over 0.80") == [[0, 0.8], [1, 0.8]]
+    assert axes.get_ylim()[1] > 0.8 and axes.get_xscale() == "linear"
+
+
+def test_thresholds__rises_over_decades_share_a_log_scale(seen: list[Any]) -> None:
+    rises = np.geomspace(0.001, 100, NONMEMBERS)
+    lines.thresholds([replace(climb(), scored=replace(climb().scored, scores_nonmembers=-rises))])
+    (axes,) = seen[0].axes
+    assert axes.get_xscale() == "symlog" and axes.get_xlim()[1] > 50
 
 
 def test_federated__rounds_under_the_act_and_by_aggregation(found: Found, seen: list[Any]) -> None:
@@ -141,6 +170,25 @@ def test_federated__rounds_under_the_act_and_by_aggregation(found: Found, seen: 
     labels = compared.get_legend_handles_labels()[1]
     assert labels == ["fedavg, ascent", "fedavg, no ascent", "fedprox, ascent"]
     assert drawn(compared, "fedavg, no ascent") == [[3, 9], [4, 9]]
+    assert ours.get_legend_handles_labels()[1] == ["non-members", "members"]
+
+
+def test_federated__before_the_attack_and_right_after_the_climb(seen: list[Any]) -> None:
+    whole = replace(
+        curves(), before_nonmembers=np.full(NONMEMBERS, 2.5), after_members=np.full(MEMBERS, 200.0),
+        after_nonmembers=np.full(NONMEMBERS, 300.0),
+    )  # fmt: skip
+    lines.federated(whole, {"fedavg": whole})
+    ours, _ = seen[0].axes
+    before, upload = (
+        [line.get_xydata().tolist() for line in ours.lines if line.get_marker() == marker]
+        for marker in ("D", "*")
+    )
+    assert before == [[[2, (MEMBERS - 1) / 4]], [[2, 2.5]]]
+    assert upload == [[[3, 200]], [[3, 300]]]
+    labels = ours.get_legend_handles_labels()[1]
+    assert labels == ["non-members", "members", "before the attack", "first upload"]
+    assert ours.get_yscale() == "symlog"
 
 
 def test_confidences__a_plot_a_layer(found: Found, seen: list[Any]) -> None:

@@ -74,6 +74,9 @@ def distributions(curves: Curves) -> Figure | None:
     # The outermost half per cent piles up in the end bins.
     low, high = np.quantile(np.concatenate([x for _, *pair in held for x in pair]), [0.005, 0.995])
     edges = np.linspace(low, high if high > low else low + 1, 31)
+    middle = np.median([np.median(x) for _, *pair in held for x in pair])
+    if wide := 0 < low < 10 * middle < high:  # after a strong climb one bin would hold them all
+        edges = np.geomspace(low, high, 31)
     heading = f"Loss before and after the local {curves.act}"
     figure, grid = _panels(1, len(held), 4.2 * len(held) + 0.3, 3.6, heading)
     filled = {"histtype": "stepfilled", "color": canvas.GREY, "alpha": 0.45}
@@ -85,6 +88,7 @@ def distributions(curves: Curves) -> Figure | None:
             axes.hist(inside, edges.tolist(), weights=shares, **look)
         axes.set_title(f"{len(before):,} {title}", weight="normal")
         axes.set_xlabel("loss")
+        axes.set_xscale("log" if wide else "linear")
     grid[0, 0].set_ylabel("% of images")
     canvas.legend(grid[0, 0], 2)
     return figure
