@@ -140,15 +140,16 @@ class Desk:
         notes = self.memory.setdefault("attack", {})
         number = notes.setdefault("turn", 0)
         method.eval()  # as it is read later
-        stream = self.stream("craft")
+        stream, tuning = self.stream("craft"), None
         if attack.together:
             stream = rng(site.seed, "craft", self.task.round, site.fellows[0])
         if batch is not None:  # by content: no batch knows of another
             digest = hashlib.sha256(site.images[site.targets[batch]].tobytes()).hexdigest()
             stream = rng(site.seed, "craft-batch", self.task.round, digest)
+            tuning = self.stream("tune")  # whichever batch is the first
         turn = site.turn(
             method, self.received, trained, number, notes, stream, round=self.task.round,
-            batch=batch, passing=self._passing, rehearse=self._rehearse_round,
+            batch=batch, tuning=tuning, passing=self._passing, rehearse=self._rehearse_round,
         )  # fmt: skip
         crafted = attack.craft(turn)
         if batch is None:

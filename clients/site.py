@@ -173,7 +173,7 @@ class Site:
     def turn(
         self, method: SSLMethod, received: State, trained: State, number: int,
         notes: dict[str, Any], stream: np.random.Generator, *, round: int = 1,
-        batch: IntArray | None = None,
+        batch: IntArray | None = None, tuning: np.random.Generator | None = None,
         passing: Callable[[State], State] = lambda crafted: crafted,
         rehearse: Callable[[State], State] = lambda received: received,
     ) -> Turn:  # fmt: skip
@@ -198,6 +198,7 @@ class Site:
             augment=self.augment,
             rng=stream,
             train=self.steady(round, own),
+            tuning=tuning,
             alone=batch is not None,
             passing=passing,
             rehearse=rehearse,

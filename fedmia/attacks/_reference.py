@@ -71,7 +71,7 @@ class Referenced(Attack):
         measure = Measure(self.signal, self.views, self.layer, self.temperature)
         return measure(view, images, self._others)
 
-    def readings(self, view: BlackBox, images: Tensor) -> Readings:
+    def read(self, view: BlackBox, images: Tensor) -> Readings:
         """Raises what `measure` and `models` raise."""
         target = self.measure(view, images)  # first: a budget too small costs no reference
         models = self.models(view, images)

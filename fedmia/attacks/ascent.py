@@ -118,7 +118,8 @@ class Ascent(ActiveAttack):
             if "choice" not in turn.notes:
                 if not len(turn.known.members) or not len(turn.known.nonmembers):
                     raise InputError(f"{self.name} chooses steps and lr on known images, got none")
-                turn.notes["choice"] = _rehearsal.best(_rehearsal.tried(self, turn, lots))
+                tuned = dataclasses.replace(turn, rng=turn.tuning or turn.rng)
+                turn.notes["choice"] = _rehearsal.best(_rehearsal.tried(self, tuned, lots))
                 turn.method.load_shared(turn.received)
             choice = turn.notes["choice"]
             return choice["steps"], choice["lr"]

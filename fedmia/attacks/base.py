@@ -252,7 +252,8 @@ class Turn:
         share: that its update has in the mean of a round, as far as it can tell.
         notes: JSON-able, kept from round to round; `choice` stands in the report.
         augment: recipe of the views.
-        rng: stream of (seed, round, partition).
+        rng: stream of (seed, round, partition). tuning: that of what it chooses on known images;
+            None: the same.
         train: how honest clients train in the round; its rate is that of the round.
         alone: the targets are one batch, which has the round to itself.
         passing: what the server's rule would let through that is nearest to a crafted state, as
@@ -274,6 +275,7 @@ class Turn:
     augment: Any
     rng: np.random.Generator
     train: Train = field(default_factory=Train)
+    tuning: np.random.Generator | None = None
     alone: bool = False
     passing: Callable[[State], State] = lambda crafted: crafted
     rehearse: Callable[[State], State] = lambda received: received

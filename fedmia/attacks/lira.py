@@ -68,7 +68,7 @@ class LiRA(FromShadows):
 
     def score(self, view: BlackBox, images: Tensor) -> Scores:
         """Raises InputError: too few shadows tell about an image."""
-        target, references, inside = self.readings(view, images)
+        target, references, inside = self.read(view, images)
         self.enough(inside, 1 if self._deviations else 2)
         x, rows = self._scaled(target), self._scaled(references)
         out = self._gaussian(rows, ~inside, 1)
@@ -149,7 +149,7 @@ class LiRARounds(FromRounds):
 
     def _logits(self, view: BlackBox, images: Tensor) -> Scores:
         """(1 + R, N): of the last model, then of the references."""
-        target, references, _ = self.readings(view, images)
+        target, references, _ = self.read(view, images)
         return logit(np.concatenate([target[None], references]))
 
     def _standard(self, rows: Scores) -> Scores:

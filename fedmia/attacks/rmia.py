@@ -39,16 +39,16 @@ class _Relative(Referenced):
         super().fit(view, known, rng)
         if self.offline_a is None:
             images, truth = known.both()
-            found = self.readings(view, images)
+            found = self.read(view, images)
             self._a = best_a([roc_auc_score(truth, self.ratios(found, a)) for a in GRID])
             others = found.of(truth == 0)
         else:
             self._a = self.offline_a
-            others = self.readings(view, known.nonmembers)
+            others = self.read(view, known.nonmembers)
         self._population = np.sort(self.ratios(others, self._a))
 
     def score(self, view: BlackBox, images: Tensor) -> Scores:
-        found = self.readings(view, images)
+        found = self.read(view, images)
         return beaten(self.ratios(found, self._a), self._population, self.gamma)
 
     def ratios(self, found: Readings, a: float) -> Scores:

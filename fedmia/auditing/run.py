@@ -220,7 +220,8 @@ def gather(
     environment = describe()
     sizes = len(dealt.scored_members), len(dealt.scored_nonmembers)
     notes = [said(n, audit.tongue) for n in (*released.notes, *dealt.notes, *found.notes)]
-    if any(views.build(scored.name).asks_shadows() for scored in found.attacks):
+    ran = {scored.name for scored in found.attacks}.intersection(audit.attacks)
+    if any(views.build(name).asks_shadows() for name in ran):
         notes += [said(n, audit.tongue) for n in views.shadow_notes()]
     if len(useful) > 1:
         notes.append(f"The untrained control is {released.untrained_how}.")

@@ -23,7 +23,7 @@ def sweep(
     done: list[SweepPoint] = []
     swept = Sweep(kind, values, done)
     for value in values:
-        for name in [scored.name for scored in found.attacks]:
+        for name in (a.name for a in found.attacks if a.name in harness.views.audit.attacks):
             if stopped():
                 return swept
             try:

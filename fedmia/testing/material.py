@@ -200,26 +200,30 @@ def least_view(
         return cls(copy.deepcopy(method), augment, received=earlier(method), **values)
     targets = targets[ranked(digests(targets.numpy()))]  # an order that carries no truth
     received, sent, notes = [method.shared_state()], [], dict[str, Any]()
-    for number in (0, 1):
-        base, client = received[number], copy.deepcopy(method)
-        known = Known(held[: len(held) // 2], held[len(held) // 2 :])
+    known, size = Known(held[: len(held) // 2], held[len(held) // 2 :]), attack.round_size
+    for number in range(2 if size is None else -(-len(targets) // size)):
+        base = received[0 if size else number]  # batches have the first round each
+        own = targets if size is None else torch.roll(targets, -number * size, 0)[:size]
         at = number, 2, 0.5, notes, augment, rng(0, "craft", number)
-        sent.append(attack.craft(Turn(client, base, base, targets, held, known, *at)))
+        turn = Turn(copy.deepcopy(method), base, base, own, held, known, *at, alone=bool(size))
+        sent.append(attack.craft(turn))
         received.append({n: (t + sent[-1][n]) / 2 for n, t in base.items()})
     released = copy.deepcopy(method)
-    released.load_shared(received[2])
+    released.load_shared(received[-1])
     position = {name: i for i, name in enumerate(digests(targets.numpy()))}
 
     def noted(view: ClientView, images: Tensor) -> Trajectory:
         """Read when it is asked for, so that what passes through is counted here."""
-        rows = [position[name] for name in digests(images.numpy())]
-        acted = np.stack([attack.chosen(len(targets), n, 2)[rows] for n in (0, 1)])
-        uploads = sent if attack.reads_uploads() else sent[:1]
+        uploads = sent if attack.reads_uploads() or size else sent[:1]
         read, mine = (
             np.stack([attack.read(view.of_weights(s), images) for s in states])
             for states in (received, uploads)
         )
-        return Trajectory([1, 2], read[:2], mine, read[1:], acted)
+        if size is None:
+            return Trajectory([1, 2], read[:2], mine, read[1:])
+        rows = np.array([position[name] for name in digests(images.numpy())], dtype=int)
+        of, each = rows // size, np.arange(len(rows))
+        return Trajectory([1], read[:1], mine[None, of, each], read[None, 1 + of, each])
 
     return ClientView(released, augment, noted=noted, **values)
 

@@ -36,7 +36,6 @@ def hand() -> Trajectory:
         before=np.array([[1.0, 2.0], [2.0, 1.5]]),
         sent=np.array([[3.0, 1.0], [5.0, 0.5]]),
         after=np.array([[2.0, 1.5], [1.0, 4.5]]),
-        acted=np.ones((2, 2), dtype=bool),
     )
 
 
@@ -61,7 +60,7 @@ def noting(seen: Trajectory) -> ClientView:
     ("reading", "want"),
     [
         ("level", [-1.5, -3.0]),  # minus the mean of (2, 1) and of (1.5, 4.5)
-        ("rise", [-0.5, -1.0]),  # 1 - 1.5 and 2 - 3
+        ("rise", [-0.5, -1.0]),  # 1 - 1.5 and 2 - 3, both rounds since before the first
         ("line23", [-2.5, -2.25]),  # minus the mean of |3-2|, |5-1| and of |1-1.5|, |0.5-4.5|
     ],
 )
@@ -75,7 +74,7 @@ def test_readings__are_ordered_member_high(images: Tensor) -> None:
     """An image whose aggregated loss stays low scores higher under `level` and `rise`; one that
     the aggregation hardly changes scores higher under `line23`."""
     before, sent, after = np.array([[1.0, 1.0]]), np.array([[3.0, 9.0]]), np.array([[2.0, 4.0]])
-    seen = Trajectory([1], before, sent, after, np.ones((1, 2), dtype=bool))
+    seen = Trajectory([1], before, sent, after)
     for reading in ("level", "rise", "line23"):
         low, high = score(seen, images[:2], reading=reading)
         assert low > high
@@ -87,35 +86,17 @@ def test_reads_uploads__only_for_the_reading_that_uses_them() -> None:
     assert found == {"level": False, "rise": False, "line23": True}
 
 
-@pytest.mark.parametrize(
-    ("targets", "turns"), [(7, 3), (6, 3), (1, 1), (5, 5), (3, 5), (10, 4), (9, 6)]
-)
-def test_rotate__takes_every_target_once_in_its_turns(targets: int, turns: int) -> None:
-    attack = Ascent(schedule="rotate", batch=2)
-    picked = np.stack([attack.chosen(targets, r, turns) for r in range(2 * turns)])
-    assert picked.shape == (2 * turns, targets) and picked.dtype == bool
-    assert (picked[:turns].sum(axis=0) == 1).all()
-    assert picked[:turns].sum(axis=1).max() == -(-targets // turns)
-    np.testing.assert_array_equal(picked[turns:], picked[:turns])
-    assert Ascent(batch=2).chosen(targets, 3, turns).all()
-
-
-@pytest.mark.parametrize(
-    ("reading", "want"),
-    [
-        ("level", [-2.0, -4.5]),  # image 0 after the first round, image 1 after the second
-        ("rise", [-1.0, -3.0]),  # since the round before: 1 - 2 and 1.5 - 4.5
-        ("line23", [-1.0, -4.0]),  # |3 - 2| and |0.5 - 4.5|
-    ],
-)
-def test_rotate__reads_an_image_in_the_rounds_that_attacked_it(
-    hand: Trajectory, images: Tensor, reading: str, want: list[float]
-) -> None:
-    attack = Ascent(schedule="rotate", reading=reading)
-    acted = np.stack([attack.chosen(2, r, 2) for r in range(2)])
-    seen = Trajectory(hand.rounds, hand.before, hand.sent, hand.after, acted)
-    got = score(seen, images[:2], schedule="rotate", reading=reading)
-    assert got == pytest.approx(want)
+@pytest.mark.parametrize("count", [1, 5, 6, 7, 12])
+def test_chosen__each_batch_in_its_turn_and_all_where_rounds_are_shared(count: int) -> None:
+    attack = AscentAlgorithm1(batch=3)
+    batches = -(-count // 3)
+    picked = np.stack([attack.chosen(count, number) for number in range(2 * batches)])
+    assert picked.shape == (2 * batches, count) and picked.dtype == bool
+    assert (picked[:batches].sum(axis=0) == 1).all() and picked.sum(axis=1).max() <= 3
+    np.testing.assert_array_equal(picked[batches:], picked[:batches])
+    np.testing.assert_array_equal(attack.disarmed().chosen(count, 1), attack.chosen(count, 1))
+    assert Ascent(batch=3).chosen(count, 1).all() and attack.chosen(0, 1).shape == (0,)
+    assert (attack.round_size, Ascent(batch=3).round_size) == (3, None)
 
 
 def shifted(received: State, by: float) -> State:
@@ -132,20 +113,12 @@ def craft(make_moco: Any, images: Tensor, seed: int = 0, **options: Any) -> tupl
 
 def turn(
     method: Any, received: State, trained: State, images: Tensor, seed: int = 0,
-    held: Tensor | None = None, number: int = 0, turns: int = 1,
+    held: Tensor | None = None, number: int = 0, turns: int = 1, **more: Any,
 ) -> Turn:  # fmt: skip
     known = Known(images[:0], images[:0])
     stream = rng(seed, "craft")
     of = number, turns, 0.5, {}, AUGMENT, stream
-    return Turn(method, received, trained, images, held, known, *of)
-
-
-@pytest.mark.parametrize("schedule", ["all", "rotate"])
-def test_disarmed__chooses_the_same_targets(schedule: str) -> None:
-    attack = Ascent(schedule=schedule, batch=8)
-    picked = attack.chosen(20, 1, 3)
-    np.testing.assert_array_equal(attack.disarmed().chosen(20, 1, 3), picked)
-    assert picked.all() == (schedule == "all") and picked.any()
+    return Turn(method, received, trained, images, held, known, *of, **more)
 
 
 def test_craft__of_zero_steps_is_the_model_received(make_moco: Any, images: Tensor) -> None:
@@ -185,21 +158,21 @@ def test_craft__equals_a_loop(make_moco: Any, images: Tensor, loss: str) -> None
 @pytest.fixture
 def climbed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[bytes], Tensor]]:
     """Of each step of a climb the names of its images and the negatives that they meet."""
-    found: list[tuple[list[bytes], Tensor]] = []
-    seen: list[list[bytes]] = []
-    views, climb = ascent.two_views, ascent.climb
+    met: list[tuple[list[bytes], Tensor]] = []
+    steps: list[list[bytes]] = []
+    views, losses = ascent.two_views, ascent.attack_losses
 
     def viewed(pixels: Tensor, *rest: Any) -> Any:
-        seen.append(digests(pixels.numpy()))
+        steps.append(digests(pixels.numpy()))
         return views(pixels, *rest)
 
-    def noted(method: Any, *rest: Any) -> None:
-        found.append((seen[-1], method.queue.clone()))
-        climb(method, *rest)
+    def noted(method: Any, *rest: Any) -> Tensor:
+        met.append((steps[-1], method.queue.clone()))
+        return losses(method, *rest)
 
     monkeypatch.setattr(ascent, "two_views", viewed)
-    monkeypatch.setattr(ascent, "climb", noted)
-    return found
+    monkeypatch.setattr(ascent, "attack_losses", noted)
+    return met
 
 
 @pytest.mark.parametrize(("count", "batch"), [(20, 8), (20, 32), (5, 4), (1, 8)])
@@ -236,18 +209,22 @@ def test_craft__no_target_is_its_own_negative(
         torch.testing.assert_close(bank, plain.queue)
 
 
-def test_craft__rotate_climbs_the_part_of_its_round(
+def test_craft__climbs_one_batch_a_round_or_the_whole_that_is_alone(
     make_moco: Any, images: Tensor, climbed: list[tuple[list[bytes], Tensor]]
 ) -> None:
-    method = make_moco()
+    """Algorithm 1's seven of its turn; of a batch alone all in one step, in their order."""
+    method, names = make_moco(), digests(images.numpy())
     received, met = method.shared_state(), []
+    attack = AscentAlgorithm1(batch=7, steps=1, lr=0.01)
     for number in range(3):
         climbed.clear()
-        attack = Ascent(schedule="rotate", batch=4, steps=1, lr=0.01)
-        attack.craft(turn(method, received, received, images, number=number, turns=3))
-        met.append({name for names, _ in climbed for name in names})
-    names = digests(images.numpy())
-    assert met == [set(names[:7]), set(names[7:14]), set(names[14:])]
+        attack.craft(turn(method, received, received, images, number=number))
+        met.append([set(step) for step, _ in climbed])
+    assert met == [[set(names[:7])], [set(names[7:14])], [set(names[14:])]]
+    for one in (attack, Ascent(batch=4, steps=1, lr=0.01)):
+        climbed.clear()
+        one.craft(turn(method, received, received, images[:9], number=1, alone=True))
+        assert [step for step, _ in climbed] == [names[:9]]
 
 
 def read(view: ClientView, images: Tensor, states: list[State], **options: Any) -> list[float]:
@@ -289,10 +266,6 @@ def test_craft__sends_the_tensors_received(make_moco: Any, images: Tensor) -> No
     assert sent.keys() == received.keys()
 
 
-def test_chosen__of_no_targets() -> None:
-    assert Ascent(schedule="rotate").chosen(0, 2, 3).shape == (0,)
-
-
 def naive_read(method: Any, bank: Tensor | None, pixels: Tensor, loss: str) -> Tensor:
     """Mean over pairs of views (2 pairs, N, C, H, W), two forwards a pair."""
     if bank is not None:
@@ -321,14 +294,17 @@ def test_algorithm1__is_ascent_with_the_papers_settings(make_moco: Any, images: 
     """And a name and a control of its own; under the same options the same attack."""
     mine = AscentAlgorithm1()
     assert (mine.name, mine.control) == ("ascent-algorithm1", "ascent-algorithm1-zero")
-    assert (mine.loss, mine.schedule, mine.reading, mine.negatives, mine.lr) == (
-        "algorithm1", "rotate", "line23", "queue", 0.1,
-    )  # fmt: skip
+    assert (mine.loss, mine.reading, mine.negatives) == ("algorithm1", "line23", "held")
+    assert (mine.steps, mine.lr) == ("matched", "matched") and mine.round_size == 32
     options = vars(mine) | {"steps": 2}
     options = {n: v for n, v in options.items() if not n.startswith("_")}
-    received, one = craft(make_moco, images, **options)
     method = make_moco()
-    other = AscentAlgorithm1(steps=2).craft(turn(method, received, received, images))
+    received, targets = method.shared_state(), images[:8]
+    one, other = (
+        attack.craft(turn(make_moco(), received, received, targets, alone=True))
+        for attack in (Ascent(**options), AscentAlgorithm1(steps=2))
+    )
+    assert not all(torch.equal(one[n], t) for n, t in received.items())
     assert all(torch.equal(one[n], other[n]) for n in one)
     assert type(mine.disarmed()) is AscentAlgorithm1 and mine.disarmed().steps == 0
 

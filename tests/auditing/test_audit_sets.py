@@ -20,7 +20,8 @@ def test_audit__sets_and_the_whole_data_set(audit: Audit, tmp_path: Path) -> Non
     assert done.code == 0, done.err
     rows = {(s["attack"], s["judged"]): s for s in done.report["sets"]}
     assert set(rows) == {
-        ("similarity", "mean"), ("ascent-static", "mean"), ("ascent-static", "alone")
+        ("similarity", "mean"), ("ascent-static", "mean"), ("ascent-static", "alone"),
+        ("ascent-static-level", "mean"),
     }  # fmt: skip
     for row in rows.values():  # of 22 scored members and 36 non-members
         assert (row["size"], row["n_member_sets"], row["n_nonmember_sets"]) == (8, 2, 4)
@@ -30,7 +31,14 @@ def test_audit__sets_and_the_whole_data_set(audit: Audit, tmp_path: Path) -> Non
     assert (row["client"], row["n"], row["n_nonmembers"]) == (0, 22, 36)
     assert 0 < row["p_value"] == row["p_value_holm"] <= 1 and 0 < row["p_value_untrained"] <= 1
     assert found["posers"]["n"] == 100 and not found["void"]
-    assert done.names() == ["similarity", "ascent-static"]
+    names = ["similarity", "ascent-static", "ascent-static-level"]
+    assert done.names() == names
+    for control in ("untrained", "posers"):
+        assert [a["name"] for a in done.report["controls"][control]] == names
+    assert [a["reading"] for a in done.report["attacks"]] == [None, "rise", "level"]
+    assert [(p["attack"], p["control"]) for p in done.report["paired"]] == [
+        ("ascent-static", "loss-before"), ("ascent-static-level", "loss-before"),
+    ]  # fmt: skip
 
 
 @pytest.mark.slow

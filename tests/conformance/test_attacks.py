@@ -109,5 +109,39 @@ def test_disarmed__is_the_same_attack_without_its_active_step(name: str, case_of
         sent = kind.craft(turn)
         same = [all(torch.equal(sent[n], t) for n, t in s.items()) for s in (received, trained)]
         assert any(same) is (kind is control)  # the model as received, or the honest update
-    np.testing.assert_array_equal(control.chosen(20, 1, 3), attack.chosen(20, 1, 3))
+    assert control.round_size == attack.round_size and control.together == attack.together
     assert attack.control != attack.over and attack.uploads
+
+
+READ_WAYS = [n for n in registry.names("attack") if registry.load("attack", n).readings]
+
+
+def test_readings__are_of_the_ascents() -> None:
+    assert READ_WAYS == ["ascent", "ascent-algorithm1", "ascent-static"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.slow] * (n in SIBLINGS)) for n in READ_WAYS],
+)
+def test_other_readings__differ_in_the_reading_alone(name: str, case_of: Cases) -> None:
+    """Each reads what the one asked for has noted, by a fit that is shared, and scores by itself."""
+    case = case_of(name)
+    attack, view = case.new(), case.view()
+    attack.fit(view, case.known, rng(0, "fit"))
+    assert attack.reading in {*attack.readings, "line23"}
+    others = attack.other_readings()
+    assert [attack.reading, *others] == sorted(
+        {attack.reading, *attack.readings}, key=[attack.reading, *attack.readings].index
+    )
+    scores = {attack.reading: attack.score(view, case.images)}
+    for reading, other in others.items():
+        assert type(other) is type(attack) and other.reading == reading
+        assert {n: v for n, v in vars(other).items() if n != "reading"} == {
+            n: v for n, v in vars(attack).items() if n != "reading"
+        }
+        scores[reading] = other.score(view, case.images)
+        assert scores[reading].shape == (len(case.images),) and np.isfinite(scores[reading]).all()
+    assert attack.reading == next(iter(scores))  # and is left as it was
+    distinct = {tuple(np.argsort(one)) for one in scores.values()}
+    assert len(distinct) == len(scores)

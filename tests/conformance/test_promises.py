@@ -14,7 +14,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedmia.attacks import Ascent, EncoderMIV, PartCrop, Similarity
+from fedmia.attacks import EncoderMIV, PartCrop, Similarity
+from fedmia.attacks.ascent import AscentAlgorithm1
 from fedmia.attacks._exchange import exchange_test
 from fedmia.attacks.base import Attack, DatasetAttack, Known, Scores
 from fedmia.data.base import Request
@@ -682,7 +683,7 @@ def test_checks__refuse_another_kind(check: Callable[[Any], None]) -> None:
         (check_attack, Similarity(pairs="all", views=3)),
         pytest.param(
             check_attack,
-            Ascent(schedule="rotate", batch=4, pairs=1, steps=1, lr=0.01),
+            AscentAlgorithm1(batch=4, steps=1, lr=0.01),
             marks=pytest.mark.slow,
         ),  # fmt: skip
         (check_ssl, MoCo(dim=4, queue=3, symmetric=True)),

@@ -56,7 +56,7 @@ def make_desk(tmp_path: Path, textures: Callable[..., torch.Tensor]) -> MakeDesk
             "seed": 0, "images_file": file, "roles": ("honest",),
             "parts": {"members": (np.arange(10),)}, "targets": np.arange(0),
             "held": np.arange(0), "known": (np.arange(0), np.arange(0)), "sets": (),
-            "turns": 1, "share": 1.0, "attacked_rate": None,
+            "turns": 1, "share": 1.0, "attacked_rate": "schedule",
             "model": ("smallnet", {"width": 4}), "ssl": ("moco", {"dim": 8}),
             "strategy": ("fedavg", {}),
             "train": Train(local_epochs=1, batch_size=5), "public": np.arange(0),

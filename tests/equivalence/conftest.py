@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+from fedmia.federation.forks import Fork
 from fedmia.federation.run import Finished as Unrecorded
 from fedmia.federation.run import Prepared, federate, make_site, prepare
 from fedmia.federation.snapshot import Snapshot, SnapshotStore
@@ -47,9 +48,10 @@ def prepared(flags: str) -> Prepared:
 
 class Recorder:
     """Keeps what an active client could note: models by branch and round for which they were
-    received, or after the last; and uploads by branch and round."""
+    received, or after the last; uploads by branch and round; and forked rounds by branch."""
 
     def __init__(self) -> None:
+        self.told_over: dict[str, Fork] = {}
         self.models: dict[str, dict[int, Snapshot]] = defaultdict(dict)
         self.uploads: dict[str, dict[int, Snapshot]] = defaultdict(dict)
 
@@ -58,6 +60,12 @@ class Recorder:
 
     def sent(self, branch: str, round: int, snapshot: Snapshot) -> None:
         self.uploads[branch][round] = copy.deepcopy(snapshot)
+
+    def forks(self, branch: str) -> bool:
+        return branch in ("main", "placebo")
+
+    def forked(self, fork: Fork) -> None:
+        self.told_over[fork.branch] = copy.deepcopy(replace(fork, honest=dict(fork.honest)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,12 +82,15 @@ class Run(Unrecorded):
         """What the attack's client would have noted."""
         attack = self.prepared.active
         assert attack is not None
-        book = Notebook(Observer(self.prepared.experiment, self.site), attack, self.site.turns)
+        book = Notebook(Observer(self.prepared.experiment, self.site), attack)
         for branch, models in self.recorder.models.items():
             for round, snapshot in models.items():
                 book.received(branch, round, snapshot)
             for round, snapshot in self.recorder.uploads[branch].items():
                 book.sent(branch, round, snapshot)
+        for branch, fork in self.recorder.told_over.items():
+            if book.forks(branch):
+                book.forked(fork)
         return book
 
 

@@ -167,7 +167,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Watched:
 def test_disk__holds_no_file_of_an_attacked_round_that_is_not_evaluated(watched: Watched) -> None:
     assert list(watched.run.sent("main")) == [4, 5, 6]
     want = [f"{b}/round-{r:04d}.safetensors" for b in ("main", "placebo") for r in (0, 3, 6)]
-    want += [f"{b}/round-{r:04d}.safetensors" for b in ("sets", "zero") for r in (3, 6)]
+    want += [f"zero/round-{r:04d}.safetensors" for r in (3, 6)]
     assert watched.files == want
 
 

@@ -71,13 +71,13 @@ def test_schedule__a_course_is_of_the_whole_run_whatever_stretch_it_is() -> None
 
 @pytest.mark.parametrize(
     ("branch", "round", "behind"),
-    [("main", 3, 3), ("main", 10, 10), ("zero", 7, 10), ("zero", 9, 12), ("sets", 9, 15),
-     ("placebo", 0, 16), ("placebo", 4, 20)],
+    [("main", 3, 3), ("main", 10, 10), ("zero", 7, 10), ("zero", 9, 12),
+     ("placebo", 0, 13), ("placebo", 4, 17)],
 )  # fmt: skip
 def test_behind__rounds_of_all_branches(branch: str, round: int, behind: int) -> None:
     run = SimpleNamespace(
         head=Head(branch, round, {}, FedAvg()),
-        branches=lambda: ["main", "zero", "sets", "placebo"],
+        branches=lambda: ["main", "zero", "placebo"],
         schedule=SimpleNamespace(last=10, clean=7),
     )  # fmt: skip
     assert Federation._behind(run) == behind  # type: ignore[arg-type]
@@ -112,7 +112,7 @@ def stretched(branch: str, clean: int, active: bool) -> tuple[SimpleNamespace, l
     return run, notes, strategy
 
 
-@pytest.mark.parametrize("branch", ["main", "zero", "sets", "placebo"])
+@pytest.mark.parametrize("branch", ["main", "zero", "placebo"])
 def test_stretch__notes_each_round_with_what_its_clients_received(branch: str) -> None:
     """And what the server did is said of `main` alone: a control's is no report's."""
     run, notes, strategy = stretched(branch, 4, True)

@@ -15,10 +15,13 @@ from clients.active import Active
 from clients.desk import Desk
 from clients.honest import Honest
 from clients.site import Site, Task
-from fedmia.attacks.ascent import Ascent
+from fedmia.attacks.ascent import Ascent, AscentAlgorithm1
+from fedmia.attacks.ascent_static import attack_losses
 from fedmia.federation.snapshot import Local, LocalState, MemoryStore
+from fedmia.seeding import rng
 from fedmia.ssl.base import State
-from fedmia.ssl.train import Train
+from fedmia.ssl.train import Train, two_views
+from fedmia.threat.whitebox import in_halves
 from strategies.fedema import FedEMA
 
 
@@ -39,7 +42,7 @@ def site(tmp_path: Path, images: torch.Tensor) -> Site:
         ssl=("moco", {"dim": 4, "queue": 4}), strategy=("fedavg", {}),
         train=Train(local_epochs=1, batch_size=2, lr=0.05),
         public=np.arange(0), defenses=(), attack=None, sets=(), turns=1, share=1.0,
-        attacked_rate=None, attacker_trains=True,
+        attacked_rate="schedule", attacker_trains=True,
         batch_norm="average", channels=3, size=8, mean=(0.5,) * 3, std=(0.25,) * 3,
         total_rounds=4, device="cpu", threads=1,
     )  # fmt: skip
@@ -163,9 +166,9 @@ def test_passing__rests_on_the_attackers_own_images(
     """It trains on them to guess what honest clients send, where the rule compares updates."""
     seen, job = list[set[int]](), Desk._job
 
-    def noted(self: Desk, indices: Any, *more: Any) -> Any:
+    def noted(self: Desk, indices: Any, *more: Any, **rest: Any) -> Any:
         seen.append(set(indices.tolist()))
-        return job(self, indices, *more)
+        return job(self, indices, *more, **rest)
 
     monkeypatch.setattr(Desk, "_job", noted)
     attack = Ascent(steps=2, lr=0.5, server="known")
@@ -240,22 +243,61 @@ def test_settle__without_training_nothing_is_kept_and_no_image_counts(site: Site
 
 
 @pytest.mark.parametrize("attacked", [False, True])
-@pytest.mark.parametrize("rate", [None, 0.4])
-def test_job__stands_where_the_round_is_in_the_run(
-    site: Site, rate: float | None, attacked: bool
-) -> None:
-    """Two epochs of three steps a round, the third of four rounds; a rate of attacked rounds is
-    constant."""
+@pytest.mark.parametrize("rate", ["schedule", "constant"])
+def test_job__stands_where_the_round_is_in_the_run(site: Site, rate: str, attacked: bool) -> None:
+    """Two epochs of three steps a round, the third of four rounds; `constant` is the first rate, in
+    attacked rounds alone."""
     train = replace(site.train, local_epochs=2, batch_size=2, warmup_epochs=1.0)
     told = replace(site, train=train, attacked_rate=rate)
     method = told.method(0, 5)
     job = told.job(method, told.images[np.arange(5)], 3, np.random.default_rng(0), attacked)
     assert (job.step, job.total_steps, len(job.images)) == (12, 24, 5)
-    own = attacked and rate is not None
+    own = attacked and rate == "constant"
     assert job.train == (
-        replace(train, schedule="constant", warmup_epochs=0.0, lr=rate) if own else train
+        replace(train, schedule="constant", warmup_epochs=0.0, lr=0.05) if own else train
     )
     assert site.dealt("zero") is site.dealt("main") is site.parts["members"]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "attacked_rate", "rate"),
+    [
+        ("constant", "schedule", 0.05),
+        ("cosine", "schedule", 0.025 * (1 + math.cos(math.pi * 2 / 4))),  # two of four are over
+        ("cosine", "constant", 0.05),
+    ],
+)
+def test_matched__climbs_as_honest_clients_train(
+    site: Site, schedule: str, attacked_rate: str, rate: float
+) -> None:
+    """Three steps for three local epochs, by SGD with momentum and decay, at the rate with which
+    honest clients begin the third round."""
+    train = replace(
+        site.train, local_epochs=3, momentum=0.8, weight_decay=0.3, schedule=schedule
+    )
+    attack = AscentAlgorithm1(batch=6)
+    told = replace(
+        site, train=train, attacked_rate=attacked_rate, attack=attack, targets=np.arange(6),
+        held=np.arange(6, 18), roles=("honest", "honest", "active"),
+    )  # fmt: skip
+    first = told.method(-1, None).shared_state()
+    at = Desk(told, MemoryStore(), Task(2, 3, "main", True), first)
+    crafted = at.craft(at.idle(), first)
+
+    method, stream = at.idle(), rng(0, "craft", 3, 2)
+    halves, _ = in_halves(told.take(told.held))
+    method.fill_bank(halves[1])  # no target is held
+    weights = list(method.encoder.parameters())
+    sgd = torch.optim.SGD(weights, lr=rate, momentum=0.8, weight_decay=0.3)
+    for _ in range(3):
+        rows = stream.permutation(6)
+        view1, view2 = two_views(told.take(rows), told.augment, stream)
+        sgd.zero_grad()
+        (-attack_losses(method, view1, view2, "algorithm1").mean()).backward()
+        sgd.step()
+    for name, tensor in method.shared_state().items():
+        torch.testing.assert_close(crafted[name], tensor, atol=1e-6, rtol=1e-4)
+    assert distance(crafted, first) > 0.01
 
 
 @pytest.mark.parametrize("keep", ["keep", "reset"])

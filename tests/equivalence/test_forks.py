@@ -1,0 +1,185 @@
+"""Rounds told over: a set of images, or a batch, that has the first attacked round to itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedmia.attacks import ascent
+from fedmia.attacks.ascent import Ascent, AscentAlgorithm1
+from fedmia.federation.snapshot import Snapshot
+from fedmia.scoring.observer import Observer
+from fedmia.scoring.readings import Notebook
+from fedmia.threat.signals import Signals
+
+from .conftest import Finished, Run, same, weights
+
+ACTIVE = "--attacker active --attacks ascent "
+FIRST = 3  # the first attacked round of the tiny experiment
+SETS = Ascent(pairs=1, steps=1, lr=0.05)
+BATCHES = AscentAlgorithm1(batch=16, steps=1, lr=0.05)
+
+
+def notebook(run: Run, attack: Ascent, sets: Any = None) -> Notebook:
+    """Of the run's forked round, acted on by an attack, with all sets or some."""
+    sets = run.site.sets if sets is None else sets
+    site = replace(run.site, attack=attack, sets=sets)
+    book = Notebook(Observer(run.prepared.experiment, site), attack)
+    book.received("main", FIRST, run.recorder.models["main"][FIRST])
+    return book
+
+
+def alone(book: Notebook, kind: str, rows: Any, idle: bool = False) -> Any:
+    """(3, n): what was noted of targets before, under the upload and after their own round."""
+    view: Any = book.observer.view(Snapshot(0, run_weights(book), {}), Signals())
+    seen = book.of_alone("main", kind, view, book.targets[rows], idle=idle)
+    assert seen.rounds == [FIRST]
+    return np.concatenate([seen.before, seen.sent, seen.after])
+
+
+def run_weights(book: Notebook) -> Any:
+    return book.observer.site.method(-1, None).shared_state()
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    ["fedavg", *(pytest.param(n, marks=pytest.mark.slow) for n in ("trimmed-mean", "fedavgm"))],
+)
+def test_ended__is_what_the_server_made_of_the_upload(strategy: str, finished: Finished) -> None:
+    """Of the attacker's own upload that round of `main`, and of none that of `zero`, to the bit."""
+    run = finished(ACTIVE if strategy == "fedavg" else f"{ACTIVE} --strategy {strategy}")
+    for branch in ("main", "placebo"):
+        fork = run.recorder.told_over[branch]
+        assert (fork.branch, fork.round, list(fork.malicious)) == (branch, FIRST, [3])
+        assert same(fork.received, run.recorder.models[branch][FIRST].state)
+        assert set(fork.honest) == set(fork.told) == {0, 1, 2}
+        for _ in range(2):  # nothing of the first stays with the server
+            ended = fork.ended(run.sent(branch)[FIRST])
+            assert same(ended, run.recorder.models[branch][FIRST + 1].state)
+    fork = run.recorder.told_over["main"]
+    assert same(fork.ended(fork.received), run.recorder.models["zero"][FIRST + 1].state)
+    assert not (run.recorder.told_over.keys() - {"main", "placebo"})
+
+
+def test_sets__each_has_its_round_whatever_the_others(finished: Finished) -> None:
+    """Its readings are of its own climb, to the bit, with one set fewer, the first or the last; and
+    are not those of the round in which all climbed."""
+    run = finished(ACTIVE)
+    sets = run.site.sets[:3]
+    whole = notebook(run, SETS, sets)
+    whole.forked(run.recorder.told_over["main"])
+    assert whole.rounds_alone("main", "sets") == [FIRST]
+    assert whole.rounds_alone("main", "batches") == [] == whole.rounds_alone("zero", "sets")
+    for left in (0, 2):
+        fewer = notebook(run, SETS, [s for i, s in enumerate(sets) if i != left])
+        fewer.forked(run.recorder.told_over["main"])
+        for rows in fewer.observer.site.sets:
+            for idle in (False, True):
+                np.testing.assert_array_equal(
+                    alone(fewer, "sets", rows, idle), alone(whole, "sets", rows, idle)
+                )
+        assert np.isnan(alone(fewer, "sets", sets[left])[1:]).all()
+    rows = sets[0]
+    before, sent, after = alone(whole, "sets", rows)
+    assert (sent > before).mean() > 0.5 and not np.array_equal(sent, after)
+    own = notebook(run, SETS)
+    own.received("main", FIRST + 1, run.recorder.models["main"][FIRST + 1])
+    own.sent("main", FIRST, run.recorder.uploads["main"][FIRST])
+    view: Any = own.observer.view(run.recorder.models["main"][FIRST], Signals())
+    assert not np.array_equal(own.of("main", view, own.targets[rows]).after[0], after)
+    zero = notebook(run, SETS)
+    zero.received("zero", FIRST + 1, run.recorder.models["zero"][FIRST + 1])
+    idle = alone(whole, "sets", rows, idle=True)
+    np.testing.assert_array_equal(idle[0], idle[1])
+    np.testing.assert_allclose(idle[2], zero._received["zero"][FIRST + 1][rows], atol=1e-5)
+
+
+def test_sets__what_auto_chooses_does_not_depend_on_which_set_is_first(finished: Finished) -> None:
+    run = finished(ACTIVE)
+    attack, sets = Ascent(pairs=1, steps=1), run.site.sets[:3]
+    read = []
+    for some in (sets, sets[1:], sets[:0:-1]):
+        book = notebook(run, attack, some)
+        book.forked(run.recorder.told_over["main"])
+        read.append((book.choices["main"], alone(book, "sets", sets[1])))
+    for choice, values in read[1:]:
+        assert choice == read[0][0] and choice["lr"] > 0
+        np.testing.assert_array_equal(values, read[0][1])
+
+
+def test_batches__each_has_its_round_and_half_of_the_held_as_queue(
+    finished: Finished, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Known images apart from those under test; each image once, whatever fills a short batch."""
+    run = finished(ACTIVE)
+    keys, losses = set[int](), ascent.attack_losses
+
+    def noted(method: Any, *rest: Any) -> Any:
+        keys.add(len(method.queue))
+        return losses(method, *rest)
+
+    monkeypatch.setattr(ascent, "attack_losses", noted)
+    book = notebook(run, BATCHES)
+    site, batches = book.observer.site, book._batches(16)
+    half = len(site.held) / 2
+    assert {len(b) for b in batches} == {16}
+    known = np.isin(site.targets, np.concatenate(site.known))
+    assert {len(set(known[b])) for b in batches} == {1}
+    assert sorted({int(i) for b in batches for i in b}) == list(range(len(site.targets)))
+    some = [batches[0], batches[1], batches[-1]]
+    monkeypatch.setattr(book, "_batches", lambda size: some)
+    book.forked(run.recorder.told_over["main"])
+    assert keys <= {int(half), int(half + 0.5)} and min(keys) > 10
+    fewer = notebook(run, BATCHES)
+    monkeypatch.setattr(fewer, "_batches", lambda size: some[1:])
+    fewer.forked(run.recorder.told_over["main"])
+    for rows in (np.unique(some[1]), np.unique(np.setdiff1d(some[2], some[0]))):
+        got = alone(fewer, "batches", rows)
+        np.testing.assert_array_equal(got, alone(book, "batches", rows))
+        assert not np.array_equal(got[1], got[2]) and np.isfinite(got).all()
+
+
+def test_notes__give_the_forks_again(finished: Finished) -> None:
+    run = finished(ACTIVE)
+    book = notebook(run, BATCHES, run.site.sets[:2])
+    book._batches = lambda size: [np.arange(16)]  # type: ignore[method-assign]
+    book.forked(run.recorder.told_over["main"])
+    tensors, about = book.notes()
+    again = notebook(run, BATCHES, run.site.sets[:2])
+    again.choices["placebo"] = {"lr": 7.0}
+    again.restore({n: t.clone() for n, t in tensors.items()}, about)
+    assert again.notes()[1] == about and again.notes()[0].keys() == tensors.keys()
+    assert "placebo" not in again.choices and again.queries == book.queries
+    for kind in ("sets", "batches"):
+        assert again.rounds_alone("main", kind) == [FIRST]
+        rows = np.concatenate(run.site.sets[:2]) if kind == "sets" else np.arange(16)
+        for idle in (False, True):
+            np.testing.assert_array_equal(
+                alone(again, kind, rows, idle), alone(book, kind, rows, idle)
+            )
+
+
+def test_forked__main_is_told_over_for_sets_and_what_goes_by_batches_everywhere(
+    finished: Finished,
+) -> None:
+    run = finished(ACTIVE)
+    branches = ("main", "zero", "placebo")
+    for attack, sets, want in (
+        (SETS, None, [True, False, False]), (SETS, (), [False] * 3),
+        (BATCHES, (), [True, False, True]),
+    ):  # fmt: skip
+        assert [notebook(run, attack, sets).forks(b) for b in branches] == want
+
+
+def test_first_attacked_round__of_main_is_a_snapshot_of_the_fork(finished: Finished) -> None:
+    """What the attacker's client kept before it: its bank, and no key encoder is read."""
+    run = finished(ACTIVE)
+    fork = run.recorder.told_over["main"]
+    assert fork.holder is not None
+    bank = run.recorder.models["main"][FIRST].holder
+    assert bank and all(torch.equal(fork.holder.tensors[f"local.{n}"], t) for n, t in bank.items())
+    assert same(fork.received, weights(run)[FIRST - 1])
