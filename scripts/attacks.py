@@ -39,7 +39,8 @@ names that client for non-members of the same class (of that client's own, where
 clients): what it names right beyond this null (`named_clients[].null`) the image itself told. It is
 also judged as asked about one client. An untrained encoder is no control of attacks that read
 updates or what changed between rounds (`lira-rounds`, `rmia-rounds`, `loss-slope`): theirs is the
-placebo, which `--federation.placebo auto` runs for them. `baseline-b` needs all images' true classes.
+placebo, which `--federation.placebo auto` runs for them. `baseline-b` needs all images' true
+classes.
 """
 
 
