@@ -39,7 +39,8 @@ names that client for non-members of the same class (of that client's own, where
 clients): what it names right beyond this null (`named_clients[].null`) the image itself told. It is
 also judged as asked about one client. An untrained encoder is no control of attacks that read
 updates or what changed between rounds (`lira-rounds`, `rmia-rounds`, `loss-slope`): theirs is the
-placebo, which `--federation.placebo auto` runs for them. `baseline-b` needs all images' true classes.
+placebo, which `--federation.placebo auto` runs for them. `baseline-b` needs all images' true
+classes.
 
 ## What the paper says of ascent, and whether a run bears it out
 
@@ -96,6 +97,8 @@ def queries(name: str) -> str:
     received = len(getattr(view, "received", {}))
     if isinstance(attack, ActiveAttack):  # two rounds: three models received, one or both sent
         received = 5 if attack.reads_uploads() else 4
+        if attack.round_size is not None:  # one round: before it, the upload, after it
+            received = 3
     models = {"client": received, "server": updates}.get(attack.needs.vantage, 1)
     # Keys of held images are asked of each model once a call, however many images are scored.
     banks = models if getattr(attack, "negatives", "") == "held" else 0

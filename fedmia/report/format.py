@@ -236,8 +236,7 @@ def defended_sentence(row: DefendedRow) -> str | None:
 
 
 def named_sentence(report: Report) -> str | None:
-    """How often an attack names the client whose image it was, beside chance, the placebo and
-    non-members alike."""
+    """How often an attack names the client whose image it was, beside chance and its controls."""
     said = []
     for row in report["named_clients"]:
         text = (

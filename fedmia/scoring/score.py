@@ -61,7 +61,7 @@ def score(
         untrained = probes.both(snapshots.untrained().state)
     with watch.part("attacks"):
         found = attacked(evaluation, notebook)
-    found["notes"][:0] = [*prepared.notes, *failures.notes()]
+    notes = [*prepared.notes, *failures.notes(), *found.pop("notes", [])]
     environment = describe()
     owner = dict(zip(split.members, split.owner, strict=True))
     labels, classes = data.labels, int(data.labels.max()) + 1
@@ -88,6 +88,7 @@ def score(
         failure=run.failure,
         failed=failures.attacks,
         faults=run.faults,
+        notes=notes,
         split=shape | split.counts(),
         config=to_tree(experiment),
         versions=environment["versions"] | {"commit": environment["commit"]},

@@ -272,7 +272,10 @@ def test_arguments__to_go_on_with_a_run(tmp_path: Path) -> None:
         server.invocation(f"--resume {tmp_path}")
 
 
-@pytest.mark.parametrize("flags", ["--attacker active", "--pretrain pooled --pretrain.epochs 1"])
+@pytest.mark.parametrize(
+    "flags",
+    ["--attacker active", "--pretrain pooled --pretrain.epochs 1", "--federation.placebo true"],
+)
 def test_private__refuses_what_needs_shared_images(flags: str, home: Path, tmp_path: Path) -> None:
     with nodes() as grid, pytest.raises(InputError):
         run(server.gather, grid, TINY + flags, tmp_path / "out")
