@@ -112,8 +112,9 @@ def mean(others: State, own: State, share: float) -> State:
 def _auc(
     attack: Ascent, truth: NDArray[np.int64], before: Scores, sent: Scores, after: Scores
 ) -> float:
-    seen = Trajectory([1], before[None], sent[None], after[None])
-    return float(roc_auc_score(truth, attack.judge(seen)))
+    scores = attack.judge(Trajectory([1], before[None], sent[None], after[None]))
+    worst = -1e300  # of a climb that diverged
+    return float(roc_auc_score(truth, np.nan_to_num(scores, nan=worst, neginf=worst)))
 
 
 class _Reading:

@@ -316,7 +316,6 @@ class Federation:
         self._prepare_fork(course, at)
         for done in at.strategy.rounds(grid, course, at.state, self.crew, seen):
             self._record(course, at.state, done)
-            self._tell_over(done.number)
             if at.branch == "main":
                 self.aggregation = self._aggregated(at.strategy)
             at.round, at.state = done.number, done.state
@@ -344,14 +343,13 @@ class Federation:
             strategy.broadcast(),
         )  # fmt: skip
 
-    def _tell_over(self, round: int) -> None:
+    def _tell_over(self, reader: Reader, round: int) -> None:
         """Hand the round to the reader, if it is the one to be told over, now that it is done."""
         fork = self._fork
-        if fork is None or fork.round != round or self.reader is None:
+        if fork is None or fork.round != round:
             return
         fork.honest = self.snapshots.updates("forks", round)
-        with self.watch.part("attacks"):
-            self.reader.forked(fork)
+        reader.forked(fork)
         self._fork = None
         self.snapshots.drop("forks")
 
@@ -395,6 +393,10 @@ class Federation:
         if crafted is not None and self.reader is not None:
             with self.watch.part("attacks"):
                 self.reader.sent(branch, round, self._snapshot(branch, round, crafted))
+                self._tell_over(self.reader, round)
+            if self.site.stopped():  # perhaps before all was told over: the round is made again
+                self.snapshots.drop_updates(branch, round)
+                raise Interrupted
         honest = {c: m for c, m in told.items() if c not in self.experiment.malicious_clients}
         losses = [m["loss"] for m in honest.values() if "loss" in m]
         loss = float(np.mean(losses)) if losses else None

@@ -146,6 +146,8 @@ class Notebook:
         read = partial(self._read, f"{fork.branch}-{kind}")
 
         def climb(batch: IntArray) -> None:
+            if site.stopped():
+                return
             crafted = desk.craft(desk.idle(), desk.received, batch)
             fresh = batch[np.isnan(seen.after[batch])]  # what fills a short batch is read before
             seen.sent[fresh] = read(Snapshot(fork.round, crafted, bank), fresh)
@@ -157,6 +159,8 @@ class Notebook:
             list(pool.map(climb, batches[1:]))
         rows = np.unique(np.concatenate(batches))
         seen.idle[rows] = read(Snapshot(fork.round, fork.ended(fork.received), bank), rows)
+        if not all(np.isfinite(one[rows]).all() for one in (seen.sent, seen.after, seen.idle)):
+            del self._forks[fork.branch, kind]  # interrupted, or a climb that diverged
         self.choices[fork.branch] = desk.memory.get("attack", {}).get("choice", {})
 
     def _batches(self, size: int) -> list[IntArray]:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from fedmia.attacks.base import ActiveAttack
+from fedmia.errors import opt
 from fedmia.federation.forks import Fork
 from fedmia.federation.snapshot import Snapshot, Update
 from fedmia.results import Curves, FloatArray, ScoredAttack
@@ -34,7 +35,11 @@ class Trajectories:
 
     def unscored(self) -> str | None:
         """Why the attack cannot be scored, or None."""
-        return None if self.rounds("main") else "its client finished no attacked round"
+        if not self.notebook.rounds("main"):
+            return "its client finished no attacked round"
+        if not self.rounds("main"):
+            return f"the climb of a batch diverged; a lower {opt(f'attack.{self.name}.lr')} helps"
+        return None
 
     def rounds(self, branch: str) -> list[int]:
         """Finished rounds of `branch` in which the attack acted on what it is scored on."""
