@@ -102,7 +102,7 @@ def test_in_a_control_branch__main_is_reported_whole(
     assert len(report["paired"]) == pairs
     # The others stay as far as they are, for --resume.
     kept = {p.name for p in (tmp_path / "RUN" / "snapshots").iterdir()}
-    assert kept == {"main", "zero"} | ({"sets", "placebo"} if branch == "placebo" else set())
+    assert kept == {"main", "zero"} | ({"placebo"} if branch == "placebo" else set())
 
 
 def test_in_a_servers_training__nothing_is_finished(tmp_path: Path, monkeypatch: Patch) -> None:

@@ -330,61 +330,7 @@ def test_craft__leaves_what_it_was_given(make_moco: Any, images: Tensor) -> None
     assert all(torch.equal(method.local_state()[n], t) for n, t in local.items())
 
 
-# -- auto
-
-
-def test_auto__takes_what_tells_the_known_images_best(
-    make_moco: Any, images: Tensor, known: Known, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The gentlest of equals, once for all rounds; the climb begins at the weights received."""
-    tried = [(0.4, (1, 0.01)), (0.9, (3, 0.05)), (0.6, (3, 0.1)), (0.9, (5, 0.05))]
-    monkeypatch.setattr(Ascent, "_tried", lambda self, turn, lots: iter(tried))
-    method = make_moco()
-    received = method.shared_state()
-    given = replace(turn(method, received, received, images), known=known)
-    sent = Ascent(steps="auto", lr="auto").craft(given)
-    assert given.notes["choice"] == {"steps": 3, "lr": 0.05}
-    _, want = craft(make_moco, images, steps=3, lr=0.05)
-    assert all(torch.equal(sent[n], t) for n, t in want.items())
-    monkeypatch.setattr(Ascent, "_tried", lambda self, turn, lots: iter([(1.0, (1, 1.0))]))
-    Ascent(steps="auto", lr="auto").craft(given)
-    assert given.notes["choice"] == {"steps": 3, "lr": 0.05}
-
-
-@pytest.mark.parametrize(("share", "turns", "part"), [(0.25, 2, 0.5), (0.5, 6, 1.0)])
-def test_tried__reads_what_the_server_makes_of_the_climb(
-    make_moco: Any, images: Tensor, known: Known, monkeypatch: pytest.MonkeyPatch,
-    share: float, turns: int, part: float,
-) -> None:  # fmt: skip
-    """Losses of known images under the weights received plus the client's share of the climb, over
-    all its turns and never more than all; the AUC is that of members with low losses."""
-    method, (both, truth) = make_moco(), known.both()
-    received, at, climbed = method.shared_state(), list[State](), list[State]()
-    plain, climb = ascent.attack_losses, ascent.climb
-
-    def read(model: Any, *rest: Any) -> Tensor:
-        if torch.is_grad_enabled():
-            return plain(model, *rest)
-        at.append({n: t.clone() for n, t in model.shared_state().items()})
-        return torch.from_numpy(np.where(truth, 1.0, 2.0))
-
-    def noted(model: Any, *rest: Any) -> None:
-        climb(model, *rest)
-        climbed.append({n: t.clone() for n, t in model.shared_state().items()})
-
-    monkeypatch.setattr(ascent, "attack_losses", read)
-    monkeypatch.setattr(ascent, "climb", noted)
-    given = replace(turn(method, received, received, images, turns=turns), known=known, share=share)
-    attack = Ascent(steps="auto", lr=0.05, batch=20, pairs=1, negatives="queue")
-    lots = attack._lots(given, np.arange(20))
-    tried = list(attack._tried(given, lots))
-    assert [one for _, one in tried] == [(s, 0.05) for s in ascent.STEPS]
-    assert {auc for auc, _ in tried} == {1.0} and len(both) == len(truth)
-    for state, step in zip(at, ascent.STEPS, strict=True):
-        for name, tensor in climbed[step - 1].items():
-            want = received[name] + part * (tensor - received[name])
-            torch.testing.assert_close(state[name], want)
-    assert any(not torch.equal(at[0][n], t) for n, t in received.items())
+# -- the rule of the server
 
 
 def test_craft__who_knows_the_server_climbs_inside_what_it_lets_through(

@@ -274,13 +274,24 @@ TRUTH = np.repeat([1, 0], 20)
 def test_gentlest__is_the_first_within_one_standard_error(
     aucs: dict[str, Sequence[float]], want: tuple[int, float]
 ) -> None:
-    assert gentlest(climbs(**aucs), (1, 2), TRUTH) == want
+    for reading in ("rise", "level"):  # losses begin at 0: both are one
+        assert gentlest(climbs(**aucs), (1, 2), TRUTH, reading) == want
+
+
+def test_gentlest__tells_by_the_reading() -> None:
+    """Before the climb half of the members have a low loss, which rises to that of others."""
+    before = np.concatenate([np.zeros(10), np.full(10, 5.0), np.tile([0.0, 5.0], 10)])
+    rise = before + np.repeat([1.0, 2.0], 20)
+    level = np.repeat([10.0, 11.0], 20)
+    both = {1.0: np.stack([before, rise]), 2.0: np.stack([before, level])}
+    assert gentlest(both, (1,), TRUTH, "rise") == (1, 1.0)
+    assert gentlest(both, (1,), TRUTH, "level") == (1, 2.0)
 
 
 def test_gentlest__members_are_those_of_the_truth() -> None:
     both = climbs(lr1=(0.5,), lr2=(1.0,))
-    assert gentlest(both, (1,), TRUTH) == (1, 2.0)
-    assert gentlest(both, (1,), 1 - TRUTH) == (1, 1.0)
+    assert gentlest(both, (1,), TRUTH, "rise") == (1, 2.0)
+    assert gentlest(both, (1,), 1 - TRUTH, "rise") == (1, 1.0)
 
 
 def test_auto__tries_the_grid_as_the_images_under_test_climb(
@@ -288,8 +299,8 @@ def test_auto__tries_the_grid_as_the_images_under_test_climb(
 ) -> None:
     seen: dict[str, Any] = {}
 
-    def noted(climbs: Any, steps: Any, truth: Any) -> tuple[int, float]:
-        seen.update(climbs=climbs, steps=steps, truth=truth)
+    def noted(climbs: Any, steps: Any, truth: Any, reading: str) -> tuple[int, float]:
+        seen.update(climbs=climbs, steps=steps, truth=truth, reading=reading)
         return 2, 0.01
 
     monkeypatch.setattr("fedmia.attacks.ascent_static.gentlest", noted)
@@ -297,7 +308,10 @@ def test_auto__tries_the_grid_as_the_images_under_test_climb(
     images, truth = known.both()
     both = torch.cat([held, images])
     view = WhiteBox(make_moco(), AUGMENT, seed=0, device=CPU, held=both)
+    fitted(known, view, reading="level")
+    assert seen["reading"] == "level"
     attack = fitted(known, view)
+    assert seen["reading"] == "rise"
     assert attack.learns and attack.choices == {"steps": 2, "lr": 0.01}
     assert tuple(seen["climbs"]) == RATES and seen["steps"] == STEPS
     np.testing.assert_array_equal(seen["truth"], truth)

@@ -152,7 +152,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Watched:
         return job
 
     flags = "--rounds 6 --attack-rounds 3 --federation.snapshots 1 --train.lr 0.08 "
-    more = "--federation.attacked_rate matched --attack.ascent.lr 0.02"
+    more = "--federation.attacked_rate constant --attack.ascent.lr 0.02"
     root = tmp_path_factory.mktemp("watched") / "run"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Desk, "train", noted)
@@ -182,10 +182,10 @@ def test_active_client__trains_no_more_once_it_crafts(watched: Watched) -> None:
 def test_attacked_rate__is_the_honest_one_of_attacked_rounds_alone(watched: Watched) -> None:
     cosine = [0.04 * (1 + np.cos(np.pi * r / 6)) for r in range(6)]
     got = [rate for r in range(1, 7) for rate in watched.rates[r]]  # one a round, in all branches
-    assert got == pytest.approx([*cosine[:3], 0.02, 0.02, 0.02])
+    assert got == pytest.approx([*cosine[:3], 0.08, 0.08, 0.08])
 
 
-@pytest.mark.parametrize(("mode", "rate"), [("constant", 0.08), ("matched", 0.5), ("schedule", 0)])
+@pytest.mark.parametrize(("mode", "rate"), [("constant", 0.08), ("schedule", 0)])
 def test_attacked_rate__modes(mode: str, rate: float, tmp_path: Path) -> None:
     flags = f"--federation.attacked_rate {mode} --attack.ascent.lr 0.5 --train.lr 0.08"
     site = make_site(prepared(ACTIVE + flags), tmp_path, Event())

@@ -99,19 +99,34 @@ def total(state: State) -> float:
     return sum(float(tensor.double().sum()) for tensor in state.values())
 
 
-def test_with_sets__reads_the_branch_in_which_sets_are_climbed_alone() -> None:
-    """Beside the branch in which nothing acts: two sets of a kind, of images 0 to 7."""
-    shift = {"main": 100.0, "sets": 10.0, "zero": 0.0}
+def test_with_sets__reads_the_rounds_in_which_sets_are_climbed_alone() -> None:
+    """In each reading, beside the same round in which nothing acts: two sets of a kind, of images 0
+    to 7. Nothing of the rounds that all images share."""
     formed = ImageSets(np.array([[0, 1], [2, 3]]), np.array([[0, 3], [1, 2]]))
-    scorer = SimpleNamespace(candidates=None, sets=formed, apart=lambda all: (all[:4], all[4:]))
+    rows, none = torch.arange(4.0), np.zeros(0)
+    scorer = SimpleNamespace(members=rows, nonmembers=rows + 4, sets=formed)
+
+    def alone(branch: str, kind: str, view: Any, images: torch.Tensor, *, idle: bool) -> Any:
+        assert (branch, kind, view) == ("main", "sets", "main")
+        return images.double().numpy() + (0.0 if idle else 10.0)
+
+    level = SimpleNamespace(judge=lambda seen: 2 * seen)
     found: Any = Trajectories.__new__(Trajectories)
-    found.attack = SimpleNamespace(judge=lambda seen: seen)
-    found.notebook = SimpleNamespace(of=lambda branch, view, _: shift[branch] + np.arange(8.0))
+    found.attack = SimpleNamespace(
+        judge=lambda seen: seen, other_readings=lambda: {"level": level}
+    )
+    found.notebook = SimpleNamespace(of_alone=alone, rounds_alone=lambda branch, kind: [3])
     found.view, found.evaluation = lambda branch: branch, SimpleNamespace(scorer=scorer)
-    none = np.zeros(0)
-    told = found.with_sets(ScoredAttack("ascent", "", "white_box", "client", none, none))
+    other = ScoredAttack("a-level", "", "white_box", "client", none, none, reading="level")
+    told = found.with_sets(
+        ScoredAttack("a", "", "white_box", "client", none, none, also=[other])
+    )
     np.testing.assert_array_equal(told.sets_members, [[10.5, 0.5], [12.5, 2.5]])
     np.testing.assert_array_equal(told.sets_nonmembers, [[15.5, 5.5], [15.5, 5.5]])
+    np.testing.assert_array_equal(told.also[0].sets_members, [[21.0, 1.0], [25.0, 5.0]])
+    np.testing.assert_array_equal(told.also[0].sets_nonmembers, [[31.0, 11.0], [31.0, 11.0]])
+    found.notebook.rounds_alone = lambda branch, kind: []
+    assert found.with_sets(other) is other
 
 
 def test_passive_attack__without_an_active_one_reads_the_last_model(finished: Finished) -> None:
@@ -170,7 +185,7 @@ def test_active_attack__sees_the_rounds_of_the_branch_it_is_scored_on(
     def read(snapshot: Snapshot) -> Any:
         return book.attack.read(found.observed.view(snapshot, Signals()), images)
 
-    assert seen.rounds == [3, 4] and seen.acted.all() and seen.acted.shape == (2, 30)
+    assert seen.rounds == [3, 4] and seen.before.shape == seen.after.shape == (2, 30)
     for i, round in enumerate((3, 4)):
         np.testing.assert_allclose(seen.before[i], read(models[round]), atol=1e-5)
         np.testing.assert_allclose(seen.after[i], read(models[round + 1]), atol=1e-5)

@@ -158,7 +158,7 @@ def test_full_disk__one_line_and_nothing_is_lost(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("branch", ["main", "sets"])
+@pytest.mark.parametrize("branch", ["main", "placebo"])
 def test_interrupted__is_reported_on_and_goes_on(
     branch: str, whole: dict[str, Any], tmp_path: Path, monkeypatch: Patch
 ) -> None:

@@ -12,14 +12,16 @@ from torch import Tensor
 
 from fedmia.errors import InputError
 from fedmia.scoring.failures import Failures
-from fedmia.scoring.readings import Notebook
+from fedmia.scoring.readings import Alone, Notebook
 from fedmia.testing import material
 
 TARGETS = material.textures(5, seed=4)
 
 
 class Reads:
-    """Reads the first pixel plus the model's number; acts on every second target in turn."""
+    """Reads the first pixel plus the model's number."""
+
+    round_size = None
 
     def __init__(self, uploads: bool) -> None:
         self.uploads = uploads
@@ -31,17 +33,14 @@ class Reads:
         view.queries += 3 * len(images)
         return images[:, 0, 0, 0].double().numpy() + view.model
 
-    def chosen(self, count: int, number: int, turns: int) -> np.ndarray:
-        return np.arange(count) % turns == number
 
-
-def notebook(uploads: bool = False, turns: int = 2) -> Any:
+def notebook(uploads: bool = False) -> Any:
     site = SimpleNamespace(targets=None, take=lambda which: TARGETS, threads=1,
                            sets=[np.array([1, 3]), np.array([3, 4])])  # fmt: skip
     observer: Any = SimpleNamespace(
         site=site, view=lambda model, signals: SimpleNamespace(model=model, queries=0)
     )
-    return Notebook(observer, Reads(uploads), turns)  # type: ignore[arg-type]
+    return Notebook(observer, Reads(uploads))  # type: ignore[arg-type]
 
 
 def filled(uploads: bool) -> Any:
@@ -66,38 +65,51 @@ def test_of__reads_before_and_after_each_round(uploads: bool) -> None:
     np.testing.assert_array_equal(found.after, np.stack([first + 200, first + 300]))
     sent = [first + 1000, first + 2000] if uploads else [first + 1000]
     np.testing.assert_array_equal(found.sent, np.stack(sent))
-    np.testing.assert_array_equal(found.acted, [[False, True], [True, False]])
     models = 6 if uploads else 4  # three received, and all uploads or the first
     assert book.queries["main"] == models * 3 * 5 and charged == [models * 3 * 2]
     with pytest.raises(KeyError):
         book.of("main", view, material.textures(1, seed=9))
 
 
-def test_untouched__counts_the_targets_of_no_finished_round() -> None:
-    book = notebook(turns=3)
-    assert book.untouched("main") == 5
-    for turn, wanted in ((1, 3), (2, 1), (3, 0)):  # 0 and 3; 1 and 4; 2
-        book.sent("main", turn, 0.0)
-        book.received("main", turn + 1, 0.0)
-        assert book.untouched("main") == wanted
+def test_of_alone__reads_before_and_after_the_round_of_its_own() -> None:
+    """And where nothing was climbed, what the round began with for the upload."""
+    book, charged = filled(False), list[int]()
+    sent, after, idle = (np.arange(5.0) + shift for shift in (20, 30, 40))
+    book._forks["main", "sets"] = Alone(6, sent, after, idle)
+    book.queries["main-sets"] = 50
+    view: Any = SimpleNamespace(charge=charged.append)
+    rows = [3, 0]
+    before = TARGETS[rows, 0, 0, 0].double().numpy() + 200
+    for nothing, want in ((False, (sent[rows], after[rows])), (True, (before, idle[rows]))):
+        found = book.of_alone("main", "sets", view, TARGETS[rows], idle=nothing)
+        assert found.rounds == [6]
+        for got, each in zip((found.before, found.sent, found.after), (before, *want), strict=True):
+            np.testing.assert_array_equal(got, each[None])
+    assert charged == [20, 20]
+    assert book.rounds_alone("main", "sets") == [6] and book.rounds_alone("main", "batches") == []
 
 
-def test_sets__alone_are_read_in_their_branch() -> None:
-    book = notebook()
-    book.received("sets", 1, 7.0)
-    book.sent("sets", 1, 8.0)
-    book.received("sets", 2, 9.0)
-    (tensors, queries) = book.notes()
-    assert set(tensors) == {"received.sets.1", "sent.sets.1", "received.sets.2"}
-    read = tensors["received.sets.2"].isfinite().tolist()
-    assert read == [False, True, False, True, True] and queries == {"sets": 3 * 3 * 3}
-    assert book.untouched("sets") == 0  # each set is acted on in every round
+def test_notes__of_all_that_was_read_and_nothing_else() -> None:
+    book = filled(False)
+    values = [np.arange(5.0) + shift for shift in (0.5, np.nan, 2)]
+    book._forks["placebo", "batches"] = Alone(4, *values)
+    book.choices["placebo"] = {"steps": 3, "lr": 0.01}
+    tensors, about = book.notes()
+    names = {f"received.main.{r}" for r in (4, 6, 7)} | {f"sent.main.{r}" for r in (4, 6, 7)}
+    assert set(tensors) == names | {
+        f"batches.placebo.4.{side}" for side in ("sent", "after", "idle")
+    }
+    assert about == {"queries": {"main": 60}, "choices": book.choices}
     again = notebook()
     again.received("zero", 9, 1.0)
-    again.restore(tensors, queries)
-    assert again.rounds("sets") == [1] and again.notes()[1] == queries
-    assert set(again.notes()[0]) == set(tensors)
-    np.testing.assert_array_equal(again.notes()[0]["sent.sets.1"], tensors["sent.sets.1"])
+    again._forks["main", "sets"] = Alone(4, *values)
+    again.choices["main"] = {"steps": 9}
+    again.restore(tensors, about)
+    assert again.rounds("main") == [4, 6] and again.rounds("zero") == []
+    assert again.rounds_alone("placebo", "batches") == [4]
+    assert again.rounds_alone("main", "sets") == [] and again.notes()[1] == about
+    for name, tensor in again.notes()[0].items():
+        np.testing.assert_array_equal(tensor, tensors[name])
 
 
 def test_failures__of_what_is_listed_and_beside() -> None:
