@@ -42,7 +42,7 @@ class Site:
             own, where the question is about sets.
         turns: crafted rounds that the active client can expect to have.
         share: of a client's update in the mean of a round.
-        attacked_rate: honest clients' learning rate in attacked rounds: the schedule's, or constant,
+        attacked_rate: honest clients' learning rate in attacked rounds: `schedule`, or `constant`,
             their first.
         total_rounds: federated rounds of the whole run, for the schedule.
         noise_source: of all that a client or the server draws as it works, SEEDED or ENTROPY.

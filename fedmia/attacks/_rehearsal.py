@@ -139,6 +139,8 @@ class _Reading:
             at = every if rows is None else every[np.isin(every, rows)]
             if len(at):
                 method.load_local(bank)
-                each = [attack_losses(method, a[at], b[at], self.attack.loss) for a, b in self.pairs]
+                each = [
+                    attack_losses(method, a[at], b[at], self.attack.loss) for a, b in self.pairs
+                ]
                 losses[at] = torch.stack(each).mean(dim=0).double().cpu().numpy()
         return losses if rows is None else losses[rows]

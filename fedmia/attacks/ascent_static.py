@@ -100,8 +100,8 @@ class AscentStatic(Attack):
 
     def score_sets(self, view: WhiteBox, sets: Tensor, known: Known) -> Scores:
         """(S, 2): each set is climbed alone, from the released model, and compared with known
-        members climbed in sets of as many (Sec. V-B4): their mean reading minus the set's own. Beside
-        it the twin, which takes no step: their loss before the climb minus the set's own."""
+        members climbed in sets of as many (Sec. V-B4): their mean reading minus the set's own.
+        Beside it the twin, which takes no step: their loss before the climb minus the set's own."""
         count, size = sets.shape[:2]
         (steps, lr), start, method = self._chosen, view.state(), view.copy_method()
         images = torch.cat([sets.flatten(0, 1), known.members])

@@ -2,9 +2,9 @@
 
 Branches: `main` is the federation of the experiment. With an active attack, `zero` repeats its
 attacked rounds from the same state with the attacker disarmed; its first attacked round is told
-over for each batch of images that is acted on alone (`fedmia.federation.forks`). With an active attack or a server that attacks,
-`placebo` repeats the whole run with honest clients that hold images outside every
-evaluated set. `untrained` is the first model of a run that a server pre-trains.
+over for each batch of images that is acted on alone (`fedmia.federation.forks`). With an active
+attack or a server that attacks, `placebo` repeats the whole run with honest clients that hold
+images outside every evaluated set. `untrained` is the first model of a run that a server pre-trains.
 """
 
 from __future__ import annotations
@@ -372,10 +372,10 @@ class Federation:
                 self.snapshots.save_before(branch, round, received)
             self.snapshots.save_update(branch, round, update.client, update.state)
         fork = self._fork
-        if fork is not None and fork.round == round and update.client not in fork.malicious:
-            if update.examples:
-                fork.note(update)
-                self.snapshots.save_update("forks", round, update.client, update.state)
+        honest = fork is not None and update.client not in fork.malicious
+        if fork is not None and honest and fork.round == round and update.examples:
+            fork.note(update)
+            self.snapshots.save_update("forks", round, update.client, update.state)
         if course.craft and update.client == self.holder:
             self._crafted = update.state
 

@@ -166,7 +166,11 @@ class Notebook:
     def _batches(self, size: int) -> list[IntArray]:
         """All targets in batches of one size, known images apart from others; the last of either
         is filled with images of the first."""
-        known = set(digests(torch.cat([self.observer.site.take(k) for k in self.observer.site.known]).numpy()))
+        known = set(
+            digests(
+                torch.cat([self.observer.site.take(k) for k in self.observer.site.known]).numpy()
+            )
+        )
         apart = np.array([name in known for name in self._at])
         return [
             np.resize(np.roll(rows, -start), size)
@@ -177,8 +181,8 @@ class Notebook:
     # -- all that was noted ---------------------------------------------------------------------
 
     def notes(self) -> tuple[State, dict[str, Any]]:
-        """All readings by `received.BRANCH.ROUND`, `sent.BRANCH.ROUND` and `KIND.BRANCH.ROUND.SIDE`,
-        and the queries and choices."""
+        """All readings by `received.BRANCH.ROUND`, `sent.BRANCH.ROUND`, `KIND.BRANCH.ROUND.SIDE`;
+        the queries and choices."""
         sides = {"received": self._received, "sent": self._sent}
         named = {
             f"{side}.{branch}.{round}": torch.from_numpy(found)

@@ -148,7 +148,10 @@ class Trajectories:
         self, state: State, strategy: FederatedStrategy, sizes: Sequence[int]
     ) -> None:
         """The first attacked round for each batch alone, on the first model."""
-        round, malicious = self.run.schedule.clean + 1, self.run.prepared.experiment.malicious_clients
+        round, malicious = (
+            self.run.schedule.clean + 1,
+            self.run.prepared.experiment.malicious_clients,
+        )
         told = {c: (size, dict[str, float]()) for c, size in enumerate(sizes) if c not in malicious}
         self.notebook.received(UNTRAINED, round, Snapshot(round, state, {}))
         self.notebook.forked(
