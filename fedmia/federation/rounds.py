@@ -1,10 +1,11 @@
 """The rounds of a run: clean ones, attacked ones, and the control branches beside them.
 
 Branches: `main` is the federation of the experiment. With an active attack, `zero` repeats its
-attacked rounds from the same state with the attacker disarmed; its first attacked round is told
-over for each batch of images that is acted on alone (`fedmia.federation.forks`). With an active
-attack or a server that attacks, `placebo` repeats the whole run with honest clients that hold
-images outside every evaluated set. `untrained` is the first model of a run that a server pre-trains.
+attacked rounds from the same state with the attacker disarmed, and the first of them is told over
+for each batch of images that is acted on alone (`fedmia.federation.forks`). With an active attack
+or a server that attacks, or where it is asked for, `placebo` repeats the whole run with honest
+clients that hold images outside every evaluated set. `untrained` is the first model of a run that a
+server pre-trains.
 """
 
 from __future__ import annotations

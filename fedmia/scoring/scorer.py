@@ -93,11 +93,12 @@ class Scorer:
             told = attack.by_client(view, self.candidates)
             without = attack.score_without(view, self.candidates)
             judged = None if sets is None else self._judged(attack, view, sets)
-            others = [
-                (reading, read := other.score(view, self.candidates),
-                 self._known_scores(name, other, view, read, reading) if threshold else known)
-                for reading, other in attack.other_readings().items()
-            ]  # fmt: skip
+            others = list[tuple[str, np.ndarray, tuple[np.ndarray, np.ndarray]]]()
+            for reading, other in attack.other_readings().items():
+                read, seen = other.score(view, self.candidates), known
+                if threshold:
+                    seen = self._known_scores(name, other, view, read, reading)
+                others.append((reading, read, seen))
         columns = self.apart(found[1]) if found else (None, None)
         own: dict[str, Any] = {}
         if told is not None:  # ids of clients (K,) and scores by client (K, N)
@@ -136,7 +137,7 @@ class Scorer:
                 **own,
             )
 
-        also = [row(f"{label}-{reading}", reading, *read) for reading, *read in others]
+        also = [row(f"{label}-{reading}", reading, read, seen) for reading, read, seen in others]
         return row(
             label, getattr(attack, "reading", "") if attack.readings else "", scores, known,
             also=also, features_members=columns[0], features_nonmembers=columns[1],

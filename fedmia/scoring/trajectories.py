@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedmia.attacks.base import ActiveAttack
+from fedmia.attacks.base import ActiveAttack, Attack
 from fedmia.errors import opt
 from fedmia.federation.forks import Fork
 from fedmia.federation.snapshot import Snapshot, Update
@@ -83,12 +83,18 @@ class Trajectories:
         """The scored attack with its answers to sets, each acted on in a round of its own."""
         if not self.notebook.rounds_alone("main", "sets"):
             return scored
-        others = self.attack.other_readings()
-        also = [replace(a, **self._sets(others[a.reading])) for a in scored.also]
-        return replace(scored, also=also, **self._sets(self.attack))
+        others = {"": self.attack, **self.attack.other_readings()}
+        own = {reading: self._sets(attack) for reading, attack in others.items()}
 
-    def _sets(self, attack: ActiveAttack) -> dict[str, FloatArray]:
+        def beside(one: ScoredAttack, reading: str) -> ScoredAttack:
+            members, nonmembers = own[reading]
+            return replace(one, sets_members=members, sets_nonmembers=nonmembers)
+
+        return replace(beside(scored, ""), also=[beside(a, a.reading) for a in scored.also])
+
+    def _sets(self, attack: Attack) -> tuple[FloatArray, FloatArray]:
         """(S, 2), (T, 2): mean score of each set, and the same where nothing was climbed."""
+        assert isinstance(attack, ActiveAttack)
         scorer, columns = self.evaluation.scorer, []
         images = torch.cat([scorer.members[scorer.sets.members].flatten(0, 1),
                             scorer.nonmembers[scorer.sets.nonmembers].flatten(0, 1)])  # fmt: skip
@@ -98,7 +104,7 @@ class Trajectories:
             judged = attack.judge(of_sets(self.view("main"), images))
             columns.append(judged.reshape(-1, size).mean(axis=1))
         table = np.stack(columns, axis=1)
-        return {"sets_members": table[:ours], "sets_nonmembers": table[ours:]}
+        return table[:ours], table[ours:]
 
     def view(self, branch: str) -> ClientView:
         """The active client's view of a branch."""
