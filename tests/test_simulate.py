@@ -165,10 +165,13 @@ def test_config__holds_seed_versions_hardware_and_commit_but_no_out(folder: Path
 
 def test_report__attacks(report: Report) -> None:
     names = [a["name"] for a in report["attacks"]]
-    assert sorted(names) == ["ascent", "ascent-static", "combined", "internal", "similarity"]
+    assert sorted(names) == [
+        "ascent", "ascent-level", "ascent-static", "ascent-static-level", "combined", "internal",
+        "similarity",
+    ]  # fmt: skip
     for row in report["attacks"] + report["controls"]["untrained"]:
         assert set(row["threat"]) == {"access", "vantage"}
-        assert row["under_attack"] is (row["name"] == "ascent")
+        assert row["under_attack"] is (row["name"] in ("ascent", "ascent-level"))
         assert (row["n_members"], row["n_nonmembers"]) == (32 - 8, 60 - 8)  # scored images only
         assert isinstance(row["queries"], int) and row["queries"] > 0
         assert set(row["tpr_at_fpr"]) == {"0.001", "0.01", "0.1"} == set(row["tpr_at_fpr_ci"])
