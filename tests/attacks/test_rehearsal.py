@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fedmia.attacks import _rehearsal, ascent_static
 from fedmia.attacks.ascent import Ascent, AscentAlgorithm1
 from fedmia.attacks.ascent_static import AscentStatic
-from fedmia.attacks.base import Known, Scores, Turn
+from fedmia.attacks.base import Known, Turn
 from fedmia.errors import InputError
 from fedmia.nets.base import Backbone
 from fedmia.seeding import rng
@@ -143,7 +143,9 @@ readings = pytest.mark.parametrize("reading", ["rise", "level"])
 
 def attack_of(server: Server, **options: Any) -> Ascent:
     kind = AscentAlgorithm1 if server.alone else Ascent
-    return kind(**{"loss": "training", "batch": 64, "pairs": 1, "steps": "auto", "lr": "auto", **options})
+    return kind(
+        **{"loss": "training", "batch": 64, "pairs": 1, "steps": "auto", "lr": "auto", **options}
+    )
 
 
 def tried(attack: Ascent, server: Server, method: SSLMethod) -> list[tuple[float, int, float]]:
@@ -254,9 +256,7 @@ def test_tried__only_what_is_left_to_it(
 
 
 @pytest.mark.parametrize("alone", [False, True])
-def test_auto__chooses_once_for_all_rounds(
-    alone: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_auto__chooses_once_for_all_rounds(alone: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of fewer known images than a side needs it says so."""
     server, calls = Server(alone=alone), list[int]()
 

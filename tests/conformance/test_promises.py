@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from fedmia.attacks import EncoderMIV, PartCrop, Similarity
-from fedmia.attacks.ascent import AscentAlgorithm1
 from fedmia.attacks._exchange import exchange_test
+from fedmia.attacks.ascent import AscentAlgorithm1
 from fedmia.attacks.base import Attack, DatasetAttack, Known, Scores
 from fedmia.data.base import Request
 from fedmia.defenses.base import Defense, Epsilon

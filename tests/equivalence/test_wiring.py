@@ -112,15 +112,11 @@ def test_with_sets__reads_the_rounds_in_which_sets_are_climbed_alone() -> None:
 
     level = SimpleNamespace(judge=lambda seen: 2 * seen)
     found: Any = Trajectories.__new__(Trajectories)
-    found.attack = SimpleNamespace(
-        judge=lambda seen: seen, other_readings=lambda: {"level": level}
-    )
+    found.attack = SimpleNamespace(judge=lambda seen: seen, other_readings=lambda: {"level": level})
     found.notebook = SimpleNamespace(of_alone=alone, rounds_alone=lambda branch, kind: [3])
     found.view, found.evaluation = lambda branch: branch, SimpleNamespace(scorer=scorer)
     other = ScoredAttack("a-level", "", "white_box", "client", none, none, reading="level")
-    told = found.with_sets(
-        ScoredAttack("a", "", "white_box", "client", none, none, also=[other])
-    )
+    told = found.with_sets(ScoredAttack("a", "", "white_box", "client", none, none, also=[other]))
     np.testing.assert_array_equal(told.sets_members, [[10.5, 0.5], [12.5, 2.5]])
     np.testing.assert_array_equal(told.sets_nonmembers, [[15.5, 5.5], [15.5, 5.5]])
     np.testing.assert_array_equal(told.also[0].sets_members, [[21.0, 1.0], [25.0, 5.0]])

@@ -272,9 +272,7 @@ def test_matched__climbs_as_honest_clients_train(
 ) -> None:
     """Three steps for three local epochs, by SGD with momentum and decay, at the rate with which
     honest clients begin the third round."""
-    train = replace(
-        site.train, local_epochs=3, momentum=0.8, weight_decay=0.3, schedule=schedule
-    )
+    train = replace(site.train, local_epochs=3, momentum=0.8, weight_decay=0.3, schedule=schedule)
     attack = AscentAlgorithm1(batch=6)
     told = replace(
         site, train=train, attacked_rate=attacked_rate, attack=attack, targets=np.arange(6),
