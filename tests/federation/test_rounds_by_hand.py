@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -229,6 +230,25 @@ def test_seen__updates_of_kept_rounds_and_what_they_started_from(tmp_path: Path)
             {0: 2.0, 1: 12.0} if rounds else {}
         )
     assert float(store.before("main")[2]["w"]) == -2.0
+
+
+@pytest.mark.parametrize("error", [Interrupted, KeyError])
+def test_run__leaves_no_update_of_a_round_to_be_told_over(
+    error: type[Exception], tmp_path: Path
+) -> None:
+    store = SnapshotStore(tmp_path)
+
+    def ends(grid: Any, branch: str) -> None:
+        store.save_update("forks", 3, 0, {"w": torch.ones(1)})
+        store.save_update("main", 3, 0, {"w": torch.ones(1)})
+        raise error
+
+    run = SimpleNamespace(
+        branches=lambda: ["main"], _branch=ends, checkpoint=None, snapshots=store, _unsaved=None
+    )
+    with contextlib.suppress(KeyError):
+        Federation.run(run, None)  # type: ignore[arg-type]
+    assert [p.name for p in tmp_path.iterdir()] == ["main"]
 
 
 def test_keep_only__what_a_resumed_run_goes_on_with(tmp_path: Path) -> None:
