@@ -165,10 +165,13 @@ def test_config__holds_seed_versions_hardware_and_commit_but_no_out(folder: Path
 
 def test_report__attacks(report: Report) -> None:
     names = [a["name"] for a in report["attacks"]]
-    assert sorted(names) == ["ascent", "ascent-static", "combined", "internal", "similarity"]
+    assert sorted(names) == [
+        "ascent", "ascent-level", "ascent-static", "ascent-static-level", "combined", "internal",
+        "similarity",
+    ]  # fmt: skip
     for row in report["attacks"] + report["controls"]["untrained"]:
         assert set(row["threat"]) == {"access", "vantage"}
-        assert row["under_attack"] is (row["name"] == "ascent")
+        assert row["under_attack"] is (row["name"] in ("ascent", "ascent-level"))
         assert (row["n_members"], row["n_nonmembers"]) == (32 - 8, 60 - 8)  # scored images only
         assert isinstance(row["queries"], int) and row["queries"] > 0
         assert set(row["tpr_at_fpr"]) == {"0.001", "0.01", "0.1"} == set(row["tpr_at_fpr_ci"])
@@ -183,7 +186,11 @@ def test_report__attacks(report: Report) -> None:
 
 def test_report__paired_and_controls(report: Report) -> None:
     twins = [(p["attack"], p["control"]) for p in report["paired"]]
-    assert twins == [("ascent", "ascent-zero"), ("ascent-static", "ascent-static-zero")]
+    assert len(twins) == 6 and set(twins) == {
+        ("ascent", "ascent-zero"), ("ascent-level", "ascent-level-zero"),
+        *((f"{name}{way}", "loss-before")
+          for name in ("ascent", "ascent-static") for way in ("", "-level")),
+    }  # fmt: skip
     for pair in report["paired"]:
         assert pair["ci"][0] <= pair["difference"] <= pair["ci"][1]
         assert pair["statement"].startswith(f"{pair['attack']} ")
@@ -198,16 +205,16 @@ def test_report__sets_of_every_attack(report: Report) -> None:
     rows = {(s["attack"], s["judged"]): s for s in report["sets"]}
     names = [a["name"] for a in report["attacks"]]
     assert set(rows) == {(n, "mean") for n in names} | {
-        ("ascent-static", "alone"),
-        ("ascent", "alone"),
-    }
+        ("ascent-static", "alone"), ("ascent", "alone"), ("ascent-level", "alone"),
+    }  # fmt: skip
     for row in rows.values():  # of 24 scored members and 52 non-members
         assert (row["size"], row["n_member_sets"], row["n_nonmember_sets"]) == (8, 3, 6)
         (low, high), (wide, far) = row["auc_ci"], row["auc_ci_simultaneous"]
         assert 0 <= wide < low <= row["auc"] <= high and high <= far <= 1
     assert rows["ascent", "mean"]["control"]["name"] == "ascent-zero"
     assert rows["similarity", "mean"]["control"]["name"] == "placebo"
-    assert rows["ascent-static", "alone"]["control"]["name"] == "ascent-static-zero"
+    assert rows["ascent-static", "alone"]["control"]["name"] == "loss-before"
+    assert rows["ascent-level", "alone"]["control"]["name"] == "ascent-level-zero"
     assert report["family"]["intervals_sets"] == len(rows)
 
 

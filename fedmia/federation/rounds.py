@@ -161,6 +161,7 @@ class Federation:
         except FederationError as error:
             self.failure = error
         finally:
+            self.snapshots.drop("forks")  # of a round that was not finished
             if self.checkpoint:
                 self.checkpoint.settle()
         if self._unsaved is not None:

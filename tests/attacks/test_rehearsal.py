@@ -1,5 +1,6 @@
-"""Encoders in which only the rise of the loss tells, or only its level, at one climb of those tried:
-the attacks find that climb on known images, and the members by it. All losses are closed forms."""
+"""Encoders in which only the rise of the loss tells, or only its level, at one climb of those
+tried: the attacks find that climb on known images, and the members by it. Losses are closed
+forms."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def test_readings__are_of_the_ascents() -> None:
     [pytest.param(n, marks=[pytest.mark.slow] * (n in SIBLINGS)) for n in READ_WAYS],
 )
 def test_other_readings__differ_in_the_reading_alone(name: str, case_of: Cases) -> None:
-    """Each reads what the one asked for has noted, by a fit that is shared, and scores by itself."""
+    """Each reads what the one asked for has noted, by a shared fit, and scores by itself."""
     case = case_of(name)
     attack, view = case.new(), case.view()
     attack.fit(view, case.known, rng(0, "fit"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,8 +105,10 @@ def stretched(branch: str, clean: int, active: bool) -> tuple[SimpleNamespace, l
         _seen=lambda course, state, update: notes.append(("seen", update.round, float(state["w"]))),
         _record=lambda course, state, done: notes.append(("done", done.number, float(state["w"]))),
         _aggregated=lambda of: f"after {head.round + 1}",
-        _fork=lambda at: notes.append(("fork", at.round, float(at.state["w"]))),
+        _begin_beside=lambda at: notes.append(("beside", at.round, float(at.state["w"]))),
         _checkpoint=lambda: notes.append(("kept", head.round)),
+        _prepare_fork=lambda course, at: notes.append(("fork", at.round, float(at.state["w"]))),
+        _tell_over=lambda round: notes.append(("over", round)),
     )  # fmt: skip
     Federation._stretch(run, None, head, 6, craft=True)  # type: ignore[arg-type]
     Federation._stretch(run, None, head, 6, craft=True)  # type: ignore[arg-type]  # nothing is left
@@ -116,9 +119,12 @@ def stretched(branch: str, clean: int, active: bool) -> tuple[SimpleNamespace, l
 def test_stretch__notes_each_round_with_what_its_clients_received(branch: str) -> None:
     """And what the server did is said of `main` alone: a control's is no report's."""
     run, notes, strategy = stretched(branch, 4, True)
-    assert notes == [
+    assert notes == [("fork", 2, 2.0)] + [
         note for r in (3, 4, 5, 6)
-        for note in (("seen", r, r - 1.0), ("done", r, r - 1.0), ("kept", r))
+        for note in (
+            ("seen", r, r - 1.0), ("done", r, r - 1.0), ("over", r), ("kept", r),
+            ("fork", r, float(r)),
+        )
     ]  # fmt: skip
     assert run.aggregation == ("after 6" if branch == "main" else "none")
     asked = strategy.asked
@@ -133,7 +139,8 @@ def test_stretch__controls_begin_at_the_last_clean_round_of_main(branch: str, ac
     run = SimpleNamespace(
         schedule=Schedule(settings(ACTIVE)), _root=1, crew=None, aggregation=None, active=active,
         _seen=lambda *_: None, _record=lambda *_: None, _aggregated=lambda of: None,
-        _fork=lambda at: notes.append((at.round, float(at.state["w"]))), _checkpoint=lambda: None,
+        _begin_beside=lambda at: notes.append((at.round, float(at.state["w"]))),
+        _checkpoint=lambda: None, _prepare_fork=lambda *_: None, _tell_over=lambda *_: None,
     )  # fmt: skip
     Federation._stretch(run, None, head, 8, craft=False)  # type: ignore[arg-type]
     assert notes == ([(7, 7.0)] if active and branch == "main" else [])
@@ -206,8 +213,9 @@ def test_seen__updates_of_kept_rounds_and_what_they_started_from(tmp_path: Path)
     """Of `main` and `placebo`; the holder's alone is what an attacker crafted."""
     store = SnapshotStore(tmp_path)
     run = SimpleNamespace(
-        schedule=SimpleNamespace(updates_kept=lambda: {2}), snapshots=store, holder=1, _crafted=None
-    )
+        schedule=SimpleNamespace(updates_kept=lambda: {2}), snapshots=store, holder=1,
+        _crafted=None, _fork=None,
+    )  # fmt: skip
     for branch, round in (("main", 1), ("main", 2), ("zero", 2), ("placebo", 2)):
         for client in (0, 1):
             course = Course(branch, 0, 3, branch == "zero", 1.0, 0)
@@ -222,6 +230,25 @@ def test_seen__updates_of_kept_rounds_and_what_they_started_from(tmp_path: Path)
             {0: 2.0, 1: 12.0} if rounds else {}
         )
     assert float(store.before("main")[2]["w"]) == -2.0
+
+
+@pytest.mark.parametrize("error", [Interrupted, KeyError])
+def test_run__leaves_no_update_of_a_round_to_be_told_over(
+    error: type[Exception], tmp_path: Path
+) -> None:
+    store = SnapshotStore(tmp_path)
+
+    def ends(grid: Any, branch: str) -> None:
+        store.save_update("forks", 3, 0, {"w": torch.ones(1)})
+        store.save_update("main", 3, 0, {"w": torch.ones(1)})
+        raise error
+
+    run = SimpleNamespace(
+        branches=lambda: ["main"], _branch=ends, checkpoint=None, snapshots=store, _unsaved=None
+    )
+    with contextlib.suppress(KeyError):
+        Federation.run(run, None)  # type: ignore[arg-type]
+    assert [p.name for p in tmp_path.iterdir()] == ["main"]
 
 
 def test_keep_only__what_a_resumed_run_goes_on_with(tmp_path: Path) -> None:
@@ -259,18 +286,6 @@ def test_indispensable__two_known_and_two_scored_members() -> None:
     assert why(2, 2) is None and why(0, 0, members=0) is None
     assert "1 known and 5 other" in why(1, 5) and "5 known and 1 other" in why(5, 1)
     assert why(9, 9, (1, 4)) == "the attacker's client cannot be dropped"
-
-
-def test_attacked_rate__of_the_attack_of_the_schedule_or_none() -> None:
-    found = []
-    for asked, active in (("matched", True), ("matched", False), ("constant", True)):
-        flags = (
-            f"{ACTIVE} --federation.attacked_rate {asked} --train.lr 0.07 --attack.ascent.lr 0.3"
-        )
-        attack = SimpleNamespace(lr=0.3) if active else None
-        run = SimpleNamespace(experiment=settings(flags), active=attack)
-        found.append(attacked_rate(run))  # type: ignore[arg-type]
-    assert found[:2] == [0.3, None] and found[2] == settings("--train.lr 0.07").train.first_rate
 
 
 def test_ledger__counts_its_bytes_and_forks_what_is_where_it_is(tmp_path: Path) -> None:
