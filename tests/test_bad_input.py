@@ -155,9 +155,9 @@ def _existing(out: Path) -> Path:
             "--strategy scaffold reads gradients off the clients' steps",
         ),
         (
-            "--attacker active --federation.attacked_rate matched --train.optimizer lars "
-            "--attack.ascent.lr 0.1",
-            "--federation.attacked_rate matched with --train.optimizer lars",
+            "--attacker active --federation.attacked_rate matched",
+            "--federation.attacked_rate matched is no more: an attack matches honest clients, by "
+            "attack.NAME.lr matched",
         ),
         ("--dataset parquet", "needs a path"),
         ("--dataset digits:x", "takes no path, got 'digits:x'"),

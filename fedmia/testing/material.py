@@ -203,9 +203,9 @@ def least_view(
     known, size = Known(held[: len(held) // 2], held[len(held) // 2 :]), attack.round_size
     for number in range(2 if size is None else -(-len(targets) // size)):
         base = received[0 if size else number]  # batches have the first round each
-        own = targets if size is None else torch.roll(targets, -number * size, 0)[:size]
+        batch = targets if size is None else torch.roll(targets, -number * size, 0)[:size]
         at = number, 2, 0.5, notes, augment, rng(0, "craft", number)
-        turn = Turn(copy.deepcopy(method), base, base, own, held, known, *at, alone=bool(size))
+        turn = Turn(copy.deepcopy(method), base, base, batch, held, known, *at, alone=bool(size))
         sent.append(attack.craft(turn))
         received.append({n: (t + sent[-1][n]) / 2 for n, t in base.items()})
     released = copy.deepcopy(method)
