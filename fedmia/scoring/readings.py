@@ -28,6 +28,7 @@ from fedmia.threat import ClientView, Trajectory
 from fedmia.threat.signals import Signals
 
 Readings = dict[int, NDArray[np.float64]]
+Batch = tuple[IntArray, IntArray]  # positions that a climb acts on, and those that it is read of
 
 
 @dataclass
@@ -109,7 +110,7 @@ class Notebook:
         that upload, and read the batch."""
         site, branch = self.observer.site, fork.branch
         if branch == "main" and site.sets:
-            self._tell_over(fork, "sets", list(site.sets))
+            self._tell_over(fork, "sets", [(rows, rows) for rows in site.sets])
         if self.attack.round_size is not None:
             self._tell_over(fork, "batches", self._batches(self.attack.round_size))
 
@@ -133,7 +134,7 @@ class Notebook:
         sent = before if idle else seen.sent
         return Trajectory([seen.round], *(one[None, rows] for one in (before, sent, after)))
 
-    def _tell_over(self, fork: Fork, kind: str, batches: list[IntArray]) -> None:
+    def _tell_over(self, fork: Fork, kind: str, batches: list[Batch]) -> None:
         site, count = self.observer.site, len(self.targets)
         seen = Alone(fork.round, *(np.full(count, np.nan) for _ in range(3)))
         self._forks[fork.branch, kind] = seen
@@ -145,36 +146,32 @@ class Notebook:
         bank = {name: t for name, t in bank.items() if not name.startswith("key.")}
         read = partial(self._read, f"{fork.branch}-{kind}")
 
-        def climb(batch: IntArray) -> None:
+        def climb(batch: Batch) -> None:
             if site.stopped():
                 return
-            crafted = desk.craft(desk.idle(), desk.received, batch)
-            fresh = batch[np.isnan(seen.after[batch])]  # what fills a short batch is read before
-            seen.sent[fresh] = read(Snapshot(fork.round, crafted, bank), fresh)
-            seen.after[fresh] = read(Snapshot(fork.round, fork.ended(crafted), bank), fresh)
+            acted, rows = batch
+            crafted = desk.craft(desk.idle(), desk.received, acted)
+            seen.sent[rows] = read(Snapshot(fork.round, crafted, bank), rows)
+            seen.after[rows] = read(Snapshot(fork.round, fork.ended(crafted), bank), rows)
 
         climb(batches[0])  # chooses for all
         workers = max(1, cores() // site.threads)
         with ThreadPoolExecutor(workers, "fork", torch.set_num_threads, (site.threads,)) as pool:
             list(pool.map(climb, batches[1:]))
-        rows = np.unique(np.concatenate(batches))
+        rows = np.sort(np.concatenate([rows for _, rows in batches]))
         seen.idle[rows] = read(Snapshot(fork.round, fork.ended(fork.received), bank), rows)
         if not all(np.isfinite(one[rows]).all() for one in (seen.sent, seen.after, seen.idle)):
             del self._forks[fork.branch, kind]  # interrupted, or a climb that diverged
         self.choices[fork.branch] = desk.memory.get("attack", {}).get("choice", {})
 
-    def _batches(self, size: int) -> list[IntArray]:
+    def _batches(self, size: int) -> list[Batch]:
         """All targets in batches of one size, known images apart from others; the last of either
-        is filled with images of the first."""
-        known = set(
-            digests(
-                torch.cat([self.observer.site.take(k) for k in self.observer.site.known]).numpy()
-            )
-        )
-        apart = np.array([name in known for name in self._at])
+        is filled with images of the first, which are not read in it."""
+        site = self.observer.site
+        known = np.isin(site.targets, np.concatenate(site.known))
         return [
-            np.resize(np.roll(rows, -start), size)
-            for rows in (apart.nonzero()[0], (~apart).nonzero()[0])
+            (np.resize(np.roll(rows, -start), size), rows[start : start + size])
+            for rows in (known.nonzero()[0], (~known).nonzero()[0])
             for start in range(0, len(rows), size)
         ]
 
