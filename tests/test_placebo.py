@@ -121,7 +121,8 @@ def test_false__leaves_it_out_and_says_who_has_no_control(
     flags += " --attack.ascent.steps 1 --attack.ascent.lr 0.1" * (attacker == "active")
     report = ran(flags, tmp_path / "RUN", monkeypatch)
     assert "placebo" not in report["controls"] and report["split"]["placebo"] == 0
-    assert names(report["attacks"]) == ["similarity", attack]
+    also = ["ascent-level"] * (attack == "ascent")
+    assert names(report["attacks"]) == ["similarity", attack, *also]
     if attacker == "active":
         assert names(report["controls"]["untrained"]) == ["similarity", "ascent"]
         assert note(report) == []

@@ -242,7 +242,7 @@ def test_headline__leak_and_use_are_of_one_model(folder: Path, report: Report) -
     rounds = {r["round"]: r for r in report["rounds"]}
     clean, last = 2, 4
     for row in report["attacks"]:
-        read = [3, 4] if row["name"] == "ascent" else [clean]
+        read = [3, 4] if row["name"] in ("ascent", "ascent-level") else [clean]
         assert (row["round"], row["rounds"]) == (read[-1], read), row["name"]
     assert {r["round"] for r in report["controls"]["untrained"]} == {0, last}
     use, after = report["utility"], report["utility"]["after_attack"]

@@ -237,7 +237,7 @@ def test_at__shares_rows_by_round_but_not_counts(
 def test_trajectory__is_what_was_noted_of_the_images(make_moco: Any, images: Tensor) -> None:
     asked: list[Any] = []
     none = np.zeros((1, 20))
-    want = Trajectory([1], none, none, none, none.astype(bool))
+    want = Trajectory([1], none, none, none)
 
     def noted(view: ClientView, some: Tensor) -> Trajectory:
         asked.append((view, some))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
+from torch.optim import Optimizer
 
 from fedmia.attacks.ascent_static import attack_losses
 from fedmia.attacks.base import Scores, Turn
@@ -18,12 +19,28 @@ from fedmia.ssl.base import State
 from fedmia.ssl.train import two_views
 from fedmia.threat import Trajectory
 
-if TYPE_CHECKING:
-    from fedmia.attacks.ascent import Ascent, Lots
-
 STEPS = {False: (1, 2), True: (1, 5)}  # passes tried: over all targets, or over a batch alone
 RATES = (0.01, 0.05)
 Tried = tuple[float, int, float | None]  # AUC on known images, steps, rate
+Rows = NDArray[np.int64]
+Lots = list[tuple[State, Rows]]  # negatives, and rows of the images that meet them
+
+
+class Climber(Protocol):
+    """What is rehearsed of an ascent: its options, its climb and its reading."""
+
+    steps: Any
+    lr: Any
+    loss: str
+    pairs: int
+
+    def lots(self, turn: Turn, rows: Rows) -> Lots: ...
+
+    def optimizer(self, turn: Turn, lr: float | None) -> Optimizer: ...
+
+    def climb(self, turn: Turn, lots: Lots, optimizer: Optimizer) -> None: ...
+
+    def judge(self, seen: Trajectory) -> Scores: ...
 
 
 def best(tried: Iterator[Tried]) -> dict[str, Any]:
@@ -32,7 +49,7 @@ def best(tried: Iterator[Tried]) -> dict[str, Any]:
     return {"steps": steps, "lr": lr}
 
 
-def tried(attack: Ascent, turn: Turn, lots: Lots) -> Iterator[Tried]:
+def tried(attack: Climber, turn: Turn, lots: Lots) -> Iterator[Tried]:
     """How well each number of steps at each rate tells known images by what the attack will read.
 
     All targets share the rounds: the known ones are climbed among them, as much of the climb as
@@ -50,14 +67,14 @@ def tried(attack: Ascent, turn: Turn, lots: Lots) -> Iterator[Tried]:
         yield from try_one(attack, turn, lots, wanted, lr)
 
 
-def _wanted(attack: Ascent, turn: Turn) -> tuple[int, ...]:
+def _wanted(attack: Climber, turn: Turn) -> tuple[int, ...]:
     if attack.steps == "auto":
         return STEPS[turn.alone]
     return (turn.train.local_epochs if attack.steps == "matched" else int(attack.steps),)
 
 
 def _tried_together(
-    attack: Ascent, turn: Turn, lots: Lots, wanted: Sequence[int], lr: float | None
+    attack: Climber, turn: Turn, lots: Lots, wanted: Sequence[int], lr: float | None
 ) -> Iterator[Tried]:
     images, truth = turn.known.both()
     read = _Reading(attack, turn, images)
@@ -69,7 +86,7 @@ def _tried_together(
 
 
 def _tried_alone(
-    attack: Ascent, turn: Turn, lots: Lots, wanted: Sequence[int], lr: float | None
+    attack: Climber, turn: Turn, lots: Lots, wanted: Sequence[int], lr: float | None
 ) -> Iterator[Tried]:
     images, truth = turn.known.both()
     size, honest = len(turn.targets), turn.rehearse(turn.received)
@@ -91,7 +108,7 @@ def _tried_alone(
 
 
 def _climbs(
-    attack: Ascent, turn: Turn, lots: Lots, wanted: Sequence[int], lr: float | None
+    attack: Climber, turn: Turn, lots: Lots, wanted: Sequence[int], lr: float | None
 ) -> Iterator[tuple[int, State]]:
     """The weights after each number of steps that is wanted, from those received."""
     turn.method.load_shared(turn.received)
@@ -110,7 +127,7 @@ def mean(others: State, own: State, share: float) -> State:
 
 
 def _auc(
-    attack: Ascent, truth: NDArray[np.int64], before: Scores, sent: Scores, after: Scores
+    attack: Climber, truth: NDArray[np.int64], before: Scores, sent: Scores, after: Scores
 ) -> float:
     scores = attack.judge(Trajectory([1], before[None], sent[None], after[None]))
     worst = -1e300  # of a climb that diverged
@@ -120,7 +137,7 @@ def _auc(
 class _Reading:
     """Losses (N,) of images under any weights, over the same views."""
 
-    def __init__(self, attack: Ascent, turn: Turn, images: Tensor) -> None:
+    def __init__(self, attack: Climber, turn: Turn, images: Tensor) -> None:
         self.attack, self.turn = attack, turn
         device = next(iter(turn.method.parameters())).device
         self.pairs = [
@@ -131,7 +148,7 @@ class _Reading:
         self.lots = attack.lots(known, np.arange(len(images)))
 
     @torch.no_grad()
-    def __call__(self, weights: State, rows: NDArray[np.int64] | None = None) -> Scores:
+    def __call__(self, weights: State, rows: Rows | None = None) -> Scores:
         """Of the images at `rows`, in their order; None: of all."""
         method, losses = self.turn.method, np.full(len(self.pairs[0][0]), np.nan)
         method.load_shared(weights)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.optim import SGD, Optimizer
 
-from fedmia.attacks import _rehearsal
+from fedmia.attacks._rehearsal import Lots, Rows, best, tried
 from fedmia.attacks.ascent_static import LOSSES, attack_losses, read_losses
 from fedmia.attacks.base import ActiveAttack, Scores, Turn, negatives_option
 from fedmia.data.images import digests
@@ -24,8 +24,6 @@ from fedmia.ssl.train import make_optimizer, two_views
 from fedmia.threat import ClientView, Threat, Trajectory, WhiteBox
 from fedmia.threat.whitebox import in_halves
 
-Rows = NDArray[np.int64]
-Lots = list[tuple[State, Rows]]  # negatives, and rows of the images that meet them
 Adapted = Literal["auto", "matched"]
 READINGS = ("rise", "level", "line23")
 
@@ -119,7 +117,7 @@ class Ascent(ActiveAttack):
                 if not len(turn.known.members) or not len(turn.known.nonmembers):
                     raise InputError(f"{self.name} chooses steps and lr on known images, got none")
                 tuned = dataclasses.replace(turn, rng=turn.tuning or turn.rng)
-                turn.notes["choice"] = _rehearsal.best(_rehearsal.tried(self, tuned, lots))
+                turn.notes["choice"] = best(tried(self, tuned, lots))
                 turn.method.load_shared(turn.received)
             choice = turn.notes["choice"]
             return choice["steps"], choice["lr"]

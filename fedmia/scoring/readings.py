@@ -48,11 +48,7 @@ class Alone:
 
 
 class Notebook:
-    """Readings of the targets, (T,) a model, by branch and round: no model is kept for them.
-
-    Attributes:
-        choices: of the attack for batches alone, by branch.
-    """
+    """Readings of the targets, (T,) a model, by branch and round: no model is kept for them."""
 
     def __init__(self, observer: Observer, attack: ActiveAttack) -> None:
         self.observer, self.attack = observer, attack
@@ -62,7 +58,7 @@ class Notebook:
         self._sent: dict[str, Readings] = defaultdict(dict)
         self._forks: dict[tuple[str, str], Alone] = {}
         self.queries: dict[str, int] = defaultdict(int)
-        self.choices: dict[str, dict[str, float]] = {}
+        self.choices: dict[str, dict[str, float]] = {}  # for batches alone, by branch
         self._lock = Lock()
 
     def received(self, branch: str, round: int, snapshot: Snapshot) -> None:

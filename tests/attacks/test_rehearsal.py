@@ -15,7 +15,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
-from fedmia.attacks import _rehearsal, ascent_static
+from fedmia.attacks import _rehearsal, ascent, ascent_static
 from fedmia.attacks.ascent import Ascent, AscentAlgorithm1
 from fedmia.attacks.ascent_static import AscentStatic
 from fedmia.attacks.base import Known, Turn
@@ -265,7 +265,7 @@ def test_auto__chooses_once_for_all_rounds(alone: bool, monkeypatch: pytest.Monk
         calls.append(1)
         return iter([(0.7, 2, 0.5)])
 
-    monkeypatch.setattr(_rehearsal, "tried", once)
+    monkeypatch.setattr(ascent, "tried", once)
     attack, method = attack_of(server), Losses(-1.0, -1.0)
     turn = server.turn(method)
     for _ in range(2):

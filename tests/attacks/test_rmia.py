@@ -98,11 +98,11 @@ def test_best_a__is_the_middle_of_the_best() -> None:
 def test_population__is_the_known_nonmembers(monkeypatch: pytest.MonkeyPatch) -> None:
     found, asked = drawn(12, 4), []
 
-    def readings(self: RMIA, view: Any, images: Tensor) -> Readings:
+    def read(self: RMIA, view: Any, images: Tensor) -> Readings:
         asked.append(len(images))
         return found.of(images.flatten().numpy() > 0)
 
-    monkeypatch.setattr(RMIA, "readings", readings)
+    monkeypatch.setattr(RMIA, "read", read)
     marks = np.array([0] * 5 + [1] * 7, dtype=np.uint8).reshape(12, 1, 1, 1)
     images = torch.from_numpy(marks)
     attack = RMIA(offline_a=0.5)
@@ -117,7 +117,7 @@ def test_population__is_the_known_nonmembers_where_a_is_chosen_too(
 ) -> None:
     """Known members help to choose a, and nobody is compared with them."""
     found = drawn(12, 4)
-    monkeypatch.setattr(RMIA, "readings", lambda self, view, images: found)
+    monkeypatch.setattr(RMIA, "read", lambda self, view, images: found)
     images = torch.arange(12, dtype=torch.uint8).reshape(12, 1, 1, 1)
     attack = RMIA()
     attack.fit(Untold(), Known(images[:5], images[5:]), rng(0))  # type: ignore[arg-type]

@@ -89,11 +89,11 @@ def told(monkeypatch: pytest.MonkeyPatch, target: Any, rows: Any) -> None:
     """LiRARounds reads these logits: of the known images first, then of the scored."""
     calls = iter([slice(0, 6), slice(6, None)])
 
-    def readings(self: Any, view: Any, images: Tensor) -> Readings:
+    def read(self: Any, view: Any, images: Tensor) -> Readings:
         p = [1 / (1 + np.exp(-x[..., part])) for part in [next(calls)] for x in (target, rows)]
         return Readings(p[0], p[1], np.zeros(p[1].shape, dtype=bool))
 
-    monkeypatch.setattr(LiRARounds, "readings", readings)
+    monkeypatch.setattr(LiRARounds, "read", read)
 
 
 @pytest.mark.parametrize("prior", [0.5, 4.0])

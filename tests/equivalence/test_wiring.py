@@ -10,6 +10,7 @@ from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from scipy.stats import rankdata
 
 from clients.site import Site
 from fedmia import registry
+from fedmia.attacks.ascent import Ascent
 from fedmia.attacks.lira import LiRARounds
 from fedmia.attacks.rmia import RMIARounds
 from fedmia.data.images import digests
@@ -110,9 +112,11 @@ def test_with_sets__reads_the_rounds_in_which_sets_are_climbed_alone() -> None:
         assert (branch, kind, view) == ("main", "sets", "main")
         return images.double().numpy() + (0.0 if idle else 10.0)
 
-    level = SimpleNamespace(judge=lambda seen: 2 * seen)
+    attack, level = Mock(spec=Ascent), Mock(spec=Ascent)
+    attack.judge, level.judge = lambda seen: seen, lambda seen: 2 * seen
+    attack.other_readings = lambda: {"level": level}
     found: Any = Trajectories.__new__(Trajectories)
-    found.attack = SimpleNamespace(judge=lambda seen: seen, other_readings=lambda: {"level": level})
+    found.attack = attack
     found.notebook = SimpleNamespace(of_alone=alone, rounds_alone=lambda branch, kind: [3])
     found.view, found.evaluation = lambda branch: branch, SimpleNamespace(scorer=scorer)
     other = ScoredAttack("a-level", "", "white_box", "client", none, none, reading="level")

@@ -108,7 +108,6 @@ def stretched(branch: str, clean: int, active: bool) -> tuple[SimpleNamespace, l
         _begin_beside=lambda at: notes.append(("beside", at.round, float(at.state["w"]))),
         _checkpoint=lambda: notes.append(("kept", head.round)),
         _prepare_fork=lambda course, at: notes.append(("fork", at.round, float(at.state["w"]))),
-        _tell_over=lambda round: notes.append(("over", round)),
     )  # fmt: skip
     Federation._stretch(run, None, head, 6, craft=True)  # type: ignore[arg-type]
     Federation._stretch(run, None, head, 6, craft=True)  # type: ignore[arg-type]  # nothing is left
@@ -122,8 +121,7 @@ def test_stretch__notes_each_round_with_what_its_clients_received(branch: str) -
     assert notes == [("fork", 2, 2.0)] + [
         note for r in (3, 4, 5, 6)
         for note in (
-            ("seen", r, r - 1.0), ("done", r, r - 1.0), ("over", r), ("kept", r),
-            ("fork", r, float(r)),
+            ("seen", r, r - 1.0), ("done", r, r - 1.0), ("kept", r), ("fork", r, float(r)),
         )
     ]  # fmt: skip
     assert run.aggregation == ("after 6" if branch == "main" else "none")
@@ -140,7 +138,7 @@ def test_stretch__controls_begin_at_the_last_clean_round_of_main(branch: str, ac
         schedule=Schedule(settings(ACTIVE)), _root=1, crew=None, aggregation=None, active=active,
         _seen=lambda *_: None, _record=lambda *_: None, _aggregated=lambda of: None,
         _begin_beside=lambda at: notes.append((at.round, float(at.state["w"]))),
-        _checkpoint=lambda: None, _prepare_fork=lambda *_: None, _tell_over=lambda *_: None,
+        _checkpoint=lambda: None, _prepare_fork=lambda *_: None,
     )  # fmt: skip
     Federation._stretch(run, None, head, 8, craft=False)  # type: ignore[arg-type]
     assert notes == ([(7, 7.0)] if active and branch == "main" else [])
@@ -158,6 +156,7 @@ def recorded(stopped: bool = False, craft: bool = True, crafted: Any = None) -> 
         _snapshot=lambda branch, round, state: state,
         _read=lambda branch, round, state: notes.append(("read", branch, round, state)),
         _note=lambda *of: notes.append(("note", *of)),
+        _tell_over=lambda reader, round: notes.append(("over", round)),
         display=SimpleNamespace(round=lambda *of: notes.append(("shown", *of))),
     )  # fmt: skip
     run.watch.move = lambda *_: None  # type: ignore[method-assign]
@@ -181,8 +180,10 @@ def test_record__the_loss_is_of_honest_clients() -> None:
 def test_record__the_attacker_reads_what_it_received_sent_and_the_last_model() -> None:
     sent = {"sent": torch.ones(1)}
     notes = recorded(crafted=sent)
-    assert [(n[0], *n[1:3], *n[3]) for n in notes if n[0] in ("read", "sent")] == [
-        ("read", "main", 10, "old"), ("sent", "main", 10, "sent"), ("read", "main", 11, "new"),
+    read = [n for n in notes if n[0] in ("read", "sent", "over")]
+    assert [n if n[0] == "over" else (n[0], *n[1:3], *n[3]) for n in read] == [
+        ("read", "main", 10, "old"), ("sent", "main", 10, "sent"), ("over", 10),
+        ("read", "main", 11, "new"),
     ]  # fmt: skip
     with pytest.raises(Interrupted):
         recorded(stopped=True)

@@ -29,9 +29,11 @@ def test_preset__and_its_twin_have_the_papers_structure(data: str) -> None:
     whole, small = preset(data), preset(f"{data}-small")
     for one in (whole, small):
         assert one.train.lr == 0.1 and one.train.local_epochs == 10
-        assert one.train.schedule == "constant" and one.federation.attacked_rate == "matched"
+        assert one.train.schedule == "constant" and one.federation.attacked_rate == "schedule"
         assert one.pretrain.mode == "pooled" and one.partition.name == "dirichlet"
         assert one.active_attack == "ascent-algorithm1" and "similarity" in one.attacks
+        climb = one.attack["ascent-algorithm1"]
+        assert (climb["lr"], climb["steps"]) == ("matched", "matched")
         assert one.attack["similarity"]["pairs"] == "top3"
         assert one.federation.rounds % one.federation.snapshots == 0  # a model every so many
         assert one.attack_rounds == one.federation.rounds // one.federation.snapshots
