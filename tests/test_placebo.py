@@ -124,7 +124,7 @@ def test_false__leaves_it_out_and_says_who_has_no_control(
     also = ["ascent-level"] * (attack == "ascent")
     assert names(report["attacks"]) == ["similarity", attack, *also]
     if attacker == "active":
-        assert names(report["controls"]["untrained"]) == ["similarity", "ascent"]
+        assert names(report["controls"]["untrained"]) == ["similarity", "ascent", "ascent-level"]
         assert note(report) == []
     else:
         assert names(report["controls"]["untrained"]) == ["similarity"]
