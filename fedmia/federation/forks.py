@@ -1,4 +1,4 @@
-"""An attacked round over again: how it would have ended with another upload of the attacker's."""
+"""An attacked round replayed: how it would have ended with another upload of the attacker's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Fork:
         strategy: a copy of the server's, as it stood before the round.
         holder: what the attacker's client kept then.
         malicious: clients of the round that send the attacker's upload -> images of each.
-        honest: client -> the weights that it sent. told: images and metrics of each.
+        honest: client -> the weights that it sent. numbers: images and metrics of each.
     """
 
     branch: str
@@ -34,11 +34,11 @@ class Fork:
     malicious: dict[int, int]
     broadcast: State = field(default_factory=dict)
     honest: Mapping[int, State] = field(default_factory=dict)
-    told: dict[int, tuple[int, dict[str, float]]] = field(default_factory=dict)
+    numbers: dict[int, tuple[int, dict[str, float]]] = field(default_factory=dict)
 
     def note(self, update: Update) -> None:
         """Take the numbers of an honest update that rests on images."""
-        self.told[update.client] = update.examples, update.metrics
+        self.numbers[update.client] = update.examples, update.metrics
 
     def ended(self, crafted: State) -> State:
         """Global weights after the round in which the attacker uploads `crafted`."""
@@ -46,9 +46,9 @@ class Fork:
         return self.received | strategy.aggregate(self.received, self._updates(crafted))
 
     def _updates(self, crafted: State) -> Iterator[Update]:
-        for client in sorted({*self.told, *self.malicious}):
+        for client in sorted({*self.numbers, *self.malicious}):
             if client in self.malicious:
                 yield Update(client, self.round, crafted, self.malicious[client], {})
             else:
-                images, metrics = self.told[client]
+                images, metrics = self.numbers[client]
                 yield Update(client, self.round, self.honest[client], images, metrics)

@@ -1,7 +1,7 @@
 """The rounds of a run: clean ones, attacked ones, and the control branches beside them.
 
 Branches: `main` is the federation of the experiment. With an active attack, `zero` repeats its
-attacked rounds from the same state with the attacker disarmed, and the first of them is told over
+attacked rounds from the same state with the attacker disarmed, and the first of them is replayed
 for each batch of images that is acted on alone (`fedmia.federation.forks`). With an active attack
 or a server that attacks, or where it is asked for, `placebo` repeats the whole run with honest
 clients that hold images outside every evaluated set. `untrained` is the first model of a run that a
@@ -92,7 +92,7 @@ class Reader(Protocol):
         """What it uploaded in attacked `round`."""
 
     def forks(self, branch: str) -> bool:
-        """Whether a round of the branch is told over for batches that are acted on alone."""
+        """Whether a round of the branch is replayed for batches that are acted on alone."""
 
     def forked(self, fork: Fork) -> None:
         """That round, when it is finished."""
@@ -327,7 +327,7 @@ class Federation:
             self._prepare_fork(course, at)
 
     def _prepare_fork(self, course: Course, at: Head) -> None:
-        """Note how things stand before the next round, if it is the one to be told over."""
+        """Note how things stand before the next round, if it is the one to be replayed."""
         reader, round, holder = self.reader, at.round + 1, self.holder
         if reader is None or holder is None or not course.craft or not reader.forks(at.branch):
             return
@@ -345,8 +345,8 @@ class Federation:
             strategy.broadcast(),
         )  # fmt: skip
 
-    def _tell_over(self, reader: Reader, round: int) -> None:
-        """Hand the round to the reader, if it is the one to be told over, now that it is done."""
+    def _replay(self, reader: Reader, round: int) -> None:
+        """Hand the round to the reader, if it is the one to be replayed, now that it is done."""
         fork = self._fork
         if fork is None or fork.round != round:
             return
@@ -395,8 +395,8 @@ class Federation:
         if crafted is not None and self.reader is not None:
             with self.watch.part("attacks"):
                 self.reader.sent(branch, round, self._snapshot(branch, round, crafted))
-                self._tell_over(self.reader, round)
-            if self.site.stopped():  # perhaps before all was told over: the round is made again
+                self._replay(self.reader, round)
+            if self.site.stopped():  # perhaps before all was replayed: the round is made again
                 self.snapshots.drop_updates(branch, round)
                 raise Interrupted
         honest = {c: m for c, m in told.items() if c not in self.experiment.malicious_clients}

@@ -97,7 +97,7 @@ class Notebook:
     # -- batches that have a round to themselves -------------------------------------------------
 
     def forks(self, branch: str) -> bool:
-        """Whether a round of the branch is told over: for sets, or for all images by batches."""
+        """Whether a round of the branch is replayed: for sets, or for all images by batches."""
         by_batch = self.attack.round_size is not None and branch in ("main", "placebo")
         return by_batch or (branch == "main" and bool(self.observer.site.sets))
 
@@ -106,9 +106,9 @@ class Notebook:
         that upload, and read the batch."""
         site, branch = self.observer.site, fork.branch
         if branch == "main" and site.sets:
-            self._tell_over(fork, "sets", [(rows, rows) for rows in site.sets])
+            self._replay(fork, "sets", [(rows, rows) for rows in site.sets])
         if self.attack.round_size is not None:
-            self._tell_over(fork, "batches", self._batches(self.attack.round_size))
+            self._replay(fork, "batches", self._batches(self.attack.round_size))
 
     def rounds_alone(self, branch: str, kind: str) -> list[int]:
         """The round that each of the `batches` or `sets` of a branch had to itself, if any."""
@@ -130,10 +130,10 @@ class Notebook:
         sent = before if idle else seen.sent
         return Trajectory([seen.round], *(one[None, rows] for one in (before, sent, after)))
 
-    def _tell_over(self, fork: Fork, kind: str, batches: list[Batch]) -> None:
+    def _replay(self, fork: Fork, kind: str, batches: list[Batch]) -> None:
         site, count = self.observer.site, len(self.targets)
-        seen = Alone(fork.round, *(np.full(count, np.nan) for _ in range(3)))
-        self._forks[fork.branch, kind] = seen
+        alone = Alone(fork.round, *(np.full(count, np.nan) for _ in range(3)))
+        self._forks[fork.branch, kind] = alone
         holder = self.observer.holder
         assert holder is not None
         task = Task(holder, fork.round, fork.branch, craft=True)
@@ -147,16 +147,16 @@ class Notebook:
                 return
             acted, rows = batch
             crafted = desk.craft(desk.idle(), desk.received, acted)
-            seen.sent[rows] = read(Snapshot(fork.round, crafted, bank), rows)
-            seen.after[rows] = read(Snapshot(fork.round, fork.ended(crafted), bank), rows)
+            alone.sent[rows] = read(Snapshot(fork.round, crafted, bank), rows)
+            alone.after[rows] = read(Snapshot(fork.round, fork.ended(crafted), bank), rows)
 
         climb(batches[0])  # chooses for all
         workers = max(1, cores() // site.threads)
         with ThreadPoolExecutor(workers, "fork", torch.set_num_threads, (site.threads,)) as pool:
             list(pool.map(climb, batches[1:]))
         rows = np.sort(np.concatenate([rows for _, rows in batches]))
-        seen.idle[rows] = read(Snapshot(fork.round, fork.ended(fork.received), bank), rows)
-        if not all(np.isfinite(one[rows]).all() for one in (seen.sent, seen.after, seen.idle)):
+        alone.idle[rows] = read(Snapshot(fork.round, fork.ended(fork.received), bank), rows)
+        if not all(np.isfinite(one[rows]).all() for one in (alone.sent, alone.after, alone.idle)):
             del self._forks[fork.branch, kind]  # interrupted, or a climb that diverged
         self.choices[fork.branch] = desk.memory.get("attack", {}).get("choice", {})
 

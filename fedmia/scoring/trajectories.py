@@ -158,12 +158,13 @@ class Trajectories:
             self.run.schedule.clean + 1,
             self.run.prepared.experiment.malicious_clients,
         )
-        told = {c: (size, dict[str, float]()) for c, size in enumerate(sizes) if c not in malicious}
+        honest = [c for c in range(len(sizes)) if c not in malicious]
+        numbers = {c: (sizes[c], dict[str, float]()) for c in honest}
         self.notebook.received(UNTRAINED, round, Snapshot(round, state, {}))
         self.notebook.forked(
             Fork(
                 UNTRAINED, round, state, strategy, None, {c: sizes[c] for c in malicious},
-                honest=dict.fromkeys(told, state), told=told,
+                honest=dict.fromkeys(numbers, state), numbers=numbers,
             )
         )  # fmt: skip
 

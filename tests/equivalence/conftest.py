@@ -51,7 +51,7 @@ class Recorder:
     received, or after the last; uploads by branch and round; and forked rounds by branch."""
 
     def __init__(self) -> None:
-        self.told_over: dict[str, Fork] = {}
+        self.replayed: dict[str, Fork] = {}
         self.models: dict[str, dict[int, Snapshot]] = defaultdict(dict)
         self.uploads: dict[str, dict[int, Snapshot]] = defaultdict(dict)
 
@@ -65,7 +65,7 @@ class Recorder:
         return branch in ("main", "placebo")
 
     def forked(self, fork: Fork) -> None:
-        self.told_over[fork.branch] = copy.deepcopy(replace(fork, honest=dict(fork.honest)))
+        self.replayed[fork.branch] = copy.deepcopy(replace(fork, honest=dict(fork.honest)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +88,7 @@ class Run(Unrecorded):
                 book.received(branch, round, snapshot)
             for round, snapshot in self.recorder.uploads[branch].items():
                 book.sent(branch, round, snapshot)
-        for branch, fork in self.recorder.told_over.items():
+        for branch, fork in self.recorder.replayed.items():
             if book.forks(branch):
                 book.forked(fork)
         return book

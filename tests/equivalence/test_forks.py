@@ -1,4 +1,4 @@
-"""Rounds told over: a set of images, or a batch, that has the first attacked round to itself."""
+"""Rounds replayed: a set of images, or a batch, that has the first attacked round to itself."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ def test_ended__is_what_the_server_made_of_the_upload(strategy: str, finished: F
     """Of the attacker's own upload that round of `main`, and of none that of `zero`, to the bit."""
     run = finished(ACTIVE if strategy == "fedavg" else f"{ACTIVE} --strategy {strategy}")
     for branch in ("main", "placebo"):
-        fork = run.recorder.told_over[branch]
+        fork = run.recorder.replayed[branch]
         assert (fork.branch, fork.round, list(fork.malicious)) == (branch, FIRST, [3])
         assert same(fork.received, run.recorder.models[branch][FIRST].state)
-        assert set(fork.honest) == set(fork.told) == {0, 1, 2}
+        assert set(fork.honest) == set(fork.numbers) == {0, 1, 2}
         for _ in range(2):  # nothing of the first stays with the server
             ended = fork.ended(run.sent(branch)[FIRST])
             assert same(ended, run.recorder.models[branch][FIRST + 1].state)
-    fork = run.recorder.told_over["main"]
+    fork = run.recorder.replayed["main"]
     assert same(fork.ended(fork.received), run.recorder.models["zero"][FIRST + 1].state)
-    assert not (run.recorder.told_over.keys() - {"main", "placebo"})
+    assert not (run.recorder.replayed.keys() - {"main", "placebo"})
 
 
 def test_sets__each_has_its_round_whatever_the_others(finished: Finished) -> None:
@@ -71,12 +71,12 @@ def test_sets__each_has_its_round_whatever_the_others(finished: Finished) -> Non
     run = finished(ACTIVE)
     sets = run.site.sets[:3]
     whole = notebook(run, SETS, sets)
-    whole.forked(run.recorder.told_over["main"])
+    whole.forked(run.recorder.replayed["main"])
     assert whole.rounds_alone("main", "sets") == [FIRST]
     assert whole.rounds_alone("main", "batches") == [] == whole.rounds_alone("zero", "sets")
     for left in (0, 2):
         fewer = notebook(run, SETS, [s for i, s in enumerate(sets) if i != left])
-        fewer.forked(run.recorder.told_over["main"])
+        fewer.forked(run.recorder.replayed["main"])
         for rows in fewer.observer.site.sets:
             for idle in (False, True):
                 np.testing.assert_array_equal(
@@ -104,7 +104,7 @@ def test_sets__what_auto_chooses_does_not_depend_on_which_set_is_first(finished:
     read = []
     for some in (sets, sets[1:], sets[:0:-1]):
         book = notebook(run, attack, some)
-        book.forked(run.recorder.told_over["main"])
+        book.forked(run.recorder.replayed["main"])
         read.append((book.choices["main"], alone(book, "sets", sets[1])))
     for choice, values in read[1:]:
         assert choice == read[0][0] and choice["lr"] > 0
@@ -133,11 +133,11 @@ def test_batches__each_has_its_round_and_half_of_the_held_as_queue(
     assert sorted(int(i) for _, read in batches for i in read) == list(range(len(site.targets)))
     some = [batches[0], batches[1], batches[-1]]
     monkeypatch.setattr(book, "_batches", lambda size: some)
-    book.forked(run.recorder.told_over["main"])
+    book.forked(run.recorder.replayed["main"])
     assert keys <= {int(half), int(half + 0.5)} and min(keys) > 10
     fewer = notebook(run, BATCHES)
     monkeypatch.setattr(fewer, "_batches", lambda size: some[1:])
-    fewer.forked(run.recorder.told_over["main"])
+    fewer.forked(run.recorder.replayed["main"])
     for _, rows in some[1:]:  # the last is filled with images of the first, whose own it leaves
         got = alone(fewer, "batches", rows)
         np.testing.assert_array_equal(got, alone(book, "batches", rows))
@@ -148,7 +148,7 @@ def test_notes__give_the_forks_again(finished: Finished) -> None:
     run = finished(ACTIVE)
     book = notebook(run, BATCHES, run.site.sets[:2])
     book._batches = lambda size: [(np.arange(16),) * 2]  # type: ignore[method-assign]
-    book.forked(run.recorder.told_over["main"])
+    book.forked(run.recorder.replayed["main"])
     tensors, about = book.notes()
     again = notebook(run, BATCHES, run.site.sets[:2])
     again.choices["placebo"] = {"lr": 7.0}
@@ -164,7 +164,7 @@ def test_notes__give_the_forks_again(finished: Finished) -> None:
             )
 
 
-def test_forked__main_is_told_over_for_sets_and_what_goes_by_batches_everywhere(
+def test_forked__main_is_replayed_for_sets_and_what_goes_by_batches_everywhere(
     finished: Finished,
 ) -> None:
     run = finished(ACTIVE)
@@ -179,7 +179,7 @@ def test_forked__main_is_told_over_for_sets_and_what_goes_by_batches_everywhere(
 def test_first_attacked_round__of_main_is_a_snapshot_of_the_fork(finished: Finished) -> None:
     """What the attacker's client kept before it: its bank, and no key encoder is read."""
     run = finished(ACTIVE)
-    fork = run.recorder.told_over["main"]
+    fork = run.recorder.replayed["main"]
     assert fork.holder is not None
     bank = run.recorder.models["main"][FIRST].holder
     assert bank and all(torch.equal(fork.holder.tensors[f"local.{n}"], t) for n, t in bank.items())

@@ -156,7 +156,7 @@ def recorded(stopped: bool = False, craft: bool = True, crafted: Any = None) -> 
         _snapshot=lambda branch, round, state: state,
         _read=lambda branch, round, state: notes.append(("read", branch, round, state)),
         _note=lambda *of: notes.append(("note", *of)),
-        _tell_over=lambda reader, round: notes.append(("over", round)),
+        _replay=lambda reader, round: notes.append(("over", round)),
         display=SimpleNamespace(round=lambda *of: notes.append(("shown", *of))),
     )  # fmt: skip
     run.watch.move = lambda *_: None  # type: ignore[method-assign]
@@ -234,7 +234,7 @@ def test_seen__updates_of_kept_rounds_and_what_they_started_from(tmp_path: Path)
 
 
 @pytest.mark.parametrize("error", [Interrupted, KeyError])
-def test_run__leaves_no_update_of_a_round_to_be_told_over(
+def test_run__leaves_no_update_of_a_round_to_be_replayed(
     error: type[Exception], tmp_path: Path
 ) -> None:
     store = SnapshotStore(tmp_path)
