@@ -21,11 +21,11 @@ def gentlest(
     after which the mean loss is no higher than before is no climb, and taken only if all are so.
 
     Args:
-        climbs: rate -> losses of the known images by step, (G + 1, K), G the most of `steps`.
+        climbs: rate -> losses of the known images by step, (G + 1, K), G the most steps at it.
         truth: (K,), 1 = member.
         reading: `rise` or `level`.
     """
-    tried = sorted((g, lr) for g in steps for lr in climbs)
+    tried = sorted((g, lr) for g in steps for lr, losses in climbs.items() if g < len(losses))
     rises = {(g, lr): climbs[lr][g] - climbs[lr][0] for g, lr in tried}
     rising = [one for one in tried if rises[one].mean() > 0] or tried
     read = {(g, lr): rises[g, lr] if reading == "rise" else climbs[lr][g] for g, lr in rising}

@@ -25,7 +25,9 @@ Auto = Literal["auto"]
 
 
 STEPS = (1, 3, 10)  # numbers of steps tried by `auto`
-RATES = (0.003, 0.01, 0.03, 0.1)  # learning rates tried by `auto`, up to the paper's
+# Learning rates tried by `auto`, up to the paper's, and the most steps at each: a long climb is
+# tried at one of them, since known images climb all that is tried.
+MOST = {0.003: 3, 0.01: 10, 0.03: 3, 0.1: 3}
 
 
 @dataclass
@@ -83,10 +85,15 @@ class AscentStatic(Attack):
         images, truth = known.both()
         self._spare = distinct(images if view.held is None else torch.cat([view.held, images]))
         steps = STEPS if self.steps == "auto" else (self.steps,)
-        rates = RATES if self.lr == "auto" else (self.lr,)
-        self._chosen = steps[0], rates[0]
+        rates = MOST if self.steps == "auto" else dict.fromkeys(MOST, steps[-1])
+        if self.lr != "auto":
+            rates = {float(self.lr): steps[-1]}
+        self._chosen = steps[0], next(iter(rates))
         if self.learns:
-            climbs = {lr: self._known_climbs(view, images, steps[-1], lr) for lr in rates}
+            climbs = {
+                lr: self._known_climbs(view, images, min(most, steps[-1]), lr)
+                for lr, most in rates.items()
+            }
             self._chosen = gentlest(climbs, steps, truth, self.reading)
 
     def score(self, view: WhiteBox, images: Tensor) -> Scores:
