@@ -21,7 +21,7 @@ from fedmia.report.lowerbounds import bounds_family, by_attacks, refuted
 from fedmia.report.metrics import attack_row, auc_ci_of, auc_numbers, auc_of
 from fedmia.report.paired import paired_row
 from fedmia.report.per_client import named_rows
-from fedmia.report.regime import regime_row
+from fedmia.report.regime import ASCENT, regime_row
 from fedmia.report.rows import (
     AttackBoundRow,
     AttackRow,
@@ -232,6 +232,8 @@ def notes(run: RunScores, clients: Sequence[ClientRow]) -> list[str]:
                 found.append(f"{who}: no scores on one side, so it says nothing.")
             elif np.ptp(both) == 0:
                 found.append(f"{who}: every score is the same, so its AUC is 0.5 by definition.")
+    if any(a.act == "ascent" for a in run.attacks):
+        found.append(ASCENT)
     by = declared_attack(run)
     if by is not None and any(c["auc"] is not None for c in clients):
         shown = "" if not by.under_attack else ", scored on the model under attack"

@@ -7,6 +7,14 @@ from collections.abc import Sequence
 from fedmia.report.rows import AttackRow, RegimeRow
 
 BY, OVERFIT = "similarity", 0.85  # the attack, and the AUC over which an encoder is overfitted
+# What our own federations showed of attacks that climb, by regime and reading.
+ASCENT = (
+    "Ascent elsewhere (docs/findings.md, 29 federations of digits and of CIFAR-10): in overfitted "
+    "encoders the rise of the loss tells members beyond the same rounds without ascent; under a "
+    "static climb it tells more than the loss on digits, less on CIFAR-10; whoever reads the loss "
+    "anyway gains nothing from an ascent in the federation. Where encoders leak weakly no gain was "
+    "found."
+)
 
 
 def regime_row(attacks: Sequence[AttackRow]) -> RegimeRow | None:
