@@ -361,6 +361,7 @@ TABLES: dict[str, Callable[[], str]] = {
         *((f"defences/guaranteed-{name}.json", what) for name, what in GUARANTEED.items()),
     ),
     "default-run": partial(attacks, "default/report.json"),
+    "overfit-run": partial(attacks, "overfit/report.json"),
     "default-run-use": partial(use, "default/report.json"),
     "default-run-sets": partial(set_attacks, "default/report.json"),
     "paper-cifar10-small": partial(attacks, "paper-cifar10-small/report.json"),
@@ -370,5 +371,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "rounds": rounds,
     "sets": sets,
     "ascent": ascent,
+    "ascent-exploratory": partial(ascent, 1),
     "signals": signals,
 }
