@@ -10,6 +10,7 @@ from rich.console import Console
 
 from fedmia.report.build import build_report
 from fedmia.report.page import page
+from fedmia.report.regime import ASCENT
 from fedmia.report.terminal import render
 from fedmia.results import RunScores, ScoredAttack
 
@@ -59,3 +60,9 @@ def test_regime__null_without_members(run: RunScores) -> None:
     nobody = {n: getattr(base, n)[:0] for n in ("member_ids", "member_client", "member_labels")}
     row = replace(exact(0.9), scores_members=np.zeros(0))
     assert build_report(replace(base, **nobody, attacks=[row]))["regime"] is None
+
+
+def test_note__tells_what_ascent_added_elsewhere_where_an_attack_climbs(run: RunScores) -> None:
+    climbing = replace(exact(0.6, "ascent"), act="ascent")
+    notes = [build_report(of(run, exact(0.6), *more))["notes"] for more in ((), (climbing,))]
+    assert [ASCENT in one for one in notes] == [False, True]
