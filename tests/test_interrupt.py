@@ -88,18 +88,20 @@ def test_under_attack__the_attack_is_reported_without_its_control(
     assert report["interrupted"] == 4 and len(report["rounds"]) == 4
     attacks = {a["name"]: a for a in report["attacks"]}
     assert attacks["ascent"]["under_attack"] and not attacks["similarity"]["under_attack"]
-    assert report["paired"] == []
+    assert {p["control"] for p in report["paired"]} == {"loss-before"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("branch", "pairs"), [("zero", 0), ("placebo", 1)])
+@pytest.mark.parametrize(
+    ("branch", "twins"), [("zero", set()), ("placebo", {"ascent-zero", "ascent-level-zero"})]
+)
 def test_in_a_control_branch__main_is_reported_whole(
-    branch: str, pairs: int, tmp_path: Path, monkeypatch: Patch
+    branch: str, twins: set[str], tmp_path: Path, monkeypatch: Patch
 ) -> None:
     interrupt_after(branch, 4, monkeypatch)
     report = interrupted(ACTIVE, tmp_path / "RUN", monkeypatch)
     assert report["interrupted"] == 5 and [r["round"] for r in report["rounds"]] == [1, 2, 3, 4, 5]
-    assert len(report["paired"]) == pairs
+    assert {p["control"] for p in report["paired"]} == {*twins, "loss-before"}
     # The others stay as far as they are, for --resume.
     kept = {p.name for p in (tmp_path / "RUN" / "snapshots").iterdir()}
     assert kept == {"main", "zero"} | ({"placebo"} if branch == "placebo" else set())

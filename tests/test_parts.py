@@ -71,7 +71,7 @@ def test_attacker_active__says_so_if_it_took_part_in_no_attacked_round(
         f"--federation.participation 0.25 --federation.snapshots 1 --seed {seed}",
         capsys,
     )
-    assert [a["name"] for a in found["attacks"]] == ["ascent"] * scored
+    assert [a["name"] for a in found["attacks"]] == ["ascent", "ascent-level"] * scored
     why = [(r["attack"], r["reason"]) for r in found["not_run"]]
     assert why == [("ascent", "its client finished no attacked round")] * (not scored)
 

@@ -112,6 +112,8 @@ def test_query_budget__every_attack_keeps_to_it(audit: Audit, tmp_path: Path) ->
     free = audit(flags, tmp_path / "FREE").report
     assert len(free["attacks"]) >= 5
     for row in free["attacks"]:
+        if row["name"] not in every:  # another reading of the row before it
+            continue
         budget = row["queries"] * 4 // 5
         one = audit(f"--attacks {row['name']} --limit 10 --known 14 --query-budget {budget}")
         assert one.code in (0, 2)

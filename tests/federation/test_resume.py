@@ -323,12 +323,12 @@ def test_files__are_written_once_and_pruned(tmp_path: Path, monkeypatch: Patch) 
     monkeypatch.setattr(Checkpoint, "write", checked)
     assert main([*shlex.split(TINY), "--out", str(tmp_path / "RUN")]) == 0
     assert generations == list(range(1, len(generations) + 1))
-    # Rounds of main and of two branches beside it and of placebo, and the beginning of each.
-    assert len(generations) == (4 + 1) + 2 * (2 + 1) + (4 + 1)
+    # Rounds of main and of the branch beside it and of placebo, and the beginning of each.
+    assert len(generations) == (4 + 1) + (2 + 1) + (4 + 1)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("every", "count"), [(0, 0), (3, 14)])
+@pytest.mark.parametrize(("every", "count"), [(0, 0), (3, 11)])
 def test_every__so_many_rounds_and_where_stretches_end(
     every: int, count: int, whole: dict[str, Any], tmp_path: Path, monkeypatch: Patch
 ) -> None:
