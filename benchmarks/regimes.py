@@ -5,8 +5,9 @@ attacks one.
 A candidate is right where on each seed, on the model of the last clean round, `similarity` has an
 AUC over 0.85 and kNN lies over the untrained encoder's 95 % interval, and where the whole command,
 attacks and report included, takes two minutes on two cores. Clean rounds do not depend on what the
-last client does after them, so candidates are run to their end alone and without an active attack;
-the chosen are then run whole, one at a time. Ended, it goes on where it was.
+last client does after them, so candidates are run to their end alone and without an active attack.
+The record's times are of a machine with other jobs. `--only "overfit, whole"` runs a preset whole.
+Ended, it goes on where it was.
 
     python benchmarks/regimes.py --work DIR --cifar10 PATH/cifar10-train.parquet
         [--only NAME ..] [--seeds 900 ..] [--out benchmarks/results/regimes/choice.json]

@@ -12,8 +12,8 @@ ASCENT = (
     "Ascent elsewhere (docs/findings.md, 29 federations of digits and of CIFAR-10): in overfitted "
     "encoders the rise of the loss tells members beyond the same rounds without ascent; under a "
     "static climb it tells more than the loss on digits, less on CIFAR-10; whoever reads the loss "
-    "anyway gains nothing from an ascent in the federation. Where encoders leak weakly no gain was "
-    "found."
+    "anyway gains nothing from an ascent in the federation. Where encoders leak weakly the rise "
+    "gained nothing."
 )
 
 
