@@ -62,9 +62,12 @@ def tried(attack: Climber, turn: Turn, lots: Lots) -> Iterator[Tried]:
     """
     wanted = _wanted(attack, turn)
     rates = RATES if attack.lr == "auto" else (None if attack.lr == "matched" else attack.lr,)
-    try_one = _tried_alone if turn.alone else _tried_together
+    honest = turn.rehearse(turn.received) if turn.alone else None
     for lr in rates:
-        yield from try_one(attack, turn, lots, wanted, lr)
+        if honest is not None:
+            yield from _tried_alone(attack, turn, honest, wanted, lr)
+        else:
+            yield from _tried_together(attack, turn, lots, wanted, lr)
 
 
 def _wanted(attack: Climber, turn: Turn) -> tuple[int, ...]:
@@ -86,11 +89,10 @@ def _tried_together(
 
 
 def _tried_alone(
-    attack: Climber, turn: Turn, lots: Lots, wanted: Sequence[int], lr: float | None
+    attack: Climber, turn: Turn, honest: State, wanted: Sequence[int], lr: float | None
 ) -> Iterator[Tried]:
     images, truth = turn.known.both()
-    size, honest = len(turn.targets), turn.rehearse(turn.received)
-    read = _Reading(attack, turn, images)
+    size, read = len(turn.targets), _Reading(attack, turn, images)
     before = read(turn.received)
     sent, after = (np.zeros((len(wanted), len(images))) for _ in range(2))
     order = turn.rng.permutation(len(images))

@@ -18,6 +18,7 @@ from fedmia.attacks.ascent_static import LOSSES, attack_losses, read_losses
 from fedmia.attacks.base import ActiveAttack, Scores, Turn, negatives_option
 from fedmia.data.images import digests
 from fedmia.errors import InputError
+from fedmia.results import LOSS_BEFORE
 from fedmia.settings.option import option
 from fedmia.ssl.base import State
 from fedmia.ssl.train import make_optimizer, two_views
@@ -45,7 +46,7 @@ class Ascent(ActiveAttack):
     uploads: ClassVar[str] = "weights on which the loss of the images under test was driven up"
     control: ClassVar[str] = "ascent-zero"
     over: ClassVar[str] = "the same rounds without ascent"
-    without: ClassVar[tuple[str, str]] = ("loss-before", "the loss before the attack")
+    without: ClassVar[tuple[str, str]] = (LOSS_BEFORE, "the loss before the attack")
     act: ClassVar[str] = "ascent"
     readings: ClassVar[tuple[str, ...]] = ("rise", "level")
 

@@ -16,6 +16,7 @@ from fedmia.attacks._tuning import gentlest
 from fedmia.attacks.base import Attack, Known, Scores, negatives_option
 from fedmia.data.images import digests
 from fedmia.errors import InputError
+from fedmia.results import LOSS_BEFORE
 from fedmia.settings.option import option
 from fedmia.ssl.base import SSLMethod, outputs
 from fedmia.threat import Threat, WhiteBox
@@ -46,7 +47,7 @@ class AscentStatic(Attack):
     main: ClassVar[bool] = True
     looks_at: ClassVar[tuple[str, ...]] = ("ascent",)
     act: ClassVar[str] = "ascent"
-    control: ClassVar[str] = "loss-before"
+    control: ClassVar[str] = LOSS_BEFORE
     over: ClassVar[str] = "the loss before the climb"
     without: ClassVar[tuple[str, str]] = (control, over)
     by_round: ClassVar[bool] = False

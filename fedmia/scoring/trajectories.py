@@ -43,7 +43,7 @@ class Trajectories:
 
     def rounds(self, branch: str) -> list[int]:
         """Finished rounds of `branch` in which the attack acted on what it is scored on."""
-        if self.attack.round_size is None or branch == UNTRAINED:
+        if self.attack.round_size is None:
             return self.notebook.rounds(branch)
         seen = "main" if branch == "zero" else branch
         return self.notebook.rounds_alone(seen, "batches")
