@@ -12,12 +12,12 @@ from typing import Any
 from scipy.stats import nct
 from scipy.stats import t as student
 
-from fedmia.errors import InputError
-from fedmia.settings.command import parse
-from fedmia.settings.commands import SWEEP
-from fedmia.settings.sweep import Sweep, key_of
-from fedmia.settings.tree import from_tree
-from fedmia.settings.yamlfile import load
+from fedmia.cli.command import parse
+from fedmia.cli.commands import SWEEP
+from fedmia.config.sweep import Sweep, key_of
+from fedmia.config.tree import from_tree
+from fedmia.options.errors import InputError
+from fedmia.options.yamlfile import load
 
 PLAN = Path(__file__).parent / "plans" / "ascent.yaml"
 FINISHED = "finished"

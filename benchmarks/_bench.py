@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedmia import registry
 from fedmia.attacks.base import Attack, Known
 from fedmia.attacks.baseline_c import Downstream
 from fedmia.data.base import Request
 from fedmia.data.synthetic import Synthetic
-from fedmia.seeding import rng, torch_rng
+from fedmia.options import registry
+from fedmia.options.seeding import rng, torch_rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder, Recipe, SSLMethod
 from fedmia.ssl.moco import MoCoV2

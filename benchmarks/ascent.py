@@ -27,11 +27,11 @@ from matplotlib.figure import Figure
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.model_selection import StratifiedKFold
 
+from fedmia.config.sweep import label
+from fedmia.records import LOSS_BEFORE
 from fedmia.report.delong import auc_estimate
-from fedmia.results import LOSS_BEFORE
 from fedmia.runtime.environment import describe
 from fedmia.series.scores import read as scores_of
-from fedmia.settings.sweep import label
 from fedmia.sweeping.points import grouped
 from fedmia.sweeping.spread import holm, p_value, spread
 from fedmia.sweeping.tables import over_models, signed

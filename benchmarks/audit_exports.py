@@ -30,13 +30,13 @@ import torch
 from torch import nn
 from torchvision import models
 
-from fedmia import registry
 from fedmia.audit import main as audit
+from fedmia.config.audit import outside_reason
 from fedmia.data.base import Request
 from fedmia.data.synthetic import Synthetic
+from fedmia.options import registry
 from fedmia.runtime.cores import cores
 from fedmia.runtime.environment import describe, version
-from fedmia.settings.audit import outside_reason
 
 RESULTS = Path(__file__).parent / "results" / "audit_exports.json"
 HEADS = ("fc", "classifier")

@@ -24,13 +24,13 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import norm
 
+from fedmia.options.seeding import rng
+from fedmia.records import FloatArray, ScoredAttack
 from fedmia.report.delong import auc_estimate, auc_interval
 from fedmia.report.intervals import Interval
 from fedmia.report.metrics import tpr_at_fpr
 from fedmia.report.paired import difference_interval
-from fedmia.results import FloatArray, ScoredAttack
 from fedmia.runtime.environment import describe
-from fedmia.seeding import rng
 
 RESULTS = Path(__file__).parent / "results" / "coverage.json"
 SIZES = (

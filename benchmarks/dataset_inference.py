@@ -28,13 +28,13 @@ import numpy as np
 import torch
 from scipy.stats import ttest_ind
 
-from fedmia import registry
 from fedmia.attacks._cosine import pairwise_cosines
 from fedmia.attacks._exchange import exchange_test
 from fedmia.data.base import Request
 from fedmia.data.images import ImageSet, IntArray
+from fedmia.options import registry
+from fedmia.options.seeding import rng, torch_rng
 from fedmia.runtime.environment import describe
-from fedmia.seeding import rng, torch_rng
 from fedmia.ssl.base import Recipe
 from fedmia.threat import BlackBox
 

@@ -190,18 +190,18 @@ def process_faults(folder: Path) -> list[dict[str, Any]]:
     full = OSError(28, "No space left on device")
     # What fails, the function in which, at which of its calls, and how.
     places: list[tuple[str, str, int, BaseException]] = [
-        ("killed in scoring", "fedmia.scoring.scorer.Scorer.scored", 1, Killed()),
+        ("killed in scoring", "fedmia.evaluation.scorer.Scorer.scored", 1, Killed()),
         ("killed before the report", "fedmia.simulate.publish", 0, Killed()),
         ("killed in its figures", "fedmia.report.figures.draw.draw_all", 0, Killed()),
         ("killed in a checkpoint", "fedmia.federation.checkpoint.Checkpoint.write", 4, Killed()),
         ("killed at the fork", "fedmia.federation.rounds.Federation._fork", 0, Killed()),
-        ("killed as it reads a model", "fedmia.scoring.readings.Notebook._read", 3, Killed()),
-        ("killed as it keeps scores", "fedmia.archive.Archive.save", 2, Killed()),
+        ("killed as it reads a model", "fedmia.evaluation.readings.Notebook._read", 3, Killed()),
+        ("killed as it keeps scores", "fedmia.storage.archive.Archive.save", 2, Killed()),
         ("killed in the last branch", "fedmia.federation.rounds.Federation._note", 5, Killed()),
         ("disk full: a client's state", "fedmia.federation.ledger.write_tensors", 9, full),
         ("disk full: the server's", "fedmia.federation.checkpoint.write_tensors", 9, full),
-        ("disk full: a model", "fedmia.federation.snapshot.write_tensors", 2, full),
-        ("disk full: scores", "fedmia.archive.save_file", 3, full),
+        ("disk full: a model", "fedmia.storage.snapshot.write_tensors", 2, full),
+        ("disk full: scores", "fedmia.storage.archive.save_file", 3, full),
         ("disk full: the report", "fedmia.report.publish.json_text", 0, full),
     ]
     for number, (what, target, at, error) in enumerate(places):

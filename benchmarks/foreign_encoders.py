@@ -30,8 +30,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torchvision import models
 
-from fedmia.errors import InputError
-from fedmia.released.base import load
+from fedmia.encoders.base import load
+from fedmia.options.errors import InputError
 from fedmia.runtime.environment import describe, version
 
 RESULTS = Path(__file__).parent / "results" / "foreign_encoders.json"

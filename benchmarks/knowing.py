@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from fedmia.auditing.runs import from_run
+from fedmia.config.audit import Audit
 from fedmia.data.digits import Digits
+from fedmia.evaluation.runs import from_run
 from fedmia.report.format import estimate
 from fedmia.runtime.environment import describe
-from fedmia.settings.audit import Audit
 from fedmia.sweeping.spread import holm, p_value, spread
 
 RESULTS = Path(__file__).parent / "results"

@@ -35,7 +35,7 @@ SHADOWS = (
 )
 ALONE = """
 import sys, torch
-from fedmia.released.base import load
+from fedmia.encoders.base import load
 torch.set_num_threads(int(sys.argv[3]))
 size = int(sys.argv[4])
 encoder = load(sys.argv[1], device=sys.argv[2], size=size).method.encoder

@@ -41,11 +41,11 @@ from torch.utils.data import DataLoader, Dataset
 from fedmia.data.base import Request
 from fedmia.data.images import ByteArray
 from fedmia.data.parquet import Parquet
+from fedmia.encoders.base import IMAGENET
 from fedmia.nets.resnet import BasicBlock, ResNet
-from fedmia.released.base import IMAGENET
+from fedmia.options.seeding import rng, torch_rng
 from fedmia.report.rows import Interval
 from fedmia.runtime.environment import describe, version
-from fedmia.seeding import rng, torch_rng
 from fedmia.series.scores import difference, read
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Recipe, SSLMethod

@@ -36,11 +36,11 @@ from fedmia.defenses._persample import private_optimizer
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.defenses.laplace import Laplace
 from fedmia.defenses.logistic import Logistic
+from fedmia.options.seeding import rng
+from fedmia.records import Epsilon
 from fedmia.report.intervals import clopper_pearson
 from fedmia.report.lowerbounds import shown
-from fedmia.results import Epsilon
 from fedmia.runtime.environment import describe
-from fedmia.seeding import rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
 from fedmia.ssl.train import Job, Train

@@ -25,8 +25,8 @@ from _bench import KNOWN, Bench, Timed, attacks, seconds  # beside this script
 from torch import Tensor
 from torchvision.transforms import v2
 
-from fedmia import registry
 from fedmia.attacks.partcrop import Crops
+from fedmia.options import registry
 from fedmia.runtime.environment import describe
 from fedmia.ssl.augment import Augment
 from fedmia.threat import PRECISIONS, Views

@@ -28,13 +28,13 @@ import torch
 from _bench import seconds  # beside this script
 from torch import Tensor
 
-from fedmia import registry
 from fedmia.data.base import Request
 from fedmia.data.synthetic import Synthetic
 from fedmia.defenses.dpsgd import DPSGD
+from fedmia.options import registry
+from fedmia.options.seeding import rng, torch_rng
 from fedmia.report.figures.canvas import BLUE, ORANGE, RED, drawn, legend, one
 from fedmia.runtime.environment import describe
-from fedmia.seeding import rng, torch_rng
 from fedmia.ssl.base import Recipe
 from fedmia.ssl.moco import MoCo, MomentumContrast
 from fedmia.ssl.train import Job, Train, make_optimizer

@@ -12,10 +12,10 @@ from flwr.clientapp import ClientApp
 from clients.base import Role
 from clients.desk import Desk
 from clients.site import Site, Task
-from fedmia import registry
-from fedmia.federation.arrays import record
-from fedmia.federation.snapshot import StateStore, Update
+from fedmia.options import registry
 from fedmia.ssl.base import State
+from fedmia.storage.arrays import record
+from fedmia.storage.snapshot import StateStore, Update
 
 
 def client_app(site: Site, store: StateStore) -> ClientApp:

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from clients.desk import Desk
 from fedmia.defenses.base import Metrics
-from fedmia.federation.snapshot import Update
 from fedmia.ssl.base import State
+from fedmia.storage.snapshot import Update
 from fedmia.threat import Threat
 
 

@@ -13,14 +13,14 @@ import torch
 from torch.optim import Optimizer
 
 from clients.site import Site, Task
-from fedmia import registry
 from fedmia.data.images import IntArray
 from fedmia.defenses.base import Metrics, Outlook
-from fedmia.federation.snapshot import Local, LocalState, StateStore, Update
-from fedmia.seeding import rng, root
+from fedmia.options import registry
+from fedmia.options.seeding import rng, root
 from fedmia.ssl.base import SSLMethod, State, under
 from fedmia.ssl.optimizers import held, restore
 from fedmia.ssl.train import Job
+from fedmia.storage.snapshot import Local, LocalState, StateStore, Update
 from fedmia.threat import WhiteBox
 
 GUESSES = 8  # of honest clients' uploads at most, by an attacker who knows the server's rule

@@ -15,11 +15,11 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from clients.kit import Kit
-from fedmia import registry
 from fedmia.attacks.base import ActiveAttack, Known, Turn
 from fedmia.data.images import ByteArray, IntArray
 from fedmia.defenses._stack import Stack
-from fedmia.seeding import SEEDED, torch_rng
+from fedmia.options import registry
+from fedmia.options.seeding import SEEDED, torch_rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Recipe, SSLMethod, State
 from fedmia.ssl.train import Job, Train, make_optimizer

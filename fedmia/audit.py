@@ -11,13 +11,13 @@ from collections.abc import Sequence  # noqa: E402
 from dataclasses import replace  # noqa: E402
 from threading import Event  # noqa: E402
 
-from fedmia.auditing.run import conduct  # noqa: E402
-from fedmia.errors import Tongue  # noqa: E402
+from fedmia.cli.command import INTERRUPTED, Invocation, run  # noqa: E402
+from fedmia.cli.commands import AUDIT  # noqa: E402
+from fedmia.evaluation.run import conduct  # noqa: E402
+from fedmia.options.errors import Tongue  # noqa: E402
 from fedmia.runtime.interrupts import Interrupts  # noqa: E402
 from fedmia.runtime.stopwatch import Stopwatch  # noqa: E402
 from fedmia.series.run import conduct as several  # noqa: E402
-from fedmia.settings.command import INTERRUPTED, Invocation, run  # noqa: E402
-from fedmia.settings.commands import AUDIT  # noqa: E402
 from fedmia.shadows.train import Stopped  # noqa: E402
 
 

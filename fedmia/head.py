@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from fedmia.cli.command import run
+from fedmia.cli.commands import HEAD
 from fedmia.heads.run import conduct
-from fedmia.settings.command import run
-from fedmia.settings.commands import HEAD
 
 
 def main(argv: Sequence[str] | None = None) -> int:

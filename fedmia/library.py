@@ -25,12 +25,12 @@ from fedmia.attacks.base import Attack
 from fedmia.data._source import renumbered
 from fedmia.data.base import Views
 from fedmia.data.images import UNLABELLED, ImageSet
-from fedmia.errors import InputError, opt
-from fedmia.released.base import Wanted, constants
-from fedmia.released.memory import Encoder, Images, bring, name_of, pixels
+from fedmia.encoders.base import Wanted, constants
+from fedmia.encoders.memory import Encoder, Images, bring, name_of, pixels
+from fedmia.options.errors import InputError, opt
+from fedmia.options.option import option_fields
 from fedmia.report.rows import Report
 from fedmia.runtime.stopwatch import Stopwatch
-from fedmia.settings.option import option_fields
 from fedmia.ssl.augment import Augment
 from fedmia.threat import ACCESS, BlackBox, Labels, Shadow, WhiteBox
 from fedmia.threat.signals import PixelCache
@@ -61,7 +61,7 @@ def view(
 
     Args:
         encoder: a module from normalised pixels (B, C, H, W) to vectors (B, D), maps (B, D, h, w)
-            or tokens (B, N, D); a method of `fedmia.ssl`; or what `fedmia.released.base.load`
+            or tokens (B, N, D); a method of `fedmia.ssl`; or what `fedmia.encoders.base.load`
             returned. It is copied, and stays as it is.
         size: pixels a side of the images to come; None tries the usual sizes.
         channels: of the images; None: what the first convolution takes.
@@ -144,7 +144,7 @@ def audit(
         name: what the report calls the encoder; None: its class.
         out: folder of the results, as the command line writes them; None: nothing is written.
         quiet: print no progress.
-        settings: any other option of `fedmia.settings.audit.Audit` by its name there, as of the
+        settings: any other option of `fedmia.config.audit.Audit` by its name there, as of the
             command line's flags: `known=50`, `limit`, `mean`, `std`, `query_budget`, `sweep`,
             `shadows=4`, `shadow={"epochs": 200, "momentum": 0.9}`, `seed`, `device`, `precision`
             and so on.
@@ -159,11 +159,11 @@ def audit(
     """
     watch = Stopwatch(time.perf_counter())
     with watch.part("import"):  # what makes reports takes its time, and `view` has no use for it
-        from fedmia.auditing.images import deal_sets
-        from fedmia.auditing.run import device_of, examine, folder, look
+        from fedmia.config.audit import Audit
+        from fedmia.config.tree import from_tree
+        from fedmia.evaluation.images import deal_sets
+        from fedmia.evaluation.run import device_of, examine, folder, look
         from fedmia.runtime.progress import AuditDisplay
-        from fedmia.settings.audit import Audit
-        from fedmia.settings.tree import from_tree
     given_images = {"members": members, "nonmembers": nonmembers}
     if shadow_data is not None and not isinstance(shadow_data, str):
         given_images["shadow_data"] = shadow_data

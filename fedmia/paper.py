@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from fedmia.cli.command import run
+from fedmia.cli.commands import PAPER
 from fedmia.papers.make import make
-from fedmia.settings.command import run
-from fedmia.settings.commands import PAPER
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -18,6 +18,13 @@ from threading import Event  # noqa: E402
 
 from safetensors import SafetensorError  # noqa: E402
 
+from fedmia.cli.command import FAILED, INTERRUPTED, Invocation, run  # noqa: E402
+from fedmia.cli.commands import SIMULATE  # noqa: E402
+from fedmia.config.tree import to_tree  # noqa: E402
+from fedmia.evaluation.observer import Observer  # noqa: E402
+from fedmia.evaluation.probes import Probes  # noqa: E402
+from fedmia.evaluation.readings import Notebook  # noqa: E402
+from fedmia.evaluation.score import score  # noqa: E402
 from fedmia.federation.checkpoint import Checkpoint  # noqa: E402
 from fedmia.federation.run import (  # noqa: E402
     Nodes,
@@ -27,23 +34,16 @@ from fedmia.federation.run import (  # noqa: E402
     make_site,
     prepare,
 )
-from fedmia.federation.snapshot import SnapshotStore  # noqa: E402
 from fedmia.observers._observing import Observing  # noqa: E402
+from fedmia.records import RunScores  # noqa: E402
 from fedmia.report.publish import publish, show  # noqa: E402
 from fedmia.report.rows import Report  # noqa: E402
-from fedmia.results import RunScores  # noqa: E402
 from fedmia.runtime.device import bfloat16_note  # noqa: E402
 from fedmia.runtime.interrupts import Interrupts  # noqa: E402
-from fedmia.runtime.outfolder import OutFolder  # noqa: E402
 from fedmia.runtime.progress import Display  # noqa: E402
 from fedmia.runtime.stopwatch import Stopwatch  # noqa: E402
-from fedmia.scoring.observer import Observer  # noqa: E402
-from fedmia.scoring.probes import Probes  # noqa: E402
-from fedmia.scoring.readings import Notebook  # noqa: E402
-from fedmia.scoring.score import score  # noqa: E402
-from fedmia.settings.command import FAILED, INTERRUPTED, Invocation, run  # noqa: E402
-from fedmia.settings.commands import SIMULATE  # noqa: E402
-from fedmia.settings.tree import to_tree  # noqa: E402
+from fedmia.storage.outfolder import OutFolder  # noqa: E402
+from fedmia.storage.snapshot import SnapshotStore  # noqa: E402
 from strategies.crew import FederationError  # noqa: E402
 
 CHECKPOINT, REPORT = "checkpoint", "report.json"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from fedmia.cli.command import run
+from fedmia.cli.commands import TRADEOFF
 from fedmia.runtime.interrupts import Interrupts
-from fedmia.settings.command import run
-from fedmia.settings.commands import TRADEOFF
 from fedmia.tradeoffs.run import conduct
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fedmia import registry
 from fedmia.attacks.base import ActiveAttack
-from fedmia.seeding import rng
+from fedmia.options import registry
+from fedmia.options.seeding import rng
 from fedmia.testing import material
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "attacks.md"

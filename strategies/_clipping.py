@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fedmia.defenses._sensitivity import measured, protected
-from fedmia.federation.snapshot import Update
 from fedmia.ssl.base import State
+from fedmia.storage.snapshot import Update
 
 
 def clipped(received: State, sent: State, bound: float) -> tuple[State, float]:

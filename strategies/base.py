@@ -14,12 +14,12 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from fedmia.federation.arrays import record, tensors
-from fedmia.federation.snapshot import Local, Update
-from fedmia.results import Epsilon
-from fedmia.seeding import rng
-from fedmia.settings.option import Options
+from fedmia.options.option import Options
+from fedmia.options.seeding import rng
+from fedmia.records import Epsilon
 from fedmia.ssl.base import State
+from fedmia.storage.arrays import record, tensors
+from fedmia.storage.snapshot import Local, Update
 from strategies.crew import Against, Crew, FederationError
 from strategies.replies import Judge, Refused, replies
 
@@ -41,7 +41,7 @@ class Course:
         craft: whether the active attacker may craft.
         participation: share of clients in a round's cohort, in (0, 1].
         seed: of the cohorts, and of what the server draws; not the run's where none may draw them
-            again (`fedmia.seeding.root`).
+            again (`fedmia.options.seeding.root`).
         total: rounds of the whole branch.
         malicious: clients in the attacker's role, to whom no privacy is promised.
     """

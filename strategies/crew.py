@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from fedmia.errors import opt
-from fedmia.results import Fault
+from fedmia.options.errors import opt
+from fedmia.records import Fault
 
 TRIES = 3  # orders of one round that a client may fail under `retry`
 

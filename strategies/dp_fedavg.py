@@ -14,12 +14,12 @@ from numpy.random import Generator
 
 from fedmia.defenses._canaries import FAR, add_scores, check_noise, coins, guessed
 from fedmia.defenses._sensitivity import protected, refuse_running
-from fedmia.errors import InputError
-from fedmia.federation.snapshot import Update
-from fedmia.results import Epsilon
-from fedmia.seeding import rng
-from fedmia.settings.option import option
+from fedmia.options.errors import InputError
+from fedmia.options.option import option
+from fedmia.options.seeding import rng
+from fedmia.records import Epsilon
 from fedmia.ssl.base import State
+from fedmia.storage.snapshot import Update
 from strategies._accounting import composed, noise_composed, noise_sampled, sampled
 from strategies._clipping import as_received, clip, clipped
 from strategies.base import FederatedStrategy, Metrics, cohort

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from fedmia.federation.snapshot import Update
-from fedmia.settings.option import option
+from fedmia.options.option import option
 from fedmia.ssl.base import State
+from fedmia.storage.snapshot import Update
 from strategies.base import FederatedStrategy
 
 

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import torch
 
-from fedmia.federation.snapshot import Local
-from fedmia.settings.option import option
+from fedmia.options.option import option
 from fedmia.ssl.base import State
+from fedmia.storage.snapshot import Local
 from strategies.fedavg import FedAvg as _FedAvg
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedmia.federation.snapshot import Local
-from fedmia.settings.option import option
+from fedmia.options.option import option
+from fedmia.storage.snapshot import Local
 from strategies.fedavg import FedAvg as _FedAvg
 
 

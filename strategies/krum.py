@@ -9,9 +9,9 @@ from typing import ClassVar
 import torch
 
 from fedmia.defenses._sensitivity import protected
-from fedmia.federation.snapshot import Update
-from fedmia.settings.option import option
+from fedmia.options.option import option
 from fedmia.ssl.base import State
+from fedmia.storage.snapshot import Update
 from strategies.base import FederatedStrategy, Metrics
 from strategies.crew import Against
 

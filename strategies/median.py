@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedmia.federation.snapshot import Update
 from fedmia.ssl.base import State
+from fedmia.storage.snapshot import Update
 from strategies._columns import middle
 from strategies.base import FederatedStrategy
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from fedmia.defenses._sensitivity import refuse_running
-from fedmia.federation.snapshot import Update
-from fedmia.settings.option import option
+from fedmia.options.option import option
 from fedmia.ssl.base import State
+from fedmia.storage.snapshot import Update
 from strategies._clipping import as_received, clip, clipped
 from strategies.base import FederatedStrategy, Metrics
 from strategies.crew import Against

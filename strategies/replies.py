@@ -11,10 +11,10 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 from torch import Tensor
 
-from fedmia.errors import opt
-from fedmia.federation.arrays import tensors
-from fedmia.federation.snapshot import Update
+from fedmia.options.errors import opt
 from fedmia.ssl.base import State
+from fedmia.storage.arrays import tensors
+from fedmia.storage.snapshot import Update
 from strategies.crew import Crew, FederationError
 
 PATIENCE = 3600.0  # seconds without any reply after which the nodes are given up

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import torch
 
-from fedmia.federation.snapshot import Local, Update
 from fedmia.ssl.base import State
+from fedmia.storage.snapshot import Local, Update
 from strategies.fedavg import FedAvg as _FedAvg
 
 METRIC = "scaffold_reach"  # W of a client's round, beside its upload

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from fedmia import simulate
+from fedmia.cli.command import parse
+from fedmia.cli.commands import SIMULATE
+from fedmia.config.experiment import expand_attacks
+from fedmia.config.roles import refusal, sees
 from fedmia.federation.checkpoint import Head
 from fedmia.federation.rounds import Federation, Schedule
-from fedmia.registry import load
+from fedmia.options.registry import load
 from fedmia.report.aggregation import aggregation_row
-from fedmia.settings.command import parse
-from fedmia.settings.commands import SIMULATE
-from fedmia.settings.experiment import expand_attacks
-from fedmia.settings.roles import refusal, sees
 from fedmia.simulate import main
 from strategies.base import Course, Round
 from tests.equivalence.conftest import federated, prepared

@@ -23,7 +23,7 @@ from flwr.clientapp import ClientApp
 from fedmia.federation import inline
 from fedmia.federation.backends import run_inline
 from fedmia.federation.inline import AppOf, InlineGrid
-from fedmia.federation.snapshot import MemoryStore
+from fedmia.storage.snapshot import MemoryStore
 
 ROOT = Path(__file__).resolve().parents[1]
 CLIENTS = 4

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
+from fedmia.evaluation.snapshots import Evaluation
 from fedmia.federation.rounds import Federation
-from fedmia.federation.snapshot import SnapshotStore
 from fedmia.report.figures import draw
-from fedmia.scoring.snapshots import Evaluation
 from fedmia.simulate import main
 from fedmia.ssl.train import Job
+from fedmia.storage.snapshot import SnapshotStore
 
 ROOT = Path(__file__).resolve().parents[1]
 TINY = (

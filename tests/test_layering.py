@@ -14,26 +14,19 @@ ROOT = Path(__file__).resolve().parents[1]
 # A module may import from its own line and from those above it. Every module of ours has a place;
 # the longest name that fits says which.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("fedmia", "fedmia.errors", "fedmia.seeding", "fedmia.results"),
-    ("fedmia.settings.option", "fedmia.settings.values", "fedmia.settings.yamlfile"),
-    ("fedmia.settings.__init__",),  # `from fedmia.settings import option`, for plugins
-    ("fedmia.registry", "fedmia.runtime", "fedmia.archive", "fedmia.lowerbounds"),
-    ("fedmia.data", "fedmia.nets", "fedmia.partitions", "fedmia.probes"),
-    ("fedmia.ssl",),
-    ("fedmia.threat", "fedmia.federation.snapshot", "fedmia.federation.arrays"),
-    (
-        "fedmia.attacks",
-        "fedmia.defenses",
-        "fedmia.shadows",
-        "fedmia.released",
-        "fedmia.report",
-        "fedmia.observers",
-    ),
+    ("fedmia.options", "fedmia.records"),
+    ("fedmia.settings", "fedmia.runtime", "fedmia.lowerbounds"),
+    ("fedmia.data", "fedmia.nets"),
+    ("fedmia.partitions", "fedmia.probes", "fedmia.ssl"),
+    ("fedmia.storage", "fedmia.threat"),
+    ("fedmia.attacks", "fedmia.encoders", "fedmia.report", "fedmia.shadows"),
+    ("fedmia.defenses", "fedmia.observers"),
     ("clients", "strategies"),
-    ("fedmia.settings",),
+    ("fedmia.config",),
+    ("fedmia.cli",),
     ("fedmia.federation",),
-    ("fedmia.scoring",),
-    ("fedmia.auditing", "fedmia.testing", "fedmia.papers"),
+    ("fedmia.evaluation",),
+    ("fedmia.testing", "fedmia.papers"),
     ("fedmia.library", "fedmia.simulate", "fedmia.paper"),
     ("fedmia.sweeping",),
     ("fedmia.tradeoffs", "fedmia.heads", "fedmia.series", "fedmia.audit"),
@@ -42,11 +35,12 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 OURS = ("fedmia", "clients", "strategies")
 PURE = (
     "fedmia.data", "fedmia.nets", "fedmia.partitions", "fedmia.ssl", "fedmia.attacks",
-    "fedmia.probes", "fedmia.released", "fedmia.report", "fedmia.threat", "fedmia.results",
-    "fedmia.federation.snapshot", "fedmia.seeding", "fedmia.settings", "fedmia.errors",
-    "fedmia.shadows", "fedmia.auditing", "fedmia.audit", "fedmia.scoring.scorer", "fedmia.runtime",
-    "fedmia.scoring.sets", "fedmia.scoring.datasets", "fedmia.observers",
-    "fedmia.heads", "fedmia.lowerbounds",
+    "fedmia.probes", "fedmia.encoders", "fedmia.report", "fedmia.threat", "fedmia.records",
+    "fedmia.storage", "fedmia.options", "fedmia.config", "fedmia.cli", "fedmia.settings",
+    "fedmia.shadows", "fedmia.audit", "fedmia.runtime",
+    *(f"fedmia.evaluation.{name}" for name in ("datasets", "given", "harness", "images", "resume",
+      "run", "runs", "scorer", "sets", "shadowimages", "shadows", "sources", "sweep", "views")),
+    "fedmia.observers", "fedmia.heads", "fedmia.lowerbounds",
 )  # fmt: skip
 REPORTING = ("fedmia.report.build", "fedmia.report.figures.draw", "fedmia.report.publish",
              "fedmia.report.terminal")  # fmt: skip
@@ -136,8 +130,6 @@ def test_pure_packages__know_no_federation(package: str) -> None:
 
 def place(module: str) -> int | None:
     """The line of LAYERS that a module stands on; None where no name fits."""
-    if module == "fedmia.settings":
-        module = "fedmia.settings.__init__"
     fitting = [
         (len(name), i)
         for i, names in enumerate(LAYERS)
@@ -178,7 +170,7 @@ def test_layers__hold_every_module_and_import_downwards_only() -> None:
     upwards = [f"{n} imports {o}" for n in edges for o in edges[n] if place(o) > place(n)]  # type: ignore[operator]
     assert not upwards, "; ".join(upwards)
     assert place("fedmia.nonesuch") is None
-    assert place("fedmia.settings") < place("fedmia.registry") < place("fedmia.settings.tree")  # type: ignore[operator]
+    assert place("fedmia.options") < place("fedmia.ssl.moco") < place("fedmia.config.tree")  # type: ignore[operator]
 
 
 def test_imports__run_in_no_circle() -> None:
@@ -195,25 +187,26 @@ def test_root__holds_commands_and_what_all_share() -> None:
 @pytest.mark.parametrize(
     ("package", "forbidden"),
     [
-        ("fedmia.attacks", ("fedmia.data.split", "fedmia.report", "fedmia.defenses",
-                            "fedmia.registry", "fedmia.probes")),
-        ("fedmia.ssl", ("fedmia.data.split", "fedmia.partitions", "fedmia.probes")),
-        ("fedmia.threat", ("fedmia.data.split", "fedmia.report")),
-        ("fedmia.federation.snapshot", ("fedmia.data.split", "fedmia.report")),
-        ("fedmia.shadows", ("fedmia.data.split", "fedmia.attacks", "fedmia.defenses",
+        ("fedmia.attacks", ("fedmia.partitions.split", "fedmia.report", "fedmia.defenses",
+                            "fedmia.options.registry", "fedmia.probes")),
+        ("fedmia.ssl", ("fedmia.partitions.split", "fedmia.partitions", "fedmia.probes")),
+        ("fedmia.threat", ("fedmia.partitions.split", "fedmia.report")),
+        ("fedmia.storage.snapshot", ("fedmia.partitions.split", "fedmia.report")),
+        ("fedmia.shadows", ("fedmia.partitions.split", "fedmia.attacks", "fedmia.defenses",
                             "fedmia.report", "fedmia.probes")),
         ("fedmia.nets", ("fedmia.data", "fedmia.ssl")),
         ("fedmia.report", ("fedmia.attacks", "fedmia.defenses", "fedmia.scoring",
-                           "fedmia.auditing")),
-        ("fedmia.results", ("fedmia",)),
+                           "fedmia.evaluation")),
+        ("fedmia.records", ("fedmia",)),
         ("fedmia.scoring", ("fedmia.report",)),
-        ("fedmia.auditing.sweep", ("fedmia.report",)),
-        ("fedmia.scoring.scorer", ("fedmia.data.split", "fedmia.defenses",
+        ("fedmia.evaluation.sweep", ("fedmia.report",)),
+        ("fedmia.evaluation.scorer", ("fedmia.partitions.split", "fedmia.defenses",
                                    "fedmia.federation.run")),
-        ("fedmia.auditing", ("fedmia.data.split", "fedmia.simulate", "fedmia.federation.rounds")),
-        ("fedmia.defenses", ("fedmia.attacks", "fedmia.data.split", "clients", "strategies")),
-        ("clients", ("strategies", "fedmia.data.split", "fedmia.report", "fedmia.probes")),
-        ("strategies", ("clients", "fedmia.attacks", "fedmia.data.split", "fedmia.report")),
+        *((f"fedmia.evaluation.{name}", ("fedmia.partitions.split", "fedmia.federation.rounds"))
+          for name in ("harness", "run", "runs", "images", "resume", "shadows", "views")),
+        ("fedmia.defenses", ("fedmia.attacks", "fedmia.partitions.split", "clients", "strategies")),
+        ("clients", ("strategies", "fedmia.partitions.split", "fedmia.report", "fedmia.probes")),
+        ("strategies", ("clients", "fedmia.attacks", "fedmia.partitions.split", "fedmia.report")),
     ],
 )  # fmt: skip
 def test_neighbours__are_left_alone(package: str, forbidden: tuple[str, ...]) -> None:

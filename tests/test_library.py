@@ -17,14 +17,14 @@ import torch
 from torch import Tensor, nn
 
 import fedmia.attacks
-from fedmia import registry
 from fedmia.attacks import Attack, Combined, EncoderMIV, Known, LpLA, Similarity
 from fedmia.audit import main
-from fedmia.errors import InputError
+from fedmia.encoders.base import load
 from fedmia.library import audit, view
-from fedmia.released.base import load
-from fedmia.seeding import rng
-from fedmia.settings.option import option
+from fedmia.options import registry
+from fedmia.options.errors import InputError
+from fedmia.options.option import option
+from fedmia.options.seeding import rng
 from fedmia.ssl.augment import Augment
 from fedmia.threat import BlackBox, BudgetError, Shadow, Threat, WhiteBox
 
@@ -129,7 +129,8 @@ def test_import__loads_what_is_asked_for() -> None:
         "assert loaded == {'fedmia.attacks.base'}, loaded\n"
         "from fedmia.attacks import lpla, Known\nfrom fedmia.attacks import LpLA\n"
         "assert LpLA is lpla.LpLA\nimport fedmia.library\n"
-        "others = {'fedmia.attacks.similarity', 'fedmia.registry', 'sklearn', 'flwr', 'rich'}\n"
+        "others = {'fedmia.attacks.similarity', 'fedmia.options.registry', 'sklearn', 'flwr',\n"
+        "  'rich'}\n"
         "assert not others & set(sys.modules), others & set(sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
@@ -142,7 +143,7 @@ def test_import__loads_what_is_asked_for() -> None:
 def test_view__scores_as_the_harness(
     sides: tuple[Tensor, Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fedmia.auditing import run
+    from fedmia.evaluation import run
 
     seen: dict[str, Any] = {}
 

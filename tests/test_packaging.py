@@ -16,9 +16,9 @@ import pytest
 from torch import Tensor
 
 import fedmia
-from fedmia import registry
 from fedmia.attacks import Known
-from fedmia.seeding import rng
+from fedmia.options import registry
+from fedmia.options.seeding import rng
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

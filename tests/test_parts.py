@@ -11,7 +11,7 @@ import pytest
 
 from clients.desk import Desk
 from clients.honest import Honest
-from fedmia import registry
+from fedmia.options import registry
 from fedmia.simulate import main
 
 Report = dict[str, Any]

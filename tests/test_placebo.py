@@ -13,13 +13,13 @@ from torch import Tensor
 
 from fedmia.attacks.loss_slope import LossSlope
 from fedmia.attacks.similarity import Similarity
+from fedmia.cli.command import parse
+from fedmia.cli.commands import SIMULATE
+from fedmia.config.experiment import Experiment
 from fedmia.data.images import digests
-from fedmia.errors import InputError
 from fedmia.federation.run import prepare
+from fedmia.options.errors import InputError
 from fedmia.report.figures import draw
-from fedmia.settings.command import parse
-from fedmia.settings.commands import SIMULATE
-from fedmia.settings.experiment import Experiment
 from fedmia.simulate import main
 
 TINY = (

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from fedmia import registry
-from fedmia.errors import InputError
+from fedmia.options import registry
+from fedmia.options.errors import InputError
+from fedmia.options.option import option_fields
 from fedmia.partitions.base import Partition
-from fedmia.settings.option import option_fields
 
 FILES = {
     "__init__.py": "",
     "base.py": "from fedmia.partitions.base import Partition\n",
     "by_halves.py": '''
 from dataclasses import dataclass
-from fedmia.settings.option import option
+from fedmia.options.option import option
 from fedmia.partitions.base import Partition
 from fedmia.partitions.iid import IID as Other  # imported, so no plugin of this file
 
@@ -139,9 +139,9 @@ def test_load__class_outside_the_repository(package: Path) -> None:
     ("path", "reason"),
     [
         ("no_such_module:X", "cannot load partition"),
-        ("fedmia.errors:Nothing", "cannot load partition"),
-        ("fedmia.errors:InputError", "is not a Partition"),
-        ("fedmia.errors:nearest", "is not a Partition"),
+        ("fedmia.options.errors:Nothing", "cannot load partition"),
+        ("fedmia.options.errors:InputError", "is not a Partition"),
+        ("fedmia.options.errors:nearest", "is not a Partition"),
     ],
 )
 def test_load__outside_class_that_does_not_fit(path: str, reason: str) -> None:

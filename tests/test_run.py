@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from fedmia.cli.command import parse
+from fedmia.cli.commands import SIMULATE
 from fedmia.federation.run import prepare
-from fedmia.settings.command import parse
-from fedmia.settings.commands import SIMULATE
 
 TINY = (
     "--dataset synthetic --data.pixels 8 --data.images 90 --data.classes 2 --clients 1 --rounds 1 "

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 import torch
 
-from fedmia.errors import InputError
+from fedmia.cli.command import parse
+from fedmia.cli.commands import SIMULATE
+from fedmia.config.compatibility import check
 from fedmia.federation.rounds import Federation
-from fedmia.federation.snapshot import SnapshotStore
+from fedmia.options.errors import InputError
 from fedmia.report.figures import draw
 from fedmia.report.intervals import wilson
-from fedmia.settings.command import parse
-from fedmia.settings.commands import SIMULATE
-from fedmia.settings.suits import check
 from fedmia.simulate import main
+from fedmia.storage.snapshot import SnapshotStore
 
 Report = dict[str, Any]
 TINY = (

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from fedmia import audit, paper
+from fedmia.cli.command import parse
+from fedmia.cli.commands import SIMULATE
+from fedmia.evaluation.failures import Failures
 from fedmia.federation.run import prepare
 from fedmia.report.figures import canvas, draw
-from fedmia.scoring.failures import Failures
-from fedmia.settings.command import parse
-from fedmia.settings.commands import SIMULATE
 from fedmia.simulate import main
 
 Report = dict[str, Any]

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from fedmia.federation.ledger import Ledger, size
-from fedmia.federation.snapshot import (
+from fedmia.ssl.base import State
+from fedmia.storage.snapshot import (
     Carried,
     LocalState,
     MemoryStore,
@@ -16,7 +17,6 @@ from fedmia.federation.snapshot import (
     SnapshotStore,
     StateStore,
 )
-from fedmia.ssl.base import State
 
 
 def some_state(seed: int) -> State:
@@ -104,7 +104,7 @@ def test_save__that_dies_midway_leaves_the_old_snapshot(
         path.write_bytes(b"half")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fedmia.federation.snapshot.save_file", dies)
+    monkeypatch.setattr("fedmia.storage.snapshot.save_file", dies)
     for round in (1, 2):
         with pytest.raises(KeyboardInterrupt):
             store.save("main", Snapshot(round, some_state(9), {}))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmia.seeding import torch_rng
+from fedmia.options.seeding import torch_rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import State
 from fedmia.ssl.byol import BYOL

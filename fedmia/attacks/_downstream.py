@@ -20,10 +20,10 @@ from fedmia.data.base import Request
 from fedmia.data.digits import Digits
 from fedmia.data.npz import Npz
 from fedmia.data.synthetic import Synthetic
-from fedmia.errors import InputError
-from fedmia.seeding import rng as stream
-from fedmia.seeding import seed_words
-from fedmia.settings.option import option
+from fedmia.options.errors import InputError
+from fedmia.options.option import option
+from fedmia.options.seeding import rng as stream
+from fedmia.options.seeding import seed_words
 from fedmia.threat import OUTPUTS, BlackBox
 from fedmia.threat.labels import ClassNames
 

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from fedmia.attacks._mlp import logits, mlp, train_logits
 from fedmia.attacks.base import Attack, Known, Scores
-from fedmia.errors import InputError
-from fedmia.settings.option import option
+from fedmia.options.errors import InputError
+from fedmia.options.option import option
 from fedmia.threat import BlackBox, Threat
 
 LEAST = 2  # images a side to fit on

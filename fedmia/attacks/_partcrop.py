@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fedmia.attacks._mlp import logits, mlp, train_logits
 from fedmia.attacks.base import Attack, Known, Scores, refuse_few
-from fedmia.settings.option import option
+from fedmia.options.option import option
 from fedmia.ssl.augment import content_uniforms
 from fedmia.threat import BlackBox, Threat
 

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from fedmia.attacks._cosine import pairwise_cosines
 from fedmia.attacks.base import Attack, Scores, negatives_option
-from fedmia.errors import InputError
-from fedmia.settings.option import option
+from fedmia.options.errors import InputError
+from fedmia.options.option import option
 from fedmia.threat import ServerView, Threat, WhiteBox
 
 FEWEST = 3  # clients: of two, each would be judged by one other, which has no deviation

@@ -17,9 +17,9 @@ from fedmia.attacks._rehearsal import Lots, Rows, best, tried
 from fedmia.attacks.ascent_static import LOSSES, attack_losses, read_losses
 from fedmia.attacks.base import ActiveAttack, Scores, Turn, negatives_option
 from fedmia.data.images import digests
-from fedmia.errors import InputError
-from fedmia.results import LOSS_BEFORE
-from fedmia.settings.option import option
+from fedmia.options.errors import InputError
+from fedmia.options.option import option
+from fedmia.records import LOSS_BEFORE
 from fedmia.ssl.base import State
 from fedmia.ssl.train import make_optimizer, two_views
 from fedmia.threat import ClientView, Threat, Trajectory, WhiteBox

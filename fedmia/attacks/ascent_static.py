@@ -15,9 +15,9 @@ from torch.nn import functional as F
 from fedmia.attacks._tuning import gentlest
 from fedmia.attacks.base import Attack, Known, Scores, negatives_option
 from fedmia.data.images import digests
-from fedmia.errors import InputError
-from fedmia.results import LOSS_BEFORE
-from fedmia.settings.option import option
+from fedmia.options.errors import InputError
+from fedmia.options.option import option
+from fedmia.records import LOSS_BEFORE
 from fedmia.ssl.base import SSLMethod, outputs
 from fedmia.threat import Threat, WhiteBox
 

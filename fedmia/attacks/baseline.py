@@ -13,8 +13,8 @@ from torch.nn import functional as F
 from fedmia.attacks._downstream import DownstreamFitted, confidences
 from fedmia.attacks._fitted import NetworkFitted, ThresholdFitted
 from fedmia.attacks.base import Scores
-from fedmia.errors import InputError
-from fedmia.settings.option import option
+from fedmia.options.errors import InputError
+from fedmia.options.option import option
 from fedmia.threat import OUTPUTS, BlackBox
 
 

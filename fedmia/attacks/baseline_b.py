@@ -17,8 +17,8 @@ from fedmia.attacks._fitted import NetworkFitted
 from fedmia.attacks._reference import by_content
 from fedmia.attacks.base import Known, refuse_other_size
 from fedmia.data.images import digests
-from fedmia.errors import InputError
-from fedmia.settings.option import option
+from fedmia.options.errors import InputError
+from fedmia.options.option import option
 from fedmia.threat import OUTPUTS, BlackBox, Shadow
 from fedmia.threat.labels import ClassNames
 

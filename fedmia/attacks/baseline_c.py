@@ -14,8 +14,8 @@ from torch.nn import functional as F
 
 from fedmia.attacks._downstream import DownstreamFitted, confidences
 from fedmia.attacks.base import Known
-from fedmia.errors import InputError
-from fedmia.settings.option import option
+from fedmia.options.errors import InputError
+from fedmia.options.option import option
 from fedmia.ssl.base import Encoder
 from fedmia.threat import BlackBox, WhiteBox
 

@@ -16,7 +16,7 @@ from fedmia.attacks._cosine import pairwise_cosines
 from fedmia.attacks._exchange import DRAWS, Tested, exchange_test
 from fedmia.attacks.base import Asked, DatasetAttack, Known, Scores
 from fedmia.data.images import IntArray
-from fedmia.settings.option import option
+from fedmia.options.option import option
 from fedmia.threat import BlackBox, Threat
 
 STATISTICS = ("unary", "relationship", "likelihood")

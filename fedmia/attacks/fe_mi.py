@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedmia.attacks._selector import Scaled, in_batches, in_one_batch, relu_attacker, tanh_attacker
 from fedmia.attacks.base import Attack, Known, Scores
-from fedmia.settings.option import option
+from fedmia.options.option import option
 from fedmia.threat import OUTPUTS, BlackBox, Threat
 
 RECIPES = {"lpla": (relu_attacker, in_batches(500)), "sdmia": (tanh_attacker, in_one_batch(10_000))}

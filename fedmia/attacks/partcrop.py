@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from fedmia.attacks._cosine import pairwise_cosines
 from fedmia.attacks._mlp import RMSNorm, mlp
 from fedmia.attacks._partcrop import ENERGIES, NetworkAttack, sorted_energies
-from fedmia.errors import InputError, opt
-from fedmia.settings.option import Options, option
+from fedmia.options.errors import InputError, opt
+from fedmia.options.option import Options, option
 from fedmia.ssl._pixelops import resized_crop
 from fedmia.ssl.augment import ATTEMPTS, Augment
 from fedmia.threat import OUTPUTS, BlackBox, BudgetError

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedmia.attacks._reference import FromRounds, FromShadows, Readings, Referenced, mean_and_sum
 from fedmia.attacks.base import Known, Scores
-from fedmia.settings.option import option
+from fedmia.options.option import option
 from fedmia.threat import BlackBox
 
 GRID = tuple(i / 10 for i in range(11))

@@ -19,8 +19,8 @@ from fedmia.attacks._selector import (
     tanh_attacker,
 )
 from fedmia.attacks.base import Attack, Known, Scores
-from fedmia.errors import InputError
-from fedmia.settings.option import option
+from fedmia.options.errors import InputError
+from fedmia.options.option import option
 from fedmia.threat import OUTPUTS, BlackBox, Threat
 
 MOST_ANCHORS = 2000  # of both papers

@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from fedmia.data.images import ByteArray, IntArray
-from fedmia.errors import InputError, opt
+from fedmia.options.errors import InputError, opt
 from fedmia.runtime.cores import cores
 
 GREY = ("1", "L", "LA", "La")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedmia.errors import InputError
-from fedmia.settings.option import Options, option
+from fedmia.options.errors import InputError
+from fedmia.options.option import Options, option
 
 # Upper bounds of the sizes that are chosen automatically.
 MOST_NONMEMBERS = 2000

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedmia.data.base import Request
 from fedmia.data.images import UNLABELLED, IntArray
-from fedmia.errors import InputError, opt
+from fedmia.options.errors import InputError, opt
 
 
 def file_path(request: Request, name: str) -> Path:

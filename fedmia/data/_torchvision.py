@@ -15,8 +15,8 @@ from fedmia.data._pixels import square
 from fedmia.data._source import renumbered
 from fedmia.data.base import Dataset, Request
 from fedmia.data.images import ImageSet
-from fedmia.errors import InputError, opt
-from fedmia.settings.option import option
+from fedmia.options.errors import InputError, opt
+from fedmia.options.option import option
 
 TIMEOUT = 20.0  # seconds of silence after which a download counts as impossible
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet
-from fedmia.settings.option import Options
+from fedmia.options.option import Options
 
 
 @dataclass(frozen=True)

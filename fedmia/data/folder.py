@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedmia.data._source import existing, given
 from fedmia.data.base import FileDataset, Request
 from fedmia.data.encoded import EncodedSet
-from fedmia.errors import InputError, opt
+from fedmia.options.errors import InputError, opt
 
 SUFFIXES = frozenset(
     (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedmia.errors import InputError
+from fedmia.options.errors import InputError
 
 IntArray = NDArray[np.int64]
 ByteArray = NDArray[np.uint8]

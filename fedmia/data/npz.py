@@ -15,7 +15,7 @@ from fedmia.data._pixels import square
 from fedmia.data._source import file_path, renumbered, unlabelled
 from fedmia.data.base import Dataset, Request
 from fedmia.data.images import ImageSet
-from fedmia.errors import InputError
+from fedmia.options.errors import InputError
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from fedmia.data._pixels import Encoded
 from fedmia.data._source import file_path, renumbered, unlabelled
 from fedmia.data.base import FileDataset, Request
 from fedmia.data.encoded import EncodedSet
-from fedmia.errors import InputError, opt
-from fedmia.settings.option import option
+from fedmia.options.errors import InputError, opt
+from fedmia.options.option import option
 
 if TYPE_CHECKING:
     import pyarrow as pa

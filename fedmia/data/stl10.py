@@ -13,8 +13,8 @@ from fedmia.data._torchvision import Archive
 from fedmia.data.base import Request
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet
-from fedmia.errors import InputError
-from fedmia.settings.option import option
+from fedmia.options.errors import InputError
+from fedmia.options.option import option
 
 CHANNELS, SIDE = 3, 96
 BYTES = CHANNELS * SIDE * SIDE

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from fedmia.data._pixels import square
 from fedmia.data.base import Dataset, Request
 from fedmia.data.images import ByteArray, ImageSet
-from fedmia.errors import InputError
-from fedmia.seeding import rng
-from fedmia.settings.option import option
+from fedmia.options.errors import InputError
+from fedmia.options.option import option
+from fedmia.options.seeding import rng
 
 CHUNK = 256
 Floats = NDArray[np.float32]

@@ -10,7 +10,7 @@ from fedmia.data._source import existing
 from fedmia.data.base import FileDataset, Request
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.folder import images_under, read_classes
-from fedmia.errors import InputError, opt
+from fedmia.options.errors import InputError, opt
 
 
 @dataclass(frozen=True)

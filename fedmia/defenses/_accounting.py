@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from fedmia.errors import InputError
 from fedmia.lowerbounds.gdp import epsilon_at
+from fedmia.options.errors import InputError
 
 # Steps already taken: (noise multiplier, sample rate, how many).
 History = list[tuple[float, float, int]]

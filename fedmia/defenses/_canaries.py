@@ -24,8 +24,8 @@ from torch import Tensor
 
 from fedmia.data.images import IntArray
 from fedmia.defenses._persample import poisson_rows, private_optimizer
-from fedmia.errors import InputError
-from fedmia.results import FloatArray
+from fedmia.options.errors import InputError
+from fedmia.records import FloatArray
 from fedmia.ssl.train import Job
 
 if TYPE_CHECKING:

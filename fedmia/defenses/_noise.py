@@ -22,9 +22,9 @@ from fedmia.defenses._sensitivity import (
     sampled_sensitivity,
 )
 from fedmia.defenses.base import Defense, Metrics, Outlook, Setting
-from fedmia.errors import InputError
-from fedmia.results import Epsilon
-from fedmia.settings.option import option
+from fedmia.options.errors import InputError
+from fedmia.options.option import option
+from fedmia.records import Epsilon
 from fedmia.ssl.base import State
 
 CLIPPED = (

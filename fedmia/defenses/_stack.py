@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from fedmia.defenses.base import Defense, Metrics, Outlook
-from fedmia.errors import InputError
-from fedmia.results import ClientDefence, Epsilon
-from fedmia.seeding import SEEDED
+from fedmia.options.errors import InputError
+from fedmia.options.seeding import SEEDED
+from fedmia.records import ClientDefence, Epsilon
 from fedmia.ssl.base import State
 from fedmia.ssl.train import Job
 

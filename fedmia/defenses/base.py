@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from fedmia.data.images import ByteArray, IntArray
-from fedmia.results import Epsilon
-from fedmia.settings.option import Options
+from fedmia.options.option import Options
+from fedmia.records import Epsilon
 from fedmia.ssl.base import SSL, State
 
 if TYPE_CHECKING:

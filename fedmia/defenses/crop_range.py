@@ -11,8 +11,8 @@ import numpy as np
 
 from fedmia.defenses._estimate import estimates, halves, require_public
 from fedmia.defenses.base import Defense, Outlook, Setting
-from fedmia.errors import InputError, opt
-from fedmia.settings.option import option
+from fedmia.options.errors import InputError, opt
+from fedmia.options.option import option
 from fedmia.ssl.train import Job
 
 # Shares of the method's own range. On the paper's (0.2, 1) they are its figures: 0.5 for all,

@@ -35,10 +35,10 @@ from fedmia.defenses._persample import (
     sample_rate,
 )
 from fedmia.defenses.base import Defense, Metrics, Setting
-from fedmia.errors import InputError, opt
-from fedmia.results import Epsilon
-from fedmia.seeding import torch_noise
-from fedmia.settings.option import option
+from fedmia.options.errors import InputError, opt
+from fedmia.options.option import option
+from fedmia.options.seeding import torch_noise
+from fedmia.records import Epsilon
 from fedmia.ssl.optimizers import noise_moves
 from fedmia.ssl.train import Job, Train
 

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from fedmia.defenses._estimate import Estimate, estimates, halves, require_public
 from fedmia.defenses.base import Defense, Outlook, Setting
-from fedmia.errors import InputError
-from fedmia.settings.option import option
+from fedmia.options.errors import InputError
+from fedmia.options.option import option
 from fedmia.ssl.train import Job
 
 LEAK = 0.55

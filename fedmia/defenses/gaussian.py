@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedmia.defenses._noise import ReleaseNoise
 from fedmia.lowerbounds.gdp import epsilon_at, mu_at
-from fedmia.settings.option import option
+from fedmia.options.option import option
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from flwr.serverapp import Grid
 from clients.app import client_app
 from clients.site import Site
 from fedmia.federation.inline import InlineGrid
-from fedmia.federation.snapshot import StateStore
 from fedmia.runtime.cores import cores
+from fedmia.storage.snapshot import StateStore
 
 ServerMain = Callable[[Grid], None]
 

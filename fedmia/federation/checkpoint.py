@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from fedmia import __version__
-from fedmia.archive import Archive
-from fedmia.errors import InputError
 from fedmia.federation.ledger import Ledger
-from fedmia.federation.snapshot import read_tensors, write_tensors
+from fedmia.options.errors import InputError
 from fedmia.runtime.environment import version
 from fedmia.ssl.base import State, under
+from fedmia.storage.archive import Archive
+from fedmia.storage.snapshot import read_tensors, write_tensors
 from strategies.base import FederatedStrategy
 
 INDEX, LOCK = "index.json", "lock"

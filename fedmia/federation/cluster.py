@@ -28,10 +28,10 @@ from ray.exceptions import GetTimeoutError, OutOfMemoryError, RayActorError, Ray
 from clients.app import client_app
 from clients.site import Site
 from fedmia.data.images import ByteArray
-from fedmia.errors import InputError, opt
 from fedmia.federation.inline import SERVER, LocalGrid, Order, branch_of, failed
-from fedmia.federation.snapshot import Carried, LocalState, StateStore
+from fedmia.options.errors import InputError, opt
 from fedmia.runtime.cores import cores
+from fedmia.storage.snapshot import Carried, LocalState, StateStore
 from strategies.crew import FederationError
 
 START = 120.0  # seconds in which a first worker is ready

@@ -6,8 +6,8 @@ import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from fedmia.federation.snapshot import LocalState, Update
 from fedmia.ssl.base import State
+from fedmia.storage.snapshot import LocalState, Update
 from strategies.base import FederatedStrategy
 
 

@@ -18,8 +18,8 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedmia.federation.arrays import lively
-from fedmia.federation.snapshot import Carried, LocalState, MemoryStore, StateStore
+from fedmia.storage.arrays import lively
+from fedmia.storage.snapshot import Carried, LocalState, MemoryStore, StateStore
 
 SERVER = 1  # Flower's node id of the server; clients are the nodes after it
 LOOK = 0.5  # seconds between looks for clients that are over their time

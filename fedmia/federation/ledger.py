@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from fedmia.federation.snapshot import LocalState, StateStore, read_tensors, write_tensors
+from fedmia.storage.snapshot import LocalState, StateStore, read_tensors, write_tensors
 
 ROOM = 1 << 28  # bytes of clients' states in memory
 Key = tuple[str, int]

@@ -19,8 +19,7 @@ import numpy as np
 from flwr.serverapp import Grid
 
 from clients.site import Site
-from fedmia.archive import packed, unpacked
-from fedmia.data.split import Split
+from fedmia.config.experiment import Experiment
 from fedmia.federation.checkpoint import (
     Checkpoint,
     Head,
@@ -30,13 +29,14 @@ from fedmia.federation.checkpoint import (
 )
 from fedmia.federation.forks import Fork
 from fedmia.federation.ledger import Ledger
-from fedmia.federation.snapshot import Snapshot, SnapshotStore, StateStore, Update
-from fedmia.results import Aggregation, RoundInfo
+from fedmia.options.seeding import rng, root
+from fedmia.partitions.split import Split
+from fedmia.records import Aggregation, RoundInfo
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch, covered
-from fedmia.seeding import rng, root
-from fedmia.settings.experiment import Experiment
 from fedmia.ssl.base import State, under
+from fedmia.storage.archive import packed, unpacked
+from fedmia.storage.snapshot import Snapshot, SnapshotStore, StateStore, Update
 from strategies.base import Course, FederatedStrategy, Round, cohort
 from strategies.crew import Against, Crew, FederationError
 

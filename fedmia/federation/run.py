@@ -15,26 +15,26 @@ import torch
 from flwr.serverapp import Grid
 
 from clients.site import Site
-from fedmia import registry
-from fedmia.archive import Archive
 from fedmia.attacks.base import ActiveAttack
+from fedmia.config.experiment import Experiment
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import NO_PROBES, ImageSet, IntArray
 from fedmia.data.sets import ImageSets, form_sets
-from fedmia.data.split import Split, decoded, make_split
-from fedmia.errors import InputError, opt
 from fedmia.federation.backends import run_inline, run_ray
 from fedmia.federation.checkpoint import Checkpoint
 from fedmia.federation.ledger import Ledger
 from fedmia.federation.rounds import Federation, Reader, Schedule
-from fedmia.federation.snapshot import SnapshotStore, StateStore
-from fedmia.results import Aggregation, Fault, RoundInfo
+from fedmia.options import registry
+from fedmia.options.errors import InputError, opt
+from fedmia.options.seeding import SEEDED, rng, torch_rng
+from fedmia.partitions.split import Split, decoded, make_split
+from fedmia.records import Aggregation, Fault, RoundInfo
 from fedmia.runtime.device import resolve_device
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
-from fedmia.seeding import SEEDED, rng, torch_rng
-from fedmia.settings.experiment import Experiment
 from fedmia.ssl.base import Recipe, State
+from fedmia.storage.archive import Archive
+from fedmia.storage.snapshot import SnapshotStore, StateStore
 from strategies.crew import Crew
 
 

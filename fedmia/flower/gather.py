@@ -10,21 +10,21 @@ from threading import Event
 from flwr.app import ArrayRecord, RecordDict
 from flwr.serverapp import Grid
 
+from fedmia.cli.command import Invocation
+from fedmia.config.experiment import Experiment
+from fedmia.config.tree import to_tree
 from fedmia.federation.run import Finished, Nodes, federate, make_site
-from fedmia.federation.snapshot import MemoryStore, SnapshotStore
 from fedmia.flower.private import check, nobody
 from fedmia.flower.roll import agree, underway
 from fedmia.flower.scores import KEPT, beside_scores, read
 from fedmia.flower.store import ask
+from fedmia.records import RunScores
 from fedmia.report.publish import publish
-from fedmia.results import RunScores
 from fedmia.runtime.environment import describe
-from fedmia.runtime.outfolder import OutFolder
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
-from fedmia.settings.command import Invocation
-from fedmia.settings.experiment import Experiment
-from fedmia.settings.tree import to_tree
+from fedmia.storage.outfolder import OutFolder
+from fedmia.storage.snapshot import MemoryStore, SnapshotStore
 from strategies.crew import FederationError
 
 

@@ -16,13 +16,13 @@ from typing import Any
 from flwr.app import Context
 
 from clients.site import Site
-from fedmia.errors import InputError
+from fedmia.config.experiment import Experiment
+from fedmia.config.tree import from_tree
 from fedmia.federation.run import Prepared, fingerprint, make_site, prepare
 from fedmia.flower.private import SIDES, own
 from fedmia.flower.releases import Releases
 from fedmia.flower.store import NodeStore, put
-from fedmia.settings.experiment import Experiment
-from fedmia.settings.tree import from_tree
+from fedmia.options.errors import InputError
 
 FOLDER = "folder"  # of a node's files, in its `--node-config`
 SCORES = "scores"  # there: false, and no score of its own images leaves it

@@ -11,16 +11,16 @@ from threading import Event
 import numpy as np
 
 from clients.site import Site
-from fedmia import registry
+from fedmia.config.experiment import Experiment
+from fedmia.config.forms import dataset_and_path
+from fedmia.config.tree import from_tree
 from fedmia.data.base import Request
 from fedmia.data.images import ImageSet, IntArray, digests
-from fedmia.data.split import Split
-from fedmia.errors import InputError, opt
 from fedmia.federation.run import Prepared, make_site
-from fedmia.seeding import ENTROPY, rng, root
-from fedmia.settings.experiment import Experiment
-from fedmia.settings.forms import dataset_and_path
-from fedmia.settings.tree import from_tree
+from fedmia.options import registry
+from fedmia.options.errors import InputError, opt
+from fedmia.options.seeding import ENTROPY, rng, root
+from fedmia.partitions.split import Split
 
 SIDES = ("members", "nonmembers")  # data sources of a node, in its `--node-config`
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from flwr.app import Message, MetricRecord, RecordDict
 
-from fedmia.federation.arrays import record, tensors
-from fedmia.federation.snapshot import Carried, LocalState, read_tensors
 from fedmia.flower.store import keep
 from fedmia.ssl.base import under
+from fedmia.storage.arrays import record, tensors
+from fedmia.storage.snapshot import Carried, LocalState, read_tensors
 
 
 class Releases(Carried):

@@ -10,10 +10,10 @@ from typing import Any
 from flwr.serverapp import Grid
 
 from fedmia import __version__
+from fedmia.config.experiment import Experiment
+from fedmia.config.tree import to_tree
 from fedmia.flower.store import ask
-from fedmia.runtime.outfolder import OutFolder
-from fedmia.settings.experiment import Experiment
-from fedmia.settings.tree import to_tree
+from fedmia.storage.outfolder import OutFolder
 from strategies.base import connected
 from strategies.crew import FederationError
 

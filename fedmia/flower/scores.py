@@ -13,14 +13,14 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from clients.site import Site
-from fedmia import registry
 from fedmia.attacks.base import DatasetAttack
+from fedmia.evaluation.score import attacked, client_rows
+from fedmia.evaluation.snapshots import Evaluation
 from fedmia.federation.run import Finished, Prepared
-from fedmia.federation.snapshot import Snapshot, SnapshotStore, StateStore
-from fedmia.results import ClientDefence, ClientInfo, Epsilon, ScoredAttack
-from fedmia.scoring.score import attacked, client_rows
-from fedmia.scoring.snapshots import Evaluation
+from fedmia.options import registry
+from fedmia.records import ClientDefence, ClientInfo, Epsilon, ScoredAttack
 from fedmia.ssl.base import State
+from fedmia.storage.snapshot import Snapshot, SnapshotStore, StateStore
 
 # What is told of an attack: nothing else of it leaves the node.
 SCORES = ("scores_members", "scores_nonmembers", "known_members", "known_nonmembers")

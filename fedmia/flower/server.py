@@ -11,20 +11,20 @@ from threading import Event
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedmia.errors import InputError, opt
+from fedmia.cli.command import Invocation, parse
+from fedmia.cli.commands import SIMULATE
+from fedmia.config.tree import to_tree
 from fedmia.federation.run import Nodes, fingerprint
 from fedmia.flower.gather import gather
 from fedmia.flower.node import rehearsed
 from fedmia.flower.roll import agree, underway
 from fedmia.flower.store import NodeStates
+from fedmia.options.errors import InputError, opt
 from fedmia.report.publish import publish, show
-from fedmia.runtime.outfolder import OutFolder
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
-from fedmia.settings.command import Invocation, parse
-from fedmia.settings.commands import SIMULATE
-from fedmia.settings.tree import to_tree
 from fedmia.simulate import execute, run_snapshots
+from fedmia.storage.outfolder import OutFolder
 from strategies.crew import FederationError
 
 app = ServerApp()

@@ -12,8 +12,8 @@ from typing import Any
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
-from fedmia.federation.snapshot import LocalState, StateStore, read_tensors, write_tensors
 from fedmia.ssl.base import State
+from fedmia.storage.snapshot import LocalState, StateStore, read_tensors, write_tensors
 from strategies.crew import FederationError
 
 PATIENCE = 3600.0  # seconds in which every node answers

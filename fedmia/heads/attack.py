@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedmia.heads.stack import Stack, train
-from fedmia.results import FloatArray
+from fedmia.records import FloatArray
 
 PAIRS = 2000  # (answer, label) of shadow heads, half of their own images
 LAYERS, RATE = 5, 1e-3

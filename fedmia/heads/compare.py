@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from fedmia.config.head import Head
 from fedmia.heads.release import Setting, audited
 from fedmia.heads.rows import AttackRow, HeadRow
 from fedmia.heads.trial import CONFIDENCE, KNOWING, NAIVE, Measured, Rates, Trial
+from fedmia.options.seeding import rng
+from fedmia.records import MEANINGFUL
 from fedmia.report.format import estimate, number
 from fedmia.report.lowerbounds import SHOUT, by_canaries
 from fedmia.report.rows import Interval
-from fedmia.results import MEANINGFUL
-from fedmia.seeding import rng
-from fedmia.settings.head import Head
 from fedmia.sweeping.spread import spread, t_interval, within
 
 TOLERABLE = 0.05  # utility loss that the paper calls small

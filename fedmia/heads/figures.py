@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedmia.heads.rows import HeadReport, HeadRow
 from fedmia.heads.trial import KNOWING, NAIVE
+from fedmia.records import MEANINGFUL
 from fedmia.report.figures import canvas
-from fedmia.results import MEANINGFUL
 from fedmia.sweeping.rows import Spread
 
 if TYPE_CHECKING:

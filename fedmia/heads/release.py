@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedmia import registry
 from fedmia.defenses._canaries import guessed
 from fedmia.defenses._noise import ReleaseNoise
 from fedmia.heads.stack import Stack
-from fedmia.results import NOISE, Epsilon
+from fedmia.options import registry
+from fedmia.records import NOISE, Epsilon
 
 ASSUMPTIONS = (
     "Unit: one labelled image of the head, replaced. The sensitivity is the largest seen in "

@@ -14,30 +14,30 @@ import torch
 from rich.console import Console
 from torch.nn import functional as F
 
-from fedmia import registry
+from fedmia.cli.command import Invocation
+from fedmia.config.compatibility import gpu
+from fedmia.config.forms import dataset_and_path
+from fedmia.config.head import Head
+from fedmia.config.tree import to_tree
 from fedmia.data._source import renumbered
 from fedmia.data.base import Request
 from fedmia.data.images import ImageSet
-from fedmia.errors import InputError, opt, renamed, said
+from fedmia.encoders.base import Released, load, probe
 from fedmia.heads import compare
 from fedmia.heads.page import page, terminal
 from fedmia.heads.release import ASSUMPTIONS, Setting
 from fedmia.heads.rows import FORMAT, HeadReport
 from fedmia.heads.trial import Labelled, Trial, deal, trial
-from fedmia.released.base import Released, load, probe
+from fedmia.options import registry
+from fedmia.options.errors import InputError, opt, renamed, said
+from fedmia.options.seeding import rng
 from fedmia.report.tell import tell, write_files
 from fedmia.runtime.cores import cores
 from fedmia.runtime.device import resolve_device
 from fedmia.runtime.environment import describe
-from fedmia.runtime.outfolder import OutFolder
 from fedmia.runtime.progress import HeadDisplay
-from fedmia.seeding import rng
-from fedmia.settings.command import Invocation
-from fedmia.settings.forms import dataset_and_path
-from fedmia.settings.head import Head
-from fedmia.settings.suits import gpu
-from fedmia.settings.tree import to_tree
 from fedmia.ssl.base import SSLMethod, in_parts
+from fedmia.storage.outfolder import OutFolder
 from fedmia.sweeping.spread import spread
 
 LOOK = 16  # images embedded first, to refuse an encoder early

@@ -10,16 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedmia.config.head import Head
 from fedmia.data.images import IntArray
-from fedmia.errors import InputError, opt
 from fedmia.heads import attack
 from fedmia.heads.release import Setting, answers, mechanism, released, scale_of
 from fedmia.heads.sensitivity import sampled
 from fedmia.heads.stack import Stack, train
+from fedmia.options.errors import InputError, opt
+from fedmia.options.seeding import rng, seed_words
+from fedmia.records import FloatArray
 from fedmia.report.metrics import at_threshold, auc, tpr_at_fpr
-from fedmia.results import FloatArray
-from fedmia.seeding import rng, seed_words
-from fedmia.settings.head import Head
 
 FPR = 0.01
 MOST_OTHERS = 5000  # non-members asked about

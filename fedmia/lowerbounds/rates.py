@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import beta, binom
 
-from fedmia.results import FloatArray
+from fedmia.records import FloatArray
 
 RATES = (0.01, 0.05, 0.1, 0.25)  # false-alarm rates tried, both sides: fixed before any score
 TRIED = 2 * len(RATES)  # bounds of one attack

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedmia.errors import InputError
 from fedmia.nets._keyed import content_words, keyed_uniforms
 from fedmia.nets.base import Drawn, Trunk
+from fedmia.options.errors import InputError
 
 STAGES = 4
 EPS = 1e-6  # of the layer norms, as in the public code of DINO and MAE

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fedmia.errors import unknown
-from fedmia.settings.option import Options
+from fedmia.options.errors import unknown
+from fedmia.options.option import Options
 
 NORMS = ("group", "batch")
 

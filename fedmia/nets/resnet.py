@@ -12,9 +12,9 @@ from typing import ClassVar
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedmia.errors import InputError
 from fedmia.nets.base import NORMS, Backbone, Net, make_norm
-from fedmia.settings.option import option
+from fedmia.options.errors import InputError
+from fedmia.options.option import option
 
 STEMS = ("auto", "cifar", "imagenet")
 # Below this side, `auto` keeps the resolution in the stem.

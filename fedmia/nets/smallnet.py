@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from fedmia.errors import InputError
 from fedmia.nets.base import NORMS, Backbone, Net, make_norm
-from fedmia.settings.option import option
+from fedmia.options.errors import InputError
+from fedmia.options.option import option
 
 
 class SmallConvNet(Backbone):

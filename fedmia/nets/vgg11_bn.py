@@ -8,9 +8,9 @@ from typing import ClassVar
 
 from torch import nn
 
-from fedmia.errors import InputError
 from fedmia.nets.base import NORMS, Backbone, Net, make_norm
-from fedmia.settings.option import option
+from fedmia.options.errors import InputError
+from fedmia.options.option import option
 
 STAGES = 5
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from fedmia.errors import InputError
 from fedmia.nets._vit import STAGES, VisionTransformer, check_width
 from fedmia.nets.base import Net
-from fedmia.settings.option import option
+from fedmia.options.errors import InputError
+from fedmia.options.option import option
 
 POSITIONS = ("sincos", "learned")
 POOLS = ("cls", "mean")

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from fedmia.errors import InputError, opt
 from fedmia.observers.base import RunObserver
+from fedmia.options.errors import InputError, opt
 from fedmia.report.rows import Report
 
 

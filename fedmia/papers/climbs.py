@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from fedmia.attacks.ascent_static import AscentStatic
-from fedmia.federation.snapshot import Snapshot
+from fedmia.evaluation.snapshots import Evaluation
 from fedmia.papers.reading import own
-from fedmia.results import FloatArray, ScoredAttack
-from fedmia.scoring.snapshots import Evaluation
+from fedmia.records import FloatArray, ScoredAttack
+from fedmia.storage.snapshot import Snapshot
 from fedmia.threat.signals import Signals
 
 NAME = "ascent-static"

@@ -10,20 +10,20 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event
 
-from fedmia.errors import InputError
+from fedmia.cli.command import told_of
+from fedmia.config.compatibility import gpu
+from fedmia.config.experiment import Experiment
+from fedmia.config.tree import from_tree
+from fedmia.evaluation.snapshots import Evaluation
 from fedmia.federation.run import Finished, make_site, prepare
-from fedmia.federation.snapshot import MemoryStore, SnapshotStore
+from fedmia.options.errors import InputError
+from fedmia.options.yamlfile import load
+from fedmia.records import Curves
 from fedmia.report.curves import FILE, from_npz
 from fedmia.report.faults import gone
 from fedmia.report.rows import RoundRow
-from fedmia.results import Curves
-from fedmia.runtime.outfolder import CONFIG
-from fedmia.scoring.snapshots import Evaluation
-from fedmia.settings.command import told_of
-from fedmia.settings.experiment import Experiment
-from fedmia.settings.suits import gpu
-from fedmia.settings.tree import from_tree
-from fedmia.settings.yamlfile import load
+from fedmia.storage.outfolder import CONFIG
+from fedmia.storage.snapshot import MemoryStore, SnapshotStore
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from fedmia.evaluation.score import side_by_side
 from fedmia.papers.claims import claims
 from fedmia.papers.climbs import Climbed, climbed
 from fedmia.papers.folder import Opened
 from fedmia.papers.reading import Judged, Reading, judge, read
 from fedmia.papers.tables import Rates, rates, table_2, table_3, table_4
+from fedmia.records import Curves
 from fedmia.report.build import strict
 from fedmia.report.rows import RoundRow
-from fedmia.results import Curves
-from fedmia.scoring.score import side_by_side
 
 
 @dataclass(frozen=True)

@@ -12,21 +12,21 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from rich.console import Console
 
-from fedmia.errors import InputError, opt
+from fedmia.cli.command import Invocation
+from fedmia.config.paper import Paper
+from fedmia.config.tree import to_tree
+from fedmia.options.errors import InputError, opt
+from fedmia.options.yamlfile import load
 from fedmia.papers import claims, lines, space
 from fedmia.papers.climbs import Climbed
 from fedmia.papers.folder import curves, finished, opened, settings
 from fedmia.papers.gather import Found, gather, numbers
 from fedmia.papers.tables import markdown, plain, text_2, text_3, text_4
+from fedmia.records import Curves
 from fedmia.report.figures import active
 from fedmia.report.publish import json_text
 from fedmia.report.tables import Table
-from fedmia.results import Curves
-from fedmia.runtime.outfolder import OutFolder
-from fedmia.settings.command import Invocation
-from fedmia.settings.paper import Paper
-from fedmia.settings.tree import to_tree
-from fedmia.settings.yamlfile import load
+from fedmia.storage.outfolder import OutFolder
 
 ONE_ROUND = "only one evaluated round of the run was kept"
 NO_CURVES = "the run kept no curves.npz: no client attacked actively to its end"

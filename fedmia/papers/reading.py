@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedmia import registry
 from fedmia.attacks._classifier import CLASSIFIERS, Classified
 from fedmia.attacks._cosine import pairwise_cosines
 from fedmia.attacks.base import Scores
@@ -22,10 +21,11 @@ from fedmia.attacks.combined import Combined
 from fedmia.attacks.internal import Internal, top_confidences
 from fedmia.attacks.similarity import Similarity
 from fedmia.data.images import digests
-from fedmia.federation.snapshot import Snapshot
-from fedmia.results import ScoredAttack
-from fedmia.scoring.scorer import Scorer
-from fedmia.scoring.snapshots import Evaluation
+from fedmia.evaluation.scorer import Scorer
+from fedmia.evaluation.snapshots import Evaluation
+from fedmia.options import registry
+from fedmia.records import ScoredAttack
+from fedmia.storage.snapshot import Snapshot
 from fedmia.threat import Threat, WhiteBox
 from fedmia.threat.signals import Signals
 

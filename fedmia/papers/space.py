@@ -11,8 +11,8 @@ from sklearn.pipeline import Pipeline
 from fedmia.attacks._classifier import fit_classifier
 from fedmia.papers.reading import FEATURES, Reading
 from fedmia.papers.tables import shown_layers
+from fedmia.records import FloatArray
 from fedmia.report.figures import canvas
-from fedmia.results import FloatArray
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

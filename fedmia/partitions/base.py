@@ -7,12 +7,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedmia import registry
 from fedmia.data.base import Dataset
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet, IntArray
-from fedmia.errors import InputError, opt
-from fedmia.settings.option import Options
+from fedmia.options import registry
+from fedmia.options.errors import InputError, opt
+from fedmia.options.option import Options
 
 
 class Partition(Options, ABC):

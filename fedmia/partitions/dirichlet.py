@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from fedmia.data.images import IntArray
-from fedmia.errors import InputError
+from fedmia.options.errors import InputError
+from fedmia.options.option import option
 from fedmia.partitions.base import Law, by_class, dirichlet_cuts
-from fedmia.settings.option import option
 
 TRIES = 1000
 

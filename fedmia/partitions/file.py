@@ -13,9 +13,9 @@ import numpy as np
 from fedmia.data.base import Dataset
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet, IntArray
-from fedmia.errors import InputError, opt
+from fedmia.options.errors import InputError, opt
+from fedmia.options.option import option
 from fedmia.partitions.base import Owned
-from fedmia.settings.option import option
 
 COLUMNS = ["image", "client"]
 

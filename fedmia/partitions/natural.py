@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from fedmia.data.base import Dataset
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet, IntArray
-from fedmia.errors import InputError, opt
+from fedmia.options.errors import InputError, opt
+from fedmia.options.option import option
 from fedmia.partitions.base import Owned
-from fedmia.settings.option import option
 
 SHOWN = 20  # clients that a note names
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from fedmia.records import Aggregation
 from fedmia.report.lowerbounds import epsilon_row
 from fedmia.report.rows import AggregationRow
-from fedmia.results import Aggregation
 
 
 def aggregation_row(done: Aggregation, bounds: int) -> AggregationRow:

@@ -8,7 +8,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from fedmia.errors import said
+from fedmia.options.errors import said
+from fedmia.records import Aggregation, EncoderInfo, Probe, RoundInfo, RunScores, Sweep
 from fedmia.report.aggregation import aggregation_row
 from fedmia.report.checks import check
 from fedmia.report.clients import client_rows, declared_attack, ranking
@@ -40,7 +41,6 @@ from fedmia.report.rows import (
 )
 from fedmia.report.sets import set_row
 from fedmia.report.verdict import UNSOUND, verdict
-from fedmia.results import Aggregation, EncoderInfo, Probe, RoundInfo, RunScores, Sweep
 
 ONE_MODEL = (
     "Intervals condition on the one model that was trained: they tell how the scores would vary "

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedmia.results import FloatArray, RunScores, ScoredAttack, SetScores
+from fedmia.records import FloatArray, RunScores, ScoredAttack, SetScores
 
 
 def check(run: RunScores) -> None:

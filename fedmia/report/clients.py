@@ -13,6 +13,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedmia.options.seeding import rng
+from fedmia.records import (
+    ClientDefence,
+    ClientInfo,
+    FloatArray,
+    IntArray,
+    RunScores,
+    ScoredAttack,
+)
 from fedmia.report.delong import AucEstimate, auc_estimate, auc_interval
 from fedmia.report.intervals import LEVEL
 from fedmia.report.lowerbounds import bounds_family, epsilon_row
@@ -26,15 +35,6 @@ from fedmia.report.rows import (
     with_auc,
 )
 from fedmia.report.selection import FEW
-from fedmia.results import (
-    ClientDefence,
-    ClientInfo,
-    FloatArray,
-    IntArray,
-    RunScores,
-    ScoredAttack,
-)
-from fedmia.seeding import rng
 
 DECLARED = ("combined", "similarity")
 FIRST = 3  # clients that a sentence names of many

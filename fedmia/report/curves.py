@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedmia.results import Curves
+from fedmia.records import Curves
 
 FILE = "curves.npz"
 

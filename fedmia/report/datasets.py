@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.stats import binom
 
+from fedmia.records import Inference
 from fedmia.report.rows import InferenceRow, InferredRow
 from fedmia.report.selection import FEW
-from fedmia.results import Inference
 
 LEVELS = ("0.01", "0.05")
 FOUND = 0.05  # of the p-values that Holm corrected

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtrit
 
+from fedmia.records import FloatArray
 from fedmia.report.intervals import LEVEL, Interval, score_limits, tail
-from fedmia.results import FloatArray
 
 
 @dataclass(frozen=True)

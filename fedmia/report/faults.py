@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from fedmia.errors import said
+from fedmia.options.errors import said
+from fedmia.records import Fault, RunScores
 from fedmia.report.rows import FaultRow
-from fedmia.results import Fault, RunScores
 
 
 def fault_row(fault: Fault) -> FaultRow:

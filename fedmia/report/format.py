@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import cast
 
+from fedmia.records import MEANINGFUL
 from fedmia.report.health import health_sentence
 from fedmia.report.regime import regime_sentence
 from fedmia.report.rows import (
@@ -19,7 +20,6 @@ from fedmia.report.rows import (
     control_sets,
 )
 from fedmia.report.selection import crowded
-from fedmia.results import MEANINGFUL
 
 DASH = "–"
 

@@ -11,7 +11,7 @@ import math
 import numpy as np
 from scipy.stats import beta, binom, norm
 
-from fedmia.results import IntArray
+from fedmia.records import IntArray
 
 Interval = tuple[float, float]
 LEVEL = 0.95

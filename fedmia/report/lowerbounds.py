@@ -16,10 +16,10 @@ from fedmia.lowerbounds.fdp import own_runs_bound, shared_run_bound
 from fedmia.lowerbounds.gdp import epsilon_at
 from fedmia.lowerbounds.onerun import one_run_bound
 from fedmia.lowerbounds.rates import TRIED, rates_bound
+from fedmia.options.seeding import rng
+from fedmia.records import NOISE, Epsilon, IntArray, RunScores, ScoredAttack
 from fedmia.report.intervals import LEVEL
 from fedmia.report.rows import AttackBoundRow, CanaryBoundRow, ClientRow, DefencePart, EpsilonRow
-from fedmia.results import NOISE, Epsilon, IntArray, RunScores, ScoredAttack
-from fedmia.seeding import rng
 
 SHOUT = "CLAIM REFUTED"
 EMPIRICAL = (

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.stats import rankdata
 
+from fedmia.records import FloatArray, ScoredAttack
 from fedmia.report.delong import auc_estimate, auc_interval
 from fedmia.report.intervals import (
     LEVEL,
@@ -17,7 +18,6 @@ from fedmia.report.intervals import (
     wilson,
 )
 from fedmia.report.rows import AttackRow, AucRow, ThresholdRow
-from fedmia.results import FloatArray, ScoredAttack
 
 FPR_TARGETS = ("0.001", "0.01", "0.1")
 

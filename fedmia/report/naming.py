@@ -8,10 +8,10 @@ from __future__ import annotations
 import numpy as np
 from scipy.stats import norm
 
+from fedmia.records import RunScores, ScoredAttack
 from fedmia.report.clients import effective_size
 from fedmia.report.intervals import mover_difference, score_limits, tail, wilson
 from fedmia.report.rows import NamedNull
-from fedmia.results import RunScores, ScoredAttack
 
 
 def named_null(run: RunScores, attack: ScoredAttack) -> NamedNull | None:

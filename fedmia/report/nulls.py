@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedmia.records import FloatArray, IntArray
 from fedmia.report.delong import share_below
 from fedmia.report.intervals import Interval
-from fedmia.results import FloatArray, IntArray
 
 DRAWS = 200
 # Share of further draws over the band: its upper end is the 0.975 (DRAWS - 1)-th of DRAWS, from 0.

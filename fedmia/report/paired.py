@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedmia.records import Pair, ScoredAttack
 from fedmia.report.delong import AucEstimate, auc_estimate, auc_interval, placements
 from fedmia.report.intervals import LEVEL, Interval, mover_difference
 from fedmia.report.rows import Compared, PairedRow
-from fedmia.results import Pair, ScoredAttack
 
 
 def auc_correlation(attack: ScoredAttack, control: ScoredAttack) -> float:

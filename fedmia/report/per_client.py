@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedmia.options.seeding import rng
+from fedmia.records import FloatArray, IntArray, RunScores, ScoredAttack
 from fedmia.report.clients import effective_size, mix_weights
 from fedmia.report.delong import AucEstimate, auc_interval
 from fedmia.report.intervals import Interval, clopper_pearson, wilson
 from fedmia.report.naming import named_null
 from fedmia.report.rows import NamedCounts, NamedRow, PerClientRow
-from fedmia.results import FloatArray, IntArray, RunScores, ScoredAttack
-from fedmia.seeding import rng
 
 DRAWS = 1000
 TARGET = 0.01  # false-positive rate

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from fedmia.records import RunScores
 from fedmia.report.build import build_report, strict
 from fedmia.report.client_table import clients_csv
 from fedmia.report.curves import FILE, to_npz
@@ -18,7 +19,6 @@ from fedmia.report.page import page
 from fedmia.report.rows import Report, SweepRow
 from fedmia.report.selection import crowded
 from fedmia.report.terminal import render
-from fedmia.results import RunScores
 from fedmia.runtime.stopwatch import Stopwatch
 
 

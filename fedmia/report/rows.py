@@ -213,7 +213,7 @@ class AttackBoundRow(BoundRow, TypedDict):
 
 
 class EpsilonRow(TypedDict):
-    """A privacy statement; see `fedmia.results.Epsilon`."""
+    """A privacy statement; see `fedmia.records.Epsilon`."""
 
     value: float | None
     unit: str  # image or client; empty where a plugin does not say

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from fedmia.records import FloatArray, ScoredAttack, SetScores
 from fedmia.report.delong import AucEstimate, auc_estimate, auc_interval
 from fedmia.report.intervals import LEVEL
 from fedmia.report.paired import difference_interval
 from fedmia.report.rows import SetControl, SetRow
-from fedmia.results import FloatArray, ScoredAttack, SetScores
 
 
 def set_row(sets: SetScores, family: int) -> SetRow:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fedmia.records import ALONE
 from fedmia.report.datasets import FOUND
 from fedmia.report.format import (
     DASH,
@@ -31,7 +32,6 @@ from fedmia.report.rows import (
     control_sets,
 )
 from fedmia.report.selection import crowded, shown, told_apart
-from fedmia.results import ALONE
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from fedmia.records import ALONE, MEAN
 from fedmia.report.format import (
     by_reason,
     control_of,
@@ -22,7 +23,6 @@ from fedmia.report.format import (
 )
 from fedmia.report.lowerbounds import SHOUT
 from fedmia.report.rows import Report, SetRow, control_sets
-from fedmia.results import ALONE, MEAN
 
 HOW = {MEAN: "mean of image scores", ALONE: "each climbed alone"}
 COLOURS = {"leaks": "red", "not-established": "green"}  # else yellow

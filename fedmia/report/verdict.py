@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fedmia.records import LOSS_BEFORE
 from fedmia.report.format import model_of
 from fedmia.report.rows import (
     AttackRow,
@@ -15,7 +16,6 @@ from fedmia.report.rows import (
     known_auc,
     with_auc,
 )
-from fedmia.results import LOSS_BEFORE
 
 UNSOUND = ("shift", "control-failed")  # codes under which no attack says a thing of training
 Found = Sequence[tuple[AttackRow, Auc]]  # attacks whose AUC is known

@@ -6,7 +6,7 @@ import re
 
 import torch
 
-from fedmia.errors import InputError, opt
+from fedmia.options.errors import InputError, opt
 
 DEVICES = "auto, cpu, cuda or cuda:N"
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 
 from fedmia.audit import main
-from fedmia.settings.commands import AUDIT
-from fedmia.settings.flags import Typed
+from fedmia.cli.commands import AUDIT
+from fedmia.cli.flags import Typed
 from fedmia.sweeping.processes import end_with_the_sweep
 
 if __name__ == "__main__":

@@ -9,6 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
+from fedmia.config.audit import Audit
+from fedmia.config.series import Series, round_of
+from fedmia.config.sweep import Cell
+from fedmia.config.tree import to_tree
 from fedmia.report.format import control_of, estimate
 from fedmia.report.rows import Interval, Report
 from fedmia.series import scores
@@ -21,10 +25,6 @@ from fedmia.series.rows import (
     SeriesPoint,
     SeriesReport,
 )
-from fedmia.settings.audit import Audit
-from fedmia.settings.series import Series, round_of
-from fedmia.settings.sweep import Cell
-from fedmia.settings.tree import to_tree
 from fedmia.sweeping.runs import Done
 from fedmia.sweeping.spread import DIGITS, spread
 

@@ -10,21 +10,21 @@ from threading import Event
 
 import torch
 
-from fedmia.auditing.images import Dealt
-from fedmia.auditing.resume import content
-from fedmia.auditing.run import brought, device_of, images_for, look
-from fedmia.auditing.runs import run_folder
-from fedmia.errors import InputError, opt
+from fedmia.cli.command import Invocation
+from fedmia.config.audit import Audit
+from fedmia.config.series import Series
+from fedmia.config.sweep import Cell, Runs
+from fedmia.config.tree import to_tree
+from fedmia.evaluation.images import Dealt
+from fedmia.evaluation.resume import content
+from fedmia.evaluation.run import brought, device_of, images_for, look
+from fedmia.evaluation.runs import run_folder
+from fedmia.options.errors import InputError, opt
 from fedmia.report.tell import failures, tell, write_files
 from fedmia.runtime.cores import cores
 from fedmia.series.compare import compare
 from fedmia.series.page import page
 from fedmia.series.tables import terminal
-from fedmia.settings.audit import Audit
-from fedmia.settings.command import Invocation
-from fedmia.settings.series import Series
-from fedmia.settings.sweep import Cell, Runs
-from fedmia.settings.tree import to_tree
 from fedmia.sweeping.runs import Start, Work, done
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from fedmia.records import ScoredAttack
 from fedmia.report.intervals import LEVEL
 from fedmia.report.paired import difference_interval, estimate_of
 from fedmia.report.rows import Interval
-from fedmia.results import ScoredAttack
 
 Sides = Mapping[str, ScoredAttack]  # by attack
 

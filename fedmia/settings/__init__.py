@@ -1,4 +1,4 @@
-"""Options, values, YAML, flags and help of every command; what suits what."""
+"""`from fedmia.settings import option`, for plugins: what lives in `fedmia.options`."""
 
 from fedmia.settings.option import Options, option
 

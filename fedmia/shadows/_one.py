@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from fedmia.data.images import ByteArray
-from fedmia.errors import InputError
-from fedmia.seeding import rng
+from fedmia.options.errors import InputError
+from fedmia.options.seeding import rng
 from fedmia.shadows.cache import PROGRESS, Damaged, Folder
 from fedmia.shadows.plan import Blueprint, Guard
 from fedmia.ssl.base import SSLMethod, State, under

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedmia.data.images import ByteArray, IntArray, digests
-from fedmia.errors import InputError
-from fedmia.seeding import rng
+from fedmia.options.errors import InputError
+from fedmia.options.seeding import rng
 from fedmia.shadows.plan import Plan
 
 Pixels = Tensor | NDArray[np.uint8]

@@ -10,7 +10,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from fedmia.data.images import digests
-from fedmia.errors import InputError
+from fedmia.options.errors import InputError
 from fedmia.shadows._one import Trained, Training
 from fedmia.shadows.cache import ABOUT, ENCODER, FORMAT, Damaged, Folder, read_images
 from fedmia.shadows.draw import content_digest

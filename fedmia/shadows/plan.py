@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
-from fedmia import registry
 from fedmia.data.base import Views
-from fedmia.errors import InputError, opt
-from fedmia.seeding import torch_rng
-from fedmia.settings.option import Options, option, option_fields, options_of
+from fedmia.options import registry
+from fedmia.options.errors import InputError, opt
+from fedmia.options.option import Options, option, option_fields, options_of
+from fedmia.options.seeding import torch_rng
 from fedmia.ssl.augment import OPERATIONS, Augment
 from fedmia.ssl.base import SSL, Recipe, SSLMethod
 from fedmia.ssl.optimizers import RATES

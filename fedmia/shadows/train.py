@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fedmia.errors import InputError
+from fedmia.options.errors import InputError
 from fedmia.runtime.cores import cores
 from fedmia.shadows._one import Stopped, Trained, Training, train_one
 from fedmia.shadows.cache import ENCODER, Folder, about, key_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedmia.settings.option import option
+from fedmia.options.option import option
 from fedmia.ssl._heads import HEAD_NORMS
 from fedmia.ssl.augment import OPERATIONS, Augment
 from fedmia.ssl.base import SSL

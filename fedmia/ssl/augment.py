@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedmia.data.images import ByteArray, digests
-from fedmia.errors import InputError
-from fedmia.settings.option import Options, option
+from fedmia.options.errors import InputError
+from fedmia.options.option import Options, option
 from fedmia.ssl._pixelops import (
     CONTRAST,
     HUE,

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from fedmia.data.images import ByteArray
 from fedmia.nets.base import Backbone
-from fedmia.settings.option import Options
+from fedmia.options.option import Options
 from fedmia.ssl.augment import Augment
 
 State = dict[str, Tensor]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.nets.base import Backbone
-from fedmia.settings.option import option
+from fedmia.options.option import option
 from fedmia.ssl._options import (
     COLLAPSES,
     head_norm_option,

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedmia.errors import InputError, opt
 from fedmia.nets._keyed import keyed_uniforms
 from fedmia.nets._vit import (
     EPS,
@@ -21,7 +20,8 @@ from fedmia.nets._vit import (
     patchify,
 )
 from fedmia.nets.base import Backbone, initialise
-from fedmia.settings.option import option
+from fedmia.options.errors import InputError, opt
+from fedmia.options.option import option
 from fedmia.ssl._bank import Bank, bank_length, cut_note
 from fedmia.ssl._options import ViewsSSL, crop_option, flip_option
 from fedmia.ssl._twoview import TwoView

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedmia.nets.base import Backbone, initialise
-from fedmia.settings.option import option
+from fedmia.options.option import option
 from fedmia.ssl._bank import Bank, bank_length, cut_note, info_nce, long_note, met_again
 from fedmia.ssl._options import (
     ViewsSSL,

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedmia.nets.base import Backbone
-from fedmia.settings.option import option
+from fedmia.options.option import option
 from fedmia.ssl._options import key_option, momentum_schedule_option
 from fedmia.ssl._twoview import BankedSSL, KeyedTwoView
 from fedmia.ssl.augment import Augment

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedmia.nets.base import Backbone
-from fedmia.settings.option import option
+from fedmia.options.option import option
 from fedmia.ssl._bank import Bank
 from fedmia.ssl._options import COLLAPSES, head_norm_option
 from fedmia.ssl._prototypes import FREEZE, SEEN, Prototyped, Prototypes, freeze_for, swapped

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedmia.data.images import ByteArray
-from fedmia.seeding import SEEDED
-from fedmia.settings.option import Options, option
+from fedmia.options.option import Options, option
+from fedmia.options.seeding import SEEDED
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import LR, SSLMethod
 from fedmia.ssl.optimizers import OPTIMIZERS, RATES, build

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from fedmia.config.experiment import Experiment
+from fedmia.config.sweep import Cell, Sweep
 from fedmia.report.rows import Report
-from fedmia.settings.experiment import Experiment
-from fedmia.settings.sweep import Cell, Sweep
 from fedmia.sweeping.points import differences, point_rows
 from fedmia.sweeping.results import results
 from fedmia.sweeping.rows import FORMAT, CellRow, SweepReport

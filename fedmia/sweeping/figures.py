@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from fedmia.config.sweep import label
 from fedmia.report.figures import canvas
 from fedmia.report.rows import Interval
-from fedmia.settings.sweep import label
 from fedmia.sweeping.points import grouped
 from fedmia.sweeping.rows import CellResults, CellRow, SweepReport
 from fedmia.sweeping.spread import spread

@@ -17,11 +17,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from fedmia.errors import InputError, opt
+from fedmia.config.sweep import Cell, Runs, key_of, told
+from fedmia.options.errors import InputError, opt
+from fedmia.options.yamlfile import Tree, dump, load
 from fedmia.report.rows import Report
-from fedmia.runtime.outfolder import CONFIG, OutFolder
-from fedmia.settings.sweep import Cell, Runs, key_of, told
-from fedmia.settings.yamlfile import Tree, dump, load
+from fedmia.storage.outfolder import CONFIG, OutFolder
 
 KEY = "settings.json"  # complete settings of a run, as `Cell.key` has them
 MARK = "jobs"  # what the settings of many runs have

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 
+from fedmia.config.sweep import key_of
 from fedmia.report.rows import Json, SetRow
-from fedmia.settings.sweep import key_of
 from fedmia.sweeping.rows import (
     AttackSpread,
     CellAttack,

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
+from fedmia.cli.command import Invocation
+from fedmia.config.sweep import Sweep
+from fedmia.options.yamlfile import Tree
 from fedmia.report.rows import Report
 from fedmia.report.tell import failures, tell, write_files
-from fedmia.settings.command import Invocation
-from fedmia.settings.sweep import Sweep
-from fedmia.settings.yamlfile import Tree
 from fedmia.simulate import begun
 from fedmia.sweeping import runs
 from fedmia.sweeping.compare import compare

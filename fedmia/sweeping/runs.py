@@ -10,14 +10,14 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from fedmia.errors import InputError, opt
+from fedmia.cli.command import FAILED, INTERRUPTED, Invocation
+from fedmia.config.sweep import Cell, Runs
+from fedmia.options.errors import InputError, opt
+from fedmia.options.yamlfile import Tree
 from fedmia.report.rows import Report
 from fedmia.runtime.cores import cores
 from fedmia.runtime.device import resolve_device
 from fedmia.runtime.progress import SweepDisplay
-from fedmia.settings.command import FAILED, INTERRUPTED, Invocation
-from fedmia.settings.sweep import Cell, Runs
-from fedmia.settings.yamlfile import Tree
 from fedmia.sweeping.folder import SweepFolder
 from fedmia.sweeping.processes import Task, run_all, said_of
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import rich.table
 
+from fedmia.config.sweep import label, told
 from fedmia.report.format import DASH, interval, number
 from fedmia.report.tables import Cell, Row, Table
-from fedmia.settings.sweep import label, told
 from fedmia.sweeping.rows import AttackSpread, Point, Spread, SweepReport
 
 DIGITS = 3

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from fedmia.attacks.base import ActiveAttack, Attack, NotFitted
-from fedmia.seeding import rng
+from fedmia.options.seeding import rng
 from fedmia.testing.attack_case import AttackCase, Forgetful
 from fedmia.testing.attack_sets import SET_CHECKS, calls
 from fedmia.testing.material import VIEWS, run

@@ -12,9 +12,9 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from fedmia.defenses.base import Defense, Outlook, Setting
-from fedmia.errors import InputError
-from fedmia.results import UNITS, Epsilon
-from fedmia.seeding import rng
+from fedmia.options.errors import InputError
+from fedmia.options.seeding import rng
+from fedmia.records import UNITS, Epsilon
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import State
 from fedmia.ssl.moco import MoCo

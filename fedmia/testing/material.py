@@ -18,7 +18,7 @@ from fedmia.data.base import Request
 from fedmia.data.images import digests, ranked
 from fedmia.data.synthetic import Synthetic
 from fedmia.nets.smallnet import SmallNet
-from fedmia.seeding import rng, torch_rng
+from fedmia.options.seeding import rng, torch_rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Recipe, SSLMethod, State
 from fedmia.ssl.moco import MoCo, MomentumContrast

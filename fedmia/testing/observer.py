@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from PIL import Image
 
-from fedmia.errors import InputError
 from fedmia.observers.base import RunObserver
+from fedmia.options.errors import InputError
+from fedmia.records import RunScores, ScoredAttack
 from fedmia.report.build import build_report
-from fedmia.results import RunScores, ScoredAttack
 from fedmia.testing.material import Case, run
 
 CONFIG = {"seed": 0, "partition": {"name": "iid"}, "attacks": ["similarity"], "defense": None}

@@ -9,10 +9,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from fedmia.errors import InputError
 from fedmia.nets.smallnet import SmallNet
 from fedmia.nets.vit import ViTTiny
-from fedmia.seeding import torch_rng
+from fedmia.options.errors import InputError
+from fedmia.options.seeding import torch_rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSL, Recipe, SSLMethod
 from fedmia.testing.material import PIXELS, Case, changed, everything, run, textures, under_seeds

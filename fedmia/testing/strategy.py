@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fedmia.federation.snapshot import Update
-from fedmia.seeding import torch_rng
-from fedmia.settings import Options
+from fedmia.options.option import Options
+from fedmia.options.seeding import torch_rng
 from fedmia.ssl.base import State
+from fedmia.storage.snapshot import Update
 from fedmia.testing.material import Case, run, under_seeds
 
 if TYPE_CHECKING:  # Flower is loaded by the class that is checked

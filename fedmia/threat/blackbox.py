@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedmia.data.images import digests
-from fedmia.errors import unknown
+from fedmia.options.errors import unknown
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
 from fedmia.threat._rows import CHUNK, OUTPUTS, PRECISIONS, Rows, Views

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from fedmia.errors import InputError, opt
+from fedmia.options.errors import InputError, opt
 
 ACCESS = ("black_box", "white_box")
 VANTAGE = ("outsider", "client", "server")

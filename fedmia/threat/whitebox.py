@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedmia.data.images import digests, ranked
-from fedmia.errors import InputError, unknown
+from fedmia.options.errors import InputError, unknown
 from fedmia.ssl.base import SSLMethod, State
 from fedmia.threat.blackbox import BlackBox
 from fedmia.threat.needs import Meter, Threat

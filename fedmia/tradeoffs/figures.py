@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from fedmia.config.sweep import told
+from fedmia.config.tradeoff import NONE
 from fedmia.report.figures import canvas
 from fedmia.report.rows import Interval
-from fedmia.settings.sweep import told
-from fedmia.settings.tradeoff import NONE
 from fedmia.tradeoffs.choice import WITHIN
 from fedmia.tradeoffs.rows import TradeoffReport, TradePoint
 from fedmia.tradeoffs.tables import best_of

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
+from fedmia.config.experiment import Experiment
+from fedmia.config.sweep import Cell
+from fedmia.config.tradeoff import Trade, Tradeoff
 from fedmia.report.rows import AttackRow, EpsilonRow, Report
-from fedmia.settings.experiment import Experiment
-from fedmia.settings.sweep import Cell
-from fedmia.settings.tradeoff import Trade, Tradeoff
 from fedmia.sweeping.compare import by_point
 from fedmia.sweeping.rows import CellRow, SweepReport
 from fedmia.tradeoffs.rows import TradeRow

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from fedmia.config.tradeoff import Tradeoff
 from fedmia.report.rows import Report
-from fedmia.settings.tradeoff import Tradeoff
 from fedmia.sweeping.compare import by_point
 from fedmia.sweeping.spread import spread
 from fedmia.tradeoffs.points import BySeed, change

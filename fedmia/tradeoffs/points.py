@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from fedmia.config.tradeoff import Trade
 from fedmia.report.intervals import LEVEL
-from fedmia.settings.tradeoff import Trade
 from fedmia.sweeping.rows import PointRow, Spread
 from fedmia.sweeping.spread import spread, t_interval, within
 from fedmia.tradeoffs.rows import TradeAttack, TradeFamily, TradePoint, TradeRow

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from threading import Event
 
+from fedmia.cli.command import Invocation
+from fedmia.config.tradeoff import Tradeoff
 from fedmia.report.rows import Report
 from fedmia.report.tell import tell, write_files
-from fedmia.settings.command import Invocation
-from fedmia.settings.tradeoff import Tradeoff
 from fedmia.sweeping.rows import SweepReport
 from fedmia.sweeping.run import done, simulation
 from fedmia.sweeping.runs import Start

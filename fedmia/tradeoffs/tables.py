@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import rich.table
 
+from fedmia.config.sweep import told
+from fedmia.records import MEANINGFUL
 from fedmia.report.format import DASH, estimate, interval
 from fedmia.report.tables import Cell, Row, Table
-from fedmia.results import MEANINGFUL
-from fedmia.settings.sweep import told
 from fedmia.sweeping.rows import Spread
 from fedmia.sweeping.tables import DIGITS, MODELS, over_models, signed, verdicts
 from fedmia.tradeoffs.choice import COSTS

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from fedmia.attacks.base import Attack, Known, Scores
 from fedmia.data.images import digests
 from fedmia.nets.base import Backbone
-from fedmia.seeding import rng, torch_rng
+from fedmia.options.seeding import rng, torch_rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder
 from fedmia.ssl.moco import MoCo, MomentumContrast

@@ -14,7 +14,7 @@ from fedmia.attacks.base import Attack, Known
 from fedmia.data.base import Request
 from fedmia.data.synthetic import Synthetic
 from fedmia.nets.base import Backbone
-from fedmia.seeding import rng, torch_rng
+from fedmia.options.seeding import rng, torch_rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder
 from fedmia.ssl.moco import MoCo, MomentumContrast

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from fedmia.attacks.all_for_one import AllForOne, stand_out
 from fedmia.attacks.base import Known
-from fedmia.errors import InputError
-from fedmia.seeding import rng, torch_rng
+from fedmia.options.errors import InputError
+from fedmia.options.seeding import rng, torch_rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import State
 from fedmia.ssl.moco import MomentumContrast

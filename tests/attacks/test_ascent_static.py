@@ -24,7 +24,7 @@ from fedmia.attacks.ascent_static import (
 )
 from fedmia.attacks.base import Known, Scores
 from fedmia.data.images import digests
-from fedmia.errors import InputError
+from fedmia.options.errors import InputError
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.moco import MomentumContrast
 from fedmia.threat import WhiteBox

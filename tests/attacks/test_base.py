@@ -14,10 +14,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedmia import registry
 from fedmia.attacks.base import Attack, Known, NotFitted, Scores
-from fedmia.errors import InputError
-from fedmia.seeding import rng
+from fedmia.options import registry
+from fedmia.options.errors import InputError
+from fedmia.options.seeding import rng
 from fedmia.settings import option
 from fedmia.threat import Threat
 

@@ -16,7 +16,6 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedmia import registry
 from fedmia.attacks._downstream import (
     confidences,
     downstream_classifier,
@@ -29,9 +28,10 @@ from fedmia.attacks.baseline_c import Adversarial, Downstream
 from fedmia.data.base import Request
 from fedmia.data.digits import Digits
 from fedmia.data.synthetic import Synthetic
-from fedmia.errors import InputError
 from fedmia.nets.base import Backbone
-from fedmia.seeding import rng, torch_rng
+from fedmia.options import registry
+from fedmia.options.errors import InputError
+from fedmia.options.seeding import rng, torch_rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder
 from fedmia.ssl.moco import MoCo, MomentumContrast

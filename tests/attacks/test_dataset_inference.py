@@ -18,11 +18,11 @@ from torch.nn import functional as F
 from fedmia.attacks._exchange import DRAWS, _means, exchange_test
 from fedmia.attacks.base import Known
 from fedmia.attacks.dataset_inference import DatasetInference
+from fedmia.evaluation.datasets import LEAST, POSERS, inference, suspects
+from fedmia.options.seeding import rng
 from fedmia.partitions.dirichlet import Dirichlet
 from fedmia.partitions.iid import IID
 from fedmia.report.datasets import holm
-from fedmia.scoring.datasets import LEAST, POSERS, inference, suspects
-from fedmia.seeding import rng
 from fedmia.ssl.augment import Augment
 from fedmia.threat import BlackBox
 

@@ -12,16 +12,16 @@ import torch
 from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
-from fedmia import registry
 from fedmia.attacks import _cosine
 from fedmia.attacks._cosine import pairwise
 from fedmia.attacks._fitted import best_threshold
 from fedmia.attacks._mlp import logits, mlp, train_logits
 from fedmia.attacks.base import Known
 from fedmia.attacks.encodermi import DeepSets
-from fedmia.errors import InputError
 from fedmia.nets.base import Backbone
-from fedmia.seeding import rng, torch_rng
+from fedmia.options import registry
+from fedmia.options.errors import InputError
+from fedmia.options.seeding import rng, torch_rng
 from fedmia.ssl.augment import Augment, content_uniforms
 from fedmia.ssl.base import Encoder
 from fedmia.ssl.moco import MoCo, MomentumContrast

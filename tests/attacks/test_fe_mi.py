@@ -21,7 +21,7 @@ from fedmia.attacks._selector import (
 )
 from fedmia.attacks.base import Known
 from fedmia.attacks.fe_mi import FeMI
-from fedmia.errors import InputError
+from fedmia.options.errors import InputError
 from tests.attacks._norm_leak import Leak, norm_leak
 
 

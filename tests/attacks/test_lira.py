@@ -18,8 +18,8 @@ from fedmia.attacks.base import Known
 from fedmia.attacks.lira import FEW, LEAST, LiRA
 from fedmia.attacks.similarity import Similarity
 from fedmia.data.images import digests
-from fedmia.errors import InputError
-from fedmia.seeding import rng
+from fedmia.options.errors import InputError
+from fedmia.options.seeding import rng
 from fedmia.threat import Shadow
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedmia.attacks.loss_slope import LossSlope, slope
-from fedmia.errors import InputError
+from fedmia.options.errors import InputError
 from fedmia.ssl.augment import Augment
 from fedmia.testing.material import earlier
 from fedmia.threat import ClientView, WhiteBox

@@ -13,7 +13,7 @@ from torch import Tensor
 from fedmia.attacks.base import Known
 from fedmia.attacks.lpla import LpLA, fit_gaussians, log_ratio, lp_norms, random_pixels
 from fedmia.attacks.similarity import Similarity
-from fedmia.errors import InputError
+from fedmia.options.errors import InputError
 from tests.attacks._norm_leak import Leak, norm_leak
 
 ORDERS = [0.0, 0.1, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0]

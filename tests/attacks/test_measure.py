@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedmia.attacks._measure import EDGE, SIGNALS, Measure, log_picked, logit
 from fedmia.attacks.base import Known
-from fedmia.errors import InputError
+from fedmia.options.errors import InputError
 from fedmia.ssl.augment import Augment
 from fedmia.threat import BlackBox
 

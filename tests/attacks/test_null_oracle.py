@@ -12,10 +12,10 @@ import torch
 from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
-from fedmia import registry
 from fedmia.attacks.base import Attack, Known, Scores
 from fedmia.nets.base import Backbone
-from fedmia.seeding import rng, torch_rng
+from fedmia.options import registry
+from fedmia.options.seeding import rng, torch_rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder
 from fedmia.ssl.moco import MoCo, MomentumContrast

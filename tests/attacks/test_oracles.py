@@ -19,12 +19,12 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedmia import registry
 from fedmia.attacks.base import LEAKS, Attack, Known
 from fedmia.data.images import IntArray
 from fedmia.nets.base import Backbone
+from fedmia.options import registry
+from fedmia.options.seeding import rng, torch_rng
 from fedmia.probes.pixels import pixel_scores
-from fedmia.seeding import rng, torch_rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder
 from fedmia.ssl.moco import MoCo, MomentumContrast

@@ -13,7 +13,6 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 from torchvision.transforms.v2 import functional as tv
 
-from fedmia import registry
 from fedmia.attacks._cosine import pairwise_cosines
 from fedmia.attacks._mlp import RMSNorm, _dealt, logits, train_logits
 from fedmia.attacks._partcrop import (
@@ -26,11 +25,12 @@ from fedmia.attacks._partcrop import (
 )
 from fedmia.attacks.base import Attack, Known
 from fedmia.attacks.partcrop import Crops, NormTanh, PartCrop, PartCropV2
-from fedmia.errors import InputError
 from fedmia.nets.base import Backbone, initialise
 from fedmia.nets.resnet import ResNet18
 from fedmia.nets.vit import ViTTiny
-from fedmia.seeding import rng, torch_rng
+from fedmia.options import registry
+from fedmia.options.errors import InputError
+from fedmia.options.seeding import rng, torch_rng
 from fedmia.ssl.augment import Augment, content_uniforms
 from fedmia.ssl.base import Encoder
 from fedmia.ssl.moco import MoCo, MomentumContrast

@@ -19,9 +19,9 @@ from fedmia.attacks import _rehearsal, ascent, ascent_static
 from fedmia.attacks.ascent import Ascent, AscentAlgorithm1
 from fedmia.attacks.ascent_static import AscentStatic
 from fedmia.attacks.base import Known, Turn
-from fedmia.errors import InputError
 from fedmia.nets.base import Backbone
-from fedmia.seeding import rng
+from fedmia.options.errors import InputError
+from fedmia.options.seeding import rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder, SSLMethod, State
 from fedmia.ssl.train import Train

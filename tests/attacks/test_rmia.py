@@ -16,8 +16,8 @@ from fedmia.attacks._reference import Readings
 from fedmia.attacks.base import Known
 from fedmia.attacks.rmia import GRID, RMIA, beaten, best_a
 from fedmia.attacks.similarity import Similarity
-from fedmia.errors import InputError
-from fedmia.seeding import rng
+from fedmia.options.errors import InputError
+from fedmia.options.seeding import rng
 
 
 class Nothing:

@@ -18,9 +18,9 @@ from fedmia.attacks.base import Known
 from fedmia.attacks.lira import LiRARounds
 from fedmia.attacks.rmia import RMIARounds
 from fedmia.attacks.similarity import Similarity
-from fedmia.errors import InputError
-from fedmia.federation.snapshot import Snapshot, SnapshotStore
-from fedmia.seeding import rng
+from fedmia.options.errors import InputError
+from fedmia.options.seeding import rng
+from fedmia.storage.snapshot import Snapshot, SnapshotStore
 from fedmia.threat import ClientView, WhiteBox
 from fedmia.threat.signals import Signals
 

@@ -15,7 +15,7 @@ from fedmia.attacks._selector import AnchorSelector
 from fedmia.attacks.base import Known
 from fedmia.attacks.sd_mi import SDMI, choose_anchors, distances
 from fedmia.attacks.similarity import Similarity
-from fedmia.errors import InputError
+from fedmia.options.errors import InputError
 from tests.attacks._norm_leak import Leak, norm_leak
 
 QUICK = {"steps": 20}

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from fedmia.attacks.base import Known
 from fedmia.attacks.supervised_mi import SupervisedMI
-from fedmia.errors import InputError
 from fedmia.nets.base import Backbone
-from fedmia.seeding import rng, torch_rng
+from fedmia.options.errors import InputError
+from fedmia.options.seeding import rng, torch_rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder
 from fedmia.ssl.moco import MoCo, MomentumContrast

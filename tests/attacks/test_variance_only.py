@@ -15,9 +15,9 @@ from torchvision.transforms.v2 import functional as tv
 
 from fedmia.attacks.base import Known
 from fedmia.attacks.variance_only import Rotations, VarianceOnly
-from fedmia.errors import InputError
 from fedmia.nets.base import Backbone
-from fedmia.seeding import rng, torch_rng
+from fedmia.options.errors import InputError
+from fedmia.options.seeding import rng, torch_rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder
 from fedmia.ssl.moco import MoCo, MomentumContrast

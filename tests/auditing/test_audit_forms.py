@@ -113,7 +113,7 @@ def test_names__random_weights(name: str, audit: Audit, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_names__every_attack_that_trains_no_shadow(audit: Audit, tmp_path: Path) -> None:
-    from fedmia import registry
+    from fedmia.options import registry
 
     small = sides(tmp_path, pixels=32)
     flags = f"--attacks {','.join(registry.names('attack'))} {small.flags} --limit 8 --size 32 "

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from fedmia.auditing import views as made
-from fedmia.auditing.images import MOST_KNOWN, Dealt, _order, _sizes, one_coding, unlike_classes
-from fedmia.auditing.views import ModelViews, health, probes, recipe
 from fedmia.data.base import Views
 from fedmia.data.images import ImageSet
-from fedmia.errors import InputError
+from fedmia.evaluation import views as made
+from fedmia.evaluation.images import MOST_KNOWN, Dealt, _order, _sizes, one_coding, unlike_classes
+from fedmia.evaluation.views import ModelViews, health, probes, recipe
+from fedmia.options.errors import InputError
 from fedmia.ssl.augment import Augment
 from fedmia.testing import material
 

@@ -91,10 +91,10 @@ def test_copies__are_left_out_and_counted(audit: Audit, tmp_path: Path) -> None:
 
 
 def test_roles__no_image_has_two(archives: Sides) -> None:
-    from fedmia.auditing.images import deal
+    from fedmia.cli.command import parse
+    from fedmia.cli.commands import AUDIT
     from fedmia.data.images import digests
-    from fedmia.settings.command import parse
-    from fedmia.settings.commands import AUDIT
+    from fedmia.evaluation.images import deal
 
     flags = archives.flags + "--encoder x --shadows 2 --known 5 --limit 10"
     asked = parse(AUDIT, flags.split()).settings

@@ -17,22 +17,22 @@ import pytest
 import torch
 import yaml
 
-from fedmia import registry
-from fedmia.errors import InputError
-from fedmia.federation.snapshot import Snapshot, SnapshotStore
+from fedmia.cli.command import parse
+from fedmia.cli.commands import AUDIT
+from fedmia.config.series import Series, encoders, names, round_of
+from fedmia.options import registry
+from fedmia.options.errors import InputError
+from fedmia.options.seeding import torch_rng
+from fedmia.records import ScoredAttack
 from fedmia.report.intervals import LEVEL
 from fedmia.report.paired import difference_interval
-from fedmia.results import ScoredAttack
-from fedmia.seeding import torch_rng
 from fedmia.series import compare, figures
 from fedmia.series.compare import models
 from fedmia.series.rows import SeriesReport
 from fedmia.series.run import conduct
 from fedmia.series.scores import read
-from fedmia.settings.command import parse
-from fedmia.settings.commands import AUDIT
-from fedmia.settings.series import Series, encoders, names, round_of
 from fedmia.ssl.base import Recipe
+from fedmia.storage.snapshot import Snapshot, SnapshotStore
 from tests.auditing.conftest import Audit, Sides, numbers
 from tests.report.test_report_rows import wrong
 

@@ -12,14 +12,14 @@ import pytest
 import torch
 import yaml
 
-from fedmia.auditing.given import Given
-from fedmia.auditing.run import prepare
-from fedmia.auditing.shadows import Own
+from fedmia.cli.command import parse
+from fedmia.cli.commands import AUDIT
+from fedmia.config.tree import to_tree
 from fedmia.data._pixels import square
-from fedmia.errors import InputError
-from fedmia.settings.command import parse
-from fedmia.settings.commands import AUDIT
-from fedmia.settings.tree import to_tree
+from fedmia.evaluation.given import Given
+from fedmia.evaluation.run import prepare
+from fedmia.evaluation.shadows import Own
+from fedmia.options.errors import InputError
 from fedmia.shadows import train
 from fedmia.shadows.plan import crop_alone
 from fedmia.simulate import main as simulate

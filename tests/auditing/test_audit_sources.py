@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from fedmia.auditing.images import Dealt, deal
+from fedmia.cli.command import parse
+from fedmia.cli.commands import AUDIT
 from fedmia.data import _pixels
 from fedmia.data.images import NO_PROBES, digests
-from fedmia.errors import InputError
-from fedmia.settings.command import parse
-from fedmia.settings.commands import AUDIT
+from fedmia.evaluation.images import Dealt, deal
+from fedmia.options.errors import InputError
 from tests.auditing.conftest import MEMBERS, NONMEMBERS, Audit, textures
 
 COUNTS = {"members": MEMBERS, "nonmembers": NONMEMBERS}

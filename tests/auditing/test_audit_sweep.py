@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fedmia import registry
 from fedmia.attacks.lpla import LpLA
+from fedmia.options import registry
 from tests.auditing.conftest import Audit
 from tests.auditing.test_audit_runs import breaks, counted, fail
 

@@ -14,16 +14,16 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.attacks.base import Attack, Known, Scores
-from fedmia.auditing.harness import Harness
-from fedmia.auditing.images import deal, unlike_classes
-from fedmia.auditing.run import prepare
-from fedmia.auditing.views import UNTRAINED, ModelViews
+from fedmia.cli.command import parse
+from fedmia.cli.commands import AUDIT
 from fedmia.data.images import ImageSet, digests
+from fedmia.evaluation.harness import Harness
+from fedmia.evaluation.images import deal, unlike_classes
+from fedmia.evaluation.run import prepare
+from fedmia.evaluation.scorer import Scorer, on_scale
+from fedmia.evaluation.views import UNTRAINED, ModelViews
+from fedmia.records import ScoredAttack
 from fedmia.report.metrics import attack_row
-from fedmia.results import ScoredAttack
-from fedmia.scoring.scorer import Scorer, on_scale
-from fedmia.settings.command import parse
-from fedmia.settings.commands import AUDIT
 from fedmia.threat import BlackBox, Threat
 from tests.auditing.brought import tiny
 from tests.auditing.conftest import Audit, Sides, write

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 import fedmia.attacks
-from fedmia import registry
 from fedmia.attacks.base import ActiveAttack, Known, Turn
-from fedmia.seeding import rng
+from fedmia.options import registry
+from fedmia.options.seeding import rng
 from fedmia.testing.attack import ATTACK_CHECKS
 from fedmia.testing.attack_case import AttackCase
 from fedmia.testing.material import AUGMENT

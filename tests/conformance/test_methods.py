@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedmia import registry
+from fedmia.options import registry
 from fedmia.ssl.byol import BYOL
 from fedmia.ssl.dino import DINO
 from fedmia.ssl.moco import MoCo

@@ -21,11 +21,11 @@ from fedmia.attacks.base import Attack, DatasetAttack, Known, Scores
 from fedmia.data.base import Request
 from fedmia.defenses.base import Defense, Epsilon
 from fedmia.defenses.gaussian import Gaussian
-from fedmia.errors import InputError
-from fedmia.federation.snapshot import Update
+from fedmia.options.errors import InputError
 from fedmia.settings import option
 from fedmia.ssl.base import State
 from fedmia.ssl.moco import MoCo, MomentumContrast
+from fedmia.storage.snapshot import Update
 from fedmia.testing import check_attack, check_defense, check_ssl, check_strategy
 from fedmia.threat import Threat
 from strategies.base import FederatedStrategy

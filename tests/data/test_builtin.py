@@ -18,8 +18,8 @@ from fedmia.data.digits import Digits
 from fedmia.data.stl10 import Row, Stl10
 from fedmia.data.svhn import Svhn
 from fedmia.data.synthetic import Synthetic
-from fedmia.errors import InputError
-from fedmia.settings.option import option_fields
+from fedmia.options.errors import InputError
+from fedmia.options.option import option_fields
 
 RNG = np.random.default_rng(0)
 

@@ -11,8 +11,8 @@ from PIL import Image
 from fedmia.data import _pixels
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet
-from fedmia.data.split import Split, SplitOptions, decoded, make_split
 from fedmia.partitions.iid import IID
+from fedmia.partitions.split import Split, SplitOptions, decoded, make_split
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (120, 4, 4, 3), dtype=np.uint8)
 LABELS = np.arange(120) % 3

@@ -19,7 +19,7 @@ from fedmia.data.images import ImageSet
 from fedmia.data.npz import Npz
 from fedmia.data.parquet import Parquet
 from fedmia.data.tinyimagenet import TinyImageNet
-from fedmia.errors import InputError
+from fedmia.options.errors import InputError
 
 RNG = np.random.default_rng(0)
 COLOUR = RNG.integers(0, 256, (6, 8, 8, 3), dtype=np.uint8)

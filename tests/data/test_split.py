@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedmia.data.images import ImageSet
-from fedmia.data.split import Split, SplitOptions, make_split
-from fedmia.errors import InputError
+from fedmia.options.errors import InputError
 from fedmia.partitions.dirichlet import Dirichlet
 from fedmia.partitions.iid import IID
 from fedmia.partitions.quantity import Quantity
 from fedmia.partitions.shards import Shards
+from fedmia.partitions.split import Split, SplitOptions, make_split
 from fedmia.report.delong import auc_estimate, auc_interval
 
 

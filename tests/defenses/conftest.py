@@ -12,11 +12,11 @@ import torch
 
 from clients.desk import Desk
 from clients.site import Site, Task
-from fedmia.federation.snapshot import MemoryStore
-from fedmia.seeding import rng
+from fedmia.options.seeding import rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod, State
 from fedmia.ssl.train import Job, Train, make_optimizer
+from fedmia.storage.snapshot import MemoryStore
 
 MakeJob = Callable[..., Job]
 MakeDesk = Callable[..., Desk]

@@ -10,8 +10,8 @@ from opacus.accountants import RDPAccountant
 from opacus.accountants.utils import get_noise_multiplier
 
 from fedmia.defenses._accounting import ORDERS, epsilon_spent, noise_for
-from fedmia.errors import InputError
 from fedmia.lowerbounds.gdp import epsilon_at
+from fedmia.options.errors import InputError
 
 
 @pytest.mark.slow

@@ -21,14 +21,14 @@ from fedmia.defenses._estimate import Estimate, similarity
 from fedmia.defenses.base import Outlook, Setting
 from fedmia.defenses.crop_range import CropRange, between
 from fedmia.defenses.early_stopping import EarlyStopping
-from fedmia.errors import InputError
-from fedmia.federation.snapshot import MemoryStore
 from fedmia.nets.smallnet import SmallNet
-from fedmia.seeding import rng, torch_rng
+from fedmia.options.errors import InputError
+from fedmia.options.seeding import rng, torch_rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Recipe, State
 from fedmia.ssl.moco import MoCo
 from fedmia.ssl.train import Job, Train, make_optimizer
+from fedmia.storage.snapshot import MemoryStore
 
 RECIPE = Recipe((0.5,) * 3, (0.25,) * 3, 12)
 TRAIN = Train(local_epochs=1, batch_size=5)

@@ -27,9 +27,8 @@ from fedmia.defenses._persample import (
 )
 from fedmia.defenses.base import Setting
 from fedmia.defenses.dpsgd import DPSGD
-from fedmia.errors import InputError
-from fedmia.federation.snapshot import Local, MemoryStore
-from fedmia.seeding import rng
+from fedmia.options.errors import InputError
+from fedmia.options.seeding import rng
 from fedmia.ssl.base import SSLMethod
 from fedmia.ssl.byol import BYOL
 from fedmia.ssl.dino import DINO
@@ -37,6 +36,7 @@ from fedmia.ssl.moco import MoCo
 from fedmia.ssl.optimizers import noise_moves
 from fedmia.ssl.simclr import SimCLR
 from fedmia.ssl.train import Job, Train
+from fedmia.storage.snapshot import Local, MemoryStore
 from strategies.fedprox import FedProx
 
 OPEN = DPSGD(noise_multiplier=0.0, max_grad_norm=1e6)

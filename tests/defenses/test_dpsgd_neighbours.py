@@ -20,8 +20,8 @@ from fedmia.defenses._stack import Stack
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.nets.smallnet import SmallNet
 from fedmia.nets.vit import ViTTiny
+from fedmia.options.seeding import torch_rng
 from fedmia.report.lowerbounds import epsilon_row
-from fedmia.seeding import torch_rng
 from fedmia.ssl.base import Recipe, SSLMethod, State
 from fedmia.ssl.byol import BYOL
 from fedmia.ssl.dino import DINO

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from fedmia.defenses.dpsgd import DPSGD
-from fedmia.errors import InputError
+from fedmia.options.errors import InputError
 from fedmia.simulate import main
 from fedmia.ssl.train import Train
 

@@ -12,9 +12,9 @@ import torch
 from clients.honest import Honest
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.defenses.logistic import Logistic
-from fedmia.federation.snapshot import MemoryStore
-from fedmia.seeding import rng
+from fedmia.options.seeding import rng
 from fedmia.ssl.base import State
+from fedmia.storage.snapshot import MemoryStore
 from tests.defenses.test_release_noise import flat, outlook
 
 PUBLIC = np.array([7, 8, 9])

@@ -12,19 +12,19 @@ import torch
 from scipy import stats
 
 from clients.honest import Honest
-from fedmia import registry
 from fedmia.defenses._noise import ReleaseNoise
 from fedmia.defenses.base import Outlook, Setting
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.defenses.laplace import Laplace
 from fedmia.defenses.logistic import Logistic
-from fedmia.errors import InputError
-from fedmia.federation.snapshot import MemoryStore
 from fedmia.lowerbounds.gdp import epsilon_at
-from fedmia.seeding import rng
+from fedmia.options import registry
+from fedmia.options.errors import InputError
+from fedmia.options.seeding import rng
 from fedmia.ssl.base import State
 from fedmia.ssl.moco import MoCo
 from fedmia.ssl.simclr import SimCLR
+from fedmia.storage.snapshot import MemoryStore
 
 LAWS: list[tuple[type[ReleaseNoise], Any]] = [
     (Logistic, stats.logistic), (Laplace, stats.laplace), (Gaussian, stats.norm),

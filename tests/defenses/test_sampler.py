@@ -9,15 +9,15 @@ import pytest
 import torch
 
 from clients.honest import Honest
-from fedmia import registry
 from fedmia.defenses._sensitivity import sampled_sensitivity
 from fedmia.defenses.base import Outlook
-from fedmia.errors import InputError
-from fedmia.federation.snapshot import MemoryStore
-from fedmia.seeding import rng
+from fedmia.options import registry
+from fedmia.options.errors import InputError
+from fedmia.options.seeding import rng
 from fedmia.ssl.base import State
 from fedmia.ssl.moco import MoCo
 from fedmia.ssl.train import Job, make_optimizer
+from fedmia.storage.snapshot import MemoryStore
 
 NONE = np.zeros((0, 1, 8, 8), np.uint8)
 

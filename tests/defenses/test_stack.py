@@ -15,11 +15,11 @@ from fedmia.defenses.base import Defense
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.defenses.laplace import Laplace
-from fedmia.errors import InputError
-from fedmia.federation.snapshot import MemoryStore
-from fedmia.results import ClientDefence, Epsilon
-from fedmia.seeding import rng
+from fedmia.options.errors import InputError
+from fedmia.options.seeding import rng
+from fedmia.records import ClientDefence, Epsilon
 from fedmia.ssl.base import State
+from fedmia.storage.snapshot import MemoryStore
 
 LAYERS = (
     ("dpsgd", {"noise_multiplier": 1.0}, frozenset({0})),

@@ -15,17 +15,17 @@ from typing import Any
 import pytest
 import torch
 
+from fedmia.cli.command import parse
+from fedmia.cli.commands import SIMULATE
+from fedmia.evaluation.observer import Observer
+from fedmia.evaluation.readings import Notebook
 from fedmia.federation.forks import Fork
 from fedmia.federation.run import Finished as Unrecorded
 from fedmia.federation.run import Prepared, federate, make_site, prepare
-from fedmia.federation.snapshot import Snapshot, SnapshotStore
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
-from fedmia.scoring.observer import Observer
-from fedmia.scoring.readings import Notebook
-from fedmia.settings.command import parse
-from fedmia.settings.commands import SIMULATE
 from fedmia.ssl.base import State
+from fedmia.storage.snapshot import Snapshot, SnapshotStore
 
 TINY = (
     "--clients 4 --rounds 4 --train.local_epochs 1 --model.width 4 "

@@ -11,9 +11,9 @@ import torch
 
 from fedmia.attacks import ascent
 from fedmia.attacks.ascent import Ascent, AscentAlgorithm1
-from fedmia.federation.snapshot import Snapshot
-from fedmia.scoring.observer import Observer
-from fedmia.scoring.readings import Notebook
+from fedmia.evaluation.observer import Observer
+from fedmia.evaluation.readings import Notebook
+from fedmia.storage.snapshot import Snapshot
 from fedmia.threat.signals import Signals
 
 from .conftest import Finished, Run, same, weights

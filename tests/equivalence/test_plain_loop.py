@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fedmia import registry
 from fedmia.nets.smallnet import SmallNet
-from fedmia.seeding import rng, torch_rng
+from fedmia.options import registry
+from fedmia.options.seeding import rng, torch_rng
 from fedmia.ssl.base import Recipe, State
 from fedmia.ssl.moco import MoCo, MomentumContrast
 

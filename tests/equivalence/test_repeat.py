@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from fedmia.federation.snapshot import SnapshotStore
 from fedmia.report.figures import draw
 from fedmia.runtime.cores import cores
 from fedmia.simulate import main
+from fedmia.storage.snapshot import SnapshotStore
 
 from .conftest import TINY, same
 
@@ -54,7 +54,7 @@ def test_same_seed__same_report_but_for_timing(
 ) -> None:
     """Also if one thread scores where four did, or the other way round."""
     other = 1 if cores() > 1 else 4
-    monkeypatch.setattr("fedmia.scoring.score.cores", lambda: other)
+    monkeypatch.setattr("fedmia.evaluation.score.cores", lambda: other)
     assert without(first, "timing") == without(reported(ACTIVE, capsys), "timing")
     assert len(first["attacks"]) >= 5
 

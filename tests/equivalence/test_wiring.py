@@ -18,23 +18,23 @@ import torch
 from scipy.stats import rankdata
 
 from clients.site import Site
-from fedmia import registry
 from fedmia.attacks.ascent import Ascent
 from fedmia.attacks.lira import LiRARounds
 from fedmia.attacks.rmia import RMIARounds
 from fedmia.data.images import digests
 from fedmia.data.sets import ImageSets
+from fedmia.evaluation import score as scoring
+from fedmia.evaluation.probes import Probes
+from fedmia.evaluation.score import attacked
+from fedmia.evaluation.snapshots import Evaluation
+from fedmia.evaluation.trajectories import Trajectories
 from fedmia.federation.run import make_site
-from fedmia.federation.snapshot import Snapshot
-from fedmia.results import Health, Probe, ScoredAttack
+from fedmia.options import registry
+from fedmia.options.seeding import rng
+from fedmia.records import Health, Probe, ScoredAttack
 from fedmia.runtime.stopwatch import Stopwatch
-from fedmia.scoring import score as scoring
-from fedmia.scoring.probes import Probes
-from fedmia.scoring.score import attacked
-from fedmia.scoring.snapshots import Evaluation
-from fedmia.scoring.trajectories import Trajectories
-from fedmia.seeding import rng
 from fedmia.ssl.base import State
+from fedmia.storage.snapshot import Snapshot
 from fedmia.threat import ClientView, ServerView, WhiteBox
 from fedmia.threat.signals import Signals
 from strategies.base import Course, cohort
@@ -274,7 +274,7 @@ def test_defence__draws_its_noise_from_a_stream_of_its_own(finished: Finished) -
 def order(state: dict[str, torch.Tensor]) -> list[tuple[str, torch.Tensor]]:
     """The tensors in the order in which the model names them; a file sorts its names."""
     from fedmia.nets.smallnet import SmallNet
-    from fedmia.seeding import torch_rng
+    from fedmia.options.seeding import torch_rng
     from fedmia.ssl.base import Recipe
     from fedmia.ssl.moco import MoCo
 

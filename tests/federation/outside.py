@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from clients.base import Role
 from clients.desk import Desk
 from fedmia.attacks.base import ActiveAttack, Scores, Turn
-from fedmia.settings.option import option
+from fedmia.options.option import option
 from fedmia.ssl.base import State
 from fedmia.threat import Threat, Trajectory, WhiteBox
 

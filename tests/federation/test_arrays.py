@@ -10,7 +10,7 @@ from flwr.app import Array, ArrayRecord
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
-from fedmia.federation.arrays import Live, lively, record, tensors
+from fedmia.storage.arrays import Live, lively, record, tensors
 
 STATE = {
     "w": torch.randn(3, 4, generator=torch.Generator().manual_seed(0)),

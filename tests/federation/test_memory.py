@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from clients.desk import Desk
+from fedmia.cli.command import parse
+from fedmia.cli.commands import SIMULATE
 from fedmia.federation.rounds import Federation
 from fedmia.federation.run import fingerprint, make_site, prepare
-from fedmia.settings.command import parse
-from fedmia.settings.commands import SIMULATE
 from fedmia.simulate import main
 from fedmia.ssl.train import Job
 

@@ -12,16 +12,16 @@ import pytest
 import torch
 
 from fedmia.attacks.ascent import Ascent
-from fedmia.errors import InputError
-from fedmia.federation.snapshot import Snapshot, SnapshotStore
+from fedmia.cli.command import parse
+from fedmia.cli.commands import SIMULATE
+from fedmia.evaluation.readings import Notebook
+from fedmia.options.errors import InputError
+from fedmia.records import RunScores
 from fedmia.report import build
 from fedmia.report.figures import draw
-from fedmia.results import RunScores
-from fedmia.scoring.readings import Notebook
-from fedmia.settings.command import parse
-from fedmia.settings.commands import SIMULATE
 from fedmia.simulate import main
 from fedmia.ssl.base import State
+from fedmia.storage.snapshot import Snapshot, SnapshotStore
 from tests.equivalence.conftest import federated, prepared, same, unattacked, weights
 
 pytestmark = pytest.mark.slow

@@ -20,15 +20,15 @@ import pytest
 import safetensors.torch
 import torch
 
-from fedmia import archive
-from fedmia.federation import checkpoint, snapshot
+from fedmia.evaluation.scorer import Scorer
+from fedmia.federation import checkpoint
 from fedmia.federation.checkpoint import CARRIED, HOLDINGS, Checkpoint
 from fedmia.federation.ledger import Ledger
 from fedmia.federation.rounds import Federation
-from fedmia.federation.snapshot import LocalState
 from fedmia.report.figures import draw
-from fedmia.scoring.scorer import Scorer
 from fedmia.simulate import main
+from fedmia.storage import archive, snapshot
+from fedmia.storage.snapshot import LocalState
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = (

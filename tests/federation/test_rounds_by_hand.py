@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 import torch
 
+from fedmia.cli.command import parse
+from fedmia.cli.commands import SIMULATE
+from fedmia.config.experiment import Experiment
 from fedmia.federation.checkpoint import Head
 from fedmia.federation.ledger import Ledger, size
 from fedmia.federation.rounds import Federation, Interrupted, Schedule
 from fedmia.federation.run import _indispensable
-from fedmia.federation.snapshot import LocalState, MemoryStore, Snapshot, SnapshotStore, Update
+from fedmia.options.seeding import rng
 from fedmia.runtime.stopwatch import Stopwatch
-from fedmia.seeding import rng
-from fedmia.settings.command import parse
-from fedmia.settings.commands import SIMULATE
-from fedmia.settings.experiment import Experiment
+from fedmia.storage.snapshot import LocalState, MemoryStore, Snapshot, SnapshotStore, Update
 from strategies.base import Course, Round
 from strategies.fedavg import FedAvg
 

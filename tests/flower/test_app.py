@@ -15,17 +15,17 @@ import pytest
 import torch
 from flwr.app import Error, Message, RecordDict
 
-from fedmia.errors import InputError
+from fedmia.config.tree import to_tree
 from fedmia.federation.inline import InlineGrid
 from fedmia.federation.run import prepare
-from fedmia.federation.snapshot import LocalState, MemoryStore, SnapshotStore
 from fedmia.flower import client, server
 from fedmia.flower.private import own
 from fedmia.flower.store import NodeStore, ask
-from fedmia.runtime.outfolder import OutFolder
+from fedmia.options.errors import InputError
 from fedmia.runtime.stopwatch import Stopwatch
-from fedmia.settings.tree import to_tree
 from fedmia.simulate import main
+from fedmia.storage.outfolder import OutFolder
+from fedmia.storage.snapshot import LocalState, MemoryStore, SnapshotStore
 from strategies.base import call_roll
 from strategies.crew import FederationError
 
@@ -181,7 +181,7 @@ def test_private__trains_as_inline_and_scores_alone_leave(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As inline, that is, once the system's entropy is put to the seed."""
-    monkeypatch.setattr("fedmia.seeding.secrets.randbits", lambda bits: 0)
+    monkeypatch.setattr("fedmia.options.seeding.secrets.randbits", lambda bits: 0)
     flags = TINY + "--attacks similarity"
     assert main(["--quiet", "--out", str(tmp_path / "inline"), *shlex.split(flags)]) == 0
     with nodes() as grid:

@@ -12,17 +12,17 @@ import torch
 from flwr.app import ConfigRecord, RecordDict
 
 from fedmia import __version__
-from fedmia.errors import InputError
-from fedmia.federation.arrays import record
-from fedmia.federation.snapshot import LocalState
+from fedmia.cli.command import parse
+from fedmia.cli.commands import SIMULATE
 from fedmia.flower.private import _split
 from fedmia.flower.releases import digest
 from fedmia.flower.roll import agree
 from fedmia.flower.scores import WEIGHTS, beside_scores
 from fedmia.flower.store import NodeStates, NodeStore, kept_record
-from fedmia.results import Epsilon
-from fedmia.settings.command import parse
-from fedmia.settings.commands import SIMULATE
+from fedmia.options.errors import InputError
+from fedmia.records import Epsilon
+from fedmia.storage.arrays import record
+from fedmia.storage.snapshot import LocalState
 from strategies.crew import FederationError
 
 

@@ -17,25 +17,25 @@ from flwr.supercore.task_identity import TaskIdentity
 from clients.desk import Desk
 from clients.honest import Honest
 from clients.site import Task
+from fedmia.config.tree import to_tree
 from fedmia.defenses._accounting import epsilon_at
 from fedmia.defenses._stack import OPEN
 from fedmia.defenses.gaussian import Gaussian
-from fedmia.errors import InputError
-from fedmia.federation.arrays import record, tensors
 from fedmia.federation.rounds import Schedule
 from fedmia.federation.run import Finished, Nodes
-from fedmia.federation.snapshot import MemoryStore, SnapshotStore, Update, read_tensors
 from fedmia.flower import client, gather, private, server
 from fedmia.flower.node import Node
 from fedmia.flower.private import nobody, own
 from fedmia.flower.scores import read
+from fedmia.options.errors import InputError
+from fedmia.options.seeding import rng, torch_noise
+from fedmia.records import ClientInfo
 from fedmia.report.build import build_report
-from fedmia.results import ClientInfo
-from fedmia.runtime.outfolder import OutFolder
 from fedmia.runtime.stopwatch import Stopwatch
-from fedmia.seeding import rng, torch_noise
-from fedmia.settings.tree import to_tree
 from fedmia.ssl.base import State
+from fedmia.storage.arrays import record, tensors
+from fedmia.storage.outfolder import OutFolder
+from fedmia.storage.snapshot import MemoryStore, SnapshotStore, Update, read_tensors
 from strategies.base import Course, Round, cohort
 from strategies.dp_fedavg import DPFedAvg
 
@@ -234,7 +234,7 @@ def test_noise__is_in_no_file_and_no_message(
         drawn.append(random.getrandbits(bits))
         return drawn[-1]
 
-    monkeypatch.setattr("fedmia.seeding.secrets.randbits", noted)
+    monkeypatch.setattr("fedmia.options.seeding.secrets.randbits", noted)
     node = Private(tmp_path, GAUSSIAN)
     shown = repr(as_bytes(node.train())).encode()
     for file in tmp_path.rglob("*"):

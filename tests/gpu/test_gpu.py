@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedmia import registry
 from fedmia.attacks.base import Known
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.nets.resnet import ResNet18
 from fedmia.nets.smallnet import SmallNet
-from fedmia.seeding import rng, torch_rng
+from fedmia.options import registry
+from fedmia.options.seeding import rng, torch_rng
 from fedmia.simulate import main
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Recipe, SSLMethod

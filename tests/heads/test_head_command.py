@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from fedmia.config.head import Head
 from fedmia.head import main
 from fedmia.heads import attack, compare, release
 from fedmia.heads.release import Setting
 from fedmia.heads.trial import CONFIDENCE, NAIVE, Measured, Rates, Trial
-from fedmia.results import MEANINGFUL
-from fedmia.settings.head import Head
+from fedmia.records import MEANINGFUL
 
 BROUGHT = "--encoder tests.auditing.brought:grey --threads 1 --device cpu "
 SMALL = BROUGHT + "--images 40 --epochs 4 --seeds 2 --samples 2 --draws 2 --epsilons 2,40 "

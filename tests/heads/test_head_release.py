@@ -11,14 +11,14 @@ import pytest
 import torch
 from scipy import stats
 
-from fedmia.errors import InputError
+from fedmia.config.head import MECHANISMS, Head
 from fedmia.heads import attack
 from fedmia.heads.release import Setting, answers, mechanism, released, scale_of
 from fedmia.heads.stack import Stack, start
 from fedmia.heads.trial import CONFIDENCE, KNOWING, NAIVE, Bench, Labelled, deal, trial
 from fedmia.lowerbounds.gdp import delta_at
-from fedmia.seeding import rng
-from fedmia.settings.head import MECHANISMS, Head
+from fedmia.options.errors import InputError
+from fedmia.options.seeding import rng
 
 LAWS: dict[str, Any] = {
     "logistic": stats.logistic, "laplace": stats.laplace, "gaussian": stats.norm

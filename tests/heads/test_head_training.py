@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from fedmia.heads.sensitivity import sampled
 from fedmia.heads.stack import Stack, start, train
-from fedmia.seeding import rng
+from fedmia.options.seeding import rng
 
 SGD = partial(torch.optim.SGD, lr=0.5, momentum=0.9, weight_decay=1e-2)
 

@@ -12,7 +12,7 @@ from fedmia.defenses._canaries import other_stream
 from fedmia.lowerbounds.fdp import excluded, own_runs_bound, shared_run_bound
 from fedmia.lowerbounds.gdp import epsilon_at, mu_at
 from fedmia.lowerbounds.onerun import one_run_bound
-from fedmia.seeding import rng
+from fedmia.options.seeding import rng
 
 M, GUESSES, ERROR = 1000, (50, 350, 700), 0.05
 

@@ -11,11 +11,11 @@ import torch
 import torchvision
 from torch import nn
 
-from fedmia import registry
-from fedmia.errors import InputError
 from fedmia.nets.base import Backbone, Net, group_count, initialise
 from fedmia.nets.resnet import ResNet18, ResNet34, ResNet50
 from fedmia.nets.smallnet import SmallNet
+from fedmia.options import registry
+from fedmia.options.errors import InputError
 
 torch.set_num_threads(1)
 NETS: dict[str, Callable[..., Net]] = {

@@ -10,10 +10,10 @@ import torch
 import torchvision
 from torch import Tensor, nn
 
-from fedmia import registry
-from fedmia.errors import InputError
 from fedmia.nets.base import initialise
 from fedmia.nets.vgg11_bn import VGG11BN
+from fedmia.options import registry
+from fedmia.options.errors import InputError
 
 torch.set_num_threads(1)
 

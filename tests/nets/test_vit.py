@@ -12,12 +12,12 @@ import torchvision
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedmia import registry
-from fedmia.errors import InputError
 from fedmia.nets._keyed import keyed_uniforms
 from fedmia.nets._vit import SineCosinePositions, VisionTransformer, patchify
 from fedmia.nets.base import initialise
 from fedmia.nets.vit import ViTBase, ViTSmall, ViTTiny, auto_patch
+from fedmia.options import registry
+from fedmia.options.errors import InputError
 
 torch.set_num_threads(1)
 TOY = {"width": 8, "heads": 2, "depth": 4, "patch": 4}

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmia.errors import InputError
 from fedmia.observers import _observing
 from fedmia.observers._observing import Observing
 from fedmia.observers._values import of_the_run
 from fedmia.observers.base import RunObserver
 from fedmia.observers.tensorboard import TensorBoard
+from fedmia.options.errors import InputError
 from fedmia.simulate import main
 from fedmia.testing import check_observer
 from fedmia.testing.observer import some_figure, some_report

@@ -10,10 +10,10 @@ import torch
 
 from fedmia.attacks.base import Known
 from fedmia.data.images import digests
+from fedmia.evaluation.scorer import Scorer
 from fedmia.papers.climbs import Climbed
 from fedmia.papers.reading import Judged, Reading, judge
-from fedmia.results import Curves, ScoredAttack
-from fedmia.scoring.scorer import Scorer
+from fedmia.records import Curves, ScoredAttack
 from fedmia.testing import material
 from fedmia.threat import Threat
 

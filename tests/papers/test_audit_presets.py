@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from fedmia import simulate
-from fedmia.settings.command import PRESETS, parse
-from fedmia.settings.commands import SIMULATE
-from fedmia.settings.experiment import Experiment
-from fedmia.settings.suits import check
+from fedmia.cli.command import PRESETS, parse
+from fedmia.cli.commands import SIMULATE
+from fedmia.config.compatibility import check
+from fedmia.config.experiment import Experiment
 
 FEW = (
     "--dataset digits --device cpu --quiet --rounds 2 --train.local_epochs 1 --split.members 20 "

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from fedmia.cli.command import parse
+from fedmia.cli.commands import PAPER
 from fedmia.paper import main
-from fedmia.settings.command import parse
-from fedmia.settings.commands import PAPER
 
 Capture = pytest.CaptureFixture[str]
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from fedmia.cli.command import PRESETS, parse
+from fedmia.cli.commands import SIMULATE
+from fedmia.config.experiment import Experiment
 from fedmia.papers.make import CAPTIONS
-from fedmia.settings.command import PRESETS, parse
-from fedmia.settings.commands import SIMULATE
-from fedmia.settings.experiment import Experiment
 
 DATA = ("cifar10", "cifar100", "svhn")
 

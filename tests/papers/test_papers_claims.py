@@ -12,8 +12,8 @@ from sklearn.metrics import roc_auc_score
 from fedmia.papers import claims
 from fedmia.papers.claims import HELD, NOT_HELD, NOT_RUN, UNDECIDED, Claim
 from fedmia.papers.climbs import Climbed
+from fedmia.records import Curves, FloatArray, ScoredAttack
 from fedmia.report.tables import Cell
-from fedmia.results import Curves, FloatArray, ScoredAttack
 from tests.papers import planted
 
 FEW, MANY = 20, 600

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedmia.config.compatibility import check
+from fedmia.config.experiment import Experiment
+from fedmia.config.tree import from_tree, to_tree
 from fedmia.data.digits import Digits
 from fedmia.data.images import ImageSet
 from fedmia.data.npz import Npz
-from fedmia.data.split import Split, SplitOptions, make_split
-from fedmia.errors import InputError
 from fedmia.federation.run import prepare
+from fedmia.options.errors import InputError
 from fedmia.partitions.base import Owned
 from fedmia.partitions.file import File
 from fedmia.partitions.natural import Natural
-from fedmia.settings.experiment import Experiment
-from fedmia.settings.suits import check
-from fedmia.settings.tree import from_tree, to_tree
+from fedmia.partitions.split import Split, SplitOptions, make_split
 
 SMALL = SplitOptions(members=60, known=12, test=40)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedmia.errors import InputError
+from fedmia.options.errors import InputError
 from fedmia.partitions.base import Partition
 from fedmia.partitions.dirichlet import Dirichlet
 from fedmia.partitions.iid import IID

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmia import registry
 from fedmia.data.images import UNLABELLED, ImageSet
-from fedmia.data.split import SplitOptions, make_split
-from fedmia.errors import InputError
-from fedmia.scoring.probes import Probes
+from fedmia.evaluation.probes import Probes
+from fedmia.options import registry
+from fedmia.options.errors import InputError
+from fedmia.partitions.split import SplitOptions, make_split
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (60, 3, 4, 4), dtype=np.uint8)
 DATA = ImageSet(PIXELS, np.zeros(60, dtype=np.int64), "photos", UNLABELLED)

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torchvision import models
 
 from fedmia.attacks.partcrop import PartCrop
+from fedmia.encoders._positions import resampled
+from fedmia.encoders.base import Released, load
+from fedmia.encoders.understood import understood
 from fedmia.library import view
-from fedmia.released._positions import resampled
-from fedmia.released.base import Released, load
-from fedmia.released.understood import understood
 from fedmia.ssl.base import Encoder
 from fedmia.threat import BlackBox
 

@@ -16,9 +16,9 @@ from safetensors.torch import save_file
 from torch import nn
 from torchvision import models
 
-from fedmia.errors import InputError
-from fedmia.released import _vit, checkpoint
-from fedmia.released.base import Wanted, load
+from fedmia.encoders import _vit, checkpoint
+from fedmia.encoders.base import Wanted, load
+from fedmia.options.errors import InputError
 from tests.released import foreign
 from tests.released.forms import SIZE, Made, resnet, state
 from tests.released.test_forms import check

@@ -11,10 +11,10 @@ from safetensors.torch import save_file
 from torch import nn
 from torchvision import models
 
-from fedmia.errors import InputError
+from fedmia.encoders._vit import set_heads
+from fedmia.encoders.base import Released, load
 from fedmia.nets.resnet import BasicBlock, Bottleneck, ResNet
-from fedmia.released._vit import set_heads
-from fedmia.released.base import Released, load
+from fedmia.options.errors import InputError
 from tests.released.forms import FORMS, SIZE, Made, make, spread, vit
 
 QUICK = ("moco-v2", "lightly cifar", "dino", "moco-v3 vit")

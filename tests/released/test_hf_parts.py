@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedmia.errors import InputError
-from fedmia.released.base import Released, load
+from fedmia.encoders.base import Released, load
+from fedmia.options.errors import InputError
 
 SIDE, PATCH, WIDTH = 16, 4, 6
 

@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedmia.encoders.base import Wanted, probe
+from fedmia.encoders.memory import bring
 from fedmia.library import view
-from fedmia.released.base import Wanted, probe
-from fedmia.released.memory import bring
 from fedmia.ssl import base
 from fedmia.ssl.base import PART, SSLMethod, in_parts, outputs
 

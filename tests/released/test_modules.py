@@ -15,12 +15,12 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torchvision import models
 
-from fedmia.errors import InputError
+from fedmia.encoders import checkpoint, untrained
+from fedmia.encoders.base import IMAGENET, Released, Wanted, load, probe
 from fedmia.nets.base import initialise
 from fedmia.nets.smallnet import SmallNet
-from fedmia.released import checkpoint, untrained
-from fedmia.released.base import IMAGENET, Released, Wanted, load, probe
-from fedmia.seeding import torch_rng
+from fedmia.options.errors import InputError
+from fedmia.options.seeding import torch_rng
 from fedmia.ssl.base import Encoder
 from tests.released.conftest import SIZE, Tiny, make_tiny
 

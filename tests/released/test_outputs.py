@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedmia.errors import InputError
-from fedmia.released._outputs import is_map, read_outputs
-from fedmia.released.base import IMAGENET, PLAIN, Wanted, constants
+from fedmia.encoders._outputs import is_map, read_outputs
+from fedmia.encoders.base import IMAGENET, PLAIN, Wanted, constants
+from fedmia.options.errors import InputError
 
 VECTOR, OTHER = torch.rand(2, 4), torch.rand(2, 5)
 SMALL, LARGE = torch.rand(2, 6, 2, 2), torch.rand(2, 7, 3, 3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedmia.released._positions import PREFIX, is_positions, resampled
+from fedmia.encoders._positions import PREFIX, is_positions, resampled
 
 
 @pytest.mark.parametrize(

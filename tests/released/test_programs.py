@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedmia.errors import InputError
-from fedmia.released.base import IMAGENET, load, probe
+from fedmia.encoders.base import IMAGENET, load, probe
+from fedmia.options.errors import InputError
 from tests.released.conftest import SIZE, make_tiny, save_pt2
 
 Saved = Callable[[str, str], str]

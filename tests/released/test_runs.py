@@ -11,10 +11,10 @@ import pytest
 import torch
 import yaml
 
-from fedmia.errors import InputError
-from fedmia.federation.snapshot import SnapshotStore
-from fedmia.released.base import load, probe
+from fedmia.encoders.base import load, probe
+from fedmia.options.errors import InputError
 from fedmia.simulate import main
+from fedmia.storage.snapshot import SnapshotStore
 
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = (
@@ -125,7 +125,7 @@ def test_run__where_no_federation_is_installed(run: Path) -> None:
     program = (
         "import sys\n"
         "for name in ('flwr', 'ray', 'opacus', 'onnx', 'timm'): sys.modules[name] = None\n"
-        "from fedmia.released.base import load\n"
+        "from fedmia.encoders.base import load\n"
         f"assert load({str(run)!r}).size == 8\n"
         "assert not {'clients', 'strategies'} & set(sys.modules)\n"
     )

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 import torch
 
-from fedmia.errors import InputError
-from fedmia.released.base import load
-from fedmia.released.torchfile import read
+from fedmia.encoders.base import load
+from fedmia.encoders.torchfile import read
+from fedmia.options.errors import InputError
 from tests.released.conftest import make_tiny
 
 

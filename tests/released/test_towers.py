@@ -13,10 +13,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from fedmia.errors import InputError
-from fedmia.released.base import Released, load, probe
-from fedmia.released.huggingface import _preprocessing
-from fedmia.released.understood import understood
+from fedmia.encoders.base import Released, load, probe
+from fedmia.encoders.huggingface import _preprocessing
+from fedmia.encoders.understood import understood
+from fedmia.options.errors import InputError
 
 SIDE = 32
 SMALL = {

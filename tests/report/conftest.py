@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from fedmia.results import (
+from fedmia.records import (
     ClientDefence,
     ClientInfo,
     Curves,

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from rich.console import Console
 
+from fedmia.records import NOISE, Aggregation, Epsilon, RunScores
 from fedmia.report.build import build_report
 from fedmia.report.page import page
 from fedmia.report.terminal import render
-from fedmia.results import NOISE, Aggregation, Epsilon, RunScores
 
 
 def told(run: RunScores, done: Aggregation | None) -> tuple[dict[str, object], str, str]:

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from fedmia.records import RunScores, ScoredAttack
 from fedmia.report.build import build_report
 from fedmia.report.figures import attacks
 from fedmia.report.metrics import attack_row
 from fedmia.report.page import page
 from fedmia.report.publish import sweep_csv, write_report
 from fedmia.report.terminal import render
-from fedmia.results import RunScores, ScoredAttack
 
 Scored = Callable[..., ScoredAttack]
 NOT_RUN = {"lira": "needs shadows", "ascent": "takes part", "rmia": "needs shadows"}

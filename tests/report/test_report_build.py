@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedmia.records import ClientDefence, Epsilon, Probe, RoundInfo, RunScores, ScoredAttack
 from fedmia.report.build import build_report, family_size
 from fedmia.report.publish import scores_csv
-from fedmia.results import ClientDefence, Epsilon, Probe, RoundInfo, RunScores, ScoredAttack
 
 Make = Callable[..., RunScores]
 

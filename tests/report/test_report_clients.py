@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedmia.records import ClientInfo, FloatArray, RunScores, ScoredAttack
 from fedmia.report.clients import (
     client_rows,
     declared_attack,
@@ -18,7 +19,6 @@ from fedmia.report.clients import (
 from fedmia.report.delong import auc_estimate
 from fedmia.report.metrics import auc
 from fedmia.report.nulls import null_of
-from fedmia.results import ClientInfo, FloatArray, RunScores, ScoredAttack
 
 
 def test_mix_weights__give_the_clients_class_shares() -> None:

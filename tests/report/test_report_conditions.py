@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedmia.records import Health, Inference, Inferred, Probe, RunScores
 from fedmia.report.build import family_size, utility, widest
 from fedmia.report.clients import (
     client_row,
@@ -23,7 +24,6 @@ from fedmia.report.health import ALIKE, ALIKE_ALONE, AT_CHANCE, health_row, heal
 from fedmia.report.intervals import wilson
 from fedmia.report.selection import FEW, reasons, told_apart
 from fedmia.report.verdict import verdict
-from fedmia.results import Health, Inference, Inferred, Probe, RunScores
 
 NOTHING: Any = {"untrained": [], "pixels": None}
 

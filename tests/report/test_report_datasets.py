@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedmia.records import Inference, Inferred, RunScores
 from fedmia.report.build import build_report
 from fedmia.report.datasets import holm, inference_row
 from fedmia.report.tables import datasets as table
-from fedmia.results import Inference, Inferred, RunScores
 
 EVEN = [Inferred(None, float(p), 0.0, 8, 50) for p in np.linspace(0.01, 1, 100)]
 

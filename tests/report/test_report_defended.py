@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedmia.records import ClientDefence, ClientInfo, Probe, RunScores
 from fedmia.report.build import build_report
 from fedmia.report.clients import client_row, declared_attack, leak_of
 from fedmia.report.defended import defended, knn_of
@@ -16,7 +17,6 @@ from fedmia.report.delong import auc_interval
 from fedmia.report.intervals import wilson
 from fedmia.report.page import page
 from fedmia.report.rows import DefendedRow
-from fedmia.results import ClientDefence, ClientInfo, Probe, RunScores
 
 MakeRun = Callable[..., RunScores]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from fedmia.records import MEANINGFUL, Epsilon
 from fedmia.report.format import epsilon
-from fedmia.results import MEANINGFUL, Epsilon
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedmia.records import ClientInfo, RoundInfo, RunScores, ScoredAttack
 from fedmia.report.build import build_report
 from fedmia.report.figures import active, attacks, clients, rounds
 from fedmia.report.figures.draw import draw_all
-from fedmia.results import ClientInfo, RoundInfo, RunScores, ScoredAttack
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

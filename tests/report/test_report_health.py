@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from fedmia.records import Health, Probe, RunScores, ScoredAttack
 from fedmia.report.build import build_report
 from fedmia.report.health import health_row
 from fedmia.report.page import page
 from fedmia.report.rows import Utility
-from fedmia.results import Health, Probe, RunScores, ScoredAttack
 
 CHANCE = 4.29  # ln 73
 

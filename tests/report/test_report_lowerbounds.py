@@ -17,6 +17,7 @@ from fedmia.lowerbounds.fdp import shared_run_bound
 from fedmia.lowerbounds.gdp import epsilon_at
 from fedmia.lowerbounds.onerun import one_run_bound
 from fedmia.lowerbounds.rates import TRIED, rates_bound
+from fedmia.records import Aggregation, ClientDefence, Epsilon, RunScores, ScoredAttack
 from fedmia.report import lowerbounds
 from fedmia.report.build import build_report
 from fedmia.report.client_table import clients_csv
@@ -24,7 +25,6 @@ from fedmia.report.format import sentences
 from fedmia.report.lowerbounds import bounds_family
 from fedmia.report.page import page
 from fedmia.report.terminal import render
-from fedmia.results import Aggregation, ClientDefence, Epsilon, RunScores, ScoredAttack
 
 Scored = Callable[..., ScoredAttack]
 

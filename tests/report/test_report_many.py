@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedmia.options.seeding import rng
+from fedmia.records import ClientDefence, ClientInfo, Epsilon, Inference, Inferred, RunScores
 from fedmia.report import tables
 from fedmia.report.build import build_report
 from fedmia.report.figures import clients as figures
@@ -20,8 +22,6 @@ from fedmia.report.publish import write_report
 from fedmia.report.rows import Report
 from fedmia.report.selection import FEW, shown
 from fedmia.report.terminal import lines
-from fedmia.results import ClientDefence, ClientInfo, Epsilon, Inference, Inferred, RunScores
-from fedmia.seeding import rng
 from tests.report.test_report_clients import weighted_loop
 
 MANY = 120

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
+from fedmia.records import RoundInfo, ScoredAttack
 from fedmia.report.build import round_row
 from fedmia.report.delong import auc_estimate, auc_interval
 from fedmia.report.intervals import mover_mean, precision_interval, wilson
@@ -23,7 +24,6 @@ from fedmia.report.metrics import (
     roc,
     tpr_at_fpr,
 )
-from fedmia.results import RoundInfo, ScoredAttack
 
 # Few distinct values, so that ties are the rule.
 SCORES = st.lists(st.integers(0, 6), min_size=1, max_size=14).map(

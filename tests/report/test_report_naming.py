@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from fedmia.options.seeding import rng
+from fedmia.records import RunScores, ScoredAttack
 from fedmia.report.build import build_report
 from fedmia.report.intervals import score_limits, wilson
 from fedmia.report.naming import named_null
 from fedmia.report.page import page
 from fedmia.report.rows import NamedNull
 from fedmia.report.terminal import render
-from fedmia.results import RunScores, ScoredAttack
-from fedmia.seeding import rng
 
 CLIENTS = 6
 MakeRun = Callable[..., RunScores]

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from fedmia.records import Pair, Probe, RunScores, ScoredAttack
 from fedmia.report import tables
 from fedmia.report.build import build_report
 from fedmia.report.format import estimate, interval, number
 from fedmia.report.page import page
 from fedmia.report.publish import json_text, write_report
 from fedmia.report.terminal import render
-from fedmia.results import Pair, Probe, RunScores, ScoredAttack
 
 VOID = {"meta", "img", "br"}
 

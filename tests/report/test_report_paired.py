@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedmia.records import Pair, ScoredAttack
 from fedmia.report.delong import auc_interval
 from fedmia.report.intervals import LEVEL, mover_difference
 from fedmia.report.metrics import auc
 from fedmia.report.paired import auc_correlation, difference_interval, estimate_of, paired_row
-from fedmia.results import Pair, ScoredAttack
 
 Make = Callable[..., ScoredAttack]
 OVER = "the same rounds without ascent"

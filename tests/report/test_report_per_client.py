@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from fedmia.options.seeding import rng
+from fedmia.records import RunScores, ScoredAttack
 from fedmia.report import per_client as module
 from fedmia.report.build import build_report
 from fedmia.report.delong import auc_estimate, auc_interval
@@ -18,8 +20,6 @@ from fedmia.report.metrics import auc, tpr_at_fpr
 from fedmia.report.page import page
 from fedmia.report.per_client import interval_over_images, per_client
 from fedmia.report.terminal import render
-from fedmia.results import RunScores, ScoredAttack
-from fedmia.seeding import rng
 
 CLIENTS = 9  # that hold the members of `make_run`; a tenth holds none
 MakeRun = Callable[..., RunScores]

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedmia.records import RunScores, Sweep, SweepPoint
 from fedmia.report.build import build_report
 from fedmia.report.delong import auc_estimate, auc_interval
 from fedmia.report.figures import draw
 from fedmia.report.publish import publish, show
-from fedmia.results import RunScores, Sweep, SweepPoint
 from fedmia.runtime.stopwatch import PARTS, Stopwatch
 
 

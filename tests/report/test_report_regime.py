@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from fedmia.records import RunScores, ScoredAttack
 from fedmia.report.build import build_report
 from fedmia.report.page import page
 from fedmia.report.regime import ASCENT
 from fedmia.report.terminal import render
-from fedmia.results import RunScores, ScoredAttack
 
 
 def exact(auc: float, name: str = "similarity") -> ScoredAttack:

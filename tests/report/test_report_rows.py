@@ -12,9 +12,7 @@ from typing import Any, NotRequired, Union, get_args, get_origin, get_type_hints
 import numpy as np
 import pytest
 
-from fedmia.report.build import build_report
-from fedmia.report.rows import Report
-from fedmia.results import (
+from fedmia.records import (
     ALONE,
     Aggregation,
     EncoderInfo,
@@ -24,6 +22,8 @@ from fedmia.results import (
     Sweep,
     SweepPoint,
 )
+from fedmia.report.build import build_report
+from fedmia.report.rows import Report
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 VARYING = {"timing", "versions", "hardware"}

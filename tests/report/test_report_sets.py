@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from fedmia.data.sets import ImageSets
+from fedmia.evaluation.sets import set_scores
+from fedmia.records import ALONE, MEAN, Pair, RunScores, ScoredAttack, SetScores
 from fedmia.report.build import build_report
 from fedmia.report.sets import set_row
 from fedmia.report.tables import sets as table
 from fedmia.report.terminal import sets_line
-from fedmia.results import ALONE, MEAN, Pair, RunScores, ScoredAttack, SetScores
-from fedmia.scoring.sets import set_scores
 
 SETS = ImageSets(np.array([[0, 3], [1, 2]]), np.array([[4, 0], [2, 1], [5, 3]]))
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from fedmia.records import Pair, RunScores, ScoredAttack
 from fedmia.report.build import build_report
 from fedmia.report.tables import paired as table
-from fedmia.results import Pair, RunScores, ScoredAttack
 
 Scored = Callable[..., ScoredAttack]
 

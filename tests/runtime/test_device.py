@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedmia.auditing.run import device_of
-from fedmia.errors import InputError
+from fedmia.config.audit import Audit
+from fedmia.config.compatibility import check
+from fedmia.config.experiment import Experiment
+from fedmia.evaluation.run import device_of
+from fedmia.options.errors import InputError
 from fedmia.runtime.device import bfloat16_note, gpus_without, resolve_device
-from fedmia.settings.audit import Audit
-from fedmia.settings.experiment import Experiment
-from fedmia.settings.suits import check
 
 
 @pytest.fixture(params=[0, 1, 2])

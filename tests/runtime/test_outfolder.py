@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fedmia.errors import InputError
-from fedmia.runtime.outfolder import OutFolder
+from fedmia.options.errors import InputError
+from fedmia.storage.outfolder import OutFolder
 
 
 def begun(folder: Path, **tree: object) -> OutFolder:

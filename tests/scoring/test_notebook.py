@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedmia.errors import InputError
-from fedmia.scoring.failures import Failures
-from fedmia.scoring.readings import Alone, Notebook
+from fedmia.evaluation.failures import Failures
+from fedmia.evaluation.readings import Alone, Notebook
+from fedmia.options.errors import InputError
 from fedmia.testing import material
 
 TARGETS = material.textures(5, seed=4)

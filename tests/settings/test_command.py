@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from fedmia import registry
-from fedmia.errors import InputError
-from fedmia.settings import help as catalogue
-from fedmia.settings.command import PRESETS, Invocation, bad_input, parse
-from fedmia.settings.commands import AUDIT, SIMULATE
-from fedmia.settings.experiment import Experiment, expand_attacks
-from fedmia.settings.flags import Command, read
-from fedmia.settings.forms import gone_paths, option_paths
-from fedmia.settings.option import option_fields
-from fedmia.settings.tree import merge, to_tree
-from fedmia.settings.yamlfile import dump, load
+from fedmia.cli import help as catalogue
+from fedmia.cli.command import PRESETS, Invocation, bad_input, parse
+from fedmia.cli.commands import AUDIT, SIMULATE
+from fedmia.cli.flags import Command, read
+from fedmia.config.experiment import Experiment, expand_attacks
+from fedmia.config.forms import gone_paths, option_paths
+from fedmia.config.tree import merge, to_tree
+from fedmia.options import registry
+from fedmia.options.errors import InputError
+from fedmia.options.option import option_fields
+from fedmia.options.yamlfile import dump, load
 
 KEPT = """
     clients attacker malicious attacks rounds seed backend threads-per-client device

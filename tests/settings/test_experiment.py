@@ -14,14 +14,11 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fedmia import registry
 from fedmia.attacks.base import ActiveAttack
-from fedmia.data.split import SplitOptions
-from fedmia.errors import InputError, said
-from fedmia.runtime import environment
-from fedmia.settings.command import parse
-from fedmia.settings.commands import SIMULATE
-from fedmia.settings.experiment import (
+from fedmia.cli.command import parse
+from fedmia.cli.commands import SIMULATE
+from fedmia.config.compatibility import check
+from fedmia.config.experiment import (
     Chosen,
     Data,
     Experiment,
@@ -30,18 +27,21 @@ from fedmia.settings.experiment import (
     Pretrain,
     expand_attacks,
 )
-from fedmia.settings.option import option_fields
-from fedmia.settings.roles import refusal
-from fedmia.settings.suits import check
-from fedmia.settings.tree import from_tree, to_tree
-from fedmia.settings.yamlfile import dump, load
+from fedmia.config.roles import refusal
+from fedmia.config.tree import from_tree, to_tree
+from fedmia.options import registry
+from fedmia.options.errors import InputError, said
+from fedmia.options.option import option_fields
+from fedmia.options.yamlfile import dump, load
+from fedmia.partitions.split import SplitOptions
+from fedmia.runtime import environment
 from fedmia.threat import Threat
 
 DEFENSE = '''
 from dataclasses import dataclass
 from fedmia.defenses.base import Defense
-from fedmia.errors import InputError
-from fedmia.settings.option import option
+from fedmia.options.errors import InputError
+from fedmia.options.option import option
 
 @dataclass(frozen=True)
 class Wall(Defense):

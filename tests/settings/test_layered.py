@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from fedmia.errors import InputError
-from fedmia.settings.command import parse
-from fedmia.settings.commands import SIMULATE
-from fedmia.settings.experiment import Experiment
-from fedmia.settings.suits import check
-from fedmia.settings.tree import from_tree, normal, to_tree
-from fedmia.settings.yamlfile import dump
+from fedmia.cli.command import parse
+from fedmia.cli.commands import SIMULATE
+from fedmia.config.compatibility import check
+from fedmia.config.experiment import Experiment
+from fedmia.config.tree import from_tree, normal, to_tree
+from fedmia.options.errors import InputError
+from fedmia.options.yamlfile import dump
 
 
 def told(experiment: Experiment) -> list[tuple[str, tuple[int, ...]]]:

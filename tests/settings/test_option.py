@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedmia.errors import InputError, shown
-from fedmia.settings.option import Options, check_type, option, option_fields, type_name
-from fedmia.settings.values import Text, convert, from_text, plain
+from fedmia.options.errors import InputError, shown
+from fedmia.options.option import Options, check_type, option, option_fields, type_name
+from fedmia.options.values import Text, convert, from_text, plain
 
 
 @dataclass(frozen=True)

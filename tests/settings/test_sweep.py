@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from fedmia.errors import InputError
-from fedmia.settings import help as catalogue
-from fedmia.settings.command import PRESETS, parse
-from fedmia.settings.commands import SIMULATE, SWEEP
-from fedmia.settings.sweep import Sweep, label
-from fedmia.settings.tree import to_tree
-from fedmia.settings.yamlfile import dump
+from fedmia.cli import help as catalogue
+from fedmia.cli.command import PRESETS, parse
+from fedmia.cli.commands import SIMULATE, SWEEP
+from fedmia.config.sweep import Sweep, label
+from fedmia.config.tree import to_tree
+from fedmia.options.errors import InputError
+from fedmia.options.yamlfile import dump
 from fedmia.sweeping.folder import LONGEST, names
 
 

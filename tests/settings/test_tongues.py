@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmia.errors import InputError, opt, renamed, said
+from fedmia.cli import help
+from fedmia.cli.command import parse
+from fedmia.cli.commands import AUDIT, SIMULATE
+from fedmia.cli.flags import Command
+from fedmia.config.audit import Audit
+from fedmia.config.experiment import Experiment
+from fedmia.config.tree import from_tree, to_tree
 from fedmia.library import audit
-from fedmia.settings import help
-from fedmia.settings.audit import Audit
-from fedmia.settings.command import parse
-from fedmia.settings.commands import AUDIT, SIMULATE
-from fedmia.settings.experiment import Experiment
-from fedmia.settings.flags import Command
-from fedmia.settings.option import option
-from fedmia.settings.tree import from_tree, to_tree
-from fedmia.settings.yamlfile import dump
+from fedmia.options.errors import InputError, opt, renamed, said
+from fedmia.options.option import option
+from fedmia.options.yamlfile import dump
 
 
 def refused(command: Command, *flags: str) -> str:

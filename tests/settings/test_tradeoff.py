@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from fedmia import registry
-from fedmia.errors import InputError
-from fedmia.settings import help as catalogue
-from fedmia.settings.command import PRESETS, parse
-from fedmia.settings.commands import SIMULATE, TRADEOFF
-from fedmia.settings.option import check_limits, check_type, option_fields
-from fedmia.settings.tradeoff import Tradeoff
-from fedmia.settings.tree import to_tree
-from fedmia.settings.yamlfile import dump
+from fedmia.cli import help as catalogue
+from fedmia.cli.command import PRESETS, parse
+from fedmia.cli.commands import SIMULATE, TRADEOFF
+from fedmia.config.tradeoff import Tradeoff
+from fedmia.config.tree import to_tree
+from fedmia.options import registry
+from fedmia.options.errors import InputError
+from fedmia.options.option import check_limits, check_type, option_fields
+from fedmia.options.yamlfile import dump
 
 DPSGD = registry.load("defense", "dpsgd")
 

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from fedmia.errors import InputError
+from fedmia.options.errors import InputError
 from fedmia.shadows.given import blueprints, load_shadows
 from fedmia.shadows.train import Stopped, Trained
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedmia.data.images import digests
-from fedmia.errors import InputError
+from fedmia.options.errors import InputError
 from fedmia.shadows.draw import Deal, Pixels, deal, survey
 from fedmia.shadows.plan import Plan
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fedmia.data.base import Views
-from fedmia.errors import InputError
+from fedmia.options.errors import InputError
 from fedmia.shadows.plan import KNOWLEDGE, Plan, attacker_augment, blueprint
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.moco import MoCo

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedmia import registry
-from fedmia.errors import InputError
 from fedmia.nets.smallnet import SmallNet
-from fedmia.seeding import rng, torch_rng
+from fedmia.options import registry
+from fedmia.options.errors import InputError
+from fedmia.options.seeding import rng, torch_rng
 from fedmia.shadows.draw import deal, survey
 from fedmia.shadows.train import Stopped, Trained
 from fedmia.ssl.base import Recipe

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.nets.smallnet import SmallNet
-from fedmia.seeding import torch_rng
+from fedmia.options.seeding import torch_rng
 from fedmia.ssl._heads import BatchNorm
 from fedmia.ssl.base import Recipe
 from fedmia.ssl.byol import BYOL, BYOLMethod, distance

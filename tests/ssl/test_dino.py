@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedmia.nets.smallnet import SmallNet
-from fedmia.seeding import torch_rng
+from fedmia.options.seeding import torch_rng
 from fedmia.ssl._prototypes import Prototypes, cross_entropy, freeze_for
 from fedmia.ssl.base import Recipe
 from fedmia.ssl.dino import DINO, DINOMethod

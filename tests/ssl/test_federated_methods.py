@@ -12,16 +12,16 @@ import torch
 from torch.nn import functional as F
 
 import clients.app
-from fedmia import registry
 from fedmia.data.base import Request
 from fedmia.data.digits import Digits
-from fedmia.federation.snapshot import SnapshotStore, Update
 from fedmia.nets.smallnet import SmallNet
+from fedmia.options import registry
+from fedmia.options.seeding import rng, torch_rng
 from fedmia.report.figures import draw
-from fedmia.seeding import rng, torch_rng
 from fedmia.simulate import main
 from fedmia.ssl.base import Recipe
 from fedmia.ssl.train import Job, Train, make_optimizer
+from fedmia.storage.snapshot import SnapshotStore, Update
 
 TINY = (
     "--clients 2 --rounds 2 --train.local_epochs 1 --model.width 2 --ssl.dim 8 "

@@ -15,10 +15,10 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmia.errors import InputError
 from fedmia.nets.smallnet import SmallNet
 from fedmia.nets.vit import ViTTiny
-from fedmia.seeding import rng, torch_rng
+from fedmia.options.errors import InputError
+from fedmia.options.seeding import rng, torch_rng
 from fedmia.simulate import main
 from fedmia.ssl._bank import info_nce
 from fedmia.ssl.base import Recipe

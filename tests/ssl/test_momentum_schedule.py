@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from fedmia import registry
 from fedmia.nets.smallnet import SmallNet
-from fedmia.seeding import rng, torch_rng
+from fedmia.options import registry
+from fedmia.options.seeding import rng, torch_rng
 from fedmia.ssl._twoview import KeyedTwoView, raised
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Recipe

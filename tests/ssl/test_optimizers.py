@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedmia.errors import InputError
+from fedmia.options.errors import InputError
 from fedmia.ssl._lars import LARS
 from fedmia.ssl.optimizers import OPTIMIZERS, build, held, noise_moves, restore, set_decay
 from fedmia.ssl.train import Train

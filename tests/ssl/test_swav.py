@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedmia.nets.smallnet import SmallNet
-from fedmia.seeding import torch_rng
+from fedmia.options.seeding import torch_rng
 from fedmia.ssl.base import Recipe
 from fedmia.ssl.swav import SwAV, SwAVMethod, codes, potentials
 

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedmia.errors import InputError
-from fedmia.federation.snapshot import Local
-from fedmia.seeding import rng
+from fedmia.options.errors import InputError
+from fedmia.options.seeding import rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
 from fedmia.ssl.train import Job, Train, layout_for, make_optimizer, two_views
+from fedmia.storage.snapshot import Local
 from strategies.fedprox import FedProx
 
 AUGMENT = Augment(hue=0.1)

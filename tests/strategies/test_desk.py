@@ -17,10 +17,10 @@ from clients.honest import Honest
 from clients.site import Site, Task
 from fedmia.attacks.ascent import Ascent, AscentAlgorithm1
 from fedmia.attacks.ascent_static import attack_losses
-from fedmia.federation.snapshot import Local, LocalState, MemoryStore
-from fedmia.seeding import rng
+from fedmia.options.seeding import rng
 from fedmia.ssl.base import State
 from fedmia.ssl.train import Train, two_views
+from fedmia.storage.snapshot import Local, LocalState, MemoryStore
 from fedmia.threat.whitebox import in_halves
 from strategies.fedema import FedEMA
 

@@ -14,12 +14,12 @@ from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
 from opacus.accountants.analysis.rdp import compute_rdp
 from scipy import stats
 
-from fedmia.errors import InputError
 from fedmia.federation.checkpoint import restore_server, server_state
-from fedmia.federation.snapshot import Update
 from fedmia.lowerbounds.gdp import delta_at
+from fedmia.options.errors import InputError
 from fedmia.report.lowerbounds import shown
 from fedmia.ssl.base import State
+from fedmia.storage.snapshot import Update
 from strategies import dp_fedavg
 from strategies._accounting import composed, noise_composed, noise_sampled, sampled, sampled_renyi
 from strategies.base import Course, cohort

@@ -16,9 +16,9 @@ from clients.desk import Desk
 from clients.honest import Honest
 from clients.site import Site, Task
 from fedmia.defenses.base import Defense
-from fedmia.federation.snapshot import MemoryStore
 from fedmia.ssl.base import SSLMethod
 from fedmia.ssl.train import Job, Train
+from fedmia.storage.snapshot import MemoryStore
 
 SIZES = (6, 4)
 Weights = list[dict[str, torch.Tensor]]

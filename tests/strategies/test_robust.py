@@ -11,9 +11,9 @@ import torch
 from flwr.app import ArrayRecord, RecordDict
 from flwr.serverapp.strategy.multikrum import select_multikrum
 
-from fedmia import registry
-from fedmia.federation.snapshot import Update
+from fedmia.options import registry
 from fedmia.ssl.base import State
+from fedmia.storage.snapshot import Update
 from strategies.base import Course
 from strategies.crew import Against
 from strategies.fedavg import FedAvg

@@ -16,13 +16,13 @@ import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedmia import registry
-from fedmia.errors import said
 from fedmia.federation import inline
 from fedmia.federation.inline import AppOf, InlineGrid, Order, failed
-from fedmia.federation.snapshot import Carried, Update
-from fedmia.seeding import rng
+from fedmia.options import registry
+from fedmia.options.errors import said
+from fedmia.options.seeding import rng
 from fedmia.ssl.base import State
+from fedmia.storage.snapshot import Carried, Update
 from strategies import replies
 from strategies.base import Course, FederatedStrategy, call_roll, cohort
 from strategies.crew import TRIES, Crew, FederationError

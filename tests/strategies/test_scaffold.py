@@ -12,13 +12,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedmia import registry
 from fedmia.federation.run import Prepared, make_site
-from fedmia.federation.snapshot import Local, Update
-from fedmia.seeding import rng
+from fedmia.options import registry
+from fedmia.options.seeding import rng
 from fedmia.simulate import main
 from fedmia.ssl.base import State
 from fedmia.ssl.train import Job, make_optimizer
+from fedmia.storage.snapshot import Local, Update
 from strategies.base import FederatedStrategy
 from strategies.fedavg import FedAvg
 from strategies.scaffold import METRIC, Scaffold

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from fedmia import registry
-from fedmia.federation.snapshot import Update
+from fedmia.options import registry
 from fedmia.ssl.base import State
+from fedmia.storage.snapshot import Update
 from strategies.base import (
     Course,
     cohort,

@@ -10,8 +10,8 @@ from threading import Event
 
 import pytest
 
-from fedmia.settings.command import parse
-from fedmia.settings.commands import SWEEP
+from fedmia.cli.command import parse
+from fedmia.cli.commands import SWEEP
 from fedmia.sweeping import figures
 from fedmia.sweeping.run import conduct
 

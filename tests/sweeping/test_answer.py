@@ -14,9 +14,9 @@ import yaml
 from scipy.stats import t as student
 from scipy.stats import ttest_1samp
 
-from fedmia.settings.command import parse
-from fedmia.settings.commands import SWEEP
-from fedmia.settings.sweep import Sweep
+from fedmia.cli.command import parse
+from fedmia.cli.commands import SWEEP
+from fedmia.config.sweep import Sweep
 from fedmia.sweeping.rows import CellPair, CellResults, CellRow
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fedmia.settings.command import parse
-from fedmia.settings.commands import SWEEP
+from fedmia.cli.command import parse
+from fedmia.cli.commands import SWEEP
 from fedmia.sweeping import tables
 from fedmia.sweeping.compare import compare, notes, sentence
 from fedmia.sweeping.figures import draw

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from fedmia.errors import InputError
+from fedmia.cli.command import parse
+from fedmia.cli.commands import SWEEP
+from fedmia.options.errors import InputError
+from fedmia.options.yamlfile import dump
 from fedmia.runtime.cores import cores
 from fedmia.runtime.progress import SweepDisplay
-from fedmia.settings.command import parse
-from fedmia.settings.commands import SWEEP
-from fedmia.settings.yamlfile import dump
 from fedmia.sweeping.folder import SweepFolder
 from fedmia.sweeping.rows import SweepReport
 from tests.report.test_report_rows import wrong

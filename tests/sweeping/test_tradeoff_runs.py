@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from fedmia.errors import InputError
-from fedmia.settings.command import parse
-from fedmia.settings.commands import SWEEP, TRADEOFF
+from fedmia.cli.command import parse
+from fedmia.cli.commands import SWEEP, TRADEOFF
+from fedmia.options.errors import InputError
 from fedmia.sweeping import figures
 from fedmia.sweeping.run import conduct as sweep
 from fedmia.tradeoff import main

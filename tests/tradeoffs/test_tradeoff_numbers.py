@@ -12,9 +12,9 @@ import pytest
 from rich.console import Console
 from scipy.stats import t as student
 
-from fedmia.settings.command import parse
-from fedmia.settings.commands import TRADEOFF
-from fedmia.settings.tradeoff import Tradeoff
+from fedmia.cli.command import parse
+from fedmia.cli.commands import TRADEOFF
+from fedmia.config.tradeoff import Tradeoff
 from fedmia.sweeping.compare import compare as swept
 from fedmia.sweeping.folder import names
 from fedmia.tradeoffs.choice import COSTS, _alike, choose, sentence

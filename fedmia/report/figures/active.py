@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedmia.records import Curves, FloatArray, IntArray, RunScores, ScoredAttack
 from fedmia.report.figures import canvas
 from fedmia.report.metrics import roc
 from fedmia.report.rows import AttackRow, Report
-from fedmia.results import Curves, FloatArray, IntArray, RunScores, ScoredAttack
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from fedmia.records import RunScores
 from fedmia.report.figures import active, attacks, clients, rounds
 from fedmia.report.rows import Report
-from fedmia.results import RunScores
 
 
 def draw_all(run: RunScores, report: Report) -> dict[str, bytes]:

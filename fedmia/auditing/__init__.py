@@ -1,1 +1,0 @@
-"""The audit of one encoder: options, images and their roles, attacks and controls, what is kept."""

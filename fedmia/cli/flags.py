@@ -1,0 +1,228 @@
+"""The command line as tokens: which flag stands for which option, and its text. No values yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedmia.config.forms import open_heads, option_paths, parts, place
+from fedmia.options.errors import InputError, nearest
+from fedmia.options.values import Text
+
+# Switches of every command. `list` may be followed by a kind of plugin.
+SWITCHES: Mapping[str, str] = {
+    "quiet": "print no progress",
+    "json": "print report.json in place of the table",
+    "help": "show this page",
+    "version": "show the version",
+}
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command as its front ends read it; its options are the fields of `root`.
+
+    Attributes:
+        root: dataclass of the settings.
+        usage, intro, outro: of the help page.
+        own: options of the command, no part of the settings: name -> placeholder and help.
+        runs: names of the attacks that a tree of settings runs.
+        check: whether the parts of built settings suit one another; raises InputError.
+        short: flags that users' scripts hold -> path; all other flags are the path itself.
+        alias: paths of another command, as shared code names them -> path of this one.
+        groups: headings of the help page -> paths, or prefixes of paths; the rest stands first.
+        listed: kind of plugin that `--list` alone shows, or "" for all.
+        presets: names of the presets that `--config` takes, as patterns of files.
+        bare: option of the command that an argument without a flag stands for, or "" for none.
+        gone: flags that are no more -> what to give in their place.
+    """
+
+    root: type
+    usage: str
+    intro: str
+    outro: str
+    own: Mapping[str, tuple[str, str]]
+    runs: Callable[[dict[str, Any]], Any]
+    check: Callable[[Any], None] = lambda settings: None
+    short: Mapping[str, str] = field(default_factory=dict)
+    alias: Mapping[str, str] = field(default_factory=dict)
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    listed: str = ""
+    presets: tuple[str, ...] = ()
+    bare: str = ""
+    gone: Mapping[str, str] = field(default_factory=dict)
+
+    def flag_of(self, path: str) -> str:
+        """The shortest flag of an option: `--clients` of `federation.clients`."""
+        path = self.alias.get(path, path)
+        head, dot, last = path.partition(".")
+        if head in self.grids() | self.lists():
+            return f"--{head} {last}".strip()
+        heads = {field: flag for flag, field in open_heads(self.root).items()}
+        head, dot, last = path.rpartition(".")
+        path = heads.get(head, head) + dot + last
+        short = {v: k for k, v in self.short.items()}.get(path, path)
+        return "--" + (short if "." in short else short.replace("_", "-"))
+
+    def commands(self) -> set[str]:
+        """Words that are flags, but no options of the settings."""
+        return {*self.own, *SWITCHES, "list"}
+
+    def grids(self) -> set[str]:
+        """Words that are flags of grids, given once for each option that has several values."""
+        return {one.name for one, _ in parts(self.root) if "grids" in one.metadata}
+
+    def lists(self) -> set[str]:
+        """Words that are flags of lists by name, given once for each name."""
+        return {one.name for one, _ in parts(self.root) if "lists" in one.metadata}
+
+
+@dataclass
+class Flags:
+    """What the command line said.
+
+    Attributes:
+        tree: the settings' options, each value a `Text`.
+        typed: path of each of them -> the flag as it was typed.
+        command: values of the command's own options and switches (the latter empty).
+    """
+
+    tree: dict[str, Any] = field(default_factory=dict)
+    typed: dict[str, str] = field(default_factory=dict)
+    command: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Typed:
+    """How options are said to who typed flags over the `tree` of a `file` (a `Tongue`)."""
+
+    command: Command
+    typed: Mapping[str, str]
+    file: Path | None = None
+    tree: Any = None
+
+    def __call__(self, path: str, value: str | None) -> str:
+        path = self.command.alias.get(path, path)
+        if path not in self.typed and _holds(self.tree, path):
+            return f"{path} in {self.file}" if value is None else f"{path}: {value} in {self.file}"
+        flag = self.typed.get(path) or self.command.flag_of(path)
+        return flag if value is None else f"{flag} {value}"
+
+
+def _holds(tree: Any, path: str) -> bool:
+    if isinstance(tree, list):  # layers, by their options or by name and option
+        named = [(one, f"{one.get('name')}.") for one in tree if isinstance(one, Mapping)]
+        return any(_holds(one, path.removeprefix(name)) for one, name in named)
+    if not isinstance(tree, Mapping):
+        return False
+    # The names of plugins in `attack.NAME.OPTION` may hold dots themselves.
+    return path in tree or any(
+        path.startswith(f"{key}.") and _holds(value, path[len(key) + 1 :])
+        for key, value in tree.items()
+    )
+
+
+def read(command: Command, arguments: Sequence[str]) -> Flags:
+    """Split the command line into options of the settings and of the command.
+
+    Raises:
+        InputError: an unknown flag (with the nearest), one given twice, a value missing or too
+            many.
+    """
+    found = Flags()
+    waiting = list(arguments)
+    while waiting:
+        token = waiting.pop(0)
+        if token == "-h":
+            token = "--help"
+        if command.bare and not token.startswith("-"):
+            token = f"--{command.bare}={token}"
+        if not token.startswith("--") or token == "--":
+            raise InputError(f"unexpected argument '{token}' (options begin with --; see --help)")
+        name, equals, text = token[2:].partition("=")
+        key = name.replace("-", "_")
+        many = key in command.grids() | command.lists()
+        # An unknown flag is named before the value that it may lack.
+        path = (key,) if many else _path(command, name)
+        if key == "list":
+            named = not equals and waiting and not waiting[0].startswith("-")
+            text = waiting.pop(0) if named else text
+        elif key in SWITCHES:
+            if equals:
+                raise InputError(f"--{name} takes no value, got '{text}'")
+        elif not equals:
+            alone = not waiting or waiting[0].startswith("--")
+            if alone and (many or not _is_bool(command, path)):
+                raise InputError(f"--{name} needs a value")
+            text = "true" if alone else waiting.pop(0)
+        if key in command.lists():
+            for one in text.split(";"):
+                held = found.tree.setdefault(key, {})
+                _add(held, key, one.partition("=")[0].strip(), one, "NAME")
+        elif many:
+            held = found.tree.setdefault(key, [{}])[0]
+            _add(held, key, _option(command, key, text), text, "OPTION")
+        else:
+            _put(command, found, name, path, text)
+    return found
+
+
+def _is_bool(command: Command, path: tuple[str, ...]) -> bool:
+    """Whether an option is true or false: its flag alone says true."""
+    return any(p == ".".join(path) and kind is bool for p, _, kind in option_paths(command.root))
+
+
+def _option(command: Command, key: str, text: str) -> str:
+    """Path of the option that a grid's `OPTION=VALUE,..` names, the empty string without one."""
+    name, equals, _ = text.partition("=")
+    try:
+        return ".".join(_path(command, name)) if equals and name else ""
+    except InputError as error:
+        raise InputError(f"--{key} {text}: {error.text}") from None
+
+
+def _add(held: dict[str, Any], key: str, path: str, text: str, hole: str) -> None:
+    """One list of values under its path: `partition.alpha=0.1,1`. Values that are lists stand
+    between semicolons."""
+    name, equals, values = text.partition("=")
+    if not equals or not path:
+        raise InputError(f"--{key} must be {hole}=VALUE,VALUE,.., got '{text}'")
+    if path in held:
+        raise InputError(f"--{key} {name.strip()} is given twice")
+    parted = values.split(";" if ";" in values else ",")
+    held[path] = [Text(value.strip()) for value in parted if value.strip()]
+
+
+def _put(command: Command, found: Flags, name: str, path: tuple[str, ...], text: str) -> None:
+    dotted = ".".join(path)
+    own = dotted in command.commands()
+    before = f"--{dotted}" if own and dotted in found.command else found.typed.get(dotted)
+    if before is not None:
+        twice = own or before == f"--{name}"
+        what = f"--{name} is given twice" if twice else f"{before} and --{name} are the same option"
+        raise InputError(what)
+    if own:
+        found.command[dotted] = text
+        return
+    found.typed[dotted] = f"--{name}"
+    branch = found.tree
+    for part in path[:-1]:
+        branch = branch.setdefault(part, {})
+    branch[path[-1]] = Text(text)
+
+
+def _path(command: Command, name: str) -> tuple[str, ...]:
+    """Where a flag's value goes: `partition.alpha` -> ("partition", "alpha")."""
+    key = name.replace("-", "_")
+    if key in command.commands():
+        return (key,)
+    if key in command.gone:
+        raise InputError(f"--{name}: {command.gone[key]}")
+    if path := place(command.root, command.short.get(key, name)):
+        return path
+    fixed = {p for p, _, _ in option_paths(command.root)}
+    known = [command.flag_of(p) for p in fixed] + [f"--{k}" for k in sorted(command.commands())]
+    hint = nearest(f"--{name}", [*known, *(f"--{p}" for p in fixed)])
+    raise InputError(f"unknown flag '--{name}'{hint} (--help shows them all)")

@@ -1,0 +1,1 @@
+"""The settings of every command, one frozen dataclass each, and what suits what."""

@@ -1,0 +1,244 @@
+"""What an audit is asked: its options, checked together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from fedmia.attacks.base import ActiveAttack
+from fedmia.config.forms import Layer, Settings, Values, each, given, layers, source_options
+from fedmia.options import registry
+from fedmia.options.errors import InputError, opt
+from fedmia.options.option import option, option_fields
+from fedmia.options.values import convert, from_text
+from fedmia.runtime.device import DEVICES, check_device
+from fedmia.shadows.plan import Plan
+from fedmia.ssl.augment import Augment
+from fedmia.ssl.train import Train
+from fedmia.threat import PRECISIONS
+
+SWEEPS = ("known", "query_budget")  # what --sweep varies
+
+
+@dataclass(frozen=True)
+class Audit(Settings):
+    """One audit. The fields after `precision` hold only the options that were given.
+
+    Raises:
+        InputError: on construction, for an unknown attack or option or a value out of range.
+    """
+
+    encoder: str = option(
+        "",
+        "RUN[@round], FILE.pt2, FILE.onnx, FILE.pth, timm:NAME, torchvision:NAME, hf:FOLDER, "
+        "open_clip:NAME or pkg.mod:factory",
+    )
+    checkpoint: str | None = option(
+        None, "weights for timm:, torchvision:, open_clip: or a factory"
+    )
+    checkpoint_key: str | None = option(
+        None, "which of the checkpoint's networks, e.g. student (none: its authors' choice)"
+    )
+    allow_missing: bool = option(False, "audit an encoder whose file lacks weights or has others")
+    allow_random: bool = option(
+        False, "audit an encoder that answers one image differently when asked again"
+    )
+    members: str | None = option(
+        None, "dataset of images that the encoder was trained on (none: a fedmia run's own)"
+    )
+    nonmembers: str | None = option(
+        None, "dataset of images that it was not trained on (none: a fedmia run's own)"
+    )
+    data_dir: str | None = option(None, "folder of the data sources' files")
+    known: int | None = option(
+        None, "members, and as many non-members, that the attacker knows (none: a quarter, to 500)",
+        ge=2,
+    )  # fmt: skip
+    limit: int | None = option(None, "most images scored a side (none: all that remain)", ge=2)
+    size: int | None = option(None, "pixels a side to resize to (none: the encoder's)", ge=2)
+    mean: tuple[float, ...] | None = option(
+        None, "mean of each channel, in [0, 1] (none: the encoder's)", ge=0, le=1
+    )
+    std: tuple[float, ...] | None = option(
+        None, "standard deviation of each channel (none: the encoder's)", gt=0
+    )
+    attacks: tuple[str, ...] = option(("all",), "attacks to run, or all")
+    query_budget: int | None = option(
+        None, "most images that one attack may embed; it knows fewer images to keep it", ge=1
+    )
+    sweep: str | None = option(
+        None, "known=25,50,.. or query_budget=1000,2000,..: every attack at each value"
+    )
+    shadows: int = option(0, "shadow encoders that the attacker trains", ge=0)
+    shadow_data: str | None = option(
+        None,
+        "dataset of the shadows' images (none: half of the non-members that remain, where "
+        "shadow.knowledge has data)",
+    )
+    shadow_encoders: str | None = option(
+        None,
+        "folder of shadow encoders trained before, or of runs on images of the attacker's own; "
+        "beside some under the target's defence, those without it are a naive attacker's",
+    )
+    shadow_defense: tuple[Layer, ...] = layers(
+        "defense",
+        "defences of the target's training that the attacker knows, in order: its shadows are "
+        "trained under them, beside shadows that are not (default none)",
+    )
+    cache: str | None = option(None, "folder that keeps trained shadows (none: OUT/shadows)")
+    seed: int = option(0, "root of all randomness", ge=0)
+    device: str = option("auto", DEVICES)
+    threads: int = option(0, "CPU threads (0: all cores); sums depend on it", ge=0)
+    precision: str = option(
+        "float32",
+        "of the encoder's forward passes; bfloat16 is about twice as fast on a large network",
+        choices=PRECISIONS,
+    )
+    # An epoch is a shadow's only round.
+    shadow: Values = given(Plan, Train, without=("local_epochs", "optimizer_state"))
+    augment: Values = given(Augment)
+    members_options: Values = source_options("members")
+    nonmembers_options: Values = source_options("nonmembers")
+    shadow_data_options: Values = source_options("shadow_data")
+    attack: Mapping[str, Values] = each("attack")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_device(self.device)
+        if not self.encoder:
+            raise InputError(f"{opt('encoder')} is missing: {self._help('encoder')}")
+        if self.precision != "float32" and self.encoder.endswith(".onnx"):
+            raise InputError(
+                f"{opt('precision', self.precision)}: an ONNX program computes in the precision "
+                "that it was exported in"
+            )
+        if (self.members is None) != (self.nonmembers is None):
+            given, other = map(opt, ("members", "nonmembers")[:: 1 if self.members else -1])
+            raise InputError(f"{given} is given without {other}; an audit needs both")
+        known = tuple(layer.complete("defense") for layer in self.shadow_defense)
+        object.__setattr__(self, "shadow_defense", known)
+        self._check_shadows()
+        names = expand(self.attacks)
+        for name in self.attack:
+            if name not in names:
+                raise InputError(f"options for attack '{name}', which is not run")
+        object.__setattr__(self, "attacks", names)
+        for name in names:
+            registry.build("attack", name, self.attack.get(name, {}))
+        self._check_knowledge()
+        Augment(**self.augment)
+        if self.sweep is not None:
+            points(self.sweep)
+
+    def _check_shadows(self) -> None:
+        """Refuse what says how shadows are trained where none are, or says it twice."""
+        if self.shadows and self.shadow_encoders is not None:
+            trains, reads = opt("shadows"), opt("shadow_encoders")
+            raise InputError(f"{trains} trains encoders, {reads} reads them: give one")
+        own = [f"shadow.{name.removesuffix('_options')}" for name in self.shadow]
+        if self.shadow_data is not None:
+            own.insert(0, "shadow_data")
+        if self.shadow_defense:
+            own.append("shadow_defense.name")
+        if own and not self.shadows:
+            without = opt("shadows", "N")
+            raise InputError(f"{opt(own[0])} is given without {without}: no shadow is trained")
+        for layer in self.shadow_defense:
+            self._check_defense(layer)
+        if "shadow.count" in own:
+            raise InputError(f"{opt('shadow.count')}: {opt('shadows', 'N')} says how many")
+
+    def _check_defense(self, layer: Layer) -> None:
+        """Refuse what a shadow cannot be trained under."""
+        where = opt("shadow_defense.name", layer.name)
+        if [one.name for one in self.shadow_defense].count(layer.name) > 1:
+            raise InputError(f"{where} is given twice")
+        if layer.clients is not None:
+            raise InputError(f"{where}, clients: a shadow is no federation")
+        if registry.load("defense", layer.name).releases:
+            runs = opt("shadow_encoders", "RUN")
+            raise InputError(
+                f"{where} noises what a client sends, and a shadow sends nothing: {runs} takes a "
+                "federation under it"
+            )
+
+    def _check_knowledge(self) -> None:
+        """Refuse shadows on the target's distribution for an attacker that does not know it, and
+        stand-ins of what it knows."""
+        for part, known in (("model", "architecture"), ("ssl", "algorithm")):
+            if self.plan().knows(known) and {part, f"{part}_options"} & self.shadow.keys():
+                raise InputError(
+                    f"{opt(f'shadow.{part}')} stands in for an unknown {known}: take {known} out "
+                    f"of {opt('shadow.knowledge')}"
+                )
+        if self.shadows and not self.plan().knows("data") and self.shadow_data is None:
+            raise InputError(
+                f"{opt('shadow.knowledge')} without 'data' needs images of another distribution: "
+                f"give {opt('shadow_data', 'DATASET')}, or add data"
+            )
+
+    def _help(self, name: str) -> str:
+        return next(f.metadata["help"] for f, _ in option_fields(type(self)) if f.name == name)
+
+    def plan(self) -> Plan:
+        """How the shadows are trained."""
+        own = {one.name for one in fields(Plan)}
+        train = {name: value for name, value in self.shadow.items() if name not in own}
+        rest = {name: value for name, value in self.shadow.items() if name in own}
+        return Plan(**{"count": max(self.shadows, 1), "seed": self.seed, **rest, "train": train})
+
+
+def runs(tree: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the attacks that a tree of an audit runs."""
+    return expand(convert(opt("attacks"), tree.get("attacks", Audit.attacks), tuple[str, ...]))
+
+
+def expand(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of attacks: `("all",)` is every one of the registry, those that cannot run included,
+    so that the report says why they did not.
+
+    Raises:
+        InputError: an unknown attack, or one named twice.
+    """
+    if names == ("all",):
+        return tuple(registry.names("attack"))
+    if not names:
+        raise InputError(f"{opt('attacks')} names no attack")
+    for name in names:
+        registry.load("attack", name)
+        if names.count(name) > 1:
+            raise InputError(f"attack '{name}' is named twice")
+    return names
+
+
+def outside_reason(name: str) -> str | None:
+    """Why an attack has no place in an audit of a released encoder, or None if it has one."""
+    cls = registry.load("attack", name)
+    if issubclass(cls, ActiveAttack):
+        return "takes part in the training: python -m fedmia.simulate --attacker active runs it"
+    if cls.needs.vantage != "outsider":
+        return f"needs the vantage of a {cls.needs.vantage}: python -m fedmia.simulate runs it"
+    return None
+
+
+def points(text: str) -> tuple[str, tuple[int, ...]]:
+    """`known=25,50` -> ("known", (25, 50)).
+
+    Raises:
+        InputError: another kind, or values that are no positive integers.
+    """
+    kind, equals, rest = text.partition("=")
+    kind = kind.strip().replace("-", "_")
+    if kind not in SWEEPS or not equals:
+        raise InputError(
+            f"{opt('sweep')} must be known=N,N,.. or query_budget=N,N,.., got '{text}'"
+        )
+    values: tuple[int, ...] = from_text(opt("sweep", kind), rest, tuple[int, ...])
+    if not values or min(values) < (2 if kind == "known" else 1):
+        raise InputError(
+            f"{opt('sweep', kind)} needs positive values (known: 2 or more), got '{rest}'"
+        )
+    if len(set(values)) < len(values):
+        raise InputError(f"{opt('sweep', kind)}: a value is given twice in '{rest}'")
+    return kind, values

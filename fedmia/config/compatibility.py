@@ -1,0 +1,305 @@
+"""Whether the parts of an experiment suit one another: asked once, before anything is loaded."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from fedmia.config.experiment import Experiment
+from fedmia.config.forms import needs
+from fedmia.config.roles import refusal
+from fedmia.defenses._stack import exclusive
+from fedmia.defenses.base import Setting
+from fedmia.options import registry
+from fedmia.options.errors import InputError, opt
+from fedmia.partitions.base import Partition
+from fedmia.runtime.device import gpus_without
+from fedmia.ssl.base import SSL
+
+
+def check(experiment: Experiment) -> None:
+    """Refuse combinations that cannot run or whose result would be void.
+
+    Raises:
+        InputError: one line that names the value and the reason.
+    """
+    for one in (
+        _attacker, _attacks, _rounds, _cohort, _aggregation, _machine, _partition,
+        _defended, _defense, _pretrain, _training, _public, _pixels,
+    ):  # fmt: skip
+        one(experiment)
+    gpu(experiment.device)
+
+
+def _attacker(experiment: Experiment) -> None:
+    if not experiment.malicious_clients or experiment.honest_clients:
+        return
+    clients = experiment.federation.clients
+    raise InputError(
+        f"{opt('federation.clients', clients)} {opt('attacker', experiment.attacker)} "
+        f"{opt('malicious', experiment.malicious)} leaves no honest client, so no images to "
+        f"attack; {_at_most(clients)}"
+    )
+
+
+def _at_most(clients: int) -> str:
+    if clients > 1:
+        return f"{opt('malicious')} is at most {clients - 1}"
+    return f"{opt('federation.clients')} must be >= 2"
+
+
+def _attacks(experiment: Experiment) -> None:
+    for name in experiment.attacks:
+        built = registry.build("attack", name, experiment.attack[name])
+        sums = experiment.federation.secure_aggregation
+        reason = refusal(type(built), experiment.attacker, built.asks_shadows(), sums)
+        if reason:
+            got = opt("attacker", experiment.attacker)
+            raise InputError(f"attack '{name}' {reason}; got {got}")
+        _updates(experiment, name)
+
+
+def _updates(experiment: Experiment, name: str) -> None:
+    """What an attack on clients' updates has to compare."""
+    cls, federation = registry.load("attack", name), experiment.federation
+    if cls.needs.vantage != "server":
+        return
+    clients, share = federation.clients, federation.participation
+    if int(share * clients + 0.5) < cls.least_clients:
+        raise InputError(
+            f"attack '{name}' compares the updates of at least {cls.least_clients} clients a "
+            f"round, got {opt('federation.clients', clients)} "
+            f"{opt('federation.participation', f'{share:g}')}"
+        )
+    if federation.keep_updates == 0:
+        none = opt("federation.keep_updates", 0)
+        raise InputError(f"attack '{name}' reads updates: {none} keeps none")
+
+
+def _rounds(experiment: Experiment) -> None:
+    """An active attack wants a clean round before its first one."""
+    if experiment.active_attack is None:
+        return
+    rounds, attacked = experiment.federation.rounds, experiment.attack_rounds
+    asked = opt("federation.rounds", rounds)
+    if rounds == 1:
+        raise InputError(f"{asked} leaves no clean round before an attacked one; at least 2")
+    if attacked >= rounds:
+        raise InputError(
+            f"{opt('federation.attack_rounds', attacked)} of {asked} leaves no clean round; "
+            f"at most {rounds - 1}"
+        )
+
+
+def _training(experiment: Experiment) -> None:
+    """A rate that rises to its height, and an optimizer that the rest can do with."""
+    train, federation, pretrain = experiment.train, experiment.federation, experiment.pretrain
+    lasting = {
+        "the epochs of the run": federation.rounds * train.local_epochs,
+        opt("pretrain.epochs"): pretrain.epochs if pretrain.mode != "none" else math.inf,
+    }
+    for what, epochs in lasting.items():
+        if train.warmup_epochs >= epochs:
+            given = opt("train.warmup_epochs", f"{train.warmup_epochs:g}")
+            raise InputError(f"{given} must be < {epochs}, {what}")
+    if train.optimizer == "sgd":
+        return
+    chosen = opt("train.optimizer", train.optimizer)
+    if experiment.strategy.build("strategy").gradients:
+        raise InputError(
+            f"{opt('strategy.name', experiment.strategy.name)} reads gradients off the clients' "
+            f"steps, which those of {chosen} are not; {opt('train.optimizer', 'sgd')}"
+        )
+
+
+def _cohort(experiment: Experiment) -> None:
+    """A round needs no more clients than take part in it."""
+    federation = experiment.federation
+    drawn = _drawn(experiment)
+    if federation.min_clients > drawn:
+        raise InputError(
+            f"{opt('federation.min_clients')} must be <= {drawn}, the clients of a round, "
+            f"got {federation.min_clients}"
+        )
+
+
+def _drawn(experiment: Experiment) -> int:
+    """Clients of a round."""
+    federation = experiment.federation
+    return max(1, int(federation.participation * federation.clients + 0.5))
+
+
+def _aggregation(experiment: Experiment) -> None:
+    """What the server does with the updates, and what it sees of them."""
+    built = experiment.strategy.build("strategy")
+    federation, named = experiment.federation, opt("strategy.name", experiment.strategy.name)
+    if built.least > (drawn := _drawn(experiment)):
+        raise InputError(
+            f"{named} with these options needs >= {built.least} clients a round, got {drawn}"
+        )
+    try:
+        built.check(_norm(experiment))
+    except InputError as error:
+        raise InputError(f"{named}: {error.text}") from None
+    if built.private and experiment.pretrain.mode == "pooled":
+        raise InputError(
+            f"{opt('pretrain.mode', 'pooled')} with {named}: the server would train on the private "
+            "images themselves, which its noise does not cover"
+        )
+    if not federation.secure_aggregation:
+        return
+    sums = opt("federation.secure_aggregation", "true")
+    if built.singles:
+        raise InputError(f"{named} looks at single updates, and {sums} shows their sum alone")
+    if federation.keep_updates:
+        raise InputError(
+            f"{opt('federation.keep_updates', federation.keep_updates)} keeps single updates, and "
+            f"{sums} shows their sum alone"
+        )
+
+
+def _norm(experiment: Experiment) -> str:
+    """The kind of the model's norm: `group`, `batch`, or `local`, batch norm whose running
+    statistics never leave the client."""
+    norm = norm_of(experiment.model.options, experiment.ssl.options)
+    if norm == "batch" and experiment.federation.batch_norm == "local":
+        return "local"
+    return norm
+
+
+def _machine(experiment: Experiment) -> None:
+    """What is asked of Ray is asked where Ray runs, and in shares that Ray has."""
+    address = experiment.ray_address
+    if experiment.backend != "ray":
+        for name, default in (
+            ("ray_address", None),
+            ("cpus_per_client", None),
+            ("gpus_per_client", 0),
+        ):
+            if (given := getattr(experiment, name)) != default:
+                raise needs(name, "backend", "ray", given=given)
+    for name in ("cpus_per_client", "gpus_per_client"):
+        asked = getattr(experiment, name) or 0
+        if asked > 1 and asked != int(asked):
+            raise InputError(
+                f"{opt(name)} must be a share below 1 or a whole number, got {asked:g}"
+            )
+    if address is not None and not re.fullmatch(r"auto|[^:/]+:[0-9]{1,5}", address):
+        raise InputError(f"{opt('ray_address')} must be auto or HOST:PORT, got '{address}'")
+
+
+def _partition(experiment: Experiment) -> None:
+    built: Partition = experiment.partition.build("partition")
+    built.check(experiment.data.source(), experiment.data.plugin)
+
+
+def _defended(experiment: Experiment) -> None:
+    named = experiment.defended_clients
+    if named is not None and not experiment.defense:
+        raise needs("defended_clients", "defense.name", "NAME", given=named)
+    for layer in experiment.defense:
+        if layer.clients is not None:
+            _honest(experiment, layer.clients, f"{opt('defense.name', layer.name)}, clients")
+    if named is not None:
+        _honest(experiment, named, opt("defended_clients"))
+
+
+def _honest(experiment: Experiment, named: tuple[int, ...], where: str) -> None:
+    """Clients that can defend themselves, named at `where`."""
+    if not named:
+        raise InputError(f"{where} names no client (none: all honest ones)")
+    last = experiment.federation.clients - 1
+    for client in named:
+        if client > last:
+            raise InputError(f"{where}: no client {client}; the clients are 0-{last}")
+        if client in experiment.malicious_clients:
+            raise InputError(
+                f"{where}: client {client} is malicious; the honest ones are "
+                f"0-{len(experiment.honest_clients) - 1}"
+            )
+        if named.count(client) > 1:
+            raise InputError(f"{where} names client {client} twice")
+
+
+def norm_of(model: Mapping[str, Any], ssl: Mapping[str, Any]) -> str:
+    """`group` or `batch`, by the options of the encoder and of the method."""
+    return "batch" if ssl.get("head_norm") == "batch" else str(model.get("norm", "group"))
+
+
+def _defense(experiment: Experiment) -> None:
+    ssl: SSL = experiment.ssl.build("ssl")
+    built = [(layer, layer.build("defense")) for layer in experiment.defense]
+    before = experiment.pretrain.mode == "public"
+    setting = Setting(_norm(experiment), ssl, experiment.split.public, before)
+    for layer, defense in built:
+        where = opt("defense.name", layer.name)
+        if ssl.coupled:
+            where += f" with {opt('ssl.name', experiment.ssl.name)}"
+        try:
+            defense.check(setting)
+        except InputError as error:
+            raise InputError(f"{where}: {error.text}") from None
+    for client in experiment.defended:
+        own = [(n.name, d) for n, d in built if client in experiment.applied_by(n)]
+        names = [name for name, _ in own]
+        for name in names:
+            if names.count(name) > 1:
+                raise InputError(f"{opt('defense.name', name)} is given twice to client {client}")
+        try:
+            exclusive(own)
+        except InputError as error:
+            both = opt("defense.name", ",".join(names))
+            raise InputError(f"{both}, client {client}: {error.text}") from None
+
+
+def _pretrain(experiment: Experiment) -> None:
+    mode, epochs = experiment.pretrain.mode, experiment.pretrain.epochs
+    asked = opt("pretrain.mode", mode)
+    if mode == "none" and epochs:
+        raise InputError(f"{asked} leaves nothing for {opt('pretrain.epochs', epochs)} to do")
+    if mode != "none" and not epochs:
+        raise InputError(f"{asked} needs {opt('pretrain.epochs')} >= 1, got 0")
+    if mode == "pooled" and experiment.defense:
+        defended = opt("defense.name", experiment.defense[0].name)
+        raise InputError(
+            f"{asked} with {defended}: the server would train "
+            "on the private images themselves, which no client's defence covers"
+        )
+    if mode == "public" and not experiment.split.public:
+        raise InputError(f"{asked} needs {opt('split.public')} > 0, got 0")
+
+
+def _public(experiment: Experiment) -> None:
+    """A method that trains against public images needs some."""
+    if experiment.ssl.build("ssl").public and not experiment.split.public:
+        raise InputError(
+            f"{opt('ssl.name', experiment.ssl.name)} trains against public images here and needs "
+            f"{opt('split.public')} > 0, got 0"
+        )
+
+
+def _pixels(experiment: Experiment) -> None:
+    mean, std = experiment.data.mean, experiment.data.std
+    named = opt("data.mean"), opt("data.std")
+    for name, values in zip(named, (mean, std), strict=True):
+        if values is not None and len(values) not in (1, 3):
+            raise InputError(f"{name} takes 1 or 3 values, one a channel, got {len(values)}")
+    if mean is not None and std is not None and len(mean) != len(std):
+        raise InputError(
+            f"{named[0]} has {len(mean)} values and {named[1]} {len(std)}; as many are needed"
+        )
+
+
+def gpu(device: str) -> None:
+    """Refuse a GPU that is not there.
+
+    Raises:
+        InputError: naming those that are.
+    """
+    found, asked = gpus_without(device), opt("device", device)
+    if found == 0:
+        raise InputError(f"{asked}: torch finds no CUDA GPU on this machine")
+    if found is not None:
+        raise InputError(f"{asked}: the GPUs here are cuda:0 to cuda:{found - 1}")

@@ -1,0 +1,343 @@
+"""One experiment: frozen, validated, complete. Every default stands here or in its plugin."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from fedmia.attacks.base import ActiveAttack
+from fedmia.config.forms import (
+    Chosen,
+    Layer,
+    Settings,
+    Values,
+    all_values,
+    dataset_and_path,
+    each,
+    layers,
+    plugin,
+    rest,
+    section,
+)
+from fedmia.config.roles import ATTACKERS, is_client, refusal, sees
+from fedmia.data.base import Dataset, Request
+from fedmia.options import registry
+from fedmia.options.errors import InputError, opt
+from fedmia.options.option import Options, option
+from fedmia.options.values import convert
+from fedmia.partitions.split import SplitOptions
+from fedmia.runtime.device import DEVICES, check_device
+from fedmia.ssl.optimizers import RATES
+from fedmia.ssl.train import Train
+from fedmia.threat import Threat
+
+
+@dataclass(frozen=True)
+class Federation(Options):
+    """Clients and rounds."""
+
+    clients: int = option(10, "clients in the federation", ge=1)
+    rounds: int = option(30, "rounds of federated training, attacked ones included", ge=1)
+    attack_rounds: int | None = option(
+        None,
+        "the last rounds, in which the active attacker may craft its updates (none: 6, but at most "
+        "half of all); the rounds before are clean",
+        ge=1,
+    )
+    attacked_rate: str = option(
+        "schedule",
+        "learning rate of honest clients in these rounds: schedule (as train.schedule goes on) or "
+        "constant (their first, a jump where the schedule has fallen)",
+        choices=("schedule", "constant"),
+        gone={"matched": "an attack matches honest clients, by attack.NAME.lr matched"},
+    )
+    participation: float = option(1.0, "share of the clients that train in a round", gt=0, le=1)
+    batch_norm: str = option(
+        "average",
+        "running statistics of batch norm: averaged, or each client's own (local)",
+        choices=("average", "local"),
+    )
+    snapshots: int = option(6, "evenly spread rounds whose model is evaluated", ge=1)
+    keep_updates: int | None = option(
+        None,
+        "evenly spread rounds of which every client's update is kept, in files as large as the "
+        "model (none: the evaluated rounds with --attacker server, else 0)",
+        ge=0,
+    )
+    placebo: bool | Literal["auto"] = option(
+        "auto",
+        "the federation once more on other images, as a control where nothing can leak (auto: with "
+        "an active attack, a server that attacks, or an attack on rounds)",
+    )
+    on_failure: str = option(
+        "stop",
+        "what becomes of a client that fails, is late or sends what cannot be averaged: the run "
+        "stops and reports on the finished rounds, the client gets its order again (3 times in "
+        "all), or it is dropped for good, from the statistics too",
+        choices=("stop", "retry", "drop"),
+    )
+    client_timeout: float | None = option(
+        None, "seconds that a client may work on a round (none: no limit)", gt=0
+    )
+    min_clients: int = option(1, "clients whose update a round needs", ge=1)
+    secure_aggregation: bool = option(
+        False,
+        "the server sees the sum of a round's updates and none by itself (a view that attacks and "
+        "strategies are held to: nothing is encrypted)",
+    )
+
+
+@dataclass(frozen=True)
+class Pretrain(Options):
+    """What a server does before the first federated round."""
+
+    gone: ClassVar[Mapping[str, str]] = {
+        "rounds": f"{opt('federation.rounds')} counts all federated rounds, and a server's own "
+        f"training is {opt('pretrain.epochs')} long"
+    }
+
+    mode: str = option(
+        "none",
+        "none; pooled: the server trains on all clients' private images; public: on non-member "
+        "images apart from all others",
+        choices=("none", "pooled", "public"),
+        gone={
+            "federated": f"federated rounds are {opt('federation.rounds')}, of which the last "
+            f"{opt('federation.attack_rounds')} may be attacked"
+        },
+    )
+    epochs: int = option(0, "epochs of the server's training (100 where it has a --pretrain)", ge=0)
+
+    @staticmethod
+    def implied(tree: Values) -> Values:
+        """What a mode means for options that are not given."""
+        if "mode" not in tree:
+            return {}
+        return {"epochs": 0 if tree["mode"] == "none" else 100}
+
+
+@dataclass(frozen=True)
+class Data(Options):
+    """The data source and its pixels; `options` are those of the source itself."""
+
+    name: str = option("digits", "data source, with its path: parquet:PATH")
+    dir: str | None = option(None, "folder of the data source's files")
+    size: int | None = option(None, "pixels a side to resize to (none: the images' own)", ge=8)
+    mean: tuple[float, ...] | None = option(
+        None, "mean of each channel, in [0, 1] (none: the source's own)", ge=0, le=1
+    )
+    std: tuple[float, ...] | None = option(
+        None, "standard deviation of each channel (none: the source's own)", gt=0
+    )
+    options: Values = rest("dataset")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "options", all_values(self.source()))
+
+    @property
+    def plugin(self) -> str:
+        """Name of the data source's plugin, without the path."""
+        return dataset_and_path(self.name)[0]
+
+    def source(self) -> Dataset:
+        """The data source, built."""
+        built: Dataset = registry.build("dataset", self.plugin, self.options)
+        return built
+
+    def request(self, seed: int) -> Request:
+        """What the run asks of the source."""
+        folder = Path(self.dir) if self.dir is not None else None
+        return Request(dataset_and_path(self.name)[1], folder, self.size, seed)
+
+
+@dataclass(frozen=True)
+class Experiment(Settings):
+    """All that decides a run's numbers. Once built, every option of every choice is written out.
+
+    `attacks` comes out as the names themselves: `main` and `all` become the built-in attacks that
+    the attacker's role permits. `attack` holds the options of each of them.
+
+    Raises:
+        InputError: on construction, for an unknown plugin or option or a value out of range.
+            Whether the values suit one another is asked by `fedmia.config.compatibility.check`.
+    """
+
+    seed: int = option(0, "root of all randomness", ge=0)
+    attacker: str = option(
+        "none",
+        "role of the last client(s), or the honest but curious server, and then no client's",
+        choices=ATTACKERS,
+    )
+    malicious: int = option(1, "clients that take the attacker's role", ge=1)
+    attacker_trains: bool = option(
+        True, "malicious clients also train on their own images; false: they send no update"
+    )
+    attacks: tuple[str, ...] = option(
+        ("main",),
+        "attacks to run, named or by the lists main (federated contrastive learning) and all; of "
+        "either, what the attacker's role permits; none",
+    )
+    attack: Mapping[str, Values] = each("attack")
+    backend: str = option(
+        "inline", "where clients train: this process, or Ray", choices=("inline", "ray")
+    )
+    threads_per_client: int = option(1, "CPU threads of a client (sums depend on it)", ge=1)
+    device: str = option("auto", DEVICES)
+    cpus_per_client: float | None = option(
+        None, "cores that Ray gives a client (none: threads_per_client)", gt=0
+    )
+    gpus_per_client: float = option(
+        0.0, "GPUs that Ray gives a client: a share below 1, or a whole number", ge=0
+    )
+    checkpoint_every: int = option(
+        1, "rounds between two checkpoints in --out, for --resume (0: none)", ge=0
+    )
+    ray_address: str | None = option(
+        None, "Ray cluster to join: auto or HOST:PORT (none: one is started here)"
+    )
+    federation: Federation = section(Federation)
+    data: Data = section(Data, head="name")
+    partition: Chosen = plugin("partition", "dirichlet", "how images are dealt to clients")
+    split: SplitOptions = section(SplitOptions)
+    model: Chosen = plugin("model", "smallnet", "encoder")
+    ssl: Chosen = plugin("ssl", "moco", "self-supervised method")
+    strategy: Chosen = plugin("strategy", "fedavg", "how the server aggregates")
+    train: Train = section(Train)
+    pretrain: Pretrain = section(Pretrain, head="mode")
+    defense: tuple[Layer, ...] = layers(
+        "defense",
+        "defences of the defended clients, in the order in which they act (default none)",
+    )
+    defended_clients: tuple[int, ...] | None = option(
+        None,
+        "clients that defend themselves, as 0-4,7, where a defence names none of its own (none: "
+        "all honest ones)",
+        ge=0,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        sees(self.attacker)  # a role that attacks nothing is refused
+        check_device(self.device)
+        for one in dataclasses.fields(self):
+            chosen = getattr(self, one.name)
+            if "plugin" in one.metadata:
+                object.__setattr__(self, one.name, chosen.complete(one.metadata["plugin"]))
+            elif kind := one.metadata.get("layers"):
+                whole = tuple(layer.complete(kind) for layer in chosen)
+                object.__setattr__(self, one.name, whole)
+        own = self.data.source().views  # stands in for view options that are not given
+        given = {k: v for k, v in dict(self.ssl.options).items() if v is not None}
+        unset = {k: v for k, v in vars(own).items() if k in self.ssl.options}
+        options = {**self.ssl.options, **unset, **given}
+        object.__setattr__(self, "ssl", Chosen(self.ssl.name, options))
+        if self.train.lr is None:
+            own_rate = RATES.get(self.train.optimizer, registry.load("ssl", self.ssl.name).lr)
+            object.__setattr__(self, "train", dataclasses.replace(self.train, lr=own_rate))
+        sums = self.federation.secure_aggregation
+        names = expand_attacks(self.attacks, self.attacker, sums)
+        for name in self.attack:
+            if name not in names:
+                listed = ", ".join(names) or "none"
+                raise InputError(f"options for attack '{name}', which is not run (run: {listed})")
+        complete = {n: Chosen(n, self.attack.get(n, {})).complete("attack").options for n in names}
+        object.__setattr__(self, "attacks", names)
+        object.__setattr__(self, "attack", complete)
+
+    @property
+    def malicious_clients(self) -> tuple[int, ...]:
+        """Ids of the clients in the attacker's role: the last ones; none of them is the server."""
+        count = min(self.malicious, self.federation.clients) if is_client(self.attacker) else 0
+        return tuple(range(self.federation.clients - count, self.federation.clients))
+
+    @property
+    def threat(self) -> Threat:
+        """What the attacker is granted."""
+        return sees(self.attacker, self.federation.secure_aggregation)
+
+    @property
+    def holder(self) -> int | None:
+        """Id of the client that the attacker reads through, None where it is no client."""
+        return next(iter(self.malicious_clients), None)
+
+    @property
+    def active_attack(self) -> str | None:
+        """Name of the attack whose client crafts updates, if one is run."""
+        kinds = {n: registry.load("attack", n) for n in self.attacks}
+        return next((n for n, cls in kinds.items() if issubclass(cls, ActiveAttack)), None)
+
+    @property
+    def attack_rounds(self) -> int:
+        """How many of the last rounds may be attacked: none without an active attack."""
+        asked, rounds = self.federation.attack_rounds, self.federation.rounds
+        if self.active_attack is None:
+            return 0
+        return min(6, rounds // 2) if asked is None else asked
+
+    @property
+    def has_placebo(self) -> bool:
+        """Whether the federation is run once more as the placebo."""
+        if (asked := self.federation.placebo) != "auto":
+            return asked
+        kinds = [registry.load("attack", name) for name in self.attacks]
+        needed = any(issubclass(k, ActiveAttack) or k.reads_training() for k in kinds)
+        return needed or self.threat.vantage == "server"
+
+    @property
+    def honest_clients(self) -> tuple[int, ...]:
+        """Ids of all other clients."""
+        return tuple(range(self.federation.clients - len(self.malicious_clients)))
+
+    def applied_by(self, layer: Layer) -> tuple[int, ...]:
+        """Ids of the clients that apply a defence, sorted."""
+        named = self.defended_clients if layer.clients is None else layer.clients
+        return self.honest_clients if named is None else tuple(sorted(named))
+
+    @property
+    def defended(self) -> tuple[int, ...]:
+        """Ids of the clients that apply a defence, sorted."""
+        return tuple(sorted({c for layer in self.defense for c in self.applied_by(layer)}))
+
+
+def expand_attacks(names: tuple[str, ...], attacker: str, sums: bool = False) -> tuple[str, ...]:
+    """The attacks that `names` stands for: those named, with `main` and `all` written out as far as
+    the attacker permits, or none (`("none",)`).
+
+    Args:
+        sums: whether the server sees sums of updates alone.
+
+    Raises:
+        InputError: an unknown attack, or one named twice.
+    """
+    if names == ("none",):
+        return ()
+    found: list[str] = []
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"attack '{name}' is named twice")
+        found += [n for n in _stands_for(name, attacker, sums) if n not in found]
+    return tuple(found)
+
+
+def runs(tree: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the attacks that a tree of an experiment runs."""
+    named = convert(opt("attacks"), tree.get("attacks", Experiment.attacks), tuple[str, ...])
+    where, section = "secure_aggregation", tree.get("federation")
+    asked = section.get(where, False) if isinstance(section, Mapping) else False
+    sums = convert(opt(f"federation.{where}"), asked, bool)
+    return expand_attacks(named, str(tree.get("attacker", Experiment.attacker)), sums)
+
+
+def _stands_for(name: str, attacker: str, sums: bool) -> list[str]:
+    if name not in ("all", "main"):
+        registry.load("attack", name)
+        return [name]
+    known = [(n, registry.load("attack", n)) for n in registry.names("attack")]
+    # One active attack fits into a federation: of several, all means the main one.
+    whole = [(n, cls) for n, cls in known if not issubclass(cls, ActiveAttack)]
+    wanted = [(n, cls) for n, cls in known if cls.main or (name == "all" and (n, cls) in whole)]
+    return [n for n, cls in wanted if refusal(cls, attacker, sums=sums) is None]

@@ -1,0 +1,98 @@
+"""Plugins applied in order, as trees tell them: a list of mappings, or what is short for one.
+
+A layer is a mapping of its plugin's `name`, the `clients` that it is for (where they are named) and
+the plugin's options. Short for a list of them are a name, names with commas between, `none`, a list
+of names, and a mapping of `name`, options of the single layer, and options of each by its name. A
+mapping without a `name`, as flags give it beside a file's layers, holds options alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedmia.options.errors import InputError, opt
+from fedmia.options.yamlfile import Tree
+
+Layers = list[Tree]
+
+
+def written_out(path: str, value: Any) -> Layers | Tree:
+    """The layers that `value` says at `path`; a mapping as it is where it names none.
+
+    Raises:
+        InputError: it says neither, or options of which it is not clear whose they are.
+    """
+    if value is None or isinstance(value, str):
+        return [{"name": name} for name in _names(value)]
+    if isinstance(value, Mapping):
+        return _of_mapping(path, {str(k): v for k, v in value.items()})
+    if not isinstance(value, list | tuple):
+        raise InputError(f"{opt(path)} must be names or a list of layers, got {value!r}")
+    found = [{"name": one} if isinstance(one, str) else one for one in value]
+    for one in found:
+        if not isinstance(one, Mapping) or not isinstance(one.get("name"), str):
+            raise InputError(f"{opt(path)}: each of the list is a name or has one, got {one!r}")
+    return [{str(k): v for k, v in one.items()} for one in found]
+
+
+def overlaid(path: str, below: Any, above: Layers | Tree) -> Layers | Tree:
+    """`above` over `below`: a layer keeps the options that one of its name has below; a mapping
+    without a name changes options of those below."""
+    if not isinstance(below, list):
+        return above
+    if isinstance(above, list):
+        first = {one["name"]: one for one in reversed(below)}
+        return [{**first.get(one["name"], {}), **one} for one in above]
+    return _with_options(path, below, above)
+
+
+def _names(value: str | None) -> list[str]:
+    names = [] if value is None else [one.strip() for one in value.split(",")]
+    return [] if names == ["none"] else names
+
+
+def _of_mapping(path: str, tree: Tree) -> Layers | Tree:
+    """The layers of a mapping with a `name`."""
+    if "name" not in tree:
+        return tree
+    options = {k: v for k, v in tree.items() if k != "name"}
+    named = tree["name"]
+    if named is not None and not isinstance(named, str):
+        raise InputError(f"{opt(f'{path}.name')} must be a string, got {named!r}")
+    held: Layers = [{"name": type(named)(n)} for n in _names(named)] if named else []
+    return _with_options(path, held, options) if options else held
+
+
+def _with_options(path: str, held: Layers, options: Tree) -> Layers | Tree:
+    """The layers `held` with options of a single one, and those of each by its name."""
+    own = {k: v for k, v in options.items() if not isinstance(v, Mapping)}
+    by_name = {k: v for k, v in options.items() if isinstance(v, Mapping)}
+    names = [one["name"] for one in held]
+    if not names:
+        return {**own, **by_name}
+    if own and len(names) > 1:
+        key = next(iter(own))
+        raise InputError(
+            f"{opt(f'{path}.{key}')}: of which one? " + opt(f"{path}.{names[0]}.{key}")
+        )
+    for name in by_name:
+        if name not in names:
+            raise InputError(
+                f"options for {path} '{name}', which is not applied (applied: {', '.join(names)})"
+            )
+    return [
+        {**one, **(own if len(held) == 1 else {}), **by_name.get(one["name"], {})} for one in held
+    ]
+
+
+def plain_layers(layers: Sequence[Any]) -> Layers | None:
+    """Built layers as a tree holds them; None where there is none."""
+    return [
+        {
+            "name": one.name,
+            **({} if one.clients is None else {"clients": one.clients}),
+            **one.options,
+        }
+        for one in layers
+    ] or None

@@ -1,0 +1,251 @@
+"""What a sweep is asked: an experiment, options of it with several values each, and the seeds."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Generic, TypeVar
+
+from fedmia.config import compatibility as suits
+from fedmia.config import experiment
+from fedmia.config.audit import Audit
+from fedmia.config.experiment import Experiment
+from fedmia.config.forms import Settings, beside, grids, option_paths, parts, place
+from fedmia.config.tree import from_tree, merge, normal, to_tree
+from fedmia.options.errors import InputError, nearest, opt, shown
+from fedmia.options.option import option, option_fields
+from fedmia.options.values import Text, from_text, plain
+from fedmia.options.yamlfile import Tree
+
+Grid = Mapping[str, Sequence[Any]]
+Asked = TypeVar("Asked", Experiment, Audit)
+
+
+@dataclass(frozen=True)
+class Cell(Generic[Asked]):
+    """One run of a sweep, or one audit of several.
+
+    Attributes:
+        grid: path of each option of the grid -> its value here.
+        first: the run of the first seed, complete.
+        nth: how many seeds after it this one is.
+        files: digest of what it reads that its settings only name.
+    """
+
+    grid: Mapping[str, Any]
+    first: Asked
+    nth: int = 0
+    files: str = ""
+
+    @property
+    def seed(self) -> int:
+        """Root of its randomness."""
+        return self.first.seed + self.nth
+
+    @cached_property
+    def tree(self) -> Tree:
+        """The complete settings of the run."""
+        return {**to_tree(self.first), "seed": self.seed}
+
+    @cached_property
+    def key(self) -> str:
+        """What tells it from every other run: its complete settings, and its files."""
+        return key_of(self.tree) + self.files
+
+    @property
+    def threads(self) -> int:
+        """CPU threads of its process; 0: one a core."""
+        one = self.first
+        return one.threads if isinstance(one, Audit) else one.threads_per_client
+
+
+@dataclass(frozen=True)
+class Runs:
+    """What is to be done side by side.
+
+    Attributes:
+        jobs: how many at once; None: as many as the cores allow, one where they need a GPU.
+        keep_snapshots: keep the models of every run by round.
+    """
+
+    cells: Sequence[Cell[Any]]
+    jobs: int | None
+    keep_snapshots: bool = False
+
+
+@dataclass(frozen=True)
+class Repeated(Settings):
+    """What every command of many runs is asked: each of them with several seeds, side by side."""
+
+    seeds: int = option(1, "runs of each point of the grid, with seeds SEED, SEED+1, ..", ge=1)
+    jobs: int | None = option(
+        None, "runs side by side (none: as many as the cores allow, one where they need a GPU)",
+        ge=1,
+    )  # fmt: skip
+    keep_snapshots: bool = option(False, "keep the models of every run by round")
+
+
+@dataclass(frozen=True)
+class Sweep(Repeated):
+    """One sweep. Every cell of it is built, so that a wrong one is refused before any runs.
+
+    Attributes:
+        base: tree of the experiment that every cell starts from.
+        cells: the runs, all of the first seed before those of the second.
+
+    Raises:
+        InputError: on construction, for a path that no option has, a value that its option does
+            not take, or two cells that are the same.
+    """
+
+    grid: Sequence[Grid] = grids("option with several values; once for each option")
+    base: Tree = beside(Experiment)
+    cells: tuple[Cell[Experiment], ...] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        from_tree(Experiment, self.base)
+        object.__setattr__(self, "grid", tuple(_grid(one) for one in _listed(self.grid)))
+        object.__setattr__(self, "cells", self._cells())
+
+    @property
+    def runs(self) -> Runs:
+        """Its cells, as they are done."""
+        return Runs(self.cells, self.jobs, self.keep_snapshots)
+
+    def _cells(self) -> tuple[Cell[Experiment], ...]:
+        first = [self._cell(point) for grid in self.grid for point in points(grid)]
+        held: dict[str, str] = {}
+        for cell in first:
+            name = label(cell.grid) or "the experiment"
+            if (twin := held.setdefault(cell.key, name)) is not name:
+                raise InputError(f"{opt('grid')}: {twin} and {name} are the same run")
+        return tuple(replace(cell, nth=i) for i in range(self.seeds) for cell in first)
+
+    def _cell(self, point: Mapping[str, Any]) -> Cell[Experiment]:
+        tree: Tree = {}
+        for path, value in point.items():
+            branch, where = tree, _where(path)
+            for part in where[:-1]:
+                branch = branch.setdefault(part, {})
+            branch[where[-1]] = value
+        lower, upper = (normal(Experiment, t) for t in (self.base, tree))
+        try:
+            whole = merge(Experiment, lower, upper, experiment.runs)
+            built = from_tree(Experiment, whole, tongue=self.tongue)
+        except InputError as error:
+            raise InputError(f"{_before(point)}{error.text}") from None
+        held = to_tree(built)
+        return Cell({path: _seen(held, _where(path), v) for path, v in point.items()}, built)
+
+    def tree(self) -> Tree:
+        """The sweep as its YAML file says it; reads back the same."""
+        own = {f.name: plain(getattr(self, f.name)) for f, _ in option_fields(type(self))}
+        return {**typed(self.base), **own, "grid": [typed(dict(one)) for one in self.grid]}
+
+
+def check(sweep: Sweep) -> None:
+    """Refuse a sweep with a cell whose options do not suit one another.
+
+    Raises:
+        InputError: one line that names the cell, the value and the reason.
+    """
+    for cell in sweep.cells[: len(sweep.cells) // sweep.seeds]:
+        try:
+            suits.check(cell.first)
+        except InputError as error:
+            raise InputError(f"{_before(cell.grid)}{error.text}") from None
+
+
+def runs(tree: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the attacks that the base of a sweep runs."""
+    return experiment.runs(tree)
+
+
+def points(grid: Grid) -> Iterator[dict[str, Any]]:
+    """Every combination of the grid's values, the last option's changing fastest."""
+    for values in itertools.product(*grid.values()):
+        yield dict(zip(grid, values, strict=True))
+
+
+def label(point: Mapping[str, Any]) -> str:
+    """`strategy=fedavg, partition.alpha=0.1`."""
+    return ", ".join(f"{path}={told(value)}" for path, value in point.items())
+
+
+def told(value: Any) -> str:
+    """A value of the grid as one types it."""
+    return shown(tuple(value) if isinstance(value, list) else value)
+
+
+def key_of(tree: Mapping[str, Any]) -> str:
+    """Text that two trees of settings share only if they are equal."""
+    return json.dumps(plain(dict(tree)), sort_keys=True)
+
+
+def _before(point: Mapping[str, Any]) -> str:
+    return f"{opt('grid', label(point))}: " if point else ""
+
+
+def _listed(grid: Any) -> Sequence[Any]:
+    """A file may give one grid alone."""
+    if isinstance(grid, Mapping):
+        return (grid,)
+    if not isinstance(grid, list | tuple) or not grid:
+        raise InputError(f"{opt('grid')} must be a grid or a list of them, got {grid!r}")
+    return grid
+
+
+def _grid(grid: Any) -> dict[str, Sequence[Any]]:
+    """Paths as files write them (`strategy` for `strategy.name`), each with its values."""
+    if not isinstance(grid, Mapping):
+        raise InputError(f"{opt('grid')} must map options to values, got {grid!r}")
+    heads = {f"{path}.{head}": path for path, head in _heads().items()}
+    found: dict[str, Sequence[Any]] = {}
+    for name, values in grid.items():
+        path = ".".join(_where(str(name)))
+        path = heads.get(path, path)
+        if path == "seed":
+            raise InputError(f"{opt('grid', 'seed')}: {opt('seeds', 'N')} says how many seeds")
+        if path in found:
+            raise InputError(f"{opt('grid', path)} is given twice")
+        if not isinstance(values, list | tuple) or not values:
+            raise InputError(f"{opt(f'grid.{path}')} needs a list of values, got {values!r}")
+        found[path] = tuple(values)
+    return found
+
+
+def _heads() -> dict[str, str]:
+    """Fields that one value alone may stand for -> the option that it is."""
+    found = {one.name: one.metadata.get("head") for one, _ in parts(Experiment)}
+    return {name: head for name, head in found.items() if head}
+
+
+def _where(path: str) -> tuple[str, ...]:
+    heads = _heads()
+    found = place(Experiment, f"{path}.{heads[path]}" if path in heads else path)
+    if found is None:
+        known = [*heads, *(p for p, _, _ in option_paths(Experiment))]
+        raise InputError(f"{opt(f'grid.{path}')}: no such option{nearest(path, known)}")
+    return found
+
+
+def _seen(tree: Any, where: tuple[str, ...], given: Any) -> Any:
+    """The value that an option came to have; a list as it was given."""
+    for part in where:
+        tree = tree.get(part) if isinstance(tree, Mapping) else tree
+    return plain(typed(given)) if isinstance(tree, list) else tree
+
+
+def typed(value: Any) -> Any:
+    """Values with those of flags, which are text, as the type that they look like."""
+    if isinstance(value, Mapping):
+        return {key: typed(own) for key, own in value.items()}
+    if isinstance(value, list | tuple):
+        return [typed(own) for own in value]
+    if not isinstance(value, Text):
+        return value
+    return from_text("", str(value), int | float | bool | str) if value else ""

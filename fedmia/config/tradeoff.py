@@ -1,0 +1,252 @@
+"""What a trade-off is asked: defences, each at several strengths, and the seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedmia.config import compatibility as suits
+from fedmia.config import experiment
+from fedmia.config.experiment import Experiment
+from fedmia.config.forms import beside, lists
+from fedmia.config.sweep import Grid, Repeated, Sweep, told, typed
+from fedmia.config.tree import from_tree, merge, normal
+from fedmia.options import registry
+from fedmia.options.errors import InputError, nearest, opt, renamed, unknown
+from fedmia.options.option import check_limits, check_type, option, option_fields
+from fedmia.options.values import convert, plain
+from fedmia.options.yamlfile import Tree
+
+NONE = "none"  # the undefended federation, which every other is compared with
+# Of every run, unless the user says otherwise: without an active step there is one branch to train.
+MILD: Tree = {"attacker": "passive", "federation": {"snapshots": 1}}
+
+
+@dataclass(frozen=True)
+class Trade:
+    """One defence at one strength: a point of the trade-off.
+
+    Attributes:
+        defense: `none`, a defence of clients, or a strategy.
+        option: its option that says how strong it is; empty where it has none.
+        strength: value of that option.
+        kind: `defense` or `strategy`: the part of an experiment that it is.
+    """
+
+    defense: str = NONE
+    option: str = ""
+    strength: Any = None
+    kind: str = "defense"
+
+    @property
+    def label(self) -> str:
+        """`gaussian scale=0.1`; `no defence`."""
+        if self.defense == NONE:
+            return "no defence"
+        return (
+            f"{self.defense} {self.option}={told(self.strength)}" if self.option else self.defense
+        )
+
+    def grid(self, named: bool) -> Grid:
+        """The grid of a sweep whose one point it is.
+
+        Args:
+            named: whether the experiment names clients that defend themselves.
+        """
+        found: dict[str, Sequence[Any]] = {self.kind: (self.defense,)}
+        if self.option:
+            found[f"{self.kind}.{self.option}"] = (self.strength,)
+        if named and (self.defense == NONE or self.kind != "defense"):
+            found["defended_clients"] = (None,)  # here no client does
+        return found
+
+
+@dataclass(frozen=True)
+class Tradeoff(Repeated):
+    """One trade-off, as the sweep that it is.
+
+    Attributes:
+        base: tree of the experiment that every run starts from.
+        trades: the points, the undefended one first.
+        sweep: its cells of one seed are the trades, in their order.
+
+    Raises:
+        InputError: on construction, for an unknown defence or one named twice, a strength out of
+            range, or an experiment that defends itself.
+    """
+
+    seeds: int = option(5, "federations of each strength, with seeds SEED, SEED+1, ..", ge=1)
+    defenses: tuple[str, ...] = option(
+        (NONE,),
+        "what is compared: defences of --list defense, strategies of --list strategy; none, the "
+        "undefended federation, is always run",
+    )
+    strengths: Mapping[str, Sequence[Any]] = lists(
+        "strengths of a defence, once for each or with ; between; NAME alone is its own measure of "
+        "strength, NAME.OPTION another option"
+    )
+    base: Tree = beside(Experiment)
+    trades: tuple[Trade, ...] = field(init=False, compare=False, repr=False)
+    sweep: Sweep = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        base = from_tree(Experiment, self.base)
+        if base.defense:
+            name = opt("defense.name", base.defense[0].name)
+            raise InputError(f"{name}: {opt('defenses')} says what is compared")
+        whole = merge(Experiment, MILD, normal(Experiment, self.base), experiment.runs)
+        trades = (Trade(), *(t for name in self._named() for t in self._trades(name)))
+        object.__setattr__(self, "trades", trades)
+        object.__setattr__(self, "sweep", self._sweep(whole))
+
+    def _sweep(self, whole: Tree) -> Sweep:
+        own = {name: getattr(self, name) for name in ("seeds", "jobs", "keep_snapshots")}
+        named = whole.get("defended_clients") is not None
+        grids = [trade.grid(named) for trade in self.trades]
+        try:
+            return Sweep(grid=grids, base=whole, tongue=self.tongue, **own)
+        except InputError as error:
+            raise InputError(renamed(error.text, _said)) from None
+
+    def _named(self) -> list[str]:
+        """The defences but `none`, each once."""
+        for name in self.defenses:
+            if self.defenses.count(name) > 1:
+                raise InputError(f"{opt('defenses')}: '{name}' is named twice")
+        return [name for name in self.defenses if name != NONE]
+
+    def _trades(self, name: str) -> Iterator[Trade]:
+        """A defence at each of its strengths."""
+        kind = kind_of(name)
+        cls = registry.load(kind, name)
+        asked = [(k, o) for k in self.strengths if (o := _measured(k, name)) is not None]
+        if len(asked) > 1:
+            both = " and ".join(opt(f"strengths.{key}") for key, _ in asked)
+            raise InputError(f"{both} are two strengths of one defence")
+        key, measure = asked[0] if asked else ("", "")
+        measure = measure or cls.strength
+        if key and not measure:
+            raise InputError(
+                f"{opt(f'strengths.{key}')}: {kind} '{name}' has no measure of strength; name an "
+                f"option of it, {name}.OPTION"
+            )
+        values = self._values(cls, key, measure) if key else cls.strengths
+        if not values:
+            yield Trade(name, kind=kind)
+        for value in values:
+            yield Trade(name, measure, value, kind)
+
+    def _values(self, cls: type, key: str, measure: str) -> Sequence[Any]:
+        """The strengths under `key`, as the type of the option that they are of.
+
+        Raises:
+            InputError: no such option, no values, one twice, or one out of its range.
+        """
+        kinds = {one.name: (one, kind) for one, kind in option_fields(cls)}
+        if measure not in kinds:
+            raise InputError(
+                f"{opt(f'strengths.{key}')}: no such option{nearest(measure, kinds)} "
+                f"(known: {', '.join(sorted(kinds))})"
+            )
+        given, found = self.strengths[key], list[Any]()
+        if not isinstance(given, list | tuple) or not given:
+            raise InputError(
+                f"{opt(f'strengths.{key}')} needs a list of values, got {plain(given)!r}"
+            )
+        one, kind = kinds[measure]
+        for value in given:
+            where = f"{opt('strengths', f'{key}={value}')}: {measure}"
+            value = convert(where, value, kind)
+            check_type(where, value, kind)
+            check_limits(where, value, one.metadata)
+            if value in found:
+                raise InputError(f"{where} is given twice")
+            found.append(value)
+        return found
+
+    def tree(self) -> Tree:
+        """The trade-off as its YAML file says it; reads back the same."""
+        own = {f.name: plain(getattr(self, f.name)) for f, _ in option_fields(type(self))}
+        strengths = {"strengths": typed(self.strengths)} if self.strengths else {}
+        return {**typed(self.base), **own, **strengths}
+
+
+def check(tradeoff: Tradeoff) -> None:
+    """Refuse a trade-off that compares nothing, and one with a point whose options do not suit one
+    another.
+
+    Raises:
+        InputError: one line that names the point, the value and the reason.
+    """
+    _attacked(tradeoff.sweep.cells[0].first)
+    _compared(tradeoff)
+    for trade, cell in zip(tradeoff.trades, tradeoff.sweep.cells, strict=False):
+        try:
+            suits.check(cell.first)
+        except InputError as error:
+            if trade.defense == NONE:
+                raise
+            raise InputError(f"{opt('defenses', trade.label)}: {error.text}") from None
+
+
+def runs(tree: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the attacks that the base of a trade-off runs."""
+    return experiment.runs({"attacker": MILD["attacker"], **tree})
+
+
+def kind_of(name: str) -> str:
+    """`defense` or `strategy`: what defends under that name.
+
+    Raises:
+        InputError: neither does.
+    """
+    if ":" in name:  # code outside the repository: its class tells
+        return "strategy" if _is_strategy(name) else "defense"
+    known = {kind: registry.names(kind) for kind in ("defense", "strategy")}
+    found = next((kind for kind, names in known.items() if name in names), None)
+    if found is None:
+        raise unknown("defence", name, [NONE, *known["defense"], *known["strategy"]])
+    return found
+
+
+def _is_strategy(name: str) -> bool:
+    try:
+        registry.load("strategy", name)
+    except InputError:
+        return False
+    return True
+
+
+def _measured(key: str, name: str) -> str | None:
+    """The option that a key of the strengths names of defence `name`; empty: its own measure; None
+    where it speaks of another."""
+    if key == name:
+        return ""
+    return key.removeprefix(f"{name}.") if key.startswith(f"{name}.") else None
+
+
+def _attacked(undefended: Experiment) -> None:
+    """Refuse an experiment that measures no leakage."""
+    if not undefended.attacks:
+        got = f"{opt('attacker', undefended.attacker)} {opt('attacks', undefended.attacks)}"
+        raise InputError(f"{got}: no attack is run, so nothing tells what leaks")
+
+
+def _compared(tradeoff: Tradeoff) -> None:
+    """Refuse strengths of what is not compared, and a trade-off of nothing."""
+    named = [name for name in tradeoff.defenses if name != NONE]
+    if not named:
+        raise InputError(f"{opt('defenses')} names no defence, so nothing is compared")
+    for key in tradeoff.strengths:
+        if not any(_measured(key, name) is not None for name in named):
+            raise InputError(
+                f"{opt(f'strengths.{key}')}: no such defence is compared{nearest(key, named)} "
+                f"({opt('defenses', tradeoff.defenses)})"
+            )
+
+
+def _said(path: str) -> str:
+    """The option of a trade-off that an option of its sweep came from."""
+    return "defenses" if path == "grid" else path

@@ -1,0 +1,212 @@
+"""A torch module that knows nothing of fedmia, as a backbone: its maps are caught by hooks."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from threading import get_ident
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from fedmia.encoders._grid import Grid, find_grid
+from fedmia.encoders._outputs import grid, is_map, read_outputs
+from fedmia.encoders.base import FAILURES, first
+from fedmia.nets.base import Trunk
+from fedmia.options.errors import InputError, opt
+
+SIZES = (224, 96, 64, 32, 28)  # tried where no size is told
+CHANNELS = (3, 1)  # likewise
+STAGES = 4  # most stages that are named
+RESERVED = ("avgpool", "encoder", "map")  # layers that every encoder has, or may have
+PREFIX = 16  # most class and register tokens
+
+Fired = list[tuple[str, Tensor]]
+
+
+class HookedBackbone(Trunk):
+    """Any module (B, C, H, W) -> vector, map or tokens, with the stages that hooks can catch.
+
+    Args:
+        module: in evaluation mode.
+        where: what messages call it.
+        stages: names of the submodules that give a map, first to last. Layers are called by
+            them; names that mean something else here get `.out` behind, tokens are `map`.
+        prefix: where the last stage gives tokens (B, N, D): how many come before the patches.
+        returned: whether the module itself returns the map, called `map`, after the stages.
+        pooled: whether the vector is the mean of the last map in place of the output.
+        grid: of a transformer's positions, which let it take other sizes than its own.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        where: str,
+        stages: tuple[str, ...] = (),
+        *,
+        prefix: int | None = None,
+        returned: bool = False,
+        pooled: bool = False,
+        grid: Grid | None = None,
+    ) -> None:
+        super().__init__()
+        self.module = module
+        self.sized = grid
+        self.patch = 1 if grid is None else grid.patch
+        self.where = where
+        self.hooked = stages
+        names = tuple(f"{n}.out" if n in RESERVED else n for n in stages)
+        if prefix is not None:
+            names = ("map",)
+        self.layers = (*names, "map") if returned else names
+        self.prefix = prefix
+        self.pooled = pooled
+
+    def trunk(self, x: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        with caught(self.module, self.hooked) as fired:
+            outputs = self.module(x) if self.sized is None else self.sized(self.module, x)
+        found = {self.layers[self.hooked.index(name)]: value for name, value in fired}
+        vector, returned = read_outputs(outputs, self.where)
+        if self.prefix is not None:
+            tokens = found["map"]
+            found["map"] = grid(tokens, math.isqrt(tokens.shape[1] - self.prefix))
+        elif len(self.layers) > len(self.hooked):
+            assert returned is not None
+            found["map"] = returned
+        return found, self.pool(found[self.layers[-1]]) if self.pooled else vector
+
+
+@contextmanager
+def caught(module: nn.Module, names: Sequence[str]) -> Iterator[Fired]:
+    """Outputs of the named submodules, as they fire in this thread while the context lasts.
+
+    Hooks that stayed would go with copies of the module, and write where it wrote.
+    """
+    fired: Fired = []
+    owner = get_ident()
+
+    def hook(name: str, _: nn.Module, __: Any, out: Any) -> None:
+        if isinstance(out, Tensor) and get_ident() == owner:
+            fired.append((name, out))
+
+    handles = [module.get_submodule(n).register_forward_hook(partial(hook, n)) for n in names]
+    try:
+        yield fired
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+class Trial(NamedTuple):
+    """What an encoder did with blank pixels.
+
+    Attributes:
+        channels, size: of the pixels that it took. fixed: whether it took no other size.
+    """
+
+    channels: int
+    size: int
+    fixed: bool
+
+
+def trial(
+    run: Callable[[Tensor], object],
+    where: str,
+    channels: Sequence[int],
+    given: int | None,
+    sizes: Sequence[int] = SIZES,
+) -> Trial:
+    """The first pixels that `run` takes, of the size given or of the usual sizes.
+
+    Raises:
+        InputError: it takes none of them.
+    """
+    took: list[tuple[int, int]] = []
+    errors: list[str] = []
+    for size in dict.fromkeys(([given] if given else []) + list(sizes)):
+        for count in channels if not took else (took[0][0],):
+            try:
+                run(torch.zeros(1, count, size, size))
+            except InputError:
+                raise
+            except FAILURES as error:
+                errors.append(f"{count}x{size}x{size}: {first(error)}")
+                continue
+            took.append((count, size))
+            break
+        if len(took) == 2 or given and not took:
+            break
+    if not took:
+        what = f"{opt('size', given)}: {where} fails on" if given else f"{where} fails on blank"
+        hint = "" if given else f"; {opt('size')} tells the size that it takes"
+        raise InputError(f"{what} images of {errors[0]}{hint}")
+    return Trial(*took[0], fixed=len(took) == 1)
+
+
+@torch.no_grad()
+def hooked(
+    module: nn.Module,
+    where: str,
+    channels: Sequence[int],
+    given: int | None,
+    *,
+    flat_is_map: bool = False,
+    sizes: Sequence[int] = SIZES,
+) -> tuple[HookedBackbone, Trial]:
+    """The module as a backbone, its stages found by one pass of blank pixels.
+
+    Args:
+        flat_is_map: whether an output as long as the last map is that map, flattened.
+        sizes: to try where none is given.
+
+    Raises:
+        InputError: it takes no pixels, or returns neither vector, map nor tokens.
+    """
+    module.eval()
+    tried = trial(module, where, channels, given, sizes)
+    # A pooled map may be larger than the one it was made of: VGG's is 7x7 for any image.
+    pools = (nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d)
+    names = [n for n, part in module.named_modules() if n and not isinstance(part, pools)]
+    with caught(module, names) as fired:
+        outputs = module(torch.zeros(1, tried.channels, tried.size, tried.size))
+    vector, returned = read_outputs(outputs, where)
+    stages, last, prefix = find_stages(fired)
+    sized = find_grid(module, tried.channels, tried.size) if tried.fixed else None
+    if returned is not None and returned is not last and prefix is None:
+        return HookedBackbone(module, where, stages, returned=True, grid=sized), tried
+    pooled = False
+    if flat_is_map and last is not None and prefix is None:
+        places = vector.shape[1] / last.shape[1]
+        pooled = places > 1 and places == math.isqrt(int(places)) ** 2
+    made = HookedBackbone(module, where, stages, prefix=prefix, pooled=pooled, grid=sized)
+    return made, tried
+
+
+def find_stages(fired: Fired) -> tuple[tuple[str, ...], Tensor | None, int | None]:
+    """Stages among what fired: the last map of each resolution, at most `STAGES` of them.
+
+    Tokens that come after the last map, as many as it has places and a few more, are what a
+    transformer made of its patches: then they are the only stage.
+
+    Returns:
+        Names, the last map (or None), and the number of prefix tokens where the stage is tokens.
+    """
+    once = Counter(name for name, _ in fired)
+    single = [(name, out) for name, out in fired if once[name] == 1]
+    maps = [i for i, (_, out) in enumerate(single) if is_map(out)]
+    if not maps:
+        return (), None, None
+    side = single[maps[-1]][1].shape[2]
+    for name, out in reversed(single[maps[-1] + 1 :]):
+        if out.ndim == 3 and 0 <= out.shape[1] - side**2 <= PREFIX:
+            return (name,), out, out.shape[1] - side**2
+    by_side: dict[int, str] = {}
+    for i in maps:
+        name, out = single[i]
+        by_side.pop(out.shape[2], None)
+        by_side[out.shape[2]] = name
+    return tuple(by_side.values())[-STAGES:], single[maps[-1]][1], None

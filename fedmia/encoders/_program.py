@@ -1,0 +1,126 @@
+"""A program without a training side, as an encoder: it maps pixels to outputs, and no more."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedmia.encoders._hooked import CHANNELS, SIZES, trial
+from fedmia.encoders._module import ReleasedMethod, permutable
+from fedmia.encoders._outputs import read_outputs
+from fedmia.encoders.base import Released, Wanted, Weights
+from fedmia.nets.base import Trunk
+from fedmia.options.errors import InputError, opt
+from fedmia.ssl.base import Encoder
+
+
+class Program(ABC):
+    """What a file of an exported program computes. Copies share it: nothing changes it.
+
+    Attributes:
+        where: what messages call it.
+        batch, channels, size: of its input (B, C, H, W), None where it takes any.
+    """
+
+    where: str
+    batch: int | None
+    channels: int | None
+    size: int | None
+
+    @abstractmethod
+    def run(self, pixels: Tensor) -> Any:
+        """Outputs for a batch (B, C, H, W) that the program takes, on the device of `pixels`."""
+
+    def __deepcopy__(self, memo: object) -> Program:
+        return self
+
+    def take(self, shape: list[Any]) -> None:
+        """Read batch, channels and size off the input's shape; what is no integer is any.
+
+        Raises:
+            InputError: not (B, C, H, W) with C of 1 to 4 and H = W.
+        """
+        sides = [n if isinstance(n, int) else None for n in shape]
+        told = ", ".join("any" if n is None else str(n) for n in sides)
+        if len(sides) != 4:
+            raise InputError(f"{self.where} takes ({told}); an encoder takes images (B, C, H, W)")
+        self.batch, self.channels, height, width = sides
+        if self.channels is not None and self.channels > 4:
+            raise InputError(f"{self.where} takes ({told}): the channels must come second")
+        if height != width:
+            raise InputError(f"{self.where} takes ({told}); only square images are audited")
+        self.size = width
+
+    @torch.no_grad()
+    def __call__(self, pixels: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Vector (N, D) and map (N, D, h, w) or None, of any number of images.
+
+        A program of a fixed batch is fed whole batches, the last one filled up with blank images.
+        """
+        if self.batch is None:
+            return self._read(pixels)
+        vectors, maps = [], []
+        for part in pixels.split(self.batch):
+            blank = pixels.new_zeros(self.batch - len(part), *pixels.shape[1:])
+            vector, one = self._read(torch.cat([part, blank]))
+            vectors.append(vector[: len(part)])
+            if one is not None:
+                maps.append(one[: len(part)])
+        return torch.cat(vectors), torch.cat(maps) if maps else None
+
+    def _read(self, pixels: Tensor) -> tuple[Tensor, Tensor | None]:
+        vector, one = read_outputs(self.run(pixels), self.where)
+        if len(vector) != len(pixels):
+            raise InputError(f"{self.where} returns {len(vector)} vectors for {len(pixels)} images")
+        return vector.float(), None if one is None else one.float()
+
+
+class ProgramBackbone(Trunk):
+    """A program's vector, and its map where it returns one."""
+
+    def __init__(self, program: Program, has_map: bool) -> None:
+        super().__init__()
+        self.program = program
+        self.layers = ("map",) if has_map else ()
+
+    def trunk(self, x: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        vector, one = self.program(x)
+        return {} if one is None or not self.layers else {"map": one}, vector
+
+
+def black_box(program: Program, permuted: Callable[[int], Program], wanted: Wanted) -> Released:
+    """The program as a released encoder.
+
+    Args:
+        permuted: makes the program with the entries of its weight tensors permuted, those of
+            fewer dimensions than its argument left alone.
+
+    Raises:
+        InputError: a size other than the program's, or outputs that no encoder gives.
+    """
+    where, notes = program.where, list[str]()
+    if program.size is not None and wanted.size not in (None, program.size):
+        raise InputError(
+            f"{opt('size', wanted.size)}: {where} takes {program.size}x{program.size} images only"
+        )
+    channels = CHANNELS if program.channels is None else (program.channels,)
+    sizes = SIZES if program.size is None else (program.size,)
+    given = program.size or wanted.size
+    tried = trial(program, where, channels, given, sizes)
+    vector, one = program(torch.zeros(2, tried.channels, tried.size, tried.size))
+    mean, std = wanted.constants(tried.channels, None, notes)
+    if program.batch is not None:
+        notes.append(f"{where} takes {program.batch} images at a time: the last are filled up.")
+
+    def method(of: Program) -> ReleasedMethod:
+        encoder = Encoder(ProgramBackbone(of, one is not None), nn.Identity(), mean, std)
+        return ReleasedMethod(encoder, vector.shape[1], wanted.seed).to(wanted.device).eval()
+
+    own, control = method(program), lambda least: method(permuted(least))
+    made = permutable("black_box", where, own, control, tried, wanted, notes)
+    return replace(made, weights=Weights("exported program"))

@@ -1,0 +1,141 @@
+"""ResNets of public code: their names, and what the shapes of their tensors tell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
+
+from fedmia.encoders._hooked import SIZES
+from fedmia.nets.base import group_count
+from fedmia.options.errors import InputError
+
+FIRST, SECOND = "layer1.0.conv1.weight", "layer1.0.conv2.weight"
+STAGES = 4
+RELU_FROM, POOL_AT = 3, 4  # number of the first stage, where all before it are numbered
+SMALL = (32, 64)  # images of a ResNet with a 3x3 stem
+WIDTH = 64  # channels of torchvision's own first stage
+
+
+def canonical(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], bool]:
+    """torchvision's names for a ResNet's tensors, and whether a ReLU follows its first norm.
+
+    In an nn.Sequential of a ResNet's children the stages stand in the places 4 to 7, from 3 on
+    without max-pooling, and from 2 on where the children hold no ReLU either: then the public
+    code (lightly's own ResNet) computes none. Other tensors keep their names.
+    """
+    stages = sorted({int(m[1]) for n in tensors if (m := re.match(r"(\d+)\.0\.conv1\.weight", n))})
+    numbered = len(stages) == STAGES and stages[-1] - stages[0] == STAGES - 1
+    places = {str(n): f"layer{i}" for i, n in enumerate(stages, 1)} if numbered else {}
+    if places:
+        places |= {"0": "conv1", "1": "bn1"}
+    made = {}
+    for name, tensor in tensors.items():
+        head, dot, rest = name.partition(".")
+        name = places.get(head, head) + dot + rest
+        made[name.replace(".shortcut.", ".downsample.")] = tensor
+    return made, not places or stages[0] >= RELU_FROM
+
+
+def is_resnet(tensors: Mapping[str, Tensor]) -> bool:
+    """Whether tensors with canonical names are a ResNet's."""
+    return tensors.keys() >= {FIRST, SECOND, "conv1.weight"}
+
+
+def sizes(module: nn.Module) -> tuple[int, ...]:
+    """Sizes of images to try: with a small stem the usual ones are slow, and not meant."""
+    stem = getattr(module, "conv1", None)
+    return SMALL if isinstance(stem, nn.Conv2d) and stem.stride == (1, 1) else SIZES
+
+
+def adapt(module: nn.Module, tensors: Mapping[str, Tensor], relu: bool, padding: int) -> list[str]:
+    """Give a ResNet of torchvision's or timm's names the stem and the norms of a file; notes.
+
+    Args:
+        tensors: by canonical names. relu: whether a ReLU follows the first norm.
+        padding: of a 3x3 first convolution.
+    """
+    conv, found = getattr(module, "conv1", None), tensors.get("conv1.weight")
+    if not isinstance(conv, nn.Conv2d) or found is None or found.ndim != 4:
+        return []
+    notes, made = [], module
+    outputs, channels, kernel = found.shape[:3]
+    if kernel == 3 and conv.kernel_size != (3, 3):
+        made.conv1 = nn.Conv2d(channels, outputs, 3, padding=padding, bias=False)
+        made.maxpool = nn.Identity()
+        notes.append(
+            f"The file's first convolution is 3x3: taken with stride 1, padding {padding} and no "
+            "max-pooling, as on small images."
+        )
+    elif channels != conv.in_channels:
+        made.conv1 = nn.Conv2d(channels, outputs, kernel, 2, kernel // 2, bias=False)
+    if not relu:
+        made.add_module("act1" if hasattr(module, "act1") else "relu", nn.Identity())
+        notes.append("No ReLU follows the first norm, as in the code that numbers its layers so.")
+    if "bn1.weight" in tensors and "bn1.running_mean" not in tensors:
+        _group_norms(module)
+        notes.append("The file's norms keep no statistics: taken for group norms of 32 groups.")
+    return notes
+
+
+def _group_norms(module: nn.Module) -> None:
+    """Group norm in place of every batch norm."""
+    for name, norm in list(module.named_modules()):
+        if isinstance(norm, nn.BatchNorm2d):
+            parent, _, own = name.rpartition(".")
+            count = norm.num_features
+            setattr(module.get_submodule(parent), own, nn.GroupNorm(group_count(count), count))
+
+
+class _Scaled(ResNet):
+    """torchvision's ResNet with `inputs` channels after its stem and `channels` in the first stage.
+
+    Blocks of the later stages have 2, 4 and 8 times as many.
+    """
+
+    def __init__(
+        self, inputs: int, channels: int, block: type[BasicBlock | Bottleneck], depths: list[int],
+        **options: Any,
+    ) -> None:  # fmt: skip
+        self.inputs, self.channels = inputs, channels
+        super().__init__(block, depths, **options)
+        self.conv1 = nn.Conv2d(3, inputs, 7, 2, 3, bias=False)
+        self.bn1 = nn.BatchNorm2d(inputs)
+
+    def _make_layer(
+        self, block: type[BasicBlock | Bottleneck], planes: int, *rest: Any, **more: Any
+    ) -> nn.Sequential:
+        if planes == WIDTH:
+            self.inplanes = self.inputs
+        return super()._make_layer(block, planes * self.channels // WIDTH, *rest, **more)
+
+
+def build(tensors: Mapping[str, Tensor], where: str) -> ResNet:
+    """torchvision's ResNet of the depth, width and groups that canonical tensors tell.
+
+    Raises:
+        InputError: not four stages of blocks.
+    """
+    depths = [_count(tensors, f"layer{i}.") for i in range(1, STAGES + 1)]
+    if not all(depths) or f"layer{STAGES + 1}.0.conv1.weight" in tensors:
+        raise InputError(f"{where}: its ResNet has {sum(map(bool, depths))} stages, not {STAGES}")
+    deep, options = "layer1.0.conv3.weight" in tensors, dict[str, Any]()
+    channels = tensors[FIRST].shape[0]
+    if deep:
+        channels = tensors["layer1.0.conv3.weight"].shape[0] // Bottleneck.expansion
+        inner, each = tensors[SECOND].shape[:2]
+        # torchvision counts the channels of a group as if the stage had 64.
+        options = {"groups": inner // each, "width_per_group": each * WIDTH // max(channels, 1)}
+    inputs, block = tensors["conv1.weight"].shape[0], Bottleneck if deep else BasicBlock
+    made = _Scaled(inputs, channels, block, depths, **options)
+    made.add_module("fc", nn.Identity())
+    return made
+
+
+def _count(tensors: Mapping[str, Tensor], stage: str) -> int:
+    """Blocks of a stage."""
+    blocks = {n.split(".")[1] for n in tensors if n.startswith(stage) and n.count(".") > 2}
+    return len(blocks)

@@ -1,0 +1,175 @@
+"""Weights from a file into an architecture: every tensor must find its place."""
+
+from __future__ import annotations
+
+import re
+import sys
+from contextlib import redirect_stdout
+from io import StringIO
+from typing import Any
+
+from torch import Tensor, nn
+
+from fedmia.encoders import _resnet, _vit
+from fedmia.encoders._heads import PROTOTYPES, read_head
+from fedmia.encoders._positions import is_positions, resampled
+from fedmia.encoders.base import Wanted, Weights
+from fedmia.encoders.schemes import OPENAI, Found, Tensors, find
+from fedmia.encoders.torchfile import read
+from fedmia.options.errors import InputError, opt
+
+STATISTICS = ("running_mean", "running_var")
+CONVERTED = "timm's own code converted the file's names (and its positions to the images' size)."
+# What a trunk's table holds beside what the features come from: heads, what pretraining alone
+# uses, queues, constants. A norm before a head may shape features.
+ASIDE = re.compile(
+    r"(?!.*norm)(fc|heads?|classifier|(last_)?linear|(lm|cls|mlp)_head|projector|projection(_head)?"
+    r"|predictor|prediction_head|prototypes|last_layer|aux\d|AuxLogits)\."
+    r"|(decoder|queue)(_\w+)?(\.|$)|local_cls_norm\."
+    r"|(.*\.)?(mask_token|bias_mask|rope_embed.periods|attn_mask|relative_coords_table)$"
+)
+
+
+def fit(
+    module: nn.Module, wanted: Wanted, where: str, notes: list[str], *, adapt: bool = False
+) -> Weights:
+    """Load every parameter and running statistic of `module` from the checkpoint.
+
+    Tables of positions are resampled to the module's grid, and the statistics of a batch norm
+    split in parts are averaged, as its code does when it evaluates.
+
+    Args:
+        notes: takes what the reader should know.
+        adapt: whether a ResNet's stem and norms, a ViT's heads, may become those of the file.
+
+    Raises:
+        InputError: a tensor that the file lacks and that `wanted` does not let go, or of another
+            shape.
+    """
+    path = wanted.checkpoint
+    assert path is not None
+    own = module.state_dict()
+    found = find(read(path), path, wanted.key, lambda one: _named(one, module, own)[0])
+    _, given, how = _named(found, module, own)
+    notes += how
+    if adapt:
+        relu = _resnet.canonical(found.trunk)[1]
+        notes += _resnet.adapt(module, given, relu, found.scheme.padding)
+        notes += _vit.set_heads(module, given, found.scheme.form)
+        notes += _vit.quicken(module) if found.scheme.form == OPENAI else []
+        own = module.state_dict()
+    return put(module, found, given, wanted, where, notes)
+
+
+def put(
+    module: nn.Module, found: Found, given: Tensors, wanted: Wanted, where: str, notes: list[str]
+) -> Weights:
+    """Load `given`, what was found by the module's names, into the module.
+
+    Raises:
+        InputError: as `fit`.
+    """
+    own, ready = module.state_dict(), dict[str, Tensor]()
+    for name, tensor in given.items():
+        if name in own and (fitted := _fitted(name, tensor, own[name])) is not None:
+            ready[name] = fitted
+            if fitted.shape != tensor.shape and is_positions(name):
+                notes.append(f"Positions '{name}' were resampled to the size of the images.")
+    _check(own, given, ready, found, wanted, where)
+    module.load_state_dict(ready, strict=False)
+    head = read_head(found.head)
+    if found.head and head is None:
+        notes.append("The file's projection head is of an unknown make, and is left out.")
+    read_too = [n for n in found.head if head is not None and not n.startswith(PROTOTYPES)]
+    unread = [found.scheme.head + n for n in found.head if n not in read_too]
+    names = {id(t): found.prefix + n for n, t in found.trunk.items()}
+    dropped = [names.get(id(t), n) for n, t in given.items() if n not in ready]
+    if extra := len(_strangers(given, ready)):
+        notes.append(f"{extra} of the file's weights find no place in {where}: left out.")
+    missing = [n for n, t in own.items() if t.is_floating_point() and n not in ready]
+    if missing:
+        notes.append(f"{len(missing)} of the encoder's weights are random: the file lacks them.")
+    count, form = len(ready) + len(read_too), found.scheme.form
+    return Weights(form, count, (*dropped, *unread, *found.others), tuple(missing), head)
+
+
+def _named(found: Found, module: nn.Module, own: Tensors) -> tuple[int, Tensors, list[str]]:
+    """How many of a trunk's tensors get names of `own`, all by the names that fit best, notes."""
+    trunk = found.trunk
+    ways = [(_resnet.canonical(trunk)[0] if _resnet.is_resnet(own) else trunk, list[str]())]
+    ways += [(_vit.canonical(trunk), [])] * (_vit.BLOCK in own)
+    for prefix in dict.fromkeys(("", found.scheme.trunk)):
+        ways.append((_convert(module, {prefix + n: t for n, t in trunk.items()}), [CONVERTED]))
+    return max(((sum(n in own for n in g), g, how) for g, how in ways), key=lambda way: way[0])
+
+
+def _convert(module: nn.Module, tensors: Tensors) -> dict[str, Tensor]:
+    """`tensors` by the names of a model of timm's, as its own code converts those of public code.
+
+    None where it has no converter. What that leaves out keeps its name, and what would make
+    another network: patches of another size, a last norm that moves behind the pooling.
+    """
+    try:
+        with redirect_stdout(StringIO()):  # some print
+            family: Any = sys.modules[type(module).__module__]
+            made = family.checkpoint_filter_fn(dict(tensors), module)
+    except Exception:  # it has none, or none for these names
+        return {}
+    before = {_storage(t) for t in tensors.values()}
+    made = {
+        n: t for n, t in made.items()
+        if (t.ndim < 4 or _storage(t) in before)
+        and (not n.startswith("fc_norm.") or any(other.endswith(n) for other in tensors))
+    }  # fmt: skip
+    after = {_storage(t) for t in made.values()}
+    return {n: t for n, t in tensors.items() if _storage(t) not in after} | made
+
+
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def _fitted(name: str, tensor: Tensor, own: Tensor) -> Tensor | None:
+    """The tensor in the shape that is needed, or None where it has another meaning."""
+    if tensor.shape == own.shape:
+        return tensor
+    if is_positions(name) and tensor.ndim == own.ndim and tensor.shape[-1] == own.shape[-1]:
+        return resampled(tensor, own.shape[-2])
+    if name.endswith(STATISTICS) and own.ndim and len(tensor) % len(own) == 0:
+        return tensor.view(-1, len(own)).mean(dim=0)
+    return None
+
+
+def _strangers(given: Tensors, ready: Tensors) -> list[str]:
+    """A trunk's tensors that are not `ready` but shape features, as counters and zeros do not."""
+    return [
+        n for n, t in given.items()
+        if n not in ready and t.is_floating_point()
+        and not ASIDE.match(n) and not (n.endswith("bias") and not t.any())
+    ]  # fmt: skip
+
+
+def _check(
+    own: Tensors, given: Tensors, ready: Tensors, found: Found, wanted: Wanted, where: str
+) -> None:
+    """Raise InputError for the first tensor that is missing or of another shape, or strangers."""
+    needed = [n for n, t in own.items() if t.is_floating_point()]
+    fits = sum(n in ready for n in needed)
+    way, lax = found.advice(wanted.checkpoint, where), f"; {opt('allow_missing')} leaves "
+    for name in needed:
+        if name in ready or (name not in given and wanted.allow_missing and fits):
+            continue
+        wrong, more = "is missing", f"{lax}it random" if fits else ""
+        if name in given:
+            shape = tuple(given[name].shape)
+            wrong, more = f"is {shape}, {where} needs {tuple(own[name].shape)}", ""
+        raise InputError(
+            f"weights '{wanted.checkpoint}': tensor '{found.prefix + name}' {wrong} "
+            f"({fits} of {len(needed)} tensors fit){way and '; ' + way}{more}"
+        )
+    if (extra := _strangers(given, ready)) and not wanted.allow_missing:
+        raise InputError(
+            f"weights '{wanted.checkpoint}': {len(extra)} of its trunk's tensors find no place in "
+            f"{where} ({', '.join(extra[:3])}{', ..' * (len(extra) > 3)}): it is of another "
+            f"network; {way or 'name that: timm:NAME or package.module:factory'}{lax}them out"
+        )

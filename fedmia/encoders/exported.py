@@ -1,0 +1,77 @@
+"""`FILE.pt2`: a program that torch.export saved."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.export import ExportedProgram
+from torch.export.passes import move_to_device_pass
+
+from fedmia.encoders import untrained
+from fedmia.encoders._program import Program, black_box
+from fedmia.encoders.base import Released, Wanted, first
+from fedmia.options.errors import InputError
+
+
+class Exported(Program):
+    """An exported program, run where its weights are.
+
+    Args:
+        least: permute the weight tensors of so many dimensions or more, None: leave all.
+
+    Raises:
+        InputError: it takes more than one tensor, or none of floats.
+    """
+
+    def __init__(
+        self, program: ExportedProgram, where: str, wanted: Wanted, least: int | None
+    ) -> None:
+        self.where, self.device = where, wanted.device
+        inputs = set(program.graph_signature.user_inputs)
+        values = [n.meta.get("val") for n in program.graph.nodes if n.name in inputs]
+        if len(values) != 1 or not isinstance(values[0], Tensor):
+            raise InputError(
+                f"{where} takes {len(inputs)} inputs; an encoder takes one, the images"
+            )
+        self.dtype = values[0].dtype
+        if not self.dtype.is_floating_point:
+            raise InputError(f"{where} takes {self.dtype} pixels; an encoder takes floats")
+        self.take(list(values[0].shape))
+        if self.device.type != "cpu":
+            program = move_to_device_pass(program, str(self.device))
+        self.module: Any = program.module()
+        own = self.module.state_dict()
+        if least is not None and not untrained.permute(own, wanted.seed, least):
+            raise InputError(f"{where}: no untrained control: no weights to permute were found")
+
+    def run(self, pixels: Tensor) -> Any:
+        return self.module(pixels.to(self.device, self.dtype))
+
+
+def load(spec: str, wanted: Wanted) -> Released:
+    """The program in `spec`: images (B, C, H, W) to vectors, maps, tokens, or several of them.
+
+    Raises:
+        InputError: it cannot be read, or is no encoder.
+    """
+    wanted.refuse_checkpoint(spec)
+    where, logger = Path(spec).name, logging.getLogger("torch.export")
+
+    def program(least: int | None) -> Exported:
+        try:
+            with ExitStack() as after:
+                after.callback(setattr, logger, "disabled", logger.disabled)
+                logger.disabled = True  # it logs a traceback before it raises
+                read = torch.export.load(spec)
+        except Exception as error:  # whatever a file that is no archive makes torch raise
+            raise InputError(
+                f"cannot read '{spec}' as an exported program: {first(error)}"
+            ) from None
+        return Exported(read, where, wanted, least)
+
+    return black_box(program(None), program, wanted)

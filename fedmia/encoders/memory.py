@@ -1,0 +1,83 @@
+"""Encoders and images that are in memory already, as an audit takes them."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedmia.encoders._hooked import CHANNELS, trial
+from fedmia.encoders._module import white_box
+from fedmia.encoders.base import Released, Wanted
+from fedmia.encoders.factory import wrap
+from fedmia.options.errors import InputError
+from fedmia.ssl.base import SSLMethod
+
+Images = Tensor | NDArray[np.uint8]
+Encoder = nn.Module | SSLMethod | Released
+
+
+def bring(
+    encoder: Encoder, wanted: Wanted, *, name: str | None = None, channels: int | None = None
+) -> Released:
+    """A copy of `encoder`, ready to be attacked, on the device that `wanted` says.
+
+    Args:
+        encoder: a module from normalised pixels (B, C, H, W) to vectors (B, D), maps (B, D, h, w)
+            or tokens (B, N, D); a method of `fedmia.ssl`; or what `load` returned.
+        name: what the report calls it; None: its class.
+        channels: of the images; None: what its first convolution takes.
+
+    Raises:
+        InputError: it is none of these, or takes no such images.
+    """
+    if isinstance(encoder, Released):
+        wanted.refuse_constants(encoder.name)
+        method = copy.deepcopy(encoder.method).to(wanted.device).eval()
+        called = name or encoder.name
+        return replace(encoder, name=called, method=method, notes=list(encoder.notes))
+    if not isinstance(encoder, nn.Module):
+        raise InputError(
+            "encoder must be a torch module, a method of fedmia.ssl or a Released, got "
+            + type(encoder).__name__
+        )
+    where, made = name or name_of(encoder), copy.deepcopy(encoder)
+    if not isinstance(made, SSLMethod):
+        found = wrap(made, where, wanted, [], channels)
+    else:
+        wanted.refuse_constants(f"the encoder of {where}")
+        inner = made.to("cpu").eval().encoder  # blank pixels are tried there
+        own = inner.mean.shape[1]  # 1 where one constant serves all channels
+        counts = (channels,) if channels else (own, *(c for c in CHANNELS if c != own))
+        found = white_box(where, made, trial(inner, where, counts, wanted.size), wanted, [])
+    found.method.to(wanted.device).eval()
+    return found
+
+
+def name_of(encoder: Encoder) -> str:
+    """What a report calls an encoder without a name: its class."""
+    return encoder.name if isinstance(encoder, Released) else type(encoder).__name__
+
+
+def pixels(images: Images, what: str) -> Tensor:
+    """`images` as a tensor on the CPU.
+
+    Args:
+        what: how an error calls them.
+
+    Raises:
+        InputError: anything but uint8 (N, C, H, W), C in {1, 3}, as a tensor or an array.
+    """
+    expected = f"{what} must be uint8 (N, C, H, W), 0 to 255, with 1 or 3 channels"
+    if not isinstance(images, Tensor | np.ndarray):
+        raise InputError(f"{expected}, a tensor or an array; got {type(images).__name__}")
+    shape = tuple(images.shape)
+    if images.dtype not in (torch.uint8, np.uint8) or len(shape) != 4 or shape[1] not in (1, 3):
+        raise InputError(f"{expected}; got {str(images.dtype).removeprefix('torch.')} {shape}")
+    if isinstance(images, Tensor):
+        return images.detach().cpu()
+    return torch.from_numpy(np.ascontiguousarray(images))

@@ -1,0 +1,213 @@
+"""`RUN` or `RUN@ROUND`: the global model of a run of fedmia, read off its folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedmia.data.base import Dataset, Request
+from fedmia.encoders.base import Released, Wanted, Weights, first
+from fedmia.nets.base import Net
+from fedmia.options import registry
+from fedmia.options.errors import InputError, opt
+from fedmia.options.option import option_fields
+from fedmia.options.seeding import torch_rng
+from fedmia.options.values import convert
+from fedmia.options.yamlfile import load as load_yaml
+from fedmia.ssl.base import SSL, Recipe, SSLMethod, State
+from fedmia.storage.snapshot import SnapshotStore
+
+BRANCH = "main"
+
+
+def load(spec: str, wanted: Wanted) -> Released:
+    """The run's method with the global weights of a round, the last one unless `@ROUND` is given.
+
+    What the network was built for is the run's own: --size only resizes the images. The control
+    is the run's first model.
+
+    Raises:
+        InputError: no finished run, a round that was not kept, or a size that cannot be known.
+    """
+    wanted.refuse_checkpoint(spec)
+    name, _, asked = (spec, "", "") if Path(spec).is_dir() else spec.rpartition("@")
+    folder = Path(name)
+    tree = _config(folder)
+    store = SnapshotStore(folder / "snapshots")
+    kept = store.rounds(BRANCH)
+    if not kept:
+        raise InputError(f"run '{folder}' holds no snapshots in snapshots/{BRANCH}")
+    turn = int(asked) if asked else kept[-1]
+    if turn not in kept:
+        near = min(kept, key=lambda r: abs(r - turn))
+        listed = ", ".join(map(str, kept))
+        raise InputError(f"run '{folder}' kept no round {turn}; nearest is {near} (kept: {listed})")
+    state = _read(store, turn)
+    source, notes = _source(tree), list[str]()
+    channels = _channels(state, folder)
+    size = _size(folder, tree, source) or wanted.size
+    if size is None:
+        raise InputError(
+            f"run '{folder}' does not tell the size of its images, and its data cannot be read: "
+            f"give {opt('size')}"
+        )
+    mean, std = wanted.constants(channels, _own(tree, source), notes)
+    net: Net = plugin("model", tree)
+    spec_ssl: SSL = plugin("ssl", tree)
+
+    def method(weights: State | None) -> SSLMethod:
+        generator = torch_rng(wanted.seed, "released", "run")
+        made = spec_ssl.build(net.build(channels, size), Recipe(mean, std), generator)
+        if weights is not None:
+            try:
+                made.load_shared(weights)
+            except (ValueError, RuntimeError) as error:
+                raise InputError(
+                    f"run '{folder}': round {turn} does not fit its config.yaml: {first(error)}"
+                ) from None
+        return made.to(wanted.device).eval()
+
+    fixed = not _takes(method(None), channels, 2 * size)
+    if fixed and wanted.size not in (None, size):
+        takes = f"run '{folder}' takes {size}x{size} images only"
+        raise InputError(f"{opt('size', wanted.size)}: {takes}")
+    how = "the run's own first model, before any training (round 0)"
+    if 0 not in kept:
+        how = "the run's architecture with fresh random weights: its round 0 was not kept"
+    if wanted.size not in (None, size):
+        notes.append(f"The run trained on {size}x{size} pixels; the images have {wanted.size}.")
+    attacked = [row["round"] for row in _report(folder).get("rounds", ()) if row["under_attack"]]
+    before = max((r for r in kept if r < min(attacked, default=0)), default=turn)
+    if before < turn:
+        here = f"round {turn}, the last of the run" if turn == kept[-1] else f"round {turn}"
+        other = f"{folder.resolve().name}@{before} is the last one before them"
+        notes.append(f"The encoder is the model of {here}, after attacked rounds; {other}.")
+    return Released(
+        name=f"{folder.resolve().name}@{turn}",
+        method=method(state),
+        augment=spec_ssl.augment,
+        untrained=lambda: method(_read(store, 0) if 0 in kept else None),
+        untrained_how=how,
+        access="white_box",
+        channels=channels,
+        size=wanted.size or size,
+        fixed_size=fixed,
+        notes=notes,
+        weights=Weights("run of fedmia", len(state), round=turn),
+    )
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    """The run's config.yaml."""
+    path = folder / "config.yaml"
+    if not path.is_file() or not (folder / "snapshots").is_dir():
+        inner = sorted(p.parent.name for p in folder.glob("*/config.yaml"))
+        hint = f"; runs inside it: {', '.join(inner[:5])}" if inner else ""
+        raise InputError(f"folder '{folder}' is no run: no config.yaml and snapshots/ in it{hint}")
+    tree = load_yaml(path)
+    for key in ("model", "ssl", "data"):
+        if not isinstance(tree.get(key), dict):
+            raise InputError(f"{path} has no section '{key}'")
+        if not isinstance(tree[key].get("name"), str):
+            raise InputError(f"{path}: section '{key}' has no name")
+    return tree
+
+
+def plugin(kind: str, tree: Mapping[str, Any]) -> Any:
+    """The plugin of section `kind`, with its options."""
+    options = {k: v for k, v in tree[kind].items() if k != "name"}
+    return _built(kind, tree[kind]["name"], options)
+
+
+def _built(kind: str, name: str, options: Mapping[str, Any]) -> Any:
+    given = dict(options)
+    for one, type_ in option_fields(registry.load(kind, name)):
+        if one.name in given:
+            given[one.name] = convert(f"{kind}.{one.name}", given[one.name], type_)
+    return registry.build(kind, name, given)
+
+
+def _source(tree: Mapping[str, Any]) -> tuple[Dataset, str | None] | None:
+    """The run's data source and its path, None where it cannot be built here."""
+    data = tree["data"]
+    name, _, path = data["name"].partition(":")
+    if name not in registry.names("dataset"):  # package.module:Class[:PATH]
+        attribute, _, path = path.partition(":")
+        name = f"{name}:{attribute}"
+    own = ("name", "dir", "size", "mean", "std")
+    try:
+        built = _built("dataset", name, {k: v for k, v in data.items() if k not in own})
+    except InputError:
+        return None
+    return built, path or None
+
+
+def _own(
+    tree: Mapping[str, Any], source: tuple[Dataset, str | None] | None
+) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    """Mean and deviation that the run used: its flags', else its data source's."""
+    mean, std = tree["data"].get("mean"), tree["data"].get("std")
+    if source is None and (mean is None or std is None):
+        return None
+    fallback = source[0] if source else Dataset
+    return tuple(mean or fallback.mean), tuple(std or fallback.std)
+
+
+def _size(
+    folder: Path, tree: Mapping[str, Any], source: tuple[Dataset, str | None] | None
+) -> int | None:
+    """Pixels a side: as the report or the configuration tells it, else of the data, read again."""
+    told = _report(folder).get("split", {}).get("size") or tree["data"].get("size")
+    if isinstance(told, int):
+        return told
+    if source is None:
+        return None
+    data = tree["data"]
+    place = None if data.get("dir") is None else Path(data["dir"])
+    request = Request(source[1], place, None, int(tree.get("seed", 0)))
+    try:
+        found = source[0].encoded(request)
+        first = source[0].load(request) if found is None else found.pick(np.array([0]))[0]
+        return first.size
+    except (InputError, OSError):
+        return None
+
+
+def _report(folder: Path) -> Mapping[str, Any]:
+    """What report.json tells, or nothing."""
+    try:
+        found = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _read(store: SnapshotStore, turn: int) -> State:
+    try:
+        return store.load(BRANCH, turn).state
+    except Exception as error:  # safetensors' own
+        raise InputError(f"snapshot of round {turn} cannot be read: {first(error)}") from None
+
+
+def _channels(state: State, folder: Path) -> int:
+    """Of the images: what the backbone's first convolution takes."""
+    for name, tensor in state.items():
+        if name.startswith("backbone.") and tensor.ndim == 4 and tensor.shape[1] in (1, 3):
+            return int(tensor.shape[1])
+    raise InputError(f"run '{folder}': no convolution on 1 or 3 channels in its weights")
+
+
+@torch.no_grad()
+def _takes(method: SSLMethod, channels: int, size: int) -> bool:
+    """Whether the encoder takes images of `size` too."""
+    device = method.encoder.mean.device
+    try:
+        method.encoder(torch.zeros(1, channels, size, size, device=device))
+    except (RuntimeError, ValueError, AssertionError):
+        return False
+    return True

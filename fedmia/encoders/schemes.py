@@ -1,0 +1,211 @@
+"""Under which names public code keeps an encoder in its checkpoints."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from fedmia.options.errors import InputError, nearest, opt
+
+Tensors = Mapping[str, Tensor]
+
+KEYS = ("state_dict", "model", "model_state_dict")  # under which training scripts keep weights
+OUTER = re.compile(r"^(module\.|_orig_mod\.)+")  # of DistributedDataParallel and torch.compile
+WRAPPERS = ("backbone.", "encoder.", "model.", "module.")
+DEPTH = 3  # most wrappers around one another
+PLAIN, OPENAI = "state dict", "OpenAI's CLIP"
+VISSL = "classy_state_dict.base_model.model.trunk"
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """One encoder in the files of one code base.
+
+    Attributes:
+        form: what the report calls it.
+        key: by which the user asks for it (`--checkpoint-key`).
+        trunk: what the names of the backbone's tensors begin with.
+        head: likewise of its projection head, which may lie within the backbone.
+        marks: some name begins with each of these.
+        within: entry that holds it, `a.b` in one another; None: `KEYS`, the file itself, or any.
+        padding: of a 3x3 first convolution, which its shape does not tell.
+    """
+
+    form: str
+    key: str
+    trunk: str
+    head: str = ""
+    marks: tuple[str, ...] = ()
+    within: str | None = None
+    padding: int = 1
+
+
+def _solo(key: str, head: str) -> Scheme:
+    return Scheme("solo-learn", key.rstrip("."), key, head, (head, "classifier."), padding=2)
+
+
+# Of two schemes that fit alike the upper one is taken: of a pair of networks the one that the
+# method's authors evaluate.
+SCHEMES = (
+    Scheme("MoCo v3", "base_encoder", "base_encoder.", "base_encoder.fc.", ("base_encoder.fc.",)),
+    Scheme("MoCo v3", "base_encoder", "base_encoder.", "base_encoder.head."),
+    Scheme("MoCo v3", "momentum_encoder", "momentum_encoder.", "momentum_encoder.fc.",
+           ("momentum_encoder.fc.", "base_encoder.")),
+    Scheme("MoCo v3", "momentum_encoder", "momentum_encoder.", "momentum_encoder.head.",
+           ("momentum_encoder.head.", "base_encoder.")),
+    Scheme("MoCo, CIFAR notebook", "encoder_q", "encoder_q.net.", "encoder_q.net.9."),
+    Scheme("MoCo, CIFAR notebook", "encoder_k", "encoder_k.net.", "encoder_k.net.9."),
+    Scheme("MoCo", "encoder_q", "encoder_q.", "encoder_q.fc."),
+    Scheme("MoCo", "encoder_k", "encoder_k.", "encoder_k.fc."),
+    Scheme("DINO", "teacher", "backbone.", "head.", within="teacher"),
+    Scheme("DINO", "student", "backbone.", "head.", within="student"),
+    _solo("backbone.", "projector."),
+    _solo("momentum_backbone.", "momentum_projector."),
+    _solo("encoder.", "projector."),
+    _solo("backbone.", "head."),
+    _solo("momentum_backbone.", "momentum_head."),
+    _solo("backbone.", "decoder."),
+    Scheme("backbone and projector", "backbone", "backbone.", "projector.", ("projector.",)),
+    Scheme("lightly", "backbone", "backbone.", "projection_head.", ("projection_head.",)),
+    Scheme("lightly", "backbone_momentum", "backbone_momentum.", "projection_head_momentum."),
+    Scheme("lightly", "teacher_backbone", "teacher_backbone.", "teacher_head."),
+    Scheme("lightly", "student_backbone", "student_backbone.", "student_head."),
+    Scheme("SimSiam", "encoder", "encoder.", "encoder.fc.", ("encoder.fc.", "predictor.")),
+    Scheme("MAE", "model", "", marks=("decoder_embed.", "mask_token")),
+    Scheme("mmselfsup", "backbone", "backbone.", marks=("backbone.layers.0.",)),
+    Scheme("I-JEPA", "target_encoder", "", within="target_encoder"),
+    Scheme("DINOv2", "teacher", "teacher.backbone."),
+    Scheme("VISSL", "trunk", "_feature_blocks.", within=VISSL),
+    Scheme("VISSL", "trunk", "", within=VISSL),
+    Scheme("SwAV", "model", "", "projection_head.", ("projection_head.", "prototypes.")),
+    Scheme(OPENAI, "visual", "visual.", marks=("visual.", "input_resolution")),
+    Scheme("open_clip", "visual", "visual.", marks=("visual.",)),
+    Scheme("SimCLR", "f", "f.", "g.", ("g.",)),
+    Scheme("SimCLR", "backbone", "backbone.", "backbone.fc.", ("backbone.fc.2.",)),
+)  # fmt: skip
+PLAINS = tuple(
+    Scheme(PLAIN, prefix, prefix)
+    for depth in range(DEPTH + 1)
+    for prefix in map("".join, itertools.product(WRAPPERS, repeat=depth))
+)
+
+# What a name tells of the code that wrote it: what to give in place of the file alone.
+ADVICE = (
+    (r"(^|\.)(embeddings|embedder|vision_model)\.|(^|\.)encoder\.layers?\.\d",
+     "its names are transformers': give hf:FOLDER, with its config.json beside the weights"),
+    (r"^(module\.)?visual\.", "it is a CLIP's: give open_clip:NAME with {}"),
+    (r"storage_tokens$|rope_embed", "give timm:NAME, as timm:vit_small_patch16_dinov3, with {}"),
+    (r"_bias_table$|\.q_bias$", "give timm:NAME, as timm:beit_base_patch16_224, with {}"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Found:
+    """The encoder in a file.
+
+    Attributes:
+        trunk, head: its tensors by their names without what `scheme` puts before them.
+        prefix: of the trunk's names in the file, for messages.
+        others: names of the file's tensors that belong to neither.
+    """
+
+    scheme: Scheme
+    trunk: dict[str, Tensor]
+    head: dict[str, Tensor]
+    prefix: str
+    others: list[str]
+
+    def advice(self, path: object, where: str) -> str:
+        """What to give with the file `path` in place of `where`, as its names tell; else ``."""
+        names, form = [*(self.prefix + n for n in self.trunk), *self.others], where.split(":")[0]
+        fit = (what for name, what in ADVICE if any(re.search(name, n) for n in names))
+        what = next(fit, "").format(opt("checkpoint", path))
+        return "" if f"{form}:" in what else what
+
+
+def find(contents: Any, path: Path, key: str | None, score: Callable[[Found], float]) -> Found:
+    """The encoder in `contents` under the scheme whose names score best.
+
+    Args:
+        key: of the schemes that may be taken, or an entry of the file; None: any.
+        score: of what one scheme reads in one entry; 0: no such network.
+
+    Raises:
+        InputError: no tensors, or nothing called `key`.
+    """
+    tables = dict(_tables(contents))
+    if not tables:
+        what = ", ".join(map(str, list(contents)[:5])) if isinstance(contents, dict) else ""
+        what = what or type(contents).__name__
+        raise InputError(f"weights '{path}': no named tensors in it (it holds {what})")
+    schemes = (*SCHEMES, *PLAINS)
+    if key is not None:
+        inner = (Scheme(PLAIN, key, s.trunk, within=key) for s in PLAINS)
+        given = [s for s in SCHEMES if s.key == key]
+        schemes = (*given, *inner, Scheme(PLAIN, key, f"{key}."))
+    best: tuple[float, Found] | None = None
+    for scheme in schemes:
+        for one in _under(scheme, tables):
+            points = score(one)
+            if best is None or points > best[0]:
+                best = points, one
+    if best is None or (key is not None and best[0] == 0):
+        known = sorted({s.key for s in SCHEMES if any(o.trunk for o in _under(s, tables))})
+        more = f" (it has {', '.join(known)})" if known else ""
+        raise InputError(
+            f"{opt('checkpoint_key', key)}: no such network in {path.name}"
+            f"{nearest(str(key), known)}{more}"
+        )
+    return best[1]
+
+
+def _tables(contents: Any, entry: str = "") -> Iterator[tuple[str, dict[str, Tensor]]]:
+    """Named tensors by the entry that holds them, `a.b` in one another; the file itself is ``."""
+    if not isinstance(contents, Mapping):
+        return
+    if named := {n: t for n, t in contents.items() if isinstance(n, str) and _weight(t)}:
+        yield entry, named
+    for name, inner in contents.items():
+        if isinstance(name, str):
+            yield from _tables(inner, f"{entry}.{name}" if entry else name)
+
+
+def _weight(value: object) -> bool:
+    return isinstance(value, Tensor) and not value.is_sparse
+
+
+def _under(scheme: Scheme, tables: Mapping[str, dict[str, Tensor]]) -> Iterator[Found]:
+    """Each entry of the file as `scheme` reads it, with and without the outermost wrappers."""
+    places = dict.fromkeys((*KEYS, "", *tables)) if scheme.within is None else (scheme.within,)
+    for table in (tables[place] for place in places if place in tables):
+        for bare in (True, False):
+            names = {n: OUTER.sub("", n) if bare else n for n in table}
+            if not all(any(n.startswith(m) for n in names.values()) for m in scheme.marks):
+                continue
+            yield from _split(scheme, table, names)
+            if all(n == full for full, n in names.items()):
+                break
+
+
+def _split(scheme: Scheme, table: Tensors, names: Mapping[str, str]) -> Iterator[Found]:
+    """Backbone, head and the rest; then, where the head lies in the backbone, both as one: the
+    module to fill may have it too."""
+    inside = scheme.head.startswith(scheme.trunk) and bool(scheme.head)
+    for apart in (scheme.head, "") if inside else (scheme.head,):
+        trunk, head, others, prefix = {}, {}, [], scheme.trunk
+        for full, name in names.items():
+            if apart and name.startswith(apart):
+                head[name.removeprefix(apart)] = table[full]
+            elif name.startswith(scheme.trunk):
+                trunk[name.removeprefix(scheme.trunk)] = table[full]
+                prefix = full.removesuffix(name.removeprefix(scheme.trunk))
+            else:
+                others.append(full)
+        if trunk:
+            yield Found(scheme, trunk, head, prefix, others)

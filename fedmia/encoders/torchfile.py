@@ -1,0 +1,149 @@
+"""A file of weights, read as data: nothing that a pickle asks to be called is called."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import pickletools
+import re
+import warnings
+import zipfile
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from fedmia.encoders.base import first
+from fedmia.options.errors import InputError
+
+
+class Inert:
+    """Stands for an object of a class that keeps options: it takes what it is given and does
+    nothing. The class itself is never imported."""
+
+    def __init__(self, *args: object) -> None:
+        pass
+
+    def __setstate__(self, state: object) -> None:
+        pass
+
+
+class Part(Inert):
+    """Stands for a module in a TorchScript archive: it keeps the tensors of its attributes."""
+
+    def __setstate__(self, state: Any) -> None:
+        self.tensors = {n: t for n, t in state.items() if isinstance(t, Tensor)}
+        for name, part in state.items():
+            if isinstance(part, Part):
+                self.tensors |= {f"{name}.{n}": t for n, t in part.tensors.items()}
+
+
+def empty(*args: object) -> dict[object, object]:
+    """Stands for a function that makes a dictionary."""
+    return {}
+
+
+# Classes of the options that training scripts save beside their weights. torch's restricted
+# unpickler gets a stand-in for each; every other name in a file is refused before it is looked up.
+OPTIONS = (
+    "argparse.Namespace",
+    "types.SimpleNamespace",
+    "typing.Any",
+    *(f"{b}.{n}" for b in ("builtins", "__builtin__") for n in ("dict", "list", "int", "str")),
+    *(f"pathlib.{n}" for n in ("PosixPath", "PurePosixPath", "WindowsPath")),
+    *(f"pathlib._local.{n}" for n in ("PosixPath", "PurePosixPath", "WindowsPath")),
+    *(f"omegaconf.base.{n}" for n in ("Metadata", "ContainerMetadata")),
+    *(f"omegaconf.nodes.{n}Node" for n in ("Any", "String", "Integer", "Float", "Boolean")),
+    "omegaconf.dictconfig.DictConfig",
+    "omegaconf.listconfig.ListConfig",
+    *(f"{core}.multiarray.scalar" for core in ("numpy.core", "numpy._core")),
+    *(f"{core}.multiarray._reconstruct" for core in ("numpy.core", "numpy._core")),
+    "numpy.ndarray",
+    "numpy.dtype",
+    *(f"numpy.dtypes.{n}DType" for n in ("Float32", "Float64", "Int32", "Int64", "Bool")),
+)
+# Dictionaries with attributes: torch fills plain ones only.
+MAPPINGS = (
+    "pytorch_lightning.utilities.parsing.AttributeDict",
+    "lightning_fabric.utilities.data.AttributeDict",
+    "lightning.fabric.utilities.data.AttributeDict",
+    "lightning.pytorch.utilities.parsing.AttributeDict",
+    "yacs.config.CfgNode",
+    "easydict.EasyDict",
+)
+
+
+def read(path: Path) -> Any:
+    """What a safetensors file, or a torch file of tensors, containers and options, holds.
+
+    Raises:
+        InputError: missing, cut short, or a pickle that asks for anything else.
+    """
+    if not path.is_file():
+        raise InputError(f"weights '{path}': no such file")
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        with torch.serialization.safe_globals(_stand_ins()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a pickle's protocol
+            try:
+                return torch.load(path, map_location="cpu", weights_only=True)
+            except RuntimeError as error:
+                if "TorchScript" not in str(error):
+                    raise
+                return _script(path)
+    # What torch makes of bytes that are no file of its own has no common class.
+    except (
+        pickle.UnpicklingError, SafetensorError, RuntimeError, EOFError, OSError, ValueError,
+        LookupError, AttributeError, TypeError,
+    ) as error:  # fmt: skip
+        raise _refused(path, error) from None
+
+
+def _stand_ins() -> list[Any]:
+    made: list[Any] = [(Inert, name) for name in OPTIONS]
+    made += [(OrderedDict, name) for name in MAPPINGS]
+    made += [(empty, f"torch.jit._pickle.build_{n}list") for n in ("int", "double", "bool")]
+    return [*made, (empty, "collections.defaultdict")]
+
+
+def _script(path: Path) -> dict[str, Tensor]:
+    """Tensors of a TorchScript archive by the names of `state_dict()`.
+
+    A copy without its constants is to torch a file of tensors. None of its code is compiled.
+    """
+    copy, asked = io.BytesIO(), set[str]()
+    with zipfile.ZipFile(path) as archive, zipfile.ZipFile(copy, "w") as bare:
+        for name in archive.namelist():
+            content = archive.read(name)
+            if name.endswith("/data.pkl"):
+                asked = {str(a) for op, a, _ in pickletools.genops(content) if "GLOB" in op.name}
+            if not name.endswith("/constants.pkl"):
+                bare.writestr(name, content)
+    own: list[Any] = [(Part, n.replace(" ", ".")) for n in asked if n.startswith("__torch__")]
+    copy.seek(0)
+    with torch.serialization.safe_globals(own):
+        return torch.load(copy, map_location="cpu", weights_only=True).tensors
+
+
+def _refused(path: Path, error: Exception) -> InputError:
+    """The error for a file that cannot be read, or asks for what is no data, naming that.
+
+    torch's own words are not repeated where they advise to read the file whatever it runs.
+    """
+    text = str(error)
+    if asked := re.search(r"GLOBAL (\S+)", text):
+        return InputError(
+            f"weights '{path}': not read: it asks for '{asked[1]}', which is no data and may run "
+            "code; nothing of it was run. Save the model's state_dict() alone"
+        )
+    why = first(error).split(". ")[0]
+    if path.suffix == ".pkl":
+        why = "it is a pickle of other code (as BYOL's in JAX); save its tensors by name with torch"
+    elif "weights_only" in text or isinstance(error, pickle.UnpicklingError):
+        why = "it is cut short, or no file of tensors and options"
+    return InputError(f"weights '{path}': cannot be read: {why}")

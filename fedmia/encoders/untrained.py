@@ -1,0 +1,60 @@
+"""The control of an encoder whose first weights nobody kept: its own weights, permuted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from fedmia.options.errors import InputError
+from fedmia.options.seeding import torch_rng
+from fedmia.ssl.base import SSLMethod
+
+HOW = (
+    "every weight tensor's entries permuted: same architecture, same weight distribution, no "
+    "learnt structure (vectors such as biases kept where outputs would overflow)"
+)
+LOOKS = 4  # images of noise that the control must embed to finite numbers
+
+
+@torch.no_grad()
+def permute(tensors: Mapping[str, Tensor], seed: int, least: int) -> int:
+    """Permute the entries within each float tensor of `least` or more dimensions, in place.
+
+    Returns:
+        How many tensors were permuted. A tensor's permutation depends on `seed` and its name.
+    """
+    count = 0
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and tensor.ndim >= least and tensor.numel() > 1:
+            order = torch.randperm(tensor.numel(), generator=torch_rng(seed, "untrained", name))
+            tensor.copy_(tensor.flatten()[order.to(tensor.device)].view_as(tensor))
+            count += 1
+    return count
+
+
+@torch.no_grad()
+def control(
+    make: Callable[[int], SSLMethod], where: str, shape: tuple[int, int, int], seed: int
+) -> SSLMethod:
+    """The control that `make(least)` builds, of tensors with `least` or more dimensions.
+
+    Permuted running statistics do not fit permuted weights. Where that overflows, vectors are
+    left as they are.
+
+    Args:
+        shape: (C, H, W) of the images that it must embed.
+
+    Raises:
+        InputError: its outputs are not finite either way.
+    """
+    noise = torch.rand(LOOKS, *shape, generator=torch_rng(seed, "untrained", "noise"))
+    for least in (1, 2):
+        method = make(least).eval()
+        out = method.encoder(noise.to(method.encoder.mean.device))
+        if bool(torch.isfinite(out).all()):
+            return method
+    raise InputError(
+        f"{where}: no untrained control: its outputs are not finite with permuted weights"
+    )

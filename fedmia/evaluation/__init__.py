@@ -1,0 +1,1 @@
+"""From models to scores: probes, pixels, attacks, sets, of a run, an encoder or a node."""

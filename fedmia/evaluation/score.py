@@ -1,0 +1,224 @@
+"""What a finished federation is scored on: attacks, controls, probes, clients, rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedmia.config.tree import to_tree
+from fedmia.data.images import IntArray
+from fedmia.evaluation.failures import Failures
+from fedmia.evaluation.probes import Probes
+from fedmia.evaluation.readings import Notebook
+from fedmia.evaluation.sets import set_scores
+from fedmia.evaluation.snapshots import Evaluation
+from fedmia.evaluation.trajectories import Trajectories
+from fedmia.federation.run import Finished
+from fedmia.options import registry
+from fedmia.records import (
+    ClientInfo,
+    Pair,
+    RoundInfo,
+    RunScores,
+    ScoredAttack,
+    listed,
+    twins,
+)
+from fedmia.runtime.cores import cores
+from fedmia.runtime.environment import describe
+from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.threat.signals import Signals
+
+
+def score(
+    run: Finished, probes: Probes, watch: Stopwatch, notebook: Notebook | None = None
+) -> RunScores:
+    """All that the report is made of, from the rounds that are finished.
+
+    Args:
+        notebook: of the active attack's client.
+
+    Raises:
+        FederationError: the model's answers are not finite.
+    """
+    prepared, snapshots = run.prepared, run.snapshots
+    experiment, split, data = prepared.experiment, run.split, prepared.data
+    options = {n: dict(o) for n, o in experiment.attack.items()}
+    failures = Failures()
+    evaluation = Evaluation(run, options, notebook.observer if notebook else None, failures)
+    with watch.part("probes"):
+        scored_at, end = evaluation.scored_at(), snapshots.rounds("main")[-1]
+        model = snapshots.load("main", scored_at).state
+        utility = probes.both(model)
+        after = (probes.both(snapshots.load("main", end).state), end) if end > scored_at else None
+        health = probes.health(model, {r.round: r.loss for r in run.rounds}.get(scored_at))
+        untrained = probes.both(snapshots.untrained().state)
+    with watch.part("attacks"):
+        found = attacked(evaluation, notebook)
+    notes = [*prepared.notes, *failures.notes(), *found.pop("notes", [])]
+    environment = describe()
+    owner = dict(zip(split.members, split.owner, strict=True))
+    labels, classes = data.labels, int(data.labels.max()) + 1
+    shape = {"data": data.name, "channels": data.channels, "size": data.size, "classes": classes}
+    return RunScores(
+        seed=experiment.seed,
+        member_ids=split.scored_members,
+        nonmember_ids=split.scored_nonmembers,
+        member_client=np.array([owner[i] for i in split.scored_members]),
+        member_labels=labels[split.scored_members],
+        nonmember_labels=labels[split.scored_nonmembers],
+        whose=None
+        if split.whose is None
+        else (split.whose[split.scored_members], split.whose[split.scored_nonmembers]),
+        utility=utility,
+        utility_untrained=untrained,
+        round=scored_at,
+        after_attack=after,
+        health=health,
+        clients=client_rows(run, labels, classes),
+        aggregation=run.aggregation,
+        pretrain=experiment.pretrain.mode,
+        interrupted=None if run.complete else run.rounds[-1].round if run.rounds else 0,
+        failure=run.failure,
+        failed=failures.attacks,
+        faults=run.faults,
+        notes=notes,
+        split=shape | split.counts(),
+        config=to_tree(experiment),
+        versions=environment["versions"] | {"commit": environment["commit"]},
+        hardware=environment["hardware"],
+        **found,
+    )
+
+
+def attacked(evaluation: Evaluation, notebook: Notebook | None = None) -> dict[str, Any]:
+    """Scores of attacks, controls, pairs and sets, and the rounds with their leakage.
+
+    Passive attacks are scored at `Evaluation.scored_at`. Independent work runs side by side.
+    """
+    run, names, active = evaluation.run, evaluation.passive(), evaluation.active()
+    sets = evaluation.scorer.sets
+    snapshots, scored_at = run.snapshots, evaluation.scored_at()
+    kept, placebo = snapshots.rounds("main"), snapshots.rounds("placebo")
+    kinds, not_run = {n: registry.load("attack", n) for n in names}, dict[str, str]()
+    if not evaluation.uploads("main", scored_at)["updates"]:
+        reason = "no round whose updates are kept was finished"
+        not_run = {n: reason for n in names if kinds[n].needs.vantage == "server"}
+        names = [n for n in names if n not in not_run]
+    on_models = [n for n in names if not kinds[n].reads_training()]
+    rows = Signals(), Signals()
+    work: dict[str, Callable[[], Any]] = {
+        "attacks": lambda: evaluation.on(
+            snapshots.load("main", scored_at), names, sets=sets, signals=rows[0], piece="main"
+        ),
+        "untrained": lambda: evaluation.on(
+            snapshots.untrained(), on_models, signals=rows[1], piece="untrained"
+        ),
+        "pixels": evaluation.pixels,
+    }
+    if scored_at in placebo:
+        work["placebo"] = lambda: evaluation.on(
+            snapshots.load("placebo", scored_at), names, "placebo", piece="placebo"
+        )
+    trajectories = Trajectories(evaluation, active, notebook) if active and notebook else None
+    if active and trajectories and (why := trajectories.unscored()):
+        not_run[active], trajectories = why, None
+    if trajectories:
+        keep, pieces = evaluation.kept, trajectories.work()
+        work |= {p: partial(keep, p, trajectories.name, call) for p, call in pieces.items()}
+    by_round = [n for n in names if kinds[n].by_round]
+    for info in run.rounds:
+        if info.round in run.schedule.evaluated() and info.round in kept:
+            more = by_round if info.round != scored_at else []
+            work[f"round {info.round}"] = partial(leakage, evaluation, info, more)
+    done = side_by_side(work, evaluation.site.threads)
+    found = {piece: scores for piece, scores in done.items() if scores is not None}
+    infer = evaluation.infer(scored_at, rows)
+    lost = evaluation.failures.reasons if evaluation.failures else {}
+    attacks, pairs = listed(found["attacks"]), list[Pair]()
+    if f"round {scored_at}" in found:
+        known = {s.name: s for s in attacks if s.name in by_round}
+        found[f"round {scored_at}"] = replace(found[f"round {scored_at}"], leakage=known)
+    controls: dict[str, list[ScoredAttack]] = {
+        k: listed(s for s in found[k] if s.name not in lost)
+        for k in ("untrained", "placebo")
+        if k in found
+    }
+    if "active" in found:
+        attacks += listed([found["active"]])
+        for name, scored in controls.items():
+            if f"active-{name}" in found:
+                scored += listed([found[f"active-{name}"]])
+    if trajectories and {"active", "active-zero"} <= found.keys():
+        both = zip(listed([found["active"]]), listed([found["active-zero"]]), strict=True)
+        pairs += [Pair(act, zero, trajectories.attack.over) for act, zero in both]
+    curves = trajectories.curves() if trajectories and pairs else None
+    pairs += twins(attacks)
+    return {
+        "attacks": attacks,
+        "controls": controls,
+        "notes": placebo_note([n for n in names if n not in on_models], run, "placebo" in found),
+        "pairs": pairs,
+        "not_run": not_run | lost,
+        "sets": set_scores(sets, attacks, controls, pairs),
+        "inferences": infer,
+        "pixels": found["pixels"],
+        "curves": curves,
+        "rounds": [without(found.get(f"round {i.round}", i), lost) for i in run.rounds],
+    }
+
+
+def placebo_note(names: Sequence[str], run: Finished, scored: bool) -> list[str]:
+    """Why the attacks `names` have no untrained control, and which they have."""
+    own = "their control is the placebo" if scored else "the placebo was not finished"
+    if not run.split.placebo_parts:
+        own = "no control: --federation.placebo true runs one, the placebo"
+    why = "not tried untrained, as updates and changes between rounds come with training"
+    return [f"{', '.join(names)}: {why}; {own}."] if names else []
+
+
+def side_by_side(work: Mapping[str, Callable[[], Any]], threads: int) -> dict[str, Any]:
+    """Results of independent pieces of work, run in as many threads as the cores allow."""
+    workers = max(1, cores() // threads)
+    pool = ThreadPoolExecutor(workers, "score", torch.set_num_threads, (threads,))
+    try:
+        running = {name: pool.submit(call) for name, call in work.items()}
+        return {name: future.result() for name, future in running.items()}
+    finally:  # a second Ctrl-C waits for nothing
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def leakage(evaluation: Evaluation, info: RoundInfo, names: list[str]) -> RoundInfo:
+    """The round with the scores of the named attacks, and of `internal` by layer (Fig. 6)."""
+    snapshot = evaluation.run.snapshots.load("main", info.round)
+    piece = f"round {info.round}"
+    scored = evaluation.on(snapshot, names, threshold=False, piece=piece)
+    found, layers = {s.name: s for s in scored}, dict[str, ScoredAttack]()
+    if "internal" in evaluation.passive():
+        by_layer = partial(evaluation.by_layer, snapshot, threshold=False)
+        layers = evaluation.kept(f"{piece} layers", "internal", by_layer) or {}
+    return replace(info, leakage=found, layers=layers)
+
+
+def without(info: RoundInfo, lost: Mapping[str, str]) -> RoundInfo:
+    """The round less the attacks that are not listed."""
+    return replace(info, leakage={n: s for n, s in info.leakage.items() if n not in lost})
+
+
+def client_rows(run: Finished, labels: IntArray, classes: int) -> list[ClientInfo]:
+    """Each client with its role, its images, and its defence's statement."""
+    site, rows = run.site, []
+    for client, role in enumerate(site.roles):
+        own = site.parts["members"][client]
+        kept = run.store.load("main", client)
+        memory = kept.memory.get("defense", {}) if kept else {}
+        defence = site.defended(client).statement(memory)
+        counts = np.bincount(labels[own], minlength=classes).tolist()
+        rows.append(ClientInfo(client, len(own), role, defence, tuple(counts)))
+    return rows

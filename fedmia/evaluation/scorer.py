@@ -1,0 +1,205 @@
+"""One attack through one view: fitted on known images, scored on shuffled ones without truth."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedmia.attacks.base import Attack, Known
+from fedmia.data.sets import ImageSets, form_sets
+from fedmia.options.errors import InputError
+from fedmia.options.seeding import rng
+from fedmia.records import ScoredAttack
+from fedmia.threat import BlackBox, require
+
+FOLDS = 4  # of the known images, to set a threshold on scores of images not fitted on
+
+
+@dataclass
+class Scorer:
+    """Fits and scores attacks on one set of images.
+
+    Args:
+        known: images whose membership the attacker knows, apart from the others.
+        members, nonmembers: uint8 (N, C, H, W), (M, C, H, W) images to score.
+        seed: root of the shuffle, the fits and the folds.
+        build: name -> a fresh attack.
+        formed: sets of the images, where they were formed before.
+    """
+
+    known: Known
+    members: Tensor
+    nonmembers: Tensor
+    seed: int
+    build: Callable[[str], Attack]
+    formed: ImageSets | None = None
+
+    def __post_init__(self) -> None:
+        both = torch.cat([self.members, self.nonmembers])
+        shuffle = rng(self.seed, "candidates").permutation(len(both))
+        self._back = np.argsort(shuffle)
+        self.candidates = both[torch.from_numpy(shuffle)]
+
+    def apart(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Values of the shuffled candidates as (members', non-members')."""
+        ordered = values[self._back]
+        return ordered[: len(self.members)], ordered[len(self.members) :]
+
+    @cached_property
+    def sets(self) -> ImageSets:
+        """Sets of the members and of the non-members."""
+        return self.formed or form_sets(len(self.members), len(self.nonmembers), self.seed)
+
+    def scored(
+        self,
+        name: str,
+        view: BlackBox,
+        sets: ImageSets | None = None,
+        threshold: bool = True,
+        **more: Any,
+    ) -> ScoredAttack:
+        """One attack through one view; its queries are those it needs by itself, for images and
+        for its threshold.
+
+        Args:
+            sets: to be judged as wholes, where the attack can.
+            threshold: also score the known images, to choose a threshold on.
+
+        Raises:
+            InputError: the view does not grant what the attack needs, or lacks what it reads.
+            BudgetError: its queries exceed the view's budget.
+        """
+        began = time.perf_counter()
+        attack, before = self.build(name), view.queries
+        require(view.threat, attack.needs, name)
+        attack.fit(view, self.known, rng(self.seed, "fit", name))
+        scores = attack.score(view, self.candidates)
+        known = np.zeros(0), np.zeros(0)
+        # What learns has asked for the known images already, and shadows need none of them.
+        with nullcontext() if threshold_asks(attack) else view.unmetered():
+            if threshold:
+                known = self._known_scores(name, attack, view, scores)
+        queries, seconds = view.queries - before, time.perf_counter() - began
+        with view.unmetered():
+            found = attack.features(view, self.candidates)
+            told = attack.by_client(view, self.candidates)
+            without = attack.score_without(view, self.candidates)
+            judged = None if sets is None else self._judged(attack, view, sets)
+            others = list[tuple[str, np.ndarray, tuple[np.ndarray, np.ndarray]]]()
+            for reading, other in attack.other_readings().items():
+                read, seen = other.score(view, self.candidates), known
+                if threshold:
+                    seen = self._known_scores(name, other, view, read, reading)
+                others.append((reading, read, seen))
+        columns = self.apart(found[1]) if found else (None, None)
+        own: dict[str, Any] = {}
+        if told is not None:  # ids of clients (K,) and scores by client (K, N)
+            ids, (mine, theirs) = told[0], self.apart(told[1].T)
+            own |= {"named_members": ids[mine.argmax(axis=1)], "client_ids": ids}
+            own |= {"by_client_members": mine, "by_client_nonmembers": theirs}
+        if without is not None:
+            mine, theirs = self.apart(without)
+            more |= {"twin": attack.without[0], "over": attack.without[1]}
+            more |= {"twin_members": mine, "twin_nonmembers": theirs}
+        if judged is not None:
+            own |= {"sets_members": judged[0], "sets_nonmembers": judged[1]}
+        label = more.pop("label", name)
+
+        def row(
+            label: str, reading: str, scores: np.ndarray, known: tuple[np.ndarray, np.ndarray],
+            **own: Any,
+        ) -> ScoredAttack:  # fmt: skip
+            members, nonmembers = self.apart(scores)
+            return ScoredAttack(
+                name=label,
+                paper=attack.paper,
+                access=attack.needs.access,
+                vantage=attack.needs.vantage,
+                act=attack.act,
+                reading=reading,
+                choices=attack.choices,
+                scores_members=members,
+                scores_nonmembers=nonmembers,
+                known_members=known[0],
+                known_nonmembers=known[1],
+                shadow_threshold=attack.shadow_threshold,
+                queries=queries,
+                seconds=seconds,
+                **more,
+                **own,
+            )
+
+        also = [row(f"{label}-{reading}", reading, read, seen) for reading, read, seen in others]
+        return row(
+            label, getattr(attack, "reading", "") if attack.readings else "", scores, known,
+            also=also, features_members=columns[0], features_nonmembers=columns[1],
+            feature_names=found[0] if found else (), **own,
+        )  # fmt: skip
+
+    def _judged(
+        self, attack: Attack, view: BlackBox, sets: ImageSets
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """What `score_sets` says of the sets of members (S, 2) and of the others (T, 2)."""
+        ours, theirs = self.members[sets.members], self.nonmembers[sets.nonmembers]
+        both = torch.cat([ours, theirs])
+        shuffle = rng(self.seed, "sets", "order").permutation(len(both))
+        told = attack.score_sets(view, both[torch.from_numpy(shuffle)], self.known)
+        if told is None:
+            return None
+        ordered = told[np.argsort(shuffle)]
+        return ordered[: len(ours)], ordered[len(ours) :]
+
+    def _known_scores(
+        self, name: str, fitted: Attack, view: BlackBox, found: np.ndarray, reading: str = ""
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Scores of the known images that choose the threshold: cross-fitted where it learns.
+
+        A refit on fewer images scores on a scale of its own. Its scores of the images left out are
+        brought to that of `fitted` at equal quantiles of the candidates, which both have scored,
+        `found` (N,), without their truth.
+
+        Args:
+            reading: of `fitted`, where it is not the one asked for.
+        """
+        images, truth = self.known.both()
+        if not fitted.learns:
+            scores = fitted.score(view, images)
+            return scores[truth == 1], scores[truth == 0]
+        scores = np.empty(len(images))
+        # The deal is by position within each side, so every fold holds both.
+        fold = np.concatenate([np.arange(n) % FOLDS for n in np.bincount(truth)[::-1]])
+        for k in range(fold.max() + 1):  # fewer known images than folds fill fewer of them
+            rest = fold != k
+            attack = self.build(name)
+            part = Known(images[rest & (truth == 1)], images[rest & (truth == 0)])
+            try:
+                attack.fit(view, part, rng(self.seed, "fit", name, k))
+            except InputError as error:
+                raise InputError(
+                    f"{error}, with a part of {int(truth.sum())} and "
+                    f"{int((truth == 0).sum())} left out to choose the threshold"
+                ) from None
+            attack = attack.other_readings()[reading] if reading else attack
+            own = attack.score(view, self.candidates)
+            scores[~rest] = on_scale(attack.score(view, images[~rest]), own, found)
+        return scores[truth == 1], scores[truth == 0]
+
+
+def threshold_asks(attack: Attack) -> bool:
+    """Whether the known images are embedded for the sake of the attack's threshold alone."""
+    return not attack.learns and attack.shadow_threshold is None
+
+
+def on_scale(values: np.ndarray, own: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """`values` (K,) brought from the scale of `own` (N,) to that of `other` (N,), at equal
+    quantiles: ties stay together, in the middle of theirs, and no order is reversed."""
+    ends = [np.searchsorted(np.sort(own), values, side=side) for side in ("left", "right")]
+    return np.interp(sum(ends) / 2, np.arange(len(other)) + 0.5, np.sort(other))

@@ -1,0 +1,84 @@
+"""The data sources of an audit, decoded where an image has a role."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fedmia.config.audit import Audit
+from fedmia.config.forms import dataset_and_path
+from fedmia.data.base import Dataset, Request, Views
+from fedmia.data.encoded import EncodedSet
+from fedmia.data.images import ImageSet, IntArray
+from fedmia.options import registry
+from fedmia.options.errors import InputError, opt, renamed
+
+Found = ImageSet | EncodedSet
+
+
+def source_views(spec: str, options: Mapping[str, Any]) -> Views:
+    """View options that suit a data source."""
+    built = registry.build("dataset", dataset_and_path(spec)[0], options)
+    views: Views = built.views
+    return views
+
+
+def find_images(audit: Audit, flag: str, size: int | None) -> Found:
+    """The data source of `--members` or `--nonmembers`, its images not yet decoded if it can.
+
+    Raises:
+        InputError: missing, empty or corrupt, with the flag named.
+    """
+    source, request = _source(audit, flag, size)
+    with _named(flag):
+        return source.encoded(request) or source.load(request)
+
+
+def load_images(audit: Audit, flag: str, size: int | None) -> ImageSet:
+    """All images of the data source of `--shadow-data`.
+
+    Raises:
+        InputError: as `find_images`.
+    """
+    source, request = _source(audit, flag, size)
+    with _named(flag):
+        return source.load(request)
+
+
+def take(found: Found, flag: str, indices: IntArray) -> tuple[ImageSet, bool]:
+    """The images at `indices`, in that order, decoded; and whether no two of them turned out to
+    be the same, as `EncodedSet.pick` finds.
+
+    Raises:
+        InputError: one that cannot be decoded, with the flag named.
+    """
+    if isinstance(found, ImageSet):
+        return found.take(indices), True
+    with _named(flag):
+        return found.pick(indices)
+
+
+def _source(audit: Audit, flag: str, size: int | None) -> tuple[Dataset, Request]:
+    name, path = dataset_and_path(str(getattr(audit, flag)))
+    folder = None if audit.data_dir is None else Path(audit.data_dir)
+    source: Dataset = registry.build("dataset", name, getattr(audit, f"{flag}_options"))
+    return source, Request(path, folder, size, audit.seed)
+
+
+@contextmanager
+def _named(flag: str) -> Iterator[None]:
+    """Errors of a data source under its flag."""
+
+    def of_source(option: str) -> str:
+        """Its path here: what a simulation calls `data.NAME` is an option of the audit or of
+        the source."""
+        last = option.removeprefix("data.")
+        own = option == last or last in ("dir", "size")
+        return option if own else flag if last == "name" else f"{flag}_options.{last}"
+
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{opt(flag)}: {renamed(error.text, of_source)}") from None

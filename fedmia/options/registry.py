@@ -1,0 +1,142 @@
+"""Find a plugin by its file name: `load("attack", "partcrop")` is that of `attacks/partcrop.py`.
+
+File name = YAML name = command-line name; a `-` in the name is `_` in the file name. A file holds
+one public class derived from its kind's base, or a family of them: `nets/resnet.py` those of
+`resnet18` and `resnet50`, each of which declares its `name`, which begins with the file's. No
+decorators, no tables: adding a file adds the plugin. `package.module:Class` names code outside the
+repository.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+from fedmia.options.errors import InputError, unknown
+from fedmia.options.option import option_fields
+
+# kind -> (package, module of the base class, name of the base class)
+KINDS: Mapping[str, tuple[str, str, str]] = {
+    "dataset": ("fedmia.data", "fedmia.data.base", "Dataset"),
+    "partition": ("fedmia.partitions", "fedmia.partitions.base", "Partition"),
+    "model": ("fedmia.nets", "fedmia.nets.base", "Net"),
+    "ssl": ("fedmia.ssl", "fedmia.ssl.base", "SSL"),
+    "strategy": ("strategies", "strategies.base", "FederatedStrategy"),
+    "role": ("clients", "clients.base", "Role"),
+    "attack": ("fedmia.attacks", "fedmia.attacks.base", "Attack"),
+    "defense": ("fedmia.defenses", "fedmia.defenses.base", "Defense"),
+    "observer": ("fedmia.observers", "fedmia.observers.base", "RunObserver"),
+}
+
+
+def base(kind: str) -> type:
+    """The abstract class that every plugin of `kind` derives from."""
+    _, module, name = KINDS[kind]
+    found: type = getattr(importlib.import_module(module), name)
+    return found
+
+
+def names(kind: str) -> list[str]:
+    """Sorted names of the built-in plugins of `kind`."""
+    return sorted(name for file in _files(kind) for name in _plugins(kind, file))
+
+
+def load(kind: str, name: str) -> type[Any]:
+    """The class of the plugin called `name`.
+
+    Raises:
+        InputError: no such plugin (the message lists the known ones and the nearest), or the
+            class that `package.module:Class` names cannot be imported or is of another kind.
+    """
+    if ":" in name:
+        return _outside(kind, name)
+    # The file of that name, then the families that it may be of.
+    for file in sorted(_files(kind), key=len, reverse=True):
+        if name.startswith(_named(file)) and (found := _plugins(kind, file).get(name)):
+            return found
+    raise unknown(kind, name, names(kind))
+
+
+def build(kind: str, name: str, options: Mapping[str, Any]) -> Any:
+    """An instance of plugin `name` with `options` as its keyword arguments.
+
+    Raises:
+        InputError: unknown plugin or option, or a value out of range.
+    """
+    cls = load(kind, name)
+    known = {f.name for f, _ in option_fields(cls)}
+    for key in options:
+        if key not in known:
+            raise unknown(f"option of {kind} '{name}'", key, known)
+    try:
+        return cls(**options)
+    except InputError as error:
+        raise InputError(f"{kind} '{name}': {error}") from None
+
+
+def summary(cls: type) -> str:
+    """First line of a plugin's docstring."""
+    return (inspect.getdoc(cls) or "").split("\n", 1)[0]
+
+
+def paper(cls: type) -> str:
+    """Where the plugin's method was published, or the empty string."""
+    return str(getattr(cls, "paper", ""))
+
+
+def _files(kind: str) -> tuple[str, ...]:
+    """Files that may hold a plugin of `kind`."""
+    return _listed(tuple(importlib.import_module(KINDS[kind][0]).__path__))
+
+
+@functools.cache  # files do not come and go while the process runs
+def _listed(folders: tuple[str, ...]) -> tuple[str, ...]:
+    files = [m.name for m in pkgutil.iter_modules(folders)]
+    return tuple(f for f in files if not f.startswith("_") and f != "base")
+
+
+def _plugins(kind: str, file: str) -> dict[str, type[Any]]:
+    """The public plugins of a file, by name."""
+    return _held(importlib.import_module(f"{KINDS[kind][0]}.{file}"), file, base(kind))
+
+
+@functools.cache
+def _held(module: ModuleType, file: str, parent: type) -> dict[str, type[Any]]:
+    classes = [
+        c
+        for n, c in vars(module).items()
+        if inspect.isclass(c)
+        and not n.startswith("_")
+        and c.__module__ == module.__name__
+        and issubclass(c, parent)
+        and dataclasses.is_dataclass(c)
+    ]
+    found = {str(vars(c).get("name", _named(file))): c for c in classes}
+    if len(found) < len(classes) or not all(name.startswith(_named(file)) for name in found):
+        raise InputError(
+            f"{module.__name__} holds {len(classes)} public plugins, called {', '.join(found)}: "
+            f"each declares a name of its own that begins with {_named(file)}"
+        )
+    return found
+
+
+def _named(file: str) -> str:
+    """How a name is written whose file is `file`."""
+    return file.replace("_", "-")
+
+
+def _outside(kind: str, name: str) -> type[Any]:
+    module_name, _, class_name = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module_name), class_name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(f"cannot load {kind} '{name}': {error}") from None
+    if not (inspect.isclass(found) and issubclass(found, base(kind))):
+        raise InputError(f"{kind} '{name}' is not a {base(kind).__name__}")
+    return found

@@ -1,0 +1,113 @@
+"""Values of options as text (flags) and as YAML: to the type of the option, and back to plain."""
+
+from __future__ import annotations
+
+import re
+import types
+import typing
+from typing import Any
+
+from fedmia.options.errors import InputError
+from fedmia.options.option import type_name
+
+_INT = re.compile(r"[+-]?[0-9]+")
+_SPAN = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
+_LONGEST_SPAN = 1_000_000
+
+
+class Text(str):
+    """A value typed on the command line, its type not yet known."""
+
+
+def members(kind: Any) -> tuple[Any, ...]:
+    """The types of a union, or the type alone."""
+    union = typing.get_origin(kind) in (typing.Union, types.UnionType)
+    return typing.get_args(kind) if union else (kind,)
+
+
+def convert(where: str, value: Any, kind: Any) -> Any:
+    """`value`, from YAML or (a `Text`) from the command line, as the option's type `kind`.
+
+    Integers become floats where a float is asked for, lists become tuples, `none` becomes None
+    where None is allowed. A YAML string is read as text for a list (`0-4,7`), else never parsed.
+
+    Raises:
+        InputError: text that does not say such a value. A YAML value of a wrong type is handed
+            back as it is, for the option's own check to refuse.
+    """
+    kinds = members(kind)
+    if isinstance(value, str) and type(None) in kinds and value.lower() == "none":
+        return None
+    tuples = [k for k in kinds if typing.get_origin(k) is tuple]
+    if isinstance(value, Text) or (isinstance(value, str) and tuples and str not in kinds):
+        return from_text(where, str(value), kind)
+    if isinstance(value, list | tuple) and tuples:
+        item = typing.get_args(tuples[0])[0]
+        return tuple(convert(where, v, item) for v in value)
+    if isinstance(value, int) and not isinstance(value, bool) and int not in kinds:
+        return float(value) if float in kinds else value
+    return value
+
+
+def from_text(where: str, text: str, kind: Any) -> Any:
+    """The value of type `kind` that `text` says: `true`, `3`, `0.1`, `a,b`, `0-4,7`, `none`.
+
+    Raises:
+        InputError: it says none.
+    """
+    kinds = members(kind)
+    if type(None) in kinds and text.lower() == "none":
+        return None
+    for one in sorted(kinds, key=lambda k: k is str):  # a string is what nothing else is
+        try:
+            return _parse(text, one)
+        except (ValueError, OverflowError):
+            continue
+    raise InputError(f"{where} must be {type_name(kind)}, got '{text}'")
+
+
+def _parse(text: str, kind: Any) -> Any:
+    if typing.get_origin(kind) is tuple:
+        item = typing.get_args(kind)[0]
+        parts = [p.strip() for p in text.split(",")] if text.strip() else []
+        found: list[Any] = []
+        for part in parts:
+            found.extend(_span(part) if item is int else [_parse(part, item)])
+        return tuple(found)
+    if typing.get_origin(kind) is typing.Literal:
+        return text if text in typing.get_args(kind) else _refuse()
+    if kind is bool:
+        return {"true": True, "false": False}[text.lower()] if _is_bool(text) else _refuse()
+    if kind is int:
+        return int(text) if _INT.fullmatch(text) else _refuse()
+    if kind is float:
+        return float(text)
+    return text if kind is str and text else _refuse()
+
+
+def _is_bool(text: str) -> bool:
+    return text.lower() in ("true", "false")
+
+
+def _refuse() -> Any:
+    raise ValueError
+
+
+def _span(part: str) -> list[int]:
+    """`4` is [4]; `0-2` is [0, 1, 2]."""
+    match = _SPAN.fullmatch(part)
+    if not match:
+        return [_parse(part, int)]
+    low, high = int(match[1]), int(match[2])
+    if not low <= high < low + _LONGEST_SPAN:
+        raise ValueError
+    return list(range(low, high + 1))
+
+
+def plain(value: Any) -> Any:
+    """`value` as YAML and JSON hold it: tuples as lists, mappings as dicts."""
+    if isinstance(value, tuple | list):
+        return [plain(v) for v in value]
+    if isinstance(value, dict):
+        return {k: plain(v) for k, v in value.items()}
+    return value

@@ -1,0 +1,78 @@
+"""YAML files of settings: read strictly, written so that they read back the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fedmia.options.errors import InputError
+from fedmia.options.option import type_name
+from fedmia.options.values import plain
+
+Tree = dict[str, Any]
+RUN_KEY = "_run"  # where and with what a finished run took place; written for the reader only
+
+
+def load(path: Path) -> Tree:
+    """The mapping that a YAML file holds, without its `_run`.
+
+    Raises:
+        InputError: missing, unreadable, not YAML, not a mapping, or a key written twice.
+    """
+    try:
+        found = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise InputError(f"cannot read config file '{path}': {reason}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not valid YAML: {_reason(error)}") from None
+    if not isinstance(found, dict):
+        holds = "nothing" if found is None else type_name(type(found))
+        raise InputError(f"{path} must hold a mapping of options, holds {holds}")
+    return {k: v for k, v in found.items() if k != RUN_KEY}
+
+
+def dump(tree: Mapping[str, Any], run: Mapping[str, Any] | None = None) -> str:
+    """YAML of a tree; `run` is kept beside it under `_run`."""
+    whole = dict(tree) if run is None else {**tree, RUN_KEY: plain(dict(run))}
+    # All but ASCII is escaped: PyYAML reads some line breaks that it writes as they are otherwise.
+    return yaml.safe_dump(whole, sort_keys=False, width=96)
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML's safe loader with `1e-3` a number, keys that are text, and no key twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[str] = set()
+        for key_node, _ in node.value:
+            key = key_node.value
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                continue
+            if not isinstance(key, str) or key_node.tag != "tag:yaml.org,2002:str":
+                raise yaml.MarkedYAMLError(
+                    problem=f"key {key!r} is not a name", problem_mark=key_node.start_mark
+                )
+            if key in seen:
+                raise yaml.MarkedYAMLError(
+                    problem=f"key '{key}' is written twice", problem_mark=key_node.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+# PyYAML follows YAML 1.1, in which 1e-3 is text.
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+\Z"),
+    list("-+.0123456789"),
+)
+
+
+def _reason(error: Exception) -> str:
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or str(error) or "nested too deeply"
+    return f"{problem} (line {mark.line + 1})" if mark else problem

@@ -1,0 +1,268 @@
+"""Who trains on what and who is scored: disjoint roles for the distinct images of a data source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedmia.data._sizes import SplitOptions, check_clients, role_sizes
+from fedmia.data.encoded import EncodedSet
+from fedmia.data.images import ImageSet, IntArray
+from fedmia.options.errors import InputError, opt
+from fedmia.options.seeding import rng
+from fedmia.partitions.base import Partition
+
+__all__ = ["Split", "SplitOptions", "make_split"]
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Roles of images as int64 index arrays into one ImageSet, checked when built.
+
+    Attributes:
+        parts: one array per client id, honest clients first, malicious ones last.
+        malicious: how many of the last parts are the attackers' own (never evaluated).
+        placebo_parts: one array per honest client for the placebo federation, or empty.
+        members: union of the honest parts, in the order of client ids.
+        owner: client id of each of `members`.
+        known_members: members whose membership the attacker knows, drawn evenly over images.
+        scored_members: the other members.
+        known_nonmembers: non-members that the attacker knows to be such.
+        scored_nonmembers: the other non-members.
+        test_fit: images that fit the probes.
+        test_eval: images that test the probes.
+        public: images for public pre-training.
+        whose: client that each image of the source belongs to, -1 for none; None where they belong
+            to none before they are dealt, or non-members to none.
+        duplicates_removed: byte-equal copies left out before any role was given.
+        distinct: images left after that.
+    """
+
+    parts: tuple[IntArray, ...]
+    malicious: int
+    placebo_parts: tuple[IntArray, ...]
+    members: IntArray
+    owner: IntArray
+    known_members: IntArray
+    scored_members: IntArray
+    known_nonmembers: IntArray
+    scored_nonmembers: IntArray
+    test_fit: IntArray
+    test_eval: IntArray
+    public: IntArray
+    whose: IntArray | None
+    duplicates_removed: int
+    distinct: int
+
+    def __post_init__(self) -> None:
+        honest = self.parts[: self.honest]
+        if not np.array_equal(self.members, np.concatenate(honest)):
+            raise ValueError("members are not the union of the honest parts")
+        if not np.array_equal(self.owner, np.repeat(np.arange(self.honest), [*map(len, honest)])):
+            raise ValueError("owner does not name the client of each member")
+        halves = np.concatenate([self.known_members, self.scored_members])
+        if not np.array_equal(np.sort(halves), np.sort(self.members)):
+            raise ValueError("known and scored members do not make up the members")
+        if len(np.unique(self.used)) != len(self.used):
+            raise ValueError("an image has two roles")
+
+    @property
+    def used(self) -> IntArray:
+        """All images that have a role."""
+        outside = self.known_nonmembers, self.scored_nonmembers, self.test_fit, self.test_eval
+        return np.concatenate([*self.parts, *self.placebo_parts, *outside, self.public])
+
+    @property
+    def honest(self) -> int:
+        """Number of honest clients: ids 0..honest-1."""
+        return len(self.parts) - self.malicious
+
+    def without(self, gone: Collection[int]) -> Split:
+        """The same less the images of the clients in `gone`, which are then of no role."""
+        if not gone:
+            return self
+        stays = ~np.isin(self.owner, list(gone))
+        left = self.members[stays]
+        return replace(
+            self,
+            parts=tuple(p[:0] if c in gone else p for c, p in enumerate(self.parts)),
+            members=left,
+            owner=self.owner[stays],
+            known_members=self.known_members[np.isin(self.known_members, left)],
+            scored_members=self.scored_members[np.isin(self.scored_members, left)],
+        )
+
+    def counts(self) -> dict[str, int]:
+        """How many images play each role, for the report."""
+        return {
+            "distinct": self.distinct,
+            "duplicates_removed": self.duplicates_removed,
+            "members": len(self.members),
+            "known_members": len(self.known_members),
+            "scored_members": len(self.scored_members),
+            "known_nonmembers": len(self.known_nonmembers),
+            "scored_nonmembers": len(self.scored_nonmembers),
+            "attackers": sum(map(len, self.parts[self.honest :])),
+            "placebo": sum(map(len, self.placebo_parts)),
+            "test_fit": len(self.test_fit),
+            "test_eval": len(self.test_eval),
+            "public": len(self.public),
+        }
+
+
+def make_split(
+    data: ImageSet | EncodedSet,
+    options: SplitOptions,
+    partition: Partition,
+    clients: int,
+    malicious: int,
+    placebo: bool,
+    seed: int,
+) -> Split:
+    """Give every role its images: a function of the arguments alone.
+
+    Of each group of byte-equal images only one plays a role: the first that belongs to a client,
+    else the first. The rest of the choice is one seeded permutation, so an image's role does not
+    depend on its label but through `partition`.
+    Members and the order of non-members do not change with the attackers or the placebo.
+
+    Where images belong to clients (`Partition.owned`), all roles but the attackers' own images are
+    drawn from what the honest clients own, so that members and non-members are of one distribution;
+    each attacker holds the same share of its own images as honest clients train on; and images
+    of no client play no role. Where clients train on all that they own
+    (`Partition.trains_on_all`), every role but theirs is drawn from the images of no client.
+
+    Args:
+        data: the source's images, decoded or not.
+        options: sizes of the roles.
+        partition: deals members, and apart from them the reserve, to clients.
+        clients: number of clients, >= 1, malicious ones included.
+        malicious: how many of the last clients attack; they hold images of the reserve.
+        placebo: also draw parts for a placebo federation of the honest clients.
+        seed: the run's root seed.
+
+    Raises:
+        InputError: too few images (with the arithmetic), fewer than 2 for a client, no honest
+            client, so many known members that none is left to score, images that do not tell what
+            the partition deals by, or another number of members than the clients own.
+    """
+    check_clients(options, clients, malicious)
+    honest = clients - malicious
+    kinds = partition.kinds(data, clients)
+    distinct = _distinct(data, kinds)
+    order = rng(seed, "split").permutation(distinct)
+    order, theirs, own = _pools(order, kinds, honest, partition, options.members)
+    takers, what = (clients, malicious), data.name
+    if partition.owned:
+        takers, what = (honest, 0), f"what is left of {data.name} for these clients"
+    sizes = role_sizes(options, *takers, placebo, len(order), what)
+    ends = np.cumsum([sizes.members, sizes.nonmembers, sizes.test, sizes.public, sizes.reserve])
+    members, nonmembers, test, public, reserve = np.split(order, ends)[:5]
+    if partition.trains_on_all():  # clients of the placebo are as large as those of the run
+        kinds = kinds.copy()
+        kinds[reserve] = kinds[members[: len(reserve)]]
+    share = round(len(theirs) * sizes.members / own)
+    reserve = np.concatenate([reserve, theirs[:share]])
+
+    honest_parts = _deal(kinds, members, partition, honest, rng(seed, "partition"))
+    drawn = clients if placebo else malicious
+    stream = rng(seed, "partition-reserve")
+    dealt = _deal(kinds, reserve, partition, drawn, stream) if drawn else ()
+    known, scored = _known(honest_parts, options.known, rng(seed, "known"))
+    return Split(
+        parts=(*honest_parts, *dealt[drawn - malicious :]),
+        malicious=malicious,
+        placebo_parts=dealt[:honest] if placebo else (),
+        members=np.concatenate(honest_parts),
+        owner=np.repeat(np.arange(honest), [*map(len, honest_parts)]),
+        known_members=known,
+        scored_members=scored,
+        known_nonmembers=np.sort(nonmembers[: options.known]),
+        scored_nonmembers=np.sort(nonmembers[options.known :]),
+        test_fit=np.sort(test[: len(test) // 2]),
+        test_eval=np.sort(test[len(test) // 2 :]),
+        public=np.sort(public),
+        whose=kinds if partition.owned and not partition.trains_on_all() else None,
+        duplicates_removed=len(data) - len(distinct),
+        distinct=len(distinct),
+    )
+
+
+def _distinct(data: ImageSet | EncodedSet, kinds: IntArray) -> IntArray:
+    """One of each group of byte-equal images, ascending: the first that is of a kind, else the
+    first."""
+    names = data.digests()
+    places = np.argsort(kinds < 0, kind="stable").tolist()
+    first = {names[at]: at for at in reversed(places)}
+    return np.array(sorted(first.values()), dtype=np.int64)
+
+
+def _pools(
+    order: IntArray, kinds: IntArray, honest: int, partition: Partition, members: int
+) -> tuple[IntArray, IntArray, int]:
+    """(images of every role but the attackers' own, these, how many of the former honest clients
+    own), in the given order; what honest clients own stands first.
+
+    Raises:
+        InputError: clients train on all that they own, which is another number than `members`.
+    """
+    if not partition.owned:
+        return order, order[:0], len(order)
+    whose = kinds[order]
+    own, theirs = order[(whose >= 0) & (whose < honest)], order[whose >= honest]
+    if not partition.trains_on_all():
+        return own, theirs, len(own)
+    if len(own) != members:
+        raise InputError(
+            f"the honest clients own {len(own)} distinct images and train on all: "
+            f"{opt('split.members')} must be {len(own)}, got {members}"
+        )
+    return np.concatenate([own, order[whose < 0]]), theirs, len(own)
+
+
+def decoded(found: EncodedSet, split: Callable[[EncodedSet], Split]) -> tuple[ImageSet, Split]:
+    """The images that have a role under `split`, and their roles.
+
+    Copies that are encoded otherwise are known for such once they are decoded; of those too only
+    the first plays a role, so all roles are given anew.
+    """
+    while True:
+        roles = split(found)
+        data, apart = found.decode(np.sort(roles.used))
+        if apart:
+            return data, roles
+
+
+def _deal(
+    kinds: IntArray,
+    images: IntArray,
+    partition: Partition,
+    clients: int,
+    generator: np.random.Generator,
+) -> tuple[IntArray, ...]:
+    """`images` dealt to clients, as sorted index arrays of at least 2 each."""
+    positions = partition(kinds[images], clients, generator)
+    for client, part in enumerate(positions):
+        if len(part) < 2:
+            raise InputError(
+                f"{type(partition).__name__.lower()} partition of {len(images)} images gives "
+                f"client {client} of {clients} {len(part)} images, at least 2 needed"
+            )
+    return tuple(np.sort(images[p]) for p in positions)
+
+
+def _known(
+    parts: tuple[IntArray, ...], known: int, generator: np.random.Generator
+) -> tuple[IntArray, IntArray]:
+    """`known` members, each as likely as any other, and all the others; both sorted.
+
+    Large clients give more of them, so scored members keep the classes of all members. Of each
+    client the member that comes last in the order of the draw is never drawn.
+    """
+    members, owner = np.concatenate(parts), np.repeat(np.arange(len(parts)), [*map(len, parts)])
+    order = generator.permutation(len(members))[::-1]  # so that `unique` meets the last one first
+    last = np.unique(owner[order], return_index=True)[1]
+    drawn = np.delete(order, last)[::-1][:known]
+    return np.sort(members[drawn]), np.sort(np.delete(members, drawn))

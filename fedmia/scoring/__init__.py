@@ -1,1 +1,0 @@
-"""From finished rounds, or a released encoder, to scores."""

@@ -1,0 +1,1 @@
+"""What lies on the disk: a run's folder, models and updates of its rounds, arrays as bytes."""

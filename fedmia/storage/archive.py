@@ -1,0 +1,113 @@
+"""Results on disk, to be gone on with: safetensors with JSON in them, never pickle."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from fedmia import records
+
+Found = TypeVar("Found")
+
+
+class Archive:
+    """Results under a folder, one file each, by name.
+
+    Args:
+        folder: None to keep nothing.
+        key: digest of what decides the results; files of another key are passed over.
+    """
+
+    def __init__(self, folder: Path | None, key: str = "") -> None:
+        self.folder, self.key = folder, key
+
+    def once(self, name: str, call: Callable[[], Found], key: str = "") -> Found:
+        """What is kept under `name`, else what `call` returns, kept from now on unless it is None.
+
+        Args:
+            key: beside that of the archive.
+        """
+        found: Found | None = self.load(name, key)
+        if found is None:
+            found = call()
+            if found is not None:
+                self.save(name, found, key)
+        return found
+
+    def load(self, name: str, key: str = "") -> Any:
+        """What was kept under `name`; None where that is nothing, of another key, or damaged."""
+        if self.folder is None or not (path := self._path(name)).exists():
+            return None
+        try:
+            with safe_open(path, framework="numpy") as file:
+                about = json.loads(file.metadata()["about"])
+                if about["key"] != [self.key, key]:
+                    return None
+                return unpacked(about["tree"], {n: file.get_tensor(n) for n in file.keys()})  # noqa: SIM118
+        except (OSError, SafetensorError, ValueError, KeyError, TypeError):
+            return None  # made anew
+
+    def save(self, name: str, value: Any, key: str = "") -> None:
+        """Keep a result; written whole or not at all."""
+        if self.folder is None:
+            return
+        arrays: dict[str, np.ndarray] = {}
+        about = {"key": [self.key, key], "tree": packed(value, arrays)}
+        path = self._path(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(".partial")
+        save_file(arrays, partial, {"about": json.dumps(about)})
+        os.replace(partial, path)
+
+    def _path(self, name: str) -> Path:
+        assert self.folder is not None
+        safe = "".join(c if c.isalnum() or c in "-_." else "+" for c in name)
+        return self.folder / f"{safe}.safetensors"
+
+
+def packed(value: Any, arrays: dict[str, np.ndarray]) -> Any:
+    """`value` as JSON; its arrays go to `arrays`, and their names stand in their places.
+
+    Raises:
+        TypeError: neither plain, nor an array, nor of `fedmia.records`.
+    """
+    if dataclasses.is_dataclass(value) and type(value).__module__ == records.__name__:
+        kept = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        return {"of": type(value).__name__, "is": {n: packed(v, arrays) for n, v in kept.items()}}
+    if isinstance(value, np.ndarray):
+        name = str(len(arrays))
+        arrays[name] = np.ascontiguousarray(value).reshape(value.shape)
+        return {"array": name}
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, tuple | list):
+        kind = "tuple" if isinstance(value, tuple) else "list"
+        return {kind: [packed(v, arrays) for v in value]}
+    if isinstance(value, dict):
+        return {"dict": [[packed(k, arrays), packed(v, arrays)] for k, v in value.items()]}
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    raise TypeError(f"a {type(value).__name__} cannot be kept")
+
+
+def unpacked(tree: Any, arrays: dict[str, np.ndarray]) -> Any:
+    """What `packed` made `tree` of."""
+    if not isinstance(tree, dict):
+        return tree
+    if "of" in tree:
+        made = getattr(records, tree["of"])
+        return made(**{n: unpacked(v, arrays) for n, v in tree["is"].items()})
+    if "array" in tree:
+        return arrays[tree["array"]]
+    if "dict" in tree:
+        return {unpacked(k, arrays): unpacked(v, arrays) for k, v in tree["dict"]}
+    ((kind, inside),) = tree.items()
+    return (tuple if kind == "tuple" else list)(unpacked(v, arrays) for v in inside)

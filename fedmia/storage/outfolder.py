@@ -1,0 +1,85 @@
+"""The folder of `--out`: refused where occupied, made, given up where nothing came of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedmia.options.errors import InputError, opt
+from fedmia.options.yamlfile import dump
+from fedmia.runtime.environment import describe
+
+CONFIG = "config.yaml"
+
+
+@dataclass
+class OutFolder:
+    """`--out`, or nowhere.
+
+    Args:
+        folder: None to keep nothing.
+        another: what the error calls the results of another command line.
+        ours: whether a config.yaml found there is of this command line.
+
+    Raises:
+        InputError: the folder is a file, holds anything but what may be gone on with, or cannot
+            be made.
+    """
+
+    folder: Path | None
+    another: str
+    ours: Callable[[Path], bool] = lambda config: False
+    _made: list[Path] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        if self.folder is None:
+            return
+        where = f"{opt('out')} '{self.folder}'"
+        if not self.folder.exists():
+            above = next(p for p in self.folder.absolute().parents if p.exists())
+            if not above.is_dir() or not os.access(above, os.W_OK):
+                what = "is no folder" if not above.is_dir() else "cannot be written to"
+                raise InputError(f"{where} cannot be made: '{above}' {what}")
+            return
+        if not self.folder.is_dir():
+            raise InputError(f"{where} is a file")
+        inside = sorted(p.name for p in self.folder.iterdir())
+        if not inside or (CONFIG in inside and self.ours(self.folder / CONFIG)):
+            return
+        what = self.another if CONFIG in inside else f"'{inside[0]}'"
+        raise InputError(f"{where} already holds {what}; name a new folder")
+
+    def under(self, name: str) -> Path | None:
+        """A file or folder in it, None where nothing is kept."""
+        return None if self.folder is None else self.folder / name
+
+    def begin(self, tree: dict[str, object]) -> None:
+        """Make the folder, and write down the settings that its results are of.
+
+        Raises:
+            InputError: it cannot be made or written to.
+        """
+        if self.folder is None:
+            return
+        folder = self.folder.absolute()
+        config = folder / CONFIG
+        self._made = [p for p in (config, folder, *folder.parents) if not p.exists()]
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            config.write_text(dump(tree, describe()), encoding="utf-8")
+        except OSError as error:
+            raise InputError(
+                f"{opt('out')} '{self.folder}' cannot be made: {error.strerror}"
+            ) from None
+
+    def give_up(self) -> None:
+        """Remove what `begin` made, unless something worth keeping lies there by now."""
+        if self.folder is None or any(p.name != CONFIG for p in self.folder.iterdir()):
+            return
+        for path in self._made:
+            if path.is_dir():
+                path.rmdir()
+            else:
+                path.unlink(missing_ok=True)
