@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # A module may import from its own line and from those above it. Every module of ours has a place;
 # the longest name that fits says which.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("fedmia.options", "fedmia.records"),
+    ("fedmia", "fedmia.options", "fedmia.records"),
     ("fedmia.settings", "fedmia.runtime", "fedmia.lowerbounds"),
     ("fedmia.data", "fedmia.nets"),
     ("fedmia.partitions", "fedmia.probes", "fedmia.ssl"),
@@ -36,7 +36,8 @@ OURS = ("fedmia", "clients", "strategies")
 PURE = (
     "fedmia.data", "fedmia.nets", "fedmia.partitions", "fedmia.ssl", "fedmia.attacks",
     "fedmia.probes", "fedmia.encoders", "fedmia.report", "fedmia.threat", "fedmia.records",
-    "fedmia.storage", "fedmia.options", "fedmia.config", "fedmia.cli", "fedmia.settings",
+    "fedmia.storage.archive", "fedmia.storage.outfolder",
+    "fedmia.storage.snapshot", "fedmia.options", "fedmia.config", "fedmia.cli", "fedmia.settings",
     "fedmia.shadows", "fedmia.audit", "fedmia.runtime",
     *(f"fedmia.evaluation.{name}" for name in ("datasets", "given", "harness", "images", "resume",
       "run", "runs", "scorer", "sets", "shadowimages", "shadows", "sources", "sweep", "views")),
@@ -198,8 +199,9 @@ def test_root__holds_commands_and_what_all_share() -> None:
         ("fedmia.report", ("fedmia.attacks", "fedmia.defenses", "fedmia.scoring",
                            "fedmia.evaluation")),
         ("fedmia.records", ("fedmia",)),
-        ("fedmia.scoring", ("fedmia.report",)),
-        ("fedmia.evaluation.sweep", ("fedmia.report",)),
+        *((f"fedmia.evaluation.{name}", ("fedmia.report",))
+          for name in ("datasets", "failures", "observer", "probes", "readings", "score", "scorer",
+                       "sets", "snapshots", "trajectories", "sweep")),
         ("fedmia.evaluation.scorer", ("fedmia.partitions.split", "fedmia.defenses",
                                    "fedmia.federation.run")),
         *((f"fedmia.evaluation.{name}", ("fedmia.partitions.split", "fedmia.federation.rounds"))
