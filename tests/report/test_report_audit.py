@@ -158,7 +158,7 @@ def test_files__a_sweep_has_its_own(
     audit: RunScores, swept: dict[str, Any], tmp_path: Path
 ) -> None:
     names = [p.name for p in write_report(tmp_path / "a", audit, build_report(audit), {})]
-    assert names == ["report.json", "report.html", "scores.csv"]
+    assert names == ["report.json", "report.html", "scores.csv", "table.parquet", "table.csv"]
     write_report(tmp_path / "b", audit, swept, {"sweep": b"picture"})
     assert (tmp_path / "b" / "sweep.csv").read_text() == sweep_csv(swept["sweep"])
     assert (tmp_path / "b" / "figures" / "sweep.png").read_bytes() == b"picture"
