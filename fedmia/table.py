@@ -122,7 +122,7 @@ def _numbers(kind: Any, record: Mapping[str, Any], outer: Columns) -> Iterator[E
         if field.numeric and field.column not in KEY:
             yield from _values(field, record, here)
         elif field.record is not None:
-            yield from _records(field, record[field.name], _inside(here, field.at))
+            yield from _records(field, record[field.name], _within(here, field))
 
 
 def _records(field: Field, value: Any, here: Columns) -> Iterator[Entry]:
@@ -138,7 +138,7 @@ def _records(field: Field, value: Any, here: Columns) -> Iterator[Entry]:
 def _values(field: Field, record: Mapping[str, Any], here: Columns) -> Iterator[Entry]:
     """The number of a field, or each of its numbers, with its intervals and p-values."""
     value = record[field.name]
-    here = {**_inside(here, field.at), "metric": field.metric}
+    here = {**_within(here, field), "metric": field.metric}
     if isinstance(value, Mapping):
         for key, one in value.items():
             parts = {name: (record.get(name) or {}).get(key) for name, _ in field.parts}
@@ -161,6 +161,11 @@ def _number(field: Field, value: Any, beside: Columns, here: Columns) -> Iterato
         ends = part if isinstance(part, Sequence) else [part] * len(columns)
         row |= dict(zip(columns, ends, strict=True))
     yield field, row
+
+
+def _within(here: Columns, field: Field) -> dict[str, Any]:
+    """The columns of what lies in a field; of one of the report's own its name is the subject."""
+    return _inside(here if here or field.at else {"subject": field.name}, field.at)
 
 
 def _inside(outer: Columns, more: Columns) -> dict[str, Any]:

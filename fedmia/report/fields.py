@@ -35,14 +35,11 @@ class Column:
     name: str
 
 
-@dataclass(frozen=True)
 class At:
     """Columns, and what fills them, of all numbers of the records that the field holds."""
 
-    columns: Mapping[str, str]
-
-    def __hash__(self) -> int:
-        return hash(tuple(self.columns.items()))
+    def __init__(self, **columns: str) -> None:
+        self.columns: Mapping[str, str] = columns
 
 
 @dataclass(frozen=True)

@@ -82,9 +82,8 @@ class AttackFacts(TypedDict):
     threat: Threat
     under_attack: bool  # the model had received a crafted update
     round: Round | None  # of the model that was scored, or the last of `rounds`; null: of no run
-    rounds: Annotated[
-        Sequence[int], Aside()
-    ]  # of an active attack all in which it acted; else `round` alone
+    # Of an active attack all in which it acted; else `round` alone.
+    rounds: Annotated[Sequence[int], Aside()]
     # By target FPR, "0.001", "0.01", "0.1"; null where too few non-members resolve it.
     tpr_at_fpr: Annotated[
         dict[str, float | None],
@@ -98,9 +97,8 @@ class AttackFacts(TypedDict):
     choices: Json  # option -> value that the attack chose for it on known images
     threshold: float | None  # the attack's own, of its score; null where it has none
     threshold_source: str | None  # what chose it: shadow or known images; null without a threshold
-    oracle_accuracy: Annotated[
-        float | None, Number(label="best (oracle)")
-    ]  # at the threshold that is best on the scored images themselves
+    # At the threshold that is best on the scored images themselves.
+    oracle_accuracy: Annotated[float | None, Number(label="best (oracle)")]
 
 
 class AttackRow(AucRow, ThresholdRow, RefittedRow, AttackFacts, TypedDict):
@@ -119,9 +117,8 @@ class Compared(TypedDict):
 class PairedRow(Compared, TypedDict):
     """What the attack adds. Without images to compare, numbers are null and AUCs absent."""
 
-    difference: Annotated[
-        float | None, Number("auc_difference", log="added/{attack}/{baseline}")
-    ]  # of the AUCs, in [-1, 1]
+    # Of the AUCs, in [-1, 1].
+    difference: Annotated[float | None, Number("auc_difference", log="added/{attack}/{baseline}")]
     ci: Annotated[Interval | None, Part("difference", ENDS["_ci"])]
     ci_simultaneous: Annotated[Interval | None, Part("difference", ENDS["_ci_simultaneous"])]
     auc: NotRequired[float]
@@ -145,9 +142,8 @@ class SetRow(TypedDict):
     """Sets of `size` images, each of members alone or of non-members alone, told apart."""
 
     attack: Attack
-    judged: Annotated[
-        str, Column("subject")
-    ]  # mean: by the mean score of its images; alone: acted on by itself, as a whole
+    # Mean: by the mean score of its images; alone: acted on by itself, as a whole.
+    judged: Annotated[str, Column("subject")]
     size: Annotated[int, Column("set_size")]
     n_member_sets: int
     n_nonmember_sets: int
@@ -160,14 +156,12 @@ class SetRow(TypedDict):
 class Controls(TypedDict):
     """The attacks where nothing can leak. Absent: the run has no such control."""
 
-    untrained: Annotated[list[AttackRow], At({"control": "untrained"})]  # on the untrained encoder
-    placebo: NotRequired[
-        Annotated[list[AttackRow], At({"control": "placebo"})]
-    ]  # on a federation that never saw the images
-    posers: NotRequired[
-        Annotated[list[AttackRow], At({"control": "posers"})]
-    ]  # non-members posing as members
-    pixels: Annotated[AucRow | None, At({"control": "pixels"})]  # a classifier that sees no model
+    untrained: Annotated[list[AttackRow], At(control="untrained")]  # on the untrained encoder
+    # On a federation that never saw the images.
+    placebo: NotRequired[Annotated[list[AttackRow], At(control="placebo")]]
+    # Non-members posing as members.
+    posers: NotRequired[Annotated[list[AttackRow], At(control="posers")]]
+    pixels: Annotated[AucRow | None, At(control="pixels")]  # a classifier that sees no model
 
 
 def control_sets(controls: Controls) -> dict[str, list[AttackRow]]:
@@ -189,18 +183,16 @@ class UtilityRow(TypedDict):
 class Utility(UtilityRow, TypedDict):
     """Of the model that the passive attacks were scored on, and of others beside it."""
 
-    untrained: Annotated[UtilityRow, At({"control": "untrained"})]
-    after_attack: Annotated[
-        UtilityRow | None, At({"subject": "after_attack"})
-    ]  # of the last model; null where no update was crafted
+    untrained: Annotated[UtilityRow, At(control="untrained")]
+    # Of the last model; null where no update was crafted.
+    after_attack: Annotated[UtilityRow | None, At(subject="after_attack")]
 
 
 class HealthRow(TypedDict):
     """Whether the encoder still tells images apart."""
 
-    cosine: Annotated[
-        float, Number(log="{of}/cosine")
-    ]  # mean between its outputs for different test images, in [-1, 1]
+    # Mean between its outputs for different test images, in [-1, 1].
+    cosine: Annotated[float, Number(log="{of}/cosine")]
     loss: float | None  # mean training loss of the last round
     chance: float | None  # the same where every image has one output
     collapsed: bool  # see `fedmia.report.health`
@@ -218,9 +210,8 @@ class BoundRow(TypedDict):
     """A lower bound of epsilon; 0 where nothing is refuted."""
 
     value: Annotated[float, Number("lower_bound")]  # at 95 % by itself
-    value_simultaneous: Annotated[
-        float, Number("lower_bound_simultaneous")
-    ]  # together with all lower bounds of the report
+    # Together with all lower bounds of the report.
+    value_simultaneous: Annotated[float, Number("lower_bound_simultaneous")]
     refuted: bool  # the claim lies under `value_simultaneous`
 
 
@@ -259,9 +250,8 @@ class EpsilonRow(TypedDict):
     standing: Annotated[str, Column("note")]
     noise_source: str  # seeded or entropy; `assumptions` says what that means
     assumptions: str
-    lower_bound: NotRequired[
-        Annotated[CanaryBoundRow, At({"subject": "lower_bound"})]
-    ]  # where canaries audited the mechanism
+    # Where canaries audited the mechanism.
+    lower_bound: NotRequired[Annotated[CanaryBoundRow, At(subject="lower_bound")]]
 
 
 class DefencePart(TypedDict):
@@ -269,20 +259,17 @@ class DefencePart(TypedDict):
 
     name: str
     epsilon: EpsilonRow | None
-    metrics: Annotated[
-        dict[str, float], Keyed("metric")
-    ]  # of its last round, as the simulator sees them
+    # Of its last round, as the simulator sees them.
+    metrics: Annotated[dict[str, float], Keyed("metric")]
 
 
 class DefenceRow(DefencePart, TypedDict):
     """All defences of a client together: their names, what they promise, and each by itself."""
 
-    parts: Annotated[
-        list[DefencePart], At({"subject": "part"}), Indexed()
-    ]  # in the order in which they act
-    beside: NotRequired[
-        Annotated[list[EpsilonRow], At({"subject": "beside"}), Indexed()]
-    ]  # more statements, of another unit or delta
+    # In the order in which they act.
+    parts: Annotated[list[DefencePart], At(subject="part"), Indexed()]
+    # More statements, of another unit or delta.
+    beside: NotRequired[Annotated[list[EpsilonRow], At(subject="beside"), Indexed()]]
 
 
 class GroupLeak(TypedDict):
@@ -331,7 +318,7 @@ class ClientRow(TypedDict):
     id: Client
     size: int  # images
     role: str
-    defence: Annotated[DefenceRow | None, At({"subject": "defence"})]
+    defence: Annotated[DefenceRow | None, At(subject="defence")]
     classes: list[int] | None  # images by class, null where not known
     n_members: Members  # scored, of classes that a scored non-member has
     n_nonmembers_effective: float | None  # Kish's number of the weighted non-members
@@ -419,20 +406,19 @@ class NamedNull(TypedDict):
 class PlaceboNamed(NamedCounts, TypedDict):
     """The same of clients that never saw the images."""
 
-    null: Annotated[NamedNull | None, At({"control": "posers"})]
-    per_client: Annotated[PerClientRow | None, At({"subject": "per_client"})]
+    null: Annotated[NamedNull | None, At(control="posers")]
+    per_client: Annotated[PerClientRow | None, At(subject="per_client")]
 
 
 class NamedRow(NamedCounts, TypedDict):
     """An attack that names the client of an image."""
 
     attack: Attack
-    null: Annotated[NamedNull | None, At({"control": "posers"})]  # null without scores by client
-    per_client: Annotated[
-        PerClientRow | None, At({"subject": "per_client"})
-    ]  # null without scores by client
+    null: Annotated[NamedNull | None, At(control="posers")]  # null without scores by client
+    # Null without scores by client.
+    per_client: Annotated[PerClientRow | None, At(subject="per_client")]
     chance: float  # right by always naming the client with most scored members
-    placebo: Annotated[PlaceboNamed | None, At({"control": "placebo"})]
+    placebo: Annotated[PlaceboNamed | None, At(control="placebo")]
 
 
 class InferredRow(TypedDict):
@@ -440,9 +426,8 @@ class InferredRow(TypedDict):
 
     client: Client
     p_value: Annotated[float | None, Part("difference", ("p",))]  # one-sided, in (0, 1]
-    p_value_holm: Annotated[
-        float | None, Part("difference", ("p_adjusted",))
-    ]  # corrected for all clients (Holm)
+    # Corrected for all clients (Holm).
+    p_value_holm: Annotated[float | None, Part("difference", ("p_adjusted",))]
     difference: float | None  # of what is compared, over non-members of the same class
     n: int  # images tested
     n_nonmembers: Nonmembers  # of their classes
@@ -453,9 +438,8 @@ class PosersRow(TypedDict):
     """Sets of non-members, dealt like the clients' images, that pose as clients'."""
 
     n: int
-    alarms: Annotated[
-        dict[str, int], Keyed("target_fpr")
-    ]  # by level, "0.01", "0.05": p-values as small
+    # By level, "0.01", "0.05": p-values as small.
+    alarms: Annotated[dict[str, int], Keyed("target_fpr")]
     p_values: list[float]
 
 
@@ -465,7 +449,7 @@ class InferenceRow(TypedDict):
     attack: Attack
     paper: str
     clients: list[InferredRow]
-    posers: Annotated[PosersRow, At({"control": "posers"})]
+    posers: Annotated[PosersRow, At(control="posers")]
     void: bool  # posers, or clients of the untrained encoder, are found too often for chance
     statement: str
 
@@ -565,47 +549,35 @@ class Report(TypedDict):
 
     verdict: str
     verdict_code: str  # leaks, not-established, collapsed, shift, control-failed
-    attacks: Annotated[list[AttackRow], At({"subject": "attack", "family": "attacks"})]
-    sets: Annotated[
-        list[SetRow], At({"subject": "set", "family": "sets"})
-    ]  # no verdict rests on them
-    dataset_inference: Annotated[
-        list[InferenceRow], At({"subject": "dataset_inference"})
-    ]  # nor on these
-    paired: Annotated[list[PairedRow], At({"subject": "pair", "family": "attacks"})]
-    controls: Annotated[Controls, At({"subject": "attack", "family": "attacks"})]
-    utility: Annotated[Utility, At({"subject": "utility"})]
-    health: Annotated[HealthRow | None, At({"subject": "health"})]
-    regime: Annotated[RegimeRow | None, At({"subject": "regime"})]  # null without `similarity`
-    clients: Annotated[list[ClientRow], At({"subject": "client", "family": "clients"})]
-    aggregation: NotRequired[
-        Annotated[AggregationRow, At({"subject": "aggregation"})]
-    ]  # of a federation
+    attacks: Annotated[list[AttackRow], At(subject="attack", family="attacks")]
+    sets: Annotated[list[SetRow], At(subject="set", family="sets")]  # no verdict rests on them
+    dataset_inference: list[InferenceRow]  # nor on these
+    paired: Annotated[list[PairedRow], At(subject="pair", family="attacks")]
+    controls: Annotated[Controls, At(subject="attack", family="attacks")]
+    utility: Utility
+    health: HealthRow | None
+    regime: RegimeRow | None  # null without `similarity`
+    clients: Annotated[list[ClientRow], At(subject="client", family="clients")]
+    aggregation: NotRequired[AggregationRow]  # of a federation
     client_ranking: str | None  # null where no two clients separate
-    lower_bound: NotRequired[
-        Annotated[AttackBoundRow, At({"subject": "lower_bound"})]
-    ]  # of claimed epsilons, by the run's attacks
-    client_distribution: NotRequired[
-        Annotated[ClientDistribution, At({"subject": "client_distribution"})]
-    ]  # of more clients than a page shows
-    defended: Annotated[
-        DefendedRow | None, At({"subject": "group", "family": "groups"})
-    ]  # null where no client defends itself
-    named_clients: Annotated[list[NamedRow], At({"subject": "named_clients"})]
-    rounds: Annotated[list[RoundRow], At({"subject": "round"})]
-    family: Annotated[Family, At({"subject": "family"})]
+    lower_bound: NotRequired[AttackBoundRow]  # of claimed epsilons, by the run's attacks
+    client_distribution: NotRequired[ClientDistribution]  # of more clients than a page shows
+    # Null where no client defends itself.
+    defended: Annotated[DefendedRow | None, At(subject="group", family="groups")]
+    named_clients: list[NamedRow]
+    rounds: Annotated[list[RoundRow], At(subject="round")]
+    family: Family
     subject: str
     not_run: list[NotRun]
-    interrupted: Annotated[
-        int | None, Aside()
-    ]  # the last finished round, where the run ended before its time
+    # The last finished round, where the run ended before its time.
+    interrupted: Annotated[int | None, Aside()]
     failure: str | None  # why it did; null where the user ended it
     faults: list[FaultRow]
     notes: list[str]
-    encoder: NotRequired[Annotated[EncoderRow, At({"subject": "encoder"})]]  # of an audit
-    split: Annotated[Json, At({"subject": "split"}), Keyed("metric")]
+    encoder: NotRequired[EncoderRow]  # of an audit
+    split: Annotated[Json, Keyed("metric")]
     config: Json
     versions: Json
     hardware: Json
-    sweep: NotRequired[Annotated[list[SweepRow], At({"subject": "sweep", "family": "sweep"})]]
+    sweep: NotRequired[Annotated[list[SweepRow], At(subject="sweep", family="sweep")]]
     timing: Json  # seconds, the only wall clocks
