@@ -21,12 +21,11 @@ from fedmia.records import (
     RunScores,
     ScoredAttack,
 )
-from fedmia.report.lowerbounds import bounds_family, epsilon_row
+from fedmia.report.lowerbounds import bounds_family, epsilon_row, part_row
 from fedmia.report.rows import (
     Auc,
     ClientDistribution,
     ClientRow,
-    DefencePart,
     DefenceRow,
     with_auc,
 )
@@ -153,16 +152,11 @@ def distribution(rows: Sequence[ClientRow], nulls: Sequence[FloatArray]) -> Clie
 def _defence(defence: ClientDefence | None, bounds: int) -> DefenceRow | None:
     if defence is None:
         return None
-    parts = [_part(part, bounds) for part in defence.parts]
-    row: DefenceRow = {**_part(defence, bounds), "parts": parts}
+    parts = [part_row(part, bounds) for part in defence.parts]
+    row: DefenceRow = {**part_row(defence, bounds), "parts": parts}
     if defence.beside:
         row["beside"] = [epsilon_row(one, bounds) for one in defence.beside]
     return row
-
-
-def _part(defence: ClientDefence, bounds: int) -> DefencePart:
-    spent = None if defence.epsilon is None else epsilon_row(defence.epsilon, bounds)
-    return {"name": defence.name, "epsilon": spent, "metrics": dict(defence.metrics)}
 
 
 def ranking(rows: Sequence[ClientRow]) -> str | None:

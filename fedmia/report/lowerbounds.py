@@ -17,8 +17,23 @@ from fedmia.lowerbounds.gdp import epsilon_at
 from fedmia.lowerbounds.onerun import one_run_bound
 from fedmia.lowerbounds.rates import TRIED, rates_bound
 from fedmia.options.seeding import rng
-from fedmia.records import NOISE, Epsilon, IntArray, RunScores, ScoredAttack
-from fedmia.report.rows import AttackBoundRow, CanaryBoundRow, ClientRow, DefencePart, EpsilonRow
+from fedmia.records import (
+    NOISE,
+    Aggregation,
+    ClientDefence,
+    Epsilon,
+    IntArray,
+    RunScores,
+    ScoredAttack,
+)
+from fedmia.report.rows import (
+    AggregationRow,
+    AttackBoundRow,
+    CanaryBoundRow,
+    ClientRow,
+    DefencePart,
+    EpsilonRow,
+)
 from fedmia.statistics.intervals import LEVEL
 
 SHOUT = "CLAIM REFUTED"
@@ -39,6 +54,17 @@ def epsilon_row(epsilon: Epsilon, family: int) -> EpsilonRow:
     if epsilon.canaries:
         row["lower_bound"] = by_canaries(epsilon, family)
     return row
+
+
+def part_row(done: ClientDefence | Aggregation, family: int) -> DefencePart:
+    """A defence or a server's rule: its name, its statement and its metrics."""
+    spent = None if done.epsilon is None else epsilon_row(done.epsilon, family)
+    return {"name": done.name, "epsilon": spent, "metrics": dict(done.metrics)}
+
+
+def aggregation_row(done: Aggregation, family: int) -> AggregationRow:
+    """The report's `aggregation`: what the server does with updates."""
+    return {**part_row(done, family), "view": done.view}
 
 
 def by_canaries(epsilon: Epsilon, family: int) -> CanaryBoundRow:
