@@ -15,6 +15,7 @@ from fedmia.report.clients import client_rows, declared_attack, ranking
 from fedmia.report.datasets import inference_row
 from fedmia.report.defended import defended
 from fedmia.report.faults import dropped, fault_row
+from fedmia.report.fields import row_of
 from fedmia.report.health import health_row, health_sentence
 from fedmia.report.lowerbounds import aggregation_row, bounds_family, by_attacks, refuted
 from fedmia.report.metrics import attack_row, auc_ci_of, auc_numbers, auc_of
@@ -132,12 +133,12 @@ def build_report(run: RunScores) -> Report:
     return cast(Report, strict(kept))
 
 
-def encoder_row(info: EncoderInfo | None, round: int | None) -> dict[str, Any] | None:
+def encoder_row(info: EncoderInfo | None, round: int | None) -> EncoderRow | None:
     """The report's `encoder`, None of a run's own."""
     if info is None:
         return None
     outputs = [dict(zip(("name", "kind", "shape"), out, strict=True)) for out in info.outputs]
-    return {**vars(info), "outputs": outputs, "round": round}
+    return row_of(EncoderRow, info, outputs=outputs, round=round)
 
 
 def control_rows(run: RunScores, family: int) -> Controls:
@@ -185,15 +186,13 @@ def utility(probes: Mapping[str, Probe], turn: int | None = None) -> UtilityRow:
 
 def round_row(info: RoundInfo) -> RoundRow:
     """One entry of the report's `rounds`."""
-    return {
-        "round": info.round,
-        "under_attack": info.under_attack,
-        "loss": info.loss,
-        "knn": info.knn,
-        "leakage": {name: auc_of(scored) for name, scored in info.leakage.items()},
-        "leakage_ci": {name: auc_ci_of(scored) for name, scored in info.leakage.items()},
-        "layers": {name: auc_of(scored) for name, scored in info.layers.items()},
-    }
+    return row_of(
+        RoundRow,
+        info,
+        leakage={name: auc_of(scored) for name, scored in info.leakage.items()},
+        leakage_ci={name: auc_ci_of(scored) for name, scored in info.leakage.items()},
+        layers={name: auc_of(scored) for name, scored in info.layers.items()},
+    )
 
 
 def sweep_rows(sweep: Sweep, attacks: int) -> list[SweepRow]:

@@ -15,13 +15,16 @@ from typing import (
     Annotated,
     Any,
     NotRequired,
+    TypeVar,
     Union,
+    cast,
     get_args,
     get_origin,
     get_type_hints,
     is_typeddict,
 )
 
+R = TypeVar("R")
 ENDS = {
     "_ci": ("low", "high"),
     "_ci_simultaneous": ("low_simultaneous", "high_simultaneous"),
@@ -113,6 +116,7 @@ class Field:
     at: Mapping[str, str] = field(default_factory=dict)
     keyed: str | None = None
     indexed: bool = False
+    optional: bool = False
     part: Part | None = None
     parts: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
@@ -140,13 +144,22 @@ def fields_of(record: Any) -> dict[str, Field]:
     return {name: _with(one, tuple(parts[name])) for name, one in read.items()}
 
 
+def row_of(kind: type[R], record: object, **numbers: Any) -> R:
+    """The row of a kind: every field from `numbers`, else from the record's attribute of that name,
+    else None. A field that the row may lack is left out then."""
+    fields = fields_of(cast(Any, kind))
+    told = {name: getattr(record, name, None) for name in fields} | numbers
+    optional = {name for name, field in fields.items() if field.optional}
+    return cast(R, {k: v for k, v in told.items() if v is not None or k not in optional})
+
+
 def _with(one: Field, parts: tuple[tuple[str, tuple[str, ...]], ...]) -> Field:
     return Field(**{**vars(one), "parts": parts})
 
 
 def _read(name: str, hint: Any, among: Mapping[str, Any]) -> Field:
     """The field of one annotation."""
-    hint, marks = _unwrap(hint)
+    whole, (hint, marks) = hint, _unwrap(hint)
     part = marks.get(Part)
     for end, columns in ENDS.items():
         if part is None and name.endswith(end) and (of := name.removesuffix(end)) in among:
@@ -163,6 +176,7 @@ def _read(name: str, hint: Any, among: Mapping[str, Any]) -> Field:
         at=at.columns if at else {},
         keyed=keyed and keyed.column,
         indexed=Indexed in marks,
+        optional=get_origin(whole) is NotRequired,
         part=part,
     )
 

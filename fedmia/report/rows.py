@@ -74,8 +74,8 @@ class Threat(TypedDict):
     vantage: str
 
 
-class AttackFacts(TypedDict):
-    """An attack, and what it tells at low false-positive rates."""
+class AttackHead(TypedDict):
+    """An attack, and the model that it was scored on."""
 
     name: Attack
     paper: str  # where it was published, or empty
@@ -84,6 +84,11 @@ class AttackFacts(TypedDict):
     round: Round | None  # of the model that was scored, or the last of `rounds`; null: of no run
     # Of an active attack all in which it acted; else `round` alone.
     rounds: Annotated[Sequence[int], Aside()]
+
+
+class AttackFacts(TypedDict):
+    """What an attack tells at low false-positive rates, and how it came to it."""
+
     # By target FPR, "0.001", "0.01", "0.1"; null where too few non-members resolve it.
     tpr_at_fpr: Annotated[
         dict[str, float | None],
@@ -101,7 +106,7 @@ class AttackFacts(TypedDict):
     oracle_accuracy: Annotated[float | None, Number(label="best (oracle)")]
 
 
-class AttackRow(AucRow, ThresholdRow, RefittedRow, AttackFacts, TypedDict):
+class AttackRow(AttackHead, AucRow, ThresholdRow, RefittedRow, AttackFacts, TypedDict):
     """One attack on the images under test, or one control of it."""
 
 
@@ -496,7 +501,7 @@ class SweepPlace(TypedDict):
     known: int | None
 
 
-class SweptRow(SweepPlace, AucRow, ThresholdRow, RefittedRow, AttackFacts, TypedDict):
+class SweptRow(SweepPlace, AttackRow, TypedDict):
     """An attack at one value. Its simultaneous interval is of the sweep's own family."""
 
     not_run: None
