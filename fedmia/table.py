@@ -116,7 +116,7 @@ def _numbers(kind: Any, record: Mapping[str, Any], outer: Columns) -> Iterator[E
     fields = [f for name, f in fields_of(kind).items() if record.get(name) is not None]
     here = dict(outer)
     for field in fields:
-        if field.column is not None:
+        if field.column:
             here = _inside(here, {field.column: record[field.name]})
     for field in fields:
         if field.numeric and field.column not in KEY:
@@ -143,7 +143,7 @@ def _values(field: Field, record: Mapping[str, Any], here: Columns) -> Iterator[
         for key, one in value.items():
             parts = {name: (record.get(name) or {}).get(key) for name, _ in field.parts}
             name = float(key) if field.keyed == "target_fpr" else key
-            yield from _number(field, one, parts, {**here, str(field.keyed): name})
+            yield from _number(field, one, parts, {**here, field.keyed: name})
     elif isinstance(value, list | tuple):
         for i, one in enumerate(value):
             yield from _number(field, one, {}, {**here, "metric": f"{field.metric}/{i}"})
@@ -165,7 +165,9 @@ def _number(field: Field, value: Any, beside: Columns, here: Columns) -> Iterato
 
 def _within(here: Columns, field: Field) -> dict[str, Any]:
     """The columns of what lies in a field; of one of the report's own its name is the subject."""
-    return _inside(here if here or field.at else {"subject": field.name}, field.at)
+    own = {"subject": field.subject, "control": field.control, "family": field.family}
+    named = {column: value for column, value in own.items() if value}
+    return _inside(here, named if here or named else {"subject": field.name})
 
 
 def _inside(outer: Columns, more: Columns) -> dict[str, Any]:
