@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # A module may import from its own line and from those above it. Every module of ours has a place;
 # the longest name that fits says which.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("fedmia", "fedmia.options", "fedmia.records"),
+    ("fedmia", "fedmia.options", "fedmia.records", "fedmia.statistics"),
     ("fedmia.settings", "fedmia.runtime", "fedmia.lowerbounds"),
     ("fedmia.data", "fedmia.nets"),
     ("fedmia.partitions", "fedmia.probes", "fedmia.ssl"),
@@ -41,7 +41,7 @@ PURE = (
     "fedmia.shadows", "fedmia.audit", "fedmia.runtime",
     *(f"fedmia.evaluation.{name}" for name in ("datasets", "given", "harness", "images", "resume",
       "run", "runs", "scorer", "sets", "shadowimages", "shadows", "sources", "sweep", "views")),
-    "fedmia.observers", "fedmia.heads", "fedmia.lowerbounds",
+    "fedmia.observers", "fedmia.heads", "fedmia.lowerbounds", "fedmia.statistics", "fedmia.table",
 )  # fmt: skip
 REPORTING = ("fedmia.report.build", "fedmia.report.figures.draw", "fedmia.report.publish",
              "fedmia.report.terminal")  # fmt: skip

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm, t
+from sklearn.metrics import roc_auc_score
 
-from fedmia.report.delong import AucEstimate, auc_estimate, auc_interval, placements
-from fedmia.report.metrics import auc
+from fedmia.statistics.auc import AucEstimate, auc, auc_estimate, auc_interval, placements
+from fedmia.statistics.thresholds import roc
 
 Draw = tuple[np.ndarray, np.ndarray]
 
@@ -28,6 +29,29 @@ def twin(members: np.ndarray, others: np.ndarray) -> tuple[float, float]:
     s10 = sum((v - theta) ** 2 for v in rows) / (n - 1)
     s01 = sum((v - theta) ** 2 for v in columns) / (m - 1)
     return theta, s10 / n + s01 / m
+
+
+# Few distinct values, so that ties are the rule.
+SCORES = st.lists(st.integers(0, 6), min_size=1, max_size=14).map(
+    lambda values: np.array(values, dtype=float)
+)
+
+
+@given(SCORES, SCORES)
+@settings(max_examples=100, deadline=None)
+def test_auc__counts_pairs_and_halves_ties(members: np.ndarray, nonmembers: np.ndarray) -> None:
+    pairs = [(a > b) + 0.5 * (a == b) for a in members for b in nonmembers]
+    assert auc(members, nonmembers) == pytest.approx(np.mean(pairs), abs=1e-12)
+    truth = [1] * len(members) + [0] * len(nonmembers)
+    expected = roc_auc_score(truth, np.concatenate([members, nonmembers]))
+    assert auc(members, nonmembers) == pytest.approx(expected, abs=1e-12)
+    fpr, tpr = roc(members, nonmembers)
+    assert np.trapezoid(tpr, fpr) == pytest.approx(expected, abs=1e-12)
+
+
+def test_auc__refuses_an_empty_side() -> None:
+    with pytest.raises(ValueError, match="0 members"):
+        auc(np.zeros(0), np.zeros(3))
 
 
 @pytest.mark.parametrize("seed", range(5))

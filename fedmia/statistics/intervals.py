@@ -7,12 +7,14 @@ together, by Bonferroni: each is then taken at 1 - (1 - level) / family.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.stats import beta, binom, norm
 
-from fedmia.records import IntArray
-
+FloatArray = NDArray[np.floating[Any]]
+IntArray = NDArray[np.integer[Any]]
 Interval = tuple[float, float]
 LEVEL = 0.95
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import beta, binom, norm
 
-from fedmia.report.intervals import (
+from fedmia.statistics.intervals import (
     clopper_pearson,
     mover_difference,
     mover_mean,
@@ -15,7 +15,7 @@ from fedmia.report.intervals import (
     tail,
     wilson,
 )
-from fedmia.report.metrics import tpr_at_fpr
+from fedmia.statistics.thresholds import tpr_at_fpr
 
 
 def test_tail__is_shared_by_the_family() -> None:

@@ -1,8 +1,12 @@
-"""What a client's AUC would be if nothing leaked: non-members pose as its members.
+"""Members against non-members of the same kinds: weights, and what nothing leaking would give.
 
-Each draw takes, class by class, as many non-members as the client has scored members and scores
-them against the rest, weighted to the same mix. Where a class has too few, all counts shrink by one
-factor so that at least half of every class stays behind; classes left with none are dropped.
+Under non-IID splits a client's members differ from the non-members in class, and a naive AUC
+measures that. So non-members are weighted to the members' mix of classes.
+
+The null says what the AUC would be if nothing leaked: non-members pose as the members. Each draw
+takes, class by class, as many non-members as the client has scored members and scores them against
+the rest, weighted to the same mix. Where a class has too few, all counts shrink by one factor so
+that at least half of every class stays behind; classes left with none are dropped.
 """
 
 from __future__ import annotations
@@ -12,13 +16,32 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedmia.records import FloatArray, IntArray
-from fedmia.report.delong import share_below
-from fedmia.report.intervals import Interval
+from fedmia.statistics.auc import share_below
+from fedmia.statistics.intervals import FloatArray, IntArray, Interval
 
 DRAWS = 200
 # Share of further draws over the band: its upper end is the 0.975 (DRAWS - 1)-th of DRAWS, from 0.
 OVER = 1 - (0.975 * (DRAWS - 1) + 1) / (DRAWS + 1)
+
+
+def mix_weights(mix: IntArray, labels: IntArray) -> FloatArray:
+    """(m,) weights that give `labels` the class shares of `mix`; they sum to 1.
+
+    Every image of a class weighs the same. A class that `labels` lacks gets nothing; all zero
+    where no class is shared.
+    """
+    weights = np.zeros(len(labels))
+    for label, count in zip(*np.unique(mix, return_counts=True), strict=True):
+        here = labels == label
+        if here.any():
+            weights[here] = count / here.sum()
+    total = weights.sum()
+    return weights / total if total > 0 else weights
+
+
+def effective_size(weights: FloatArray) -> float:
+    """Kish's effective number of weighted images: 1 / sum of squares, weights summing to 1."""
+    return float(1 / np.sum(weights**2))
 
 
 @dataclass(frozen=True, eq=False)

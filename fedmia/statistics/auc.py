@@ -1,11 +1,12 @@
-"""An AUC with DeLong's variance, and an interval that covers whatever the scores' shapes are.
+"""An AUC with DeLong's variance, an interval that covers whatever the scores' shapes are, and the
+difference of two AUCs of the same images.
 
 The interval is Wilson's, with the number of independent trials that DeLong's variance tells:
 N = AUC (1 - AUC) / variance. Variance formulas that assume a shape of the scores (Hanley and
 McNeil 1982; Newcombe 2006) miss where members are more spread than non-members, or a part of them
 is told and the rest is not; DeLong's own is too small near 0 and 1, where the few pairs that it
 rests on may not have been drawn. There it is mixed with the largest variance that any shape has.
-`benchmarks/coverage.py` measures what is covered.
+`fedmia.statistics.coverage` measures what is covered.
 """
 
 from __future__ import annotations
@@ -14,9 +15,18 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import stdtrit
+from scipy.stats import rankdata
 
-from fedmia.records import FloatArray
-from fedmia.report.intervals import LEVEL, Interval, score_limits, tail
+from fedmia.statistics.intervals import (
+    LEVEL,
+    FloatArray,
+    Interval,
+    mover_difference,
+    score_limits,
+    tail,
+)
+
+Sides = tuple[FloatArray, FloatArray]  # scores of members (n,) and of non-members (m,)
 
 
 @dataclass(frozen=True)
@@ -33,6 +43,19 @@ class AucEstimate:
     variance: float
     freedom: float
     smaller: float
+
+
+def auc(members: FloatArray, nonmembers: FloatArray) -> float:
+    """Mann-Whitney AUC with mid-ranks: P(member > non-member) + P(equal) / 2.
+
+    Raises:
+        ValueError: no scores on one side.
+    """
+    n, m = len(members), len(nonmembers)
+    if n == 0 or m == 0:
+        raise ValueError(f"no AUC from {n} members and {m} non-members")
+    ranks = rankdata(np.concatenate([members, nonmembers]))
+    return float((ranks[:n].sum() - n * (n + 1) / 2) / (n * m))
 
 
 def share_below(scores: FloatArray, others: FloatArray, weights: FloatArray) -> FloatArray:
@@ -110,3 +133,34 @@ def _variance(parts: FloatArray, weights: FloatArray, value: float) -> float:
     if squares > 1 - 1e-9:
         return value * (1 - value)
     return float(np.sum(weights**2 * (parts - value) ** 2)) / (1 - squares)
+
+
+def auc_correlation(attack: Sides, control: Sides) -> float:
+    """Correlation in [-1, 1] of two AUCs of the same images (DeLong 1988); 0 where undefined."""
+    a10, a01 = placements(*attack)
+    b10, b01 = placements(*control)
+    if len(a10) < 2 or len(a01) < 2:
+        return 0.0
+    covariance = np.cov(a10, b10) / len(a10) + np.cov(a01, b01) / len(a01)
+    scale = float(np.sqrt(covariance[0, 0] * covariance[1, 1]))
+    if not scale > 1e-15:
+        return 0.0
+    return float(np.clip(covariance[0, 1] / scale, -1.0, 1.0))
+
+
+def difference_interval(
+    attack: Sides, control: Sides, level: float = LEVEL, family: int = 1
+) -> Interval:
+    """Interval of AUC(attack) - AUC(control), in [-1, 1].
+
+    MOVER over the intervals of the two, with DeLong's correlation, because both AUCs come from the
+    same images.
+
+    Args:
+        attack, control: scores of the same members (n,) and the same non-members (m,), in order.
+        family: intervals that shall hold together at `level`.
+    """
+    a, b = auc_estimate(*attack), auc_estimate(*control)
+    a_ci, b_ci = auc_interval(a, level, family), auc_interval(b, level, family)
+    low, high = mover_difference(a.value, a_ci, b.value, b_ci, auc_correlation(attack, control))
+    return max(-1.0, low), min(1.0, high)
