@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fedmia.encoders._grid import Grid, find_grid
 from fedmia.encoders._outputs import grid, is_map, read_outputs
+from fedmia.encoders._positions import Grid, find_grid
 from fedmia.encoders.base import FAILURES, first
 from fedmia.nets.base import Trunk
 from fedmia.options.errors import InputError, opt

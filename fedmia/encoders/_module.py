@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.encoders import checkpoint, untrained
-from fedmia.encoders._heads import fits
 from fedmia.encoders._hooked import Trial
 from fedmia.encoders.base import Constants, Released, Wanted, Weights
 from fedmia.nets.base import Backbone
@@ -106,7 +105,7 @@ def _headed(encoder: Encoder, head: nn.Module, tried: Trial, notes: list[str]) -
     """The head where it takes what the backbone gives, said in a note; else none."""
     blank = torch.zeros(1, tried.channels, tried.size, tried.size)
     width = encoder.eval()(blank).shape[1]
-    if not fits(head, width):
+    if not checkpoint.fits(head, width):
         notes.append(f"The file's projection head takes no vectors of length {width}: left out.")
         return nn.Identity()
     notes.append("The output 'encoder' is that of the file's projection head, 'avgpool' its input.")

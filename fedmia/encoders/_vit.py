@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import re
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedmia.encoders.base import extra
 from fedmia.options.errors import InputError
 
 PATCHES, BLOCK = "patch_embed.proj.weight", "blocks.0.attn.qkv.weight"
@@ -109,12 +109,7 @@ def build(
         InputError: timm is not installed, a width without a known number of heads, positions
             that are no square.
     """
-    try:
-        vit = importlib.import_module("timm.models.vision_transformer")
-    except ImportError:
-        raise InputError(
-            f"{where} is a ViT, which needs the extra: pip install 'fedmia[timm]'"
-        ) from None
+    vit = extra("timm.models.vision_transformer", f"{where} is a ViT, which", "timm")
     width, channels, patch = tensors[PATCHES].shape[:3]
     token, pooled = "cls_token" in tensors, "fc_norm.weight" in tensors
     registers = tensors["reg_token"].shape[1] if "reg_token" in tensors else 0

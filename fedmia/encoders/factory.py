@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -10,26 +11,38 @@ from torch import nn
 from fedmia.encoders import checkpoint
 from fedmia.encoders._hooked import CHANNELS, hooked, trial
 from fedmia.encoders._module import seeded, white_box
-from fedmia.encoders.base import Released, Wanted, Weights, first
+from fedmia.encoders.base import EncoderForm, Released, Wanted, Weights, first
 from fedmia.nets.base import Backbone
 from fedmia.options.errors import InputError
 from fedmia.ssl.base import Encoder
 
 
-def load(spec: str, wanted: Wanted) -> Released:
-    """The module that the factory returns, called without arguments, in evaluation mode.
+@dataclass(frozen=True)
+class Factory(EncoderForm):
+    """A module that the user's own code builds."""
 
-    fedmia's own `Encoder` and `Backbone` keep their layers. Any other module returns vectors
-    (B, D), maps (B, D, h, w) or tokens; its stages are found by hooks.
+    written = "package.module:factory"
+    order = 9
+    takes_checkpoint = True
 
-    Raises:
-        InputError: it cannot be imported or called, returns no module, or takes no images.
-    """
-    module, notes = seeded(lambda: _made(spec), wanted.seed), list[str]()
-    weights = Weights("torch module")
-    if wanted.checkpoint is not None:
-        weights = checkpoint.fit(module, wanted, spec, notes)
-    return wrap(module, spec, wanted, notes, weights=weights)
+    def takes(self, spec: str) -> bool:
+        module, _, name = spec.partition(":")
+        return all(map(str.isidentifier, [*module.split("."), name]))
+
+    def load(self, source: str, wanted: Wanted) -> Released:
+        """The module that the factory returns, called without arguments, in evaluation mode.
+
+        fedmia's own `Encoder` and `Backbone` keep their layers. Any other module returns vectors
+        (B, D), maps (B, D, h, w) or tokens; its stages are found by hooks.
+
+        Raises:
+            InputError: it cannot be imported or called, returns no module, or takes no images.
+        """
+        module, notes = seeded(lambda: _made(source), wanted.seed), list[str]()
+        weights = Weights("torch module")
+        if wanted.checkpoint is not None:
+            weights = checkpoint.fit(module, wanted, source, notes)
+        return wrap(module, source, wanted, notes, weights=weights)
 
 
 def wrap(

@@ -19,10 +19,10 @@ from torchvision import models
 from fedmia.encoders import _vit, checkpoint
 from fedmia.encoders.base import Wanted, load
 from fedmia.options.errors import InputError
-from tests.released import foreign
-from tests.released.forms import SIZE, Made, resnet, state
-from tests.released.test_forms import check
-from tests.released.test_torch_files import Planted
+from tests.encoders import foreign
+from tests.encoders.forms import SIZE, Made, resnet, state
+from tests.encoders.test_forms import check
+from tests.encoders.test_torch_files import Planted
 
 
 @pytest.fixture(autouse=True)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,20 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.encoders import _resnet
-from fedmia.encoders._folder import folder_weights, read_json
 from fedmia.encoders._hooked import SIZES, STAGES, caught, trial
 from fedmia.encoders._module import seeded, weigh, white_box
 from fedmia.encoders._outputs import grid, is_map
-from fedmia.encoders.base import FAILURES, Released, Wanted, Weights, first, unknown_model
+from fedmia.encoders.base import (
+    FAILURES,
+    EncoderForm,
+    Released,
+    Wanted,
+    Weights,
+    extra,
+    first,
+    unknown_model,
+)
+from fedmia.encoders.torchfile import folder_weights, read_json
 from fedmia.nets.base import Trunk
 from fedmia.options.errors import InputError
 
@@ -73,38 +81,44 @@ class TimmBackbone(Trunk):
         return None
 
 
-def load(name: str, wanted: Wanted) -> Released:
-    """The model `name`; its weights are the checkpoint's, else random. Nothing is downloaded.
+@dataclass(frozen=True)
+class TimmModel(EncoderForm):
+    """An architecture of timm without its classifier, or a folder of timm's."""
 
-    A folder, as timm saves models for the hub (config.json beside the weights), names the model
-    and holds its weights. Size and normalisation are those of timm's data configuration where the
-    user gives none.
+    written = "timm:NAME, timm:FOLDER"
+    order = 5
+    prefix = "timm"
+    takes_checkpoint = True
 
-    Raises:
-        InputError: timm is not installed, no such model, a checkpoint that does not fit.
-    """
-    try:
-        timm = importlib.import_module("timm")
-    except ImportError:
-        raise InputError("timm:NAME needs the extra: pip install 'fedmia[timm]'") from None
-    where, notes = f"timm:{name}", list[str]()
-    library_name, sized = name, wanted.size
-    folder = Path(name.removeprefix("local-dir:"))
-    if folder.is_dir() or str(folder) != name or len(folder.parts) > 1:
-        weights_file = folder_weights(folder, "timm:FOLDER")
-        wanted = replace(wanted, checkpoint=wanted.checkpoint or weights_file)
-        told = read_json(folder / "config.json").get("pretrained_cfg", {})
-        sized = wanted.size or (told.get("input_size") or [None])[-1]
-        library_name, where = f"local-dir:{folder}", f"timm:{folder.resolve().name}"
-    elif not timm.is_model(name):
-        raise unknown_model("timm", name, timm.list_models())
-    elif not timm.get_pretrained_cfg(name, allow_unregistered=True).fixed_input_size:
-        sized = None
-    module: Any = _made(timm, library_name, where, sized, wanted.seed)
-    module.eval()
-    weights = weigh(module, wanted, where, notes)
-    data = timm.data.resolve_model_data_config(module)
-    return _released(module, data, where, wanted, notes, weights)
+    def load(self, source: str, wanted: Wanted) -> Released:
+        """The model `source`; its weights are the checkpoint's, else random.
+
+        A folder, as timm saves models for the hub (config.json beside the weights), names the
+        model and holds its weights. Size and normalisation are those of timm's data configuration
+        where the user gives none.
+
+        Raises:
+            InputError: timm is not installed, no such model, a checkpoint that does not fit.
+        """
+        timm = extra("timm", "timm:NAME", "timm")
+        where, notes = f"timm:{source}", list[str]()
+        name, sized = source, wanted.size
+        folder = Path(source.removeprefix("local-dir:"))
+        if folder.is_dir() or str(folder) != source or len(folder.parts) > 1:
+            weights_file = folder_weights(folder, "timm:FOLDER")
+            wanted = replace(wanted, checkpoint=wanted.checkpoint or weights_file)
+            told = read_json(folder / "config.json").get("pretrained_cfg", {})
+            sized = wanted.size or (told.get("input_size") or [None])[-1]
+            name, where = f"local-dir:{folder}", f"timm:{folder.resolve().name}"
+        elif not timm.is_model(name):
+            raise unknown_model("timm", name, timm.list_models())
+        elif not timm.get_pretrained_cfg(name, allow_unregistered=True).fixed_input_size:
+            sized = None
+        module: Any = _made(timm, name, where, sized, wanted.seed)
+        module.eval()
+        weights = weigh(module, wanted, where, notes)
+        data = timm.data.resolve_model_data_config(module)
+        return _released(module, data, where, wanted, notes, weights)
 
 
 def _released(

@@ -1,0 +1,75 @@
+"""`torchvision:NAME`: an architecture of torchvision without its classifier."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from fedmia.encoders import _resnet
+from fedmia.encoders._hooked import SIZES, hooked
+from fedmia.encoders._module import seeded, weigh, white_box
+from fedmia.encoders.base import IMAGENET, EncoderForm, Released, Wanted, unknown_model
+
+HEADS = ("fc", "classifier", "heads", "head")
+
+
+def patches(self: Any, x: Tensor) -> Tensor:
+    """A ViT's, without the check of the images' size; that of its positions remains."""
+    tokens: Tensor = self.conv_proj(x)
+    return tokens.flatten(2).transpose(1, 2)
+
+
+@dataclass(frozen=True)
+class TorchvisionModel(EncoderForm):
+    """An architecture of torchvision without its classifier."""
+
+    written = "torchvision:NAME"
+    order = 6
+    prefix = "torchvision"
+    takes_checkpoint = True
+
+    def load(self, source: str, wanted: Wanted) -> Released:
+        """The classification model `source`; its weights are the checkpoint's, else random.
+
+        The vector is what the classifier was given. Where that is the last map flattened (VGG,
+        AlexNet, SqueezeNet), it is the map's mean. A ViT is built for the size asked for.
+
+        Raises:
+            InputError: no such model, a size that it does not take, a checkpoint that does not fit.
+        """
+        models: Any = importlib.import_module("torchvision.models")  # slow
+        known = models.list_models(module=models)
+        if source not in known:
+            raise unknown_model("torchvision", source, known)
+        where, notes = f"torchvision:{source}", list[str]()
+        options = {"image_size": wanted.size} if wanted.size and source.startswith("vit_") else {}
+
+        def make() -> nn.Module:
+            with (
+                warnings.catch_warnings()
+            ):  # googlenet and inception announce a change of their init
+                warnings.simplefilter("ignore")
+                made: nn.Module = models.get_model(source, weights=None, **options)
+            for head in HEADS:
+                if hasattr(made, head):
+                    setattr(made, head, nn.Identity())
+            if isinstance(made, models.VisionTransformer):
+                members = {"_process_input": patches}
+                made.__class__ = type("AnySize", (models.VisionTransformer,), members)
+            return made
+
+        module = seeded(make, wanted.seed)
+        weights = weigh(module, wanted, where, notes)
+        first = next(m for m in module.modules() if isinstance(m, nn.Conv2d))
+        channels = (first.in_channels,)
+        sizes = _resnet.sizes(module)
+        backbone, tried = hooked(
+            module, where, channels, wanted.size, flat_is_map=True, sizes=sizes
+        )
+        usual = channels == (3,) and sizes == SIZES  # the library's own, for ImageNet
+        own = IMAGENET if usual else None
+        return white_box(where, backbone, tried, wanted, notes, own=own, weights=weights)

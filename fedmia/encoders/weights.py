@@ -1,0 +1,69 @@
+"""`FILE.pth`, `.ckpt`, `.safetensors` ..: a checkpoint alone, whose shapes tell the network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedmia.encoders import _resnet, _vit
+from fedmia.encoders._hooked import hooked, trial
+from fedmia.encoders._module import seeded, white_box
+from fedmia.encoders.base import EncoderForm, Released, Wanted
+from fedmia.encoders.checkpoint import put
+from fedmia.encoders.schemes import Found, find
+from fedmia.encoders.timm import TimmBackbone
+from fedmia.encoders.torchfile import read
+from fedmia.options.errors import InputError, opt
+
+SUFFIXES = (".pth", ".pt", ".ckpt", ".tar", ".bin", ".torch", ".pkl", ".safetensors")
+
+
+@dataclass(frozen=True)
+class WeightsFile(EncoderForm):
+    """A checkpoint alone, whose shapes tell the network."""
+
+    written = f"FILE{SUFFIXES[0]} ({', '.join(SUFFIXES[1:])})"
+    order = 4
+    suffixes = SUFFIXES
+    takes_key = True
+
+    def load(self, source: str, wanted: Wanted) -> Released:
+        """The ResNet or ViT in the file `source`, built as its tensors' names and shapes tell.
+
+        Raises:
+            InputError: the file cannot be read, or holds neither.
+        """
+        wanted, path = replace(wanted, checkpoint=Path(source)), Path(source)
+        found = find(read(path), path, wanted.key, _known)
+        where, notes = path.name, list[str]()
+        vit = _vit.canonical(found.trunk)
+        if _vit.is_vit(vit):
+            form = found.scheme.form
+            module = seeded(lambda: _vit.build(vit, form, wanted.size, where, notes), wanted.seed)
+            weights = put(module.eval(), found, vit, wanted, where, notes)
+            size, channels = module.patch_embed.img_size[0], module.patch_embed.proj.in_channels
+            tried = trial(module, where, (channels,), size)._replace(fixed=True)
+            backbone: Any = TimmBackbone(module, tried.channels, tried.size)
+            return white_box(where, backbone, tried, wanted, notes, weights=weights)
+        given, relu = _resnet.canonical(found.trunk)
+        if not _resnet.is_resnet(given):
+            usual = "give timm:NAME, torchvision:NAME or package.module:factory with "
+            raise InputError(
+                f"encoder '{source}': its tensors are neither a ResNet's nor a ViT's by name; "
+                f"{found.advice(source, where) or usual + opt('checkpoint', source)}"
+            )
+        net: Any = seeded(lambda: _resnet.build(given, where), wanted.seed)
+        notes += _resnet.adapt(net, given, relu, found.scheme.padding)
+        weights = put(net, found, given, wanted, where, notes)
+        channels, sizes = (net.conv1.in_channels,), _resnet.sizes(net)
+        backbone, tried = hooked(net, where, channels, wanted.size, sizes=sizes)
+        return white_box(where, backbone, tried, wanted, notes, weights=weights)
+
+
+def _known(one: Found) -> float:
+    """How many tensors belong to a network that can be built; 0 for no such network."""
+    if _vit.is_vit(vit := _vit.canonical(one.trunk)):
+        return sum(n.startswith(("blocks.", "patch_embed.", "norm.")) for n in vit)
+    given = _resnet.canonical(one.trunk)[0]
+    return sum(n.startswith(("layer", "conv1.", "bn1.")) for n in given) * _resnet.is_resnet(given)
