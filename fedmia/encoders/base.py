@@ -168,6 +168,22 @@ class EncoderForm(Options, ABC):
         """
 
 
+@dataclass
+class Loading:
+    """An encoder on its way from its form to a `Released`.
+
+    Attributes:
+        where: what messages and the report call it. wanted: by the user.
+        notes: what the reader of the report should know.
+        weights: where its weights come from.
+    """
+
+    where: str
+    wanted: Wanted
+    notes: list[str] = field(default_factory=list)
+    weights: Weights = field(default_factory=lambda: Weights("torch module"))
+
+
 def constants(values: Sequence[float] | float | None) -> tuple[float, ...] | None:
     """One value or one a channel, as `Wanted` has them."""
     return None if values is None else tuple(float(v) for v in np.ravel(np.asarray(values)))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fedmia.encoders import _resnet, _vit
 from fedmia.encoders._positions import is_positions, resampled
-from fedmia.encoders.base import Wanted, Weights
+from fedmia.encoders.base import Loading, Weights
 from fedmia.encoders.schemes import OPENAI, Found, Tensors, find
 from fedmia.encoders.torchfile import read
 from fedmia.options.errors import InputError, opt
@@ -31,26 +31,23 @@ ASIDE = re.compile(
 )
 
 
-def fit(
-    module: nn.Module, wanted: Wanted, where: str, notes: list[str], *, adapt: bool = False
-) -> Weights:
+def fit(loading: Loading, module: nn.Module, *, adapt: bool = False) -> Weights:
     """Load every parameter and running statistic of `module` from the checkpoint.
 
     Tables of positions are resampled to the module's grid, and the statistics of a batch norm
     split in parts are averaged, as its code does when it evaluates.
 
     Args:
-        notes: takes what the reader should know.
         adapt: whether a ResNet's stem and norms, a ViT's heads, may become those of the file.
 
     Raises:
-        InputError: a tensor that the file lacks and that `wanted` does not let go, or of another
+        InputError: a tensor that the file lacks and that the user does not let go, or of another
             shape.
     """
-    path = wanted.checkpoint
+    path, notes = loading.wanted.checkpoint, loading.notes
     assert path is not None
     own = module.state_dict()
-    found = find(read(path), path, wanted.key, lambda one: _named(one, module, own)[0])
+    found = find(read(path), path, loading.wanted.key, lambda one: _named(one, module, own)[0])
     _, given, how = _named(found, module, own)
     notes += how
     if adapt:
@@ -59,24 +56,22 @@ def fit(
         notes += _vit.set_heads(module, given, found.scheme.form)
         notes += _vit.quicken(module) if found.scheme.form == OPENAI else []
         own = module.state_dict()
-    return put(module, found, given, wanted, where, notes)
+    return put(loading, module, found, given)
 
 
-def put(
-    module: nn.Module, found: Found, given: Tensors, wanted: Wanted, where: str, notes: list[str]
-) -> Weights:
+def put(loading: Loading, module: nn.Module, found: Found, given: Tensors) -> Weights:
     """Load `given`, what was found by the module's names, into the module.
 
     Raises:
         InputError: as `fit`.
     """
-    own, ready = module.state_dict(), dict[str, Tensor]()
+    own, ready, notes = module.state_dict(), dict[str, Tensor](), loading.notes
     for name, tensor in given.items():
         if name in own and (fitted := _fitted(name, tensor, own[name])) is not None:
             ready[name] = fitted
             if fitted.shape != tensor.shape and is_positions(name):
                 notes.append(f"Positions '{name}' were resampled to the size of the images.")
-    _check(own, given, ready, found, wanted, where)
+    _check(loading, own, given, ready, found)
     module.load_state_dict(ready, strict=False)
     head = read_head(found.head)
     if found.head and head is None:
@@ -86,7 +81,7 @@ def put(
     names = {id(t): found.prefix + n for n, t in found.trunk.items()}
     dropped = [names.get(id(t), n) for n, t in given.items() if n not in ready]
     if extra := len(_strangers(given, ready)):
-        notes.append(f"{extra} of the file's weights find no place in {where}: left out.")
+        notes.append(f"{extra} of the file's weights find no place in {loading.where}: left out.")
     missing = [n for n, t in own.items() if t.is_floating_point() and n not in ready]
     if missing:
         notes.append(f"{len(missing)} of the encoder's weights are random: the file lacks them.")
@@ -150,10 +145,9 @@ def _strangers(given: Tensors, ready: Tensors) -> list[str]:
     ]  # fmt: skip
 
 
-def _check(
-    own: Tensors, given: Tensors, ready: Tensors, found: Found, wanted: Wanted, where: str
-) -> None:
+def _check(loading: Loading, own: Tensors, given: Tensors, ready: Tensors, found: Found) -> None:
     """Raise InputError for the first tensor that is missing or of another shape, or strangers."""
+    where, wanted = loading.where, loading.wanted
     needed = [n for n, t in own.items() if t.is_floating_point()]
     fits = sum(n in ready for n in needed)
     way, lax = found.advice(wanted.checkpoint, where), f"; {opt('allow_missing')} leaves "

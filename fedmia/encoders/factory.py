@@ -11,7 +11,7 @@ from torch import nn
 from fedmia.encoders import checkpoint
 from fedmia.encoders._hooked import CHANNELS, hooked, trial
 from fedmia.encoders._module import seeded, white_box
-from fedmia.encoders.base import EncoderForm, Released, Wanted, Weights, first
+from fedmia.encoders.base import EncoderForm, Loading, Released, Wanted, first
 from fedmia.nets.base import Backbone
 from fedmia.options.errors import InputError
 from fedmia.ssl.base import Encoder
@@ -38,28 +38,18 @@ class Factory(EncoderForm):
         Raises:
             InputError: it cannot be imported or called, returns no module, or takes no images.
         """
-        module, notes = seeded(lambda: _made(source), wanted.seed), list[str]()
-        weights = Weights("torch module")
+        loading, module = Loading(source, wanted), seeded(lambda: _made(source), wanted.seed)
         if wanted.checkpoint is not None:
-            weights = checkpoint.fit(module, wanted, source, notes)
-        return wrap(module, source, wanted, notes, weights=weights)
+            loading.weights = checkpoint.fit(loading, module)
+        return wrap(loading, module)
 
 
-def wrap(
-    module: nn.Module,
-    where: str,
-    wanted: Wanted,
-    notes: list[str],
-    channels: int | None = None,
-    weights: Weights | None = None,
-) -> Released:
+def wrap(loading: Loading, module: nn.Module, channels: int | None = None) -> Released:
     """Any torch module as a released encoder. The module itself is taken: moved, its weights of
     torch's default dtype and trainable, set to evaluation.
 
     Args:
-        where: what messages and the report call it.
         channels: of the images; None: what its first convolution takes.
-        weights: where its weights come from.
 
     Raises:
         InputError: it takes no images, or returns something else than vectors, maps or tokens.
@@ -68,12 +58,10 @@ def wrap(
     convs = [m.in_channels for m in module.modules() if isinstance(m, nn.Conv2d)]
     counts = (channels,) if channels else (convs[0],) if convs else CHANNELS
     if isinstance(module, Encoder):
-        wanted.refuse_constants(f"the encoder of {where}")
+        loading.wanted.refuse_constants(f"the encoder of {loading.where}")
     if isinstance(module, Encoder | Backbone):
-        tried = trial(module, where, counts, wanted.size)
-        return white_box(where, module, tried, wanted, notes, weights=weights)
-    backbone, tried = hooked(module, where, counts, wanted.size)
-    return white_box(where, backbone, tried, wanted, notes, weights=weights)
+        return white_box(loading, module, trial(loading, module, counts))
+    return white_box(loading, *hooked(loading, module, counts))
 
 
 def _made(spec: str) -> nn.Module:

@@ -14,7 +14,16 @@ from torch import Tensor, nn
 
 from fedmia.encoders._hooked import hooked
 from fedmia.encoders._module import seeded, white_box
-from fedmia.encoders.base import Constants, EncoderForm, Released, Wanted, Weights, extra, first
+from fedmia.encoders.base import (
+    Constants,
+    EncoderForm,
+    Loading,
+    Released,
+    Wanted,
+    Weights,
+    extra,
+    first,
+)  # fmt: skip
 from fedmia.encoders.torchfile import folder_weights, read_json
 from fedmia.options.errors import InputError, opt
 
@@ -76,10 +85,11 @@ class HuggingFaceFolder(EncoderForm):
             InputError: transformers is not installed, a folder without a model, weights that are
                 missing, or no image model.
         """
-        folder, notes = Path(source), list[str]()
+        folder = Path(source)
+        loading = Loading(f"hf:{folder.resolve().name}", wanted)
+        where, notes = loading.where, loading.notes
         weights_file = folder_weights(folder, "hf:FOLDER", FILES)
         transformers = extra("transformers", "hf:FOLDER", "hf")
-        where = f"hf:{folder.resolve().name}"
         try:
             with _quiet(transformers.logging):
                 model, missing, unused = seeded(lambda: _made(transformers, folder), wanted.seed)
@@ -101,14 +111,14 @@ class HuggingFaceFolder(EncoderForm):
         if "pixel_values" not in tower.takes:
             raise InputError(f"{where}: {model.config.model_type} is no model of images")
         text = tuple(sorted(set(names) - set(model.state_dict())))
-        backbone, tried = hooked(tower.float(), where, (channels,), wanted.size or size)
+        backbone, tried = hooked(loading, tower.float(), (channels,), size)
         tower.resized = tower.interpolates  # parts of an image; its own size is as it was
         patch = getattr(_vision(model.config), "patch_size", 1)
         backbone.patch = patch if isinstance(patch, int) else 1
         count = len(names) - len(text) - len(missing)
         form = f"transformers {model.config.model_type}"
-        weights = Weights(form, count, (*unused, *text), missing)
-        return white_box(where, backbone, tried, wanted, notes, own=own, size=size, weights=weights)
+        loading.weights = Weights(form, count, (*unused, *text), missing)
+        return white_box(loading, backbone, tried, own, size)
 
 
 def _made(transformers: Any, folder: Path) -> tuple[Any, tuple[str, ...], tuple[str, ...]]:

@@ -6,18 +6,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedmia.encoders._hooked import hooked
-from fedmia.encoders._module import seeded, weigh, white_box
+from fedmia.encoders._module import build, weigh, white_box
 from fedmia.encoders.base import (
-    FAILURES,
     Constants,
     EncoderForm,
+    Loading,
     Released,
     Wanted,
     extra,
-    first,
     unknown_model,
-)
-from fedmia.options.errors import InputError
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -41,26 +39,22 @@ class OpenClipModel(EncoderForm):
         library, parts = (
             extra(module, "open_clip:NAME", "clip") for module in ("open_clip", "open_clip.model")
         )
-        config, notes = library.get_model_config(source), list[str]()
+        config, loading = library.get_model_config(source), Loading(f"open_clip:{source}", wanted)
         if config is None:
             raise unknown_model("open_clip", source, library.list_models())
         vision = {**config["vision_cfg"], "timm_model_pretrained": False}
-        size = wanted.size or int(vision.get("image_size", 224))
-        vision["image_size"], where = size, f"open_clip:{source}"
+        vision["image_size"] = size = wanted.size or int(vision.get("image_size", 224))
 
         def make() -> Any:
             options = parts.CLIPVisionCfg(**vision)
             quick = bool(config.get("quick_gelu", False))
             return parts._build_vision_tower(config["embed_dim"], options, quick)
 
-        try:
-            module = seeded(make, wanted.seed)
-        except (ImportError, OSError, *FAILURES) as error:
-            raise InputError(f"{where} cannot be built: {first(error)}") from None
-        weights = weigh(module.eval(), wanted, where, notes)
-        backbone, tried = hooked(module, where, (3,), size)
-        own = _constants(library, source, notes)
-        return white_box(where, backbone, tried, wanted, notes, own=own, size=size, weights=weights)
+        module = build(loading, make).eval()
+        weigh(loading, module)
+        backbone, tried = hooked(loading, module, (3,), size)
+        own = _constants(library, source, loading.notes)
+        return white_box(loading, backbone, tried, own, size)
 
 
 def _constants(library: Any, name: str, notes: list[str]) -> Constants:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fedmia.encoders import _resnet
 from fedmia.encoders._hooked import SIZES, hooked
 from fedmia.encoders._module import seeded, weigh, white_box
-from fedmia.encoders.base import IMAGENET, EncoderForm, Released, Wanted, unknown_model
+from fedmia.encoders.base import IMAGENET, EncoderForm, Loading, Released, Wanted, unknown_model
 
 HEADS = ("fc", "classifier", "heads", "head")
 
@@ -45,14 +45,11 @@ class TorchvisionModel(EncoderForm):
         known = models.list_models(module=models)
         if source not in known:
             raise unknown_model("torchvision", source, known)
-        where, notes = f"torchvision:{source}", list[str]()
         options = {"image_size": wanted.size} if wanted.size and source.startswith("vit_") else {}
 
         def make() -> nn.Module:
-            with (
-                warnings.catch_warnings()
-            ):  # googlenet and inception announce a change of their init
-                warnings.simplefilter("ignore")
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # googlenet and inception change their init one day
                 made: nn.Module = models.get_model(source, weights=None, **options)
             for head in HEADS:
                 if hasattr(made, head):
@@ -62,14 +59,10 @@ class TorchvisionModel(EncoderForm):
                 made.__class__ = type("AnySize", (models.VisionTransformer,), members)
             return made
 
-        module = seeded(make, wanted.seed)
-        weights = weigh(module, wanted, where, notes)
+        loading, module = Loading(f"torchvision:{source}", wanted), seeded(make, wanted.seed)
+        weigh(loading, module)
         first = next(m for m in module.modules() if isinstance(m, nn.Conv2d))
-        channels = (first.in_channels,)
-        sizes = _resnet.sizes(module)
-        backbone, tried = hooked(
-            module, where, channels, wanted.size, flat_is_map=True, sizes=sizes
-        )
-        usual = channels == (3,) and sizes == SIZES  # the library's own, for ImageNet
-        own = IMAGENET if usual else None
-        return white_box(where, backbone, tried, wanted, notes, own=own, weights=weights)
+        channels, sizes = first.in_channels, _resnet.sizes(module)
+        backbone, tried = hooked(loading, module, (channels,), sizes=sizes, flat_is_map=True)
+        usual = channels == 3 and sizes == SIZES  # the library's own, for ImageNet
+        return white_box(loading, backbone, tried, IMAGENET if usual else None)

@@ -9,7 +9,7 @@ from typing import Any
 from fedmia.encoders import _resnet, _vit
 from fedmia.encoders._hooked import hooked, trial
 from fedmia.encoders._module import seeded, white_box
-from fedmia.encoders.base import EncoderForm, Released, Wanted
+from fedmia.encoders.base import EncoderForm, Loading, Released, Wanted
 from fedmia.encoders.checkpoint import put
 from fedmia.encoders.schemes import Found, find
 from fedmia.encoders.timm import TimmBackbone
@@ -34,31 +34,28 @@ class WeightsFile(EncoderForm):
         Raises:
             InputError: the file cannot be read, or holds neither.
         """
-        wanted, path = replace(wanted, checkpoint=Path(source)), Path(source)
+        path = Path(source)
+        loading = Loading(path.name, replace(wanted, checkpoint=path))
         found = find(read(path), path, wanted.key, _known)
-        where, notes = path.name, list[str]()
         vit = _vit.canonical(found.trunk)
         if _vit.is_vit(vit):
-            form = found.scheme.form
-            module = seeded(lambda: _vit.build(vit, form, wanted.size, where, notes), wanted.seed)
-            weights = put(module.eval(), found, vit, wanted, where, notes)
+            module = seeded(lambda: _vit.build(loading, vit, found.scheme.form), wanted.seed)
+            loading.weights = put(loading, module.eval(), found, vit)
             size, channels = module.patch_embed.img_size[0], module.patch_embed.proj.in_channels
-            tried = trial(module, where, (channels,), size)._replace(fixed=True)
-            backbone: Any = TimmBackbone(module, tried.channels, tried.size)
-            return white_box(where, backbone, tried, wanted, notes, weights=weights)
+            tried = trial(loading, module, (channels,), size)._replace(fixed=True)
+            return white_box(loading, TimmBackbone(module, tried.channels, tried.size), tried)
         given, relu = _resnet.canonical(found.trunk)
         if not _resnet.is_resnet(given):
             usual = "give timm:NAME, torchvision:NAME or package.module:factory with "
             raise InputError(
                 f"encoder '{source}': its tensors are neither a ResNet's nor a ViT's by name; "
-                f"{found.advice(source, where) or usual + opt('checkpoint', source)}"
+                f"{found.advice(source, path.name) or usual + opt('checkpoint', source)}"
             )
-        net: Any = seeded(lambda: _resnet.build(given, where), wanted.seed)
-        notes += _resnet.adapt(net, given, relu, found.scheme.padding)
-        weights = put(net, found, given, wanted, where, notes)
-        channels, sizes = (net.conv1.in_channels,), _resnet.sizes(net)
-        backbone, tried = hooked(net, where, channels, wanted.size, sizes=sizes)
-        return white_box(where, backbone, tried, wanted, notes, weights=weights)
+        net: Any = seeded(lambda: _resnet.build(given, path.name), wanted.seed)
+        loading.notes += _resnet.adapt(net, given, relu, found.scheme.padding)
+        loading.weights = put(loading, net, found, given)
+        sizes = _resnet.sizes(net)
+        return white_box(loading, *hooked(loading, net, (net.conv1.in_channels,), sizes=sizes))
 
 
 def _known(one: Found) -> float:

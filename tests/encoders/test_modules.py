@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torchvision import models
 
 from fedmia.encoders import checkpoint, untrained
-from fedmia.encoders.base import IMAGENET, Released, Wanted, load
+from fedmia.encoders.base import IMAGENET, Loading, Released, Wanted, load
 from fedmia.encoders.describe import probe
 from fedmia.nets.base import initialise
 from fedmia.nets.smallnet import SmallNet
@@ -364,7 +364,7 @@ def test_checkpoint__what_does_not_fit(tmp_path: Path) -> None:
     file = tmp_path / "w.pt"
 
     def fit(path: Path) -> None:
-        checkpoint.fit(Tiny(), Wanted(path), "tiny", [])
+        checkpoint.fit(Loading("tiny", Wanted(path)), Tiny())
 
     def refused(state: Any, message: str) -> None:
         torch.save(state, file)
