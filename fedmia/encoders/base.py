@@ -84,8 +84,10 @@ class Wanted:
 
     Attributes:
         checkpoint: file of weights. size: pixels a side.
-        mean, std: normalisation of the pixels, one value or one a channel.
-        key: which of the checkpoint's networks, by the name that its code gives it.
+        mean, std: normalisation of pixels in [0, 1], one value or one a channel, in any form.
+        device: or its name. seed: of random weights, of the untrained control, of the first bank.
+        key: which of the checkpoint's networks, by the name that its code gives it; None: the one
+            that its authors evaluate.
         allow_missing: whether weights that the checkpoint lacks may stay random.
     """
 
@@ -97,6 +99,10 @@ class Wanted:
     seed: int = 0
     key: str | None = None
     allow_missing: bool = False
+
+    def __post_init__(self) -> None:
+        for name, made in (("mean", constants), ("std", constants), ("device", torch.device)):
+            object.__setattr__(self, name, made(getattr(self, name)))
 
     def refuse_constants(self, whose: str) -> None:
         """Raise InputError where a normalisation is given to an encoder that holds its own."""
@@ -132,7 +138,8 @@ class Wanted:
 class EncoderForm(Options, ABC):
     """A form in which `--encoder` names an encoder. One file a form.
 
-    `package.module:Class:SOURCE` brings a form from outside; two parts alone name a factory.
+    `package.module:Class:SOURCE` brings a form from outside; two parts alone name a factory. A form
+    has no options, as `--encoder` is all that names it.
 
     Attributes:
         written: how the user writes it.
@@ -189,43 +196,23 @@ def constants(values: Sequence[float] | float | None) -> tuple[float, ...] | Non
     return None if values is None else tuple(float(v) for v in np.ravel(np.asarray(values)))
 
 
-def load(
-    spec: str,
-    *,
-    checkpoint: Path | None = None,
-    size: int | None = None,
-    mean: Sequence[float] | None = None,
-    std: Sequence[float] | None = None,
-    device: torch.device | str = "cpu",
-    seed: int = 0,
-    key: str | None = None,
-    allow_missing: bool = False,
-) -> Released:
+def load(spec: str, **options: Any) -> Released:
     """The encoder that `spec` names, in one of the `forms`. Nothing is ever downloaded.
 
     Args:
-        checkpoint: weights for the forms that are an architecture only.
-        size: pixels a side that the images are resized to.
-        mean, std: normalisation of pixels in [0, 1]; the encoder's own where None.
-        seed: of random weights, of the untrained control and of the first bank.
-        key: which of a checkpoint's networks, e.g. `student`; None: the one that its authors
-            evaluate.
-        allow_missing: whether weights that the checkpoint lacks may stay random.
+        options: the fields of `Wanted`.
 
     Raises:
         InputError: no such encoder, weights that do not fit, an extra that is not installed.
     """
-    if size is not None and size < 1:
-        raise InputError(f"{opt('size')} must be >= 1, got {size}")
-    wanted = Wanted(
-        checkpoint, size, constants(mean), constants(std), torch.device(device), seed, key,
-        allow_missing,
-    )  # fmt: skip
+    wanted = Wanted(**options)
+    checkpoint, key = wanted.checkpoint, wanted.key
+    if wanted.size is not None and wanted.size < 1:
+        raise InputError(f"{opt('size')} must be >= 1, got {wanted.size}")
     form, source = find_form(spec)
     if key is not None and checkpoint is None and not form.takes_key:
-        raise InputError(
-            f"{opt('checkpoint_key', key)} is given without {opt('checkpoint', 'FILE')}"
-        )
+        without = f"is given without {opt('checkpoint', 'FILE')}"
+        raise InputError(f"{opt('checkpoint_key', key)} {without}")
     if checkpoint is not None and not form.takes_checkpoint:
         *most, last = [one.written.partition(",")[0] for one in forms() if one.takes_checkpoint]
         raise InputError(

@@ -21,6 +21,7 @@ from fedmia.options.errors import InputError, opt
 PROTOTYPES = "last_layer."  # of DINO: what comes after the projection
 STATISTICS = ("running_mean", "running_var")
 CONVERTED = "timm's own code converted the file's names (and its positions to the images' size)."
+RANDOM = "{} of the encoder's weights are random: the file lacks them."
 # What a trunk's table holds beside what the features come from: heads, what pretraining alone
 # uses, queues, constants. A norm before a head may shape features.
 ASIDE = re.compile(
@@ -84,7 +85,7 @@ def put(loading: Loading, module: nn.Module, found: Found, given: Tensors) -> We
         notes.append(f"{extra} of the file's weights find no place in {loading.where}: left out.")
     missing = [n for n, t in own.items() if t.is_floating_point() and n not in ready]
     if missing:
-        notes.append(f"{len(missing)} of the encoder's weights are random: the file lacks them.")
+        notes.append(RANDOM.format(len(missing)))
     count, form = len(ready) + len(read_too), found.scheme.form
     return Weights(form, count, (*dropped, *unread, *found.others), tuple(missing), head)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +53,6 @@ class TorchProgram(Program):
         return self.module(pixels.to(self.device, self.dtype))
 
 
-@dataclass(frozen=True)
 class ExportedFile(EncoderForm):
     """A program that torch.export saved."""
 

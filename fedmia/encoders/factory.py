@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-from dataclasses import dataclass
-
 import torch
 from torch import nn
 
@@ -13,11 +10,11 @@ from fedmia.encoders._hooked import CHANNELS, hooked, trial
 from fedmia.encoders._module import seeded, white_box
 from fedmia.encoders.base import EncoderForm, Loading, Released, Wanted, first
 from fedmia.nets.base import Backbone
+from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.ssl.base import Encoder
 
 
-@dataclass(frozen=True)
 class Factory(EncoderForm):
     """A module that the user's own code builds."""
 
@@ -65,11 +62,7 @@ def wrap(loading: Loading, module: nn.Module, channels: int | None = None) -> Re
 
 
 def _made(spec: str) -> nn.Module:
-    name, _, attribute = spec.partition(":")
-    try:
-        found = getattr(importlib.import_module(name), attribute)
-    except (ImportError, AttributeError, SyntaxError) as error:
-        raise InputError(f"cannot load encoder '{spec}': {first(error)}") from None
+    found = registry.outside("encoder", spec)
     if not callable(found) or isinstance(found, nn.Module):
         raise InputError(f"encoder '{spec}' is not a function that returns a torch module")
     try:

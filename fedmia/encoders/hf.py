@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from fedmia.encoders.base import (
     extra,
     first,
 )  # fmt: skip
+from fedmia.encoders.checkpoint import RANDOM
 from fedmia.encoders.torchfile import folder_weights, read_json
 from fedmia.options.errors import InputError, opt
 
@@ -67,7 +67,6 @@ class ImageTower(nn.Module):
         return {n: found[n] for n in OUTPUTS if found.get(n) is not None}
 
 
-@dataclass(frozen=True)
 class HuggingFaceFolder(EncoderForm):
     """An image model as transformers saves it, config.json beside safetensors."""
 
@@ -101,9 +100,7 @@ class HuggingFaceFolder(EncoderForm):
                 f"{opt('allow_missing')} leaves them random"
             )
         if missing:
-            notes.append(
-                f"{len(missing)} of the encoder's weights are random: the file lacks them."
-            )
+            notes.append(RANDOM.format(len(missing)))
         size, own = _preprocessing(folder, model, notes)
         channels = int(getattr(_vision(model.config), "num_channels", 3))
         names = list(model.state_dict())

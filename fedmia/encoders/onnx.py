@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +62,6 @@ class Session(Program):
         return [torch.from_numpy(v).to(pixels.device) for v in out if isinstance(v, np.ndarray)]
 
 
-@dataclass(frozen=True)
 class OnnxFile(EncoderForm):
     """A program that ONNX Runtime runs."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from fedmia.encoders._hooked import hooked
@@ -18,7 +17,6 @@ from fedmia.encoders.base import (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
 class OpenClipModel(EncoderForm):
     """The image tower of an architecture of open_clip."""
 

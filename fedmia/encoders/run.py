@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ from fedmia.storage.snapshot import SnapshotStore
 BRANCH = "main"
 
 
-@dataclass(frozen=True)
 class RunFolder(EncoderForm):
     """The global model of a run of fedmia, read off its folder."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,6 @@ class TimmBackbone(Trunk):
         return None
 
 
-@dataclass(frozen=True)
 class TimmModel(EncoderForm):
     """An architecture of timm without its classifier, or a folder of timm's."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
@@ -23,7 +22,6 @@ def patches(self: Any, x: Tensor) -> Tensor:
     return tokens.flatten(2).transpose(1, 2)
 
 
-@dataclass(frozen=True)
 class TorchvisionModel(EncoderForm):
     """An architecture of torchvision without its classifier."""
 

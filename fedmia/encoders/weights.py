@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from fedmia.options.errors import InputError, opt
 SUFFIXES = (".pth", ".pt", ".ckpt", ".tar", ".bin", ".torch", ".pkl", ".safetensors")
 
 
-@dataclass(frozen=True)
 class WeightsFile(EncoderForm):
     """A checkpoint alone, whose shapes tell the network."""
 
