@@ -63,6 +63,8 @@ def wrap(loading: Loading, module: nn.Module, channels: int | None = None) -> Re
 
 def _made(spec: str) -> nn.Module:
     found = registry.outside("encoder", spec)
+    if isinstance(found, type) and issubclass(found, EncoderForm):
+        raise InputError(f"encoder '{spec}' is a form of encoders: give {spec}:SOURCE")
     if not callable(found) or isinstance(found, nn.Module):
         raise InputError(f"encoder '{spec}' is not a function that returns a torch module")
     try:

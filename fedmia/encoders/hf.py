@@ -22,7 +22,7 @@ from fedmia.encoders.base import (
     Weights,
     extra,
     first,
-)  # fmt: skip
+)
 from fedmia.encoders.checkpoint import RANDOM
 from fedmia.encoders.torchfile import folder_weights, read_json
 from fedmia.options.errors import InputError, opt

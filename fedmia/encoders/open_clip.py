@@ -14,7 +14,7 @@ from fedmia.encoders.base import (
     Wanted,
     extra,
     unknown_model,
-)  # fmt: skip
+)
 
 
 class OpenClipModel(EncoderForm):

@@ -69,6 +69,8 @@ def test_outside__what_is_no_form_is_named(own_forms: str) -> None:
         load("tests.auditing.brought:Overflows:x")
     with pytest.raises(InputError, match="cannot load encoder 'own_forms:Nothing'"):
         load("own_forms:Nothing:x")
+    with pytest.raises(InputError, match="is a form of encoders: give own_forms:Filters:SOURCE"):
+        load("own_forms:Filters")
     with pytest.raises(InputError, match="holds its own weights"):
         load(own_forms, checkpoint=Path("w.pth"))
     assert load("tests.auditing.brought:tiny").name == "tests.auditing.brought:tiny"
