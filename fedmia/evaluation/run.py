@@ -16,8 +16,8 @@ from fedmia.config.audit import Audit
 from fedmia.config.compatibility import gpu
 from fedmia.config.tree import to_tree
 from fedmia.data.sets import form_sets
-from fedmia.encoders.base import Released, load, probe
-from fedmia.encoders.understood import understood
+from fedmia.encoders.base import Released, load
+from fedmia.encoders.describe import probe, understood
 from fedmia.evaluation.given import Given
 from fedmia.evaluation.harness import Audited, Harness
 from fedmia.evaluation.images import Dealt, deal

@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from fedmia.encoders.base import Released, load, probe
-from fedmia.encoders.huggingface import _preprocessing
-from fedmia.encoders.understood import understood
+from fedmia.encoders.base import Released, load
+from fedmia.encoders.describe import probe, understood
+from fedmia.encoders.hf import _preprocessing
 from fedmia.options.errors import InputError
 
 SIDE = 32

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.encoders import _resnet
-from fedmia.encoders._folder import folder_weights, read_json
 from fedmia.encoders._hooked import SIZES, STAGES, caught, trial
-from fedmia.encoders._module import seeded, weigh, white_box
+from fedmia.encoders._module import build, weigh, white_box
 from fedmia.encoders._outputs import grid, is_map
-from fedmia.encoders.base import FAILURES, Released, Wanted, Weights, first, unknown_model
+from fedmia.encoders.base import EncoderForm, Loading, Released, Wanted, extra, unknown_model
+from fedmia.encoders.torchfile import folder_weights, read_json
 from fedmia.nets.base import Trunk
-from fedmia.options.errors import InputError
 
 
 class TimmBackbone(Trunk):
@@ -73,63 +72,58 @@ class TimmBackbone(Trunk):
         return None
 
 
-def load(name: str, wanted: Wanted) -> Released:
-    """The model `name`; its weights are the checkpoint's, else random. Nothing is downloaded.
+class TimmModel(EncoderForm):
+    """An architecture of timm without its classifier, or a folder of timm's."""
 
-    A folder, as timm saves models for the hub (config.json beside the weights), names the model
-    and holds its weights. Size and normalisation are those of timm's data configuration where the
-    user gives none.
+    written = "timm:NAME, timm:FOLDER"
+    order = 5
+    prefix = "timm"
+    takes_checkpoint = True
 
-    Raises:
-        InputError: timm is not installed, no such model, a checkpoint that does not fit.
-    """
-    try:
-        timm = importlib.import_module("timm")
-    except ImportError:
-        raise InputError("timm:NAME needs the extra: pip install 'fedmia[timm]'") from None
-    where, notes = f"timm:{name}", list[str]()
-    library_name, sized = name, wanted.size
-    folder = Path(name.removeprefix("local-dir:"))
-    if folder.is_dir() or str(folder) != name or len(folder.parts) > 1:
-        weights_file = folder_weights(folder, "timm:FOLDER")
-        wanted = replace(wanted, checkpoint=wanted.checkpoint or weights_file)
-        told = read_json(folder / "config.json").get("pretrained_cfg", {})
-        sized = wanted.size or (told.get("input_size") or [None])[-1]
-        library_name, where = f"local-dir:{folder}", f"timm:{folder.resolve().name}"
-    elif not timm.is_model(name):
-        raise unknown_model("timm", name, timm.list_models())
-    elif not timm.get_pretrained_cfg(name, allow_unregistered=True).fixed_input_size:
-        sized = None
-    module: Any = _made(timm, library_name, where, sized, wanted.seed)
-    module.eval()
-    weights = weigh(module, wanted, where, notes)
-    data = timm.data.resolve_model_data_config(module)
-    return _released(module, data, where, wanted, notes, weights)
+    def load(self, source: str, wanted: Wanted) -> Released:
+        """The model `source`; its weights are the checkpoint's, else random.
+
+        A folder, as timm saves models for the hub (config.json beside the weights), names the
+        model and holds its weights. Size and normalisation are those of timm's data configuration
+        where the user gives none.
+
+        Raises:
+            InputError: timm is not installed, no such model, a checkpoint that does not fit.
+        """
+        timm = extra("timm", "timm:NAME", "timm")
+        loading, name, sized = Loading(f"timm:{source}", wanted), source, wanted.size
+        folder = Path(source.removeprefix("local-dir:"))
+        if folder.is_dir() or str(folder) != source or len(folder.parts) > 1:
+            weights_file = folder_weights(folder, "timm:FOLDER")
+            loading.wanted = replace(wanted, checkpoint=wanted.checkpoint or weights_file)
+            told = read_json(folder / "config.json").get("pretrained_cfg", {})
+            sized = wanted.size or (told.get("input_size") or [None])[-1]
+            name, loading.where = f"local-dir:{folder}", f"timm:{folder.resolve().name}"
+        elif not timm.is_model(name):
+            raise unknown_model("timm", name, timm.list_models())
+        elif not timm.get_pretrained_cfg(name, allow_unregistered=True).fixed_input_size:
+            sized = None
+        module: Any = _made(timm, name, loading, sized).eval()
+        weigh(loading, module)
+        return _released(loading, module, timm.data.resolve_model_data_config(module))
 
 
-def _released(
-    module: Any,
-    data: Mapping[str, Any],
-    where: str,
-    wanted: Wanted,
-    notes: list[str],
-    weights: Weights,
-) -> Released:
+def _released(loading: Loading, module: Any, data: Mapping[str, Any]) -> Released:
     """The encoder with the size and the normalisation of `data`, timm's data configuration; a
     ResNet that got a small stem from its file has neither, and takes images as they are."""
     sizes, stem = _resnet.sizes(module), getattr(module, "conv1", None)
     size = int(data["input_size"][-1]) if sizes == SIZES else None
     channels = stem.in_channels if isinstance(stem, nn.Conv2d) else int(data["input_size"][0])
     own = (tuple(map(float, data["mean"])), tuple(map(float, data["std"])))
-    tried = trial(module, where, (channels,), wanted.size or size, sizes)
+    tried = trial(loading, module, (channels,), size, sizes)
     if (getattr(module, "pretrained_cfg", None) or {}).get("fixed_input_size"):
         tried = tried._replace(fixed=True)  # its parts alone may have another size
     backbone = TimmBackbone(module, tried.channels, tried.size)
     known = own if size is not None and channels == len(own[0]) else None
-    return white_box(where, backbone, tried, wanted, notes, own=known, size=size, weights=weights)
+    return white_box(loading, backbone, tried, known, size)
 
 
-def _made(timm: Any, name: str, where: str, sized: int | None, seed: int) -> Any:
+def _made(timm: Any, name: str, loading: Loading, sized: int | None) -> Any:
     """timm's model without a classifier, for images of side `sized` where it asks for a size; one
     that resamples its positions for other images, if it can.
 
@@ -138,14 +132,8 @@ def _made(timm: Any, name: str, where: str, sized: int | None, seed: int) -> Any
     """
     side = {} if sized is None else {"img_size": sized}
     tried: list[dict[str, Any]] = [{**side, "dynamic_img_size": True}, side, {}]
-    try:
-        for options in tried[:-1]:
-            with suppress(TypeError):  # a network that has no such option
-                return _seeded(timm, name, options, seed)
-        return _seeded(timm, name, tried[-1], seed)
-    except (*FAILURES, OSError, LookupError) as error:
-        raise InputError(f"{where} cannot be built: {first(error)}") from None
-
-
-def _seeded(timm: Any, name: str, options: Mapping[str, Any], seed: int) -> Any:
-    return seeded(lambda: timm.create_model(name, pretrained=False, num_classes=0, **options), seed)
+    make = partial(timm.create_model, name, pretrained=False, num_classes=0)
+    for options in tried[:-1]:
+        with suppress(TypeError):  # a network that has no such option
+            return build(loading, partial(make, **options), TypeError)
+    return build(loading, partial(make, **tried[-1]))

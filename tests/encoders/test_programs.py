@@ -11,9 +11,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedmia.encoders.base import IMAGENET, load, probe
+from fedmia.encoders.base import IMAGENET, load
+from fedmia.encoders.describe import probe
 from fedmia.options.errors import InputError
-from tests.released.conftest import SIZE, make_tiny, save_pt2
+from tests.encoders.conftest import SIZE, make_tiny, save_pt2
 
 Saved = Callable[[str, str], str]
 KINDS = pytest.mark.parametrize("kind", ["pt2", pytest.param("onnx", marks=pytest.mark.slow)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedmia.encoders._program import Program, black_box
-from fedmia.encoders.base import Released, Wanted, first
+from fedmia.encoders.base import EncoderForm, Released, Wanted, extra, first
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
 
@@ -63,19 +62,25 @@ class Session(Program):
         return [torch.from_numpy(v).to(pixels.device) for v in out if isinstance(v, np.ndarray)]
 
 
-def load(spec: str, wanted: Wanted) -> Released:
-    """The model in `spec`: images (B, C, H, W) to vectors, maps, tokens, or several of them.
+class OnnxFile(EncoderForm):
+    """A program that ONNX Runtime runs."""
 
-    Raises:
-        InputError: ONNX Runtime is not installed, or the file is no encoder.
-    """
-    wanted.refuse_checkpoint(spec)
-    where = Path(spec).name
+    written = "FILE.onnx"
+    order = 3
+    suffixes = (".onnx",)
 
-    def permuted(least: int) -> Session:
-        return Session(permuted_model(spec, wanted.seed, least), where, wanted.device)
+    def load(self, source: str, wanted: Wanted) -> Released:
+        """The model in `source`: images (B, C, H, W) to vectors, maps, tokens, or several of them.
 
-    return black_box(Session(spec, where, wanted.device), permuted, wanted)
+        Raises:
+            InputError: ONNX Runtime is not installed, or the file is no encoder.
+        """
+        where = Path(source).name
+
+        def permuted(least: int) -> Session:
+            return Session(permuted_model(source, wanted.seed, least), where, wanted.device)
+
+        return black_box(Session(source, where, wanted.device), permuted, wanted)
 
 
 def permuted_model(path: str, seed: int, least: int) -> bytes:
@@ -111,7 +116,4 @@ def permuted_model(path: str, seed: int, least: int) -> bytes:
 
 
 def _import(package: str) -> Any:
-    try:
-        return importlib.import_module(package)
-    except ImportError:
-        raise InputError("a .onnx encoder needs the extra: pip install 'fedmia[onnx]'") from None
+    return extra(package, "a .onnx encoder", "onnx")

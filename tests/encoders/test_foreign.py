@@ -17,12 +17,12 @@ from torch import nn
 from torchvision import models
 
 from fedmia.encoders import _vit, checkpoint
-from fedmia.encoders.base import Wanted, load
+from fedmia.encoders.base import Loading, Wanted, load
 from fedmia.options.errors import InputError
-from tests.released import foreign
-from tests.released.forms import SIZE, Made, resnet, state
-from tests.released.test_forms import check
-from tests.released.test_torch_files import Planted
+from tests.encoders import foreign
+from tests.encoders.forms import SIZE, Made, resnet, state
+from tests.encoders.test_forms import check
+from tests.encoders.test_torch_files import Planted
 
 
 @pytest.fixture(autouse=True)
@@ -57,14 +57,13 @@ def test_foreign__is_refused_in_one_line(form: str, tmp_path: Path) -> None:
 
 def fitted(module: nn.Module, made: Made, tmp_path: Path, name: str = "timm:NAME") -> list[str]:
     """Load the file into `module`, whose features are then the library's; notes."""
-    notes: list[str] = []
-    path = saved(made.contents, tmp_path)
-    weights = checkpoint.fit(module, Wanted(path), name, notes, adapt=True)
+    loading = Loading(name, Wanted(saved(made.contents, tmp_path)))
+    weights = checkpoint.fit(loading, module, adapt=True)
     pixels = torch.rand(2, 3, SIZE, SIZE)
     with torch.no_grad():
         torch.testing.assert_close(module.eval()(pixels), made.backbone(pixels))
     assert weights.missing == ()
-    return notes
+    return loading.notes
 
 
 @pytest.mark.parametrize("zero", [False, True])

@@ -1,6 +1,6 @@
 """Files of encoders in the forms of public code, from random weights with the official key names.
 
-    python -m tests.released.forms FOLDER
+    python -m tests.encoders.forms FOLDER
 
 The networks are torchvision's and timm's; how each code base wraps, names and saves them is
 transcribed here, and `Form.make` returns what the wrapped network computes.

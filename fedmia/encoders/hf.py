@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,10 +11,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedmia.encoders._folder import folder_weights, read_json
 from fedmia.encoders._hooked import hooked
 from fedmia.encoders._module import seeded, white_box
-from fedmia.encoders.base import Constants, Released, Wanted, Weights, first
+from fedmia.encoders.base import (
+    Constants,
+    EncoderForm,
+    Loading,
+    Released,
+    Wanted,
+    Weights,
+    extra,
+    first,
+)
+from fedmia.encoders.checkpoint import RANDOM
+from fedmia.encoders.torchfile import folder_weights, read_json
 from fedmia.options.errors import InputError, opt
 
 FILES = ("model.safetensors", "model.safetensors.index.json")
@@ -58,51 +67,55 @@ class ImageTower(nn.Module):
         return {n: found[n] for n in OUTPUTS if found.get(n) is not None}
 
 
-def load(name: str, wanted: Wanted) -> Released:
-    """The model in the folder `name`, its image tower where it has a text tower too.
+class HuggingFaceFolder(EncoderForm):
+    """An image model as transformers saves it, config.json beside safetensors."""
 
-    Size and normalisation are those of its preprocessor_config.json. No code of the folder is
-    run and nothing is downloaded.
+    written = "hf:FOLDER"
+    order = 7
+    prefix = "hf"
 
-    Raises:
-        InputError: transformers is not installed, a folder without a model, weights that are
-            missing, or no image model.
-    """
-    wanted.refuse_checkpoint(f"hf:{name}")
-    folder, notes = Path(name), list[str]()
-    weights_file = folder_weights(folder, "hf:FOLDER", FILES)
-    try:
-        transformers = importlib.import_module("transformers")
-    except ImportError:
-        raise InputError("hf:FOLDER needs the extra: pip install 'fedmia[hf]'") from None
-    where = f"hf:{folder.resolve().name}"
-    try:
-        with _quiet(transformers.logging):
-            model, missing, unused = seeded(lambda: _made(transformers, folder), wanted.seed)
-    except Exception as error:  # of many libraries, which share no class
-        raise InputError(f"{where} cannot be loaded: {first(error)}") from None
-    if missing and not wanted.allow_missing:
-        raise InputError(
-            f"{weights_file}: tensor '{missing[0]}' is missing ({len(missing)} are); "
-            f"{opt('allow_missing')} leaves them random"
-        )
-    if missing:
-        notes.append(f"{len(missing)} of the encoder's weights are random: the file lacks them.")
-    size, own = _preprocessing(folder, model, notes)
-    channels = int(getattr(_vision(model.config), "num_channels", 3))
-    names = list(model.state_dict())
-    tower = ImageTower(model, wanted.size not in (None, size))
-    if "pixel_values" not in tower.takes:
-        raise InputError(f"{where}: {model.config.model_type} is no model of images")
-    text = tuple(sorted(set(names) - set(model.state_dict())))
-    backbone, tried = hooked(tower.float(), where, (channels,), wanted.size or size)
-    tower.resized = tower.interpolates  # parts of an image; its own size is as it was
-    patch = getattr(_vision(model.config), "patch_size", 1)
-    backbone.patch = patch if isinstance(patch, int) else 1
-    count = len(names) - len(text) - len(missing)
-    form = f"transformers {model.config.model_type}"
-    weights = Weights(form, count, (*unused, *text), missing)
-    return white_box(where, backbone, tried, wanted, notes, own=own, size=size, weights=weights)
+    def load(self, source: str, wanted: Wanted) -> Released:
+        """The model in the folder `source`, its image tower where it has a text tower too.
+
+        Size and normalisation are those of its preprocessor_config.json. No code of the folder is
+        run and nothing is downloaded.
+
+        Raises:
+            InputError: transformers is not installed, a folder without a model, weights that are
+                missing, or no image model.
+        """
+        folder = Path(source)
+        loading = Loading(f"hf:{folder.resolve().name}", wanted)
+        where, notes = loading.where, loading.notes
+        weights_file = folder_weights(folder, "hf:FOLDER", FILES)
+        transformers = extra("transformers", "hf:FOLDER", "hf")
+        try:
+            with _quiet(transformers.logging):
+                model, missing, unused = seeded(lambda: _made(transformers, folder), wanted.seed)
+        except Exception as error:  # of many libraries, which share no class
+            raise InputError(f"{where} cannot be loaded: {first(error)}") from None
+        if missing and not wanted.allow_missing:
+            raise InputError(
+                f"{weights_file}: tensor '{missing[0]}' is missing ({len(missing)} are); "
+                f"{opt('allow_missing')} leaves them random"
+            )
+        if missing:
+            notes.append(RANDOM.format(len(missing)))
+        size, own = _preprocessing(folder, model, notes)
+        channels = int(getattr(_vision(model.config), "num_channels", 3))
+        names = list(model.state_dict())
+        tower = ImageTower(model, wanted.size not in (None, size))
+        if "pixel_values" not in tower.takes:
+            raise InputError(f"{where}: {model.config.model_type} is no model of images")
+        text = tuple(sorted(set(names) - set(model.state_dict())))
+        backbone, tried = hooked(loading, tower.float(), (channels,), size)
+        tower.resized = tower.interpolates  # parts of an image; its own size is as it was
+        patch = getattr(_vision(model.config), "patch_size", 1)
+        backbone.patch = patch if isinstance(patch, int) else 1
+        count = len(names) - len(text) - len(missing)
+        form = f"transformers {model.config.model_type}"
+        loading.weights = Weights(form, count, (*unused, *text), missing)
+        return white_box(loading, backbone, tried, own, size)
 
 
 def _made(transformers: Any, folder: Path) -> tuple[Any, tuple[str, ...], tuple[str, ...]]:

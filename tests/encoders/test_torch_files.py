@@ -18,7 +18,7 @@ import torch
 from fedmia.encoders.base import load
 from fedmia.encoders.torchfile import read
 from fedmia.options.errors import InputError
-from tests.released.conftest import make_tiny
+from tests.encoders.conftest import make_tiny
 
 
 class Planted:
@@ -115,4 +115,4 @@ def test_read__what_is_no_file_of_weights(tmp_path: Path) -> None:
     refused("text.pt", b"<html>404</html>", "cannot be read")
     refused("other.pth", data, "neither a ResNet's nor a ViT's by name")
     torch.save(make_tiny(), whole)  # a module, not its weights
-    refused("module.pth", whole.read_bytes(), "asks for 'tests.released.conftest.Tiny'")
+    refused("module.pth", whole.read_bytes(), "asks for 'tests.encoders.conftest.Tiny'")

@@ -16,13 +16,14 @@ from torch import Tensor, nn
 from torchvision import models
 
 from fedmia.encoders import checkpoint, untrained
-from fedmia.encoders.base import IMAGENET, Released, Wanted, load, probe
+from fedmia.encoders.base import IMAGENET, Loading, Released, Wanted, load
+from fedmia.encoders.describe import probe
 from fedmia.nets.base import initialise
 from fedmia.nets.smallnet import SmallNet
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import torch_rng
 from fedmia.ssl.base import Encoder
-from tests.released.conftest import SIZE, Tiny, make_tiny
+from tests.encoders.conftest import SIZE, Tiny, make_tiny
 
 
 class Patches(nn.Module):
@@ -363,7 +364,7 @@ def test_checkpoint__what_does_not_fit(tmp_path: Path) -> None:
     file = tmp_path / "w.pt"
 
     def fit(path: Path) -> None:
-        checkpoint.fit(Tiny(), Wanted(path), "tiny", [])
+        checkpoint.fit(Loading("tiny", Wanted(path)), Tiny())
 
     def refused(state: Any, message: str) -> None:
         torch.save(state, file)

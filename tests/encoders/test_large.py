@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedmia.encoders.base import Wanted, probe
+from fedmia.encoders.base import Wanted
+from fedmia.encoders.describe import probe
 from fedmia.encoders.memory import bring
 from fedmia.library import view
 from fedmia.ssl import base

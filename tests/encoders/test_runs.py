@@ -11,7 +11,8 @@ import pytest
 import torch
 import yaml
 
-from fedmia.encoders.base import load, probe
+from fedmia.encoders.base import load
+from fedmia.encoders.describe import probe
 from fedmia.options.errors import InputError
 from fedmia.simulate import main
 from fedmia.storage.snapshot import SnapshotStore

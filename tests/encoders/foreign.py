@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.nets.resnet import BasicBlock, ResNet
-from tests.released.forms import SIZE, Made, spread, state
+from tests.encoders.forms import SIZE, Made, spread, state
 
 State = Mapping[str, Tensor]
 

@@ -15,7 +15,7 @@ from fedmia.encoders._vit import set_heads
 from fedmia.encoders.base import Released, load
 from fedmia.nets.resnet import BasicBlock, Bottleneck, ResNet
 from fedmia.options.errors import InputError
-from tests.released.forms import FORMS, SIZE, Made, make, spread, vit
+from tests.encoders.forms import FORMS, SIZE, Made, make, spread, vit
 
 QUICK = ("moco-v2", "lightly cifar", "dino", "moco-v3 vit")
 

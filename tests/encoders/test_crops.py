@@ -14,7 +14,7 @@ from torchvision import models
 from fedmia.attacks.partcrop import PartCrop
 from fedmia.encoders._positions import resampled
 from fedmia.encoders.base import Released, load
-from fedmia.encoders.understood import understood
+from fedmia.encoders.describe import understood
 from fedmia.library import view
 from fedmia.ssl.base import Encoder
 from fedmia.threat import BlackBox
