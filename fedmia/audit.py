@@ -13,7 +13,7 @@ from threading import Event  # noqa: E402
 
 from fedmia.cli.command import INTERRUPTED, Invocation, run  # noqa: E402
 from fedmia.cli.commands import AUDIT  # noqa: E402
-from fedmia.evaluation.run import conduct  # noqa: E402
+from fedmia.evaluation.encoder import conduct  # noqa: E402
 from fedmia.options.errors import Tongue  # noqa: E402
 from fedmia.runtime.interrupts import Interrupts  # noqa: E402
 from fedmia.runtime.stopwatch import Stopwatch  # noqa: E402

@@ -161,8 +161,8 @@ def audit(
     with watch.part("import"):  # what makes reports takes its time, and `view` has no use for it
         from fedmia.config.audit import Audit
         from fedmia.config.tree import from_tree
-        from fedmia.evaluation.images import deal_sets
-        from fedmia.evaluation.run import device_of, examine, folder, look
+        from fedmia.evaluation.audits.images import deal_sets
+        from fedmia.evaluation.encoder import device_of, examine, folder, look
         from fedmia.runtime.progress import AuditDisplay
     given_images = {"members": members, "nonmembers": nonmembers}
     if shadow_data is not None and not isinstance(shadow_data, str):

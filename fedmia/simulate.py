@@ -21,10 +21,10 @@ from safetensors import SafetensorError  # noqa: E402
 from fedmia.cli.command import FAILED, INTERRUPTED, Invocation, run  # noqa: E402
 from fedmia.cli.commands import SIMULATE  # noqa: E402
 from fedmia.config.tree import to_tree  # noqa: E402
-from fedmia.evaluation.observer import Observer  # noqa: E402
-from fedmia.evaluation.probes import Probes  # noqa: E402
-from fedmia.evaluation.readings import Notebook  # noqa: E402
-from fedmia.evaluation.score import score  # noqa: E402
+from fedmia.evaluation.federated.observer import Observer  # noqa: E402
+from fedmia.evaluation.federated.probes import Probes  # noqa: E402
+from fedmia.evaluation.federated.readings import Notebook  # noqa: E402
+from fedmia.evaluation.run import score  # noqa: E402
 from fedmia.federation.checkpoint import Checkpoint  # noqa: E402
 from fedmia.federation.run import (  # noqa: E402
     Nodes,

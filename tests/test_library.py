@@ -143,7 +143,7 @@ def test_import__loads_what_is_asked_for() -> None:
 def test_view__scores_as_the_harness(
     sides: tuple[Tensor, Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fedmia.evaluation import run
+    from fedmia.evaluation import encoder as run
 
     seen: dict[str, Any] = {}
 

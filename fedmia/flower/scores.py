@@ -14,8 +14,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from clients.site import Site
 from fedmia.attacks.base import DatasetAttack
-from fedmia.evaluation.score import attacked, client_rows
-from fedmia.evaluation.snapshots import Evaluation
+from fedmia.evaluation.federated.snapshots import Evaluation
+from fedmia.evaluation.run import attacked, client_rows
 from fedmia.federation.run import Finished, Prepared
 from fedmia.options import registry
 from fedmia.records import ClientDefence, ClientInfo, Epsilon, ScoredAttack

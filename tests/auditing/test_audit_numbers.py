@@ -12,9 +12,16 @@ import torch
 
 from fedmia.data.base import Views
 from fedmia.data.images import ImageSet
-from fedmia.evaluation import views as made
-from fedmia.evaluation.images import MOST_KNOWN, Dealt, _order, _sizes, one_coding, unlike_classes
-from fedmia.evaluation.views import ModelViews, health, probes, recipe
+from fedmia.evaluation.audits import views as made
+from fedmia.evaluation.audits.images import (
+    MOST_KNOWN,
+    Dealt,
+    _order,
+    _sizes,
+    one_coding,
+    unlike_classes,
+)
+from fedmia.evaluation.audits.views import ModelViews, health, probes, recipe
 from fedmia.options.errors import InputError
 from fedmia.ssl.augment import Augment
 from fedmia.testing import material

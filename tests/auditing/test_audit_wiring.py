@@ -17,11 +17,11 @@ from fedmia.attacks.base import Attack, Known, Scores
 from fedmia.cli.command import parse
 from fedmia.cli.commands import AUDIT
 from fedmia.data.images import ImageSet, digests
-from fedmia.evaluation.harness import Harness
-from fedmia.evaluation.images import deal, unlike_classes
-from fedmia.evaluation.run import prepare
-from fedmia.evaluation.scorer import Scorer, on_scale
-from fedmia.evaluation.views import UNTRAINED, ModelViews
+from fedmia.evaluation.audits.harness import Harness
+from fedmia.evaluation.audits.images import deal, unlike_classes
+from fedmia.evaluation.audits.views import UNTRAINED, ModelViews
+from fedmia.evaluation.encoder import prepare
+from fedmia.evaluation.steps.scorer import Scorer, on_scale
 from fedmia.records import ScoredAttack
 from fedmia.report.metrics import attack_row
 from fedmia.threat import BlackBox, Threat

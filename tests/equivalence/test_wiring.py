@@ -23,11 +23,11 @@ from fedmia.attacks.lira import LiRARounds
 from fedmia.attacks.rmia import RMIARounds
 from fedmia.data.images import digests
 from fedmia.data.sets import ImageSets
-from fedmia.evaluation import score as scoring
-from fedmia.evaluation.probes import Probes
-from fedmia.evaluation.score import attacked
-from fedmia.evaluation.snapshots import Evaluation
-from fedmia.evaluation.trajectories import Trajectories
+from fedmia.evaluation import run as scoring
+from fedmia.evaluation.federated.probes import Probes
+from fedmia.evaluation.federated.snapshots import Evaluation
+from fedmia.evaluation.federated.trajectories import Trajectories
+from fedmia.evaluation.run import attacked
 from fedmia.federation.run import make_site
 from fedmia.options import registry
 from fedmia.options.seeding import rng

@@ -11,10 +11,10 @@ import numpy as np
 
 from fedmia.attacks.base import ActiveAttack, Attack, DatasetAttack, Known
 from fedmia.data.sets import ImageSets
-from fedmia.evaluation.datasets import inference, suspects
-from fedmia.evaluation.failures import Failures
-from fedmia.evaluation.observer import Observer
-from fedmia.evaluation.scorer import Scorer
+from fedmia.evaluation.federated.observer import Observer
+from fedmia.evaluation.steps.datasets import inference, suspects
+from fedmia.evaluation.steps.failures import Failures
+from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.federation.run import Finished
 from fedmia.options import registry
 from fedmia.partitions.base import Partition

@@ -14,8 +14,8 @@ from fedmia.config.audit import Audit
 from fedmia.config.tree import to_tree
 from fedmia.data.images import digests
 from fedmia.encoders.base import Released
-from fedmia.evaluation.images import Dealt
-from fedmia.evaluation.views import ModelViews
+from fedmia.evaluation.audits.images import Dealt
+from fedmia.evaluation.audits.views import ModelViews
 from fedmia.options.errors import InputError
 from fedmia.options.option import option_fields
 from fedmia.options.yamlfile import load

@@ -11,7 +11,7 @@ import torch
 from fedmia.attacks.base import Attack, Known
 from fedmia.config.audit import Audit
 from fedmia.encoders.base import Released
-from fedmia.evaluation.images import Dealt
+from fedmia.evaluation.audits.images import Dealt
 from fedmia.options import registry
 from fedmia.options.seeding import rng
 from fedmia.probes.utility import knn_accuracy, linear_accuracy, mean_cosine

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fedmia.config.audit import points
-from fedmia.evaluation.harness import Audited, Harness, afford, first
+from fedmia.evaluation.audits.harness import Audited, Harness, afford, first
 from fedmia.options.errors import InputError
 from fedmia.records import Sweep, SweepPoint
 from fedmia.threat import BudgetError

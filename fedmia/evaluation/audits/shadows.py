@@ -15,11 +15,11 @@ from fedmia.config.compatibility import norm_of
 from fedmia.defenses._stack import Stack
 from fedmia.defenses.base import Setting
 from fedmia.encoders.base import Released
-from fedmia.evaluation.given import Given
-from fedmia.evaluation.images import Dealt
-from fedmia.evaluation.runs import run_tree
-from fedmia.evaluation.shadowimages import ShadowImages
-from fedmia.evaluation.views import ModelViews
+from fedmia.evaluation.audits.given import Given
+from fedmia.evaluation.audits.images import Dealt
+from fedmia.evaluation.audits.runs import run_tree
+from fedmia.evaluation.audits.shadowimages import ShadowImages
+from fedmia.evaluation.audits.views import ModelViews
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option_fields

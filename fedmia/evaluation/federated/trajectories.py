@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from fedmia.attacks.base import ActiveAttack, Attack
-from fedmia.evaluation.readings import Notebook
-from fedmia.evaluation.snapshots import Evaluation
+from fedmia.evaluation.federated.readings import Notebook
+from fedmia.evaluation.federated.snapshots import Evaluation
 from fedmia.federation.forks import Fork
 from fedmia.options.errors import opt
 from fedmia.options.seeding import rng

@@ -13,10 +13,10 @@ from fedmia.attacks.base import DatasetAttack, Known
 from fedmia.config.audit import outside_reason
 from fedmia.data.images import IntArray
 from fedmia.data.sets import ImageSets
-from fedmia.evaluation.datasets import inference, suspects
-from fedmia.evaluation.resume import decides
-from fedmia.evaluation.scorer import Scorer, threshold_asks
-from fedmia.evaluation.views import UNTRAINED, ModelViews
+from fedmia.evaluation.audits.resume import decides
+from fedmia.evaluation.audits.views import UNTRAINED, ModelViews
+from fedmia.evaluation.steps.datasets import inference, suspects
+from fedmia.evaluation.steps.scorer import Scorer, threshold_asks
 from fedmia.options.errors import InputError, opt, said
 from fedmia.options.seeding import rng
 from fedmia.probes.pixels import pixel_scores
