@@ -1,39 +1,74 @@
-"""What a finished federation is scored on: attacks, controls, probes, clients, rounds."""
+"""A federated run: its rounds, and what they are scored on."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
 import torch
 
-from fedmia.config.tree import to_tree
 from fedmia.data.images import IntArray
+from fedmia.evaluation.federated.observer import Observer
 from fedmia.evaluation.federated.probes import Probes
 from fedmia.evaluation.federated.readings import Notebook
-from fedmia.evaluation.federated.snapshots import Evaluation
+from fedmia.evaluation.federated.snapshots import Evaluation, RoundModel, owners
 from fedmia.evaluation.federated.trajectories import Trajectories
+from fedmia.evaluation.steps.assemble import assemble
+from fedmia.evaluation.steps.budgets import allot, sweep
+from fedmia.evaluation.steps.controls import POSERS, pixels
 from fedmia.evaluation.steps.failures import Failures
-from fedmia.evaluation.steps.sets import set_scores
-from fedmia.federation.run import Finished
+from fedmia.federation.checkpoint import Checkpoint
+from fedmia.federation.run import Finished, Nodes, Prepared, federate, make_site
 from fedmia.options import registry
-from fedmia.records import (
-    ClientInfo,
-    Pair,
-    RoundInfo,
-    RunScores,
-    ScoredAttack,
-    listed,
-    twins,
-)
+from fedmia.options.errors import InputError
+from fedmia.records import ClientInfo, Pair, RoundInfo, RunScores, ScoredAttack, listed
 from fedmia.runtime.cores import cores
-from fedmia.runtime.environment import describe
+from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.storage.snapshot import SnapshotStore
 from fedmia.threat.signals import Signals
+from strategies.crew import FederationError
+
+
+def run_snapshots(folder: Path) -> SnapshotStore:
+    """The models that lie in a run's folder."""
+    return SnapshotStore(folder / "snapshots")
+
+
+def execute(
+    prepared: Prepared, out: Path | None, watch: Stopwatch, stop: Event, shown: Display,
+    nodes: Nodes | None = None, checkpoint: Checkpoint | None = None,
+) -> RunScores:  # fmt: skip
+    """Train, attack and score. The snapshots stay in `out` where it is given.
+
+    Args:
+        nodes: clients that Flower runs elsewhere, in place of a backend's.
+        checkpoint: to be gone on with.
+
+    Raises:
+        FederationError: a client failed in the first round; nothing is reported.
+    """
+    with tempfile.TemporaryDirectory(prefix="fedmia-") as made, shown as display:
+        folder = Path(made)
+        site = make_site(prepared, folder, stop)
+        snapshots = run_snapshots(out or folder)
+        probes = Probes(site, prepared.data.labels, prepared.split)
+        notes, active = None, prepared.active
+        if active is not None:
+            notes = Notebook(Observer(prepared.experiment, site), active)
+        finished = federate(
+            prepared, site, folder, snapshots, reader=notes, probe=probes.knn, watch=watch,
+            display=display, nodes=nodes, checkpoint=checkpoint,
+        )  # fmt: skip
+        display.say("attacks")
+        return score(finished, probes, watch, notes)
 
 
 def score(
@@ -47,11 +82,10 @@ def score(
     Raises:
         FederationError: the model's answers are not finite.
     """
-    prepared, snapshots = run.prepared, run.snapshots
-    experiment, split, data = prepared.experiment, run.split, prepared.data
-    options = {n: dict(o) for n, o in experiment.attack.items()}
-    failures = Failures()
-    evaluation = Evaluation(run, options, notebook.observer if notebook else None, failures)
+    prepared, snapshots, split = run.prepared, run.snapshots, run.split
+    experiment, data = prepared.experiment, prepared.data
+    failures = Failures((InputError, FederationError))
+    evaluation = Evaluation(run, None, notebook.observer if notebook else None, failures)
     with watch.part("probes"):
         scored_at, end = evaluation.scored_at(), snapshots.rounds("main")[-1]
         model = snapshots.load("main", scored_at).state
@@ -61,38 +95,34 @@ def score(
         untrained = probes.both(snapshots.untrained().state)
     with watch.part("attacks"):
         found = attacked(evaluation, notebook)
-    notes = [*prepared.notes, *failures.notes(), *found.pop("notes", [])]
-    environment = describe()
-    owner = dict(zip(split.members, split.owner, strict=True))
-    labels, classes = data.labels, int(data.labels.max()) + 1
+    notes = [*prepared.notes, *failures.notes(), *evaluation.notes, *found.pop("notes", [])]
+    classes = int(data.labels.max()) + 1
     shape = {"data": data.name, "channels": data.channels, "size": data.size, "classes": classes}
-    return RunScores(
-        seed=experiment.seed,
-        member_ids=split.scored_members,
-        nonmember_ids=split.scored_nonmembers,
-        member_client=np.array([owner[i] for i in split.scored_members]),
-        member_labels=labels[split.scored_members],
-        nonmember_labels=labels[split.scored_nonmembers],
-        whose=None
-        if split.whose is None
-        else (split.whose[split.scored_members], split.whose[split.scored_nonmembers]),
+    sides = split.scored_members, split.scored_nonmembers
+    labels = [data.labels[side] for side in sides]
+    return assemble(
+        experiment,
+        posing=experiment.posers,
+        member_ids=sides[0],
+        nonmember_ids=sides[1],
+        member_client=owners(run),
+        member_labels=labels[0],
+        nonmember_labels=labels[1],
+        whose=None if split.whose is None else tuple(split.whose[side] for side in sides),
         utility=utility,
         utility_untrained=untrained,
         round=scored_at,
         after_attack=after,
         health=health,
-        clients=client_rows(run, labels, classes),
+        clients=client_rows(run, data.labels, classes),
         aggregation=run.aggregation,
         pretrain=experiment.pretrain.mode,
         interrupted=None if run.complete else run.rounds[-1].round if run.rounds else 0,
         failure=run.failure,
         failed=failures.attacks,
         faults=run.faults,
-        notes=notes,
+        notes=notes + [POSERS] * experiment.posers,
         split=shape | split.counts(),
-        config=to_tree(experiment),
-        versions=environment["versions"] | {"commit": environment["commit"]},
-        hardware=environment["hardware"],
         **found,
     )
 
@@ -103,24 +133,25 @@ def attacked(evaluation: Evaluation, notebook: Notebook | None = None) -> dict[s
     Passive attacks are scored at `Evaluation.scored_at`. Independent work runs side by side.
     """
     run, names, active = evaluation.run, evaluation.passive(), evaluation.active()
-    sets = evaluation.scorer.sets
     snapshots, scored_at = run.snapshots, evaluation.scored_at()
     kept, placebo = snapshots.rounds("main"), snapshots.rounds("placebo")
-    kinds, not_run = {n: registry.load("attack", n) for n in names}, dict[str, str]()
+    kinds, lost = {n: registry.load("attack", n) for n in names}, evaluation.failures.reasons
+    not_run = dict[str, str]()
     if not evaluation.uploads("main", scored_at)["updates"]:
         reason = "no round whose updates are kept was finished"
         not_run = {n: reason for n in names if kinds[n].needs.vantage == "server"}
-        names = [n for n in names if n not in not_run]
+    main = RoundModel(snapshots.load("main", scored_at))
+    names = [n for n in names if n not in not_run and affordable(evaluation, main, n)]
     on_models = [n for n in names if not kinds[n].reads_training()]
-    rows = Signals(), Signals()
+    of_untrained, sets = Signals(), evaluation.scorer.sets
     work: dict[str, Callable[[], Any]] = {
         "attacks": lambda: evaluation.on(
-            snapshots.load("main", scored_at), names, sets=sets, signals=rows[0], piece="main"
+            main.snapshot, names, sets=sets, signals=main.signals, piece="main"
         ),
         "untrained": lambda: evaluation.on(
-            snapshots.untrained(), on_models, signals=rows[1], piece="untrained"
+            snapshots.untrained(), on_models, signals=of_untrained, piece="untrained"
         ),
-        "pixels": evaluation.pixels,
+        "pixels": lambda: pixels(evaluation.scorer),
     }
     if scored_at in placebo:
         work["placebo"] = lambda: evaluation.on(
@@ -139,9 +170,10 @@ def attacked(evaluation: Evaluation, notebook: Notebook | None = None) -> dict[s
             work[f"round {info.round}"] = partial(leakage, evaluation, info, more)
     done = side_by_side(work, evaluation.site.threads)
     found = {piece: scores for piece, scores in done.items() if scores is not None}
-    infer = evaluation.infer(scored_at, rows)
-    lost = evaluation.failures.reasons if evaluation.failures else {}
+    infer = evaluation.infer(scored_at, (main.signals, of_untrained))
     attacks, pairs = listed(found["attacks"]), list[Pair]()
+    asked, ran = run.prepared.experiment.sweep, [a.name for a in found["attacks"]]
+    swept = sweep(evaluation, main, ran, asked) if asked else None
     if f"round {scored_at}" in found:
         known = {s.name: s for s in attacks if s.name in by_round}
         found[f"round {scored_at}"] = replace(found[f"round {scored_at}"], leakage=known)
@@ -158,20 +190,32 @@ def attacked(evaluation: Evaluation, notebook: Notebook | None = None) -> dict[s
     if trajectories and {"active", "active-zero"} <= found.keys():
         both = zip(listed([found["active"]]), listed([found["active-zero"]]), strict=True)
         pairs += [Pair(act, zero, trajectories.attack.over) for act, zero in both]
-    curves = trajectories.curves() if trajectories and pairs else None
-    pairs += twins(attacks)
     return {
         "attacks": attacks,
         "controls": controls,
         "notes": placebo_note([n for n in names if n not in on_models], run, "placebo" in found),
         "pairs": pairs,
         "not_run": not_run | lost,
-        "sets": set_scores(sets, attacks, controls, pairs),
+        "sets": sets,
+        "sweep": swept,
         "inferences": infer,
         "pixels": found["pixels"],
-        "curves": curves,
+        "curves": trajectories.curves() if trajectories and pairs else None,
         "rounds": [without(found.get(f"round {i.round}", i), lost) for i in run.rounds],
     }
+
+
+def affordable(evaluation: Evaluation, model: RoundModel, name: str) -> bool:
+    """Whether the budget lets a passive attack learn from enough known images; it is refused where
+    it does not."""
+    if evaluation.budget is None:
+        return True
+    try:
+        allot(evaluation, model, name)
+    except Exception as error:
+        evaluation.failures.reasons[name] = evaluation.failures.explain(name, error)
+        return False
+    return True
 
 
 def placebo_note(names: Sequence[str], run: Finished, scored: bool) -> list[str]:
