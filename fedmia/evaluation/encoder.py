@@ -1,68 +1,38 @@
-"""One audit from its options to its report. The order of this file is the way of the data."""
+"""An audit: an encoder that somebody brings and images of both sides, attacked and scored."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from threading import Event
+from typing import Any
 
 import numpy as np
 import torch
 
-from fedmia.cli.command import FAILED, INTERRUPTED, Invocation
 from fedmia.config.audit import Audit
 from fedmia.config.compatibility import gpu
 from fedmia.config.tree import to_tree
-from fedmia.data.sets import form_sets
 from fedmia.encoders.base import Released, load, probe
 from fedmia.encoders.understood import understood
 from fedmia.evaluation.audits.given import Given
-from fedmia.evaluation.audits.harness import Audited, Harness
+from fedmia.evaluation.audits.harness import Harness
 from fedmia.evaluation.audits.images import Dealt, deal
 from fedmia.evaluation.audits.resume import key, same_audit
 from fedmia.evaluation.audits.runs import from_run, run_folder
-from fedmia.evaluation.audits.shadows import Own, once
-from fedmia.evaluation.audits.views import UNTRAINED, ModelViews, health, probes, recipe
+from fedmia.evaluation.audits.shadows import Own
+from fedmia.evaluation.audits.views import RELEASED, UNTRAINED, ModelViews, health, probes, recipe
+from fedmia.evaluation.steps.assemble import assemble
 from fedmia.evaluation.steps.budgets import sweep
-from fedmia.evaluation.steps.sets import set_scores
+from fedmia.evaluation.steps.controls import POSERS, pixels
 from fedmia.options.errors import InputError, opt, said
-from fedmia.records import Probe, RunScores, Sweep, twins
-from fedmia.report.publish import publish, show
-from fedmia.report.rows import Report
-from fedmia.runtime.cores import cores
-from fedmia.runtime.device import bfloat16_note, resolve_device
-from fedmia.runtime.environment import describe
+from fedmia.records import RunScores
+from fedmia.runtime.device import resolve_device
 from fedmia.runtime.progress import AuditDisplay
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.archive import Archive
 from fedmia.storage.outfolder import OutFolder
 
 LOOK = 16  # images of a side that are embedded first, to refuse an encoder early
-
-
-def conduct(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
-    """Load, attack, report; the exit code.
-
-    Raises:
-        InputError: bad input, or no attack could run.
-    """
-    audit, quiet = asked.settings, asked.quiet or asked.json
-    place = folder(audit, asked.out)
-    torch.set_num_threads(audit.threads or cores())
-    device = device_of(audit)
-    with watch.part("data"):
-        released, dealt = prepare(audit, device)
-    display = AuditDisplay(len(audit.attacks), quiet)
-    own = [] if released.weights.round is None else released.notes  # which model of its run it is
-    for note in filter(None, [bfloat16_note(audit.device, audit.precision), *own]):
-        display.say(said(note, audit.tongue))
-    found, report = examine(audit, released, dealt, device, place, display, watch, stop.is_set)
-    if report is None:
-        return nothing_ran(found, stop.is_set())
-    show(report, asked.out, json=asked.json, quiet=asked.quiet)
-    return INTERRUPTED if stop.is_set() else FAILED if found.failed else 0
 
 
 def examine(
@@ -74,8 +44,9 @@ def examine(
     display: AuditDisplay,
     watch: Stopwatch,
     stopped: Callable[[], bool],
-) -> tuple[Audited, Report | None]:
-    """Attacks, controls and probes; what was found, and the report (None: no attack could run).
+) -> RunScores:
+    """Attacks, controls and probes. Where no attack could run the scores hold the reasons alone,
+    and the folder of the results is given up.
 
     Raises:
         InputError: the folder of the results cannot be made, or members under attack are among
@@ -86,26 +57,32 @@ def examine(
     cache = Path(audit.cache) if audit.cache else place.under("shadows")
     own = Own(audit, released, dealt, cache, device, display.say, display.epochs, stopped, given)
     augment = recipe(audit, own.augment(), dealt, run_folder(audit.encoder) is not None)
-    views = ModelViews(audit, released, dealt, augment, device)
-    if audit.shadows or audit.shadow_encoders:
-        views.shadows = once(partial(own.make, views))
-        if own.paired():
-            views.naive = once(partial(own.make, views, naive=True))
-        views.shadow_contents, views.shadow_notes = own.contents, own.notes
+    has_shadows = audit.shadows or given is not None
+    views = ModelViews(audit, released, dealt, augment, device, own if has_shadows else None)
     harness = Harness(views, Archive(place.under("attacks"), key(views)))
     place.begin(to_tree(audit))
+    swept = None
     with display, watch.part("attacks"):
-        found = harness.run(display.tell, stopped, display.ran)
-        swept = sweep(harness, found, display.say, stopped) if audit.sweep else None
-    if not (found.attacks or found.inferences):
+        harness.run(display.tell, stopped, display.ran)
+        if audit.sweep:
+            ran = [a.name for a in harness.found if a.name in audit.attacks]
+            swept = sweep(harness, RELEASED, ran, audit.sweep, display.say, stopped)
+    if not (harness.found or harness.inferences):
         place.give_up()
-        return found, None
+        return gather(harness)
     with watch.part("probes"):
-        pixels = harness.pixel_control()
-        models = ("released", UNTRAINED) if harness.uncontrolled() is None else ("released",)
-        useful = [probes(views, model) for model in models]
-    scores = gather(views, found, swept, pixels, useful, stopped())
-    return found, publish(scores, place.folder, watch)
+        alone = pixels(harness.scorer)
+        controlled = harness.uncontrolled() is None
+        return gather(
+            harness,
+            *notes(harness, controlled, stopped()),
+            sweep=swept,
+            pixels=alone,
+            utility=probes(views, RELEASED),
+            utility_untrained=probes(views, UNTRAINED) if controlled else {},
+            health=health(views),
+            encoder=understood(released, int(dealt.scored_members.shape[2])),
+        )
 
 
 def folder(audit: Audit, out: Path | None) -> OutFolder:
@@ -189,77 +166,52 @@ def look(released: Released, dealt: Dealt, allow_random: bool) -> None:
         released.notes += [n for n in found if n not in released.notes]
 
 
-def nothing_ran(found: Audited, interrupted: bool) -> int:
-    """Say in one line why there is nothing to report; the exit code.
+def gather(harness: Harness, *notes: str, **measured: Any) -> RunScores:
+    """All that the report is made of.
 
-    Raises:
-        InputError: no attack could run.
+    Args:
+        notes: for the reader. measured: fields of `RunScores` beside those of the attacks.
     """
-    reasons = [f"{name}: {reason}" for name, reason in found.not_run.items()]
-    if interrupted:
-        print("fedmia: interrupted before the first attack was done", file=sys.stderr)
-        return INTERRUPTED
-    more = f" (and {len(reasons) - 1} others could not run)" if len(reasons) > 1 else ""
-    line = f"no attack could run; {reasons[0]}{more}"
-    if not found.failed:
-        raise InputError(line)
-    print(f"fedmia: error: {line}", file=sys.stderr)
-    return FAILED
-
-
-def gather(
-    views: ModelViews,
-    found: Audited,
-    swept: Sweep | None,
-    pixels: tuple[np.ndarray, np.ndarray],
-    useful: list[dict[str, Probe]],
-    interrupted: bool,
-) -> RunScores:
-    """All that the report is made of."""
+    views = harness.views
     audit, released, dealt = views.audit, views.released, views.dealt
-    environment = describe()
-    sizes = len(dealt.scored_members), len(dealt.scored_nonmembers)
-    notes = [said(n, audit.tongue) for n in (*released.notes, *dealt.notes, *found.notes)]
-    ran = {scored.name for scored in found.attacks}.intersection(audit.attacks)
-    if any(views.build(name).asks_shadows() for name in ran):
-        notes += [said(n, audit.tongue) for n in views.shadow_notes()]
-    if len(useful) > 1:
-        notes.append(f"The untrained control is {released.untrained_how}.")
-    notes.append(
-        "Posers are half of the scored non-members, scored as if they were members: an attack "
-        "that tells them from the other half reads something else than membership."
-    )
-    if interrupted:
-        notes.append(
-            "The audit was interrupted: the attacks, controls and probes that are missing did not "
-            "run."
-        )
-    pairs = twins(found.attacks)
-    return RunScores(
-        seed=audit.seed,
+    return assemble(
+        audit,
+        attacks=harness.found,
+        controls={UNTRAINED: harness.controls},
+        sets=harness.scorer.sets,
+        posing=True,
         subject=f"the encoder {released.name}",
         member_ids=dealt.member_ids,
         nonmember_ids=dealt.nonmember_ids,
         member_client=np.zeros(len(dealt.member_ids), dtype=np.int64),
         member_labels=dealt.member_labels,
         nonmember_labels=dealt.nonmember_labels,
-        attacks=found.attacks,
-        controls=found.controls,
-        inferences=found.inferences,
-        pairs=pairs,
-        sets=set_scores(form_sets(*sizes, audit.seed), found.attacks, found.controls, pairs),
-        pixels=pixels,
-        sweep=swept,
-        utility=useful[0],
+        inferences=harness.inferences,
         round=released.weights.round,
-        health=health(views),
-        utility_untrained=useful[1] if len(useful) > 1 else {},
-        not_run=found.not_run,
+        not_run=harness.failures.reasons,
+        failed=harness.failures.attacks,
         notes=notes,
-        encoder=understood(released, int(dealt.scored_members.shape[2])),
         split={"encoder": released.name, "access": released.access} | dealt.counts(),
         config=to_tree(audit) | {"views": vars(views.augment)},
-        versions=environment["versions"] | {"commit": environment["commit"]},
-        hardware=environment["hardware"],
-        timing={"by_attack": {a.name: a.seconds for a in found.attacks}},
+        timing={"by_attack": {a.name: a.seconds for a in harness.found}},
+        **measured,
     )
+
+
+def notes(harness: Harness, controlled: bool, interrupted: bool) -> list[str]:
+    """What the reader of the numbers should know."""
+    views = harness.views
+    found = [*views.released.notes, *views.dealt.notes, *harness.notes]
+    ran = {scored.name for scored in harness.found}.intersection(views.audit.attacks)
+    if views.shadows and any(harness.build(name).asks_shadows() for name in ran):
+        found += views.shadows.notes()
+    found = [said(note, views.audit.tongue) for note in found]
+    if controlled:
+        found.append(f"The untrained control is {views.released.untrained_how}.")
+    found.append(POSERS)
+    if interrupted:
+        found.append(
+            "The audit was interrupted: the attacks, controls and probes that are missing did not "
+            "run."
+        )
+    return found

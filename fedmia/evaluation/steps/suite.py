@@ -61,7 +61,7 @@ class AttackSuite(Generic[Model]):
 
     def once(self, piece: str, name: str, call: Callable[[], Result]) -> Result | None:
         """What `call` says of attack `name` in a piece of the scoring, or what was kept of it."""
-        return self.archive.once(f"{piece} {name}", call, self.decides(name))
+        return self.archive.once(f"{piece}-{name}", call, self.decides(name))
 
     def score(
         self,
