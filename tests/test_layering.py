@@ -198,7 +198,8 @@ def test_root__holds_commands_and_what_all_share() -> None:
         ("fedmia.report", ("fedmia.attacks", "fedmia.defenses", "fedmia.scoring",
                            "fedmia.evaluation")),
         ("fedmia.records", ("fedmia",)),
-        *((f"fedmia.evaluation.{name}", ("fedmia.report",)) for name in ("steps", "federated", "run")),
+        *((f"fedmia.evaluation.{name}", ("fedmia.report",))
+          for name in ("steps", "federated", "run", "encoder", "node")),
         ("fedmia.evaluation.steps", ("fedmia.partitions.split", "fedmia.defenses",
                                      "fedmia.evaluation.federated", "fedmia.evaluation.audits",
                                      "fedmia.evaluation.run", "fedmia.evaluation.encoder")),

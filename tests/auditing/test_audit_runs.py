@@ -152,7 +152,7 @@ def test_interrupt__finished_attacks_are_reported_and_the_rest_go_on_later(
 def test_interrupt__before_the_first_attack_is_done(
     audit: Audit, tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    from fedmia.evaluation import encoder as run
+    from fedmia import audit as run
 
     plain = run.prepare
 

@@ -170,7 +170,8 @@ class Evaluation(AttackSuite[RoundModel]):
 
         def told(name: str) -> Inference:
             self.refuse_budget()
-            return inference(self.build(name), scorer.known, of, scorer.seed, *views)
+            attack: Any = self.build(name)
+            return inference(attack, scorer.known, of, scorer.seed, *views)
 
         answers = (self.kept("inferences", name, partial(told, name)) for name in names)
         return [one for one in answers if one is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -25,12 +26,12 @@ OF_IMAGES = (
 def posers(scored: ScoredAttack, seed: int) -> ScoredAttack:
     """Half of the scored non-members posing as members: the attack must not tell them apart."""
     order = rng(seed, "posers").permutation(len(scored.scores_nonmembers))
-    half = len(order) // 2
+    half, nothing = len(order) // 2, dict[str, Any](dict.fromkeys(OF_IMAGES))
     return replace(
         scored,
         scores_members=scored.scores_nonmembers[np.sort(order[:half])],
         scores_nonmembers=scored.scores_nonmembers[np.sort(order[half:])],
-        **dict.fromkeys(OF_IMAGES),
+        **nothing,
     )
 
 

@@ -105,7 +105,7 @@ class Scorer:
             **more,
         }
         label = shared.pop("label", name)
-        own: dict[str, Any] = self._row(scores, known)
+        own = self._row(scores, known)
         own["reading"] = getattr(attack, "reading", "") if attack.readings else ""
         with view.unmetered():
             if (features := attack.features(view, self.candidates)) is not None:
@@ -130,7 +130,7 @@ class Scorer:
                 also.append(ScoredAttack(f"{label}-{reading}", reading=reading, **row, **shared))
         return ScoredAttack(label, also=also, **shared, **own)
 
-    def _row(self, scores: np.ndarray, known: Sides) -> dict[str, np.ndarray]:
+    def _row(self, scores: np.ndarray, known: Sides) -> dict[str, Any]:
         """Fields of the scores of the candidates (N,) and of the known images.
 
         Raises:
@@ -190,7 +190,7 @@ class Scorer:
         return scores[truth == 1], scores[truth == 0]
 
 
-def sides(name: str, values: Sides) -> dict[str, np.ndarray]:
+def sides(name: str, values: Sides) -> dict[str, Any]:
     """The two fields of `ScoredAttack` that hold values of members and of non-members."""
     return {f"{name}_members": values[0], f"{name}_nonmembers": values[1]}
 
