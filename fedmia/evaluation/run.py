@@ -84,7 +84,7 @@ def score(
     """
     prepared, snapshots, split = run.prepared, run.snapshots, run.split
     experiment, data = prepared.experiment, prepared.data
-    failures = Failures((InputError, FederationError))
+    failures = Failures((InputError, FederationError), tongue=experiment.tongue)
     evaluation = Evaluation(run, None, notebook.observer if notebook else None, failures)
     with watch.part("probes"):
         scored_at, end = evaluation.scored_at(), snapshots.rounds("main")[-1]
