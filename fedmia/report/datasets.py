@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedmia.records import Inference
-from fedmia.report.rows import InferenceRow, InferredRow
+from fedmia.records.rows import InferenceRow, InferredRow
 from fedmia.report.selection import FEW
 from fedmia.statistics.pvalues import alarms, fails, holm
 

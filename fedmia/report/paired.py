@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedmia.records import Pair
-from fedmia.report.rows import Compared, PairedRow
+from fedmia.records.rows import Compared, PairedRow
 from fedmia.statistics.auc import auc_estimate, auc_interval, difference_interval
 from fedmia.statistics.intervals import LEVEL, Interval
 
