@@ -108,18 +108,14 @@ class AttackRow(AttackHead, AucRow, ThresholdRow, RefittedRow, AttackFacts, Type
     """One attack on the images under test, or one control of it."""
 
 
-class Compared(TypedDict):
-    """An attack and its control on the same images."""
+class PairedRow(TypedDict):
+    """An attack and its control on the same images, and what it adds. Without images to compare,
+    numbers are null and AUCs absent."""
 
     attack: Attack
     control: Annotated[str, Field(column="baseline")]
     n_members: Members
     n_nonmembers: Nonmembers
-
-
-class PairedRow(Compared, TypedDict):
-    """What the attack adds. Without images to compare, numbers are null and AUCs absent."""
-
     # Of the AUCs, in [-1, 1].
     difference: Annotated[float | None, Field("auc_difference", log="added/{attack}/{baseline}")]
     ci: Annotated[Interval | None, Field(part="difference")]
