@@ -38,8 +38,8 @@ from fedmia.runtime.device import resolve_device
 from fedmia.runtime.environment import describe
 from fedmia.runtime.progress import HeadDisplay
 from fedmia.ssl.base import SSLMethod, in_parts
+from fedmia.statistics.spread import spread
 from fedmia.storage.outfolder import OutFolder
-from fedmia.sweeping.spread import spread
 
 LOOK = 16  # images embedded first, to refuse an encoder early
 
