@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from fedmia.data.sets import ImageSets
 from fedmia.records import ALONE, MEAN, FloatArray, Pair, ScoredAttack, SetScores
@@ -32,8 +33,8 @@ def set_scores(
     beside |= {name: (twin.name, twin) for name, twin in twins.items()}
     found = []
     for scored in attacks:
-        means, null = _means(sets, scored), beside.get(scored.name)
-        compared = () if null is None else (null[0], *_means(sets, null[1]))
+        means, near = _means(sets, scored), beside.get(scored.name)
+        compared: Any = () if near is None else (near[0], *_means(sets, near[1]))
         found.append(SetScores(scored.name, MEAN, sets.size, *means, *compared))
     for scored in attacks:
         mine, others = scored.sets_members, scored.sets_nonmembers
