@@ -14,12 +14,12 @@ ROOT = Path(__file__).resolve().parents[1]
 # A module may import from its own line and from those above it. Every module of ours has a place;
 # the longest name that fits says which.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("fedmia", "fedmia.options", "fedmia.records"),
+    ("fedmia", "fedmia.options", "fedmia.records", "fedmia.statistics"),
     ("fedmia.settings", "fedmia.runtime", "fedmia.lowerbounds"),
     ("fedmia.data", "fedmia.nets"),
     ("fedmia.partitions", "fedmia.probes", "fedmia.ssl"),
     ("fedmia.storage", "fedmia.threat"),
-    ("fedmia.attacks", "fedmia.encoders", "fedmia.report", "fedmia.shadows"),
+    ("fedmia.attacks", "fedmia.encoders", "fedmia.report", "fedmia.shadows", "fedmia.table"),
     ("fedmia.defenses", "fedmia.observers"),
     ("clients", "strategies"),
     ("fedmia.config",),
@@ -40,7 +40,7 @@ PURE = (
     "fedmia.storage.snapshot", "fedmia.options", "fedmia.config", "fedmia.cli", "fedmia.settings",
     "fedmia.shadows", "fedmia.audit", "fedmia.runtime",
     "fedmia.evaluation.steps", "fedmia.evaluation.audits", "fedmia.evaluation.encoder",
-    "fedmia.observers", "fedmia.heads", "fedmia.lowerbounds",
+    "fedmia.observers", "fedmia.heads", "fedmia.lowerbounds", "fedmia.statistics", "fedmia.table",
 )  # fmt: skip
 REPORTING = ("fedmia.report.build", "fedmia.report.figures.draw", "fedmia.report.publish",
              "fedmia.report.terminal")  # fmt: skip
