@@ -21,7 +21,6 @@ from fedmia.evaluation.audits.images import Dealt, deal
 from fedmia.evaluation.audits.resume import same_audit
 from fedmia.evaluation.audits.runs import from_run, run_folder
 from fedmia.evaluation.audits.shadows import Own
-from fedmia.evaluation.audits.utility import health, probes
 from fedmia.evaluation.steps.assemble import assemble
 from fedmia.evaluation.steps.budgets import sweep
 from fedmia.evaluation.steps.controls import POSERS, pixels
@@ -79,9 +78,9 @@ def examine(
             *notes(harness, controlled, stopped()),
             sweep=swept,
             pixels=alone,
-            utility=probes(harness, RELEASED),
-            utility_untrained=probes(harness, UNTRAINED) if controlled else {},
-            health=health(harness),
+            utility=harness.probes(RELEASED),
+            utility_untrained=harness.probes(UNTRAINED) if controlled else {},
+            health=harness.health(),
             encoder=understood(released, int(dealt.scored_members.shape[2])),
         )
 

@@ -150,7 +150,7 @@ def test_dataset_inference__asks_of_each_clients_own_members_on_the_scored_model
     owners = np.array([owner[i] for i in split.scored_members.tolist()])
     mine, rest = (run.prepared.data.labels[s] for s in (split.scored_members,
                                                         split.scored_nonmembers))  # fmt: skip
-    (again,) = evaluation(run).infer(last, (Signals(), Signals()))
+    (again,) = evaluation(run).inferences(last, (Signals(), Signals()))
     for client, row in zip(np.unique(owners), told.clients, strict=True):
         here = (owners == client) & np.isin(mine, rest)
         gaps = [

@@ -21,13 +21,15 @@ from fedmia.evaluation.audits.images import Dealt
 from fedmia.evaluation.audits.resume import key
 from fedmia.evaluation.audits.shadows import Own
 from fedmia.evaluation.steps.budgets import allot
-from fedmia.evaluation.steps.datasets import inference, suspects
 from fedmia.evaluation.steps.failures import BROKEN, Failures
+from fedmia.evaluation.steps.probes import NO_PROBES, probe
 from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.evaluation.steps.suite import AttackSuite
 from fedmia.options.errors import InputError, said
 from fedmia.options.option import option_fields
-from fedmia.records import Inference, ScoredAttack, listed
+from fedmia.options.seeding import rng
+from fedmia.probes.utility import mean_cosine
+from fedmia.records import Health, Inference, Probe, ScoredAttack, listed
 from fedmia.shadows.train import CUT, Stopped
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
@@ -193,8 +195,11 @@ class Harness(AttackSuite[str]):
         if attack.asks_shadows():
             require_shadows(self.shadows is not None)
         if isinstance(attack, DatasetAttack):
-            self.refuse_budget()
-            return self.infer(attack)
+            models = [RELEASED] + [UNTRAINED] * (self.uncontrolled() is None)
+            views = [self.view(m, name, self.scorer.known, None) for m in models]
+            classes = self.dealt.member_labels, self.dealt.nonmember_labels
+            owner = np.zeros(len(self.dealt.scored_members), dtype=np.int64)  # one data set
+            return self.infer(name, classes, owner, whole, views)
         allot(self, RELEASED, name)
         return self.kept(RELEASED, name)
 
@@ -225,21 +230,31 @@ class Harness(AttackSuite[str]):
             twin_nonmembers=naive.scores_nonmembers,
         )
 
-    def infer(self, attack: DatasetAttack) -> Inference:
-        """The scored members as one data set, against non-members of their classes.
+    # -- what the encoder is good for ----------------------------------------------------------
 
-        Raises:
-            InputError: an image has no class where others have one.
+    def probes(self, model: str) -> dict[str, Probe]:
+        """kNN and linear probe: fitted on half of the scored non-members, tested on the other half.
+
+        Without two classes among the labels neither can run.
         """
-        dealt, seed = self.dealt, self.scorer.seed
-        classes = dealt.member_labels, dealt.nonmember_labels
-        owner = np.zeros(len(dealt.scored_members), dtype=np.int64)
-        of = suspects(dealt.scored_members, dealt.scored_nonmembers, classes, owner, whole, seed)
-        models = [RELEASED] + [UNTRAINED] * (self.uncontrolled() is None)
-        views = [self.view(m, attack.name, self.scorer.known, None) for m in models]
-        return inference(attack, self.scorer.known, of, seed, *views)
+        labels = np.asarray(self.dealt.nonmember_labels)
+        order = rng(self.audit.seed, "probes").permutation(len(labels))
+        fit, test = np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])
+        if len(fit) < 2 or len(np.unique(labels[fit])) < 2:
+            return NO_PROBES
+        rows = self.plain(model).embed_plain(self.dealt.scored_nonmembers, "avgpool")
+        classes = torch.from_numpy(labels)
+        return probe(rows[fit], classes[fit], rows[test], classes[test])
+
+    def health(self) -> Health | None:
+        """How alike the encoder's outputs are for different scored non-members; None of fewer than
+        two. Its loss is not known."""
+        images = self.dealt.scored_nonmembers
+        if len(images) < 2:
+            return None
+        return Health(mean_cosine(self.plain(RELEASED).embed_plain(images)))
 
 
-def whole(labels: IntArray, clients: int, rng: np.random.Generator) -> list[IntArray]:
+def whole(labels: IntArray, clients: int, draw: np.random.Generator) -> list[IntArray]:
     """The partition of an audit, whose members are one data set."""
     return [np.arange(len(labels))]

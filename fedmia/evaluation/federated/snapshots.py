@@ -12,7 +12,6 @@ import numpy as np
 from fedmia.attacks.base import ActiveAttack, DatasetAttack, Known
 from fedmia.data.sets import ImageSets
 from fedmia.evaluation.federated.observer import Observer
-from fedmia.evaluation.steps.datasets import inference, suspects
 from fedmia.evaluation.steps.failures import Failures
 from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.evaluation.steps.suite import AttackSuite, Result
@@ -145,37 +144,26 @@ class Evaluation(AttackSuite[RoundModel]):
         # A disk that is full where scores are kept is no failure of the attack: it ends the run.
         return self.once(piece, name, partial(self.failures.survive, piece, name, call))
 
-    def infer(self, round: int, signals: tuple[Signals, Signals]) -> list[Inference]:
+    def inferences(self, round: int, signals: tuple[Signals, Signals]) -> list[Inference]:
         """What attacks on data sets say of each client, by the model of `round`.
 
         Args:
             signals: rows known of that model, and of the untrained one.
         """
-        names, scorer = self.of_kind(DatasetAttack), self.scorer
+        names, prepared, split = self.of_kind(DatasetAttack), self.run.prepared, self.run.split
         if not names:
             return []
-        prepared, split = self.run.prepared, self.run.split
         kinds = prepared.data.labels if split.whose is None else split.whose
+        classes = kinds[split.scored_members], kinds[split.scored_nonmembers]
         deal: Partition = prepared.experiment.partition.build("partition")
         if deal.trains_on_all():  # non-members belong to none, so they pose at random
             deal = IID()
-        of = suspects(
-            scorer.members,
-            scorer.nonmembers,
-            (kinds[split.scored_members], kinds[split.scored_nonmembers]),
-            owners(self.run),
-            deal,
-            scorer.seed,
-        )
         models = self.snapshots.load("main", round), self.snapshots.untrained()
         views = [self.observed.view(m, s) for m, s in zip(models, signals, strict=True)]
-
-        def told(name: str) -> Inference:
-            self.refuse_budget()
-            attack: Any = self.build(name)
-            return inference(attack, scorer.known, of, scorer.seed, *views)
-
-        answers = (self.kept("inferences", name, partial(told, name)) for name in names)
+        asked = classes, owners(self.run), deal, views
+        answers = (
+            self.kept("inferences", name, partial(self.infer, name, *asked)) for name in names
+        )
         return [one for one in answers if one is not None]
 
     def by_layer(self, snapshot: Snapshot, threshold: bool = True) -> dict[str, ScoredAttack]:
