@@ -82,7 +82,8 @@ class Harness(AttackSuite[str]):
         self.held, self.pixels = known.both()[0], PixelCache()
         self._signals: dict[str, Signals] = defaultdict(Signals)
         self._methods: dict[str, SSLMethod] = {}
-        self.found, self.controls = list[ScoredAttack](), list[ScoredAttack]()
+        self.found = list[ScoredAttack]()
+        self.controls = list[ScoredAttack]()
         self.inferences = list[Inference]()
 
     # -- views: rows and drawn images are shared between them, counts are not -------------------

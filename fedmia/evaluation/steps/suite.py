@@ -45,7 +45,8 @@ class AttackSuite(Generic[Model]):
     ) -> None:
         self.attacks, self.scorer, self.failures = attacks, scorer, failures
         self.archive, self.budget = archive, budget
-        self.known, self.notes = dict[str, Known](), list[str]()
+        self.known = dict[str, Known]()
+        self.notes = list[str]()
 
     def view(self, model: Model, name: str, known: Known, budget: int | None) -> BlackBox:
         """What the attacker that knows `known` holds of `model` while attack `name` runs."""
