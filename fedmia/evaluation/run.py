@@ -174,8 +174,8 @@ def attacked(evaluation: Evaluation, notebook: Notebook | None = None) -> dict[s
     found = {piece: scores for piece, scores in done.items() if scores is not None}
     infer = evaluation.inferences(scored_at, (main.signals, of_untrained))
     attacks, pairs = listed(found["attacks"]), list[Pair]()
-    asked, ran = run.prepared.experiment.sweep, [a.name for a in found["attacks"]]
-    swept = sweep(evaluation, main, ran, asked) if asked else None
+    spec, ran = run.prepared.experiment.sweep, [a.name for a in found["attacks"]]
+    swept = sweep(evaluation, main, ran, spec) if spec else None
     if f"round {scored_at}" in found:
         known = {s.name: s for s in attacks if s.name in by_round}
         found[f"round {scored_at}"] = replace(found[f"round {scored_at}"], leakage=known)

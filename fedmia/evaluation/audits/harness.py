@@ -57,16 +57,16 @@ class Harness(AttackSuite[str]):
     Args:
         augment: recipe of the attacker's views.
         shadows: the attacker's own encoders; None: it has none.
-        kept: folder of what was scored before and of what is scored now, or None.
+        folder: of what was scored before and of what is scored now, or None.
 
     Attributes:
-        found: scores on the encoder. controls: the same on the control.
+        scores: of the attacks on the encoder. controls: the same on the control.
         inferences: of the scored members as one data set.
     """
 
     def __init__(
         self, audit: Audit, released: Released, dealt: Dealt, augment: Augment,
-        device: torch.device, shadows: Own | None = None, kept: Path | None = None,
+        device: torch.device, shadows: Own | None = None, folder: Path | None = None,
     ) -> None:  # fmt: skip
         self.audit, self.released, self.dealt = audit, released, dealt
         self.augment, self.device, self.shadows = augment, device, shadows
@@ -76,13 +76,13 @@ class Harness(AttackSuite[str]):
             audit.attack,
             Scorer(known, *scored, audit.seed, self.build),
             Failures((), (InputError, BudgetError, Stopped), audit.tongue),
-            Archive(kept, key(audit, released, dealt, augment, device)),
+            Archive(folder, key(audit, released, dealt, augment, device)),
             audit.query_budget,
         )
         self.held, self.pixels = known.both()[0], PixelCache()
         self._signals: dict[str, Signals] = defaultdict(Signals)
         self._methods: dict[str, SSLMethod] = {}
-        self.found = list[ScoredAttack]()
+        self.scores = list[ScoredAttack]()
         self.controls = list[ScoredAttack]()
         self.inferences = list[Inference]()
 
@@ -156,13 +156,13 @@ class Harness(AttackSuite[str]):
             if isinstance(scored, Inference):
                 self.inferences.append(scored)
             elif scored is not None:
-                self.found.append(scored)
+                self.scores.append(scored)
             tell(RELEASED, name, True)
-        ran(len(self.found))
-        missing = self.uncontrolled() if self.found else None
+        ran(len(self.scores))
+        missing = self.uncontrolled() if self.scores else None
         if missing is not None:
             self.notes.append(missing)
-        for name in [scored.name for scored in self.found]:
+        for name in [scored.name for scored in self.scores]:
             if missing is not None or stopped():
                 break
             tell(UNTRAINED, name, False)
@@ -172,7 +172,7 @@ class Harness(AttackSuite[str]):
         for (name, _), why in self.failures.beside.items():
             how = f": {why}".replace(f": {BROKEN}", ", it failed there: ", 1)
             self.notes.append(f"{name} has no untrained control{how}")
-        self.found, self.controls = listed(self.found), listed(self.controls)
+        self.scores, self.controls = listed(self.scores), listed(self.controls)
 
     def uncontrolled(self) -> str | None:
         """Why there is no untrained control, or None where there is one."""
@@ -206,9 +206,9 @@ class Harness(AttackSuite[str]):
 
     def kept(self, model: str, name: str) -> ScoredAttack:
         """The scores of one attack on one model, or what was kept of them."""
-        found = self.once(model, name, partial(self.on_images, model, name))
-        assert found is not None
-        return found
+        scored = self.once(model, name, partial(self.on_images, model, name))
+        assert scored is not None
+        return scored
 
     def on_images(self, model: str, name: str) -> ScoredAttack:
         """One attack on one model; sets are judged on the encoder, where queries are free."""

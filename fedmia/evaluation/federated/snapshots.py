@@ -160,9 +160,9 @@ class Evaluation(AttackSuite[RoundModel]):
             deal = IID()
         models = self.snapshots.load("main", round), self.snapshots.untrained()
         views = [self.observed.view(m, s) for m, s in zip(models, signals, strict=True)]
-        asked = classes, owners(self.run), deal, views
+        question = classes, owners(self.run), deal, views
         answers = (
-            self.kept("inferences", name, partial(self.infer, name, *asked)) for name in names
+            self.kept("inferences", name, partial(self.infer, name, *question)) for name in names
         )
         return [one for one in answers if one is not None]
 
