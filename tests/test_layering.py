@@ -26,11 +26,11 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("fedmia.cli",),
     ("fedmia.federation",),
     ("fedmia.evaluation",),
-    ("fedmia.testing", "fedmia.papers"),
+    ("fedmia.testing", "fedmia.papers", "fedmia.flower"),
     ("fedmia.library", "fedmia.simulate", "fedmia.paper"),
     ("fedmia.sweeping",),
     ("fedmia.tradeoffs", "fedmia.heads", "fedmia.series", "fedmia.audit"),
-    ("fedmia.sweep", "fedmia.tradeoff", "fedmia.flower", "fedmia.head"),
+    ("fedmia.sweep", "fedmia.tradeoff", "fedmia.head"),
 )
 OURS = ("fedmia", "clients", "strategies")
 PURE = (
@@ -44,6 +44,7 @@ PURE = (
 )  # fmt: skip
 REPORTING = ("fedmia.report.build", "fedmia.report.figures.draw", "fedmia.report.publish",
              "fedmia.report.terminal")  # fmt: skip
+ADAPTERS = tuple(f"fedmia.evaluation.{name}" for name in ("run", "encoder", "node"))
 FEDERATED = ("flwr", "ray", "opacus", "clients", "strategies")
 
 
@@ -202,7 +203,9 @@ def test_root__holds_commands_and_what_all_share() -> None:
           for name in ("steps", "federated", "run", "encoder", "node")),
         ("fedmia.evaluation.steps", ("fedmia.partitions.split", "fedmia.defenses",
                                      "fedmia.evaluation.federated", "fedmia.evaluation.audits",
-                                     "fedmia.evaluation.run", "fedmia.evaluation.encoder")),
+                                     *ADAPTERS)),
+        ("fedmia.evaluation.federated", ("fedmia.evaluation.audits", *ADAPTERS)),
+        ("fedmia.evaluation.audits", ("fedmia.evaluation.federated", *ADAPTERS)),
         *((f"fedmia.evaluation.{name}", ("fedmia.partitions.split", "fedmia.federation.rounds"))
           for name in ("audits", "encoder")),
         ("fedmia.defenses", ("fedmia.attacks", "fedmia.partitions.split", "clients", "strategies")),
