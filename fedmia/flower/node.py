@@ -17,7 +17,7 @@ from clients.site import Site
 from fedmia.config.experiment import Experiment
 from fedmia.config.tree import from_tree
 from fedmia.federation.run import Prepared, fingerprint, prepare
-from fedmia.flower.private import SIDES, own, with_site
+from fedmia.flower.private import SIDES, own, site_of
 from fedmia.flower.releases import Releases
 from fedmia.flower.store import NodeStore, put
 from fedmia.options.errors import InputError
@@ -130,4 +130,5 @@ class Node:
 @functools.lru_cache(maxsize=1)  # a simulation's actors answer many messages of one run
 def rehearsed(settings: str) -> tuple[Prepared, Site]:
     """The run as every node and the server prepare it: a function of the settings alone."""
-    return with_site(prepare(from_tree(Experiment, json.loads(settings))))
+    prepared = prepare(from_tree(Experiment, json.loads(settings)))
+    return prepared, site_of(prepared)

@@ -61,15 +61,16 @@ def own(settings: str, client: int, sources: tuple[str, ...]) -> tuple[Prepared,
     images = np.concatenate(sides)
     data = ImageSet(images, np.zeros(len(images), np.int64), "private images")
     split = _split(experiment, client, digests(images), len(sides[0]))
-    return with_site(Prepared(experiment, data, split, None, [], ENTROPY))
+    prepared = Prepared(experiment, data, split, None, [], ENTROPY)
+    return prepared, site_of(prepared)
 
 
-def with_site(prepared: Prepared) -> tuple[Prepared, Site]:
-    """A run with what its clients are told, its images in a file that has no name any more."""
+def site_of(prepared: Prepared) -> Site:
+    """The site of a run whose node keeps no file of the images."""
     with tempfile.TemporaryDirectory(prefix="fedmia-") as made:
         site = make_site(prepared, Path(made), Event())
-        len(site.images)  # opens the file, which stays open
-    return prepared, site
+        len(site.images)  # opens the file, which stays open when its name is gone
+    return site
 
 
 def nobody(experiment: Experiment, channels: int, size: int) -> Prepared:
