@@ -1,0 +1,53 @@
+"""The paper's membership attack on a head's answers (Yang et al., 2022, Appendices A.1 and B)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedmia.records import FloatArray
+from fedmia.study.head.stack import Stack, train
+
+PAIRS = 2000  # (answer, label) of shadow heads, half of their own images
+LAYERS, RATE = 5, 1e-3
+# Left open by the paper: widths, images a step, how long.
+WIDTH, BATCH, EPOCHS = 64, 100, 10
+
+
+def queries(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """(K, N, 2 classes): each answer (K, N, classes) beside its true label (K, N) or (N,)."""
+    classes = probabilities.shape[2]
+    truth = F.one_hot(labels, classes).float().expand_as(probabilities)
+    return torch.cat([probabilities, truth], dim=2)
+
+
+def fit(pairs: Tensor, member: Tensor, seed: int) -> Stack:
+    """Classifiers of five ReLU layers, one for each of K sets of (answer, label) pairs.
+
+    Args:
+        pairs: float32 (K, P, 2 classes). member: int64 (P,), 1 = of the shadow head's own images.
+    """
+    count, size, width = pairs.shape
+    rows = torch.arange(count * size).view(count, size)
+    return train(
+        pairs.flatten(0, 1), member.repeat(count), rows, [width, *[WIDTH] * LAYERS, 2],
+        optimizer=partial(torch.optim.Adam, lr=RATE), epochs=EPOCHS, batch=BATCH, seed=seed,
+    )  # fmt: skip
+
+
+def score(classifier: Stack, asked: Tensor) -> FloatArray:
+    """(K, N) log odds of membership of (K, N, 2 classes), by one classifier; over 0: a member."""
+    found = classifier.logits(asked.flatten(0, 1))[0]
+    odds = (found[:, 1] - found[:, 0]).view(asked.shape[:2])
+    return np.asarray(odds.double().numpy(), dtype=np.float64)
+
+
+def confidence(probabilities: Tensor, labels: Tensor) -> FloatArray:
+    """(K, N) log probability of the true label (Yeom et al., 2018): needs no shadow, nothing
+    learnt, and so says whether the classifier missed what is there."""
+    own = probabilities.gather(2, labels.expand(probabilities.shape[:2])[..., None])[..., 0]
+    return np.asarray(own.double().clamp(min=1e-300).log().numpy(), dtype=np.float64)

@@ -1,0 +1,91 @@
+"""A head as it is released: its weights with noise, and the answers that they give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedmia.defenses._canaries import guessed
+from fedmia.defenses._noise import ReleaseNoise
+from fedmia.options import registry
+from fedmia.records import NOISE, Epsilon
+from fedmia.study.head.stack import Stack
+
+ASSUMPTIONS = (
+    "Unit: one labelled image of the head, replaced. The sensitivity is the largest seen in "
+    "{pairs} pairs of trainings that differ in one image, no bound, itself read off the images: "
+    "an estimate, no guarantee. The encoder is public and holds nothing of these images; the "
+    "weights are noised once, so that every answer they give is covered by the same epsilon. "
+    + NOISE["seeded"]
+)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A mechanism at a privacy budget."""
+
+    mechanism: str
+    epsilon: float
+
+
+def mechanism(setting: Setting, delta: float) -> ReleaseNoise:
+    """The defence of that name, which holds the noise's law."""
+    options = {"epsilon": setting.epsilon, "sensitivity": "sampled"}
+    if setting.mechanism == "gaussian":
+        options["delta"] = delta
+    built: ReleaseNoise = registry.build("defense", setting.mechanism, options)
+    return built
+
+
+def scale_of(law: ReleaseNoise, epsilon: float, sensitivity: Mapping[int, float]) -> float:
+    """Scale of the noise on each weight at which one release spends `epsilon`.
+
+    Logistic and Laplace: Delta_1 / epsilon (Theorem 4.1, Remark 4.2). Gaussian: exact for Delta_2
+    (Balle and Wang, 2018), as the paper's sigma = Delta_2 sqrt(2 ln(1.25/delta)) / epsilon holds
+    for an epsilon of at most 1 only.
+
+    Args:
+        sensitivity: by the order of its norm.
+    """
+    return law.scale_for(epsilon, sensitivity[law.order], 1)
+
+
+def released(heads: Stack, law: ReleaseNoise, scale: float, rng: np.random.Generator) -> Stack:
+    """The heads, each with noise of its own on every weight; at scale 0 they themselves."""
+    if scale == 0:
+        return heads
+    shape = heads.flat().shape
+    return heads.plus(torch.from_numpy(law.draw(rng, scale, shape.numel())).view(shape))
+
+
+def audited(
+    setting: Setting, delta: float, sensitivity: Mapping[int, float], scale: float, count: int,
+    rng: np.random.Generator,
+) -> Epsilon:  # fmt: skip
+    """A setting's statement with the guesses of `count` canaries: made-up heads of one weight, the
+    sampled sensitivity apart, by coin. They audit the noise, not whether the sensitivity is enough.
+    """
+    law, inside = mechanism(setting, delta), rng.random(count) < 0.5
+    heights = torch.from_numpy(sensitivity[law.order] * (inside - 0.5)).view(-1, 1, 1)
+    heads = released(Stack((heights,), (torch.zeros(count, 1, 1),)), law, scale, rng)
+    memory = {"canaries": {"in": inside, "scores": heads.weights[0].flatten().numpy()}}
+    guesses = guessed(memory, law.audit)
+    return Epsilon(setting.epsilon, getattr(law, "delta", 0.0), 1, "empirical", "", **guesses)
+
+
+def answers(heads: Stack, features: Tensor) -> Tensor:
+    """Class probabilities (K, N, classes): what Algorithm 1 answers to N queries.
+
+    The paper trains and noises inside the algorithm and says that the mechanism is applied once;
+    here too all answers of a head come of one draw. An interface that drew anew would spend
+    epsilon with every answer. Who holds the weights can compute the answers, so an attack on them
+    is one on a released head as well.
+
+    Args:
+        features: (N, D) of the encoder for the queries, or (K, N, D), each head's own queries.
+    """
+    return heads.logits(features).softmax(dim=2)

@@ -1,0 +1,46 @@
+"""The static climb on a run's snapshots: what Figs. 10 to 12 of the paper show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from fedmia.attacks.ascent_static import AscentStatic
+from fedmia.evaluation.snapshots import Evaluation
+from fedmia.records import FloatArray, ScoredAttack
+from fedmia.storage.snapshot import Snapshot
+from fedmia.study.paper.reading import own
+from fedmia.threat.signals import Signals
+
+NAME = "ascent-static"
+
+
+@dataclass(frozen=True)
+class Climbed:
+    """The static attack on one snapshot.
+
+    Attributes:
+        members, nonmembers: (G + 1, n), (G + 1, m) loss of each image before the climb and after
+            each of its steps; None where they were not asked for.
+    """
+
+    round: int
+    scored: ScoredAttack
+    members: FloatArray | None = None
+    nonmembers: FloatArray | None = None
+
+
+def climbed(evaluation: Evaluation, snapshot: Snapshot, *, by_step: bool = False) -> Climbed:
+    """Score the static attack on a snapshot, with the options that the run gave it."""
+    view, built = evaluation.observed.view(snapshot, Signals()), list[AscentStatic]()
+
+    def build(_: str) -> AscentStatic:
+        built.append(replace(own(evaluation, NAME), reading="rise"))
+        return built[-1]
+
+    scorer = replace(evaluation.scorer, build=build)
+    scored = scorer.scored(NAME, view)
+    if not by_step:
+        return Climbed(snapshot.round, scored)
+    losses = built[0].by_step(view, scorer.candidates)  # the first one built was fitted on all
+    members, nonmembers = scorer.apart(losses.T)
+    return Climbed(snapshot.round, scored, members.T, nonmembers.T)

@@ -1,0 +1,109 @@
+"""All that the tables and figures are made of: every evaluated round read, judged and climbed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from fedmia.evaluation.score import side_by_side
+from fedmia.records import Curves
+from fedmia.report.build import strict
+from fedmia.report.rows import RoundRow
+from fedmia.study.paper.claims import claims
+from fedmia.study.paper.climbs import Climbed, climbed
+from fedmia.study.paper.folder import Opened
+from fedmia.study.paper.reading import Judged, Reading, judge, read
+from fedmia.study.paper.tables import Rates, rates, table_2, table_3, table_4
+
+
+@dataclass(frozen=True)
+class Found:
+    """A run's evaluated rounds, in order, one entry a round in each list.
+
+    Attributes:
+        at: place in them of the round that passive attacks are scored on.
+        by_strategy: curves of this run and of those beside it.
+    """
+
+    at: int
+    readings: Sequence[Reading]
+    judged: Sequence[Judged]
+    climbs: Sequence[Climbed]
+    history: Sequence[RoundRow]
+    curves: Curves | None
+    by_strategy: Mapping[str, Curves]
+
+    def methods(self) -> dict[str, list[tuple[int, Rates]]]:
+        """(round, rates) of the five methods of Fig. 8."""
+        names = self.judged[0].methods
+        return {n: [(j.round, rates(j.methods[n])) for j in self.judged] for n in names}
+
+    def layers(self) -> dict[str, list[tuple[int, Rates]]]:
+        """(round, rates) of every layer, and of the cosine similarity attack as `feature`."""
+        names = self.judged[0].layers
+        found = {n: [(j.round, rates(j.layers[n])) for j in self.judged] for n in names}
+        return {**found, "feature": self.methods()["similarity"]}
+
+
+def gather(run: Opened, beside: Mapping[str, Curves]) -> Found:
+    """Read, judge and climb every evaluated round; rounds run side by side."""
+    work: dict[str, Callable[[], Any]] = {
+        str(r): partial(_round, run, r, by_step=r == run.scored_at) for r in run.rounds
+    }
+    found = side_by_side(work, run.evaluation.site.threads)
+    readings, judged, climbs = zip(*(found[str(r)] for r in run.rounds), strict=True)
+    own = {} if run.curves is None else {run.experiment.strategy.name: run.curves}
+    return Found(
+        at=run.rounds.index(run.scored_at),
+        readings=readings,
+        judged=judged,
+        climbs=climbs,
+        history=run.history,
+        curves=run.curves,
+        by_strategy=own | dict(beside),
+    )
+
+
+def _round(run: Opened, round: int, *, by_step: bool) -> tuple[Reading, Judged, Climbed]:
+    snapshot = run.evaluation.snapshots.load("main", round)
+    reading = read(run.evaluation, snapshot)
+    judged = judge(run.evaluation, snapshot, reading)
+    return reading, judged, climbed(run.evaluation, snapshot, by_step=by_step)
+
+
+def numbers(found: Found) -> dict[str, Any]:
+    """The tables and the numbers behind the figures, as `tables.json` holds them."""
+    at, attacked = found.at, {r["round"] for r in found.history if r["under_attack"]}
+    climb = found.climbs[at]
+    rounds = []
+    for reading, judged, each in zip(found.readings, found.judged, found.climbs, strict=True):
+        members, others = (side.mean(axis=0) for side in reading.scored("combined"))
+        rounds.append(
+            {
+                "round": reading.round,
+                "under_attack": reading.round in attacked,
+                "mean_similarity": {"members": members[0], "nonmembers": others[0]},
+                "mean_loss": {"members": members[1], "nonmembers": others[1]},
+                "methods": {name: rates(s) for name, s in judged.methods.items()},
+                "layers": {name: rates(s) for name, s in judged.layers.items()},
+                "ascent_static": {**rates(each.scored), "choices": each.scored.choices},
+            }
+        )
+    sides = {"members": climb.members, "nonmembers": climb.nonmembers}
+    steps = {k: np.asarray(v).mean(axis=1) for k, v in sides.items() if v is not None}
+    told: dict[str, Any] = strict(
+        {
+            "round": found.readings[at].round,
+            "table_2": table_2(found.judged[at]),
+            "table_3": table_3(found.readings[at]),
+            "table_4": table_4(found.judged[at]),
+            "rounds": rounds,
+            "mean_loss_by_step": steps,
+            "claims": claims(climb, found.curves),
+        }
+    )
+    return told

@@ -1,0 +1,191 @@
+"""One run's tables, figures and page, made and written: `python -m fedmia.paper`."""
+
+from __future__ import annotations
+
+import base64
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from rich.console import Console
+
+from fedmia.cli.command import Invocation
+from fedmia.config.paper import Paper
+from fedmia.config.tree import to_tree
+from fedmia.options.errors import InputError, opt
+from fedmia.options.yamlfile import load
+from fedmia.records import Curves
+from fedmia.report.figures import active
+from fedmia.report.publish import json_text
+from fedmia.report.tables import Table
+from fedmia.storage.outfolder import OutFolder
+from fedmia.study.paper import claims, lines, space
+from fedmia.study.paper.climbs import Climbed
+from fedmia.study.paper.folder import curves, finished, opened, settings
+from fedmia.study.paper.gather import Found, gather, numbers
+from fedmia.study.paper.tables import markdown, plain, text_2, text_3, text_4
+
+ONE_ROUND = "only one evaluated round of the run was kept"
+NO_CURVES = "the run kept no curves.npz: no client attacked actively to its end"
+CAPTIONS: Mapping[str, str] = {
+    "fig-5": "Fig. 5. Contrastive loss and cosine similarity by evaluated round.",
+    "fig-6": "Fig. 6. Accuracy and AUC of the internal attack on each layer, by round; feature "
+    "(dashed) is the cosine similarity attack. The classifiers are fitted on known images.",
+    "fig-7": "Fig. 7. The three largest confidences of the last three layers.",
+    "fig-8": "Fig. 8. Accuracy and AUC of five methods by round. The paper does not name the four "
+    "beside the combination: here its two other attacks, and the combination's loss and highest "
+    "confidence alone.",
+    "fig-9": "Fig. 9. The combined features, and the plane of the LDA fitted on known images.",
+    "fig-10": "Fig. 10. Loss by step of the static ascent, and its rise since before: mean, its "
+    "95 % interval (dark), middle half (light).",
+    "fig-11": "Fig. 11. Loss before and after the static ascent.",
+    "fig-12": "Fig. 12. Accuracy of the static ascent by threshold and round.",
+    "fig-13": "Fig. 13. Loss on the aggregated model while a client ascends in every round: (a) "
+    "mean, its interval and middle half, what it was before the attack, and under the first "
+    "upload, right after its climb; (b) by aggregation, with ascent and without.",
+}
+
+
+def make(asked: Invocation) -> int:
+    """Open the run, compute, write; the exit code.
+
+    Raises:
+        InputError: no finished run, its data is absent, or the folder of the results is occupied.
+    """
+    wanted: Paper = asked.settings
+    folder = Path(wanted.run)
+    finished(folder)  # before a folder is made in it
+    place = OutFolder(asked.out or folder / "paper", "another run", lambda c: "run" in load(c))
+    beside = compared(wanted, settings(folder).strategy.name)
+    with opened(folder, wanted.device) as run:
+        found = gather(run, beside)
+        data = run.evaluation.run.prepared.data.name
+    place.begin(to_tree(wanted))
+    assert place.folder is not None
+    told = {"run": folder.resolve().name, "data": data, **numbers(found)}
+    write(place.folder, told, figures(found))
+    if asked.json:
+        sys.stdout.write(json_text(told))
+    elif not asked.quiet:
+        page = place.folder / "paper.html"
+        rows = (map(plain, row.cells) for row in claims.text(told["claims"]).rows)
+        said = [f"{place}: {verdict}. {numbers}" for place, _, verdict, numbers, _ in rows]
+        said.append(f"Tables and figures: {page}")
+        Console().print(*said, sep="\n", markup=False, highlight=False, soft_wrap=True)
+    return 0
+
+
+def compared(wanted: Paper, own: str) -> dict[str, Curves]:
+    """Curves of the runs of `beside`, by strategy, and by folder where that names another too.
+
+    Raises:
+        InputError: one is no finished run, or kept no curves.
+    """
+    found: dict[str, Curves] = {}
+    for text in wanted.beside:
+        folder = Path(text)
+        finished(folder)
+        if (kept := curves(folder)) is None:
+            raise InputError(f"{opt('beside', text)}: {NO_CURVES}")
+        name = settings(folder).strategy.name
+        found[f"{name} ({folder.name})" if name in {own, *found} else name] = kept
+    return found
+
+
+def figures(found: Found) -> dict[str, bytes | str]:
+    """PNG of each figure by name, or why it could not be drawn."""
+    at, many = found.at, len(found.readings) > 1
+    reading, climb, history = found.readings[at], found.climbs[at], found.history
+    made: dict[str, bytes | str | None] = {
+        "fig-5": lines.overfitting(found.readings, history) if many else ONE_ROUND,
+        "fig-6": lines.by_round(found.layers(), history, "By layer", "feature")
+        if many
+        else ONE_ROUND,
+        "fig-7": space.confidences(reading),
+        "fig-8": lines.by_round(found.methods(), history, "By method", "combined")
+        if many
+        else ONE_ROUND,
+        "fig-9": space.combined(reading),
+        "fig-10": lines.by_step(climb),
+        "fig-11": before_and_after(climb),
+        "fig-12": lines.thresholds(found.climbs),
+        "fig-13": NO_CURVES
+        if found.curves is None
+        else lines.federated(found.curves, found.by_strategy),
+    }
+    return {name: held for name, held in made.items() if held is not None}
+
+
+def before_and_after(climb: Climbed) -> bytes | None:
+    """Fig. 11: the losses before the first and after the last step of the climb."""
+    if climb.members is None or climb.nonmembers is None:
+        return None
+    (before, *_, after), (before_others, *_, after_others) = climb.members, climb.nonmembers
+    return active.distributions(
+        Curves(
+            act="static ascent",
+            rounds=np.arange(len(climb.members)),
+            members=climb.members,
+            nonmembers=climb.nonmembers,
+            before_members=before,
+            before_nonmembers=before_others,
+            after_members=after,
+            after_nonmembers=after_others,
+        )
+    )
+
+
+def write(folder: Path, told: dict[str, Any], drawn: Mapping[str, bytes | str]) -> None:
+    """tables.json, tables.md, the figures and the page that holds them all.
+
+    Args:
+        told: `numbers`, with the names of the run and of its data; what could not be drawn is
+            added.
+        drawn: what `figures` returned.
+    """
+    pictures = {name: held for name, held in drawn.items() if isinstance(held, bytes)}
+    told["not_drawn"] = {name: held for name, held in drawn.items() if isinstance(held, str)}
+    named = texts(told)
+    files = {"tables.json": json_text(told).encode(), "tables.md": _markdown(told, named).encode()}
+    files |= {f"{name}.png": held for name, held in pictures.items()}
+    files["paper.html"] = page(told, named, pictures).encode()
+    for name, held in files.items():
+        (folder / name).write_bytes(held)
+
+
+def texts(told: Mapping[str, Any]) -> dict[str, Table]:
+    """Tables II to IV and the claims about ascent as text, by their titles."""
+    run, at = f"{told['run']} ({told['data']})", f"round {told['round']}"
+    return {
+        f"Table II. Cosine similarity, top-3 pairwise ({at})": text_2(told["table_2"], run),
+        f"Table III. Top-3 confidences, mean ± 95 % ({at})": text_3(told["table_3"], run),
+        f"Table IV. Classifiers on the combined features ({at})": text_4(told["table_4"], run),
+        f"What the paper says of ascent (static: {at})": claims.text(told["claims"]),
+    }
+
+
+def _markdown(told: Mapping[str, Any], named: Mapping[str, Table]) -> str:
+    parts = [f"# Tables of run {told['run']}\n"]
+    parts += [f"## {title}\n\n{markdown(table)}" for title, table in named.items()]
+    missing = [f"- {n.replace('fig-', 'Fig. ')}: {why}" for n, why in told["not_drawn"].items()]
+    return "\n".join([*parts, *(["## Not drawn\n", *missing, ""] if missing else [])])
+
+
+def page(told: Mapping[str, Any], named: Mapping[str, Table], pictures: Mapping[str, bytes]) -> str:
+    """One HTML file that opens offline."""
+    templates = Environment(
+        loader=PackageLoader("fedmia.report"), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
+    return templates.get_template("paper.j2").render(
+        told=told,
+        tables=named,
+        captions=CAPTIONS,
+        pictures={
+            name: (CAPTIONS[name], base64.b64encode(held).decode("ascii"))
+            for name, held in pictures.items()
+        },
+    )
