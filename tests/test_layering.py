@@ -26,11 +26,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("fedmia.cli",),
     ("fedmia.federation",),
     ("fedmia.evaluation",),
-    ("fedmia.testing", "fedmia.papers"),
-    ("fedmia.library", "fedmia.simulate", "fedmia.paper"),
-    ("fedmia.sweeping",),
-    ("fedmia.tradeoffs", "fedmia.heads", "fedmia.series", "fedmia.audit"),
-    ("fedmia.sweep", "fedmia.tradeoff", "fedmia.flower", "fedmia.head"),
+    ("fedmia.testing", "fedmia.study"),
+    ("fedmia.library", "fedmia.simulate", "fedmia.audit"),
+    ("fedmia.sweep", "fedmia.tradeoff", "fedmia.flower", "fedmia.head", "fedmia.paper"),
 )
 OURS = ("fedmia", "clients", "strategies")
 PURE = (
@@ -41,7 +39,8 @@ PURE = (
     "fedmia.shadows", "fedmia.audit", "fedmia.runtime",
     *(f"fedmia.evaluation.{name}" for name in ("datasets", "given", "harness", "images", "resume",
       "run", "runs", "scorer", "sets", "shadowimages", "shadows", "sources", "sweep", "views")),
-    "fedmia.observers", "fedmia.heads", "fedmia.lowerbounds",
+    "fedmia.observers", "fedmia.lowerbounds", "fedmia.study.audits", "fedmia.study.head",
+    "fedmia.study.views.encoders", "fedmia.study.views.head",
 )  # fmt: skip
 REPORTING = ("fedmia.report.build", "fedmia.report.figures.draw", "fedmia.report.publish",
              "fedmia.report.terminal")  # fmt: skip

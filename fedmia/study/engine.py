@@ -12,7 +12,7 @@ from threading import Event
 from typing import Any
 
 from fedmia.cli.command import FAILED, INTERRUPTED, Invocation
-from fedmia.config.sweep import Cell, Runs
+from fedmia.config.sweep import Cell, Runs, label
 from fedmia.options.errors import InputError, opt
 from fedmia.options.yamlfile import Tree
 from fedmia.report.rows import Report
@@ -21,6 +21,7 @@ from fedmia.runtime.device import resolve_device
 from fedmia.runtime.progress import SweepDisplay
 from fedmia.study.folder import StudyFolder, names
 from fedmia.study.processes import Task, run_all, said_of
+from fedmia.table import Row, flatten
 
 # Command line of the process that makes a run: of the file of its settings, and its folder.
 Start = Callable[[Path, Path], Sequence[str]]
@@ -63,6 +64,16 @@ class Study:
     def names(self) -> Mapping[str, str]:
         """Key of each run -> its name."""
         return names(self.cells)
+
+    @cached_property
+    def table(self) -> list[Row]:
+        """The rows of every finished run's table, with the run, its seed and its point."""
+        return [
+            {**row, "run": self.names[cell.key], "seed": cell.seed, "point": label(cell.grid)}
+            for cell in self.by_point()
+            if cell.key in self.finished
+            for row in flatten(self.finished[cell.key][1])
+        ]
 
     def reports(self) -> dict[str, Report]:
         """Key of each finished run -> its report."""

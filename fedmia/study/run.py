@@ -8,6 +8,7 @@ from fedmia.cli.command import Invocation
 from fedmia.config.sweep import Runs
 from fedmia.options.yamlfile import Tree
 from fedmia.study.engine import Work, done
+from fedmia.study.spreads import write
 from fedmia.study.view import Whole
 
 
@@ -27,5 +28,6 @@ def conduct(
         for view in views:
             report = view.report(study)
             page = view.write(report, study.out)
+        write(study.table, study.out)
     view.show(report, asked, page)
     return study.code

@@ -46,7 +46,8 @@ def test_sweep__a_folder_a_run_and_what_compares_them(
         "config.yaml", "report.json", "settings.json",
     ]  # fmt: skip
     assert {p.name for p in out.iterdir()} == {
-        ".lock", "cells", "config.yaml", "sweep.html", "sweep.json",
+        ".lock", "cells", "config.yaml", "points.csv", "sweep.html", "sweep.json", "table.csv",
+        "table.parquet",
     }  # fmt: skip
     assert capsys.readouterr().out == "4 of 4 runs are finished; 0 of them leak membership.\n"
     found = swept(out)

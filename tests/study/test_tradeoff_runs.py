@@ -57,8 +57,8 @@ def test_trade_off__runs_what_is_new_and_fails_by_name(
     (tell / NAMES[4]).write_text("raise ValueError('no images')")
     assert trading() == 1 and begun(tell) == NAMES
     assert {p.name for p in out.iterdir()} == {
-        ".lock", "cells", "config.yaml", "failed", "sweep.html", "sweep.json", "tradeoff.html",
-        "tradeoff.json", "tradeoff.png",
+        ".lock", "cells", "config.yaml", "failed", "points.csv", "sweep.html", "sweep.json",
+        "table.csv", "table.parquet", "tradeoff.html", "tradeoff.json", "tradeoff.png",
     }  # fmt: skip
     report = told(out)
     assert capsys.readouterr().out == report["sentence"] + "\n"

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import quote
 
+from rich.console import Console
+
 from fedmia.config.sweep import Sweep, label, told
 from fedmia.report.format import DASH, control_of, number
 from fedmia.report.rows import Report, control_sets
@@ -125,6 +127,16 @@ class SweepView(Whole):
             "pairs": forest(_lines(cells, _pairs), "AUC less that of the paired control", 0.0),
         }
         return {name: data for name, data in drawn.items() if data is not None}
+
+    def more(self, report: SweepReport) -> Callable[[Console], None]:
+        """The runs that failed, and the sentence of each section."""
+
+        def lines(console: Console) -> None:
+            super(SweepView, self).more(report)(console)
+            for own in report.get("views", {}).values():
+                console.print(own["sentence"], highlight=False, markup=False, soft_wrap=True)
+
+        return lines
 
     def values(self, report: SweepReport, out: Path) -> dict[str, Any]:
         asked = report.get("views", {})
