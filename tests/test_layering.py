@@ -26,7 +26,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("fedmia.cli",),
     ("fedmia.federation",),
     ("fedmia.evaluation",),
-    ("fedmia.testing", "fedmia.study"),
+    ("fedmia.testing", "fedmia.heads"),
+    ("fedmia.study", "fedmia.papers"),
     ("fedmia.library", "fedmia.simulate", "fedmia.audit"),
     ("fedmia.sweep", "fedmia.tradeoff", "fedmia.flower", "fedmia.head", "fedmia.paper"),
 )
@@ -39,7 +40,7 @@ PURE = (
     "fedmia.shadows", "fedmia.audit", "fedmia.runtime",
     *(f"fedmia.evaluation.{name}" for name in ("datasets", "given", "harness", "images", "resume",
       "run", "runs", "scorer", "sets", "shadowimages", "shadows", "sources", "sweep", "views")),
-    "fedmia.observers", "fedmia.lowerbounds", "fedmia.study.audits", "fedmia.study.head",
+    "fedmia.observers", "fedmia.lowerbounds", "fedmia.study.audits", "fedmia.heads", "fedmia.study.heads",
     "fedmia.study.views.encoders", "fedmia.study.views.head",
 )  # fmt: skip
 REPORTING = ("fedmia.report.build", "fedmia.report.figures.draw", "fedmia.report.publish",

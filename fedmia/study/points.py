@@ -7,16 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fedmia.config.sweep import key_of
-from fedmia.study.formats import (
-    AttackSpread,
-    CellResults,
-    CellRow,
-    DifferenceRow,
-    PairSpread,
-    PointRow,
-    SetSpread,
-    Spread,
-)
+from fedmia.study import formats
 from fedmia.study.spread import holm, p_value, spread
 
 PROBES = ("knn", "linear", "knn_after_attack")
@@ -24,7 +15,7 @@ MEASURES = ("auc", *PROBES)
 BySeed = Mapping[int, float]
 
 
-def point_rows(cells: Sequence[CellRow]) -> list[PointRow]:
+def point_rows(cells: Sequence[formats.CellRow]) -> list[formats.PointRow]:
     """One row a point of the grid, with the p-values that hold together for all of them."""
     points = [_point(held) for held in grouped(cells).values()]
     correct([row for point in points for row in (*point["pairs"], *point["sets"])])
@@ -37,7 +28,7 @@ def correct(rows: Sequence[Any]) -> None:
         row["p_holm"] = p
 
 
-def differences(cells: Sequence[CellRow]) -> Iterator[DifferenceRow]:
+def differences(cells: Sequence[formats.CellRow]) -> Iterator[formats.DifferenceRow]:
     """Every two points whose grids differ in one option, compared seed by seed."""
     for one, other in itertools.combinations(grouped(cells).values(), 2):
         a, b = one[0]["grid"], other[0]["grid"]
@@ -58,12 +49,12 @@ def differences(cells: Sequence[CellRow]) -> Iterator[DifferenceRow]:
                 }
 
 
-def grouped(cells: Sequence[CellRow]) -> dict[str, list[CellRow]]:
+def grouped(cells: Sequence[formats.CellRow]) -> dict[str, list[formats.CellRow]]:
     """The runs of each point of the grid, in order."""
     return {key: held for (key,), held in _by(cells, lambda cell: (key_of(cell["grid"]),)).items()}
 
 
-def change(ours: BySeed, theirs: BySeed) -> Spread:
+def change(ours: BySeed, theirs: BySeed) -> formats.Spread:
     """Over seeds that both have, the first less the second."""
     return spread(apart(ours, theirs), -1.0)
 
@@ -78,7 +69,7 @@ def by_code(codes: Sequence[str]) -> dict[str, int]:
     return {code: codes.count(code) for code in sorted(set(codes))}
 
 
-def _point(cells: Sequence[CellRow]) -> PointRow:
+def _point(cells: Sequence[formats.CellRow]) -> formats.PointRow:
     """The models of one point, one a seed."""
     results = [cell["results"] for cell in cells if cell["results"] is not None]
     return {
@@ -95,7 +86,7 @@ def _point(cells: Sequence[CellRow]) -> PointRow:
     }
 
 
-def _attacks(cells: Sequence[CellRow]) -> list[AttackSpread]:
+def _attacks(cells: Sequence[formats.CellRow]) -> list[formats.AttackSpread]:
     rows = [
         {**row, "seed": str(cell["seed"])}
         for cell in cells if cell["results"] for row in cell["results"]["attacks"]
@@ -115,7 +106,7 @@ def _attacks(cells: Sequence[CellRow]) -> list[AttackSpread]:
     ]
 
 
-def _pairs(results: Sequence[CellResults]) -> list[PairSpread]:
+def _pairs(results: Sequence[formats.CellResults]) -> list[formats.PairSpread]:
     rows = _rows((row for one in results for row in one["pairs"]), "attack", "control")
     return [
         {"attack": attack, "control": control, **_tested(held)}
@@ -123,9 +114,9 @@ def _pairs(results: Sequence[CellResults]) -> list[PairSpread]:
     ]  # type: ignore[typeddict-item]
 
 
-def _sets(results: Sequence[CellResults]) -> list[SetSpread]:
+def _sets(results: Sequence[formats.CellResults]) -> list[formats.SetSpread]:
     rows = _rows((row for one in results for row in one["sets"]), "attack", "judged", "size")
-    made: list[SetSpread] = []
+    made: list[formats.SetSpread] = []
     for (attack, judged, size), held in rows.items():
         controls = [row["control"] for row in held if row["control"]]
         made.append({
@@ -141,7 +132,7 @@ def _tested(rows: Sequence[Any]) -> dict[str, Any]:
     return {"difference": spread(known, -1.0), "p": p_value(known), "p_holm": None}
 
 
-def _measures(cells: Sequence[CellRow]) -> dict[tuple[str, str | None], dict[int, float]]:
+def _measures(cells: Sequence[formats.CellRow]) -> dict[tuple[str, str | None], dict[int, float]]:
     """What points are compared by, and of which attack -> seed -> value, where it is known."""
     found: dict[tuple[str, str | None], dict[int, float]] = {}
     for cell in cells:
@@ -157,7 +148,7 @@ def _measures(cells: Sequence[CellRow]) -> dict[tuple[str, str | None], dict[int
     return found
 
 
-def _over(rows: Iterable[Any], key: str) -> Spread:
+def _over(rows: Iterable[Any], key: str) -> formats.Spread:
     """One number of several rows, over models."""
     return spread(row[key] for row in rows)
 

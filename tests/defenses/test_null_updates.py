@@ -24,14 +24,14 @@ from fedmia.defenses.base import Outlook
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.defenses.laplace import Laplace
 from fedmia.defenses.logistic import Logistic
+from fedmia.heads.sensitivity import sampled
+from fedmia.heads.stack import Stack
 from fedmia.nets.smallnet import SmallNet
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng, torch_rng
 from fedmia.ssl.base import Recipe, State
 from fedmia.ssl.moco import MoCo
 from fedmia.storage.snapshot import MemoryStore, Update
-from fedmia.study.head.sensitivity import sampled
-from fedmia.study.head.stack import Stack
 from fedmia.testing.material import textures
 from strategies.base import FederatedStrategy
 from strategies.dp_fedavg import DPFedAvg

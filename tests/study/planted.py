@@ -11,9 +11,9 @@ import torch
 from fedmia.attacks.base import Known
 from fedmia.data.images import digests
 from fedmia.evaluation.scorer import Scorer
+from fedmia.papers.climbs import Climbed
+from fedmia.papers.reading import Judged, Reading, judge
 from fedmia.records import Curves, ScoredAttack
-from fedmia.study.paper.climbs import Climbed
-from fedmia.study.paper.reading import Judged, Reading, judge
 from fedmia.testing import material
 from fedmia.threat import Threat
 

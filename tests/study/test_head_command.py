@@ -11,10 +11,10 @@ import pytest
 
 from fedmia.config.head import Head
 from fedmia.head import main
+from fedmia.heads import attack, release
+from fedmia.heads.release import Setting
+from fedmia.heads.trial import CONFIDENCE, NAIVE, Measured, Rates, Trial
 from fedmia.records import MEANINGFUL
-from fedmia.study.head import attack, release
-from fedmia.study.head.release import Setting
-from fedmia.study.head.trial import CONFIDENCE, NAIVE, Measured, Rates, Trial
 from fedmia.study.views import head as compare
 
 BROUGHT = "--encoder tests.auditing.brought:grey --threads 1 --device cpu "

@@ -12,13 +12,13 @@ import torch
 from scipy import stats
 
 from fedmia.config.head import MECHANISMS, Head
+from fedmia.heads import attack
+from fedmia.heads.release import Setting, answers, mechanism, released, scale_of
+from fedmia.heads.stack import Stack, start
+from fedmia.heads.trial import CONFIDENCE, KNOWING, NAIVE, Bench, Labelled, deal, trial
 from fedmia.lowerbounds.gdp import delta_at
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
-from fedmia.study.head import attack
-from fedmia.study.head.release import Setting, answers, mechanism, released, scale_of
-from fedmia.study.head.stack import Stack, start
-from fedmia.study.head.trial import CONFIDENCE, KNOWING, NAIVE, Bench, Labelled, deal, trial
 
 LAWS: dict[str, Any] = {
     "logistic": stats.logistic, "laplace": stats.laplace, "gaussian": stats.norm

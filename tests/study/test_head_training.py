@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fedmia.heads.sensitivity import sampled
+from fedmia.heads.stack import Stack, start, train
 from fedmia.options.seeding import rng
-from fedmia.study.head.sensitivity import sampled
-from fedmia.study.head.stack import Stack, start, train
 
 SGD = partial(torch.optim.SGD, lr=0.5, momentum=0.9, weight_decay=1e-2)
 

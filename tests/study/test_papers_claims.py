@@ -9,11 +9,11 @@ import pytest
 from scipy.stats import ttest_1samp, ttest_ind
 from sklearn.metrics import roc_auc_score
 
+from fedmia.papers import claims
+from fedmia.papers.claims import HELD, NOT_HELD, NOT_RUN, UNDECIDED, Claim
+from fedmia.papers.climbs import Climbed
 from fedmia.records import Curves, FloatArray, ScoredAttack
 from fedmia.report.tables import Cell
-from fedmia.study.paper import claims
-from fedmia.study.paper.claims import HELD, NOT_HELD, NOT_RUN, UNDECIDED, Claim
-from fedmia.study.paper.climbs import Climbed
 from tests.study import planted
 
 FEW, MANY = 20, 600

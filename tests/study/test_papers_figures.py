@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from fedmia.attacks._classifier import decide, fit_classifier
+from fedmia.papers import lines, space
+from fedmia.papers.gather import Found, numbers
 from fedmia.report.curves import from_npz, to_npz
 from fedmia.report.figures import canvas
-from fedmia.study.paper import lines, space
-from fedmia.study.paper.gather import Found, numbers
 from fedmia.study.views import paper as make
 from tests.study.planted import MEMBERS, NONMEMBERS, Evaluation, climb, curves, judged, reading
 

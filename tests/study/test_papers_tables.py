@@ -11,8 +11,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from fedmia.study.paper import tables
-from fedmia.study.paper.reading import Judged, Reading
+from fedmia.papers import tables
+from fedmia.papers.reading import Judged, Reading
 from tests.study.planted import KNOWN, MEMBERS, NONMEMBERS, Evaluation, judged, reading
 
 

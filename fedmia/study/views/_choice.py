@@ -16,7 +16,7 @@ from fedmia.config.tradeoff import NONE
 from fedmia.records import MEANINGFUL
 from fedmia.report.format import interval, number
 from fedmia.report.intervals import LEVEL
-from fedmia.study.formats import TradeChoice, TradePoint, TradeRow
+from fedmia.study import formats
 from fedmia.study.points import BySeed, apart, change
 from fedmia.study.spread import p_value
 from fedmia.study.views._trades import best_of, leaks, values
@@ -28,7 +28,9 @@ COSTS = (
 )
 
 
-def choose(found: Sequence[TradePoint], by_point: Sequence[Sequence[TradeRow]]) -> TradeChoice:
+def choose(
+    found: Sequence[formats.TradePoint], by_point: Sequence[Sequence[formats.TradeRow]]
+) -> formats.TradeChoice:
     """The choice among points, the undefended one first, with the rows of each.
 
     A point of which a run failed is no candidate: its mean is that of the runs that went well.
@@ -39,7 +41,7 @@ def choose(found: Sequence[TradePoint], by_point: Sequence[Sequence[TradeRow]]) 
         i for i, point in enumerate(found)
         if aucs[i] and not point["failed"] and _keeps(knns[i], knns[0])
     ] if aucs[0] else []  # fmt: skip
-    choice: TradeChoice = {
+    choice: formats.TradeChoice = {
         "within": WITHIN, "candidates": [found[i]["label"] for i in kept], "least": None,
         "alike": [], "level": LEVEL, "spare": None,
     }  # fmt: skip
@@ -53,7 +55,7 @@ def choose(found: Sequence[TradePoint], by_point: Sequence[Sequence[TradeRow]]) 
     return choice
 
 
-def sentence(found: Sequence[TradePoint], choice: TradeChoice) -> str:
+def sentence(found: Sequence[formats.TradePoint], choice: formats.TradeChoice) -> str:
     """What a reader should take home, its uncertainty with it."""
     bare = found[0]
     knn = number(bare["knn"]["mean"])
@@ -81,7 +83,7 @@ def sentence(found: Sequence[TradePoint], choice: TradeChoice) -> str:
     return said
 
 
-def _alike(choice: TradeChoice, bare: str, models: int) -> str:
+def _alike(choice: formats.TradeChoice, bare: str, models: int) -> str:
     """What the models cannot tell from the least leaking one."""
     if models < 2:
         return "One model cannot tell it from the others, nor from no defence."
@@ -99,7 +101,7 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
-def _leak(point: TradePoint) -> str:
+def _leak(point: formats.TradePoint) -> str:
     best = best_of(point)
     assert best is not None
     ci = f" {interval(best['auc_ci_simultaneous'])}".rstrip()

@@ -8,23 +8,16 @@ from typing import Any
 from fedmia.config.tradeoff import Trade, Tradeoff
 from fedmia.report.intervals import LEVEL
 from fedmia.report.rows import EpsilonRow, Report
+from fedmia.study import formats
 from fedmia.study.engine import Study
-from fedmia.study.formats import (
-    PointRow,
-    TradeAttack,
-    TradeFamily,
-    TradeGroups,
-    TradePoint,
-    TradeRow,
-)
 from fedmia.study.points import BySeed, change
 from fedmia.study.spread import spread, t_interval, within
 
-UNKNOWN = dict.fromkeys(TradeRow.__annotations__)  # a row of which nothing is known
+UNKNOWN = dict.fromkeys(formats.TradeRow.__annotations__)  # a row of which nothing is known
 GROUPS = ("defended", "undefended")  # as reports name them
 
 
-def rows(tradeoff: Tradeoff, study: Study) -> list[TradeRow]:
+def rows(tradeoff: Tradeoff, study: Study) -> list[formats.TradeRow]:
     """One row an attack and run, by point, then seed."""
     reports = study.reports()
     scoring = {row["name"] for report in reports.values() for row in report["attacks"]}
@@ -82,8 +75,10 @@ def spent(report: Report) -> EpsilonRow | None:
 
 
 def points(
-    trades: Sequence[Trade], swept: Sequence[PointRow], by_point: Sequence[Sequence[TradeRow]]
-) -> list[TradePoint]:
+    trades: Sequence[Trade],
+    swept: Sequence[formats.PointRow],
+    by_point: Sequence[Sequence[formats.TradeRow]],
+) -> list[formats.TradePoint]:
     """One row a point, with intervals of all attacks at all points that hold together.
 
     Args:
@@ -105,12 +100,12 @@ def points(
     return listed
 
 
-def intervals(listed: Iterable[TradePoint]) -> int:
+def intervals(listed: Iterable[formats.TradePoint]) -> int:
     """How many AUCs have an interval between models."""
     return sum(row["auc"]["ci"] is not None for point in listed for row in point["attacks"])
 
 
-def family(listed: Iterable[TradePoint]) -> TradeFamily:
+def family(listed: Iterable[formats.TradePoint]) -> formats.TradeFamily:
     """The intervals that hold together."""
     method = "Bonferroni over Student's intervals between models"
     return {"level": LEVEL, "intervals": intervals(listed), "method": method}
@@ -125,23 +120,23 @@ def values(held: Iterable[Any], measure: str, attack: str | None = None) -> BySe
     }
 
 
-def leaks(point: TradePoint, held: Iterable[TradeRow]) -> BySeed:
+def leaks(point: formats.TradePoint, held: Iterable[formats.TradeRow]) -> BySeed:
     """Seed -> AUC of the point's best attack."""
     return values(held, "auc", point["best"]) if point["best"] else {}
 
 
-def best_of(point: TradePoint) -> TradeAttack | None:
+def best_of(point: formats.TradePoint) -> formats.TradeAttack | None:
     """The attack that leaks most at a point, None where none has an AUC."""
     return next((row for row in point["attacks"] if row["name"] == point["best"]), None)
 
 
-def place(point: TradePoint) -> tuple[float | None, float | None]:
+def place(point: formats.TradePoint) -> tuple[float | None, float | None]:
     """Mean kNN, and mean AUC of the best attack."""
     best = best_of(point)
     return point["knn"]["mean"], best["auc"]["mean"] if best else None
 
 
-def beats(other: TradePoint, one: TradePoint) -> bool:
+def beats(other: formats.TradePoint, one: formats.TradePoint) -> bool:
     """Whether `other` is at least as good in both and better in one; a point without numbers is
     beaten by itself."""
     (knn, auc), (worse_knn, worse_auc) = place(other), place(one)
@@ -152,7 +147,7 @@ def beats(other: TradePoint, one: TradePoint) -> bool:
     return auc <= worse_auc and knn >= worse_knn and (auc, knn) != (worse_auc, worse_knn)
 
 
-def groups(reports: Mapping[int, Report], attack: str | None) -> TradeGroups | None:
+def groups(reports: Mapping[int, Report], attack: str | None) -> formats.TradeGroups | None:
     """What clients that defend themselves leak and those that do not, over the models of one point;
     None where one of them has no AUC in any.
 
@@ -181,7 +176,9 @@ def _aucs(reports: Mapping[int, Report], group: str, attack: str | None) -> BySe
     }
 
 
-def _point(trade: Trade, swept: PointRow, held: Sequence[TradeRow]) -> TradePoint:
+def _point(
+    trade: Trade, swept: formats.PointRow, held: Sequence[formats.TradeRow]
+) -> formats.TradePoint:
     attacks = [_attack(held, name) for name in dict.fromkeys(row["attack"] for row in held)]
     known = [row for row in attacks if row["auc"]["mean"] is not None]
     best = max(known, key=lambda row: row["auc"]["mean"] or 0.0, default=None)
@@ -209,7 +206,7 @@ def _point(trade: Trade, swept: PointRow, held: Sequence[TradeRow]) -> TradePoin
     }
 
 
-def _attack(held: Sequence[TradeRow], name: str) -> TradeAttack:
+def _attack(held: Sequence[formats.TradeRow], name: str) -> formats.TradeAttack:
     return {
         "name": name,
         "auc": spread(values(held, "auc", name).values()),
@@ -218,7 +215,7 @@ def _attack(held: Sequence[TradeRow], name: str) -> TradeAttack:
     }
 
 
-def largest(held: Iterable[TradeRow]) -> tuple[float | None, str | None, str | None]:
+def largest(held: Iterable[formats.TradeRow]) -> tuple[float | None, str | None, str | None]:
     """The largest epsilon of a model, its standing and its unit; none where a model states none."""
     known = [row for row in held if row["knn"] is not None]
     stated = [(row["epsilon"], row["standing"], row["unit"]) for row in known]

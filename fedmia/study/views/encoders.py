@@ -20,19 +20,10 @@ from fedmia.report.figures import canvas
 from fedmia.report.format import DASH, control_of, estimate, interval, number
 from fedmia.report.rows import Interval, Report
 from fedmia.report.tables import Cell, Table
-from fedmia.study import columns, scores
+from fedmia.study import columns, formats, scores
 from fedmia.study.columns import DIGITS, Column, count, mean, measured, plain, said
 from fedmia.study.drawing import cross
 from fedmia.study.engine import Study
-from fedmia.study.formats import (
-    FORMAT,
-    SeriesAttack,
-    SeriesCell,
-    SeriesDifference,
-    SeriesModels,
-    SeriesPoint,
-    SeriesReport,
-)
 from fedmia.study.points import by_code
 from fedmia.study.spread import DIGITS as ROUNDED
 from fedmia.study.spread import spread
@@ -81,7 +72,7 @@ class EncodersView(Whole):
         "95 % intervals, each by itself; dots: single seeds."
     }
 
-    def report(self, study: Study) -> SeriesReport:
+    def report(self, study: Study) -> formats.SeriesReport:
         by_encoder: dict[str, list[Asked[Audit]]] = {}
         for cell in study.cells:
             by_encoder.setdefault(cell.first.encoder, []).append(cell)
@@ -89,7 +80,7 @@ class EncodersView(Whole):
         fill_differences(points, list(by_encoder.values()), study)
         rows = [_cell(cell, study) for cell in study.cells]
         return {
-            "format": FORMAT,
+            "format": formats.FORMAT,
             "sentence": sentence(points, [row["state"] for row in rows]),
             "points": points,
             "models": models(points),
@@ -101,7 +92,7 @@ class EncodersView(Whole):
             "timing": study.timing("audits"),
         }  # type: ignore[typeddict-item]
 
-    def tables(self, report: SeriesReport) -> dict[str, Table]:
+    def tables(self, report: formats.SeriesReport) -> dict[str, Table]:
         points: Sequence[Any] = report["points"]
         rows = [{**row, "encoder": p["name"]} for p in points for row in p["attacks"]]
         rounds = [
@@ -114,11 +105,11 @@ class EncodersView(Whole):
             "models": columns.table(MODELS, rounds),
         }
 
-    def figures(self, report: SeriesReport) -> dict[str, bytes]:
+    def figures(self, report: formats.SeriesReport) -> dict[str, bytes]:
         png = draw(report)
         return {} if png is None else {"curve": png}
 
-    def values(self, report: SeriesReport, out: Path) -> dict[str, Any]:
+    def values(self, report: formats.SeriesReport, out: Path) -> dict[str, Any]:
         return {
             "links": [
                 (cell["name"], quote(f"{cell['path']}/report.html"), cell["verdict"])
@@ -127,7 +118,7 @@ class EncodersView(Whole):
             ]
         }
 
-    def terminal(self, report: SeriesReport) -> Any:
+    def terminal(self, report: formats.SeriesReport) -> Any:
         """One line an encoder and attack, the most leaking first."""
         lines = []
         for point in report["points"]:
@@ -140,7 +131,7 @@ class EncodersView(Whole):
         return columns.screen(("encoder", "attack"), ("AUC, 95 %", "kNN, 95 %"), lines)
 
 
-def leading(points: Sequence[SeriesPoint]) -> str | None:
+def leading(points: Sequence[formats.SeriesPoint]) -> str | None:
     """The attack with the largest AUC on the last encoder that has one."""
     for point in reversed(points):
         known = [row for row in point["attacks"] if row["auc"] is not None]
@@ -149,7 +140,7 @@ def leading(points: Sequence[SeriesPoint]) -> str | None:
     return None
 
 
-def sentence(points: Sequence[SeriesPoint], states: Sequence[str]) -> str:
+def sentence(points: Sequence[formats.SeriesPoint], states: Sequence[str]) -> str:
     """The leading attack and the kNN, on the first and on the last encoder."""
     name, told = leading(points), []
     ends = [points[0], points[-1]] if len(points) > 1 else [points[0]]
@@ -164,7 +155,9 @@ def sentence(points: Sequence[SeriesPoint], states: Sequence[str]) -> str:
     return "; ".join([*first, *missing]) + "."
 
 
-def notes(points: Sequence[SeriesPoint], rows: Sequence[SeriesCell], seeds: int) -> list[str]:
+def notes(
+    points: Sequence[formats.SeriesPoint], rows: Sequence[formats.SeriesCell], seeds: int
+) -> list[str]:
     """What a reader of the means must know."""
     lines = []
     if seeds > 1:
@@ -196,13 +189,13 @@ def not_run(study: Study) -> list[str]:
     ]
 
 
-def models(points: Sequence[SeriesPoint]) -> list[SeriesModels]:
+def models(points: Sequence[formats.SeriesPoint]) -> list[formats.SeriesModels]:
     """Rounds that more than one run has, over the runs."""
-    rounds: dict[int, list[SeriesPoint]] = {}
+    rounds: dict[int, list[formats.SeriesPoint]] = {}
     for point in points:
         if point["round"] is not None:
             rounds.setdefault(point["round"], []).append(point)
-    made: list[SeriesModels] = []
+    made: list[formats.SeriesModels] = []
     for turn, held in sorted(rounds.items()):
         aucs: dict[str, list[float | None]] = {}
         for row in (row for point in held for row in point["attacks"]):
@@ -217,7 +210,7 @@ def models(points: Sequence[SeriesPoint]) -> list[SeriesModels]:
     return made
 
 
-def _point(cells: Cells, study: Study) -> SeriesPoint:
+def _point(cells: Cells, study: Study) -> formats.SeriesPoint:
     """One encoder, over its seeds."""
     reports = [study.finished[cell.key][1] for cell in cells if cell.key in study.finished]
     spec = cells[0].first.encoder
@@ -246,7 +239,7 @@ def _point(cells: Cells, study: Study) -> SeriesPoint:
     }
 
 
-def _attack(reports: Sequence[Report], name: str) -> SeriesAttack:
+def _attack(reports: Sequence[Report], name: str) -> formats.SeriesAttack:
     """An attack on one encoder, over the seeds."""
     rows = [next((r for r in report["attacks"] if r["name"] == name), None) for report in reports]
     held = [row for row in rows if row is not None]
@@ -262,7 +255,9 @@ def _attack(reports: Sequence[Report], name: str) -> SeriesAttack:
     }
 
 
-def fill_differences(points: Sequence[SeriesPoint], cells: Sequence[Cells], study: Study) -> None:
+def fill_differences(
+    points: Sequence[formats.SeriesPoint], cells: Sequence[Cells], study: Study
+) -> None:
     """Fill in each attack's difference from the last encoder of the same run, or from the last of
     those that have no round."""
     runs = [None if point["round"] is None else point["run"] for point in points]
@@ -292,7 +287,7 @@ def both_of(
 
 def _mean_difference(
     known: Sequence[tuple[float, Interval, Interval]], last: str
-) -> SeriesDifference | None:
+) -> formats.SeriesDifference | None:
     if not known:
         return None
     values, each, together = zip(*known, strict=True)
@@ -304,7 +299,7 @@ def _mean_difference(
     }
 
 
-def _cell(cell: Asked[Audit], study: Study) -> SeriesCell:
+def _cell(cell: Asked[Audit], study: Study) -> formats.SeriesCell:
     _, report = study.finished.get(cell.key, (None, None))
     row: Any = study.state(cell, encoder=cell.first.encoder)
     return row | {"verdict": report["verdict"] if report else None}  # type: ignore[no-any-return]
@@ -326,7 +321,7 @@ def _ends(intervals: Sequence[Interval]) -> Interval:
     return (round(float(low), ROUNDED), round(float(high), ROUNDED))
 
 
-def _signed(value: SeriesDifference | None) -> str | Cell:
+def _signed(value: formats.SeriesDifference | None) -> str | Cell:
     """`+0.012 [-0.004, 0.028]` over the simultaneous interval."""
     if value is None:
         return DASH
@@ -338,7 +333,7 @@ def _signed(value: SeriesDifference | None) -> str | Cell:
 
 
 @canvas.drawn
-def draw(report: SeriesReport) -> Figure | None:
+def draw(report: formats.SeriesReport) -> Figure | None:
     """AUC of the attacks over kNN and linear probe, by round or by encoder; None without any."""
     points = [point for point in report["points"] if point["finished"]]
     names = _names(points)
@@ -382,7 +377,7 @@ def draw(report: SeriesReport) -> Figure | None:
     return figure
 
 
-def _names(points: Sequence[SeriesPoint]) -> list[str]:
+def _names(points: Sequence[formats.SeriesPoint]) -> list[str]:
     """The attacks with the largest AUC on any encoder, the first leading."""
     best: dict[str, float] = {}
     for row in (row for point in points for row in point["attacks"]):
@@ -390,11 +385,13 @@ def _names(points: Sequence[SeriesPoint]) -> list[str]:
     return sorted(best, key=lambda name: -best[name])[:MOST]
 
 
-def _lines(points: Sequence[SeriesPoint]) -> list[tuple[str, list[tuple[float, SeriesPoint]]]]:
+def _lines(
+    points: Sequence[formats.SeriesPoint],
+) -> list[tuple[str, list[tuple[float, formats.SeriesPoint]]]]:
     """The places of what one line joins: the rounds of a run, or encoders that have none."""
     if any(point["round"] is None for point in points):
         return [("the encoders", [(float(i), point) for i, point in enumerate(points)])]
-    runs: dict[str, list[tuple[float, SeriesPoint]]] = {}
+    runs: dict[str, list[tuple[float, formats.SeriesPoint]]] = {}
     for point in points:
         runs.setdefault(point["run"], []).append((float(point["round"] or 0), point))
     return [(run, sorted(held, key=lambda at: at[0])) for run, held in runs.items()]
@@ -413,7 +410,7 @@ def _line(
         cross(axes, (x, y), None, ci, color=look["color"], alpha=0.4, linewidth=2.5)
 
 
-def _across(axes: Axes, points: Sequence[SeriesPoint]) -> None:
+def _across(axes: Axes, points: Sequence[formats.SeriesPoint]) -> None:
     """Rounds across, or the names of the encoders."""
     if all(point["round"] is not None for point in points):
         canvas.whole_rounds(axes)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rich.console import Console
 
 from fedmia.config.head import Head
+from fedmia.heads.release import Setting, audited
+from fedmia.heads.trial import CONFIDENCE, KNOWING, NAIVE, Measured, Rates, Trial
 from fedmia.options.seeding import rng
 from fedmia.records import MEANINGFUL
 from fedmia.report.figures import canvas
@@ -18,12 +20,9 @@ from fedmia.report.format import DASH, estimate, interval, number
 from fedmia.report.lowerbounds import SHOUT, by_canaries
 from fedmia.report.rows import Interval
 from fedmia.report.tables import Cell, Table, flat
-from fedmia.study import columns
+from fedmia.study import columns, formats
 from fedmia.study.columns import Column
 from fedmia.study.drawing import band, cross
-from fedmia.study.formats import HeadAttack, HeadReport, HeadRow, Spread
-from fedmia.study.head.release import Setting, audited
-from fedmia.study.head.trial import CONFIDENCE, KNOWING, NAIVE, Measured, Rates, Trial
 from fedmia.study.spread import spread, t_interval, within
 from fedmia.study.view import Whole
 
@@ -44,7 +43,9 @@ def tried(settings: int) -> int:
     return 3 * settings + 3 * len((NAIVE, CONFIDENCE))
 
 
-def rows(trials: Sequence[Trial], asked: Head, settings: Sequence[Setting]) -> list[HeadRow]:
+def rows(
+    trials: Sequence[Trial], asked: Head, settings: Sequence[Setting]
+) -> list[formats.HeadRow]:
     """Heads without noise, then at each setting in order."""
     family = tried(len(settings))
     found = [row(None, [t.plain for t in trials], asked, family)]
@@ -58,7 +59,9 @@ def rows(trials: Sequence[Trial], asked: Head, settings: Sequence[Setting]) -> l
     return found
 
 
-def row(setting: Setting | None, measured: Sequence[Measured], asked: Head, family: int) -> HeadRow:
+def row(
+    setting: Setting | None, measured: Sequence[Measured], asked: Head, family: int
+) -> formats.HeadRow:
     """Heads at one setting, None: without noise."""
     mechanism, epsilon = (setting.mechanism, setting.epsilon) if setting else (None, None)
     return {
@@ -76,12 +79,12 @@ def row(setting: Setting | None, measured: Sequence[Measured], asked: Head, fami
     }
 
 
-def attack_rows(heads: Sequence[Mapping[str, Rates]], family: int) -> list[HeadAttack]:
+def attack_rows(heads: Sequence[Mapping[str, Rates]], family: int) -> list[formats.HeadAttack]:
     """Each attack over the heads."""
     return [attack_row(name, [h[name] for h in heads], family) for name in heads[0]]
 
 
-def attack_row(name: str, rates: Sequence[Rates], family: int) -> HeadAttack:
+def attack_row(name: str, rates: Sequence[Rates], family: int) -> formats.HeadAttack:
     """One attack over the heads. `family`: AUCs whose intervals hold together."""
     aucs = [r.auc for r in rates]
     return {
@@ -93,12 +96,12 @@ def attack_row(name: str, rates: Sequence[Rates], family: int) -> HeadAttack:
     }
 
 
-def leaks(row: HeadRow) -> list[HeadAttack]:
+def leaks(row: formats.HeadRow) -> list[formats.HeadAttack]:
     """Attacks whose simultaneous interval lies over 0.5."""
     return [a for a in row["attacks"] if (ci := a["auc_ci_simultaneous"]) and ci[0] > 0.5]
 
 
-def sentence(found: Sequence[HeadRow], heads: int) -> str:
+def sentence(found: Sequence[formats.HeadRow], heads: int) -> str:
     """What a head leaks without noise, and what each mechanism takes to stop it."""
     plain, noised = found[0], found[1:]
     wrong = [r for r in noised if (bound := r["lower_bound"]) and bound["refuted"]]
@@ -108,7 +111,7 @@ def sentence(found: Sequence[HeadRow], heads: int) -> str:
     return " ".join(parts)
 
 
-def _plain(plain: HeadRow, heads: int) -> str:
+def _plain(plain: formats.HeadRow, heads: int) -> str:
     naive = plain["attacks"][0]
     said = (
         f"Without noise the attack has AUC {number(naive['auc']['mean'])} "
@@ -123,13 +126,13 @@ def _ci(ci: Interval | None) -> str:
 
 
 def _by_mechanism(
-    noised: Sequence[HeadRow], say: Callable[[str, Sequence[HeadRow]], str]
+    noised: Sequence[formats.HeadRow], say: Callable[[str, Sequence[formats.HeadRow]], str]
 ) -> Iterable[str]:
     for name in dict.fromkeys(str(row["mechanism"]) for row in noised):
         yield say(name, [row for row in noised if row["mechanism"] == name])
 
 
-def _cheapest(name: str, found: Sequence[HeadRow]) -> str:
+def _cheapest(name: str, found: Sequence[formats.HeadRow]) -> str:
     """The least epsilon at which a mechanism costs at most TOLERABLE of utility."""
     kept = [r for r in found if (r["utility_loss"]["mean"] or 0.0) <= TOLERABLE]
     if not kept:
@@ -143,7 +146,7 @@ def _cheapest(name: str, found: Sequence[HeadRow]) -> str:
     )
 
 
-def _stopped(noised: Sequence[HeadRow]) -> str:
+def _stopped(noised: Sequence[formats.HeadRow]) -> str:
     """Whether any epsilon that means something leaves a leak, and the utility it costs."""
     small = [r for r in noised if r["meaningful"]]
     if not small:
@@ -165,11 +168,11 @@ def _of(name: str) -> Column:
     return Column(name, lambda row: _attack(row[name]) if name in row else DASH)
 
 
-def _by_name(rows: Sequence[HeadAttack]) -> dict[str, Any]:
+def _by_name(rows: Sequence[formats.HeadAttack]) -> dict[str, Any]:
     return {row["name"]: row for row in rows}
 
 
-def _attack(row: HeadAttack) -> Cell:
+def _attack(row: formats.HeadAttack) -> Cell:
     right, tpr = row["accuracy"], number(row["tpr_at_1_percent_fpr"]["mean"], columns.DIGITS)
     lines = [interval(row["auc_ci_simultaneous"])]
     if right["mean"] is not None:
@@ -177,7 +180,7 @@ def _attack(row: HeadAttack) -> Cell:
     return Cell(number(row["auc"]["mean"]), (*lines, f"TPR {tpr}"))
 
 
-def _epsilon(row: HeadRow) -> Cell:
+def _epsilon(row: formats.HeadRow) -> Cell:
     if row["epsilon"] is None:
         return Cell(DASH, ("nothing is promised",))
     standing = str(row["standing"]) if row["meaningful"] else "no meaningful guarantee"
@@ -186,7 +189,7 @@ def _epsilon(row: HeadRow) -> Cell:
     return Cell(f"{row['epsilon']:g} for one {row['unit']}", (*delta, standing, *shown))
 
 
-def _mean(value: Spread | None) -> Cell | str:
+def _mean(value: formats.Spread | None) -> Cell | str:
     return DASH if value is None else Cell(number(value["mean"]), (interval(value["ci"]),))
 
 
@@ -219,11 +222,11 @@ class HeadView(Whole):
         "trains on shadow heads under the same noise. Line: without noise.",
     }
 
-    def report(self, study: Any) -> HeadReport:
-        """What the trials of `fedmia.study.head.run.Heads` say."""
+    def report(self, study: Any) -> formats.HeadReport:
+        """What the trials of `fedmia.study.heads.Heads` say."""
         return study.report()  # type: ignore[no-any-return]
 
-    def tables(self, report: HeadReport) -> dict[str, Table]:
+    def tables(self, report: formats.HeadReport) -> dict[str, Table]:
         none, placebo = report["controls"]["untrained"], report["controls"]["placebo"]
         controls = [
             {"control": UNTRAINED, "utility": none["utility"], **_by_name(none["attacks"])},
@@ -235,15 +238,15 @@ class HeadView(Whole):
             "controls": columns.table(CONTROLS, controls),
         }
 
-    def figures(self, report: HeadReport) -> dict[str, bytes]:
+    def figures(self, report: formats.HeadReport) -> dict[str, bytes]:
         drawn = {"fig-1": utility(report), "fig-2": protection(report)}
         return {name: data for name, data in drawn.items() if data is not None}
 
-    def values(self, report: HeadReport, out: Path) -> dict[str, Any]:
+    def values(self, report: formats.HeadReport, out: Path) -> dict[str, Any]:
         about = {"Settings": flat(report["config"]), "Versions": flat(report["versions"])}
         return {"attacks": list(ATTACKS.items()), "about": about}
 
-    def terminal(self, report: HeadReport) -> Any:
+    def terminal(self, report: formats.HeadReport) -> Any:
         """One line a setting, which fits 80 columns."""
         lines = []
         for row in report["rows"]:
@@ -256,7 +259,7 @@ class HeadView(Whole):
         names = (name.replace("-", "-\n") for name in ATTACKS)
         return columns.screen(("noise",), ("epsilon", "utility\nloss", *names), lines)
 
-    def more(self, report: HeadReport) -> Callable[[Console], None]:
+    def more(self, report: formats.HeadReport) -> Callable[[Console], None]:
         line = "AUC of each attack; * no meaningful guarantee."
         return lambda console: console.print(line, style="dim")
 
@@ -265,11 +268,11 @@ class HeadView(Whole):
 
 
 SIDES = (NAIVE, KNOWING)
-Points = Sequence[tuple[float, Spread]]
+Points = Sequence[tuple[float, formats.Spread]]
 
 
 @canvas.drawn
-def utility(report: HeadReport) -> Figure | None:
+def utility(report: formats.HeadReport) -> Figure | None:
     """Fig. 1: utility loss at each epsilon, mean over heads with its 95 % band."""
     figure, axes = canvas.one(6.6, 4.3)
     for i, (name, rows) in enumerate(_mechanisms(report)):
@@ -283,7 +286,7 @@ def utility(report: HeadReport) -> Figure | None:
 
 
 @canvas.drawn
-def protection(report: HeadReport) -> Figure | None:
+def protection(report: formats.HeadReport) -> Figure | None:
     """Fig. 2: accuracy of the attack at each epsilon (top) and at each utility loss (bottom), of
     the paper's attacker and of one that noises its shadows as the release is noised."""
     figure = canvas.new(9.6, 7.4)
@@ -309,14 +312,14 @@ def protection(report: HeadReport) -> Figure | None:
     return figure
 
 
-def _mechanisms(report: HeadReport) -> Sequence[tuple[str, Sequence[HeadRow]]]:
+def _mechanisms(report: formats.HeadReport) -> Sequence[tuple[str, Sequence[formats.HeadRow]]]:
     """Rows of each mechanism, by rising epsilon."""
     noised = sorted(report["rows"][1:], key=lambda r: r["epsilon"] or 0.0)
     names = dict.fromkeys(str(r["mechanism"]) for r in report["rows"][1:])
     return [(name, [r for r in noised if r["mechanism"] == name]) for name in names]
 
 
-def _accuracy(row: HeadRow, attack: str) -> Spread:
+def _accuracy(row: formats.HeadRow, attack: str) -> formats.Spread:
     return next(a["accuracy"] for a in row["attacks"] if a["name"] == attack)
 
 
@@ -326,7 +329,7 @@ def _line(axes: Axes, i: int, name: str, points: Points) -> None:
     band(axes, xs, means, cis, canvas.look(i), 0.15, linewidth=1.6, label=name)
 
 
-def _cloud(axes: Axes, i: int, rows: Sequence[HeadRow], attack: str) -> None:
+def _cloud(axes: Axes, i: int, rows: Sequence[formats.HeadRow], attack: str) -> None:
     """Utility loss across, accuracy upwards, both with their 95 % intervals; joined by epsilon."""
     look, pairs = canvas.look(i), [(r["utility_loss"], _accuracy(r, attack)) for r in rows]
     places: list[Any] = [(loss["mean"], right["mean"]) for loss, right in pairs]
@@ -335,7 +338,7 @@ def _cloud(axes: Axes, i: int, rows: Sequence[HeadRow], attack: str) -> None:
     axes.plot(*zip(*places, strict=True), **look, markersize=5, linewidth=1.2)
 
 
-def _epsilons(axes: Axes, report: HeadReport) -> None:
+def _epsilons(axes: Axes, report: formats.HeadReport) -> None:
     """Epsilon across on a log scale; where it means nothing, grey."""
     axes.set_xscale("log")
     most = max(r["epsilon"] or 0.0 for r in report["rows"][1:])

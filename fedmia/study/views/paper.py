@@ -17,16 +17,16 @@ from fedmia.config.paper import Paper
 from fedmia.config.tree import to_tree
 from fedmia.options.errors import InputError, opt
 from fedmia.options.yamlfile import load
+from fedmia.papers import claims, lines, space
+from fedmia.papers.climbs import Climbed
+from fedmia.papers.folder import curves, finished, opened, settings
+from fedmia.papers.gather import Found, gather, numbers
+from fedmia.papers.tables import markdown, plain, text_2, text_3, text_4
 from fedmia.records import Curves
 from fedmia.report.figures import active, canvas
 from fedmia.report.publish import json_text
 from fedmia.report.tables import Table
 from fedmia.storage.outfolder import OutFolder
-from fedmia.study.paper import claims, lines, space
-from fedmia.study.paper.climbs import Climbed
-from fedmia.study.paper.folder import curves, finished, opened, settings
-from fedmia.study.paper.gather import Found, gather, numbers
-from fedmia.study.paper.tables import markdown, plain, text_2, text_3, text_4
 
 ONE_ROUND = "only one evaluated round of the run was kept"
 NO_CURVES = "the run kept no curves.npz: no client attacked actively to its end"

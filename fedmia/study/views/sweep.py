@@ -15,19 +15,10 @@ from fedmia.config.sweep import Sweep, label, told
 from fedmia.report.format import DASH, control_of, number
 from fedmia.report.rows import Report, control_sets
 from fedmia.report.tables import Cell, Table
-from fedmia.study import columns
+from fedmia.study import columns, formats
 from fedmia.study.columns import Column, change, count, ends, mean, models, plain, said
 from fedmia.study.drawing import forest, lines_of
 from fedmia.study.engine import Study
-from fedmia.study.formats import (
-    FORMAT,
-    AttackSpread,
-    CellAttack,
-    CellPair,
-    CellResults,
-    CellRow,
-    SweepReport,
-)
 from fedmia.study.points import differences, grouped, point_rows
 from fedmia.study.view import View, Whole
 
@@ -80,7 +71,7 @@ class SweepView(Whole):
     sweep: Sweep | None = None
     views: Mapping[str, View] = field(default_factory=dict)
 
-    def report(self, study: Study) -> SweepReport:
+    def report(self, study: Study) -> formats.SweepReport:
         sweep = self.sweep or study.settings
         cells: list[Any] = [
             study.state(cell, grid=dict(cell.grid)) | {"results": results_of(study, cell.key)}
@@ -88,7 +79,7 @@ class SweepView(Whole):
         ]
         asked = {name: view.report(study) for name, view in self.views.items()}
         return {
-            "format": FORMAT,
+            "format": formats.FORMAT,
             "sentence": sentence(cells),
             "grid": sweep.tree()["grid"],
             "seeds": sorted({cell.seed for cell in study.cells}),
@@ -102,7 +93,7 @@ class SweepView(Whole):
             "timing": study.timing(),
         }  # type: ignore[typeddict-item]
 
-    def tables(self, report: SweepReport) -> dict[str, Table]:
+    def tables(self, report: formats.SweepReport) -> dict[str, Table]:
         places = [
             Column(path, lambda row, path=path: _place(row["grid"], path))  # type: ignore[misc]
             for path in varied(report)
@@ -120,7 +111,7 @@ class SweepView(Whole):
             "differences": columns.table(DIFFERENCES, report["differences"]),
         }
 
-    def figures(self, report: SweepReport) -> dict[str, bytes]:
+    def figures(self, report: formats.SweepReport) -> dict[str, bytes]:
         cells = report["cells"]
         drawn = {
             "attacks": forest(_lines(cells, _aucs), "AUC (0.5: nothing told)", 0.5, 0.0),
@@ -128,7 +119,7 @@ class SweepView(Whole):
         }
         return {name: data for name, data in drawn.items() if data is not None}
 
-    def more(self, report: SweepReport) -> Callable[[Console], None]:
+    def more(self, report: formats.SweepReport) -> Callable[[Console], None]:
         """The runs that failed, and the sentence of each section."""
 
         def lines(console: Console) -> None:
@@ -138,7 +129,7 @@ class SweepView(Whole):
 
         return lines
 
-    def values(self, report: SweepReport, out: Path) -> dict[str, Any]:
+    def values(self, report: formats.SweepReport, out: Path) -> dict[str, Any]:
         asked = report.get("views", {})
         return {
             "over": ", ".join(varied(report)) or "seeds",
@@ -146,7 +137,7 @@ class SweepView(Whole):
             "views": [view.section(asked[name]) for name, view in self.views.items()],
         }
 
-    def terminal(self, report: SweepReport) -> Any:
+    def terminal(self, report: formats.SweepReport) -> Any:
         """One line a point and attack, most leaking attack of each point first."""
         listed = []
         for point in report["points"]:
@@ -165,7 +156,7 @@ class SweepView(Whole):
         return columns.screen(("point", "attack"), heads, listed)
 
 
-def sentence(cells: Sequence[CellRow]) -> str:
+def sentence(cells: Sequence[formats.CellRow]) -> str:
     """How many runs are finished, and how many of them leak."""
     results = [cell["results"] for cell in cells if cell["results"] is not None]
     leaks = sum(one["verdict_code"] == "leaks" for one in results)
@@ -174,7 +165,7 @@ def sentence(cells: Sequence[CellRow]) -> str:
     return line + (f"; failed and left out: {failed}." if failed else ".")
 
 
-def notes(cells: Sequence[CellRow], sweep: Sweep) -> list[str]:
+def notes(cells: Sequence[formats.CellRow], sweep: Sweep) -> list[str]:
     """What a reader of the means must know."""
     lines = []
     if sweep.seeds == 1:
@@ -191,12 +182,12 @@ def notes(cells: Sequence[CellRow], sweep: Sweep) -> list[str]:
     return lines
 
 
-def varied(report: SweepReport) -> list[str]:
+def varied(report: formats.SweepReport) -> list[str]:
     """Every option that a grid varies, in order."""
     return list(dict.fromkeys(path for point in report["points"] for path in point["grid"]))
 
 
-def attacks(report: SweepReport) -> list[Column]:
+def attacks(report: formats.SweepReport) -> list[Column]:
     """Columns of every attack at every point, controls beside."""
     rows = [row for point in report["points"] for row in point["attacks"]]
     controls = list(dict.fromkeys(label for row in rows for label in row["controls"]))
@@ -208,16 +199,16 @@ def attacks(report: SweepReport) -> list[Column]:
     ]  # fmt: skip
 
 
-def results_of(study: Study, key: str) -> CellResults | None:
+def results_of(study: Study, key: str) -> formats.CellResults | None:
     """What a sweep keeps of a run, None unless it is finished."""
     return results(study.finished[key][1]) if key in study.finished else None
 
 
-def results(report: Report) -> CellResults:
+def results(report: Report) -> formats.CellResults:
     """What a sweep keeps of a run's report."""
     after = report["utility"].get("after_attack")
     pairs: list[Any] = [
-        {key: row.get(key) for key in CellPair.__annotations__} for row in report["paired"]
+        {key: row.get(key) for key in formats.CellPair.__annotations__} for row in report["paired"]
     ]
     return {
         "verdict": report["verdict"],
@@ -232,27 +223,28 @@ def results(report: Report) -> CellResults:
     }
 
 
-def _attack(report: Report, row: Any) -> CellAttack:
+def _attack(report: Report, row: Any) -> formats.CellAttack:
     beside = {label: control_of(report, label, row["name"])
               for label in control_sets(report["controls"])}  # fmt: skip
     more = {
         "tpr_at_1_percent_fpr": row["tpr_at_fpr"]["0.01"],
         "controls": {label: control["auc"] for label, control in beside.items() if control},
     }
-    kept: Any = {key: (row | more)[key] for key in CellAttack.__annotations__}
+    kept: Any = {key: (row | more)[key] for key in formats.CellAttack.__annotations__}
     return kept  # type: ignore[no-any-return]
 
 
-def _aucs(results: CellResults) -> list[tuple[str, float | None]]:
+def _aucs(results: formats.CellResults) -> list[tuple[str, float | None]]:
     return [(row["name"], row["auc"]) for row in results["attacks"]]
 
 
-def _pairs(results: CellResults) -> list[tuple[str, float | None]]:
+def _pairs(results: formats.CellResults) -> list[tuple[str, float | None]]:
     return [(f"{r['attack']} less {r['control']}", r["difference"]) for r in results["pairs"]]
 
 
 def _lines(
-    cells: Sequence[CellRow], values: Callable[[CellResults], list[tuple[str, float | None]]]
+    cells: Sequence[formats.CellRow],
+    values: Callable[[formats.CellResults], list[tuple[str, float | None]]],
 ) -> list[tuple[str, dict[str, list[float]]]]:
     """Each point with the values of its models, as `forest` draws them."""
     return [
@@ -264,7 +256,7 @@ def _lines(
     ]
 
 
-def _card(cell: CellRow, out: Path) -> dict[str, str]:
+def _card(cell: formats.CellRow, out: Path) -> dict[str, str]:
     path, results = str(cell["path"]), cell["results"]
     files = [f"{path}/figures/{name}.png" for name in MAIN]
     figure = next((quote(file) for file in files if (out / file).is_file()), "")
@@ -277,7 +269,7 @@ def _card(cell: CellRow, out: Path) -> dict[str, str]:
     }
 
 
-def _chosen(row: AttackSpread) -> str | Cell:
+def _chosen(row: formats.AttackSpread) -> str | Cell:
     """An attack's name, under it each choice of its options with how many models led to it."""
     counts = Counter(label(choices) for choices in row["choices"].values())
     chosen = tuple(f"chosen: {options} ({models})" for options, models in counts.most_common())
@@ -289,7 +281,7 @@ def _place(point: Mapping[str, Any], path: str) -> str:
 
 
 def _control(name: str) -> Callable[[Any], str]:
-    def mean_of(row: AttackSpread) -> str:
+    def mean_of(row: formats.AttackSpread) -> str:
         value = row["controls"].get(name)
         return number(value["mean"], columns.DIGITS) if value else DASH
 

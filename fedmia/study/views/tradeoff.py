@@ -15,18 +15,10 @@ from fedmia.records import MEANINGFUL
 from fedmia.report.figures import canvas
 from fedmia.report.format import DASH, estimate
 from fedmia.report.tables import Cell, Table
-from fedmia.study import columns
+from fedmia.study import columns, formats
 from fedmia.study.columns import Column, change, mean, models, said, small
 from fedmia.study.drawing import cross
 from fedmia.study.engine import Study
-from fedmia.study.formats import (
-    FORMAT,
-    SweepReport,
-    TradeAttack,
-    TradeoffReport,
-    TradePoint,
-    TradeRow,
-)
 from fedmia.study.view import Whole
 from fedmia.study.views import _trades
 from fedmia.study.views._choice import COSTS, WITHIN, choose, sentence
@@ -41,11 +33,11 @@ NO_GUARANTEE, DAGGER = "no meaningful guarantee", "†"
 LESS = "less undefended"
 
 
-def _tpr(point: TradePoint) -> str:
+def _tpr(point: formats.TradePoint) -> str:
     return columns.over_models(best["tpr"]) if (best := best_of(point)) else DASH
 
 
-def _auc(row: TradeAttack | None) -> Cell:
+def _auc(row: formats.TradeAttack | None) -> Cell:
     if row is None or row["auc"]["mean"] is None:
         return Cell(DASH)
     return small(row["auc"]["mean"], row["auc"]["ci"], row["auc_ci_simultaneous"])
@@ -81,7 +73,7 @@ class TradeoffView(Whole):
         "each by itself."
     }
 
-    def report(self, study: Study) -> TradeoffReport:
+    def report(self, study: Study) -> formats.TradeoffReport:
         tradeoff: Tradeoff = study.settings
         swept, rows = SweepView(sweep=tradeoff.sweep).report(study), _trades.rows(tradeoff, study)
         by_point = [
@@ -96,7 +88,7 @@ class TradeoffView(Whole):
             point["groups"] = _trades.groups(by_seed, point["best"])
         choice = choose(points, by_point)
         return {
-            "format": FORMAT,
+            "format": formats.FORMAT,
             "sentence": sentence(points, choice),
             "rows": rows,
             "points": points,
@@ -109,7 +101,7 @@ class TradeoffView(Whole):
             "timing": swept["timing"],
         }  # type: ignore[typeddict-item]
 
-    def tables(self, report: TradeoffReport) -> dict[str, Table]:
+    def tables(self, report: formats.TradeoffReport) -> dict[str, Table]:
         points: Sequence[Any] = report["points"]
         least = report["choice"]["least"]
         names = dict.fromkeys(row["attack"] for row in report["rows"])
@@ -127,15 +119,15 @@ class TradeoffView(Whole):
             "groups": columns.table(GROUPS, [{**p, **p["groups"]} for p in points if p["groups"]]),
         }
 
-    def figures(self, report: TradeoffReport) -> dict[str, bytes]:
+    def figures(self, report: formats.TradeoffReport) -> dict[str, bytes]:
         png = draw(report)
         return {} if png is None else {"tradeoff": png}
 
-    def values(self, report: TradeoffReport, out: Path) -> dict[str, Any]:
+    def values(self, report: formats.TradeoffReport, out: Path) -> dict[str, Any]:
         front = [point["label"] for point in report["points"] if point["front"]]
         return {"lost": list(lost(report)), "front": front, "costs": COSTS}
 
-    def terminal(self, report: TradeoffReport) -> Any:
+    def terminal(self, report: formats.TradeoffReport) -> Any:
         """One line a point; those on the front have a star."""
         table = rich.table.Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
         names = [_short(point) + " *" * point["front"] for point in report["points"]]
@@ -162,7 +154,7 @@ class TradeoffView(Whole):
         return table
 
 
-def notes(swept: SweepReport) -> list[str]:
+def notes(swept: formats.SweepReport) -> list[str]:
     """What a reader of the means must know."""
     lines = list(swept["notes"])
     codes = {code for point in swept["points"] for code in point["verdicts"]}
@@ -178,9 +170,9 @@ def notes(swept: SweepReport) -> list[str]:
     return lines
 
 
-def lost(report: TradeoffReport) -> Iterator[tuple[str, str]]:
+def lost(report: formats.TradeoffReport) -> Iterator[tuple[str, str]]:
     """(who, why) of every row without an AUC; of equal reasons at one point one entry."""
-    held: dict[tuple[str, str], list[TradeRow]] = {}
+    held: dict[tuple[str, str], list[formats.TradeRow]] = {}
     labels = {(p["defense"], p["strength"]): p["label"] for p in report["points"]}
     for row in report["rows"]:
         if row["note"]:
@@ -192,13 +184,13 @@ def lost(report: TradeoffReport) -> Iterator[tuple[str, str]]:
         yield f"{label} ({attacks}; seed {seeds})", why
 
 
-def _short(point: TradePoint) -> str:
+def _short(point: formats.TradePoint) -> str:
     """The defence and its strength without the option's name, which fills a terminal's line."""
     given = point["strength"] is not None
     return point["defense"] + f" {told(point['strength'])}" if given else point["label"]
 
 
-def epsilon(point: TradePoint) -> str:
+def epsilon(point: formats.TradePoint) -> str:
     """`8.1 for one image, guaranteed`, `1e+06 for one client, no meaningful guarantee`, a dash."""
     value = point["epsilon"]
     if point["standing"] is None:
@@ -209,7 +201,7 @@ def epsilon(point: TradePoint) -> str:
     return f"{shown}, {NO_GUARANTEE if little else point['standing']}"
 
 
-def over(point: TradePoint) -> str:
+def over(point: formats.TradePoint) -> str:
     """How many models there are, and how many failed."""
     return f"{point['finished']}" + (f", {point['failed']} failed" if point["failed"] else "")
 
@@ -218,7 +210,7 @@ def over(point: TradePoint) -> str:
 
 
 @canvas.drawn
-def draw(report: TradeoffReport) -> Figure | None:
+def draw(report: formats.TradeoffReport) -> Figure | None:
     """Mean kNN across, mean AUC of each point's best attack up; None where nothing is known."""
     places = [(point, place(point)) for point in report["points"]]
     known: list[Any] = [(point, at) for point, at in places if None not in at]
@@ -244,7 +236,7 @@ def draw(report: TradeoffReport) -> Figure | None:
 
 
 def _curve(
-    axes: Axes, name: str, i: int, held: Sequence[tuple[TradePoint, tuple[float, float]]]
+    axes: Axes, name: str, i: int, held: Sequence[tuple[formats.TradePoint, tuple[float, float]]]
 ) -> None:
     """A defence from mild to strong, with the intervals of each point, in the i-th look."""
     bare = name == NONE

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from fedmia.evaluation.score import side_by_side
+from fedmia.papers.claims import claims
+from fedmia.papers.climbs import Climbed, climbed
+from fedmia.papers.folder import Opened
+from fedmia.papers.reading import Judged, Reading, judge, read
+from fedmia.papers.tables import Rates, rates, table_2, table_3, table_4
 from fedmia.records import Curves
 from fedmia.report.build import strict
 from fedmia.report.rows import RoundRow
-from fedmia.study.paper.claims import claims
-from fedmia.study.paper.climbs import Climbed, climbed
-from fedmia.study.paper.folder import Opened
-from fedmia.study.paper.reading import Judged, Reading, judge, read
-from fedmia.study.paper.tables import Rates, rates, table_2, table_3, table_4
 
 
 @dataclass(frozen=True)

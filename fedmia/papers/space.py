@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 
 from fedmia.attacks._classifier import fit_classifier
+from fedmia.papers.reading import FEATURES, Reading
+from fedmia.papers.tables import shown_layers
 from fedmia.records import FloatArray
 from fedmia.report.figures import canvas
-from fedmia.study.paper.reading import FEATURES, Reading
-from fedmia.study.paper.tables import shown_layers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -22,6 +22,8 @@ from fedmia.data._source import renumbered
 from fedmia.data.base import Request
 from fedmia.data.images import ImageSet
 from fedmia.encoders.base import Released, load, probe
+from fedmia.heads.release import ASSUMPTIONS, Setting
+from fedmia.heads.trial import Labelled, Trial, deal, trial
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt, renamed, said
 from fedmia.options.seeding import rng
@@ -32,8 +34,6 @@ from fedmia.runtime.progress import HeadDisplay
 from fedmia.ssl.base import SSLMethod, in_parts
 from fedmia.storage.outfolder import OutFolder
 from fedmia.study.formats import FORMAT, HeadReport
-from fedmia.study.head.release import ASSUMPTIONS, Setting
-from fedmia.study.head.trial import Labelled, Trial, deal, trial
 from fedmia.study.spread import spread
 from fedmia.study.views import head as compare
 from fedmia.study.views.head import HeadView

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from fedmia.data.images import IntArray
 from fedmia.defenses._sensitivity import leave_one_out
+from fedmia.heads.stack import Stack
 from fedmia.options.errors import InputError, opt
-from fedmia.study.head.stack import Stack
 
 SIDE_BY_SIDE = 64  # pairs whose heads are trained at once: their weights are in memory together
 

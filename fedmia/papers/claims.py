@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from scipy.stats import t as student
 
+from fedmia.papers.climbs import Climbed
+from fedmia.papers.tables import rates
 from fedmia.records import Curves, FloatArray
 from fedmia.report.format import estimate
 from fedmia.report.intervals import tail
 from fedmia.report.metrics import auc_numbers, oracle_accuracy
 from fedmia.report.tables import Cell, Row, Table
-from fedmia.study.paper.climbs import Climbed
-from fedmia.study.paper.tables import rates
 
 HELD, NOT_HELD, UNDECIDED, NOT_RUN = "held", "not held", "undecided", "not run"
 SMALL = 0.55  # a lower AUC is no "significantly surpasses"

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedmia.heads.stack import Stack, train
 from fedmia.records import FloatArray
-from fedmia.study.head.stack import Stack, train
 
 PAIRS = 2000  # (answer, label) of shadow heads, half of their own images
 LAYERS, RATE = 5, 1e-3

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 from fedmia.attacks.ascent_static import AscentStatic
 from fedmia.evaluation.snapshots import Evaluation
+from fedmia.papers.reading import own
 from fedmia.records import FloatArray, ScoredAttack
 from fedmia.storage.snapshot import Snapshot
-from fedmia.study.paper.reading import own
 from fedmia.threat.signals import Signals
 
 NAME = "ascent-static"

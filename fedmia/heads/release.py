@@ -11,9 +11,9 @@ from torch import Tensor
 
 from fedmia.defenses._canaries import guessed
 from fedmia.defenses._noise import ReleaseNoise
+from fedmia.heads.stack import Stack
 from fedmia.options import registry
 from fedmia.records import NOISE, Epsilon
-from fedmia.study.head.stack import Stack
 
 ASSUMPTIONS = (
     "Unit: one labelled image of the head, replaced. The sensitivity is the largest seen in "

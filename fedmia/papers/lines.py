@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedmia.papers.claims import PAPER
+from fedmia.papers.climbs import Climbed
+from fedmia.papers.reading import FEATURES, Reading
+from fedmia.papers.tables import Rates
 from fedmia.records import Curves, FloatArray
 from fedmia.report.figures import canvas
 from fedmia.report.figures.rounds import shade
 from fedmia.report.metrics import best_threshold, roc
 from fedmia.report.rows import RoundRow
-from fedmia.study.paper.claims import PAPER
-from fedmia.study.paper.climbs import Climbed
-from fedmia.study.paper.reading import FEATURES, Reading
-from fedmia.study.paper.tables import Rates
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

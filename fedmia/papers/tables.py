@@ -7,12 +7,12 @@ from typing import Any, TypedDict
 
 import numpy as np
 
+from fedmia.papers.reading import Judged, Reading
 from fedmia.records import FloatArray, ScoredAttack
 from fedmia.report.format import estimate
 from fedmia.report.metrics import attack_row
 from fedmia.report.rows import Interval, ThresholdRow
 from fedmia.report.tables import Cell, Row, Table
-from fedmia.study.paper.reading import Judged, Reading
 
 CLASSIFIERS: Mapping[str, str] = {"svm": "SVM", "lr": "LR", "lda": "LDA"}
 PAPER = "the paper, "

@@ -12,14 +12,14 @@ from torch import Tensor
 
 from fedmia.config.head import Head
 from fedmia.data.images import IntArray
+from fedmia.heads import attack
+from fedmia.heads.release import Setting, answers, mechanism, released, scale_of
+from fedmia.heads.sensitivity import sampled
+from fedmia.heads.stack import Stack, train
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import rng, seed_words
 from fedmia.records import FloatArray
 from fedmia.report.metrics import at_threshold, auc, tpr_at_fpr
-from fedmia.study.head import attack
-from fedmia.study.head.release import Setting, answers, mechanism, released, scale_of
-from fedmia.study.head.sensitivity import sampled
-from fedmia.study.head.stack import Stack, train
 
 FPR = 0.01
 MOST_OTHERS = 5000  # non-members asked about
