@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -58,15 +58,6 @@ def forest(
     axes.set_xlabel(about)
     canvas.legend(axes)
     return figure
-
-
-def lines_of(named: Iterable[tuple[str, float | None]]) -> dict[str, list[float]]:
-    """Name -> values, of those that are known."""
-    found: dict[str, list[float]] = {}
-    for name, value in named:
-        if value is not None:
-            found.setdefault(name, []).append(value)
-    return found
 
 
 def band(

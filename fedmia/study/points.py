@@ -51,7 +51,7 @@ def differences(cells: Sequence[formats.CellRow]) -> Iterator[formats.Difference
 
 def grouped(cells: Sequence[formats.CellRow]) -> dict[str, list[formats.CellRow]]:
     """The runs of each point of the grid, in order."""
-    return {key: held for (key,), held in _by(cells, lambda cell: (key_of(cell["grid"]),)).items()}
+    return together((key_of(cell["grid"]), cell) for cell in cells)
 
 
 def change(ours: BySeed, theirs: BySeed) -> formats.Spread:
@@ -155,11 +155,12 @@ def _over(rows: Iterable[Any], key: str) -> formats.Spread:
 
 def _rows(rows: Iterable[Any], *keys: str) -> dict[tuple[Any, ...], list[Any]]:
     """The rows that share these keys, in order."""
-    return _by(rows, lambda row: tuple(row[key] for key in keys))
+    return together((tuple(row[key] for key in keys), row) for row in rows)
 
 
-def _by(rows: Iterable[Any], key: Any) -> dict[tuple[Any, ...], list[Any]]:
-    found: dict[tuple[Any, ...], list[Any]] = {}
-    for row in rows:
-        found.setdefault(key(row), []).append(row)
-    return found
+def together(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:
+    """Key -> the values that share it, in order."""
+    held: dict[Any, list[Any]] = {}
+    for key, value in pairs:
+        held.setdefault(key, []).append(value)
+    return held

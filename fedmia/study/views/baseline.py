@@ -15,7 +15,7 @@ from fedmia.study.columns import Column, change, ends, models, plain, said
 from fedmia.study.drawing import forest
 from fedmia.study.engine import Study
 from fedmia.study.formats import Spread
-from fedmia.study.points import correct
+from fedmia.study.points import correct, together
 from fedmia.study.spread import p_value, spread
 from fedmia.study.view import View
 from fedmia.table import Row
@@ -111,15 +111,14 @@ class Baseline(View):
         )  # fmt: skip
         return {"comparisons": columns.table(listed, report["comparisons"])}
 
-    def figures(self, report: BaselineReport) -> dict[str, bytes]:
-        points: dict[str, dict[str, list[float]]] = {}
-        for row in report["comparisons"]:
-            if row["measure"] == "AUC":
-                values = list(row["by_seed"].values())
-                points.setdefault(row["point"], {})[row["attack"]] = values
-        named = [(p.replace(", ", "\n") or "the experiment", own) for p, own in points.items()]
-        png = forest(named, f"AUC less that of {report['baseline']}", 0.0)
-        return {} if png is None else {"baseline": png}
+    def draw(self, report: BaselineReport) -> dict[str, bytes | None]:
+        aucs = (row for row in report["comparisons"] if row["measure"] == "AUC")
+        lines = [
+            (point.replace(", ", "\n") or "the experiment",
+             {row["attack"]: list(row["by_seed"].values()) for row in rows})
+            for point, rows in together((row["point"], row) for row in aucs).items()
+        ]  # fmt: skip
+        return {"baseline": forest(lines, f"AUC less that of {report['baseline']}", 0.0)}
 
 
 def sentence(rows: Sequence[Comparison], baseline: str) -> str:

@@ -238,9 +238,8 @@ class HeadView(Whole):
             "controls": columns.table(CONTROLS, controls),
         }
 
-    def figures(self, report: formats.HeadReport) -> dict[str, bytes]:
-        drawn = {"fig-1": utility(report), "fig-2": protection(report)}
-        return {name: data for name, data in drawn.items() if data is not None}
+    def draw(self, report: formats.HeadReport) -> dict[str, bytes | None]:
+        return {"fig-1": utility(report), "fig-2": protection(report)}
 
     def values(self, report: formats.HeadReport, out: Path) -> dict[str, Any]:
         about = {"Settings": flat(report["config"]), "Versions": flat(report["versions"])}
