@@ -40,8 +40,8 @@ PURE = (
     "fedmia.shadows", "fedmia.audit", "fedmia.runtime",
     *(f"fedmia.evaluation.{name}" for name in ("datasets", "given", "harness", "images", "resume",
       "run", "runs", "scorer", "sets", "shadowimages", "shadows", "sources", "sweep", "views")),
-    "fedmia.observers", "fedmia.lowerbounds", "fedmia.study.audits", "fedmia.heads", "fedmia.study.heads",
-    "fedmia.study.views.encoders", "fedmia.study.views.head",
+    "fedmia.observers", "fedmia.lowerbounds", "fedmia.study.audits", "fedmia.study.heads",
+    "fedmia.heads", "fedmia.study.views.encoders", "fedmia.study.views.head",
 )  # fmt: skip
 REPORTING = ("fedmia.report.build", "fedmia.report.figures.draw", "fedmia.report.publish",
              "fedmia.report.terminal")  # fmt: skip

@@ -64,6 +64,12 @@ def apart(ours: BySeed, theirs: BySeed) -> list[float]:
     return [round(ours[seed] - theirs[seed], 6) for seed in sorted(ours.keys() & theirs.keys())]
 
 
+def tested(differences: Iterable[float | None]) -> formats.Tested:
+    """Differences over models, and whether their mean is 0."""
+    known = [value for value in differences if value is not None]
+    return {"difference": spread(known, -1.0), "p": p_value(known), "p_holm": None}
+
+
 def by_code(codes: Sequence[str]) -> dict[str, int]:
     """How many models have each verdict."""
     return {code: codes.count(code) for code in sorted(set(codes))}
@@ -80,9 +86,7 @@ def _point(cells: Sequence[formats.CellRow]) -> formats.PointRow:
         "attacks": _attacks(cells),
         "pairs": _pairs(results),
         "sets": _sets(results),
-        "knn": _over(results, "knn"),
-        "linear": _over(results, "linear"),
-        "knn_after_attack": _over(results, "knn_after_attack"),
+        **{name: _over(results, name) for name in PROBES},  # type: ignore[typeddict-item]
     }
 
 
@@ -109,9 +113,9 @@ def _attacks(cells: Sequence[formats.CellRow]) -> list[formats.AttackSpread]:
 def _pairs(results: Sequence[formats.CellResults]) -> list[formats.PairSpread]:
     rows = _rows((row for one in results for row in one["pairs"]), "attack", "control")
     return [
-        {"attack": attack, "control": control, **_tested(held)}
+        {"attack": attack, "control": control, **tested(row["difference"] for row in held)}
         for (attack, control), held in rows.items()
-    ]  # type: ignore[typeddict-item]
+    ]
 
 
 def _sets(results: Sequence[formats.CellResults]) -> list[formats.SetSpread]:
@@ -121,15 +125,10 @@ def _sets(results: Sequence[formats.CellResults]) -> list[formats.SetSpread]:
         controls = [row["control"] for row in held if row["control"]]
         made.append({
             "attack": attack, "judged": judged, "size": size, "auc": _over(held, "auc"),
-            "control": controls[0]["name"] if controls else None, **_tested(controls),
-        })  # type: ignore[typeddict-item]  # fmt: skip
+            "control": controls[0]["name"] if controls else None,
+            **tested(control["difference"] for control in controls),
+        })  # fmt: skip
     return made
-
-
-def _tested(rows: Sequence[Any]) -> dict[str, Any]:
-    """The `difference` of rows over models, and whether it is 0."""
-    known = [row["difference"] for row in rows if row["difference"] is not None]
-    return {"difference": spread(known, -1.0), "p": p_value(known), "p_holm": None}
 
 
 def _measures(cells: Sequence[formats.CellRow]) -> dict[tuple[str, str | None], dict[int, float]]:

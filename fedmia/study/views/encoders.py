@@ -266,8 +266,8 @@ def _mean_difference(
     return {
         "last": last,
         "difference": round(statistics.fmean(values), ROUNDED),
-        "ci": mean_interval(each),
-        "ci_simultaneous": mean_interval(both),
+        "ci": mean_interval(each),  # type: ignore[typeddict-item]
+        "ci_simultaneous": mean_interval(both),  # type: ignore[typeddict-item]
     }
 
 
