@@ -16,7 +16,8 @@ from fedmia.config.head import Head
 from fedmia.data._source import renumbered
 from fedmia.data.base import Request
 from fedmia.data.images import ImageSet
-from fedmia.encoders.base import Released, load, probe
+from fedmia.encoders.base import Released, load
+from fedmia.encoders.describe import probe
 from fedmia.heads.release import Setting
 from fedmia.heads.trial import Dealt, Labelled, Trial, deal, trial
 from fedmia.options import registry

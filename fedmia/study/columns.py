@@ -13,7 +13,7 @@ import rich.table
 
 from fedmia.report.format import DASH, estimate, interval, number
 from fedmia.report.tables import Cell, Row, Table
-from fedmia.study.formats import Spread
+from fedmia.statistics.spread import Spread
 
 DIGITS = 3
 MODELS = Cell("models", ("one a seed",))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedmia.report.figures import canvas
 from fedmia.report.rows import Interval
-from fedmia.study.spread import spread
+from fedmia.statistics.spread import spread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

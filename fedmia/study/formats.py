@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, TypedDict
 
 from fedmia.report.rows import CanaryBoundRow, Interval, Json, SetRow
+from fedmia.statistics.spread import Spread
 
 FORMAT = 1
 Point = Mapping[str, Any]  # path of an option -> its value, of what the grid varies
@@ -44,17 +45,6 @@ class State(TypedDict):
     state: str  # finished, failed, not run
     reason: str | None  # why it failed
     path: str | None  # its folder under that of the study, once finished
-
-
-class Spread(TypedDict):
-    """A number over the models of one point; null where no model has it."""
-
-    n: int  # models that have it
-    mean: float | None
-    ci: Interval | None  # t interval; null below two models, or where all are equal
-    sd: float | None
-    least: float | None
-    greatest: float | None
 
 
 class AucSpread(TypedDict):

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fedmia.config.sweep import key_of
+from fedmia.statistics.pvalues import holm
+from fedmia.statistics.spread import Spread, p_value, spread
 from fedmia.study import formats
-from fedmia.study.spread import holm, p_value, spread
 
 PROBES = ("knn", "linear", "knn_after_attack")
 MEASURES = ("auc", *PROBES)
@@ -54,7 +55,7 @@ def grouped(cells: Sequence[formats.CellRow]) -> dict[str, list[formats.CellRow]
     return together((key_of(cell["grid"]), cell) for cell in cells)
 
 
-def change(ours: BySeed, theirs: BySeed) -> formats.Spread:
+def change(ours: BySeed, theirs: BySeed) -> Spread:
     """Over seeds that both have, the first less the second."""
     return spread(apart(ours, theirs), -1.0)
 
@@ -147,7 +148,7 @@ def _measures(cells: Sequence[formats.CellRow]) -> dict[tuple[str, str | None], 
     return found
 
 
-def _over(rows: Iterable[Any], key: str) -> formats.Spread:
+def _over(rows: Iterable[Any], key: str) -> Spread:
     """One number of several rows, over models."""
     return spread(row[key] for row in rows)
 

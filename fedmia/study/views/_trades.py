@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fedmia.config.tradeoff import Trade, Tradeoff
-from fedmia.report.intervals import LEVEL
 from fedmia.report.rows import EpsilonRow, Report
+from fedmia.statistics.intervals import LEVEL
+from fedmia.statistics.spread import spread, t_interval, within
 from fedmia.study import formats
 from fedmia.study.engine import Study
 from fedmia.study.points import BySeed, change
-from fedmia.study.spread import spread, t_interval, within
 
 UNKNOWN = dict.fromkeys(formats.TradeRow.__annotations__)  # a row of which nothing is known
 GROUPS = ("defended", "undefended")  # as reports name them

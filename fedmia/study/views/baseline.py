@@ -8,8 +8,8 @@ from typing import ClassVar, TypedDict
 
 from fedmia.options.option import option
 from fedmia.report.format import DASH
-from fedmia.report.intervals import LEVEL
 from fedmia.report.tables import Cell, Table
+from fedmia.statistics.intervals import LEVEL
 from fedmia.study import columns, formats
 from fedmia.study.columns import Column, change, ends, models, plain, said
 from fedmia.study.drawing import forest

@@ -20,13 +20,13 @@ from fedmia.report.figures import canvas
 from fedmia.report.format import DASH, control_of, estimate, interval, number
 from fedmia.report.rows import Interval, Report
 from fedmia.report.tables import Cell, Table
+from fedmia.statistics.spread import DIGITS as ROUNDED
+from fedmia.statistics.spread import spread
 from fedmia.study import columns, formats, scores
 from fedmia.study.columns import DIGITS, Column, count, mean, measured, plain, said
 from fedmia.study.drawing import cross
 from fedmia.study.engine import Study
 from fedmia.study.points import by_code, together
-from fedmia.study.spread import DIGITS as ROUNDED
-from fedmia.study.spread import spread
 from fedmia.study.view import Whole, doubtful, left_out, whole
 
 if TYPE_CHECKING:
@@ -263,12 +263,13 @@ def _mean_difference(
     if not known:
         return None
     values, each, both = zip(*known, strict=True)
-    return {
+    row: Any = {
         "last": last,
         "difference": round(statistics.fmean(values), ROUNDED),
-        "ci": mean_interval(each),  # type: ignore[typeddict-item]
-        "ci_simultaneous": mean_interval(both),  # type: ignore[typeddict-item]
+        "ci": mean_interval(each),
+        "ci_simultaneous": mean_interval(both),
     }
+    return row  # type: ignore[no-any-return]
 
 
 def _cell(cell: Asked[Audit], study: Study) -> formats.SeriesCell:

@@ -26,10 +26,10 @@ from fedmia.report.lowerbounds import SHOUT, by_canaries
 from fedmia.report.rows import Interval
 from fedmia.report.tables import Cell, Table, flat
 from fedmia.runtime.environment import describe
+from fedmia.statistics.spread import Spread, spread, t_interval, within
 from fedmia.study import columns, formats
 from fedmia.study.columns import Column
 from fedmia.study.drawing import band, cross
-from fedmia.study.spread import spread, t_interval, within
 from fedmia.study.view import Whole
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ def _epsilon(row: formats.HeadRow) -> Cell:
     return Cell(f"{row['epsilon']:g} for one {row['unit']}", (*delta, standing, *shown))
 
 
-def _mean(value: formats.Spread | None) -> Cell | str:
+def _mean(value: Spread | None) -> Cell | str:
     return DASH if value is None else Cell(number(value["mean"]), (interval(value["ci"]),))
 
 
@@ -326,7 +326,7 @@ class HeadView(Whole):
 
 
 SIDES = (NAIVE, KNOWING)
-Points = Sequence[tuple[float, formats.Spread]]
+Points = Sequence[tuple[float, Spread]]
 
 
 @canvas.drawn
@@ -377,7 +377,7 @@ def _mechanisms(report: formats.HeadReport) -> Sequence[tuple[str, Sequence[form
     return [(name, [r for r in noised if r["mechanism"] == name]) for name in names]
 
 
-def _accuracy(row: formats.HeadRow, attack: str) -> formats.Spread:
+def _accuracy(row: formats.HeadRow, attack: str) -> Spread:
     return next(a["accuracy"] for a in row["attacks"] if a["name"] == attack)
 
 
