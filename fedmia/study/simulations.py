@@ -17,6 +17,7 @@ from fedmia.study.engine import Start, Work
 from fedmia.study.run import conduct
 from fedmia.study.view import View, Whole
 from fedmia.study.views.baseline import Baseline
+from fedmia.study.views.paper import PaperView
 from fedmia.study.views.sweep import SweepView
 from fedmia.study.views.tradeoff import TradeoffView
 
@@ -36,8 +37,8 @@ def sections(wanted: Sweep) -> dict[str, View]:
     """
     views: dict[str, View] = {name: registry.build("view", name, {}) for name in wanted.views}
     for name, view in views.items():
-        if isinstance(view, Whole):
-            raise InputError(f"{opt('views', name)}: it has a command of its own")
+        if isinstance(view, Whole | PaperView | Baseline):
+            raise InputError(f"{opt('views', name)}: it has a command or a flag of its own")
     if wanted.baseline is not None:
         views["baseline"] = Baseline(wanted.baseline)
     return views

@@ -127,7 +127,9 @@ def test_baseline__one_seed_settles_nothing() -> None:
          "combined)"),
         ("--attacks similarity --baseline similarity", "--baseline similarity: no other attack "
          "runs in this sweep"),
-        ("--views sweep --out {out}", "--views sweep: it has a command of its own"),
+        ("--views sweep --out {out}", "--views sweep: it has a command or a flag of its own"),
+        ("--views baseline --out {out}", "--views baseline: it has a command or a flag of its own"),
+        ("--views paper --out {out}", "--views paper: it has a command or a flag of its own"),
         ("--views baselin --out {out}", "unknown view 'baselin'; did you mean 'baseline'?"),
         ("--views fedmia.sweep:main --out {out}", "view 'fedmia.sweep:main' is not a View"),
     ],

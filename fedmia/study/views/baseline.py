@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypedDict
 
-from fedmia.options.option import option
 from fedmia.report.format import DASH
 from fedmia.report.tables import Cell, Table
 from fedmia.statistics.intervals import LEVEL
@@ -52,6 +51,9 @@ class Baseline(View):
 
     Both attacks of a difference scored one model on the same images: an attack that scored more or
     fewer in a run is left out there. Differences of one point are paired by seed.
+
+    Attributes:
+        attack: that the others are compared with.
     """
 
     title: ClassVar[str] = "Attack against attack"
@@ -66,7 +68,7 @@ class Baseline(View):
         "mean and its 95 % interval between models."
     }
 
-    attack: str = option("", "that the others are compared with")
+    attack: str = ""
 
     def report(self, study: Study) -> BaselineReport:
         rows = list(self.comparisons(study.table))
