@@ -21,7 +21,7 @@ from fedmia.runtime.device import resolve_device
 from fedmia.runtime.progress import SweepDisplay
 from fedmia.study.folder import StudyFolder, names
 from fedmia.study.processes import Task, run_all, said_of
-from fedmia.table import Row, flatten
+from fedmia.table import PARQUET, Row, flatten, read
 
 # Command line of the process that makes a run: of the file of its settings, and its folder.
 Start = Callable[[Path, Path], Sequence[str]]
@@ -68,12 +68,15 @@ class Study:
     @cached_property
     def table(self) -> list[Row]:
         """The rows of every finished run's table, with the run, its seed and its point."""
-        return [
-            {**row, "run": self.names[cell.key], "seed": cell.seed, "point": label(cell.grid)}
-            for cell in self.by_point()
-            if cell.key in self.finished
-            for row in flatten(self.finished[cell.key][1])
-        ]
+        rows: list[Row] = []
+        for cell in self.by_point():
+            if cell.key in self.finished:
+                folder, report = self.finished[cell.key]
+                kept = (self.out / folder / PARQUET).is_file()  # not by earlier versions
+                own = read(self.out / folder) if kept else flatten(report)
+                place = {"run": self.names[cell.key], "seed": cell.seed, "point": label(cell.grid)}
+                rows += [{**row, **place} for row in own]  # type: ignore[typeddict-item]
+        return rows
 
     def reports(self) -> dict[str, Report]:
         """Key of each finished run -> its report."""
