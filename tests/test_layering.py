@@ -26,11 +26,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("fedmia.cli",),
     ("fedmia.federation",),
     ("fedmia.evaluation",),
-    ("fedmia.testing", "fedmia.papers", "fedmia.flower"),
-    ("fedmia.library", "fedmia.simulate", "fedmia.paper"),
-    ("fedmia.sweeping",),
-    ("fedmia.tradeoffs", "fedmia.heads", "fedmia.series", "fedmia.audit"),
-    ("fedmia.sweep", "fedmia.tradeoff", "fedmia.head"),
+    ("fedmia.testing", "fedmia.heads", "fedmia.flower"),
+    ("fedmia.study", "fedmia.papers"),
+    ("fedmia.library", "fedmia.simulate", "fedmia.audit"),
+    ("fedmia.sweep", "fedmia.tradeoff", "fedmia.head", "fedmia.paper"),
 )
 OURS = ("fedmia", "clients", "strategies")
 PURE = (
@@ -41,6 +40,7 @@ PURE = (
     "fedmia.shadows", "fedmia.audit", "fedmia.runtime",
     "fedmia.evaluation.steps", "fedmia.evaluation.audits", "fedmia.evaluation.encoder",
     "fedmia.observers", "fedmia.heads", "fedmia.lowerbounds", "fedmia.statistics", "fedmia.table",
+    *(f"fedmia.study.{name}" for name in ("audits", "heads", "views.encoders", "views.head")),
 )  # fmt: skip
 REPORTING = ("fedmia.report.build", "fedmia.report.figures.draw", "fedmia.report.publish",
              "fedmia.report.terminal")  # fmt: skip

@@ -62,9 +62,8 @@ def list_page(kind: str = "", columns: int | None = None) -> str:
 
 
 def _kind(kind: str, width: int, detail: bool) -> list[str]:
-    flag = {"attack": "--attacks", "role": "--attacker", "observer": "--observe"}.get(
-        kind, f"--{kind}"
-    )
+    flags = {"attack": "attacks", "role": "attacker", "observer": "observe", "view": "views"}
+    flag = f"--{flags.get(kind, kind)}"
     lines = [f"{kind} ({flag})"]
     for name in registry.names(kind):
         cls = registry.load(kind, name)
