@@ -15,6 +15,7 @@ from fedmia.encoders._again import changed
 from fedmia.options.errors import InputError, nearest, opt
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod, in_parts
+from fedmia.storage.runfolder import Trust
 
 FORMS = (
     "RUN or RUN@ROUND (a run folder of fedmia), FILE.pt2, FILE.onnx, FILE.pth (.pt, .ckpt, .tar, "
@@ -98,6 +99,8 @@ class Wanted:
         mean, std: normalisation of the pixels, one value or one a channel.
         key: which of the checkpoint's networks, by the name that its code gives it.
         allow_missing: whether weights that the checkpoint lacks may stay random.
+        trust: whether plugins from outside may be imported that the folder of a run names: all,
+            none, or those of these names.
     """
 
     checkpoint: Path | None = None
@@ -108,6 +111,7 @@ class Wanted:
     seed: int = 0
     key: str | None = None
     allow_missing: bool = False
+    trust: Trust = False
 
     def refuse_checkpoint(self, spec: str) -> None:
         """Raise InputError where a checkpoint is given to a form that holds its own weights."""
@@ -164,6 +168,7 @@ def load(
     seed: int = 0,
     key: str | None = None,
     allow_missing: bool = False,
+    trust_plugins: Trust = False,
 ) -> Released:
     """The encoder that `spec` names, in one of `FORMS`. Nothing is ever downloaded.
 
@@ -175,6 +180,7 @@ def load(
         key: which of a checkpoint's networks, e.g. `student`; None: the one that its authors
             evaluate.
         allow_missing: whether weights that the checkpoint lacks may stay random.
+        trust_plugins: import plugins from outside that the settings of a run's folder name.
 
     Raises:
         InputError: no such encoder, weights that do not fit, an extra that is not installed.
@@ -183,8 +189,9 @@ def load(
         raise InputError(f"{opt('size')} must be >= 1, got {size}")
     where = torch.device(device)
     wanted = Wanted(
-        checkpoint, size, constants(mean), constants(std), where, seed, key, allow_missing
-    )
+        checkpoint, size, constants(mean), constants(std), where, seed, key, allow_missing,
+        trust_plugins,
+    )  # fmt: skip
     module, rest = _form(spec)
     if key is not None and checkpoint is None and module != "weightsfile":
         raise InputError(

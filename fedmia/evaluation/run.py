@@ -22,7 +22,7 @@ from fedmia.evaluation.given import Given
 from fedmia.evaluation.harness import Audited, Harness
 from fedmia.evaluation.images import Dealt, deal
 from fedmia.evaluation.resume import key, same_audit
-from fedmia.evaluation.runs import from_run, run_folder
+from fedmia.evaluation.runs import from_run, run_of, trusted
 from fedmia.evaluation.sets import set_scores
 from fedmia.evaluation.shadows import Own, once
 from fedmia.evaluation.sweep import sweep
@@ -85,7 +85,7 @@ def examine(
     dealt = dealt if given is None else given.apart()
     cache = Path(audit.cache) if audit.cache else place.under("shadows")
     own = Own(audit, released, dealt, cache, device, display.say, display.epochs, stopped, given)
-    augment = recipe(audit, own.augment(), dealt, run_folder(audit.encoder) is not None)
+    augment = recipe(audit, own.augment(), dealt, run_of(audit) is not None)
     views = ModelViews(audit, released, dealt, augment, device)
     if audit.shadows or audit.shadow_encoders:
         views.shadows = once(partial(own.make, views))
@@ -140,9 +140,12 @@ def brought(audit: Audit, device: torch.device) -> Released:
 
     Raises:
         InputError: it is missing or broken, or the folder of its shadows is missing.
+        Untrusted: it is a run's, whose settings name a plugin from outside that is not trusted.
     """
     if audit.shadow_encoders is not None and not Path(audit.shadow_encoders).is_dir():
         raise InputError(f"{opt('shadow_encoders')} '{audit.shadow_encoders}': no such folder")
+    if (run := run_of(audit)) is not None:
+        run.tree()  # of its plugins any may be imported later
     return load(
         audit.encoder,
         checkpoint=Path(audit.checkpoint) if audit.checkpoint else None,
@@ -153,6 +156,7 @@ def brought(audit: Audit, device: torch.device) -> Released:
         seed=audit.seed,
         key=audit.checkpoint_key,
         allow_missing=audit.allow_missing,
+        trust_plugins=trusted(audit),
     )
 
 
@@ -162,7 +166,7 @@ def images_for(audit: Audit, released: Released) -> Dealt:
     Raises:
         InputError: they are missing, cannot be read or are too few.
     """
-    run = run_folder(audit.encoder)
+    run = run_of(audit)
     if audit.members is None and run is None:
         sides = [opt(side, "DATASET") for side in ("members", "nonmembers")]
         raise InputError(f"{sides[0]} and {sides[1]} are missing")

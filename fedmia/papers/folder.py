@@ -22,7 +22,7 @@ from fedmia.records import Curves
 from fedmia.report.curves import FILE, from_npz
 from fedmia.report.faults import gone
 from fedmia.report.rows import RoundRow
-from fedmia.storage.outfolder import CONFIG
+from fedmia.storage.manifest import CONFIG
 from fedmia.storage.snapshot import MemoryStore, SnapshotStore
 
 

@@ -18,7 +18,7 @@ from fedmia.config.tree import to_tree
 from fedmia.evaluation.images import Dealt
 from fedmia.evaluation.resume import content
 from fedmia.evaluation.run import brought, device_of, images_for, look
-from fedmia.evaluation.runs import run_folder
+from fedmia.evaluation.runs import run_of
 from fedmia.options.errors import InputError, opt
 from fedmia.report.tell import failures, tell, write_files
 from fedmia.runtime.cores import cores
@@ -70,7 +70,8 @@ def looked_at(cells: Sequence[Cell[Audit]]) -> list[Cell[Audit]]:
     found: dict[str, str] = {}
     for audit in [cell.first for cell in cells if cell.nth == 0]:
         released = brought(audit, device_of(audit))
-        source = run_folder(audit.encoder), audit.size or released.size
+        run = run_of(audit)
+        source = None if run is None else run.path, audit.size or released.size
         if source not in held:
             held[source] = images_for(audit, released)
         look(released, held[source], audit.allow_random)

@@ -15,4 +15,6 @@ if __name__ == "__main__":
     end_with_the_sweep()
     config, folder = sys.argv[1:]
     anew = ["--config", config, "--out", folder]
-    sys.exit(main([*(["--resume", folder] if begun(Path(folder)) else anew), "--quiet"]))
+    # What lies there is of the sweep's own settings, whose plugins its user named.
+    again = ["--resume", folder, "--trust-plugins"]
+    sys.exit(main([*(again if begun(Path(folder)) else anew), "--quiet"]))

@@ -21,7 +21,8 @@ from fedmia.config.sweep import Cell, Runs, key_of, told
 from fedmia.options.errors import InputError, opt
 from fedmia.options.yamlfile import Tree, dump, load
 from fedmia.report.rows import Report
-from fedmia.storage.outfolder import CONFIG, OutFolder
+from fedmia.storage.manifest import CONFIG
+from fedmia.storage.outfolder import OutFolder
 
 KEY = "settings.json"  # complete settings of a run, as `Cell.key` has them
 MARK = "jobs"  # what the settings of many runs have
