@@ -47,15 +47,6 @@ def drawn(draw: Callable[P, Figure | None]) -> Callable[P, bytes | None]:
     return as_png
 
 
-def redrawn(draw: functools.partial[bytes | None]) -> Figure | None:
-    """The figure itself, of which the function `drawn` makes PNG."""
-    import matplotlib
-
-    with matplotlib.rc_context(STYLE):
-        figure: Figure | None = draw.func.__wrapped__(*draw.args, **draw.keywords)  # type: ignore[attr-defined]
-        return figure
-
-
 def new(width: float, height: float) -> Figure:
     """An empty figure of that many inches, outside pyplot's state."""
     from matplotlib.figure import Figure
