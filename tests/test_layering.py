@@ -19,7 +19,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("fedmia.data", "fedmia.nets"),
     ("fedmia.partitions", "fedmia.probes", "fedmia.ssl"),
     ("fedmia.storage", "fedmia.threat"),
-    ("fedmia.attacks", "fedmia.encoders", "fedmia.report", "fedmia.shadows"),
+    ("fedmia.attacks", "fedmia.encoders", "fedmia.report", "fedmia.shadows", "fedmia.table"),
     ("fedmia.defenses", "fedmia.observers"),
     ("clients", "strategies"),
     ("fedmia.config",),

@@ -34,7 +34,8 @@ def test_publish__report_files_and_the_seconds_of_both(
     assert report["timing"]["by_attack"] == {"lpla": 1.234568}
     assert report["timing"]["report"] > 0
     files = sorted(p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*.*"))
-    want = ("curves.npz", "figures/roc.png", "report.html", "report.json", "scores.csv")
+    want = ["curves.npz", "figures/roc.png", "report.html", "report.json", "scores.csv"]
+    want += ["table.csv", "table.parquet"]
     assert files == [f"RUN/{n}" for n in want]
     assert json.loads((tmp_path / "RUN" / "report.json").read_text()) == report
 
