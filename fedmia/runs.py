@@ -11,9 +11,9 @@ What a folder does not hold is missed by the property that needs it, and by no o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -257,27 +257,22 @@ class Run:
 
     @property
     def figures(self) -> list[str]:
-        """Names that `figure` takes."""
-        return sorted(self._drawings())
+        """Names that `figure` takes, those of which this run has no data included."""
+        return sorted(self._figures())
 
     def figure(self, name: str) -> Figure:
         """One of the report's figures drawn again, by its name in `figures/`, without `.png`.
 
         Raises:
-            InputError: no such figure, one of which this run has no data, or one whose data are
-                not kept in its folder.
+            InputError: no such figure, or one of which the folder holds no data.
         """
-        from fedmia.report.figures import canvas
-
+        figures = self._figures()
         if name in NOT_KEPT:
-            raise InputError(
-                f"figure '{name}' of '{self.folder}' cannot be drawn: {NOT_KEPT[name]}"
-            )
-        drawings = self._drawings()
-        if name not in drawings:
-            raise unknown("figure", name, drawings)
-        if (figure := canvas.redrawn(drawings[name])) is None:
-            raise InputError(f"run '{self.folder}' has no data for figure '{name}'")
+            raise InputError(f"figure '{name}' of '{self.folder}' has no data: {NOT_KEPT[name]}")
+        if name not in figures:
+            raise unknown("figure", name, figures)
+        if (figure := figures[name]()) is None:
+            raise InputError(f"figure '{name}' of '{self.folder}' has no data")
         return figure
 
     def encoder(self, round: int | None = None) -> nn.Module:
@@ -389,12 +384,12 @@ class Run:
             raise InputError(f"run '{self.folder}' holds no {name}: it was not finished")
         return path
 
-    def _drawings(self) -> dict[str, partial[bytes | None]]:
+    def _figures(self) -> dict[str, Callable[[], Figure | None]]:
         """Name -> what draws the figure again."""
         from fedmia.report.figures import draw
 
-        drawn = draw.drawings(self._shown(), self.records)
-        return {name: drawing for name, drawing in drawn.items() if name not in NOT_KEPT}
+        every = draw.figures(self._shown(), self.records)
+        return {name: drawing for name, drawing in every.items() if name not in NOT_KEPT}
 
     def _shown(self) -> RunScores:
         """As much of what the report was made of as its figures show."""
@@ -403,20 +398,29 @@ class Run:
 
         curves = from_npz(self.folder / CURVES) if (self.folder / CURVES).is_file() else None
         act = curves.act if curves else ""
-        scores, truth = self.scores, self.scores["truth"]
+        truth = self.scores["truth"]
+        inside, outside = self.scores[truth], self.scores[~truth]
         attacks = [
             ScoredAttack(
                 name=row["name"],
                 paper=row["paper"],
                 **row["threat"],
-                scores_members=scores.loc[truth, row["name"]].to_numpy(),
-                scores_nonmembers=scores.loc[~truth, row["name"]].to_numpy(),
+                scores_members=inside[row["name"]].to_numpy(),
+                scores_nonmembers=outside[row["name"]].to_numpy(),
                 act=act if row["reading"] is not None else "",
             )
             for row in self.records["attacks"]
         ]
-        none = np.zeros(0, dtype=np.int64)
-        return RunScores(0, none, none, none, none, none, attacks=attacks, curves=curves)
+        return RunScores(
+            seed=0,  # of nulls, which the records hold
+            member_ids=inside["image"].to_numpy(),
+            nonmember_ids=outside["image"].to_numpy(),
+            member_client=inside["client"].to_numpy("int64"),
+            member_labels=inside["label"].to_numpy(),
+            nonmember_labels=outside["label"].to_numpy(),
+            attacks=attacks,
+            curves=curves,
+        )
 
 
 def _ends(

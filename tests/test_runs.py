@@ -22,6 +22,7 @@ from fedmia.runs import Run, open_run
 from fedmia.storage.manifest import FORMAT
 from fedmia.storage.runfolder import RunFolder, outside_plugins
 from fedmia.storage.snapshot import SnapshotStore
+from fedmia.table import COLUMNS
 from tests.auditing.conftest import Audit, archives, audit  # noqa: F401
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -129,10 +130,19 @@ def test_stored__figures_are_drawn_again(stored: Run) -> None:
     assert {"similarity", "lpla"} <= {line.get_label().split(" ")[0] for line in axes.get_lines()}
     with pytest.raises(InputError, match="unknown figure 'rok'; did you mean 'roc'"):
         stored.figure("rok")
-    with pytest.raises(InputError, match="'features' .* features are not kept"):
+    with pytest.raises(InputError, match="'features' .* has no data: .* features are not kept"):
         stored.figure("features")
-    with pytest.raises(InputError, match="has no data for figure 'sweep'"):
+    with pytest.raises(InputError, match="figure 'sweep' of .* has no data$"):
         stored.figure("sweep")
+
+
+def test_stored__table_is_made_of_the_report(stored: Run) -> None:
+    """Its folder has none yet."""
+    table = stored.table
+    assert tuple(table.columns) == COLUMNS and not (STORED / "table.parquet").exists()
+    own = table[(table["subject"] == "attack") & (table["metric"] == "auc")]
+    aucs = own[own["control"].isna()].set_index("attack")["value"]
+    assert aucs.to_dict() == stored.attacks["auc"].to_dict()
 
 
 @pytest.mark.slow
@@ -223,6 +233,7 @@ def test_audit__opens_too(audit: Audit, tmp_path: Path) -> None:  # noqa: F811
     assert images.member_ids.tolist() == scores.loc[scores["truth"], "image"].tolist()
     assert images.nonmembers.shape == (len(scores) - len(images.members), 3, 8, 8)
     assert run.figure("roc").axes
+    assert (out / "table.parquet").is_file() and set(run.table["attack"]) >= {"lpla"}
     with pytest.raises(InputError, match="is an audit: it holds no model, it names one"):
         run.encoder()
 
