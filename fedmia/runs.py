@@ -311,7 +311,7 @@ class Run:
 
     def _of_run(self) -> ScoredImages:
         """The scored images of a run."""
-        from fedmia.evaluation.runs import dealt_again
+        from fedmia.evaluation.audits.runs import dealt_again
 
         prepared = dealt_again(self._files, "read the data source itself")
         data, split = prepared.data, prepared.split
@@ -329,8 +329,8 @@ class Run:
 
     def _of_audit(self, audit: Audit) -> ScoredImages:
         """The scored images of an audit, of the size at which its encoder was shown them."""
-        from fedmia.evaluation.images import deal
-        from fedmia.evaluation.runs import from_run, run_of
+        from fedmia.evaluation.audits.images import deal
+        from fedmia.evaluation.audits.runs import from_run, run_of
 
         run = run_of(audit)
         if audit.members is None and run is not None:

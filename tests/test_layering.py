@@ -41,8 +41,7 @@ PURE = (
     "fedmia.storage.runfolder",
     "fedmia.storage.snapshot", "fedmia.options", "fedmia.config", "fedmia.cli", "fedmia.settings",
     "fedmia.shadows", "fedmia.audit", "fedmia.runtime",
-    *(f"fedmia.evaluation.{name}" for name in ("datasets", "given", "harness", "images", "resume",
-      "run", "runs", "scorer", "sets", "shadowimages", "shadows", "sources", "sweep", "views")),
+    "fedmia.evaluation.steps", "fedmia.evaluation.audits", "fedmia.evaluation.encoder",
     "fedmia.observers", "fedmia.heads", "fedmia.lowerbounds",
 )  # fmt: skip
 REPORTING = ("fedmia.report.build", "fedmia.report.figures.draw", "fedmia.report.publish",
@@ -202,12 +201,12 @@ def test_root__holds_commands_and_what_all_share() -> None:
                            "fedmia.evaluation")),
         ("fedmia.records", ("fedmia",)),
         *((f"fedmia.evaluation.{name}", ("fedmia.report",))
-          for name in ("datasets", "failures", "observer", "probes", "readings", "score", "scorer",
-                       "sets", "snapshots", "trajectories", "sweep")),
-        ("fedmia.evaluation.scorer", ("fedmia.partitions.split", "fedmia.defenses",
-                                   "fedmia.federation.run")),
+          for name in ("steps", "federated", "run", "encoder", "node")),
+        ("fedmia.evaluation.steps", ("fedmia.partitions.split", "fedmia.defenses",
+                                     "fedmia.evaluation.federated", "fedmia.evaluation.audits",
+                                     "fedmia.evaluation.run", "fedmia.evaluation.encoder")),
         *((f"fedmia.evaluation.{name}", ("fedmia.partitions.split", "fedmia.federation.rounds"))
-          for name in ("harness", "run", "runs", "images", "resume", "shadows", "views")),
+          for name in ("audits", "encoder")),
         ("fedmia.defenses", ("fedmia.attacks", "fedmia.partitions.split", "clients", "strategies")),
         ("clients", ("strategies", "fedmia.partitions.split", "fedmia.report", "fedmia.probes")),
         ("strategies", ("clients", "fedmia.attacks", "fedmia.partitions.split", "fedmia.report")),

@@ -36,7 +36,15 @@ SHORT = {
 }
 GROUPS = {
     "Federation": ("federation.", "strategy."),
-    "Attacker": ("attacker", "malicious", "attacker_trains", "attacks"),
+    "Attacker": (
+        "attacker",
+        "malicious",
+        "attacker_trains",
+        "attacks",
+        "query_budget",
+        "sweep",
+        "posers",
+    ),
     "Data": ("data.", "partition.", "split."),
     "Model and training": ("model.", "ssl.", "train.", "pretrain."),
     "Defence": ("defense.", "defended_clients"),

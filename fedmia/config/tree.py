@@ -33,7 +33,8 @@ Root = TypeVar("Root")
 
 
 def to_tree(settings: Any) -> Tree:
-    """The complete settings in plain mappings, lists and scalars; without empty open groups."""
+    """The complete settings in plain mappings, lists and scalars; without empty open groups, and
+    options that are `omitted` at their defaults."""
     tree: Tree = {}
     for one, _ in parts(type(settings)):
         value = getattr(settings, one.name)
@@ -43,7 +44,7 @@ def to_tree(settings: Any) -> Tree:
             value = plain_layers(value)
         elif "section" in one.metadata:
             value = all_values(value) | dict(getattr(value, "options", {}))
-        elif isinstance(value, Mapping) and not value:
+        elif value == {} or (one.metadata.get("omitted") and value == one.default):
             continue
         tree[one.name] = plain(value)
     return tree

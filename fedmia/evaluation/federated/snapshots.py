@@ -2,77 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from fedmia.attacks.base import ActiveAttack, Attack, DatasetAttack, Known
+from fedmia.attacks.base import ActiveAttack, DatasetAttack, Known
 from fedmia.data.sets import ImageSets
-from fedmia.evaluation.datasets import inference, suspects
-from fedmia.evaluation.failures import Failures
-from fedmia.evaluation.observer import Observer
-from fedmia.evaluation.scorer import Scorer
+from fedmia.evaluation.federated.observer import Observer
+from fedmia.evaluation.steps.datasets import inference, suspects
+from fedmia.evaluation.steps.failures import Failures
+from fedmia.evaluation.steps.scorer import Scorer
+from fedmia.evaluation.steps.suite import AttackSuite, Result
 from fedmia.federation.run import Finished
 from fedmia.options import registry
 from fedmia.partitions.base import Partition
 from fedmia.partitions.iid import IID
-from fedmia.probes.pixels import pixel_scores
 from fedmia.records import Inference, ScoredAttack
 from fedmia.storage.snapshot import Snapshot, StateFiles
+from fedmia.threat import BlackBox
 from fedmia.threat.signals import Signals
 
-Found = TypeVar("Found")
+
+@dataclass(frozen=True)
+class RoundModel:
+    """The model after a round of a branch, and the rows known of it."""
+
+    snapshot: Snapshot
+    branch: str = "main"
+    signals: Signals = field(default_factory=Signals)
 
 
-@dataclass
-class Evaluation:
+class Evaluation(AttackSuite[RoundModel]):
     """Scores attacks on the models of a finished federation.
 
     Args:
-        attacks: name -> options of the attacks to run.
+        attacks: name -> options of the attacks to run; None: the run's own.
         observer: of the run's attacker, if there is one already.
         failures: takes what attacks raise; None lets it through.
     """
 
-    run: Finished
-    attacks: dict[str, dict[str, Any]]
-    observer: Observer | None = None
-    failures: Failures | None = None
-
-    def __post_init__(self) -> None:
-        experiment, split = self.run.prepared.experiment, self.run.split
-        self.site, self.snapshots = self.run.site, self.run.snapshots
-        self.observed = self.observer or Observer(experiment, self.site)
-        take = self.site.take
-        self.scorer = Scorer(
+    def __init__(
+        self,
+        run: Finished,
+        attacks: dict[str, dict[str, Any]] | None = None,
+        observer: Observer | None = None,
+        failures: Failures | None = None,
+    ) -> None:
+        self.run, self.site, self.snapshots = run, run.site, run.snapshots
+        experiment, split, take = run.prepared.experiment, run.split, run.site.take
+        self.observed = observer or Observer(experiment, run.site)
+        own = {n: dict(o) for n, o in experiment.attack.items()} if attacks is None else attacks
+        scorer = Scorer(
             Known(take(split.known_members), take(split.known_nonmembers)),
             take(split.scored_members),
             take(split.scored_nonmembers),
-            self.site.seed,
+            run.site.seed,
             self.build,
-            self.run.sets(),
+            run.sets(),
         )
+        failures = failures or Failures((Exception,))
+        super().__init__(own, scorer, failures, run.archive, experiment.query_budget)
 
-    def build(self, name: str) -> Attack:
-        attack: Attack = registry.build("attack", name, self.attacks[name])
-        return attack
+    def of_kind(self, *kinds: type) -> list[str]:
+        """Names of the attacks of these kinds."""
+        return [name for name in self.attacks if isinstance(self.build(name), kinds)]
 
     def passive(self) -> list[str]:
         """Names of the attacks that score images of finished models."""
-        others = ActiveAttack | DatasetAttack
-        return [n for n in self.attacks if not isinstance(self.build(n), others)]
-
-    def datasets(self) -> dict[str, DatasetAttack]:
-        """The attacks that answer for whole data sets."""
-        built = {name: self.build(name) for name in self.attacks}
-        return {n: attack for n, attack in built.items() if isinstance(attack, DatasetAttack)}
+        others = self.of_kind(ActiveAttack, DatasetAttack)
+        return [name for name in self.attacks if name not in others]
 
     def active(self) -> str | None:
         """The name of the active attack, if one is run."""
-        return next((n for n in self.attacks if isinstance(self.build(n), ActiveAttack)), None)
+        return next(iter(self.of_kind(ActiveAttack)), None)
 
     def scored_at(self) -> int:
         """The round of passive attacks and probes: the last before the first crafted update."""
@@ -94,10 +99,21 @@ class Evaluation:
         schedule, holder = self.run.schedule, self.observed.holder
         return kept.only(r for r in kept if r == last or schedule.takes_part(holder, r + 1))
 
+    def view(self, model: RoundModel, name: str, known: Known, budget: int | None) -> BlackBox:
+        last = model.snapshot.round
+        return self.observed.view(
+            model.snapshot,
+            model.signals,
+            self.received(model.branch, last),
+            self.uploads(model.branch, last),
+            known=None if known is self.scorer.known else known,
+            budget=budget,
+        )
+
     def on(
         self,
         snapshot: Snapshot,
-        names: list[str],
+        names: Iterable[str],
         branch: str = "main",
         sets: ImageSets | None = None,
         signals: Signals | None = None,
@@ -112,23 +128,20 @@ class Evaluation:
             signals: rows known of the snapshot.
             threshold: also choose one on the known images.
         """
-        signals = Signals() if signals is None else signals
-        seen = self.received(branch, snapshot.round)
-        uploads = self.uploads(branch, snapshot.round)
+        model = RoundModel(snapshot, branch, Signals() if signals is None else signals)
 
         def scored(name: str) -> ScoredAttack:
-            view = self.observed.view(snapshot, signals, seen, uploads)
-            return self.scorer.scored(name, view, sets, threshold, rounds=(snapshot.round,))
+            known, rounds = self.known.get(name, self.scorer.known), (snapshot.round,)
+            return self.score(model, name, known, self.budget, sets, threshold, rounds=rounds)
 
         found = (self.kept(piece, name, partial(scored, name)) for name in names)
         return [one for one in found if one is not None]
 
-    def kept(self, piece: str, name: str, call: Callable[[], Found]) -> Found | None:
+    def kept(self, piece: str, name: str, call: Callable[[], Result]) -> Result | None:
         """What attack `name` says in a piece of the run's scores, worked out once; None where it
         failed."""
-        tried = call if self.failures is None else partial(self.failures.survive, piece, name, call)
         # A disk that is full where scores are kept is no failure of the attack: it ends the run.
-        return self.run.archive.once(f"{piece} {name}", tried)
+        return self.once(piece, name, partial(self.failures.survive, piece, name, call))
 
     def infer(self, round: int, signals: tuple[Signals, Signals]) -> list[Inference]:
         """What attacks on data sets say of each client, by the model of `round`.
@@ -136,30 +149,31 @@ class Evaluation:
         Args:
             signals: rows known of that model, and of the untrained one.
         """
-        prepared, scorer, built = self.run.prepared, self.scorer, self.datasets()
-        if not built:
+        names, scorer = self.of_kind(DatasetAttack), self.scorer
+        if not names:
             return []
-        split, labels = self.run.split, prepared.data.labels
-        kinds = labels if split.whose is None else split.whose
+        prepared, split = self.run.prepared, self.run.split
+        kinds = prepared.data.labels if split.whose is None else split.whose
         deal: Partition = prepared.experiment.partition.build("partition")
         if deal.trains_on_all():  # non-members belong to none, so they pose at random
             deal = IID()
-        owner = dict(zip(split.members, split.owner, strict=True))
         of = suspects(
             scorer.members,
             scorer.nonmembers,
             (kinds[split.scored_members], kinds[split.scored_nonmembers]),
-            np.array([owner[i] for i in split.scored_members]),
+            owners(self.run),
             deal,
-            self.site.seed,
+            scorer.seed,
         )
         models = self.snapshots.load("main", round), self.snapshots.untrained()
         views = [self.observed.view(m, s) for m, s in zip(models, signals, strict=True)]
 
-        def told(attack: DatasetAttack) -> Inference:
+        def told(name: str) -> Inference:
+            self.refuse_budget()
+            attack: Any = self.build(name)
             return inference(attack, scorer.known, of, scorer.seed, *views)
 
-        answers = (self.kept("inferences", n, partial(told, a)) for n, a in built.items())
+        answers = (self.kept("inferences", name, partial(told, name)) for name in names)
         return [one for one in answers if one is not None]
 
     def by_layer(self, snapshot: Snapshot, threshold: bool = True) -> dict[str, ScoredAttack]:
@@ -174,7 +188,8 @@ class Evaluation:
             found[layer] = alone.scored("internal", view, threshold=threshold)
         return found
 
-    def pixels(self) -> tuple[np.ndarray, np.ndarray]:
-        """Scores (members, non-members) of a classifier that never sees a model."""
-        known, images = self.scorer.known, self.scorer.candidates
-        return self.scorer.apart(pixel_scores(known.members, known.nonmembers, images))
+
+def owners(run: Finished) -> np.ndarray:
+    """(n,) id of the client that holds each scored member."""
+    owner = dict(zip(run.split.members, run.split.owner, strict=True))
+    return np.array([owner[i] for i in run.split.scored_members])

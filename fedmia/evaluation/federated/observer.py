@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from clients.site import Site
+from fedmia.attacks.base import Known
 from fedmia.config.experiment import Experiment
 from fedmia.options import registry
 from fedmia.ssl.base import State
@@ -35,6 +36,8 @@ class Observer:
         received: Mapping[int, State] | None = None,
         uploads: Mapping[str, Any] | None = None,
         noted: Noted | None = None,
+        known: Known | None = None,
+        budget: int | None = None,
     ) -> WhiteBox:
         """What the attacker holds of a snapshot: the weights, and negatives of its own.
 
@@ -47,6 +50,8 @@ class Observer:
             received: round -> weights, of earlier models that the attacker holds.
             uploads: `before` and `updates` of a server's view.
             noted: of an active client.
+            known: images of known membership, where the attacker knows fewer than the run's.
+            budget: most images that may be embedded.
         """
         mine = self.site.parts["members"][self.holder] if self.holder is not None else None
         method = self.site.method(-1, len(mine) if mine is not None else None)
@@ -59,7 +64,8 @@ class Observer:
         shared: dict[str, Any] = {
             "seed": self.site.seed,
             "device": torch.device(self.site.device),
-            "held": self.site.take(self.site.held),
+            "held": self._held(known),
+            "budget": budget,
             "signals": signals,
             "pixels": self._pixels,
         }
@@ -69,3 +75,11 @@ class Observer:
         if self.vantage == "client":
             return ClientView(method, self.augment, noted=noted, **shared)
         return ServerView(method, self.augment, **shared, **(uploads or {}))
+
+    def _held(self, known: Known | None) -> Tensor:
+        """The images that the attacker holds: its own and the known ones."""
+        held = self.site.take(self.site.held)
+        if known is None:
+            return held
+        own = len(held) - sum(map(len, self.site.known))
+        return torch.cat([held[:own], known.both()[0]])

@@ -1,11 +1,11 @@
-"""What leaves a node that has images of its own: scores, and which are of members."""
+"""A node that has images of its own: the scores that leave it, and the report made of them."""
 
 from __future__ import annotations
 
 import json
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +14,21 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from clients.site import Site
 from fedmia.attacks.base import DatasetAttack
-from fedmia.evaluation.score import attacked, client_rows
-from fedmia.evaluation.snapshots import Evaluation
+from fedmia.evaluation.federated.snapshots import Evaluation
+from fedmia.evaluation.run import attacked, client_rows
+from fedmia.evaluation.steps.assemble import assemble
+from fedmia.evaluation.steps.controls import POSERS
 from fedmia.federation.run import Finished, Prepared
 from fedmia.options import registry
-from fedmia.records import ClientDefence, ClientInfo, Epsilon, ScoredAttack
+from fedmia.records import ClientDefence, ClientInfo, Epsilon, RunScores, ScoredAttack
 from fedmia.ssl.base import State
+from fedmia.storage.archive import packed, unpacked
 from fedmia.storage.snapshot import Snapshot, SnapshotStore, StateStore
 
 # What is told of an attack: nothing else of it leaves the node.
-SCORES = ("scores_members", "scores_nonmembers", "known_members", "known_nonmembers")
 TOLD = ("name", "paper", "access", "vantage", "act", "shadow_threshold", "queries", "seconds",
-        "choices")  # fmt: skip
+        "choices", "scores_members", "scores_nonmembers", "known_members",
+        "known_nonmembers")  # fmt: skip
 KEPT = "the node keeps the scores of its images"
 # What a statement on weights is worth to whoever also has a score of each image.
 WEIGHTS = "of the weights alone"
@@ -51,22 +54,27 @@ def scored(
         snapshots.save("main", Snapshot(last, final, {}))
         run = Finished(prepared, site, store, snapshots, [], True)
         found = attacked(Evaluation(run, options))
-    arrays = dict(zip(("pixels/members", "pixels/nonmembers"), found["pixels"], strict=True))
     told = _client(run, client, beside_scores)
-    told["split"] = prepared.split.counts()
+    told |= {"split": prepared.split.counts(), "pixels": found["pixels"]}
     for kind, attacks in {"attacks": found["attacks"], **found["controls"]}.items():
-        told[kind] = [{key: getattr(a, key) for key in TOLD} for a in attacks]
-        arrays |= {f"{kind}/{a.name}/{key}": getattr(a, key) for a in attacks for key in SCORES}
-    record = ArrayRecord({name: Array(np.ascontiguousarray(a)) for name, a in arrays.items()})
-    return RecordDict({"told": ConfigRecord({"json": json.dumps(told)}), "scores": record})
+        told[kind] = [ScoredAttack(**{key: getattr(a, key) for key in TOLD}) for a in attacks]
+    return _answer(told)
 
 
 def kept_in(prepared: Prepared, site: Site, client: int, store: StateStore) -> RecordDict:
     """The client's statement, and no score."""
     with tempfile.TemporaryDirectory(prefix="fedmia-") as made:
         run = Finished(prepared, site, store, SnapshotStore(Path(made)), [], True)
-        told = _client(run, client, lambda epsilon: epsilon)
-    return RecordDict({"told": ConfigRecord({"json": json.dumps(told)})})
+        return _answer(_client(run, client, lambda epsilon: epsilon))
+
+
+def _answer(told: dict[str, Any]) -> RecordDict:
+    arrays: dict[str, np.ndarray] = {}
+    text = json.dumps({name: packed(value, arrays) for name, value in told.items()})
+    answer = RecordDict({"told": ConfigRecord({"json": text})})
+    if arrays:
+        answer["scores"] = ArrayRecord({name: Array(a) for name, a in arrays.items()})
+    return answer
 
 
 def beside_scores(epsilon: Epsilon) -> Epsilon:
@@ -84,39 +92,52 @@ def _client(run: Finished, client: int, stated: Callable[[Epsilon], Epsilon]) ->
         parts, beside = tuple(map(told, part.parts)), tuple(map(stated, part.beside))
         return ClientDefence(part.name, spent, metrics, parts, beside)
 
-    return {"size": row.size, "defence": row.defence and asdict(told(row.defence))}
-
-
-def _defence(told: dict[str, Any]) -> ClientDefence:
-    epsilon = told["epsilon"] and Epsilon(**told["epsilon"])
-    parts = tuple(map(_defence, told["parts"]))
-    beside = tuple(Epsilon(**one) for one in told["beside"])
-    return ClientDefence(told["name"], epsilon, told["metrics"], parts, beside)
+    return {"size": row.size, "defence": row.defence and told(row.defence)}
 
 
 def read(client: int, content: RecordDict) -> tuple[ClientInfo, dict[str, Any]]:
     """The server's side of `scored` or `kept_in`: the client, and fields of `RunScores`."""
+    held = content.array_records
+    arrays = {n: a.numpy() for n, a in held["scores"].items()} if "scores" in held else {}
     told = json.loads(str(content.config_records["told"]["json"]))
-    defence = told["defence"] and _defence(told["defence"])
-    info = ClientInfo(client, told["size"], "honest", defence, (told["size"],))
-    if "scores" not in content.array_records:
-        none = ("member_ids", "nonmember_ids", "member_client", "member_labels", "nonmember_labels")
-        return info, {name: np.zeros(0, np.int64) for name in none} | {"attacks": []}
-    arrays = {n: a.numpy() for n, a in content.array_records["scores"].items()}
-    made: dict[str, list[ScoredAttack]] = {"attacks": [], "untrained": []}
-    for kind, attacks in made.items():
-        for one in told[kind]:
-            scores = {key: arrays[f"{kind}/{one['name']}/{key}"] for key in SCORES}
-            attacks.append(ScoredAttack(**one | scores))
-    members, others = arrays["pixels/members"], arrays["pixels/nonmembers"]
+    told = {name: unpacked(value, arrays) for name, value in told.items()}
+    size = told.pop("size")
+    info = ClientInfo(client, size, "honest", told.pop("defence"), (size,))
+    members, others = map(len, told.get("pixels", ((), ())))
+    if "untrained" in told:
+        told["controls"] = {"untrained": told.pop("untrained")}
     return info, {
-        "member_ids": np.arange(len(members)),
-        "nonmember_ids": np.arange(len(members), len(members) + len(others)),
-        "member_client": np.full(len(members), client),
-        "member_labels": np.zeros(len(members), np.int64),
-        "nonmember_labels": np.zeros(len(others), np.int64),
-        "attacks": made["attacks"],
-        "controls": {"untrained": made["untrained"]},
-        "pixels": (members, others),
-        "split": told["split"],
+        "member_ids": np.arange(members),
+        "nonmember_ids": np.arange(members, members + others),
+        "member_client": np.full(members, client),
+        "member_labels": np.zeros(members, np.int64),
+        "nonmember_labels": np.zeros(others, np.int64),
+        "attacks": [],
+        **told,
     }
+
+
+def material(client: int, content: RecordDict, done: Finished) -> RunScores:
+    """What a report is made of, from one node's answer."""
+    experiment, server = done.prepared.experiment, done.aggregation
+    info, found = read(client, content)
+    if "pixels" in found:
+        note, lost = "The node scored its own images; its scores alone made this report.", []
+        if server and server.epsilon:
+            server = replace(server, epsilon=beside_scores(server.epsilon))
+    else:
+        note, lost = f"No attack was scored: {KEPT}.", list(experiment.attack)
+    return assemble(
+        experiment,
+        posing=experiment.posers,
+        subject=f"a federated encoder, on the images of client {client}",
+        clients=[info],
+        rounds=done.rounds,
+        interrupted=None if done.complete else len(done.rounds),
+        failure=done.failure,
+        faults=done.faults,
+        notes=[note] + [POSERS] * experiment.posers,
+        not_run=dict.fromkeys(lost, KEPT),
+        aggregation=server,
+        **found,
+    )

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from fedmia.attacks.base import ActiveAttack, Attack
-from fedmia.evaluation.readings import Notebook
-from fedmia.evaluation.snapshots import Evaluation
+from fedmia.evaluation.federated.readings import Notebook
+from fedmia.evaluation.federated.snapshots import Evaluation
 from fedmia.federation.forks import Fork
 from fedmia.options.errors import opt
 from fedmia.options.seeding import rng
@@ -114,7 +114,8 @@ class Trajectories:
         if self.attack.round_size is not None:
             idle, where = branch == "zero", "main" if branch == "zero" else branch
             noted = partial(self.notebook.of_alone, where, "batches", idle=idle)
-        view = self.evaluation.observed.view(first, Signals(), noted=noted)
+        budget = self.evaluation.budget if branch == "main" else None
+        view = self.evaluation.observed.view(first, Signals(), noted=noted, budget=budget)
         assert isinstance(view, ClientView)
         return view
 

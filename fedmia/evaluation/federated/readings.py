@@ -19,7 +19,7 @@ from clients.desk import Desk
 from clients.site import Task
 from fedmia.attacks.base import ActiveAttack
 from fedmia.data.images import IntArray, digests
-from fedmia.evaluation.observer import Observer
+from fedmia.evaluation.federated.observer import Observer
 from fedmia.federation.forks import Fork
 from fedmia.runtime.cores import cores
 from fedmia.ssl.base import State, under

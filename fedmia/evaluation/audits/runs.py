@@ -14,7 +14,7 @@ from fedmia.config.audit import Audit
 from fedmia.config.tree import from_tree, to_tree
 from fedmia.data._pixels import square
 from fedmia.data.images import IntArray
-from fedmia.evaluation.images import Dealt
+from fedmia.evaluation.audits.images import Dealt
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import rng
 from fedmia.storage.runfolder import RunFolder, Trust, outside_plugins

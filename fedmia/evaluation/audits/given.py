@@ -20,8 +20,8 @@ from fedmia.data.images import digests
 from fedmia.encoders.base import Wanted
 from fedmia.encoders.run import load as load_run
 from fedmia.encoders.run import plugin
-from fedmia.evaluation.images import Dealt
-from fedmia.evaluation.runs import dealt_again, run_of, trusted
+from fedmia.evaluation.audits.images import Dealt
+from fedmia.evaluation.audits.runs import dealt_again, run_of, trusted
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import rng
 from fedmia.shadows.cache import seal

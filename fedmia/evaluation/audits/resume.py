@@ -14,8 +14,9 @@ from fedmia.config.audit import Audit
 from fedmia.config.tree import to_tree
 from fedmia.data.images import digests
 from fedmia.encoders.base import Released
-from fedmia.evaluation.images import Dealt
-from fedmia.evaluation.views import ModelViews
+from fedmia.evaluation.audits.images import Dealt
+from fedmia.evaluation.audits.views import ModelViews
+from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.options.option import option_fields
 from fedmia.options.yamlfile import load
@@ -48,11 +49,11 @@ def decides(views: ModelViews, name: str) -> str:
     Raises:
         InputError: the shadows' files cannot be read.
     """
-    attack = views.build(name)
+    attack = registry.build("attack", name, views.audit.attack.get(name, {}))
     given = [getattr(attack, f.name) for f, _ in option_fields(type(attack))]
     files = [Path(v) for v in given if isinstance(v, str) and Path(v).is_file()]
     contents = [hashlib.sha256(f.read_bytes()).hexdigest() for f in files]
-    own = views.shadow_contents() if attack.asks_shadows() else ""
+    own = views.shadows.contents() if views.shadows and attack.asks_shadows() else ""
     return " ".join([repr(attack), *contents]) + own
 
 

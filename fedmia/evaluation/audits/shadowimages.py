@@ -13,8 +13,8 @@ import torch
 from fedmia.config.audit import Audit
 from fedmia.data._pixels import square
 from fedmia.data.images import ImageSet, digests
-from fedmia.evaluation.images import Dealt
-from fedmia.evaluation.sources import load_images
+from fedmia.evaluation.audits.images import Dealt
+from fedmia.evaluation.audits.sources import load_images
 from fedmia.options.errors import InputError, opt
 from fedmia.threat import Labels
 

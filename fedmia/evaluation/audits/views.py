@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
 
-from fedmia.attacks.base import Attack, Known
+from fedmia.attacks.base import Known
 from fedmia.config.audit import Audit
 from fedmia.encoders.base import Released
-from fedmia.evaluation.images import Dealt
+from fedmia.evaluation.audits.images import Dealt
+from fedmia.evaluation.audits.shadows import Own
+from fedmia.evaluation.steps.probes import NO_PROBES, probe
 from fedmia.options import registry
 from fedmia.options.seeding import rng
-from fedmia.probes.utility import knn_accuracy, linear_accuracy, mean_cosine
+from fedmia.probes.utility import mean_cosine
 from fedmia.records import Health, Probe
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
 from fedmia.threat import BlackBox, Meter, Shadow, WhiteBox
 from fedmia.threat.signals import PixelCache, Signals
 
-UNTRAINED = "untrained"  # the control; any other name is one of the encoder itself
+UNTRAINED = "untrained"  # the control
+RELEASED = "released"  # the encoder itself
 VIEWS = {"black_box": BlackBox, "white_box": WhiteBox}
-
-Shadows = Callable[[], Sequence[Shadow]]
 
 
 @dataclass
@@ -33,10 +36,7 @@ class ModelViews:
 
     Args:
         augment: recipe of the attacker's views.
-        shadows: the attacker's own encoders, trained when first asked for; None: it has none.
-        naive: the same, trained without the defence that `shadows` know; None: they know none.
-        shadow_contents: digest of the files that they are made of, for `reuse`.
-        shadow_notes: what the reader should know of how they are trained.
+        shadows: the attacker's own encoders; None: it has none.
         pixels: views drawn once for the encoder, the controls and the shadows.
     """
 
@@ -45,34 +45,23 @@ class ModelViews:
     dealt: Dealt
     augment: Augment
     device: torch.device
-    shadows: Shadows | None = None
-    naive: Shadows | None = None
-    shadow_contents: Callable[[], str] = lambda: ""
-    shadow_notes: Callable[[], list[str]] = list
+    shadows: Own | None = None
     pixels: PixelCache = field(default_factory=PixelCache)
 
     def __post_init__(self) -> None:
         self.known = Known(self.dealt.known_members, self.dealt.known_nonmembers)
         self.held = self.known.both()[0]
-        self._signals: dict[str, Signals] = {}
+        self._signals: dict[str, Signals] = defaultdict(Signals)
         self._methods: dict[str, SSLMethod] = {}
 
-    def build(self, name: str) -> Attack:
-        """A fresh attack with the audit's options."""
-        built: Attack = registry.build("attack", name, self.audit.attack.get(name, {}))
-        return built
-
     def method(self, model: str) -> SSLMethod:
-        """The encoder under audit, or its `untrained` control; its bank is the attacker's."""
-        which = _which(model)
-        if which not in self._methods:
-            made = self.released.untrained() if which == UNTRAINED else self.released.method
+        """RELEASED, the encoder under audit, or its UNTRAINED control; its bank is the
+        attacker's."""
+        if model not in self._methods:
+            made = self.released.untrained() if model == UNTRAINED else self.released.method
             made.to(self.device).eval().fill_bank(self.held)
-            self._methods[which] = made
-        return self._methods[which]
-
-    def _rows(self, model: str) -> Signals:
-        return self._signals.setdefault(_which(model), Signals())
+            self._methods[model] = made
+        return self._methods[model]
 
     def view(
         self, model: str, name: str, known: Known, budget: int | None, *, naive: bool = False
@@ -82,36 +71,33 @@ class ModelViews:
         Args:
             naive: it does not know the defence of the target's training.
         """
-        uses, own = self.build(name).asks_shadows(), self.naive if naive else self.shadows
-        shadows = own() if uses and own is not None else ()
+        attack = registry.build("attack", name, self.audit.attack.get(name, {}))
+        shadows: Sequence[Shadow] = ()
+        if attack.asks_shadows() and self.shadows is not None:
+            shadows = self.shadows.make(self.held, self.augment, self.pixels, naive=naive)
         return VIEWS[self.released.access](
-            self.method(model),
-            self.augment,
-            seed=self.audit.seed,
-            device=self.device,
             held=known.both()[0],
-            signals=self._rows(model),
             pixels=self.pixels,
             shadows=shadows,
             labels=self.dealt.labels,
-            precision=self.audit.precision,
             meter=Meter(budget),
+            **self._shared(model),
         )
 
     def plain(self, model: str) -> BlackBox:
         """A view of `model` that belongs to no attack."""
-        return BlackBox(
-            self.method(model),
-            self.augment,
-            seed=self.audit.seed,
-            device=self.device,
-            signals=self._rows(model),
-            precision=self.audit.precision,
-        )
+        return BlackBox(**self._shared(model))
 
-
-def _which(model: str) -> str:
-    return UNTRAINED if model == UNTRAINED else "released"
+    def _shared(self, model: str) -> dict[str, Any]:
+        """What all views of a model have."""
+        return {
+            "method": self.method(model),
+            "augment": self.augment,
+            "seed": self.audit.seed,
+            "device": self.device,
+            "signals": self._signals[model],
+            "precision": self.audit.precision,
+        }
 
 
 def recipe(audit: Audit, augment: Augment, dealt: Dealt, of_run: bool) -> Augment:
@@ -139,16 +125,11 @@ def probes(views: ModelViews, model: str) -> dict[str, Probe]:
     labels = np.asarray(dealt.nonmember_labels)
     order = rng(views.audit.seed, "probes").permutation(len(labels))
     fit, test = np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])
-    nothing = {"knn": Probe(None, 0), "linear": Probe(None, 0)}
     if len(fit) < 2 or len(np.unique(labels[fit])) < 2:
-        return nothing
-    view = views.plain(model)
-    rows = view.embed_plain(dealt.scored_nonmembers, "avgpool")
-    parts = (
-        rows[fit], torch.from_numpy(labels[fit]), rows[test], torch.from_numpy(labels[test])
-    )  # fmt: skip
-    n = len(test)
-    return {"knn": Probe(knn_accuracy(*parts), n), "linear": Probe(linear_accuracy(*parts), n)}
+        return NO_PROBES
+    rows = views.plain(model).embed_plain(dealt.scored_nonmembers, "avgpool")
+    classes = torch.from_numpy(labels)
+    return probe(rows[fit], classes[fit], rows[test], classes[test])
 
 
 def health(views: ModelViews) -> Health | None:
@@ -157,4 +138,4 @@ def health(views: ModelViews) -> Health | None:
     images = views.dealt.scored_nonmembers
     if len(images) < 2:
         return None
-    return Health(mean_cosine(views.plain("released").embed_plain(images)))
+    return Health(mean_cosine(views.plain(RELEASED).embed_plain(images)))

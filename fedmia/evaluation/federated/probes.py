@@ -10,10 +10,11 @@ from torch import Tensor
 
 from clients.site import Site
 from fedmia.data.images import IntArray
+from fedmia.evaluation.steps.probes import NO_PROBES, probe
 from fedmia.options import registry
 from fedmia.options.errors import opt
 from fedmia.partitions.split import Split
-from fedmia.probes.utility import knn_accuracy, linear_accuracy, mean_cosine, weighted_knn
+from fedmia.probes.utility import knn_accuracy, mean_cosine
 from fedmia.records import Health, Probe
 from fedmia.ssl.base import State
 from strategies.crew import FederationError
@@ -89,14 +90,4 @@ class Probes:
 
     def both(self, state: State) -> dict[str, Probe]:
         """kNN and linear probe."""
-        if self.idle:
-            return {"knn": Probe(None, 0), "linear": Probe(None, 0)}
-        fit, ours, test, theirs = found = self.features(state)
-        right, n = weighted_knn(fit, ours, test) == theirs, len(theirs)
-        classes = int(theirs.max()) + 1
-        of, hits = (torch.bincount(t, minlength=classes) for t in (theirs, theirs[right]))
-        by_class = tuple(zip(hits.tolist(), of.tolist(), strict=True))
-        return {
-            "knn": Probe(float(right.double().mean()), n, by_class),
-            "linear": Probe(linear_accuracy(*found), n),
-        }
+        return NO_PROBES if self.idle else probe(*self.features(state))

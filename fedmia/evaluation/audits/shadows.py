@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from fedmia.config.audit import Audit
 from fedmia.config.compatibility import norm_of
 from fedmia.defenses._stack import Stack
 from fedmia.defenses.base import Setting
 from fedmia.encoders.base import Released
-from fedmia.evaluation.given import Given
-from fedmia.evaluation.images import Dealt
-from fedmia.evaluation.runs import run_of
-from fedmia.evaluation.shadowimages import ShadowImages
-from fedmia.evaluation.views import ModelViews
+from fedmia.evaluation.audits.given import Given
+from fedmia.evaluation.audits.images import Dealt
+from fedmia.evaluation.audits.runs import run_of
+from fedmia.evaluation.audits.shadowimages import ShadowImages
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option_fields
@@ -29,7 +29,7 @@ from fedmia.shadows.train import Trained, shadow_notes, train_shadows
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.train import Train
 from fedmia.threat import Shadow, WhiteBox
-from fedmia.threat.signals import Signals
+from fedmia.threat.signals import PixelCache, Signals
 
 
 @dataclass
@@ -51,6 +51,7 @@ class Own:
     progress: Callable[[int, int], None]
     stop: Callable[[], bool]
     given: Given | None = None
+    _made: dict[bool, Sequence[Shadow] | Exception] = field(default_factory=dict, init=False)
 
     def augment(self) -> Augment:
         """The attacker's views: the encoder's recipe, or less where its algorithm is unknown.
@@ -65,34 +66,50 @@ class Own:
             return self.released.augment
         return attacker_augment(plan, self.released.augment, self.dealt.views)
 
-    def make(self, views: ModelViews, *, naive: bool = False) -> Sequence[Shadow]:
-        """The shadows as an attack sees them.
+    def make(
+        self, held: Tensor, augment: Augment, pixels: PixelCache, *, naive: bool = False
+    ) -> Sequence[Shadow]:
+        """The shadows as an attack sees them, made once; so is their failure: those that diverge
+        do so once.
 
         Args:
+            held: the attacker's images. augment: recipe of its views. pixels: views drawn before.
             naive: those of an attacker who does not know the target's defence.
 
         Raises:
             InputError: too few images, or knowledge that nobody has.
         """
+        if naive not in self._made:
+            try:
+                self._made[naive] = self._views(held, augment, pixels, naive)
+            except Exception as error:
+                self._made[naive] = error
+        made = self._made[naive]
+        if isinstance(made, Exception):
+            raise made
+        return made
+
+    def _views(
+        self, held: Tensor, augment: Augment, pixels: PixelCache, naive: bool
+    ) -> Sequence[Shadow]:
         made, trainings = [], self._trained(naive)
         labels = self.images.labels if self.given is None else self.given.labels()
         for trained in trainings:
             own = trained.members
-            alike = own.shape[1:] == views.held.shape[1:]
-            held = views.held if alike else torch.cat([own, trained.nonmembers])
+            alike = own.shape[1:] == held.shape[1:]
+            queue = held if alike else torch.cat([own, trained.nonmembers])
             view = WhiteBox(
                 trained.method,
-                views.augment,
+                augment,
                 seed=self.audit.seed,
                 device=self.device,
-                held=held,
+                held=queue,
                 signals=Signals(),
-                pixels=views.pixels,
+                pixels=pixels,
                 labels=labels,
                 precision=self.audit.precision,
             )
-            method = trained.method.to(self.device)
-            method.fill_bank(held)
+            trained.method.fill_bank(queue)
             made.append(Shadow(view, trained.members, trained.nonmembers))
         return tuple(made)
 
@@ -199,23 +216,6 @@ class Own:
             views=self.dealt.views,
             **known,
         )
-
-
-def once(make_all: Callable[[], Sequence[Shadow]]) -> Callable[[], Sequence[Shadow]]:
-    """A call whose result is kept, and so is its failure: shadows that diverge do so once."""
-    held: list[Sequence[Shadow] | Exception] = []
-
-    def call() -> Sequence[Shadow]:
-        if not held:
-            try:
-                held.append(make_all())
-            except Exception as error:
-                held.append(error)
-        if isinstance(held[0], Exception):
-            raise held[0]
-        return held[0]
-
-    return call
 
 
 def _choice(section: dict[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +20,7 @@ from fedmia.options.seeding import rng
 from fedmia.records import ScoredAttack
 from fedmia.threat import BlackBox, require
 
+Sides = tuple[np.ndarray, np.ndarray]  # of members, of non-members
 FOLDS = 4  # of the known images, to set a threshold on scores of images not fitted on
 
 
@@ -48,7 +49,11 @@ class Scorer:
         self._back = np.argsort(shuffle)
         self.candidates = both[torch.from_numpy(shuffle)]
 
-    def apart(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def knowing(self, known: Known | None) -> Scorer:
+        """The same for an attacker that knows `known`; None: all that is known."""
+        return self if known is None or known is self.known else replace(self, known=known)
+
+    def apart(self, values: np.ndarray) -> Sides:
         """Values of the shuffled candidates as (members', non-members')."""
         ordered = values[self._back]
         return ordered[: len(self.members)], ordered[len(self.members) :]
@@ -76,6 +81,7 @@ class Scorer:
         Raises:
             InputError: the view does not grant what the attack needs, or lacks what it reads.
             BudgetError: its queries exceed the view's budget.
+            ValueError: scores that are not finite.
         """
         began = time.perf_counter()
         attack, before = self.build(name), view.queries
@@ -87,66 +93,57 @@ class Scorer:
         with nullcontext() if threshold_asks(attack) else view.unmetered():
             if threshold:
                 known = self._known_scores(name, attack, view, scores)
-        queries, seconds = view.queries - before, time.perf_counter() - began
+        shared = {
+            "paper": attack.paper,
+            "access": attack.needs.access,
+            "vantage": attack.needs.vantage,
+            "act": attack.act,
+            "choices": attack.choices,
+            "shadow_threshold": attack.shadow_threshold,
+            "queries": view.queries - before,
+            "seconds": time.perf_counter() - began,
+            **more,
+        }
+        label = shared.pop("label", name)
+        own = self._row(scores, known)
+        own["reading"] = getattr(attack, "reading", "") if attack.readings else ""
         with view.unmetered():
-            found = attack.features(view, self.candidates)
-            told = attack.by_client(view, self.candidates)
-            without = attack.score_without(view, self.candidates)
+            if (features := attack.features(view, self.candidates)) is not None:
+                own |= sides("features", self.apart(features[1])) | {"feature_names": features[0]}
+            if (told := attack.by_client(view, self.candidates)) is not None:
+                ids, scores_by_client = told[0], self.apart(told[1].T)  # (K,), (n, K) and (m, K)
+                named = ids[scores_by_client[0].argmax(axis=1)]
+                own |= sides("by_client", scores_by_client)
+                own |= {"client_ids": ids, "named_members": named}
+            if (without := attack.score_without(view, self.candidates)) is not None:
+                shared |= sides("twin", self.apart(without))
+                shared |= {"twin": attack.without[0], "over": attack.without[1]}
             judged = None if sets is None else self._judged(attack, view, sets)
-            others = list[tuple[str, np.ndarray, tuple[np.ndarray, np.ndarray]]]()
+            if judged is not None:
+                own |= sides("sets", judged)
+            also = []
             for reading, other in attack.other_readings().items():
-                read, seen = other.score(view, self.candidates), known
+                read = other.score(view, self.candidates)
                 if threshold:
-                    seen = self._known_scores(name, other, view, read, reading)
-                others.append((reading, read, seen))
-        columns = self.apart(found[1]) if found else (None, None)
-        own: dict[str, Any] = {}
-        if told is not None:  # ids of clients (K,) and scores by client (K, N)
-            ids, (mine, theirs) = told[0], self.apart(told[1].T)
-            own |= {"named_members": ids[mine.argmax(axis=1)], "client_ids": ids}
-            own |= {"by_client_members": mine, "by_client_nonmembers": theirs}
-        if without is not None:
-            mine, theirs = self.apart(without)
-            more |= {"twin": attack.without[0], "over": attack.without[1]}
-            more |= {"twin_members": mine, "twin_nonmembers": theirs}
-        if judged is not None:
-            own |= {"sets_members": judged[0], "sets_nonmembers": judged[1]}
-        label = more.pop("label", name)
+                    known = self._known_scores(name, other, view, read, reading)
+                row = self._row(read, known)
+                also.append(ScoredAttack(f"{label}-{reading}", reading=reading, **row, **shared))
+        return ScoredAttack(label, also=also, **shared, **own)
 
-        def row(
-            label: str, reading: str, scores: np.ndarray, known: tuple[np.ndarray, np.ndarray],
-            **own: Any,
-        ) -> ScoredAttack:  # fmt: skip
-            members, nonmembers = self.apart(scores)
-            return ScoredAttack(
-                name=label,
-                paper=attack.paper,
-                access=attack.needs.access,
-                vantage=attack.needs.vantage,
-                act=attack.act,
-                reading=reading,
-                choices=attack.choices,
-                scores_members=members,
-                scores_nonmembers=nonmembers,
-                known_members=known[0],
-                known_nonmembers=known[1],
-                shadow_threshold=attack.shadow_threshold,
-                queries=queries,
-                seconds=seconds,
-                **more,
-                **own,
-            )
+    def _row(self, scores: np.ndarray, known: Sides) -> dict[str, Any]:
+        """Fields of the scores of the candidates (N,) and of the known images.
 
-        also = [row(f"{label}-{reading}", reading, read, seen) for reading, read, seen in others]
-        return row(
-            label, getattr(attack, "reading", "") if attack.readings else "", scores, known,
-            also=also, features_members=columns[0], features_nonmembers=columns[1],
-            feature_names=found[0] if found else (), **own,
-        )  # fmt: skip
+        Raises:
+            ValueError: they are not finite.
+        """
+        found = sides("scores", self.apart(scores)) | sides("known", known)
+        for which, values in found.items():
+            bad = int(np.count_nonzero(~np.isfinite(values)))
+            if bad:
+                raise ValueError(f"{bad} of {len(values)} {which} are not finite")
+        return found
 
-    def _judged(
-        self, attack: Attack, view: BlackBox, sets: ImageSets
-    ) -> tuple[np.ndarray, np.ndarray] | None:
+    def _judged(self, attack: Attack, view: BlackBox, sets: ImageSets) -> Sides | None:
         """What `score_sets` says of the sets of members (S, 2) and of the others (T, 2)."""
         ours, theirs = self.members[sets.members], self.nonmembers[sets.nonmembers]
         both = torch.cat([ours, theirs])
@@ -159,7 +156,7 @@ class Scorer:
 
     def _known_scores(
         self, name: str, fitted: Attack, view: BlackBox, found: np.ndarray, reading: str = ""
-    ) -> tuple[np.ndarray, np.ndarray]:
+    ) -> Sides:
         """Scores of the known images that choose the threshold: cross-fitted where it learns.
 
         A refit on fewer images scores on a scale of its own. Its scores of the images left out are
@@ -191,6 +188,11 @@ class Scorer:
             own = attack.score(view, self.candidates)
             scores[~rest] = on_scale(attack.score(view, images[~rest]), own, found)
         return scores[truth == 1], scores[truth == 0]
+
+
+def sides(name: str, values: Sides) -> dict[str, Any]:
+    """The two fields of `ScoredAttack` that hold values of members and of non-members."""
+    return {f"{name}_members": values[0], f"{name}_nonmembers": values[1]}
 
 
 def threshold_asks(attack: Attack) -> bool:
