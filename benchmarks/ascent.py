@@ -31,10 +31,10 @@ from fedmia.config.sweep import label
 from fedmia.records import LOSS_BEFORE
 from fedmia.report.delong import auc_estimate
 from fedmia.runtime.environment import describe
-from fedmia.series.scores import read as scores_of
-from fedmia.sweeping.points import grouped
-from fedmia.sweeping.spread import holm, p_value, spread
-from fedmia.sweeping.tables import over_models, signed
+from fedmia.study.columns import over_models, signed
+from fedmia.study.points import grouped
+from fedmia.study.scores import read as scores_of
+from fedmia.study.spread import holm, p_value, spread
 
 RESULTS = Path(__file__).parent / "results" / "ascent"
 UNSOUND = ("control-failed", "shift")  # verdicts of a run that stays in and is named

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedmia.sweeping.spread import holm, p_value, spread
+from fedmia.study.spread import holm, p_value, spread
 
 FOLDER = Path(__file__).parent / "results" / "defences"
 STOPPED = "early-stopping after=5"

@@ -27,11 +27,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("fedmia.federation",),
     ("fedmia.evaluation",),
     ("fedmia.runs",),
-    ("fedmia.testing", "fedmia.papers"),
-    ("fedmia.library", "fedmia.simulate", "fedmia.paper"),
-    ("fedmia.sweeping",),
-    ("fedmia.tradeoffs", "fedmia.heads", "fedmia.series", "fedmia.audit"),
-    ("fedmia.sweep", "fedmia.tradeoff", "fedmia.flower", "fedmia.head"),
+    ("fedmia.testing", "fedmia.heads"),
+    ("fedmia.study", "fedmia.papers"),
+    ("fedmia.library", "fedmia.simulate", "fedmia.audit"),
+    ("fedmia.sweep", "fedmia.tradeoff", "fedmia.flower", "fedmia.head", "fedmia.paper"),
 )
 OURS = ("fedmia", "clients", "strategies")
 PURE = (
@@ -42,7 +41,8 @@ PURE = (
     "fedmia.storage.snapshot", "fedmia.options", "fedmia.config", "fedmia.cli", "fedmia.settings",
     "fedmia.shadows", "fedmia.audit", "fedmia.runtime",
     "fedmia.evaluation.steps", "fedmia.evaluation.audits", "fedmia.evaluation.encoder",
-    "fedmia.observers", "fedmia.heads", "fedmia.lowerbounds",
+    "fedmia.observers", "fedmia.lowerbounds", "fedmia.study.audits", "fedmia.heads",
+    "fedmia.study.heads", "fedmia.study.views.encoders", "fedmia.study.views.head",
 )  # fmt: skip
 REPORTING = ("fedmia.report.build", "fedmia.report.figures.draw", "fedmia.report.publish",
              "fedmia.report.terminal")  # fmt: skip
