@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from fedmia.config.audit import Audit
     from fedmia.config.experiment import Experiment
-    from fedmia.records import RunScores
+    from fedmia.records import Curves, RunScores
     from fedmia.report.rows import Report
 
 IDS = ("image", "truth", "client", "label")  # the columns of scores.csv that are no attack's
@@ -111,17 +111,16 @@ class Run:
         Raises:
             InputError: they name a plugin from outside that is not trusted, or no longer suit.
         """
+        from fedmia.cli.command import told_of
         from fedmia.config.audit import Audit
         from fedmia.config.experiment import Experiment
         from fedmia.config.tree import from_tree
 
         tree = self._files.tree()
-        try:
+        with told_of(self._files.config):
             if "encoder" in tree:
                 return from_tree(Audit, tree, trust_plugins=self._files.trust is True)
             return from_tree(Experiment, tree)
-        except InputError as error:
-            raise InputError(f"{error.text} in {self._files.config}") from None
 
     @cached_property
     def records(self) -> Report:
@@ -254,6 +253,14 @@ class Run:
         kept = self.folder / TABLE
         rows = read(kept) if kept.is_file() else flatten(self.records)
         return pd.DataFrame(rows, columns=list(COLUMNS))
+
+    @cached_property
+    def curves(self) -> Curves | None:
+        """Losses by attacked round of the images under test; None where no client attacked."""
+        from fedmia.report.curves import from_npz
+
+        file = self.folder / CURVES
+        return from_npz(file) if file.is_file() else None
 
     @property
     def figures(self) -> list[str]:
@@ -394,10 +401,8 @@ class Run:
     def _shown(self) -> RunScores:
         """As much of what the report was made of as its figures show."""
         from fedmia.records import RunScores, ScoredAttack
-        from fedmia.report.curves import from_npz
 
-        curves = from_npz(self.folder / CURVES) if (self.folder / CURVES).is_file() else None
-        act = curves.act if curves else ""
+        act = self.curves.act if self.curves else ""
         truth = self.scores["truth"]
         inside, outside = self.scores[truth], self.scores[~truth]
         attacks = [
@@ -419,7 +424,7 @@ class Run:
             member_labels=inside["label"].to_numpy(),
             nonmember_labels=outside["label"].to_numpy(),
             attacks=attacks,
-            curves=curves,
+            curves=self.curves,
         )
 
 

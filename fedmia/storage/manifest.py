@@ -17,5 +17,6 @@ TABLE_TEXT = "table.csv"  # the same
 FIGURES = "figures"  # NAME.png
 SNAPSHOTS = "snapshots"  # models by branch and round
 CHECKPOINT = "checkpoint"  # of a run that is not finished: what --resume goes on with
+CHECKPOINT_INDEX = "index.json"  # in it, written last: without it there is nothing to go on with
 ATTACKS = "attacks"  # of an audit: finished attacks, to be gone on with
 SHADOWS = "shadows"  # of an audit: the attacker's own encoders

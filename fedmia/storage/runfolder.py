@@ -11,7 +11,15 @@ from typing import Any
 from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.options.yamlfile import RUN_KEY, Tree, load_all
-from fedmia.storage.manifest import CHECKPOINT, CONFIG, FORMAT, OLDEST, REPORT, SNAPSHOTS
+from fedmia.storage.manifest import (
+    CHECKPOINT,
+    CHECKPOINT_INDEX,
+    CONFIG,
+    FORMAT,
+    OLDEST,
+    REPORT,
+    SNAPSHOTS,
+)
 
 Trust = bool | Collection[str]  # whether plugins from outside may be imported, or which of them
 
@@ -144,6 +152,10 @@ class RunFolder:
     def finished(self) -> dict[str, Any] | None:
         """Its report.json, None where something of the run is left to do."""
         return None if (self.path / CHECKPOINT).exists() else self.whole()
+
+    def begun(self) -> bool:
+        """Whether it holds a run that can be gone on with."""
+        return (self.path / CHECKPOINT / CHECKPOINT_INDEX).is_file()
 
     def dropped(self) -> frozenset[int]:
         """Clients that the run dropped, none where no report tells."""

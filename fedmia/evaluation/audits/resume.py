@@ -19,7 +19,7 @@ from fedmia.evaluation.audits.views import ModelViews
 from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.options.option import option_fields
-from fedmia.options.yamlfile import load
+from fedmia.storage.runfolder import RunFolder
 from fedmia.threat import Labels
 
 # Another list of attacks adds to those finished, and so does a sweep.
@@ -32,7 +32,7 @@ def same_audit(audit: Audit) -> Callable[[Path], bool]:
     def same(config: Path) -> bool:
         mine = to_tree(audit)
         try:
-            theirs = load(config)
+            theirs = RunFolder(config.parent).facts()
         except InputError:
             return False
         sweeps = theirs.get("sweep"), audit.sweep

@@ -30,14 +30,9 @@ def trusted(audit: Audit) -> Trust:
     return audit.trust_plugins or outside_plugins(to_tree(audit))
 
 
-def run_of(audit: Audit, encoder: str | None = None) -> RunFolder | None:
-    """The run whose model `RUN` or `RUN@ROUND` is, None for other encoders.
-
-    Args:
-        encoder: None: the audit's own.
-    """
-    spec = audit.encoder if encoder is None else encoder
-    for folder in (spec, spec.rpartition("@")[0]):
+def run_of(audit: Audit) -> RunFolder | None:
+    """The run whose model is audited, as `RUN` or `RUN@ROUND`, None for other encoders."""
+    for folder in (audit.encoder, audit.encoder.rpartition("@")[0]):
         if folder and (found := RunFolder(Path(folder), trusted(audit))).config.is_file():
             return found
     return None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,8 @@ import pytest
 import torch
 import yaml
 
+from fedmia import audit as audit_command
+from fedmia import head, paper, simulate
 from fedmia.config.audit import Audit as AuditSettings
 from fedmia.config.experiment import Experiment
 from fedmia.encoders.base import load
@@ -23,7 +27,7 @@ from fedmia.storage.manifest import FORMAT
 from fedmia.storage.runfolder import RunFolder, outside_plugins
 from fedmia.storage.snapshot import SnapshotStore
 from fedmia.table import COLUMNS
-from tests.auditing.conftest import Audit, archives, audit  # noqa: F401
+from tests.auditing.conftest import Audit, Sides, archives, audit  # noqa: F401
 
 ROOT = Path(__file__).resolve().parents[1]
 STORED = ROOT / "tests" / "stored" / "run-0.1.0"  # two clients, two rounds, by fedmia 0.1.0
@@ -291,6 +295,84 @@ def test_plugins__an_encoder_is_refused_for_those_it_is_made_of(copy: Path, fore
     assert not foreign.exists()
     assert open_run(copy, trust_plugins=True).encoder()(torch.zeros(1, 3, 8, 8)).shape == (1, 8)
     assert foreign.exists()
+
+
+NAMED = "foreign-code:Foreign"
+
+
+@pytest.fixture
+def strange(copy: Path, foreign: Path) -> Path:
+    """The folder of a run that names an attack from outside."""
+    assert not foreign.exists()
+    rewrite(copy, attacks=[NAMED], attack={NAMED: {"views": 2}})
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("main", "line"),
+    [
+        (simulate.main, "--resume {run}"),
+        (audit_command.main, "--encoder {run} --attacks similarity"),
+        (audit_command.main, "--encoder {run}@2 --attacks similarity --seeds 2 --out {out}"),
+        (audit_command.main, "{sides} --encoder tests.auditing.brought:tiny --attacks similarity "
+                             "--shadow-encoders {run}"),
+        (head.main, "--encoder {run} --data synthetic"),
+        (paper.main, "{run}"),
+    ],
+)  # fmt: skip
+def test_plugins__of_a_folder_are_refused_by_every_command(
+    main: Callable[[list[str]], int], line: str, strange: Path, foreign: Path,
+    archives: Sides, tmp_path: Path, capsys: pytest.CaptureFixture[str],  # noqa: F811
+) -> None:  # fmt: skip
+    if main is head.main:  # of a run it takes the encoder alone
+        rewrite(strange, model={"name": NAMED.replace("Foreign", "Net"), "width": 4})
+    out = tmp_path / "OUT"
+    told = line.format(run=strange, out=out, sides=archives.flags)
+    assert main([*told.split(), "--device", "cpu"] if "resume" not in line else told.split()) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and f"'{strange}' name the plugin 'foreign-code:" in err
+    assert "--trust-plugins" in err and not foreign.exists() and not out.exists()
+
+
+def test_resume__imports_what_is_trusted(
+    strange: Path, foreign: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a finished run it prints the report."""
+    assert simulate.main(["--resume", str(strange), "--trust-plugins", "--quiet"]) == 0
+    assert "No leakage established" in capsys.readouterr().out and foreign.exists()
+
+
+def test_audit__imports_what_it_names_itself(
+    audit: Audit,
+    strange: Path,
+    foreign: Path,  # noqa: F811
+) -> None:
+    line = f"--encoder {strange} --known 2 --attacks {NAMED} --attack.{NAMED}.views 2"
+    done = audit(line, own_images=True)
+    assert done.code == 0 and foreign.exists(), done.err
+
+
+@pytest.mark.slow
+def test_audit__imports_what_is_trusted(
+    audit: Audit,
+    strange: Path,
+    foreign: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a study of audits, each in a process of its own, too."""
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{tmp_path}")
+    line = f"--encoder {strange} --known 2 --attacks similarity --trust-plugins "
+    assert audit(line, own_images=True).code == 0 and foreign.exists()
+    done = audit(line + "--seeds 2", tmp_path / "OUT", own_images=True)
+    assert done.code == 0, done.err
+
+
+def test_help__shows_the_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    assert audit_command.main(["--help"]) == 0
+    assert "--trust-plugins" in capsys.readouterr().out
+    assert audit_command.main(["--trust-plugin"]) == 2
+    assert "did you mean '--trust-plugins'" in capsys.readouterr().err
 
 
 def test_outside_plugins__wherever_settings_may_name_one() -> None:
