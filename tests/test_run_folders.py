@@ -1,4 +1,5 @@
 """Folders of runs opened again: what they hold, what they lack, and what they may not execute."""
+# ruff: noqa: F811 (fixtures of audits are imported by their names)
 
 from __future__ import annotations
 
@@ -225,7 +226,7 @@ def test_images__of_another_source_are_refused(copy: Path) -> None:
         _ = open_run(copy).images
 
 
-def test_audit__opens_too(audit: Audit, tmp_path: Path) -> None:  # noqa: F811
+def test_audit__opens_too(audit: Audit, tmp_path: Path) -> None:
     out = tmp_path / "OUT"
     done = audit("--attacks lpla", out)
     assert done.code == 0, done.err
@@ -322,7 +323,7 @@ def strange(copy: Path, foreign: Path) -> Path:
 )  # fmt: skip
 def test_plugins__of_a_folder_are_refused_by_every_command(
     main: Callable[[list[str]], int], line: str, strange: Path, foreign: Path,
-    archives: Sides, tmp_path: Path, capsys: pytest.CaptureFixture[str],  # noqa: F811
+    archives: Sides, tmp_path: Path, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     if main is head.main:  # of a run it takes the encoder alone
         rewrite(strange, model={"name": NAMED.replace("Foreign", "Net"), "width": 4})
@@ -345,7 +346,7 @@ def test_resume__imports_what_is_trusted(
 def test_audit__imports_what_it_names_itself(
     audit: Audit,
     strange: Path,
-    foreign: Path,  # noqa: F811
+    foreign: Path,
 ) -> None:
     line = f"--encoder {strange} --known 2 --attacks {NAMED} --attack.{NAMED}.views 2"
     done = audit(line, own_images=True)
