@@ -109,7 +109,8 @@ class Run:
         """The settings that it was started with.
 
         Raises:
-            InputError: they name a plugin from outside that is not trusted, or no longer suit.
+            InputError: they name a plugin from outside that is not trusted, no longer suit, or are
+                of a federation and Flower is not installed.
         """
         from fedmia.cli.command import told_of
         from fedmia.config.audit import Audit
@@ -118,9 +119,14 @@ class Run:
 
         tree = self._files.tree()
         with told_of(self._files.config):
-            if "encoder" in tree:
+            if self._is_audit():
                 return from_tree(Audit, tree, trust_plugins=self._files.trust is True)
-            return from_tree(Experiment, tree)
+            try:
+                return from_tree(Experiment, tree)
+            except ImportError as error:  # a strategy is Flower's
+                raise InputError(
+                    f"the settings of run '{self.folder}' cannot be built without {error.name}"
+                ) from None
 
     @cached_property
     def records(self) -> Report:
@@ -294,7 +300,7 @@ class Run:
         """
         from fedmia.encoders.base import load
 
-        if "encoder" in self._files.facts():
+        if self._is_audit():
             raise InputError(f"'{self.folder}' is an audit: it holds no model, it names one")
         if round is None and (report := self._files.known()) is not None:
             round = report.get("utility", {}).get("round")
@@ -309,12 +315,11 @@ class Run:
         Raises:
             InputError: the data source cannot be read again, or holds other images by now.
         """
-        from fedmia.config.audit import Audit
+        of = self._of_audit if self._is_audit() else self._of_run
+        return self._as_scored(of())
 
-        asked = self.settings
-        return self._as_scored(
-            self._of_audit(asked) if isinstance(asked, Audit) else self._of_run()
-        )
+    def _is_audit(self) -> bool:
+        return "encoder" in self._files.facts()
 
     def _of_run(self) -> ScoredImages:
         """The scored images of a run."""
@@ -334,11 +339,12 @@ class Run:
             nonmember_labels=data.labels[outside],
         )
 
-    def _of_audit(self, audit: Audit) -> ScoredImages:
+    def _of_audit(self) -> ScoredImages:
         """The scored images of an audit, of the size at which its encoder was shown them."""
         from fedmia.evaluation.audits.images import deal
         from fedmia.evaluation.audits.runs import from_run, run_of
 
+        audit = cast("Audit", self.settings)
         run = run_of(audit)
         if audit.members is None and run is not None:
             dealt = from_run(audit, run)
