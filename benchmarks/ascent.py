@@ -29,12 +29,13 @@ from sklearn.model_selection import StratifiedKFold
 
 from fedmia.config.sweep import label
 from fedmia.records import LOSS_BEFORE
-from fedmia.report.delong import auc_estimate
 from fedmia.runtime.environment import describe
+from fedmia.statistics.auc import auc_estimate
+from fedmia.statistics.pvalues import holm
+from fedmia.statistics.spread import p_value, spread
 from fedmia.study.columns import over_models, signed
 from fedmia.study.points import grouped
 from fedmia.study.scores import read as scores_of
-from fedmia.study.spread import holm, p_value, spread
 
 RESULTS = Path(__file__).parent / "results" / "ascent"
 UNSOUND = ("control-failed", "shift")  # verdicts of a run that stays in and is named

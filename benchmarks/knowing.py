@@ -26,7 +26,8 @@ from fedmia.data.digits import Digits
 from fedmia.evaluation.audits.runs import from_run
 from fedmia.report.format import estimate
 from fedmia.runtime.environment import describe
-from fedmia.study.spread import holm, p_value, spread
+from fedmia.statistics.pvalues import holm
+from fedmia.statistics.spread import p_value, spread
 
 RESULTS = Path(__file__).parent / "results"
 FILES = {"training": "knowing.json", "sent": "knowing_sent.json"}

@@ -82,6 +82,7 @@ TEXTS = (
 )  # fmt: skip
 PARQUET, CSV = "table.parquet", "table.csv"
 Columns = Mapping[str, Any]
+Entry = tuple[Field, Columns]
 
 
 def flatten(report: Report) -> list[Row]:
@@ -93,8 +94,14 @@ def flatten(report: Report) -> list[Row]:
     Returns:
         The rows in the order of the report; `run`, `seed` and `point` are None.
     """
+    return [row for _, row in numbers(report)]
+
+
+def numbers(report: Report) -> Iterator[tuple[Field, Row]]:
+    """Every number of a report: what its record declares of it, and its row."""
     level = report["family"]["level"] if "family" in report else None
-    return [_row(columns, level) for columns in _numbers(Report, report, {})]
+    for field, columns in _numbers(Report, report, {}):
+        yield field, _row(columns, level)
 
 
 def _row(columns: Columns, level: float | None) -> Row:
@@ -104,8 +111,8 @@ def _row(columns: Columns, level: float | None) -> Row:
     return cast(Row, row)
 
 
-def _numbers(kind: Any, record: Mapping[str, Any], outer: Columns) -> Iterator[Columns]:
-    """The columns of every number in a record of type `kind` and in the records inside it."""
+def _numbers(kind: Any, record: Mapping[str, Any], outer: Columns) -> Iterator[Entry]:
+    """Every number in a record of type `kind` and in the records inside it."""
     fields = [f for name, f in fields_of(kind).items() if record.get(name) is not None]
     here = dict(outer)
     for field in fields:
@@ -118,7 +125,7 @@ def _numbers(kind: Any, record: Mapping[str, Any], outer: Columns) -> Iterator[C
             yield from _records(field, record[field.name], _inside(here, field.at))
 
 
-def _records(field: Field, value: Any, here: Columns) -> Iterator[Columns]:
+def _records(field: Field, value: Any, here: Columns) -> Iterator[Entry]:
     """The numbers of a record, or of each of a list of them."""
     if isinstance(value, Mapping):
         yield from _numbers(field.record, value, here)
@@ -128,7 +135,7 @@ def _records(field: Field, value: Any, here: Columns) -> Iterator[Columns]:
         yield from _numbers(field.record, record, _inside(here, place))
 
 
-def _values(field: Field, record: Mapping[str, Any], here: Columns) -> Iterator[Columns]:
+def _values(field: Field, record: Mapping[str, Any], here: Columns) -> Iterator[Entry]:
     """The number of a field, or each of its numbers, with its intervals and p-values."""
     value = record[field.name]
     here = {**_inside(here, field.at), "metric": field.metric}
@@ -144,7 +151,7 @@ def _values(field: Field, record: Mapping[str, Any], here: Columns) -> Iterator[
         yield from _number(field, value, record, here)
 
 
-def _number(field: Field, value: Any, beside: Columns, here: Columns) -> Iterator[Columns]:
+def _number(field: Field, value: Any, beside: Columns, here: Columns) -> Iterator[Entry]:
     """The columns of one number, none of a null; `beside`: its parts by their fields."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return
@@ -153,7 +160,7 @@ def _number(field: Field, value: Any, beside: Columns, here: Columns) -> Iterato
         part = beside.get(name)
         ends = part if isinstance(part, Sequence) else [part] * len(columns)
         row |= dict(zip(columns, ends, strict=True))
-    yield row
+    yield field, row
 
 
 def _inside(outer: Columns, more: Columns) -> dict[str, Any]:

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # A module may import from its own line and from those above it. Every module of ours has a place;
 # the longest name that fits says which.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("fedmia", "fedmia.options", "fedmia.records"),
+    ("fedmia", "fedmia.options", "fedmia.records", "fedmia.statistics"),
     ("fedmia.settings", "fedmia.runtime", "fedmia.lowerbounds"),
     ("fedmia.data", "fedmia.nets"),
     ("fedmia.partitions", "fedmia.probes", "fedmia.ssl"),
@@ -41,8 +41,8 @@ PURE = (
     "fedmia.storage.snapshot", "fedmia.options", "fedmia.config", "fedmia.cli", "fedmia.settings",
     "fedmia.shadows", "fedmia.audit", "fedmia.runtime",
     "fedmia.evaluation.steps", "fedmia.evaluation.audits", "fedmia.evaluation.encoder",
-    "fedmia.observers", "fedmia.lowerbounds", "fedmia.study.audits", "fedmia.heads",
-    "fedmia.study.heads", "fedmia.study.views.encoders", "fedmia.study.views.head",
+    "fedmia.observers", "fedmia.heads", "fedmia.lowerbounds", "fedmia.statistics", "fedmia.table",
+    *(f"fedmia.study.{name}" for name in ("audits", "heads", "views.encoders", "views.head")),
 )  # fmt: skip
 REPORTING = ("fedmia.report.build", "fedmia.report.figures.draw", "fedmia.report.publish",
              "fedmia.report.terminal")  # fmt: skip

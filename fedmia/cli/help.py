@@ -73,6 +73,8 @@ def _kind(kind: str, width: int, detail: bool) -> list[str]:
         lines += row(label, registry.summary(cls), width)
         if registry.paper(cls):
             lines += row("", registry.paper(cls), width)
+        if hasattr(cls, "written"):
+            lines += row("", f"{flag} {cls.written}", width)
         if hasattr(cls, "uploads"):
             lines += row("", f"Uploads {cls.uploads}.", width)
         for one, type_ in option_fields(cls) if detail else []:

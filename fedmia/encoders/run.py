@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from fedmia.data.base import Dataset, Request
-from fedmia.encoders.base import Released, Wanted, Weights, first
+from fedmia.encoders.base import EncoderForm, Released, Wanted, Weights, first
 from fedmia.nets.base import Net
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
@@ -26,6 +26,25 @@ BRANCH = "main"
 BUILT = ("model", "ssl", "data")  # the sections of a run's settings that an encoder is made of
 
 
+class RunForm(EncoderForm):
+    """The global model of a run of fedmia, read off its folder."""
+
+    written = "RUN or RUN@ROUND (a run folder of fedmia)"
+    order = 1
+
+    def takes(self, spec: str) -> bool:
+        folder, at, turn = spec.rpartition("@")
+        return Path(spec).is_dir() or bool(at and turn.isdigit() and Path(folder).exists())
+
+    def load(self, source: str, wanted: Wanted) -> Released:
+        folder = source.rpartition("@")[0]
+        if not Path(source).is_dir() and Path(folder).is_file():
+            raise InputError(
+                f"encoder '{source}': '{folder}' is a file; the folder of a run has rounds"
+            )
+        return load(source, wanted)
+
+
 def load(spec: str, wanted: Wanted) -> Released:
     """The run's method with the global weights of a round, the last one unless `@ROUND` is given.
 
@@ -35,10 +54,9 @@ def load(spec: str, wanted: Wanted) -> Released:
     Raises:
         InputError: no finished run, a round that was not kept, or a size that cannot be known.
     """
-    wanted.refuse_checkpoint(spec)
     name, _, asked = (spec, "", "") if Path(spec).is_dir() else spec.rpartition("@")
     folder = Path(name)
-    run = RunFolder(folder, wanted.trust)
+    run = RunFolder(folder, wanted.trust_plugins)
     tree, report = _config(run), run.known() or {}
     store = SnapshotStore(run.snapshots)
     kept = store.rounds(BRANCH)

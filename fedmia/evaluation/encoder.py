@@ -12,8 +12,8 @@ import torch
 from fedmia.config.audit import Audit
 from fedmia.config.compatibility import gpu
 from fedmia.config.tree import to_tree
-from fedmia.encoders.base import Released, load, probe
-from fedmia.encoders.understood import understood
+from fedmia.encoders.base import Released, load
+from fedmia.encoders.describe import probe, understood
 from fedmia.evaluation.audits.given import Given
 from fedmia.evaluation.audits.harness import Harness
 from fedmia.evaluation.audits.images import Dealt, deal

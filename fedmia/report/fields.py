@@ -62,9 +62,29 @@ class Part:
 
 @dataclass(frozen=True)
 class Number:
-    """A number that the table names otherwise than its field."""
+    """A number, and where people meet it beside report.json and the table.
 
-    metric: str
+    Attributes:
+        metric: what the table calls it; empty: as its field.
+        label: its line in the page's table of attacks; empty: it has none there.
+        only: (field, value) of its record without which the page leaves it out.
+        head: of its column in the terminal's table of attacks; empty: it has none there.
+        place: of that column among the others, from the left.
+        log: name under which observers hear of it, made of the columns of its row (`{attack}`),
+            of `{of}`, its subject and control, and of `{_control}`, empty of what is no control:
+            without either, controls are not logged. Empty: observers do not hear of it.
+        log_ends: likewise of the ends of its simultaneous interval, with `{end}`: low, high.
+        at: of a mapping the one key that the terminal and observers get.
+    """
+
+    metric: str = ""
+    label: str = ""
+    only: tuple[str, str] = ("", "")
+    head: str = ""
+    place: int = 9
+    log: str = ""
+    log_ends: str = ""
+    at: str = ""
 
 
 @dataclass(frozen=True)
@@ -84,13 +104,13 @@ class Field:
     Attributes:
         record: the type of the record, or of each of the records, that it holds; None: of none.
         numeric: it holds a number, or several.
-        metric: under which the table lists the number.
+        number: what is declared of it.
         parts: of the number: (field, columns) each.
     """
 
     name: str
-    metric: str
     record: Any = None
+    number: Number = field(default_factory=Number)
     numeric: bool = False
     column: str | None = None
     at: Mapping[str, str] = field(default_factory=dict)
@@ -98,6 +118,16 @@ class Field:
     indexed: bool = False
     part: Part | None = None
     parts: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    @property
+    def metric(self) -> str:
+        """What the table calls its number."""
+        return self.number.metric or self.name
+
+    def value(self, record: Mapping[str, Any]) -> float | None:
+        """The number in a record; of a mapping that at the one key that is declared."""
+        value = record[self.name]
+        return value[self.number.at] if self.number.at and value is not None else value
 
 
 @functools.cache
@@ -129,7 +159,7 @@ def _read(name: str, hint: Any, among: Mapping[str, Any]) -> Field:
     at, column, keyed = marks.get(At), marks.get(Column), marks.get(Keyed)
     return Field(
         name=name,
-        metric=marks[Number].metric if Number in marks else name,
+        number=marks.get(Number, Number()),
         record=functools.reduce(lambda a, b: a | b, records) if records else None,
         numeric=bool(leaves & {int, float} or keyed) and part is None and Aside not in marks,
         column=column and column.name,

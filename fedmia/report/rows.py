@@ -31,7 +31,9 @@ ByFpr = Annotated[dict[str, float | None], Keyed("target_fpr")]
 class AucRow(TypedDict):
     """How well scores tell members; the numbers are null where a side is empty."""
 
-    auc: float | None
+    auc: Annotated[
+        float | None, Number(log="auc{_control}/{attack}", log_ends="auc_{end}/{attack}")
+    ]
     auc_ci: Interval | None
     auc_ci_simultaneous: Interval | None
     n_members: Members  # scored
@@ -42,11 +44,11 @@ class ThresholdRow(TypedDict):
     """Decisions at one threshold, as if members and non-members were equally many; null without a
     threshold, precision also where no image was called a member."""
 
-    accuracy: float | None
+    accuracy: Annotated[float | None, Number(label="accuracy", head="accu-\nracy", place=2)]
     accuracy_ci: Interval | None
-    precision: float | None
+    precision: Annotated[float | None, Number(label="precision")]
     precision_ci: Interval | None
-    recall: float | None
+    recall: Annotated[float | None, Number(label="recall")]
     recall_ci: Interval | None
 
 
@@ -55,7 +57,9 @@ class RefittedRow(TypedDict):
     attack's own; null without them."""
 
     threshold_refitted: float | None
-    accuracy_refitted: float | None
+    accuracy_refitted: Annotated[
+        float | None, Number(label="refitted", only=("threshold_source", "shadow"))
+    ]
     accuracy_refitted_ci: Interval | None
     precision_refitted: float | None
     precision_refitted_ci: Interval | None
@@ -82,7 +86,11 @@ class AttackFacts(TypedDict):
         Sequence[int], Aside()
     ]  # of an active attack all in which it acted; else `round` alone
     # By target FPR, "0.001", "0.01", "0.1"; null where too few non-members resolve it.
-    tpr_at_fpr: ByFpr
+    tpr_at_fpr: Annotated[
+        dict[str, float | None],
+        Keyed("target_fpr"),
+        Number(head="TPR at\n1 % FPR", place=1, log="tpr_at_1_percent_fpr/{attack}", at="0.01"),
+    ]
     tpr_at_fpr_ci: dict[str, Interval | None]  # 95 %, the threshold's error in it
     fpr_achieved: ByFpr
     queries: int  # images that the attacker had embedded
@@ -90,7 +98,9 @@ class AttackFacts(TypedDict):
     choices: Json  # option -> value that the attack chose for it on known images
     threshold: float | None  # the attack's own, of its score; null where it has none
     threshold_source: str | None  # what chose it: shadow or known images; null without a threshold
-    oracle_accuracy: float | None  # at the threshold that is best on the scored images themselves
+    oracle_accuracy: Annotated[
+        float | None, Number(label="best (oracle)")
+    ]  # at the threshold that is best on the scored images themselves
 
 
 class AttackRow(AucRow, ThresholdRow, RefittedRow, AttackFacts, TypedDict):
@@ -109,7 +119,9 @@ class Compared(TypedDict):
 class PairedRow(Compared, TypedDict):
     """What the attack adds. Without images to compare, numbers are null and AUCs absent."""
 
-    difference: Annotated[float | None, Number("auc_difference")]  # of the AUCs, in [-1, 1]
+    difference: Annotated[
+        float | None, Number("auc_difference", log="added/{attack}/{baseline}")
+    ]  # of the AUCs, in [-1, 1]
     ci: Annotated[Interval | None, Part("difference", ENDS["_ci"])]
     ci_simultaneous: Annotated[Interval | None, Part("difference", ENDS["_ci_simultaneous"])]
     auc: NotRequired[float]
@@ -167,9 +179,9 @@ class UtilityRow(TypedDict):
     """Accuracies of probes on `n` test images; null where a probe did not run."""
 
     round: Round | None  # of the model, as of an attack; null of the untrained one
-    knn: float | None
+    knn: Annotated[float | None, Number(log="{of}/knn")]
     knn_ci: Interval | None
-    linear: float | None
+    linear: Annotated[float | None, Number(log="{of}/linear")]
     linear_ci: Interval | None
     n: int
 
@@ -186,7 +198,9 @@ class Utility(UtilityRow, TypedDict):
 class HealthRow(TypedDict):
     """Whether the encoder still tells images apart."""
 
-    cosine: float  # mean between its outputs for different test images, in [-1, 1]
+    cosine: Annotated[
+        float, Number(log="{of}/cosine")
+    ]  # mean between its outputs for different test images, in [-1, 1]
     loss: float | None  # mean training loss of the last round
     chance: float | None  # the same where every image has one output
     collapsed: bool  # see `fedmia.report.health`
@@ -464,9 +478,11 @@ class RoundRow(TypedDict):
     under_attack: bool
     loss: float | None  # mean of the honest clients
     knn: float | None  # accuracy of the global encoder
-    leakage: Annotated[dict[str, float | None], Keyed("attack"), Number("auc")]
+    leakage: Annotated[
+        dict[str, float | None], Keyed("attack"), Number("auc", log="leakage/{attack}")
+    ]
     leakage_ci: dict[str, Interval | None]  # 95 %
-    layers: Annotated[dict[str, float | None], Keyed("layer"), Number("auc")]
+    layers: Annotated[dict[str, float | None], Keyed("layer"), Number("auc", log="layers/{layer}")]
 
 
 class Family(TypedDict):

@@ -13,7 +13,7 @@ import rich.table
 
 from fedmia.report.format import DASH, estimate, interval, number
 from fedmia.report.tables import Cell, Row, Table
-from fedmia.study.formats import Spread
+from fedmia.statistics.spread import Spread
 
 DIGITS = 3
 MODELS = Cell("models", ("one a seed",))
@@ -105,15 +105,27 @@ def small(value: float | None, *cis: Any, digits: int = DIGITS) -> Cell:
     return Cell(number(value, digits), tuple(interval(ci, digits) for ci in cis if ci))
 
 
-def screen(left: Sequence[str], right: Sequence[str], lines: Iterable[Sequence[str]]) -> Any:
-    """A table of the terminal: columns that break their lines, then columns of numbers."""
+def screen(
+    left: Sequence[str],
+    right: Sequence[str],
+    lines: Iterable[Sequence[str]],
+    once: Sequence[int] = (),
+) -> Any:
+    """A table of the terminal: columns that break their lines, then columns of numbers.
+
+    Args:
+        once: columns that only the first of the lines shows whose first cells are equal.
+    """
     made = rich.table.Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
     for head in left:
         made.add_column(head, overflow="fold")
     for head in right:
         made.add_column(head, justify="right")
+    last = None
     for line in lines:
-        made.add_row(*line)
+        again = line[0] == last
+        made.add_row(*("" if again and i in once else cell for i, cell in enumerate(line)))
+        last = line[0]
     return made
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from fedmia.report.figures import canvas
 from fedmia.report.rows import Interval
-from fedmia.study.spread import spread
+from fedmia.statistics.spread import spread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,15 +58,6 @@ def forest(
     axes.set_xlabel(about)
     canvas.legend(axes)
     return figure
-
-
-def lines_of(named: Iterable[tuple[str, float | None]]) -> dict[str, list[float]]:
-    """Name -> values, of those that are known."""
-    found: dict[str, list[float]] = {}
-    for name, value in named:
-        if value is not None:
-            found.setdefault(name, []).append(value)
-    return found
 
 
 def band(

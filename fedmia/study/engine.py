@@ -97,10 +97,11 @@ class Study:
             "path": path,
         }
 
-    def counts(self) -> dict[str, int]:
-        """How many runs are in which state, as `StudyReport` has them."""
+    def counts(self) -> dict[str, Any]:
+        """The seeds, and how many runs are in which state, as `StudyReport` has them."""
         states = [self.state(cell)["state"] for cell in self.cells]
-        return {name.replace(" ", "_"): states.count(name) for name in STATES}
+        counts = {name.replace(" ", "_"): states.count(name) for name in STATES}
+        return {"seeds": sorted({cell.seed for cell in self.cells}), **counts}
 
     def timing(self, runs: str = "runs") -> dict[str, Any]:
         """Seconds of the study, and of each of its runs by name."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, TypedDict
 
 from fedmia.report.rows import CanaryBoundRow, Interval, Json, SetRow
+from fedmia.statistics.spread import Spread
 
 FORMAT = 1
 Point = Mapping[str, Any]  # path of an option -> its value, of what the grid varies
@@ -46,18 +47,22 @@ class State(TypedDict):
     path: str | None  # its folder under that of the study, once finished
 
 
+class AucSpread(TypedDict):
+    """An attack over models."""
+
+    name: str
+    auc: Spread
+
+
+class Models(TypedDict):
+    """The models of one point, one a seed, or the audits of one encoder."""
+
+    finished: int
+    failed: int
+    verdicts: dict[str, int]  # code -> how many
+
+
 # -- a sweep --------------------------------------------------------------------------------------
-
-
-class Spread(TypedDict):
-    """A number over the models of one point; null where no model has it."""
-
-    n: int  # models that have it
-    mean: float | None
-    ci: Interval | None  # t interval; null below two models, or where all are equal
-    sd: float | None
-    least: float | None
-    greatest: float | None
 
 
 class CellAttack(TypedDict):
@@ -105,46 +110,44 @@ class CellRow(State):
     results: CellResults | None  # null unless finished
 
 
-class AttackSpread(TypedDict):
+class AttackSpread(AucSpread):
     """An attack over the models of one point."""
 
-    name: str
-    auc: Spread
     tpr_at_1_percent_fpr: Spread
     controls: dict[str, Spread]  # AUC
     choices: dict[str, Json]  # seed -> what the attack chose on that model; those without left out
 
 
-class PairSpread(TypedDict):
-    """What an attack adds to its paired control, over the models of one point."""
+class Tested(TypedDict):
+    """A difference over the models of one point."""
 
-    attack: str
-    control: str
     difference: Spread
     p: float | None  # two-sided t test over models of a mean of 0
     p_holm: float | None  # the same, Holm's for all pairs and sets at all points of the sweep
 
 
-class SetSpread(TypedDict):
-    """Sets of images over the models of one point: a row of the reports' `sets`."""
+class PairSpread(Tested):
+    """What an attack adds to its paired control, over the models of one point."""
+
+    attack: str
+    control: str
+
+
+class SetSpread(Tested):
+    """Sets of images over the models of one point, a row of the reports' `sets`; the difference is
+    from the control on the same sets."""
 
     attack: str
     judged: str  # mean, alone
     size: int
     auc: Spread
     control: str | None
-    difference: Spread  # from the control on the same sets
-    p: float | None  # as of a pair
-    p_holm: float | None
 
 
-class PointRow(TypedDict):
+class PointRow(Models):
     """One point of the grid."""
 
     grid: Point
-    finished: int  # models
-    failed: int
-    verdicts: dict[str, int]  # code -> models
     attacks: list[AttackSpread]
     pairs: list[PairSpread]
     sets: list[SetSpread]
@@ -200,7 +203,7 @@ class SeriesAttack(TypedDict):
     difference: SeriesDifference | None  # null on the last encoder itself, or of other images
 
 
-class SeriesPoint(TypedDict):
+class SeriesPoint(Models):
     """One encoder.
 
     Its intervals speak of images: it is one model, however many seeds. A seed draws the attacker's
@@ -213,9 +216,6 @@ class SeriesPoint(TypedDict):
     name: str
     run: str  # its run, or itself
     round: int | None  # null where it has none
-    finished: int  # audits, one a seed
-    failed: int
-    verdicts: dict[str, int]  # code -> audits
     n_members: int | None  # scored, of the first seed
     n_nonmembers: int | None
     attacks: list[SeriesAttack]
@@ -274,11 +274,9 @@ class TradeRow(TypedDict):
     note: str | None
 
 
-class TradeAttack(TypedDict):
+class TradeAttack(AucSpread):
     """An attack over the models of one point."""
 
-    name: str
-    auc: Spread
     auc_ci_simultaneous: Interval | None  # of the family
     tpr: Spread  # at a false-positive rate of 1 %
 
@@ -291,16 +289,13 @@ class TradeGroups(TypedDict):
     difference: Spread  # of the same model: defended less undefended
 
 
-class TradePoint(TypedDict):
+class TradePoint(Models):
     """One defence at one strength."""
 
     label: str
     defense: str
     option: str | None  # that says how strong it is
     strength: float | None
-    finished: int  # models
-    failed: int
-    verdicts: dict[str, int]  # code -> models
     epsilon: float | None  # the largest of a model
     unit: str | None
     standing: str | None
@@ -347,11 +342,9 @@ class TradeoffReport(StudyReport):
 # -- released heads -------------------------------------------------------------------------------
 
 
-class HeadAttack(TypedDict):
-    """One attack on heads at one setting, over the heads."""
+class HeadAttack(AucSpread):
+    """One attack (shadow, shadow-knowing, confidence) on heads at one setting, over the heads."""
 
-    name: str  # shadow, shadow-knowing, confidence
-    auc: Spread
     auc_ci_simultaneous: Interval | None
     accuracy: Spread  # balanced, at the classifier's own threshold; of none without one
     tpr_at_1_percent_fpr: Spread

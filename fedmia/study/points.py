@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fedmia.config.sweep import key_of
+from fedmia.statistics.pvalues import holm
+from fedmia.statistics.spread import Spread, p_value, spread
 from fedmia.study import formats
-from fedmia.study.spread import holm, p_value, spread
 
 PROBES = ("knn", "linear", "knn_after_attack")
 MEASURES = ("auc", *PROBES)
@@ -51,10 +52,10 @@ def differences(cells: Sequence[formats.CellRow]) -> Iterator[formats.Difference
 
 def grouped(cells: Sequence[formats.CellRow]) -> dict[str, list[formats.CellRow]]:
     """The runs of each point of the grid, in order."""
-    return {key: held for (key,), held in _by(cells, lambda cell: (key_of(cell["grid"]),)).items()}
+    return together((key_of(cell["grid"]), cell) for cell in cells)
 
 
-def change(ours: BySeed, theirs: BySeed) -> formats.Spread:
+def change(ours: BySeed, theirs: BySeed) -> Spread:
     """Over seeds that both have, the first less the second."""
     return spread(apart(ours, theirs), -1.0)
 
@@ -62,6 +63,12 @@ def change(ours: BySeed, theirs: BySeed) -> formats.Spread:
 def apart(ours: BySeed, theirs: BySeed) -> list[float]:
     """By seed that both have, the first less the second; rounded, so that equal ones are equal."""
     return [round(ours[seed] - theirs[seed], 6) for seed in sorted(ours.keys() & theirs.keys())]
+
+
+def tested(differences: Iterable[float | None]) -> formats.Tested:
+    """Differences over models, and whether their mean is 0."""
+    known = [value for value in differences if value is not None]
+    return {"difference": spread(known, -1.0), "p": p_value(known), "p_holm": None}
 
 
 def by_code(codes: Sequence[str]) -> dict[str, int]:
@@ -80,9 +87,7 @@ def _point(cells: Sequence[formats.CellRow]) -> formats.PointRow:
         "attacks": _attacks(cells),
         "pairs": _pairs(results),
         "sets": _sets(results),
-        "knn": _over(results, "knn"),
-        "linear": _over(results, "linear"),
-        "knn_after_attack": _over(results, "knn_after_attack"),
+        **{name: _over(results, name) for name in PROBES},  # type: ignore[typeddict-item]
     }
 
 
@@ -109,9 +114,9 @@ def _attacks(cells: Sequence[formats.CellRow]) -> list[formats.AttackSpread]:
 def _pairs(results: Sequence[formats.CellResults]) -> list[formats.PairSpread]:
     rows = _rows((row for one in results for row in one["pairs"]), "attack", "control")
     return [
-        {"attack": attack, "control": control, **_tested(held)}
+        {"attack": attack, "control": control, **tested(row["difference"] for row in held)}
         for (attack, control), held in rows.items()
-    ]  # type: ignore[typeddict-item]
+    ]
 
 
 def _sets(results: Sequence[formats.CellResults]) -> list[formats.SetSpread]:
@@ -121,15 +126,10 @@ def _sets(results: Sequence[formats.CellResults]) -> list[formats.SetSpread]:
         controls = [row["control"] for row in held if row["control"]]
         made.append({
             "attack": attack, "judged": judged, "size": size, "auc": _over(held, "auc"),
-            "control": controls[0]["name"] if controls else None, **_tested(controls),
-        })  # type: ignore[typeddict-item]  # fmt: skip
+            "control": controls[0]["name"] if controls else None,
+            **tested(control["difference"] for control in controls),
+        })  # fmt: skip
     return made
-
-
-def _tested(rows: Sequence[Any]) -> dict[str, Any]:
-    """The `difference` of rows over models, and whether it is 0."""
-    known = [row["difference"] for row in rows if row["difference"] is not None]
-    return {"difference": spread(known, -1.0), "p": p_value(known), "p_holm": None}
 
 
 def _measures(cells: Sequence[formats.CellRow]) -> dict[tuple[str, str | None], dict[int, float]]:
@@ -148,18 +148,19 @@ def _measures(cells: Sequence[formats.CellRow]) -> dict[tuple[str, str | None], 
     return found
 
 
-def _over(rows: Iterable[Any], key: str) -> formats.Spread:
+def _over(rows: Iterable[Any], key: str) -> Spread:
     """One number of several rows, over models."""
     return spread(row[key] for row in rows)
 
 
 def _rows(rows: Iterable[Any], *keys: str) -> dict[tuple[Any, ...], list[Any]]:
     """The rows that share these keys, in order."""
-    return _by(rows, lambda row: tuple(row[key] for key in keys))
+    return together((tuple(row[key] for key in keys), row) for row in rows)
 
 
-def _by(rows: Iterable[Any], key: Any) -> dict[tuple[Any, ...], list[Any]]:
-    found: dict[tuple[Any, ...], list[Any]] = {}
-    for row in rows:
-        found.setdefault(key(row), []).append(row)
-    return found
+def together(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:
+    """Key -> the values that share it, in order."""
+    held: dict[Any, list[Any]] = {}
+    for key, value in pairs:
+        held.setdefault(key, []).append(value)
+    return held

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmia import table
-from fedmia.study.spread import spread
+from fedmia.statistics.spread import spread
 from fedmia.table import Row
 
 PLACE = tuple(name for name in table.KEY if name not in ("run", "seed"))

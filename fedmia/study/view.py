@@ -7,7 +7,7 @@ home. The runs, their folder, the page and the terminal are the same for all.
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,6 +18,7 @@ from fedmia.cli.command import Invocation
 from fedmia.report.page import picture, templates
 from fedmia.report.tables import Table, flat
 from fedmia.report.tell import failures, tell, write_files
+from fedmia.study import formats
 from fedmia.study.engine import Study
 
 
@@ -44,9 +45,13 @@ class View(abc.ABC):
     def tables(self, report: Any) -> Mapping[str, Table]:
         """Its tables by name; those without rows are not shown."""
 
-    def figures(self, report: Any) -> dict[str, bytes]:
-        """Name -> PNG."""
+    def draw(self, report: Any) -> Mapping[str, bytes | None]:
+        """Name -> PNG; None for what there are no numbers for."""
         return {}
+
+    def figures(self, report: Any) -> dict[str, bytes]:
+        """Name -> PNG of what could be drawn."""
+        return {name: png for name, png in self.draw(report).items() if png is not None}
 
     def section(self, report: Any) -> dict[str, Any]:
         """What the page's template shows of it."""
@@ -114,3 +119,37 @@ class Whole(View):
             report, lambda: self.terminal(report), page, json=asked.json, quiet=asked.quiet,
             more=more,
         )  # fmt: skip
+
+
+def whole(
+    study: Study, sentence: str, before: Mapping[str, Any], after: Mapping[str, Any],
+    notes: Sequence[str], config: Mapping[str, Any], runs: str = "runs",
+) -> Any:  # fmt: skip
+    """What the file of every study holds, `before` and `after` how many runs are finished.
+
+    Args:
+        config: the settings as the command's file says them.
+        runs: what the study is of.
+    """
+    return {
+        "format": formats.FORMAT,
+        "sentence": sentence,
+        **before,
+        **study.counts(),
+        **after,
+        "notes": notes,
+        "config": config,
+        "timing": study.timing(runs),
+    }
+
+
+def left_out(names: Sequence[str]) -> list[str]:
+    """The note on runs without a result."""
+    return [f"Left out of every mean: {', '.join(names)}."] if names else []
+
+
+def doubtful(points: Iterable[Mapping[str, Any]], runs: str) -> list[str]:
+    """The note on verdicts under which an AUC is no leak alone."""
+    codes = {code for point in points for code in point["verdicts"]} & {"shift", "control-failed"}
+    said = f"{runs} with the verdict {' or '.join(sorted(codes))} have an AUC that is no leak alone"
+    return [f"{said}: see their own pages."] if codes else []

@@ -22,8 +22,8 @@ from fedmia.evaluation.steps.datasets import LEAST, POSERS, inference, suspects
 from fedmia.options.seeding import rng
 from fedmia.partitions.dirichlet import Dirichlet
 from fedmia.partitions.iid import IID
-from fedmia.report.datasets import holm
 from fedmia.ssl.augment import Augment
+from fedmia.statistics.pvalues import holm
 from fedmia.threat import BlackBox
 
 CPU = torch.device("cpu")

@@ -13,10 +13,10 @@ import pytest
 
 from fedmia.records import RunScores, Sweep, SweepPoint
 from fedmia.report.build import build_report
-from fedmia.report.delong import auc_estimate, auc_interval
 from fedmia.report.figures import draw
 from fedmia.report.publish import publish, show
 from fedmia.runtime.stopwatch import PARTS, Stopwatch
+from fedmia.statistics.auc import auc_estimate, auc_interval
 
 
 def untimed(report: Any) -> dict[str, Any]:

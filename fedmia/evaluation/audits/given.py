@@ -192,7 +192,7 @@ class Given:
 
     def _federation(self, run: RunFolder) -> Trained:
         """The last model of a run, with its members and as many of its non-members."""
-        released = load_run(str(run.path), Wanted(seed=self.audit.seed, trust=run.trust))
+        released = load_run(str(run.path), Wanted(seed=self.audit.seed, trust_plugins=run.trust))
         prepared = dealt_again(run, "bring encoders that the audit trained")
         data, split = prepared.data, prepared.split
         others = np.concatenate([split.known_nonmembers, split.scored_nonmembers])

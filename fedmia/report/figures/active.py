@@ -8,8 +8,8 @@ import numpy as np
 
 from fedmia.records import Curves, FloatArray, IntArray, RunScores, ScoredAttack
 from fedmia.report.figures import canvas
-from fedmia.report.metrics import roc
 from fedmia.report.rows import AttackRow, Report
+from fedmia.statistics.thresholds import roc
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

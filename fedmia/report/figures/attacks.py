@@ -9,8 +9,8 @@ import numpy as np
 
 from fedmia.records import RunScores, ScoredAttack
 from fedmia.report.figures import canvas
-from fedmia.report.metrics import roc
 from fedmia.report.rows import Auc, AucRow, Report, control_sets, known_auc, with_auc
+from fedmia.statistics.thresholds import roc
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,10 +15,10 @@ from statistics import fmean
 from fedmia.config.tradeoff import NONE
 from fedmia.records import MEANINGFUL
 from fedmia.report.format import interval, number
-from fedmia.report.intervals import LEVEL
+from fedmia.statistics.intervals import LEVEL
+from fedmia.statistics.spread import p_value
 from fedmia.study import formats
 from fedmia.study.points import BySeed, apart, change
-from fedmia.study.spread import p_value
 from fedmia.study.views._trades import best_of, leaks, values
 
 WITHIN = 0.05

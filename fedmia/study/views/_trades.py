@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fedmia.config.tradeoff import Trade, Tradeoff
-from fedmia.report.intervals import LEVEL
 from fedmia.report.rows import EpsilonRow, Report
+from fedmia.statistics.intervals import LEVEL
+from fedmia.statistics.spread import spread, t_interval, within
 from fedmia.study import formats
 from fedmia.study.engine import Study
 from fedmia.study.points import BySeed, change
-from fedmia.study.spread import spread, t_interval, within
 
 UNKNOWN = dict.fromkeys(formats.TradeRow.__annotations__)  # a row of which nothing is known
 GROUPS = ("defended", "undefended")  # as reports name them
@@ -44,12 +44,14 @@ def _finished(report: Report) -> Iterator[dict[str, Any]]:
         "epsilon": epsilon.get("value"),
         "unit": epsilon.get("unit"),
         "standing": epsilon.get("standing"),
+        "knn": useful["knn"],
+        "linear": useful["linear"],
         "knn_untrained": useful["untrained"]["knn"],
         "seconds": report["timing"].get("total_s"),
     }
     for row in report["attacks"]:
         # An active attack reads the models of the attacked rounds, and is seen beside their use.
-        use = (row["under_attack"] and useful.get("after_attack")) or useful
+        use: Any = (row["under_attack"] and useful.get("after_attack")) or useful
         yield both | {
             "attack": row["name"], "auc": row["auc"], "auc_ci": row["auc_ci"],
             "tpr": row["tpr_at_fpr"]["0.01"], "knn": use["knn"], "linear": use["linear"],
@@ -57,8 +59,7 @@ def _finished(report: Report) -> Iterator[dict[str, Any]]:
     for lost in report["not_run"]:
         why = lost["reason"]
         note = why if why.startswith("failed") else f"not run: {why}"
-        use = {"knn": useful["knn"], "linear": useful["linear"]}
-        yield both | use | {"attack": lost["attack"], "note": note}
+        yield both | {"attack": lost["attack"], "note": note}
 
 
 def spent(report: Report) -> EpsilonRow | None:

@@ -8,15 +8,13 @@ from typing import ClassVar, TypedDict
 
 from fedmia.options.option import option
 from fedmia.report.format import DASH
-from fedmia.report.intervals import LEVEL
 from fedmia.report.tables import Cell, Table
-from fedmia.study import columns
+from fedmia.statistics.intervals import LEVEL
+from fedmia.study import columns, formats
 from fedmia.study.columns import Column, change, ends, models, plain, said
 from fedmia.study.drawing import forest
 from fedmia.study.engine import Study
-from fedmia.study.formats import Spread
-from fedmia.study.points import correct
-from fedmia.study.spread import p_value, spread
+from fedmia.study.points import correct, tested, together
 from fedmia.study.view import View
 from fedmia.table import Row
 
@@ -28,16 +26,14 @@ MEASURES: Mapping[str, tuple[str, float | None]] = {
 Scores = Mapping[int, Row]  # by seed
 
 
-class Comparison(TypedDict):
-    """An attack less the baseline over the models of one point."""
+class Comparison(formats.Tested):
+    """An attack less the baseline over the models of one point; Holm's p holds for all of the
+    view."""
 
     point: str
     attack: str
     measure: str  # AUC, TPR at 1 % FPR
     by_seed: dict[str, float]  # seed -> difference
-    difference: Spread
-    p: float | None  # two-sided t test over models of a mean of 0
-    p_holm: float | None  # the same, Holm's for all comparisons of the view
 
 
 class BaselineReport(TypedDict):
@@ -97,9 +93,7 @@ class Baseline(View):
                             "attack": name,
                             "measure": measure,
                             "by_seed": {str(seed): value for seed, value in values.items()},
-                            "difference": spread(values.values(), -1.0),
-                            "p": p_value(list(values.values())),
-                            "p_holm": None,
+                            **tested(values.values()),
                         }
 
     def tables(self, report: BaselineReport) -> dict[str, Table]:
@@ -111,15 +105,14 @@ class Baseline(View):
         )  # fmt: skip
         return {"comparisons": columns.table(listed, report["comparisons"])}
 
-    def figures(self, report: BaselineReport) -> dict[str, bytes]:
-        points: dict[str, dict[str, list[float]]] = {}
-        for row in report["comparisons"]:
-            if row["measure"] == "AUC":
-                values = list(row["by_seed"].values())
-                points.setdefault(row["point"], {})[row["attack"]] = values
-        named = [(p.replace(", ", "\n") or "the experiment", own) for p, own in points.items()]
-        png = forest(named, f"AUC less that of {report['baseline']}", 0.0)
-        return {} if png is None else {"baseline": png}
+    def draw(self, report: BaselineReport) -> dict[str, bytes | None]:
+        aucs = (row for row in report["comparisons"] if row["measure"] == "AUC")
+        lines = [
+            (point.replace(", ", "\n") or "the experiment",
+             {row["attack"]: list(row["by_seed"].values()) for row in rows})
+            for point, rows in together((row["point"], row) for row in aucs).items()
+        ]  # fmt: skip
+        return {"baseline": forest(lines, f"AUC less that of {report['baseline']}", 0.0)}
 
 
 def sentence(rows: Sequence[Comparison], baseline: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,14 +20,14 @@ from fedmia.report.figures import canvas
 from fedmia.report.format import DASH, control_of, estimate, interval, number
 from fedmia.report.rows import Interval, Report
 from fedmia.report.tables import Cell, Table
+from fedmia.statistics.spread import DIGITS as ROUNDED
+from fedmia.statistics.spread import spread
 from fedmia.study import columns, formats, scores
 from fedmia.study.columns import DIGITS, Column, count, mean, measured, plain, said
 from fedmia.study.drawing import cross
 from fedmia.study.engine import Study
-from fedmia.study.points import by_code
-from fedmia.study.spread import DIGITS as ROUNDED
-from fedmia.study.spread import spread
-from fedmia.study.view import Whole
+from fedmia.study.points import by_code, together
+from fedmia.study.view import Whole, doubtful, left_out, whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 Cells = Sequence[Asked[Audit]]
 MOST = 6  # attacks that are drawn, the most leaking ones
 APART = 0.008  # of the width, between two intervals at one place
-Value = tuple[float, float | None, Interval | None]  # place, value, interval
 ATTACKS = (
     said("encoder", "encoder"), said("attack", "name"),
     measured(Cell("AUC, 95 %", ("mean over seeds",)), "auc"),
@@ -73,24 +72,16 @@ class EncodersView(Whole):
     }
 
     def report(self, study: Study) -> formats.SeriesReport:
-        by_encoder: dict[str, list[Asked[Audit]]] = {}
-        for cell in study.cells:
-            by_encoder.setdefault(cell.first.encoder, []).append(cell)
+        by_encoder = together((cell.first.encoder, cell) for cell in study.cells)
         points = [_point(held, study) for held in by_encoder.values()]
         fill_differences(points, list(by_encoder.values()), study)
         rows = [_cell(cell, study) for cell in study.cells]
-        return {
-            "format": formats.FORMAT,
-            "sentence": sentence(points, [row["state"] for row in rows]),
-            "points": points,
-            "models": models(points),
-            "seeds": sorted({cell.seed for cell in study.cells}),
-            **study.counts(),
-            "cells": rows,
-            "notes": notes(points, rows, study.settings.seeds) + not_run(study),
-            "config": to_tree(study.settings),
-            "timing": study.timing("audits"),
-        }  # type: ignore[typeddict-item]
+        lines = notes(points, rows, study.settings.seeds) + not_run(study)
+        return whole(  # type: ignore[no-any-return]
+            study, sentence(points, [row["state"] for row in rows]),
+            {"points": points, "models": models(points)}, {"cells": rows}, lines,
+            to_tree(study.settings), "audits",
+        )  # fmt: skip
 
     def tables(self, report: formats.SeriesReport) -> dict[str, Table]:
         points: Sequence[Any] = report["points"]
@@ -105,30 +96,24 @@ class EncodersView(Whole):
             "models": columns.table(MODELS, rounds),
         }
 
-    def figures(self, report: formats.SeriesReport) -> dict[str, bytes]:
-        png = draw(report)
-        return {} if png is None else {"curve": png}
+    def draw(self, report: formats.SeriesReport) -> dict[str, bytes | None]:
+        return {"curve": draw(report)}
 
     def values(self, report: formats.SeriesReport, out: Path) -> dict[str, Any]:
-        return {
-            "links": [
-                (cell["name"], quote(f"{cell['path']}/report.html"), cell["verdict"])
-                for cell in report["cells"]
-                if cell["path"]
-            ]
-        }
+        cells = [cell for cell in report["cells"] if cell["path"]]
+        links = [(c["name"], quote(f"{c['path']}/report.html"), c["verdict"]) for c in cells]
+        return {"links": links}
 
     def terminal(self, report: formats.SeriesReport) -> Any:
         """One line an encoder and attack, the most leaking first."""
         lines = []
         for point in report["points"]:
-            first = point["name"], estimate(point["knn"], point["knn_ci"], DIGITS)
+            knn = estimate(point["knn"], point["knn_ci"], DIGITS)
             rows = sorted(point["attacks"], key=lambda r: -(r["auc"] or 0.0))
             told = [(row["name"], estimate(row["auc"], row["auc_ci"], DIGITS)) for row in rows]
-            for i, (name, auc) in enumerate(told or [(DASH, DASH)]):
-                encoder, knn = ("", "") if i else first
-                lines.append((encoder, name, auc, knn))
-        return columns.screen(("encoder", "attack"), ("AUC, 95 %", "kNN, 95 %"), lines)
+            lines += [(point["name"], *one, knn) for one in told or [(DASH, DASH)]]
+        heads = ("encoder", "attack"), ("AUC, 95 %", "kNN, 95 %")
+        return columns.screen(*heads, lines, once=(0, 3))
 
 
 def leading(points: Sequence[formats.SeriesPoint]) -> str | None:
@@ -165,16 +150,8 @@ def notes(
             f"{seeds} seeds audit each encoder: other views, and other known images unless a run "
             "names its own; the same model. How much other trainings differ, they do not tell."
         )
-    codes = {code for point in points for code in point["verdicts"]}
-    if doubtful := sorted(codes & {"shift", "control-failed"}):
-        lines.append(
-            f"Audits with the verdict {' or '.join(doubtful)} have an AUC that is no leak alone: "
-            "see their own pages."
-        )
-    missing = [row["name"] for row in rows if row["state"] != "finished"]
-    if missing:
-        lines.append(f"Left out of every mean: {', '.join(missing)}.")
-    return lines
+    lines += doubtful(points, "Audits")  # type: ignore[arg-type]
+    return lines + left_out([row["name"] for row in rows if row["state"] != "finished"])
 
 
 def not_run(study: Study) -> list[str]:
@@ -191,15 +168,10 @@ def not_run(study: Study) -> list[str]:
 
 def models(points: Sequence[formats.SeriesPoint]) -> list[formats.SeriesModels]:
     """Rounds that more than one run has, over the runs."""
-    rounds: dict[int, list[formats.SeriesPoint]] = {}
-    for point in points:
-        if point["round"] is not None:
-            rounds.setdefault(point["round"], []).append(point)
+    rounds = together((point["round"], point) for point in points if point["round"] is not None)
     made: list[formats.SeriesModels] = []
     for turn, held in sorted(rounds.items()):
-        aucs: dict[str, list[float | None]] = {}
-        for row in (row for point in held for row in point["attacks"]):
-            aucs.setdefault(row["name"], []).append(row["auc"])
+        aucs = together((row["name"], row["auc"]) for point in held for row in point["attacks"])
         if len(held) > 1:
             made.append({
                 "round": turn,
@@ -290,13 +262,14 @@ def _mean_difference(
 ) -> formats.SeriesDifference | None:
     if not known:
         return None
-    values, each, together = zip(*known, strict=True)
-    return {
+    values, each, both = zip(*known, strict=True)
+    row: Any = {
         "last": last,
         "difference": round(statistics.fmean(values), ROUNDED),
-        "ci": _ends(each),
-        "ci_simultaneous": _ends(together),
+        "ci": mean_interval(each),
+        "ci_simultaneous": mean_interval(both),
     }
+    return row  # type: ignore[no-any-return]
 
 
 def _cell(cell: Asked[Audit], study: Study) -> formats.SeriesCell:
@@ -313,11 +286,9 @@ def mean_of(values: Iterable[float | None]) -> float | None:
 def mean_interval(intervals: Iterable[Interval | None]) -> Interval | None:
     """The mean of each end, of the intervals that are known."""
     known = [interval for interval in intervals if interval is not None]
-    return _ends(known) if known else None
-
-
-def _ends(intervals: Sequence[Interval]) -> Interval:
-    low, high = np.mean(np.asarray(intervals), axis=0)
+    if not known:
+        return None
+    low, high = np.mean(np.asarray(known), axis=0)
     return (round(float(low), ROUNDED), round(float(high), ROUNDED))
 
 
@@ -345,25 +316,21 @@ def draw(report: formats.SeriesReport) -> Figure | None:
     apart = APART * max(1.0, *(x for _, held in lines for x, _ in held))
     for j, (_, held) in enumerate(lines):
         dashes = {"linestyle": canvas.DASHES[j % len(canvas.DASHES)]}
-        label: Callable[[str], str | None] = (lambda name: name) if j == 0 else (lambda name: None)
         for i, name in enumerate(names):
+            rows: list[Any] = [
+                (x, row) for x, point in held for row in point["attacks"] if row["name"] == name
+            ]
             shift = apart * (i - (len(names) - 1) / 2)
-            rows = [(x, row) for x, point in held for row in point["attacks"]
-                    if row["name"] == name]  # fmt: skip
-            look = canvas.look(i) | dashes
-            _line(above, [(x, r["auc"], r["auc_ci"]) for x, r in rows], label(name), look, shift)
-            dots = [(x + shift, auc) for x, row in rows for auc in row["by_seed"]
-                    if auc is not None]  # fmt: skip
+            _line(above, rows, "auc", canvas.look(i) | dashes, shift, name * (j == 0))
+            dots = [
+                (x + shift, auc) for x, row in rows for auc in row["by_seed"] if auc is not None
+            ]
             if len(dots) > len(rows):
-                above.plot(*zip(*dots, strict=True), ".", color=look["color"], markersize=4,
-                           alpha=0.5)  # fmt: skip
-        probes: dict[str, list[Value]] = {
-            "weighted kNN": [(x, p["knn"], p["knn_ci"]) for x, p in held],
-            "linear probe": [(x, p["linear"], p["linear_ci"]) for x, p in held],
-        }
-        for i, (name, values) in enumerate(probes.items()):
+                look = {"color": canvas.look(i)["color"], "markersize": 4, "alpha": 0.5}
+                above.plot(*zip(*dots, strict=True), ".", **look)
+        for i, (key, name) in enumerate((("knn", "weighted kNN"), ("linear", "linear probe"))):
             look = {"color": (canvas.INK, canvas.GREY)[i], "marker": "os"[i]} | dashes
-            _line(below, values, label(name), look, apart * (i - 0.5))
+            _line(below, held, key, look, apart * (i - 0.5), name * (j == 0))
     if len(lines) > 1:  # their dashes tell the runs apart
         for j, (run, _) in enumerate(lines):
             look = {"color": canvas.GREY, "linestyle": canvas.DASHES[j % len(canvas.DASHES)]}
@@ -371,7 +338,12 @@ def draw(report: formats.SeriesReport) -> Figure | None:
     canvas.half_line(above)
     above.set_ylabel("AUC (0.5: nothing told)")
     below.set_ylabel("accuracy")
-    _across(below, points)
+    if all(point["round"] is not None for point in points):
+        canvas.whole_rounds(below)
+    else:
+        below.set_xticks(range(len(points)), [point["name"] for point in points])
+        if len(points) > 3:
+            below.tick_params("x", labelrotation=20)
     for axes in (above, below):
         axes.legend(loc="best", ncols=2)
     return figure
@@ -379,42 +351,27 @@ def draw(report: formats.SeriesReport) -> Figure | None:
 
 def _names(points: Sequence[formats.SeriesPoint]) -> list[str]:
     """The attacks with the largest AUC on any encoder, the first leading."""
-    best: dict[str, float] = {}
-    for row in (row for point in points for row in point["attacks"]):
-        best[row["name"]] = max(best.get(row["name"], 0.0), row["auc"] or 0.0)
-    return sorted(best, key=lambda name: -best[name])[:MOST]
+    aucs = together((r["name"], r["auc"] or 0.0) for point in points for r in point["attacks"])
+    return sorted(aucs, key=lambda name: -max(aucs[name]))[:MOST]
 
 
-def _lines(
-    points: Sequence[formats.SeriesPoint],
-) -> list[tuple[str, list[tuple[float, formats.SeriesPoint]]]]:
+def _lines(points: Sequence[formats.SeriesPoint]) -> list[tuple[str, list[tuple[float, Any]]]]:
     """The places of what one line joins: the rounds of a run, or encoders that have none."""
     if any(point["round"] is None for point in points):
         return [("the encoders", [(float(i), point) for i, point in enumerate(points)])]
-    runs: dict[str, list[tuple[float, formats.SeriesPoint]]] = {}
-    for point in points:
-        runs.setdefault(point["run"], []).append((float(point["round"] or 0), point))
+    runs = together((point["run"], (float(point["round"] or 0), point)) for point in points)
     return [(run, sorted(held, key=lambda at: at[0])) for run, held in runs.items()]
 
 
 def _line(
-    axes: Axes, rows: Sequence[Value], label: str | None, look: dict[str, Any], shift: float
-) -> None:
+    axes: Axes, rows: Sequence[tuple[float, Any]], key: str, look: dict[str, Any], shift: float,
+    label: str,
+) -> None:  # fmt: skip
     """Values with their intervals, moved aside by `shift` so that those of others are seen."""
-    known = [(x + shift, value, ci) for x, value, ci in rows if value is not None]
+    known = [(x + shift, row[key], row[f"{key}_ci"]) for x, row in rows if row[key] is not None]
     if not known:
         return
     xs, ys, _ = zip(*known, strict=True)
-    axes.plot(xs, ys, **look, markersize=5, linewidth=1.4, label=label)
+    axes.plot(xs, ys, **look, markersize=5, linewidth=1.4, label=label or None)
     for x, y, ci in known:
         cross(axes, (x, y), None, ci, color=look["color"], alpha=0.4, linewidth=2.5)
-
-
-def _across(axes: Axes, points: Sequence[formats.SeriesPoint]) -> None:
-    """Rounds across, or the names of the encoders."""
-    if all(point["round"] is not None for point in points):
-        canvas.whole_rounds(axes)
-        return
-    axes.set_xticks(range(len(points)), [point["name"] for point in points])
-    if len(points) > 3:
-        axes.tick_params("x", labelrotation=20)

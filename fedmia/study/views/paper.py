@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from rich.console import Console
 
 from fedmia.cli.command import Invocation
@@ -24,9 +23,11 @@ from fedmia.papers.gather import Found, gather, numbers
 from fedmia.papers.tables import markdown, plain, text_2, text_3, text_4
 from fedmia.records import Curves
 from fedmia.report.figures import active, canvas
+from fedmia.report.page import templates
 from fedmia.report.publish import json_text
 from fedmia.report.tables import Table
 from fedmia.storage.outfolder import OutFolder
+from fedmia.study.view import View
 
 ONE_ROUND = "only one evaluated round of the run was kept"
 NO_CURVES = "the run kept no curves.npz: no client attacked actively to its end"
@@ -49,6 +50,29 @@ CAPTIONS: Mapping[str, str] = {
 }
 
 
+@dataclass(frozen=True)
+class PaperView(View):
+    """Tables II to IV, what the paper says of ascent, and Figs. 5 to 13, of one run."""
+
+    captions: ClassVar[Mapping[str, str]] = CAPTIONS
+
+    def report(self, study: Any) -> dict[str, Any]:
+        """The numbers of what was gathered of one run (`fedmia.papers.gather.Found`)."""
+        return numbers(study)
+
+    def tables(self, report: Mapping[str, Any]) -> dict[str, Table]:
+        """By their titles."""
+        run, at = f"{report['run']} ({report['data']})", f"round {report['round']}"
+        return {
+            f"Table II. Cosine similarity, top-3 pairwise ({at})": text_2(report["table_2"], run),
+            f"Table III. Top-3 confidences, mean ± 95 % ({at})": text_3(report["table_3"], run),
+            f"Table IV. Classifiers on the combined features ({at})": text_4(
+                report["table_4"], run
+            ),
+            f"What the paper says of ascent (static: {at})": claims.text(report["claims"]),
+        }
+
+
 def make(asked: Invocation) -> int:
     """Open the run, compute, write; the exit code.
 
@@ -65,16 +89,16 @@ def make(asked: Invocation) -> int:
         data = run.evaluation.run.prepared.data.name
     place.begin(to_tree(wanted))
     assert place.folder is not None
-    told = {"run": folder.resolve().name, "data": data, **numbers(found)}
+    told = {"run": folder.resolve().name, "data": data, **PaperView().report(found)}
     write(place.folder, told, figures(found))
     if asked.json:
         sys.stdout.write(json_text(told))
     elif not asked.quiet:
         page = place.folder / "paper.html"
         rows = (map(plain, row.cells) for row in claims.text(told["claims"]).rows)
-        said = [f"{place}: {verdict}. {numbers}" for place, _, verdict, numbers, _ in rows]
-        said.append(f"Tables and figures: {page}")
-        Console().print(*said, sep="\n", markup=False, highlight=False, soft_wrap=True)
+        lines = [f"{place}: {verdict}. {numbers}" for place, _, verdict, numbers, _ in rows]
+        lines.append(f"Tables and figures: {page}")
+        Console().print(*lines, sep="\n", markup=False, highlight=False, soft_wrap=True)
     return 0
 
 
@@ -96,25 +120,22 @@ def compared(wanted: Paper, own: str) -> dict[str, Curves]:
 
 def figures(found: Found) -> dict[str, bytes | str]:
     """PNG of each figure by name, or why it could not be drawn."""
-    at, many = found.at, len(found.readings) > 1
-    reading, climb, history = found.readings[at], found.climbs[at], found.history
-    made: dict[str, bytes | str | None] = {
-        "fig-5": lines.overfitting(found.readings, history) if many else ONE_ROUND,
-        "fig-6": lines.by_round(found.layers(), history, "By layer", "feature")
-        if many
-        else ONE_ROUND,
+    reading, climb, history = found.readings[found.at], found.climbs[found.at], found.history
+    made: dict[str, bytes | str | None] = dict.fromkeys(CAPTIONS, ONE_ROUND)
+    if len(found.readings) > 1:
+        made["fig-5"] = lines.overfitting(found.readings, history)
+        made["fig-6"] = lines.by_round(found.layers(), history, "By layer", "feature")
+        made["fig-8"] = lines.by_round(found.methods(), history, "By method", "combined")
+    made |= {
         "fig-7": space.confidences(reading),
-        "fig-8": lines.by_round(found.methods(), history, "By method", "combined")
-        if many
-        else ONE_ROUND,
         "fig-9": space.combined(reading),
         "fig-10": lines.by_step(climb),
         "fig-11": before_and_after(climb),
         "fig-12": lines.thresholds(found.climbs),
-        "fig-13": NO_CURVES
-        if found.curves is None
-        else lines.federated(found.curves, found.by_strategy),
+        "fig-13": NO_CURVES,
     }
+    if found.curves is not None:
+        made["fig-13"] = lines.federated(found.curves, found.by_strategy)
     return {name: held for name, held in made.items() if held is not None}
 
 
@@ -147,23 +168,15 @@ def write(folder: Path, told: dict[str, Any], drawn: Mapping[str, bytes | str]) 
     """
     pictures = {name: held for name, held in drawn.items() if isinstance(held, bytes)}
     told["not_drawn"] = {name: held for name, held in drawn.items() if isinstance(held, str)}
-    named = texts(told)
+    view = PaperView()
+    named = view.tables(told)
+    page = templates().get_template("paper.j2").render(
+        told=told, tables=named, captions=CAPTIONS, pictures=view.pictures(pictures)
+    )  # fmt: skip
     files = {"tables.json": json_text(told).encode(), "tables.md": _markdown(told, named).encode()}
     files |= {f"{name}.png": held for name, held in pictures.items()}
-    files["paper.html"] = page(told, named, pictures).encode()
-    for name, held in files.items():
+    for name, held in (files | {"paper.html": page.encode()}).items():
         (folder / name).write_bytes(held)
-
-
-def texts(told: Mapping[str, Any]) -> dict[str, Table]:
-    """Tables II to IV and the claims about ascent as text, by their titles."""
-    run, at = f"{told['run']} ({told['data']})", f"round {told['round']}"
-    return {
-        f"Table II. Cosine similarity, top-3 pairwise ({at})": text_2(told["table_2"], run),
-        f"Table III. Top-3 confidences, mean ± 95 % ({at})": text_3(told["table_3"], run),
-        f"Table IV. Classifiers on the combined features ({at})": text_4(told["table_4"], run),
-        f"What the paper says of ascent (static: {at})": claims.text(told["claims"]),
-    }
 
 
 def _markdown(told: Mapping[str, Any], named: Mapping[str, Table]) -> str:
@@ -171,20 +184,3 @@ def _markdown(told: Mapping[str, Any], named: Mapping[str, Table]) -> str:
     parts += [f"## {title}\n\n{markdown(table)}" for title, table in named.items()]
     missing = [f"- {n.replace('fig-', 'Fig. ')}: {why}" for n, why in told["not_drawn"].items()]
     return "\n".join([*parts, *(["## Not drawn\n", *missing, ""] if missing else [])])
-
-
-def page(told: Mapping[str, Any], named: Mapping[str, Table], pictures: Mapping[str, bytes]) -> str:
-    """One HTML file that opens offline."""
-    templates = Environment(
-        loader=PackageLoader("fedmia.report"), autoescape=True, undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
-    )  # fmt: skip
-    return templates.get_template("paper.j2").render(
-        told=told,
-        tables=named,
-        captions=CAPTIONS,
-        pictures={
-            name: (CAPTIONS[name], base64.b64encode(held).decode("ascii"))
-            for name, held in pictures.items()
-        },
-    )

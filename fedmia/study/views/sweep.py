@@ -17,15 +17,15 @@ from fedmia.report.rows import Report, control_sets
 from fedmia.report.tables import Cell, Table
 from fedmia.study import columns, formats
 from fedmia.study.columns import Column, change, count, ends, mean, models, plain, said
-from fedmia.study.drawing import forest, lines_of
+from fedmia.study.drawing import forest
 from fedmia.study.engine import Study
-from fedmia.study.points import differences, grouped, point_rows
-from fedmia.study.view import View, Whole
+from fedmia.study.points import differences, grouped, point_rows, together
+from fedmia.study.view import View, Whole, left_out, whole
 
 MAIN = ("attacks", "roc", "rounds")  # figures of a run, the first that it has stands for it
 MEASURES = {"auc": "AUC", "knn": "weighted kNN", "linear": "linear probe",
             "knn_after_attack": "kNN after the attack"}  # fmt: skip
-LESS = "mean difference, 95 %"
+Known = list[tuple[str, float]]  # names of values that are known, and these
 TESTED = (plain("p", "p"), plain("p, Holm", "p_holm"))
 PAIRS = (
     said("attack", "attack"), said("control", "control"),
@@ -47,7 +47,7 @@ DIFFERENCES = (
     Column("to", lambda row: told(row["second"])),
     Column("where", lambda row: label(row["others"]) or DASH),
     Column("of", lambda row: MEASURES[row["measure"]]), said("attack", "attack"),
-    change(LESS, "difference"), models("difference"),
+    change("mean difference, 95 %", "difference"), models("difference"),
 )  # fmt: skip
 
 
@@ -78,20 +78,14 @@ class SweepView(Whole):
             for cell in study.by_point()
         ]
         asked = {name: view.report(study) for name, view in self.views.items()}
-        return {
-            "format": formats.FORMAT,
-            "sentence": sentence(cells),
-            "grid": sweep.tree()["grid"],
-            "seeds": sorted({cell.seed for cell in study.cells}),
-            **study.counts(),
-            "cells": cells,
-            "points": point_rows(cells),
-            "differences": list(differences(cells)),
+        after = {
+            "cells": cells, "points": point_rows(cells), "differences": list(differences(cells)),
             **({"views": asked} if asked else {}),
-            "notes": notes(cells, sweep),
-            "config": sweep.tree(),
-            "timing": study.timing(),
-        }  # type: ignore[typeddict-item]
+        }  # fmt: skip
+        tree = sweep.tree()
+        return whole(  # type: ignore[no-any-return]
+            study, sentence(cells), {"grid": tree["grid"]}, after, notes(cells, sweep), tree
+        )
 
     def tables(self, report: formats.SweepReport) -> dict[str, Table]:
         places = [
@@ -111,13 +105,12 @@ class SweepView(Whole):
             "differences": columns.table(DIFFERENCES, report["differences"]),
         }
 
-    def figures(self, report: formats.SweepReport) -> dict[str, bytes]:
+    def draw(self, report: formats.SweepReport) -> dict[str, bytes | None]:
         cells = report["cells"]
-        drawn = {
+        return {
             "attacks": forest(_lines(cells, _aucs), "AUC (0.5: nothing told)", 0.5, 0.0),
             "pairs": forest(_lines(cells, _pairs), "AUC less that of the paired control", 0.0),
         }
-        return {name: data for name, data in drawn.items() if data is not None}
 
     def more(self, report: formats.SweepReport) -> Callable[[Console], None]:
         """The runs that failed, and the sentence of each section."""
@@ -139,21 +132,17 @@ class SweepView(Whole):
 
     def terminal(self, report: formats.SweepReport) -> Any:
         """One line a point and attack, most leaking attack of each point first."""
-        listed = []
+        lines: list[Any] = []
         for point in report["points"]:
             ordered = sorted(point["attacks"], key=lambda r: -(r["auc"]["mean"] or 0.0))
-            lines = [(r["name"], columns.over_models(r["auc"]), r["auc"]["n"]) for r in ordered]
-            lines += [
-                (f"{p['attack']} less {p['control']}", columns.signed(p["difference"]),
-                 p["difference"]["n"])
-                for p in point["pairs"]
-            ]  # fmt: skip
-            first = label(point["grid"]) or DASH, str(point["verdicts"].get("leaks", 0))
-            for i, (name, value, n) in enumerate(lines):
-                place, leaks = ("", "") if i else first
-                listed.append((place, name, value, str(n), leaks))
+            rows = [(r["name"], columns.over_models(r["auc"]), r["auc"]["n"]) for r in ordered]
+            for row in point["pairs"]:
+                less = columns.signed(row["difference"])
+                rows.append((_pair(row), less, row["difference"]["n"]))
+            place, leaks = label(point["grid"]) or DASH, point["verdicts"].get("leaks", 0)
+            lines += [(place, name, value, str(n), str(leaks)) for name, value, n in rows]
         heads = ("mean AUC, 95 %\nbetween models", "models", "leak")
-        return columns.screen(("point", "attack"), heads, listed)
+        return columns.screen(("point", "attack"), heads, lines, once=(0, 4))
 
 
 def sentence(cells: Sequence[formats.CellRow]) -> str:
@@ -176,10 +165,7 @@ def notes(cells: Sequence[formats.CellRow], sweep: Sweep) -> list[str]:
     commits = {c["results"]["commit"] for c in cells if c["results"] is not None}
     if len(commits) > 1:
         lines.append(f"The runs are of {len(commits)} commits of fedmia.")
-    missing = [cell["name"] for cell in cells if cell["results"] is None]
-    if missing:
-        lines.append(f"Left out of every mean: {', '.join(missing)}.")
-    return lines
+    return lines + left_out([cell["name"] for cell in cells if cell["results"] is None])
 
 
 def varied(report: formats.SweepReport) -> list[str]:
@@ -234,23 +220,26 @@ def _attack(report: Report, row: Any) -> formats.CellAttack:
     return kept  # type: ignore[no-any-return]
 
 
-def _aucs(results: formats.CellResults) -> list[tuple[str, float | None]]:
-    return [(row["name"], row["auc"]) for row in results["attacks"]]
+def _aucs(results: formats.CellResults) -> Known:
+    return [(r["name"], r["auc"]) for r in results["attacks"] if r["auc"] is not None]
 
 
-def _pairs(results: formats.CellResults) -> list[tuple[str, float | None]]:
-    return [(f"{r['attack']} less {r['control']}", r["difference"]) for r in results["pairs"]]
+def _pairs(results: formats.CellResults) -> Known:
+    return [(_pair(r), r["difference"]) for r in results["pairs"] if r["difference"] is not None]
+
+
+def _pair(row: Any) -> str:
+    return f"{row['attack']} less {row['control']}"
 
 
 def _lines(
-    cells: Sequence[formats.CellRow],
-    values: Callable[[formats.CellResults], list[tuple[str, float | None]]],
+    cells: Sequence[formats.CellRow], values: Callable[[formats.CellResults], Known]
 ) -> list[tuple[str, dict[str, list[float]]]]:
     """Each point with the values of its models, as `forest` draws them."""
     return [
         (
             label(held[0]["grid"]).replace(", ", "\n") or "the experiment",
-            lines_of(one for cell in held if cell["results"] for one in values(cell["results"])),
+            together(one for cell in held if cell["results"] for one in values(cell["results"])),
         )
         for held in grouped(cells).values()
     ]

@@ -19,7 +19,8 @@ from fedmia.study import columns, formats
 from fedmia.study.columns import Column, change, mean, models, said, small
 from fedmia.study.drawing import cross
 from fedmia.study.engine import Study
-from fedmia.study.view import Whole
+from fedmia.study.points import together
+from fedmia.study.view import Whole, doubtful, whole
 from fedmia.study.views import _trades
 from fedmia.study.views._choice import COSTS, WITHIN, choose, sentence
 from fedmia.study.views._trades import best_of, place
@@ -87,19 +88,12 @@ class TradeoffView(Whole):
             by_seed = {cell.seed: reports[cell.key] for cell in own if cell.key in reports}
             point["groups"] = _trades.groups(by_seed, point["best"])
         choice = choose(points, by_point)
-        return {
-            "format": formats.FORMAT,
-            "sentence": sentence(points, choice),
-            "rows": rows,
-            "points": points,
-            "choice": choice,
-            "family": _trades.family(points),
-            "seeds": swept["seeds"],
-            **study.counts(),
-            "notes": notes(swept),
-            "config": tradeoff.tree(),
-            "timing": swept["timing"],
-        }  # type: ignore[typeddict-item]
+        before = {
+            "rows": rows, "points": points, "choice": choice, "family": _trades.family(points),
+        }  # fmt: skip
+        return whole(  # type: ignore[no-any-return]
+            study, sentence(points, choice), before, {}, notes(swept), tradeoff.tree()
+        )
 
     def tables(self, report: formats.TradeoffReport) -> dict[str, Table]:
         points: Sequence[Any] = report["points"]
@@ -119,9 +113,8 @@ class TradeoffView(Whole):
             "groups": columns.table(GROUPS, [{**p, **p["groups"]} for p in points if p["groups"]]),
         }
 
-    def figures(self, report: formats.TradeoffReport) -> dict[str, bytes]:
-        png = draw(report)
-        return {} if png is None else {"tradeoff": png}
+    def draw(self, report: formats.TradeoffReport) -> dict[str, bytes | None]:
+        return {"tradeoff": draw(report)}
 
     def values(self, report: formats.TradeoffReport, out: Path) -> dict[str, Any]:
         front = [point["label"] for point in report["points"] if point["front"]]
@@ -156,14 +149,8 @@ class TradeoffView(Whole):
 
 def notes(swept: formats.SweepReport) -> list[str]:
     """What a reader of the means must know."""
-    lines = list(swept["notes"])
-    codes = {code for point in swept["points"] for code in point["verdicts"]}
-    if doubtful := sorted(codes & {"shift", "control-failed"}):
-        lines.append(
-            f"Runs with the verdict {' or '.join(doubtful)} have an AUC that is no leak alone: see "
-            "their own pages."
-        )
-    if "collapsed" in codes:
+    lines = swept["notes"] + doubtful(swept["points"], "Runs")  # type: ignore[arg-type]
+    if any("collapsed" in point["verdicts"] for point in swept["points"]):
         lines.append(
             "A collapsed encoder tells no images apart: it leaks little and serves nobody."
         )
@@ -172,13 +159,13 @@ def notes(swept: formats.SweepReport) -> list[str]:
 
 def lost(report: formats.TradeoffReport) -> Iterator[tuple[str, str]]:
     """(who, why) of every row without an AUC; of equal reasons at one point one entry."""
-    held: dict[tuple[str, str], list[formats.TradeRow]] = {}
     labels = {(p["defense"], p["strength"]): p["label"] for p in report["points"]}
-    for row in report["rows"]:
-        if row["note"]:
-            where = labels[row["defense"], row["strength"]], row["note"]
-            held.setdefault(where, []).append(row)
-    for (label, why), rows in held.items():
+    noted = (
+        ((labels[row["defense"], row["strength"]], row["note"]), row)
+        for row in report["rows"]
+        if row["note"]
+    )
+    for (label, why), rows in together(noted).items():
         attacks = ", ".join(dict.fromkeys(row["attack"] for row in rows))
         seeds = ", ".join(str(seed) for seed in dict.fromkeys(row["seed"] for row in rows))
         yield f"{label} ({attacks}; seed {seeds})", why
