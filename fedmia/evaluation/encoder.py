@@ -30,6 +30,7 @@ from fedmia.runtime.device import resolve_device
 from fedmia.runtime.progress import AuditDisplay
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.archive import Archive
+from fedmia.storage.manifest import ATTACKS, SHADOWS
 from fedmia.storage.outfolder import OutFolder
 
 LOOK = 16  # images of a side that are embedded first, to refuse an encoder early
@@ -54,12 +55,12 @@ def examine(
     """
     given = None if audit.shadow_encoders is None else Given(audit, dealt)
     dealt = dealt if given is None else given.apart()
-    cache = Path(audit.cache) if audit.cache else place.under("shadows")
+    cache = Path(audit.cache) if audit.cache else place.under(SHADOWS)
     own = Own(audit, released, dealt, cache, device, display.say, display.epochs, stopped, given)
     augment = recipe(audit, own.augment(), dealt, run_of(audit) is not None)
     has_shadows = audit.shadows or given is not None
     views = ModelViews(audit, released, dealt, augment, device, own if has_shadows else None)
-    harness = Harness(views, Archive(place.under("attacks"), key(views)))
+    harness = Harness(views, Archive(place.under(ATTACKS), key(views)))
     place.begin(to_tree(audit))
     swept = None
     with display, watch.part("attacks"):
