@@ -26,7 +26,7 @@ BRANCH = "main"
 BUILT = ("model", "ssl", "data")  # the sections of a run's settings that an encoder is made of
 
 
-class RunForm(EncoderForm):
+class RunModel(EncoderForm):
     """The global model of a run of fedmia, read off its folder."""
 
     written = "RUN or RUN@ROUND (a run folder of fedmia)"
