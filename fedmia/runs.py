@@ -68,15 +68,19 @@ def open_run(folder: str | Path, *, trust_plugins: bool = False) -> Run:
             with such plugins are refused, and all else is read as data.
 
     Raises:
-        InputError: no run there, settings that are no YAML, or a format that is not read here.
+        InputError: no run there, but nothing or the results of another command; settings that are
+            no YAML; a format that is not read here.
     """
     opened = RunFolder(Path(folder), trust_plugins)
     if not opened.config.is_file():
         inner = sorted(p.parent.name for p in opened.path.glob("*/config.yaml"))
         hint = f"; runs inside it: {', '.join(inner[:5])}" if inner else ""
         raise InputError(f"folder '{folder}' is no run: no {opened.config.name} in it{hint}")
-    if "jobs" in opened.facts():
+    tree = opened.facts()
+    if "jobs" in tree:
         raise InputError(f"folder '{folder}' is no run, but of several: open one of its cells/")
+    if {"mechanisms", "run"} & tree.keys():
+        raise InputError(f"folder '{folder}' is no run, but of released heads or a run's tables")
     return Run(opened)
 
 

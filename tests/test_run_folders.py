@@ -181,6 +181,10 @@ def test_open_run__refuses_what_is_no_run(copy: Path, tmp_path: Path) -> None:
     rewrite(copy, jobs=2)
     with pytest.raises(InputError, match="is no run, but of several: open one of its cells/"):
         open_run(copy)
+    for other in ({"run": "RUN"}, {"encoder": "RUN", "mechanisms": ["laplace"]}):
+        (copy / "config.yaml").write_text(yaml.safe_dump(other), encoding="utf-8")
+        with pytest.raises(InputError, match="is no run, but of released heads or a run's tables"):
+            open_run(copy)
 
 
 @pytest.mark.parametrize(

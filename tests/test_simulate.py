@@ -86,7 +86,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_out__holds_every_file(folder: Path) -> None:
     kept = {p.name for p in folder.iterdir()}
     assert kept == {"config.yaml", "report.json", "report.html", "scores.csv", "curves.npz",
-                    "figures", "snapshots"}  # fmt: skip
+                    "table.parquet", "table.csv", "figures", "snapshots"}  # fmt: skip
     pictures = sorted(p.stem for p in (folder / "figures").iterdir())
     assert {"roc", "rounds", "layers", "features", "clients"} <= set(pictures)
     assert {"ascent", "ascent-losses", "ascent-thresholds"} <= set(pictures)
