@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -166,6 +168,24 @@ def test_view__is_a_plugin() -> None:
         *registry.names("view")
     }
     assert registry.load("view", "tests.study.outside_view:Worst") is Worst
+
+
+def test_docs__the_view_of_its_own_runs() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "studies.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    from fedmia.study.columns import plain, said, table
+    from fedmia.study.points import together
+    from fedmia.study.view import View
+
+    names: dict[str, Any] = {
+        "dataclass": dataclass, "ClassVar": ClassVar, "View": View, "is_score": is_score,
+        "together": together, "table": table, "said": said, "plain": plain,
+    }  # fmt: skip
+    exec(compile(code, "studies.md", "exec"), names)
+    rows = [row("x", s, "similarity", 0.5 + s / 10) for s in (0, 1, 2)]
+    report = (view := names["Worst"]()).report(SimpleNamespace(table=rows))
+    assert report["rows"] == [{"point": "x", "worst": 0.7}]
+    assert view.tables(report)["worst"].rows[0].cells == ["x", "0.700"]
 
 
 def test_table__of_a_study_holds_every_number_of_every_run(

@@ -128,7 +128,12 @@ def leaks(point: formats.TradePoint, held: Iterable[formats.TradeRow]) -> BySeed
 
 def best_of(point: formats.TradePoint) -> formats.TradeAttack | None:
     """The attack that leaks most at a point, None where none has an AUC."""
-    return next((row for row in point["attacks"] if row["name"] == point["best"]), None)
+    return attack_of(point, point["best"])
+
+
+def attack_of(point: formats.TradePoint, name: str | None) -> formats.TradeAttack | None:
+    """An attack at a point, None where it is not there."""
+    return next((row for row in point["attacks"] if row["name"] == name), None)
 
 
 def place(point: formats.TradePoint) -> tuple[float | None, float | None]:

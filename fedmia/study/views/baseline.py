@@ -18,12 +18,13 @@ from fedmia.study.points import correct, tested, together
 from fedmia.study.view import View
 from fedmia.table import Row
 
-# Number of an attack -> metric of the table and false-positive rate that it is at.
-MEASURES: Mapping[str, tuple[str, float | None]] = {
-    "AUC": ("auc", None),
-    "TPR at 1 % FPR": ("tpr_at_fpr", 0.01),
+# Metric of the table and false-positive rate that it is at -> what it is called.
+MEASURES: Mapping[tuple[str, float | None], str] = {
+    ("auc", None): "AUC",
+    ("tpr_at_fpr", 0.01): "TPR at 1 % FPR",
 }
-Scores = Mapping[int, Row]  # by seed
+Scores = Mapping[int | None, Row]  # by seed
+IMAGES = ("n_members", "n_nonmembers")
 
 
 class Comparison(formats.Tested):
@@ -80,21 +81,22 @@ class Baseline(View):
 
     def comparisons(self, table: Sequence[Row]) -> Iterator[Comparison]:
         """Every other attack at every point, by each measure, their p not corrected yet."""
-        for point in dict.fromkeys(row["point"] for row in table):
-            own = [row for row in table if row["point"] == point and is_score(row)]
-            names = dict.fromkeys(str(row["attack"]) for row in own)
-            for name in (name for name in names if name != self.attack):
-                for measure in MEASURES:
-                    values = apart(_by_seed(own, name, measure),
-                                   _by_seed(own, self.attack, measure))  # fmt: skip
-                    if values:
-                        yield {
-                            "point": point or "",
-                            "attack": name,
-                            "measure": measure,
-                            "by_seed": {str(seed): value for seed, value in values.items()},
-                            **tested(values.values()),
-                        }
+        numbers = together(
+            ((row["point"], row["attack"], row["metric"], row["target_fpr"]), row)
+            for row in table
+            if is_score(row) and (row["metric"], row["target_fpr"]) in MEASURES
+        )
+        scores = {key: {row["seed"]: row for row in rows} for key, rows in numbers.items()}
+        for (point, attack, *of), ours in scores.items():
+            values = apart(ours, scores.get((point, self.attack, *of), {}))
+            if values and attack != self.attack:
+                yield {
+                    "point": point,
+                    "attack": attack,
+                    "measure": MEASURES[of[0], of[1]],
+                    "by_seed": {str(seed): value for seed, value in values.items()},
+                    **tested(values.values()),
+                }
 
     def tables(self, report: BaselineReport) -> dict[str, Table]:
         over = Cell("p, Holm", (f"over all {len(report['comparisons'])}",))
@@ -143,26 +145,11 @@ def is_score(row: Row) -> bool:
     return row["subject"] == "attack" and row["control"] is None and row["attack"] is not None
 
 
-def _by_seed(rows: Sequence[Row], attack: str, measure: str) -> dict[int, Row]:
-    """The rows of one number of an attack."""
-    metric, fpr = MEASURES[measure]
-    return {
-        row["seed"]: row
-        for row in rows
-        if row["seed"] is not None
-        and (row["attack"], row["metric"], row["target_fpr"]) == (attack, metric, fpr)
-    }
-
-
-def apart(ours: Scores, theirs: Scores) -> dict[int, float]:
+def apart(ours: Scores, theirs: Scores) -> dict[int | None, float]:
     """Seed -> difference, of those that both have of as many images; rounded, so that equal ones
     are equal."""
     return {
-        seed: round(ours[seed]["value"] - theirs[seed]["value"], 6)  # type: ignore[operator]
-        for seed in sorted(ours.keys() & theirs.keys())
-        if _images(ours[seed]) == _images(theirs[seed])
+        seed: round(row["value"] - other["value"], 6)  # type: ignore[operator]
+        for seed, row in sorted(ours.items())  # type: ignore[type-var]
+        if (other := theirs.get(seed)) and all(row[name] == other[name] for name in IMAGES)  # type: ignore[literal-required]
     }
-
-
-def _images(row: Row) -> tuple[int | None, int | None]:
-    return row["n_members"], row["n_nonmembers"]

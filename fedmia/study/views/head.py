@@ -30,6 +30,7 @@ from fedmia.statistics.spread import Spread, spread, t_interval, within
 from fedmia.study import columns, formats
 from fedmia.study.columns import Column
 from fedmia.study.drawing import band, cross
+from fedmia.study.points import together
 from fedmia.study.view import Whole
 
 if TYPE_CHECKING:
@@ -110,7 +111,8 @@ def sentence(found: Sequence[formats.HeadRow], heads: int) -> str:
     wrong = [r for r in noised if (bound := r["lower_bound"]) and bound["refuted"]]
     names = ", ".join(f"{r['mechanism']} at {r['epsilon']:g}" for r in wrong)
     parts = [f"{SHOUT} by canaries: {names}."] if wrong else []
-    parts += [_plain(plain, heads), *_by_mechanism(noised, _cheapest), _stopped(noised)]
+    cheapest = [_cheapest(name, rows) for name, rows in by_mechanism(noised).items()]
+    parts += [_plain(plain, heads), *cheapest, _stopped(noised)]
     return " ".join(parts)
 
 
@@ -128,11 +130,9 @@ def _ci(ci: Interval | None) -> str:
     return "(no interval)" if ci is None else f"[{ci[0]:.2f}, {ci[1]:.2f}] (simultaneous)"
 
 
-def _by_mechanism(
-    noised: Sequence[formats.HeadRow], say: Callable[[str, Sequence[formats.HeadRow]], str]
-) -> Iterable[str]:
-    for name in dict.fromkeys(str(row["mechanism"]) for row in noised):
-        yield say(name, [row for row in noised if row["mechanism"] == name])
+def by_mechanism(noised: Sequence[formats.HeadRow]) -> dict[str, list[formats.HeadRow]]:
+    """The rows of each mechanism."""
+    return together((str(row["mechanism"]), row) for row in noised)
 
 
 def _cheapest(name: str, found: Sequence[formats.HeadRow]) -> str:
@@ -370,11 +370,10 @@ def protection(report: formats.HeadReport) -> Figure | None:
     return figure
 
 
-def _mechanisms(report: formats.HeadReport) -> Sequence[tuple[str, Sequence[formats.HeadRow]]]:
+def _mechanisms(report: formats.HeadReport) -> Iterable[tuple[str, Sequence[formats.HeadRow]]]:
     """Rows of each mechanism, by rising epsilon."""
-    noised = sorted(report["rows"][1:], key=lambda r: r["epsilon"] or 0.0)
-    names = dict.fromkeys(str(r["mechanism"]) for r in report["rows"][1:])
-    return [(name, [r for r in noised if r["mechanism"] == name]) for name in names]
+    for name, rows in by_mechanism(report["rows"][1:]).items():
+        yield name, sorted(rows, key=lambda r: r["epsilon"] or 0.0)
 
 
 def _accuracy(row: formats.HeadRow, attack: str) -> Spread:

@@ -16,7 +16,7 @@ from fedmia.report.format import DASH, control_of, number
 from fedmia.report.rows import Report, control_sets
 from fedmia.report.tables import Cell, Table
 from fedmia.study import columns, formats
-from fedmia.study.columns import Column, change, count, ends, mean, models, plain, said
+from fedmia.study.columns import DIGITS, Column, change, count, ends, mean, models, plain, said
 from fedmia.study.drawing import forest
 from fedmia.study.engine import Study
 from fedmia.study.points import differences, grouped, point_rows, together
@@ -25,6 +25,7 @@ from fedmia.study.view import View, Whole, left_out, whole
 MAIN = ("attacks", "roc", "rounds")  # figures of a run, the first that it has stands for it
 MEASURES = {"auc": "AUC", "knn": "weighted kNN", "linear": "linear probe",
             "knn_after_attack": "kNN after the attack"}  # fmt: skip
+NONE = {"mean": None}
 Known = list[tuple[str, float]]  # names of values that are known, and these
 TESTED = (plain("p", "p"), plain("p, Holm", "p_holm"))
 PAIRS = (
@@ -180,7 +181,13 @@ def attacks(report: formats.SweepReport) -> list[Column]:
     return [
         Column("attack", _chosen), mean("mean AUC, 95 %", "auc"), ends("auc"),
         mean("TPR at 1 % FPR, 95 %", "tpr_at_1_percent_fpr"),
-        *(Column(Cell(f"{name} control", ("mean AUC",)), _control(name)) for name in controls),
+        *(
+            Column(
+                Cell(f"{name} control", ("mean AUC",)),
+                lambda row, name=name: number((row["controls"].get(name) or NONE)["mean"], DIGITS),  # type: ignore[misc]
+            )
+            for name in controls
+        ),
         models("auc"),
     ]  # fmt: skip
 
@@ -267,11 +274,3 @@ def _chosen(row: formats.AttackSpread) -> str | Cell:
 
 def _place(point: Mapping[str, Any], path: str) -> str:
     return told(point[path]) if path in point else DASH
-
-
-def _control(name: str) -> Callable[[Any], str]:
-    def mean_of(row: formats.AttackSpread) -> str:
-        value = row["controls"].get(name)
-        return number(value["mean"], columns.DIGITS) if value else DASH
-
-    return mean_of

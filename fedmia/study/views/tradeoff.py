@@ -23,7 +23,7 @@ from fedmia.study.points import together
 from fedmia.study.view import Whole, doubtful, whole
 from fedmia.study.views import _trades
 from fedmia.study.views._choice import COSTS, WITHIN, choose, sentence
-from fedmia.study.views._trades import best_of, place
+from fedmia.study.views._trades import attack_of, best_of, place
 from fedmia.study.views.sweep import SweepView
 
 if TYPE_CHECKING:
@@ -99,17 +99,13 @@ class TradeoffView(Whole):
         points: Sequence[Any] = report["points"]
         least = report["choice"]["least"]
         names = dict.fromkeys(row["attack"] for row in report["rows"])
-        every = [
-            {"label": p["label"], **{f"auc {row['name']}": row for row in p["attacks"]}}
-            for p in points
-        ]
         attacks = [
-            Column(name, lambda row, name=name: _auc(row.get(f"auc {name}")))  # type: ignore[misc]
+            Column(name, lambda point, name=name: _auc(attack_of(point, name)))  # type: ignore[misc]
             for name in names
         ]
         return {
             "points": columns.table(POINTS, points, lambda p: "leaks" * (p["label"] == least)),
-            "attacks": columns.table([said("defence", "label"), *attacks], every),
+            "attacks": columns.table([said("defence", "label"), *attacks], points),
             "groups": columns.table(GROUPS, [{**p, **p["groups"]} for p in points if p["groups"]]),
         }
 
