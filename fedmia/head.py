@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from fedmia.cli.command import run
 from fedmia.cli.commands import HEAD
-from fedmia.heads.run import conduct
+from fedmia.study.heads import conduct
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from fedmia.cli.command import run
 from fedmia.cli.commands import PAPER
-from fedmia.papers.make import make
+from fedmia.study.views.paper import make
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from fedmia.cli.command import run
 from fedmia.cli.commands import SWEEP
 from fedmia.runtime.interrupts import Interrupts
-from fedmia.sweeping.run import conduct
+from fedmia.study.simulations import sweep
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -16,7 +16,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     reported), 130 interrupted."""
     with Interrupts("runs") as stop:
         arguments = sys.argv[1:] if argv is None else argv
-        return run(SWEEP, arguments, lambda asked: conduct(asked, stop))
+        return run(SWEEP, arguments, lambda asked: sweep(asked, stop))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from fedmia.cli.command import run
 from fedmia.cli.commands import TRADEOFF
 from fedmia.runtime.interrupts import Interrupts
-from fedmia.tradeoffs.run import conduct
+from fedmia.study.simulations import tradeoff
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -16,7 +16,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     compared), 130 interrupted."""
     with Interrupts("runs") as stop:
         arguments = sys.argv[1:] if argv is None else argv
-        return run(TRADEOFF, arguments, lambda asked: conduct(asked, stop))
+        return run(TRADEOFF, arguments, lambda asked: tradeoff(asked, stop))
 
 
 if __name__ == "__main__":

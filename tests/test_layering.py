@@ -26,21 +26,23 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("fedmia.cli",),
     ("fedmia.federation",),
     ("fedmia.evaluation",),
-    ("fedmia.testing", "fedmia.papers", "fedmia.flower"),
-    ("fedmia.library", "fedmia.simulate", "fedmia.paper"),
-    ("fedmia.sweeping",),
-    ("fedmia.tradeoffs", "fedmia.heads", "fedmia.series", "fedmia.audit"),
-    ("fedmia.sweep", "fedmia.tradeoff", "fedmia.head"),
+    ("fedmia.runs",),
+    ("fedmia.testing", "fedmia.heads", "fedmia.flower"),
+    ("fedmia.study", "fedmia.papers"),
+    ("fedmia.library", "fedmia.simulate", "fedmia.audit"),
+    ("fedmia.sweep", "fedmia.tradeoff", "fedmia.head", "fedmia.paper"),
 )
 OURS = ("fedmia", "clients", "strategies")
 PURE = (
     "fedmia.data", "fedmia.nets", "fedmia.partitions", "fedmia.ssl", "fedmia.attacks",
     "fedmia.probes", "fedmia.encoders", "fedmia.report", "fedmia.threat", "fedmia.records",
-    "fedmia.storage.archive", "fedmia.storage.outfolder",
+    "fedmia.storage.archive", "fedmia.storage.manifest", "fedmia.storage.outfolder",
+    "fedmia.storage.runfolder",
     "fedmia.storage.snapshot", "fedmia.options", "fedmia.config", "fedmia.cli", "fedmia.settings",
     "fedmia.shadows", "fedmia.audit", "fedmia.runtime",
     "fedmia.evaluation.steps", "fedmia.evaluation.audits", "fedmia.evaluation.encoder",
     "fedmia.observers", "fedmia.heads", "fedmia.lowerbounds", "fedmia.statistics", "fedmia.table",
+    *(f"fedmia.study.{name}" for name in ("audits", "heads", "views.encoders", "views.head")),
 )  # fmt: skip
 REPORTING = ("fedmia.report.build", "fedmia.report.figures.draw", "fedmia.report.publish",
              "fedmia.report.terminal")  # fmt: skip

@@ -115,7 +115,10 @@ SWEEP = Command(
         "config": ("FILE", "YAML file of an experiment or a sweep, or the name of a preset"),
     },
     short=SHORT,
-    groups={"Sweep": ("seeds", "jobs", "keep_snapshots"), **GROUPS},
+    groups={
+        "Sweep": ("seeds", "baseline", "views", "jobs", "keep_snapshots"),
+        **GROUPS,
+    },
     presets=(*PRESETS, "sweeps/*.yaml"),
     bare="config",
 )
