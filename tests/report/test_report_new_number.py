@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import numpy as np
 import pytest
@@ -19,7 +19,8 @@ from fedmia.records.rows import AttackRow
 from fedmia.report import build
 from fedmia.report.publish import write_report
 from fedmia.report.terminal import render
-from fedmia.table import read
+from fedmia.study.spreads import over_models
+from fedmia.table import Row, flatten, read
 
 NUMBER = Field(label="overlap of both", head="over-\nlap", place=3, log="overlap/{attack}")
 
@@ -83,6 +84,23 @@ def test_number__is_in_json_csv_page_terminal_observer_and_table(
 
     logged = {k: v for k, v in of_the_run(report).items() if k.startswith("overlap")}
     assert logged == {f"overlap/{name}": value for name, value in want.items()}
+
+
+def test_number__is_in_a_study(declared: None, make_run: Callable[..., RunScores]) -> None:
+    runs = [make_run(seed=seed) for seed in (0, 1)]
+    rows = [
+        cast(Row, {**row, "run": f"run{i}", "seed": i, "point": "lr=0.1"})
+        for i, run in enumerate(runs)
+        for row in flatten(build.build_report(run))
+    ]
+    (mean,) = (
+        one
+        for one in over_models(rows)
+        if (one["metric"], one["attack"], one["control"]) == ("overlap", "similarity", None)
+    )
+    want = [round(overlap(run.attacks[0]), 6) for run in runs]
+    assert (mean["n"], mean["point"]) == (2, "lr=0.1")
+    assert mean["mean"] == pytest.approx(np.mean(want), abs=1e-6)
 
 
 def test_number__without_the_declaration_is_nowhere_else(run: RunScores, tmp_path: Path) -> None:
