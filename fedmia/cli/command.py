@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from fedmia.cli.flags import Command, Typed, read
 from fedmia.config.tree import from_tree, merge, normal
 from fedmia.options.errors import InputError, Tongue, in_python, nearest, said
 from fedmia.options.yamlfile import load
-from fedmia.runtime.environment import version
 
 BESIDE = Path(__file__).resolve().parents[2] / "configs"
 # A clone has the presets beside the source, an installed copy where its data files go.
@@ -64,12 +64,11 @@ def run(
     Args:
         failures: what `work` may raise where the run itself failed.
     """
+    if (code := answer(command, arguments)) is not None:
+        return code
     speak: Tongue = in_python
     try:
         asked = parse(command, arguments)
-        if asked.page is not None:
-            sys.stdout.write(asked.page.rstrip("\n") + "\n")
-            return 0
         speak = asked.settings.tongue
         with told(speak):
             return work(asked)
@@ -80,6 +79,20 @@ def run(
         return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def answer(command: Command, arguments: Sequence[str]) -> int | None:
+    """The exit code of a command line that asks for a page or has a wrong flag, which is printed;
+    None of any other. It imports neither the settings nor torch.
+    """
+    try:
+        page = _page(command, read(command, arguments).command)
+    except InputError as error:
+        return bad_input(error)
+    if page is None:
+        return None
+    sys.stdout.write(page.rstrip("\n") + "\n")
+    return 0
 
 
 def bad_input(error: InputError) -> int:
@@ -104,20 +117,20 @@ def parse(command: Command, arguments: Sequence[str]) -> Invocation:
     if given.get("out") == "":
         raise InputError("--out needs a folder, got ''")
     with told(speak):
-        tree = normal(command.root, flags.tree)
+        tree = normal(command.settings, flags.tree)
     observe = tuple(filter(None, given.get("observe", "").split(",")))
     if "observe" in given and not observe:
         raise InputError("--observe needs a name, got ''")
     if "config" in given:
         file = find_config(given["config"], command.presets)
         with told_of(file):  # on its own first, so that its mistakes are named as its own
-            from_tree(command.root, lower := _read(command, file))
+            from_tree(command.settings, lower := _read(command, file))
         speak = Typed(command, flags.typed, file, lower)
         with told(speak):
-            tree = merge(command.root, lower, tree, command.runs)
+            tree = merge(command.settings, lower, tree, command.attacks)
     with told(speak):
-        settings: Any = from_tree(command.root, tree, tongue=speak)
-        command.check(settings)
+        settings: Any = from_tree(command.settings, tree, tongue=speak)
+        command.refuse(settings)
     folder = Path(given["out"]) if "out" in given else None
     return Invocation(
         settings, folder, "quiet" in given, "json" in given, observe, "resume" in given
@@ -146,7 +159,7 @@ def _read(command: Command, file: Path, above: tuple[Path, ...] = ()) -> dict[st
     Raises:
         InputError: a file that cannot be read, or whose base is itself.
     """
-    tree = normal(command.root, load(file))
+    tree = normal(command.settings, load(file))
     if not command.presets or "base" not in tree:
         return tree
     name, whole = str(tree.pop("base")), (*above, file.resolve())
@@ -154,7 +167,7 @@ def _read(command: Command, file: Path, above: tuple[Path, ...] = ()) -> dict[st
     base = near if near.is_file() else find_config(name, command.presets)
     if base.resolve() in whole:
         raise InputError(f"base '{name}' of {file} leads back to itself")
-    return merge(command.root, _read(command, base, whole), tree, command.runs)
+    return merge(command.settings, _read(command, base, whole), tree, command.attacks)
 
 
 @contextmanager
@@ -214,5 +227,8 @@ def _page(command: Command, given: dict[str, str]) -> str | None:
     if "list" in given:
         return help.list_page(given["list"] or command.listed)
     if "version" in given:
-        return f"fedmia {version('fedmia') or '(not installed)'}"
+        try:
+            return f"fedmia {metadata.version('fedmia')}"
+        except metadata.PackageNotFoundError:
+            return "fedmia (not installed)"
     return None

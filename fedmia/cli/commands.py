@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from fedmia.cli.flags import Command
-from fedmia.config import audit, experiment, head, paper, series, sweep, tradeoff
-from fedmia.config.compatibility import check
 
 OUT = ("FOLDER", "folder of the run's results; must not hold another run")
 OBSERVE = (
@@ -52,9 +50,9 @@ GROUPS = {
 }
 
 SIMULATE = Command(
-    root=experiment.Experiment,
-    runs=experiment.runs,
-    check=check,
+    root="fedmia.config.experiment:Experiment",
+    runs="fedmia.config.experiment:runs",
+    check="fedmia.config.compatibility:check",
     usage="usage: python -m fedmia.simulate [--config FILE] [--FLAG VALUE ..]",
     intro=(
         "Simulate federated self-supervised training under membership inference, and report what "
@@ -82,9 +80,9 @@ SIMULATE = Command(
 )
 
 SWEEP = Command(
-    root=sweep.Sweep,
-    runs=sweep.runs,
-    check=sweep.check,
+    root="fedmia.config.sweep:Sweep",
+    runs="fedmia.config.sweep:runs",
+    check="fedmia.config.sweep:check",
     usage=(
         "usage: python -m fedmia.sweep [CONFIG] [--grid OPTION=VALUE,VALUE,..] [--seeds N] "
         "--out FOLDER [--FLAG VALUE ..]"
@@ -113,9 +111,9 @@ SWEEP = Command(
 )
 
 TRADEOFF = Command(
-    root=tradeoff.Tradeoff,
-    runs=tradeoff.runs,
-    check=tradeoff.check,
+    root="fedmia.config.tradeoff:Tradeoff",
+    runs="fedmia.config.tradeoff:runs",
+    check="fedmia.config.tradeoff:check",
     usage=(
         "usage: python -m fedmia.tradeoff [CONFIG] --defenses NAME,NAME,.. "
         "[--strengths NAME=VALUE,VALUE,..] [--seeds N] --out FOLDER [--FLAG VALUE ..]"
@@ -144,8 +142,8 @@ TRADEOFF = Command(
 )
 
 AUDIT = Command(
-    root=series.Series,
-    runs=audit.runs,
+    root="fedmia.config.series:Series",
+    runs="fedmia.config.audit:runs",
     usage=(
         "usage: python -m fedmia.audit --encoder ENCODER[,ENCODER..] --members DATASET "
         "--nonmembers DATASET [--seeds N] [--FLAG VALUE ..]"
@@ -208,8 +206,7 @@ AUDIT = Command(
 )
 
 PAPER = Command(
-    root=paper.Paper,
-    runs=lambda tree: (),
+    root="fedmia.config.paper:Paper",
     usage="usage: python -m fedmia.paper RUN [--out FOLDER] [--FLAG VALUE ..]",
     intro=(
         "Tables II to IV and Figs. 5 to 13 of Chen et al., Membership Information Leakage in "
@@ -222,8 +219,7 @@ PAPER = Command(
 )
 
 HEAD = Command(
-    root=head.Head,
-    runs=lambda tree: (),
+    root="fedmia.config.head:Head",
     usage="usage: python -m fedmia.head --encoder ENCODER [--data DATASET] [--FLAG VALUE ..]",
     intro=(
         "A classification head, fine-tuned on few labelled images on top of an encoder and "

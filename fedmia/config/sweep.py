@@ -13,7 +13,8 @@ from fedmia.config import compatibility as suits
 from fedmia.config import experiment
 from fedmia.config.audit import Audit
 from fedmia.config.experiment import Experiment
-from fedmia.config.forms import Settings, beside, grids, option_paths, parts, place
+from fedmia.config.forms import Settings, beside, forms, mapping
+from fedmia.config.shape import shape_of
 from fedmia.config.tree import from_tree, merge, normal, to_tree
 from fedmia.options.errors import InputError, nearest, opt, shown
 from fedmia.options.option import option, option_fields
@@ -101,7 +102,9 @@ class Sweep(Repeated):
             not take, or two cells that are the same.
     """
 
-    grid: Sequence[Grid] = grids("option with several values; once for each option")
+    grid: Sequence[Grid] = mapping(
+        about="option with several values; once for each option", several=True
+    )
     base: Tree = beside(Experiment)
     cells: tuple[Cell[Experiment], ...] = field(init=False, compare=False, repr=False)
 
@@ -220,15 +223,14 @@ def _grid(grid: Any) -> dict[str, Sequence[Any]]:
 
 def _heads() -> dict[str, str]:
     """Fields that one value alone may stand for -> the option that it is."""
-    found = {one.name: one.metadata.get("head") for one, _ in parts(Experiment)}
-    return {name: head for name, head in found.items() if head}
+    return {name: form.head for name, form in forms(Experiment).items() if form.head}
 
 
 def _where(path: str) -> tuple[str, ...]:
-    heads = _heads()
-    found = place(Experiment, f"{path}.{heads[path]}" if path in heads else path)
+    shape, heads = shape_of(Experiment), _heads()
+    found = shape.place(f"{path}.{heads[path]}" if path in heads else path)
     if found is None:
-        known = [*heads, *(p for p, _, _ in option_paths(Experiment))]
+        known = [*heads, *shape.options]
         raise InputError(f"{opt(f'grid.{path}')}: no such option{nearest(path, known)}")
     return found
 

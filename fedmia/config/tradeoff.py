@@ -9,7 +9,7 @@ from typing import Any
 from fedmia.config import compatibility as suits
 from fedmia.config import experiment
 from fedmia.config.experiment import Experiment
-from fedmia.config.forms import beside, lists
+from fedmia.config.forms import beside, mapping
 from fedmia.config.sweep import Grid, Repeated, Sweep, told, typed
 from fedmia.config.tree import from_tree, merge, normal
 from fedmia.options import registry
@@ -82,9 +82,9 @@ class Tradeoff(Repeated):
         "what is compared: defences of --list defense, strategies of --list strategy; none, the "
         "undefended federation, is always run",
     )
-    strengths: Mapping[str, Sequence[Any]] = lists(
-        "strengths of a defence, once for each or with ; between; NAME alone is its own measure of "
-        "strength, NAME.OPTION another option"
+    strengths: Mapping[str, Sequence[Any]] = mapping(
+        about="strengths of a defence, once for each or with ; between; NAME alone is its own "
+        "measure of strength, NAME.OPTION another option"
     )
     base: Tree = beside(Experiment)
     trades: tuple[Trade, ...] = field(init=False, compare=False, repr=False)

@@ -9,12 +9,21 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import operator
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from fedmia.options.errors import InputError, unknown
+from fedmia.options.errors import InputError, shown, unknown
+
+# Name of a limit, how it is said, and whether a value keeps it.
+LIMITS: Sequence[tuple[str, str, Callable[[Any, Any], bool]]] = (
+    ("gt", ">", operator.gt),
+    ("ge", ">=", operator.ge),
+    ("lt", "<", operator.lt),
+    ("le", "<=", operator.le),
+)
 
 
 def option(
@@ -37,10 +46,10 @@ def option(
     return dataclasses.field(default=default, metadata=limits)
 
 
-def options_of(name: str, kind: str) -> Any:
+def options_of(name: str, kind: str, flat: bool = False) -> Any:
     """A dataclass field of the options of the plugin of `kind` that the option `name` beside it
-    names: `--SECTION.NAME.OPTION`, as `fedmia.config.forms.given` has it."""
-    about = {"options_of": name, "kind": kind}
+    names: `--SECTION.NAME.OPTION`, or `--SECTION.OPTION` where they are `flat`."""
+    about = {"options_of": name, "kind": kind, "flat": flat}
     return dataclasses.field(default_factory=dict, metadata=about)
 
 
@@ -119,12 +128,7 @@ def check_limits(where: str, value: Any, limits: Mapping[str, Any]) -> None:
         return
     if isinstance(value, float) and not math.isfinite(value):
         raise InputError(f"{where} must be finite, got {value}")
-    for key, word, holds in (
-        ("gt", ">", lambda v, b: v > b),
-        ("ge", ">=", lambda v, b: v >= b),
-        ("lt", "<", lambda v, b: v < b),
-        ("le", "<=", lambda v, b: v <= b),
-    ):
+    for key, word, holds in LIMITS:
         bound = limits.get(key)
         if bound is not None and not isinstance(value, str) and not holds(value, bound):
             raise InputError(f"{where} must be {word} {bound}, got {value!r}")
@@ -150,3 +154,21 @@ def type_name(kind: Any) -> str:
             return f"list of {type_name(args[0])}"
         return f"{len(args)} {type_name(args[0])}s"
     return getattr(kind, "__name__", str(kind))
+
+
+def placeholder(kind: Any, metadata: Mapping[str, Any]) -> str:
+    """What stands for a value of an option in help texts: its choices, else its type."""
+    if metadata["choices"]:
+        return f"{{{','.join(metadata['choices'])}}}"
+    name = type_name(kind).removesuffix(" or none")
+    if name.startswith("list"):
+        return "LIST"
+    return {"str": "TEXT", "bool": "BOOL"}.get(name, name.upper().replace(" ", "_"))
+
+
+def with_limits(one: dataclasses.Field[Any]) -> str:
+    """Help, default and range of an option."""
+    limits = [f"{w} {one.metadata[k]}" for k, w, _ in LIMITS if one.metadata[k] is not None]
+    default = [] if one.default == "" else [f"default {shown(one.default)}"]
+    notes = ", ".join([*default, *limits])
+    return f"{one.metadata['help']} ({notes})" if notes else str(one.metadata["help"])

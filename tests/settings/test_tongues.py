@@ -76,7 +76,7 @@ def test_wrong_option__is_named_as_it_was_given(
     file.write_text(dump(lower | tree))
     assert refused(command, "--config", str(file)).startswith(told[1].format(file=file))
     with pytest.raises(InputError) as caught:
-        command.check(from_tree(command.root, lower | tree))
+        command.refuse(from_tree(command.settings, lower | tree))
     assert str(caught.value).startswith(told[2])
     assert caught.value.paths[0] == path
 
@@ -169,7 +169,9 @@ def test_error__keeps_its_options_apart_from_its_words() -> None:
 
 def test_messages__hold_no_private_use_characters() -> None:
     root = Path(__file__).resolve().parents[2]
-    files = [p for name in ("fedmia", "clients", "strategies") for p in root.glob(f"{name}/**/*.py")]
+    files = [
+        p for name in ("fedmia", "clients", "strategies") for p in root.glob(f"{name}/**/*.py")
+    ]
     private = re.compile("[\ue000-\uf8ff]|\\\\u[ef][0-8]", re.I)
     assert files and not [p for p in files if private.search(p.read_text(encoding="utf-8"))]
     assert not private.search(opt("federation.rounds", 3))
