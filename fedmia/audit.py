@@ -7,12 +7,17 @@ import time
 _STARTED = time.perf_counter()  # before the heavy imports, which the report's timing names
 
 import sys  # noqa: E402
+
+from fedmia.cli.command import INTERRUPTED, Invocation, answer, run  # noqa: E402
+from fedmia.cli.commands import AUDIT  # noqa: E402
+
+if __name__ == "__main__" and (_code := answer(AUDIT, sys.argv[1:])) is not None:
+    sys.exit(_code)  # a page or a wrong flag, which take none of the heavy imports below
+
 from collections.abc import Sequence  # noqa: E402
 from dataclasses import replace  # noqa: E402
 from threading import Event  # noqa: E402
 
-from fedmia.cli.command import INTERRUPTED, Invocation, run  # noqa: E402
-from fedmia.cli.commands import AUDIT  # noqa: E402
 from fedmia.evaluation.run import conduct  # noqa: E402
 from fedmia.options.errors import Tongue  # noqa: E402
 from fedmia.runtime.interrupts import Interrupts  # noqa: E402

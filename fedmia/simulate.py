@@ -6,9 +6,16 @@ import time
 
 _STARTED = time.perf_counter()  # before the heavy imports, which the report's timing names
 
+import sys  # noqa: E402
+
+from fedmia.cli.command import FAILED, INTERRUPTED, Invocation, answer, run  # noqa: E402
+from fedmia.cli.commands import SIMULATE  # noqa: E402
+
+if __name__ == "__main__" and (_code := answer(SIMULATE, sys.argv[1:])) is not None:
+    sys.exit(_code)  # a page or a wrong flag, which take none of the heavy imports below
+
 import json  # noqa: E402
 import os  # noqa: E402
-import sys  # noqa: E402
 import tempfile  # noqa: E402
 from collections.abc import Iterator, Sequence  # noqa: E402
 from contextlib import contextmanager  # noqa: E402
@@ -18,8 +25,6 @@ from threading import Event  # noqa: E402
 
 from safetensors import SafetensorError  # noqa: E402
 
-from fedmia.cli.command import FAILED, INTERRUPTED, Invocation, run  # noqa: E402
-from fedmia.cli.commands import SIMULATE  # noqa: E402
 from fedmia.config.tree import to_tree  # noqa: E402
 from fedmia.evaluation.observer import Observer  # noqa: E402
 from fedmia.evaluation.probes import Probes  # noqa: E402

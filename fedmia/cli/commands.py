@@ -241,3 +241,12 @@ HEAD = Command(
         "Machine": ("seeds", "seed", "device", "threads"),
     },
 )  # fmt: skip
+
+COMMANDS = {
+    "simulate": SIMULATE,
+    "audit": AUDIT,
+    "sweep": SWEEP,
+    "tradeoff": TRADEOFF,
+    "head": HEAD,
+    "paper": PAPER,
+}

@@ -344,7 +344,9 @@ def forms(cls: type) -> dict[str, Form]:
     """The form of each field that a user may give, by its name, in order."""
     found: dict[str, Form] = {}
     kinds = {one.name: kind for one, kind in option_fields(cls)}
-    defaults = {one.name: one.default for one in dataclasses.fields(cls)}
+    # A command's own data source is named before it takes options.
+    named = () if issubclass(cls, Settings) else dataclasses.fields(cls)
+    defaults = {one.name: one.default for one in named}
     for one in dataclasses.fields(cls):
         form, about = one.metadata.get("form"), one.metadata
         if isinstance(form, Section) and form.open:
@@ -353,7 +355,7 @@ def forms(cls: type) -> dict[str, Form]:
             found[one.name] = form
         elif "options_of" in about:
             of = about["options_of"]
-            found[one.name] = Open(about["kind"], of, defaults[of], about["flat"])
+            found[one.name] = Open(about["kind"], of, defaults.get(of), about["flat"])
         elif one.name in kinds:
             found[one.name] = Option(one, kinds[one.name])
     return found
@@ -399,7 +401,9 @@ def read_options(
         if flat is not None and (key not in known or key == flat):
             rest[key] = value
         elif key not in known:
-            raise InputError(f"unknown option {opt(where)}{nearest(str(key), known)}")
+            raise InputError(
+                f"unknown option {opt(where)}{nearest(where.rpartition('.')[2], known)}"
+            )
         else:
             made[key] = known[key].read(where, value, tree)
     return {**made, flat: known[flat].read(path, rest, made)} if flat is not None and rest else made
