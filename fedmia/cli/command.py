@@ -226,6 +226,8 @@ def _page(command: Command, given: dict[str, str]) -> str | None:
         return help.help_page(command)
     if "list" in given:
         return help.list_page(given["list"] or command.listed)
+    if "schema" in given:
+        return help.schema_page(command)
     if "version" in given:
         try:
             return f"fedmia {metadata.version('fedmia')}"

@@ -21,6 +21,7 @@ SWITCHES: Mapping[str, str] = {
     "json": "print report.json in place of the table",
     "help": "show this page",
     "version": "show the version",
+    "schema": "",  # for editors and scripts: the JSON Schema of the YAML file
 }
 
 

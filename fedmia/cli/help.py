@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import textwrap
 from collections.abc import Iterator
@@ -30,12 +31,21 @@ def help_page(command: Command, columns: int | None = None) -> str:
     for path in [path for path in flags if path in ungrouped]:
         lines += row(flags[path], shape.options[path][1], width)
     for name, text in {**SWITCHES, "list [KIND]": LIST}.items():
-        lines += row(f"--{name}", text, width)
+        lines += row(f"--{name}", text, width) if text else ()
     for title, held in grouped.items():
         lines += ["", title]
         for path in held:
             lines += row(flags[path], shape.options[path][1], width)
     return "\n".join([*lines, "", *_wrapped(command.outro, width)])
+
+
+def schema_page(command: Command) -> str:
+    """The text of `--schema`: the JSON Schema of the command's YAML file."""
+    from fedmia.config.schema import settings_schema  # it reads every plugin
+
+    more = ["base"] if command.presets else []
+    title = command.usage.partition("[")[0].removeprefix("usage: ").strip()
+    return json.dumps(settings_schema(command.settings, title, more), indent=1)
 
 
 def _wrapped(text: str, width: int) -> list[str]:

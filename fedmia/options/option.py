@@ -15,7 +15,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from fedmia.options.errors import InputError, shown, unknown
+from fedmia.options.errors import InputError, said, shown, unknown
 
 # Name of a limit, how it is said, and whether a value keeps it.
 LIMITS: Sequence[tuple[str, str, Callable[[Any, Any], bool]]] = (
@@ -171,4 +171,5 @@ def with_limits(one: dataclasses.Field[Any]) -> str:
     limits = [f"{w} {one.metadata[k]}" for k, w, _ in LIMITS if one.metadata[k] is not None]
     default = [] if one.default == "" else [f"default {shown(one.default)}"]
     notes = ", ".join([*default, *limits])
-    return f"{one.metadata['help']} ({notes})" if notes else str(one.metadata["help"])
+    about = said(one.metadata["help"])
+    return f"{about} ({notes})" if notes else about

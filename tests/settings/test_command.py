@@ -330,3 +330,8 @@ def test_presets__overfit_is_a_whole_attack_on_ten_clients(name: str) -> None:
     assert found.attacks == expand_attacks(("main",), "active")
     assert found.pretrain.mode == "pooled" and found.train.schedule == "constant"
     assert (found.attack_rounds, found.federation.rounds) == (6, 8)
+
+
+def test_list__says_options_by_their_path() -> None:
+    page = " ".join(catalogue.list_page("defense", 80).split())
+    assert "learning rate under the noise (none: train.lr, but no more" in page
