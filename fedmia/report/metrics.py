@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.stats import rankdata
+import scipy
 
 from fedmia.records import FloatArray, ScoredAttack
 from fedmia.report.delong import auc_estimate, auc_interval
@@ -31,7 +31,7 @@ def auc(members: FloatArray, nonmembers: FloatArray) -> float:
     n, m = len(members), len(nonmembers)
     if n == 0 or m == 0:
         raise ValueError(f"no AUC from {n} members and {m} non-members")
-    ranks = rankdata(np.concatenate([members, nonmembers]))
+    ranks = scipy.stats.rankdata(np.concatenate([members, nonmembers]))
     return float((ranks[:n].sum() - n * (n + 1) / 2) / (n * m))
 
 

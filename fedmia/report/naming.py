@@ -6,7 +6,7 @@ right beyond this null, the image itself told.
 from __future__ import annotations
 
 import numpy as np
-from scipy.stats import norm
+import scipy
 
 from fedmia.records import RunScores, ScoredAttack
 from fedmia.report.clients import effective_size
@@ -39,7 +39,7 @@ def named_null(run: RunScores, attack: ScoredAttack) -> NamedNull | None:
     variance = over_members[1, 1] + _over_nonmembers(hits.mean(axis=0), parts, like)
     end = variance < 1e-12  # no pair differs from another
     trials = min(float(n), effective_size(parts)) if end else value * (1 - value) / variance
-    ci = score_limits(value, trials, float(norm.isf(tail())))
+    ci = score_limits(value, trials, float(scipy.stats.norm.isf(tail())))
     scale = float(np.sqrt(over_members[0, 0] * variance))
     correlation = over_members[0, 1] / scale if scale > 1e-12 else 0.0
     low, high = mover_difference(share, wilson(right.sum(), n), value, ci, correlation)

@@ -6,8 +6,7 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 
-from scipy.stats import t as student
-from scipy.stats import ttest_1samp
+import scipy
 
 from fedmia.report.intervals import LEVEL
 from fedmia.report.rows import Interval
@@ -49,7 +48,7 @@ def t_interval(values: Sequence[float], together: int = 1) -> Interval | None:
         return None
     mean, error = statistics.fmean(values), deviation / math.sqrt(len(values))
     tail = (1 - LEVEL) / 2 / together
-    half = -float(student.ppf(tail, len(values) - 1)) * error
+    half = -float(scipy.stats.t.ppf(tail, len(values) - 1)) * error
     return mean - half, mean + half
 
 
@@ -58,7 +57,7 @@ def p_value(values: Sequence[float]) -> float | None:
     either."""
     if t_interval(values) is None:
         return None
-    return float(ttest_1samp(values, 0.0).pvalue)
+    return float(scipy.stats.ttest_1samp(values, 0.0).pvalue)
 
 
 def holm(found: Sequence[float | None]) -> list[float | None]:

@@ -90,7 +90,10 @@ def test_unknown_keys_and_values_out_of_range__are_refused(command: str, tree: A
         ("simulate", {"partition": {"alpha": 1}, "pretrain": "pooled", "base": "smoke"}),
         ("simulate", {"defense": {"name": "dpsgd,gaussian", "gaussian": {"scale": 2}}}),
         ("simulate", {"ssl": "package.module:Class", "attacker": "package.module:Role"}),
-        ("audit", {"shadow": {"model": "vit", "lr": 0.1}, "members_options": {"image_column": "x"}}),
+        (
+            "audit",
+            {"shadow": {"model": "vit", "lr": 0.1}, "members_options": {"image_column": "x"}},
+        ),
         ("sweep", {"grid": [{"strategy": ["fedavg", "fedprox"]}], "seeds": 2}),
         ("tradeoff", {"defenses": ["gaussian"], "strengths": {"gaussian": [1, 2]}}),
     ],
