@@ -29,11 +29,12 @@ from sklearn.model_selection import StratifiedKFold
 
 from fedmia.config.sweep import label
 from fedmia.records import LOSS_BEFORE
-from fedmia.report.delong import auc_estimate
 from fedmia.runtime.environment import describe
 from fedmia.series.scores import read as scores_of
+from fedmia.statistics.auc import auc_estimate
+from fedmia.statistics.pvalues import holm
+from fedmia.statistics.spread import p_value, spread
 from fedmia.sweeping.points import grouped
-from fedmia.sweeping.spread import holm, p_value, spread
 from fedmia.sweeping.tables import over_models, signed
 
 RESULTS = Path(__file__).parent / "results" / "ascent"

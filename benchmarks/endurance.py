@@ -190,12 +190,17 @@ def process_faults(folder: Path) -> list[dict[str, Any]]:
     full = OSError(28, "No space left on device")
     # What fails, the function in which, at which of its calls, and how.
     places: list[tuple[str, str, int, BaseException]] = [
-        ("killed in scoring", "fedmia.evaluation.scorer.Scorer.scored", 1, Killed()),
+        ("killed in scoring", "fedmia.evaluation.steps.scorer.Scorer.scored", 1, Killed()),
         ("killed before the report", "fedmia.simulate.publish", 0, Killed()),
         ("killed in its figures", "fedmia.report.figures.draw.draw_all", 0, Killed()),
         ("killed in a checkpoint", "fedmia.federation.checkpoint.Checkpoint.write", 4, Killed()),
         ("killed at the fork", "fedmia.federation.rounds.Federation._fork", 0, Killed()),
-        ("killed as it reads a model", "fedmia.evaluation.readings.Notebook._read", 3, Killed()),
+        (
+            "killed as it reads a model",
+            "fedmia.evaluation.federated.readings.Notebook._read",
+            3,
+            Killed(),
+        ),
         ("killed as it keeps scores", "fedmia.storage.archive.Archive.save", 2, Killed()),
         ("killed in the last branch", "fedmia.federation.rounds.Federation._note", 5, Killed()),
         ("disk full: a client's state", "fedmia.federation.ledger.write_tensors", 9, full),

@@ -23,10 +23,11 @@ import numpy as np
 
 from fedmia.config.audit import Audit
 from fedmia.data.digits import Digits
-from fedmia.evaluation.runs import from_run
+from fedmia.evaluation.audits.runs import from_run
 from fedmia.report.format import estimate
 from fedmia.runtime.environment import describe
-from fedmia.sweeping.spread import holm, p_value, spread
+from fedmia.statistics.pvalues import holm
+from fedmia.statistics.spread import p_value, spread
 
 RESULTS = Path(__file__).parent / "results"
 FILES = {"training": "knowing.json", "sent": "knowing_sent.json"}

@@ -51,7 +51,7 @@ from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Recipe, SSLMethod
 from fedmia.ssl.moco import MoCoV2
 from fedmia.ssl.train import Job, Train, make_optimizer
-from fedmia.sweeping.spread import spread
+from fedmia.statistics.spread import spread
 
 RESULTS = Path(__file__).parent / "results" / "lightly"
 CODES = ("lightly", "ours")

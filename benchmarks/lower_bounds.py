@@ -38,12 +38,12 @@ from fedmia.defenses.laplace import Laplace
 from fedmia.defenses.logistic import Logistic
 from fedmia.options.seeding import rng
 from fedmia.records import Epsilon
-from fedmia.report.intervals import clopper_pearson
 from fedmia.report.lowerbounds import shown
 from fedmia.runtime.environment import describe
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
 from fedmia.ssl.train import Job, Train
+from fedmia.statistics.intervals import clopper_pearson
 
 RESULTS = Path(__file__).parent / "results" / "lower_bounds.json"
 DELTA, ERROR, CLIP = 1e-5, 0.05, 1.0

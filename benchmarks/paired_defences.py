@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedmia.sweeping.spread import holm, p_value, spread
+from fedmia.statistics.pvalues import holm
+from fedmia.statistics.spread import p_value, spread
 
 FOLDER = Path(__file__).parent / "results" / "defences"
 STOPPED = "early-stopping after=5"

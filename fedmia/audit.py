@@ -8,7 +8,7 @@ _STARTED = time.perf_counter()  # before the heavy imports, which the report's t
 
 import sys  # noqa: E402
 
-from fedmia.cli.command import INTERRUPTED, Invocation, answer, run  # noqa: E402
+from fedmia.cli.command import FAILED, INTERRUPTED, Invocation, answer, run  # noqa: E402
 from fedmia.cli.commands import AUDIT  # noqa: E402
 
 if __name__ == "__main__" and (_code := answer(AUDIT, sys.argv[1:])) is not None:
@@ -18,9 +18,16 @@ from collections.abc import Sequence  # noqa: E402
 from dataclasses import replace  # noqa: E402
 from threading import Event  # noqa: E402
 
-from fedmia.evaluation.run import conduct  # noqa: E402
-from fedmia.options.errors import Tongue  # noqa: E402
+import torch  # noqa: E402
+
+from fedmia.evaluation.encoder import device_of, examine, folder, prepare  # noqa: E402
+from fedmia.options.errors import InputError, Tongue, said  # noqa: E402
+from fedmia.records import RunScores  # noqa: E402
+from fedmia.report.publish import publish, show  # noqa: E402
+from fedmia.runtime.cores import cores  # noqa: E402
+from fedmia.runtime.device import bfloat16_note  # noqa: E402
 from fedmia.runtime.interrupts import Interrupts  # noqa: E402
+from fedmia.runtime.progress import AuditDisplay  # noqa: E402
 from fedmia.runtime.stopwatch import Stopwatch  # noqa: E402
 from fedmia.series.run import conduct as several  # noqa: E402
 from fedmia.shadows.train import Stopped  # noqa: E402
@@ -50,6 +57,47 @@ def audited(asked: Invocation, watch: Stopwatch, stop: Event, tongue: Tongue | N
     one = asked.settings.cells[0].first
     one = replace(one, tongue=tongue or one.tongue)
     return conduct(replace(asked, settings=one), watch, stop)
+
+
+def conduct(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
+    """Load, attack, report; the exit code.
+
+    Raises:
+        InputError: bad input, or no attack could run.
+    """
+    audit, quiet = asked.settings, asked.quiet or asked.json
+    place = folder(audit, asked.out)
+    torch.set_num_threads(audit.threads or cores())
+    device = device_of(audit)
+    with watch.part("data"):
+        released, dealt = prepare(audit, device)
+    display = AuditDisplay(len(audit.attacks), quiet)
+    own = [] if released.weights.round is None else released.notes  # which model of its run it is
+    for note in filter(None, [bfloat16_note(audit.device, audit.precision), *own]):
+        display.say(said(note, audit.tongue))
+    scores = examine(audit, released, dealt, device, place, display, watch, stop.is_set)
+    if not (scores.attacks or scores.inferences):
+        return nothing_ran(scores, stop.is_set())
+    show(publish(scores, place.folder, watch), asked.out, json=asked.json, quiet=asked.quiet)
+    return INTERRUPTED if stop.is_set() else FAILED if scores.failed else 0
+
+
+def nothing_ran(scores: RunScores, interrupted: bool) -> int:
+    """Say in one line why there is nothing to report; the exit code.
+
+    Raises:
+        InputError: no attack could run.
+    """
+    reasons = [f"{name}: {reason}" for name, reason in scores.not_run.items()]
+    if interrupted:
+        print("fedmia: interrupted before the first attack was done", file=sys.stderr)
+        return INTERRUPTED
+    more = f" (and {len(reasons) - 1} others could not run)" if len(reasons) > 1 else ""
+    line = f"no attack could run; {reasons[0]}{more}"
+    if not scores.failed:
+        raise InputError(line)
+    print(f"fedmia: error: {line}", file=sys.stderr)
+    return FAILED
 
 
 if __name__ == "__main__":

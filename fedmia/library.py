@@ -161,8 +161,9 @@ def audit(
     with watch.part("import"):  # what makes reports takes its time, and `view` has no use for it
         from fedmia.config.audit import Audit
         from fedmia.config.tree import from_tree
-        from fedmia.evaluation.images import deal_sets
-        from fedmia.evaluation.run import device_of, examine, folder, look
+        from fedmia.evaluation.audits.images import deal_sets
+        from fedmia.evaluation.encoder import device_of, examine, folder, look
+        from fedmia.report.publish import publish
         from fedmia.runtime.progress import AuditDisplay
     given_images = {"members": members, "nonmembers": nonmembers}
     if shadow_data is not None and not isinstance(shadow_data, str):
@@ -196,11 +197,11 @@ def audit(
         dealt = replace(dealt, shadow_data=sets.get("shadow_data"))
         look(released, dealt, asked.allow_random)
     display = AuditDisplay(len(asked.attacks), quiet)
-    found, report = examine(asked, released, dealt, device, place, display, watch, lambda: False)
-    if report is None:
-        reasons = [f"{attack}: {reason}" for attack, reason in found.not_run.items()]
+    scores = examine(asked, released, dealt, device, place, display, watch, lambda: False)
+    if not (scores.attacks or scores.inferences):
+        reasons = [f"{attack}: {reason}" for attack, reason in scores.not_run.items()]
         raise InputError(f"no attack could run; {'; '.join(reasons)}")
-    return report
+    return publish(scores, place.folder, watch)
 
 
 def chosen(

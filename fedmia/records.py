@@ -84,6 +84,11 @@ class ScoredAttack:
     twin_members: FloatArray | None = None
     twin_nonmembers: FloatArray | None = None
 
+    @property
+    def sides(self) -> tuple[FloatArray, FloatArray]:
+        """Scores of the members (n,) and of the non-members (m,)."""
+        return self.scores_members, self.scores_nonmembers
+
 
 @dataclass(frozen=True)
 class Pair:

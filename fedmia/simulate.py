@@ -16,7 +16,6 @@ if __name__ == "__main__" and (_code := answer(SIMULATE, sys.argv[1:])) is not N
 
 import json  # noqa: E402
 import os  # noqa: E402
-import tempfile  # noqa: E402
 from collections.abc import Iterator, Sequence  # noqa: E402
 from contextlib import contextmanager  # noqa: E402
 from functools import partial  # noqa: E402
@@ -26,21 +25,10 @@ from threading import Event  # noqa: E402
 from safetensors import SafetensorError  # noqa: E402
 
 from fedmia.config.tree import to_tree  # noqa: E402
-from fedmia.evaluation.observer import Observer  # noqa: E402
-from fedmia.evaluation.probes import Probes  # noqa: E402
-from fedmia.evaluation.readings import Notebook  # noqa: E402
-from fedmia.evaluation.score import score  # noqa: E402
+from fedmia.evaluation.run import execute, run_snapshots  # noqa: E402
 from fedmia.federation.checkpoint import Checkpoint  # noqa: E402
-from fedmia.federation.run import (  # noqa: E402
-    Nodes,
-    Prepared,
-    federate,
-    fingerprint,
-    make_site,
-    prepare,
-)
+from fedmia.federation.run import Prepared, fingerprint, prepare  # noqa: E402
 from fedmia.observers._observing import Observing  # noqa: E402
-from fedmia.records import RunScores  # noqa: E402
 from fedmia.report.publish import publish, show  # noqa: E402
 from fedmia.report.rows import Report  # noqa: E402
 from fedmia.runtime.device import bfloat16_note  # noqa: E402
@@ -48,7 +36,6 @@ from fedmia.runtime.interrupts import Interrupts  # noqa: E402
 from fedmia.runtime.progress import Display  # noqa: E402
 from fedmia.runtime.stopwatch import Stopwatch  # noqa: E402
 from fedmia.storage.outfolder import OutFolder  # noqa: E402
-from fedmia.storage.snapshot import SnapshotStore  # noqa: E402
 from strategies.crew import FederationError  # noqa: E402
 
 CHECKPOINT, REPORT = "checkpoint", "report.json"
@@ -142,40 +129,6 @@ def checkpointed(prepared: Prepared, place: OutFolder) -> Iterator[Checkpoint | 
         raise
     finally:
         found.release()
-
-
-def run_snapshots(folder: Path) -> SnapshotStore:
-    """The models that lie in a run's folder."""
-    return SnapshotStore(folder / "snapshots")
-
-
-def execute(
-    prepared: Prepared, out: Path | None, watch: Stopwatch, stop: Event, shown: Display,
-    nodes: Nodes | None = None, checkpoint: Checkpoint | None = None,
-) -> RunScores:  # fmt: skip
-    """Train, attack and score. The snapshots stay in `out` where it is given.
-
-    Args:
-        nodes: clients that Flower runs elsewhere, in place of a backend's.
-        checkpoint: to be gone on with.
-
-    Raises:
-        FederationError: a client failed in the first round; nothing is reported.
-    """
-    with tempfile.TemporaryDirectory(prefix="fedmia-") as made, shown as display:
-        folder = Path(made)
-        site = make_site(prepared, folder, stop)
-        snapshots = run_snapshots(out or folder)
-        probes = Probes(site, prepared.data.labels, prepared.split)
-        notes, active = None, prepared.active
-        if active is not None:
-            notes = Notebook(Observer(prepared.experiment, site), active)
-        finished = federate(
-            prepared, site, folder, snapshots, reader=notes, probe=probes.knn, watch=watch,
-            display=display, nodes=nodes, checkpoint=checkpoint,
-        )  # fmt: skip
-        display.say("attacks")
-        return score(finished, probes, watch, notes)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fedmia.evaluation.snapshots import Evaluation
+from fedmia.evaluation.federated.snapshots import Evaluation
 from fedmia.federation.rounds import Federation
 from fedmia.report.figures import draw
 from fedmia.simulate import main

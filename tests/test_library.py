@@ -143,13 +143,14 @@ def test_import__loads_what_is_asked_for() -> None:
 def test_view__scores_as_the_harness(
     sides: tuple[Tensor, Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fedmia.evaluation import run
+    from fedmia.evaluation import encoder as run
 
     seen: dict[str, Any] = {}
 
-    def keep(views: Any, found: Any, *rest: Any) -> Any:
-        seen.update(dealt=views.dealt, found=found, augment=views.augment)
-        return gather(views, found, *rest)
+    def keep(harness: Any, *rest: Any, **more: Any) -> Any:
+        views = harness.views
+        seen.update(dealt=views.dealt, found=harness.found, augment=views.augment)
+        return gather(harness, *rest, **more)
 
     gather = run.gather
     monkeypatch.setattr(run, "gather", keep)
@@ -163,13 +164,13 @@ def test_view__scores_as_the_harness(
     dealt = seen["dealt"]
     known = Known(dealt.known_members, dealt.known_nonmembers)
     attacker = view(made(), size=8, seed=SEED, augment=seen["augment"], held=known.both()[0])
-    assert [s.name for s in seen["found"].attacks] == [
+    assert [s.name for s in seen["found"]] == [
         "lpla",
         "similarity",
         "encodermi-v",
         "combined",
     ]
-    for attack, scored in zip(attacks, seen["found"].attacks, strict=True):
+    for attack, scored in zip(attacks, seen["found"], strict=True):
         before = attacker.queries
         attack.fit(attacker, known, rng(SEED, "fit", scored.name))
         for images, expected in (

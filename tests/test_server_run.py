@@ -18,8 +18,8 @@ from fedmia.config.compatibility import check
 from fedmia.federation.rounds import Federation
 from fedmia.options.errors import InputError
 from fedmia.report.figures import draw
-from fedmia.report.intervals import wilson
 from fedmia.simulate import main
+from fedmia.statistics.intervals import wilson
 from fedmia.storage.snapshot import SnapshotStore
 
 Report = dict[str, Any]

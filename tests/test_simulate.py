@@ -14,7 +14,7 @@ import pytest
 from fedmia import audit, paper
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
-from fedmia.evaluation.failures import Failures
+from fedmia.evaluation.steps.failures import Failures
 from fedmia.federation.run import prepare
 from fedmia.report.figures import canvas, draw
 from fedmia.simulate import main

@@ -48,7 +48,7 @@ class Command:
     usage: str
     intro: str
     outro: str
-    own: Mapping[str, tuple[str, str]]
+    own: Mapping[str, Sequence[str]]
     runs: str = ""
     check: str = ""
     short: Mapping[str, str] = field(default_factory=dict)

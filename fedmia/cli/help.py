@@ -26,7 +26,7 @@ def help_page(command: Command, columns: int | None = None) -> str:
     }
     ungrouped = flags.keys() - {p for held in grouped.values() for p in held}
     lines = [*_wrapped(command.usage, width), "", *_wrapped(command.intro, width), "", "Run"]
-    for name, (hole, text) in (command.own | shape.lists).items():
+    for name, (hole, text) in {**command.own, **shape.lists}.items():
         lines += row(f"--{name} {hole}", text, width)
     for path in [path for path in flags if path in ungrouped]:
         lines += row(flags[path], shape.options[path][1], width)
@@ -76,6 +76,8 @@ def _kind(kind: str, width: int, detail: bool) -> list[str]:
         lines += row(label, registry.summary(cls), width)
         if registry.paper(cls):
             lines += row("", registry.paper(cls), width)
+        if hasattr(cls, "written"):
+            lines += row("", f"{flag} {cls.written}", width)
         if hasattr(cls, "uploads"):
             lines += row("", f"Uploads {cls.uploads}.", width)
         prefix = {"attack": f"attack.{name}", "dataset": "data"}.get(kind, kind)

@@ -8,17 +8,16 @@ from typing import Any
 
 from fedmia.attacks.base import ActiveAttack
 from fedmia.config.forms import Layer, Settings, Values, mapping, plugins
+from fedmia.config.points import points
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option, option_fields, options_of
-from fedmia.options.values import convert, from_text
+from fedmia.options.values import convert
 from fedmia.runtime.device import DEVICES, check_device
 from fedmia.shadows.plan import Plan
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.train import Train
 from fedmia.threat import PRECISIONS
-
-SWEEPS = ("known", "query_budget")  # what --sweep varies
 
 
 @dataclass(frozen=True)
@@ -218,25 +217,3 @@ def outside_reason(name: str) -> str | None:
     if cls.needs.vantage != "outsider":
         return f"needs the vantage of a {cls.needs.vantage}: python -m fedmia.simulate runs it"
     return None
-
-
-def points(text: str) -> tuple[str, tuple[int, ...]]:
-    """`known=25,50` -> ("known", (25, 50)).
-
-    Raises:
-        InputError: another kind, or values that are no positive integers.
-    """
-    kind, equals, rest = text.partition("=")
-    kind = kind.strip().replace("-", "_")
-    if kind not in SWEEPS or not equals:
-        raise InputError(
-            f"{opt('sweep')} must be known=N,N,.. or query_budget=N,N,.., got '{text}'"
-        )
-    values: tuple[int, ...] = from_text(opt("sweep", kind), rest, tuple[int, ...])
-    if not values or min(values) < (2 if kind == "known" else 1):
-        raise InputError(
-            f"{opt('sweep', kind)} needs positive values (known: 2 or more), got '{rest}'"
-        )
-    if len(set(values)) < len(values):
-        raise InputError(f"{opt('sweep', kind)}: a value is given twice in '{rest}'")
-    return kind, values

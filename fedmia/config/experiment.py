@@ -21,6 +21,7 @@ from fedmia.config.forms import (
     plugins,
     section,
 )
+from fedmia.config.points import points
 from fedmia.config.roles import ATTACKERS, is_client, refusal, sees
 from fedmia.data.base import Dataset, Request
 from fedmia.options import registry
@@ -181,6 +182,22 @@ class Experiment(Settings):
         "either, what the attacker's role permits; none",
     )
     attack: Mapping[str, Values] = mapping("attack")
+    query_budget: int | None = option(
+        None,
+        "most images that one attack may embed; it knows fewer images to keep it",
+        ge=1,
+        omitted=True,
+    )
+    sweep: str | None = option(
+        None,
+        "known=25,50,.. or query_budget=1000,2000,..: every passive attack at each value",
+        omitted=True,
+    )
+    posers: bool = option(
+        False,
+        "half of the scored non-members pose as members, as a control where nothing can leak",
+        omitted=True,
+    )
     backend: str = option(
         "inline", "where clients train: this process, or Ray", choices=("inline", "ray")
     )
@@ -220,6 +237,8 @@ class Experiment(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.sweep is not None:
+            points(self.sweep)
         sees(self.attacker)  # a role that attacks nothing is refused
         check_device(self.device)
         own = self.data.source().views  # stands in for view options that are not given

@@ -103,9 +103,17 @@ class Form:
         """What the field holds as YAML has it."""
         return plain(value)
 
+    def omits(self, value: Any) -> bool:
+        """Whether a tree leaves the field out where it holds this."""
+        return False
+
     def options(self, path: str) -> Iterator[tuple[str, str, str]]:
         """(path, placeholder, help) of every option of it that depends on no plugin, in order."""
         yield from ()
+
+    def chosen_again(self, below: Values, above: Values) -> bool:
+        """Whether `above` names another plugin than `below` for a mapping of its options."""
+        return False
 
     def heads(self, path: str) -> dict[str, str]:
         """Beginnings of flags whose options depend on a plugin or a class -> path of the field."""
@@ -128,6 +136,9 @@ class Option(Form):
         check_limits(opt(path), value, self.field.metadata)
         return value
 
+    def omits(self, value: Any) -> bool:
+        return bool(self.field.metadata["omitted"]) and value == self.field.default
+
     def options(self, path: str) -> Iterator[tuple[str, str, str]]:
         hole = PLACEHOLDERS.get(path) or placeholder(self.kind, self.field.metadata)
         yield path, hole, with_limits(self.field)
@@ -147,9 +158,9 @@ class Section(Form):
         return getattr(self.cls, "implied", dict)(value) | value
 
     def laid_over(self, path: str, below: Any, above: Any) -> Tree:
-        rest = next((one for one in forms(self.cls).values() if is_flat(one)), None)
-        if rest is not None and rest.chosen_again(below, above):
-            own = forms(self.cls)
+        own = forms(self.cls)
+        flat = flat_of(own)
+        if flat is not None and own[flat].chosen_again(below, above):
             below = {name: value for name, value in below.items() if name in own}
         return {**below, **above}
 
@@ -165,7 +176,7 @@ class Section(Form):
             yield from form.options(f"{path}.{name}")
 
     def heads(self, path: str) -> dict[str, str]:
-        return {path: path} if any(map(is_flat, forms(self.cls).values())) else {}
+        return {path: path} if flat_of(forms(self.cls)) else {}
 
 
 @dataclass(frozen=True)
@@ -279,11 +290,13 @@ class Open(Form):
                 made.pop(name, None)
         return made
 
+    def omits(self, value: Any) -> bool:
+        return not value
+
     def chosen_again(self, below: Values, above: Values) -> bool:
-        """Whether `above` names another plugin than `below`. Another file of one data source is the
-        same: `parquet:A`, `parquet:B`."""
+        # Another file of one data source is the same: parquet:A, parquet:B.
         before, after = (str(tree.get(self.of)).partition(":")[0] for tree in (below, above))
-        return self.of in above and before != after
+        return bool(self.of) and self.of in above and before != after
 
     def read(self, path: str, value: Any, beside: Values) -> Any:
         if self.about:
@@ -339,9 +352,13 @@ def mapping(
     return field(default_factory=lambda: ({},) if several else {}, metadata={"form": form})
 
 
-@functools.cache
 def forms(cls: type) -> dict[str, Form]:
     """The form of each field that a user may give, by its name, in order."""
+    return _forms(cls)
+
+
+@functools.cache  # a class does not change while the process runs
+def _forms(cls: Any) -> dict[str, Form]:
     found: dict[str, Form] = {}
     kinds = {one.name: kind for one, kind in option_fields(cls)}
     # A command's own data source is named before it takes options.
@@ -361,9 +378,9 @@ def forms(cls: type) -> dict[str, Form]:
     return found
 
 
-def is_flat(form: Form) -> bool:
-    """Whether its keys stand among those of the section."""
-    return isinstance(form, Open) and form.flat
+def flat_of(fields: Mapping[str, Form]) -> str | None:
+    """The field whose keys stand among those of the section, if one does."""
+    return next((n for n, form in fields.items() if isinstance(form, Open) and form.flat), None)
 
 
 def options_within(classes: tuple[type, ...]) -> dict[str, Open]:
@@ -391,7 +408,7 @@ def read_options(
         name: one for cls in classes for name, one in forms(cls).items() if name not in without
     }
     gone = {name: why for cls in classes for name, why in getattr(cls, "gone", {}).items()}
-    flat = next((name for name, one in known.items() if is_flat(one)), None)
+    flat = flat_of(known)
     made: Tree = {}
     rest: Tree = {}
     for key, value in tree.items():

@@ -12,7 +12,7 @@ import typing
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fedmia.config.forms import Form, Open, Option, Plugin, Section, forms, is_flat
+from fedmia.config.forms import Form, Open, Option, Plugin, Section, flat_of, forms
 from fedmia.options import registry
 from fedmia.options.errors import said
 from fedmia.options.option import LIMITS
@@ -119,10 +119,10 @@ def _choices(choices: Iterable[str], more: Iterable[Any]) -> Schema:
 
 def _of_section(form: Section, defs: Schema) -> Schema:
     fields = forms(form.cls)
-    own = {name: _of_form(one, defs) for name, one in fields.items() if not is_flat(one)}
-    flat = next((one for one in fields.values() if isinstance(one, Open) and one.flat), None)
+    own = {name: _of_form(one, defs) for name, one in fields.items() if name != flat_of(fields)}
+    flat = fields.get(str(flat_of(fields)))
     objects = [_object(own)]
-    if flat is not None:
+    if isinstance(flat, Open):
         objects = _plugin_objects(flat.kind, flat.default, own, defs)
     return {"anyOf": [*objects, *([{"type": "string"}] if form.head else [])]}
 

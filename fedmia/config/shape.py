@@ -55,13 +55,14 @@ def shape_of(root: type) -> Shape:
     opens = {name: form for name, form in fields.items() if isinstance(form, Open)}
     several = [n for n, form in fields.items() if isinstance(form, Plugin) and form.several]
     sections = {name: form.cls for name, form in fields.items() if isinstance(form, Section)}
+    gone = {name: getattr(cls, "gone", {}) for name, cls in sections.items()}
     return Shape(
         options={
             path: (hole, about)
             for name, form in fields.items()
             for path, hole, about in form.options(name)
         },
-        gone=[f"{name}.{old}" for name, cls in sections.items() for old in cls.gone],
+        gone=[f"{name}.{old}" for name, once in gone.items() for old in once],
         heads={k: v for name, form in fields.items() for k, v in form.heads(name).items()},
         named=[*(n for n, form in opens.items() if form.kind and not form.of), *several],
         lists={

@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from fedmia.config.forms import Open, forms, in_tree_of, read_options
+from fedmia.config.forms import forms, in_tree_of, read_options
 from fedmia.options.yamlfile import Tree
 
 Root = TypeVar("Root")
 
 
 def to_tree(settings: Any) -> Tree:
-    """The complete settings in plain mappings, lists and scalars; without empty open groups."""
+    """The complete settings in plain mappings, lists and scalars; without empty open groups, and
+    options that are `omitted` at their defaults."""
     fields = {name: (form, getattr(settings, name)) for name, form in forms(type(settings)).items()}
-    kept = {n: pair for n, pair in fields.items() if pair[1] or not isinstance(pair[0], Open)}
-    return {name: form.plain(value) for name, (form, value) in kept.items()}
+    return {n: form.plain(value) for n, (form, value) in fields.items() if not form.omits(value)}
 
 
 def from_tree(root: type[Root], tree: Mapping[str, Any], **more: Any) -> Root:
@@ -68,7 +68,7 @@ def merge(
     for name in lower.keys() & upper.keys() & known.keys():
         merged[name] = known[name].laid_over(name, lower[name], upper[name])
     for name, form in known.items():
-        if isinstance(form, Open) and form.of and name in lower and form.chosen_again(lower, upper):
+        if name in lower and form.chosen_again(lower, upper):
             merged[name] = upper.get(name, {})
     if "attack" in lower and ("attacks" in upper or "attacker" in upper):
         run, above = runs(merged), upper.get("attack", {})

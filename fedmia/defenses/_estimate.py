@@ -15,7 +15,7 @@ from torch.nn.functional import normalize
 from fedmia.data.images import IntArray
 from fedmia.defenses.base import Outlook
 from fedmia.options.errors import InputError, opt
-from fedmia.report.delong import auc_estimate, auc_interval
+from fedmia.statistics.auc import auc_estimate, auc_interval
 
 if TYPE_CHECKING:
     from fedmia.ssl.train import Job

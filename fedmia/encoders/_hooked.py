@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fedmia.encoders._grid import Grid, find_grid
 from fedmia.encoders._outputs import grid, is_map, read_outputs
-from fedmia.encoders.base import FAILURES, first
+from fedmia.encoders._positions import Grid, find_grid
+from fedmia.encoders.base import FAILURES, Loading, first
 from fedmia.nets.base import Trunk
 from fedmia.options.errors import InputError, opt
 
@@ -114,17 +114,19 @@ class Trial(NamedTuple):
 
 
 def trial(
+    loading: Loading,
     run: Callable[[Tensor], object],
-    where: str,
     channels: Sequence[int],
-    given: int | None,
+    size: int | None = None,
     sizes: Sequence[int] = SIZES,
 ) -> Trial:
-    """The first pixels that `run` takes, of the size given or of the usual sizes.
+    """The first pixels that `run` takes: of the size that the user gave, else of `size`, else of
+    the usual `sizes`.
 
     Raises:
         InputError: it takes none of them.
     """
+    where, given = loading.where, loading.wanted.size or size
     took: list[tuple[int, int]] = []
     errors: list[str] = []
     for size in dict.fromkeys(([given] if given else []) + list(sizes)):
@@ -149,25 +151,25 @@ def trial(
 
 @torch.no_grad()
 def hooked(
+    loading: Loading,
     module: nn.Module,
-    where: str,
     channels: Sequence[int],
-    given: int | None,
+    size: int | None = None,
+    sizes: Sequence[int] = SIZES,
     *,
     flat_is_map: bool = False,
-    sizes: Sequence[int] = SIZES,
 ) -> tuple[HookedBackbone, Trial]:
     """The module as a backbone, its stages found by one pass of blank pixels.
 
     Args:
+        channels, size, sizes: to try, as `trial` does.
         flat_is_map: whether an output as long as the last map is that map, flattened.
-        sizes: to try where none is given.
 
     Raises:
         InputError: it takes no pixels, or returns neither vector, map nor tokens.
     """
     module.eval()
-    tried = trial(module, where, channels, given, sizes)
+    where, tried = loading.where, trial(loading, module, channels, size, sizes)
     # A pooled map may be larger than the one it was made of: VGG's is 7x7 for any image.
     pools = (nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d)
     names = [n for n, part in module.named_modules() if n and not isinstance(part, pools)]

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fedmia.encoders import checkpoint, untrained
-from fedmia.encoders._heads import fits
 from fedmia.encoders._hooked import Trial
-from fedmia.encoders.base import Constants, Released, Wanted, Weights
+from fedmia.encoders.base import FAILURES, Constants, Loading, Released, Weights, first
 from fedmia.nets.base import Backbone
+from fedmia.options.errors import InputError
 from fedmia.options.seeding import torch_rng
 from fedmia.ssl._bank import Bank
 from fedmia.ssl._twoview import TwoView
@@ -22,6 +21,8 @@ from fedmia.ssl.base import Encoder, SSLMethod, State
 from fedmia.ssl.moco import MoCoV2
 
 RANDOM = "random weights: nothing was trained. Without --checkpoint there is nothing to leak."
+HEADED = "The output 'encoder' is that of the file's projection head, 'avgpool' its input."
+UNFIT = "The file's projection head takes no vectors of length {}: left out."
 BANK = 1024  # random negatives before `fill_bank`
 
 
@@ -33,6 +34,23 @@ def seeded(make: Callable[[], Any], seed: int) -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return make()
+
+
+def build(loading: Loading, make: Callable[[], Any], *passed: type[Exception]) -> Any:
+    """What a library makes, with weights of the user's seed.
+
+    Args:
+        passed: errors that are let through.
+
+    Raises:
+        InputError: it makes nothing.
+    """
+    try:
+        return seeded(make, loading.wanted.seed)
+    except passed:
+        raise
+    except (ImportError, OSError, LookupError, *FAILURES) as error:
+        raise InputError(f"{loading.where} cannot be built: {first(error)}") from None
 
 
 class ReleasedMethod(TwoView):
@@ -59,35 +77,33 @@ class ReleasedMethod(TwoView):
 
 
 def white_box(
-    name: str,
+    loading: Loading,
     network: Backbone | Encoder | SSLMethod,
     tried: Trial,
-    wanted: Wanted,
-    notes: list[str],
-    *,
     own: Constants | None = None,
     size: int | None = None,
-    weights: Weights | None = None,
 ) -> Released:
     """The encoder with its layers and weights at hand; its control has permuted weights.
 
     Args:
-        network: a backbone, which gets no head, an encoder, or a method with its own loss.
+        network: a backbone, which gets the head that came with its weights, an encoder, or a
+            method with its own loss.
         own: the normalisation that goes with a backbone, None: not known.
         size: that it asks for where the user gives none and other sizes work too.
-        weights: where its weights come from; a backbone gets the head that came with them.
     """
+    wanted = loading.wanted
+    blank = torch.zeros(1, tried.channels, tried.size, tried.size)
     if isinstance(network, Backbone):
-        mean, std = wanted.constants(tried.channels, own, notes)
+        mean, std = wanted.constants(tried.channels, own, loading.notes)
         network = Encoder(network, nn.Identity(), mean, std)
-        if weights is not None and weights.head is not None:
-            network.head = _headed(network, weights.head, tried, notes)
+        if (head := loading.weights.head) is not None:
+            width = _width(network, blank)
+            fits = checkpoint.fits(head, width)
+            network.head = head if fits else network.head
+            loading.notes.append(HEADED if fits else UNFIT.format(width))
     if isinstance(network, Encoder):
         network.requires_grad_(True)  # attacks train copies; whoever made it may have frozen it
-        with torch.no_grad():
-            blank = torch.zeros(1, tried.channels, tried.size, tried.size)
-            width = network.eval()(blank).shape[1]
-        network = ReleasedMethod(network, width, wanted.seed)
+        network = ReleasedMethod(network, _width(network, blank), wanted.seed)
     method = network.to(wanted.device)
 
     def permuted(least: int) -> SSLMethod:
@@ -97,30 +113,21 @@ def white_box(
             untrained.permute(tensors, wanted.seed, least)
         return made
 
-    released = permutable("white_box", name, method, permuted, tried, wanted, notes, size)
-    return released if weights is None else replace(released, weights=weights)
+    return permutable(loading, "white_box", method, permuted, tried, size)
 
 
 @torch.no_grad()
-def _headed(encoder: Encoder, head: nn.Module, tried: Trial, notes: list[str]) -> nn.Module:
-    """The head where it takes what the backbone gives, said in a note; else none."""
-    blank = torch.zeros(1, tried.channels, tried.size, tried.size)
-    width = encoder.eval()(blank).shape[1]
-    if not fits(head, width):
-        notes.append(f"The file's projection head takes no vectors of length {width}: left out.")
-        return nn.Identity()
-    notes.append("The output 'encoder' is that of the file's projection head, 'avgpool' its input.")
-    return head
+def _width(encoder: Encoder, blank: Tensor) -> int:
+    """Length of its outputs."""
+    return int(encoder.eval()(blank).shape[1])
 
 
 def permutable(
+    loading: Loading,
     access: str,
-    name: str,
     method: SSLMethod,
     permuted: Callable[[int], SSLMethod],
     tried: Trial,
-    wanted: Wanted,
-    notes: list[str],
     size: int | None = None,
 ) -> Released:
     """A released encoder whose control is its own with weights permuted.
@@ -129,6 +136,7 @@ def permutable(
         permuted: makes it, weight tensors of fewer dimensions than its argument left alone.
         size: as of `white_box`.
     """
+    name, wanted = loading.where, loading.wanted
     shape = (tried.channels, tried.size, tried.size)
     return Released(
         name=name,
@@ -140,13 +148,15 @@ def permutable(
         channels=tried.channels,
         size=tried.size if tried.fixed or wanted.size else size,
         fixed_size=tried.fixed,
-        notes=notes,
+        notes=loading.notes,
+        weights=loading.weights,
     )
 
 
-def weigh(module: nn.Module, wanted: Wanted, where: str, notes: list[str]) -> Weights:
+def weigh(loading: Loading, module: nn.Module) -> None:
     """The checkpoint's weights into an architecture of a library, or a note that there are none."""
-    if wanted.checkpoint is None:
-        notes.append(f"{where}: {RANDOM}")
-        return Weights("random weights")
-    return checkpoint.fit(module, wanted, where, notes, adapt=True)
+    if loading.wanted.checkpoint is None:
+        loading.notes.append(f"{loading.where}: {RANDOM}")
+        loading.weights = Weights("random weights")
+    else:
+        loading.weights = checkpoint.fit(loading, module, adapt=True)

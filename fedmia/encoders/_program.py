@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 from fedmia.encoders._hooked import CHANNELS, SIZES, trial
 from fedmia.encoders._module import ReleasedMethod, permutable
 from fedmia.encoders._outputs import read_outputs
-from fedmia.encoders.base import Released, Wanted, Weights
+from fedmia.encoders.base import Loading, Released, Wanted, Weights
 from fedmia.nets.base import Trunk
 from fedmia.options.errors import InputError, opt
 from fedmia.ssl.base import Encoder
@@ -103,24 +102,24 @@ def black_box(program: Program, permuted: Callable[[int], Program], wanted: Want
     Raises:
         InputError: a size other than the program's, or outputs that no encoder gives.
     """
-    where, notes = program.where, list[str]()
+    where = program.where
+    loading = Loading(where, wanted, weights=Weights("exported program"))
     if program.size is not None and wanted.size not in (None, program.size):
         raise InputError(
             f"{opt('size', wanted.size)}: {where} takes {program.size}x{program.size} images only"
         )
     channels = CHANNELS if program.channels is None else (program.channels,)
     sizes = SIZES if program.size is None else (program.size,)
-    given = program.size or wanted.size
-    tried = trial(program, where, channels, given, sizes)
+    tried = trial(loading, program, channels, program.size, sizes)
     vector, one = program(torch.zeros(2, tried.channels, tried.size, tried.size))
-    mean, std = wanted.constants(tried.channels, None, notes)
+    mean, std = wanted.constants(tried.channels, None, loading.notes)
     if program.batch is not None:
-        notes.append(f"{where} takes {program.batch} images at a time: the last are filled up.")
+        told = f"{where} takes {program.batch} images at a time: the last are filled up."
+        loading.notes.append(told)
 
     def method(of: Program) -> ReleasedMethod:
         encoder = Encoder(ProgramBackbone(of, one is not None), nn.Identity(), mean, std)
         return ReleasedMethod(encoder, vector.shape[1], wanted.seed).to(wanted.device).eval()
 
     own, control = method(program), lambda least: method(permuted(least))
-    made = permutable("black_box", where, own, control, tried, wanted, notes)
-    return replace(made, weights=Weights("exported program"))
+    return permutable(loading, "black_box", own, control, tried)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
-from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 
 from fedmia.encoders._hooked import SIZES
 from fedmia.nets.base import group_count
@@ -90,35 +89,14 @@ def _group_norms(module: nn.Module) -> None:
             setattr(module.get_submodule(parent), own, nn.GroupNorm(group_count(count), count))
 
 
-class _Scaled(ResNet):
-    """torchvision's ResNet with `inputs` channels after its stem and `channels` in the first stage.
-
-    Blocks of the later stages have 2, 4 and 8 times as many.
-    """
-
-    def __init__(
-        self, inputs: int, channels: int, block: type[BasicBlock | Bottleneck], depths: list[int],
-        **options: Any,
-    ) -> None:  # fmt: skip
-        self.inputs, self.channels = inputs, channels
-        super().__init__(block, depths, **options)
-        self.conv1 = nn.Conv2d(3, inputs, 7, 2, 3, bias=False)
-        self.bn1 = nn.BatchNorm2d(inputs)
-
-    def _make_layer(
-        self, block: type[BasicBlock | Bottleneck], planes: int, *rest: Any, **more: Any
-    ) -> nn.Sequential:
-        if planes == WIDTH:
-            self.inplanes = self.inputs
-        return super()._make_layer(block, planes * self.channels // WIDTH, *rest, **more)
-
-
-def build(tensors: Mapping[str, Tensor], where: str) -> ResNet:
-    """torchvision's ResNet of the depth, width and groups that canonical tensors tell.
+def build(tensors: Mapping[str, Tensor], where: str) -> nn.Module:
+    """torchvision's ResNet of the depth, widths and groups that canonical tensors tell.
 
     Raises:
         InputError: not four stages of blocks.
     """
+    from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet  # slow to import
+
     depths = [_count(tensors, f"layer{i}.") for i in range(1, STAGES + 1)]
     if not all(depths) or f"layer{STAGES + 1}.0.conv1.weight" in tensors:
         raise InputError(f"{where}: its ResNet has {sum(map(bool, depths))} stages, not {STAGES}")
@@ -129,8 +107,20 @@ def build(tensors: Mapping[str, Tensor], where: str) -> ResNet:
         inner, each = tensors[SECOND].shape[:2]
         # torchvision counts the channels of a group as if the stage had 64.
         options = {"groups": inner // each, "width_per_group": each * WIDTH // max(channels, 1)}
-    inputs, block = tensors["conv1.weight"].shape[0], Bottleneck if deep else BasicBlock
-    made = _Scaled(inputs, channels, block, depths, **options)
+    inputs = tensors["conv1.weight"].shape[0]
+
+    class Scaled(ResNet):
+        """With `inputs` channels after its stem; `channels` in the first stage, and 2, 4 and 8
+        times as many in the later ones."""
+
+        def _make_layer(self, block: Any, planes: int, *rest: Any, **more: Any) -> nn.Sequential:
+            if planes == WIDTH:
+                self.inplanes = inputs
+            return super()._make_layer(block, planes * channels // WIDTH, *rest, **more)
+
+    made = Scaled(Bottleneck if deep else BasicBlock, depths, **options)
+    made.conv1 = nn.Conv2d(3, inputs, 7, 2, 3, bias=False)
+    made.bn1 = nn.BatchNorm2d(inputs)
     made.add_module("fc", nn.Identity())
     return made
 

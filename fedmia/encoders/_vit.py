@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import re
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedmia.encoders.base import Loading, extra
 from fedmia.options.errors import InputError
 
 PATCHES, BLOCK = "patch_embed.proj.weight", "blocks.0.attn.qkv.weight"
@@ -99,22 +99,16 @@ def quicken(module: nn.Module) -> list[str]:
     return ["OpenAI's weights: QuickGELU in place of GELU."] if places else []
 
 
-def build(
-    tensors: Mapping[str, Tensor], form: str, size: int | None, where: str, notes: list[str]
-) -> Any:
-    """timm's transformer of the depth and widths that the tensors tell, for images of `size`
-    (None: that of the file's positions).
+def build(loading: Loading, tensors: Mapping[str, Tensor], form: str) -> Any:
+    """timm's transformer of the depth and widths that the tensors tell, for images of the size that
+    the user wants, else that of the file's positions.
 
     Raises:
         InputError: timm is not installed, a width without a known number of heads, positions
             that are no square.
     """
-    try:
-        vit = importlib.import_module("timm.models.vision_transformer")
-    except ImportError:
-        raise InputError(
-            f"{where} is a ViT, which needs the extra: pip install 'fedmia[timm]'"
-        ) from None
+    where, size = loading.where, loading.wanted.size
+    vit = extra("timm.models.vision_transformer", f"{where} is a ViT, which", "timm")
     width, channels, patch = tensors[PATCHES].shape[:3]
     token, pooled = "cls_token" in tensors, "fc_norm.weight" in tensors
     registers = tensors["reg_token"].shape[1] if "reg_token" in tensors else 0
@@ -123,7 +117,9 @@ def build(
     places -= 0 if alone else token + registers
     if count is None or math.isqrt(max(places, 0)) ** 2 != places:
         raise InputError(f"{where}: no ViT that its shapes tell; name it with timm:NAME")
-    notes.append(f"Attention is taken to have {count} heads, which no shape of a tensor tells.")
+    loading.notes.append(
+        f"Attention is taken to have {count} heads, which no shape of a tensor tells."
+    )
     gated = (hidden := tensors[FC1].shape[0]) == 2 * tensors[FC2].shape[1]
     return vit.VisionTransformer(
         img_size=size or math.isqrt(places) * patch,

@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 import importlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from fedmia.encoders._again import changed
+from fedmia.options import registry
 from fedmia.options.errors import InputError, nearest, opt
+from fedmia.options.option import Options
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import SSLMethod, in_parts
+from fedmia.ssl.base import SSLMethod
 
-FORMS = (
-    "RUN or RUN@ROUND (a run folder of fedmia), FILE.pt2, FILE.onnx, FILE.pth (.pt, .ckpt, .tar, "
-    ".bin, .torch, .pkl, .safetensors), timm:NAME, timm:FOLDER, torchvision:NAME, hf:FOLDER, "
-    "open_clip:NAME, package.module:factory"
-)
-FILES = {".pt2": "exported", ".onnx": "onnxfile"} | dict.fromkeys(
-    (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".tar", ".torch", ".pkl"), "weightsfile"
-)
-LIBRARIES = {
-    "timm": "timmname",
-    "torchvision": "torchvisionname",
-    "hf": "huggingface",
-    "open_clip": "openclip",
-}
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 PLAIN = ((0.5,), (0.25,))  # one channel, or any other number of them
 # What modules and programs raise on pixels that they do not take.
@@ -95,8 +84,10 @@ class Wanted:
 
     Attributes:
         checkpoint: file of weights. size: pixels a side.
-        mean, std: normalisation of the pixels, one value or one a channel.
-        key: which of the checkpoint's networks, by the name that its code gives it.
+        mean, std: normalisation of pixels in [0, 1], one value or one a channel, in any form.
+        device: or its name. seed: of random weights, of the untrained control, of the first bank.
+        key: which of the checkpoint's networks, by the name that its code gives it; None: the one
+            that its authors evaluate.
         allow_missing: whether weights that the checkpoint lacks may stay random.
     """
 
@@ -109,14 +100,9 @@ class Wanted:
     key: str | None = None
     allow_missing: bool = False
 
-    def refuse_checkpoint(self, spec: str) -> None:
-        """Raise InputError where a checkpoint is given to a form that holds its own weights."""
-        if self.checkpoint is not None:
-            raise InputError(
-                f"{opt('checkpoint', self.checkpoint)}: '{spec}' holds its own weights; a "
-                "checkpoint goes with timm:NAME, torchvision:NAME, open_clip:NAME and "
-                "package.module:factory"
-            )
+    def __post_init__(self) -> None:
+        for name, made in (("mean", constants), ("std", constants), ("device", torch.device)):
+            object.__setattr__(self, name, made(getattr(self, name)))
 
     def refuse_constants(self, whose: str) -> None:
         """Raise InputError where a normalisation is given to an encoder that holds its own."""
@@ -148,152 +134,134 @@ class Wanted:
         return tuple(mean) * (channels // len(mean)), tuple(std) * (channels // len(std))
 
 
+@dataclass(frozen=True)
+class EncoderForm(Options, ABC):
+    """A form in which `--encoder` names an encoder. One file a form.
+
+    `package.module:Class:SOURCE` brings a form from outside; two parts alone name a factory. A form
+    has no options, as `--encoder` is all that names it.
+
+    Attributes:
+        written: how the user writes it.
+        order: its place among the others, where a message lists them.
+        prefix: what the user writes before a `:`, `` where the form has none.
+        suffixes: of the form's files, () where it is no file.
+        takes_checkpoint: whether it is an architecture alone, whose weights are a checkpoint's.
+        takes_key: whether its own file may hold several networks.
+    """
+
+    written: ClassVar[str]
+    order: ClassVar[int] = 0
+    prefix: ClassVar[str] = ""
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    takes_checkpoint: ClassVar[bool] = False
+    takes_key: ClassVar[bool] = False
+
+    def takes(self, spec: str) -> bool:
+        """Whether `spec`, the value of `--encoder`, is of this form."""
+        if self.prefix:
+            return spec.removeprefix(f"{self.prefix}:") not in ("", spec)
+        return Path(spec).suffix in self.suffixes
+
+    @abstractmethod
+    def load(self, source: str, wanted: Wanted) -> Released:
+        """The encoder that `source` names; nothing is downloaded.
+
+        Args:
+            source: what the user gave, without the form's prefix.
+
+        Raises:
+            InputError: there is none, it is broken, or its extra is not installed.
+        """
+
+
+@dataclass
+class Loading:
+    """An encoder on its way from its form to a `Released`.
+
+    Attributes:
+        where: what messages and the report call it. wanted: by the user.
+        notes: what the reader of the report should know.
+        weights: where its weights come from.
+    """
+
+    where: str
+    wanted: Wanted
+    notes: list[str] = field(default_factory=list)
+    weights: Weights = field(default_factory=lambda: Weights("torch module"))
+
+
 def constants(values: Sequence[float] | float | None) -> tuple[float, ...] | None:
     """One value or one a channel, as `Wanted` has them."""
     return None if values is None else tuple(float(v) for v in np.ravel(np.asarray(values)))
 
 
-def load(
-    spec: str,
-    *,
-    checkpoint: Path | None = None,
-    size: int | None = None,
-    mean: Sequence[float] | None = None,
-    std: Sequence[float] | None = None,
-    device: torch.device | str = "cpu",
-    seed: int = 0,
-    key: str | None = None,
-    allow_missing: bool = False,
-) -> Released:
-    """The encoder that `spec` names, in one of `FORMS`. Nothing is ever downloaded.
+def load(spec: str, **options: Any) -> Released:
+    """The encoder that `spec` names, in one of the `forms`. Nothing is ever downloaded.
 
     Args:
-        checkpoint: weights for the forms that are an architecture only.
-        size: pixels a side that the images are resized to.
-        mean, std: normalisation of pixels in [0, 1]; the encoder's own where None.
-        seed: of random weights, of the untrained control and of the first bank.
-        key: which of a checkpoint's networks, e.g. `student`; None: the one that its authors
-            evaluate.
-        allow_missing: whether weights that the checkpoint lacks may stay random.
+        options: the fields of `Wanted`.
 
     Raises:
         InputError: no such encoder, weights that do not fit, an extra that is not installed.
     """
-    if size is not None and size < 1:
-        raise InputError(f"{opt('size')} must be >= 1, got {size}")
-    where = torch.device(device)
-    wanted = Wanted(
-        checkpoint, size, constants(mean), constants(std), where, seed, key, allow_missing
-    )
-    module, rest = _form(spec)
-    if key is not None and checkpoint is None and module != "weightsfile":
+    wanted = Wanted(**options)
+    checkpoint, key = wanted.checkpoint, wanted.key
+    if wanted.size is not None and wanted.size < 1:
+        raise InputError(f"{opt('size')} must be >= 1, got {wanted.size}")
+    form, source = find_form(spec)
+    if key is not None and checkpoint is None and not form.takes_key:
+        without = f"is given without {opt('checkpoint', 'FILE')}"
+        raise InputError(f"{opt('checkpoint_key', key)} {without}")
+    if checkpoint is not None and not form.takes_checkpoint:
+        *most, last = [one.written.partition(",")[0] for one in forms() if one.takes_checkpoint]
         raise InputError(
-            f"{opt('checkpoint_key', key)} is given without {opt('checkpoint', 'FILE')}"
+            f"{opt('checkpoint', checkpoint)}: '{spec}' holds its own weights; a checkpoint goes "
+            f"with {', '.join(most)} and {last}"
         )
-    # A form's libraries are imported when it is asked for.
-    loader = importlib.import_module(f"fedmia.encoders.{module}").load
-    found: Released = loader(rest, wanted)
-    found.method.to(wanted.device).eval()
-    return found
+    loaded = form.load(source, wanted)
+    loaded.method.to(wanted.device).eval()
+    return loaded
 
 
-def _form(spec: str) -> tuple[str, str]:
-    """Module of the loader that takes `spec`, and what it is given."""
-    path = Path(spec)
-    prefix, _, rest = spec.partition(":")
-    if prefix in LIBRARIES and rest:
-        return LIBRARIES[prefix], rest
-    folder, at, turn = spec.rpartition("@")
-    if path.is_dir() or (at and turn.isdigit() and Path(folder).is_dir()):
-        return "run", spec
-    if at and turn.isdigit() and Path(folder).is_file():
-        raise InputError(f"encoder '{spec}': '{folder}' is a file; the folder of a run has rounds")
-    if path.suffix in FILES:
-        if not path.is_file():
-            raise InputError(f"encoder '{spec}': no such file")
-        return FILES[path.suffix], spec
-    names = [*prefix.split("."), rest]
-    if rest and all(name.isidentifier() for name in names):
-        return "factory", spec
-    missing = " (no such folder)" if "/" in spec or at else ""
-    missing = f" (a file that ends in '{path.suffix}')" if path.is_file() else missing
-    raise InputError(f"unknown encoder '{spec}'{missing}; give one of {FORMS}")
+def forms() -> list[EncoderForm]:
+    """Every form in the registry, in the order in which messages list them."""
+    built = [registry.build("encoder", name, {}) for name in registry.names("encoder")]
+    return sorted(built, key=lambda form: form.order)
 
 
-@torch.no_grad()
-def probe(released: Released, images: Tensor, *, allow_random: bool = False) -> list[str]:
-    """Embed a few of the user's images, and say what is odd about the features.
-
-    Args:
-        images: uint8 (N, C, H, W), N >= 1, as they will be audited.
-        allow_random: take an encoder that answers one image in two ways, with a note.
-
-    Returns:
-        Notes: outputs that are the same for all images, or not the same for one image asked for
-        twice, a map of one place.
+def find_form(spec: str) -> tuple[EncoderForm, str]:
+    """The form that takes `spec`, and what its `load` is given.
 
     Raises:
-        InputError: no images, channels or size that the encoder does not take, features that
-            are not finite, or not the same when they are asked for again.
+        InputError: no form takes it, or a file that is not there.
     """
-    check_images(released, images)
-    encoder = released.method.encoder.eval()
-    odd, outputs, changes = dict.fromkeys(encoder.layers, 0), list[Tensor](), set[str]()
-    for part in in_parts(images, encoder.mean.device):
-        try:
-            found = encoder.features(part, encoder.layers)
-        except InputError:
-            raise
-        except FAILURES as error:
-            shape = "x".join(map(str, images.shape[1:]))
-            raise InputError(
-                f"{released.name} fails on images of {shape} ({opt('size')} resizes them): "
-                f"{first(error)}"
-            ) from None
-        for name, value in found.items():
-            odd[name] += int((~torch.isfinite(value.flatten(1))).any(dim=1).sum())
-        outputs.append(found["encoder"].float().cpu())
-        changes |= changed(found, encoder.features(part, encoder.layers))
-    for name, bad in odd.items():
-        if bad:
-            raise InputError(
-                f"{released.name}: layer '{name}' is not finite for {bad} of {len(images)} images "
-                f"(NaN or infinity in the weights, or a wrong {opt('mean')} or {opt('std')})"
-            )
-    notes, out = [], torch.cat(outputs)
-    if len(out) > 1 and torch.equal(out, out[:1].expand_as(out)):
-        notes.append(f"{released.name} gives the same output for all {len(out)} images looked at.")
-    if changes:
-        earliest = min(changes, key=encoder.layers.index)
-        line = (
-            f"{released.name} answers the same image differently when it is asked again, from "
-            f"layer '{earliest}' on (dropout or random masks in its forward pass)"
-        )
-        if not allow_random:
-            raise InputError(f"{line}: its scores would depend on chance; {opt('allow_random')}")
-        notes.append(f"{line}: its scores depend on chance.")
-    if encoder.map_layer is not None and found[encoder.map_layer].shape[2:] == (1, 1):
-        notes.append(
-            f"The last map of {released.name} is 1x1 for images of this size, which has no parts "
-            f"to compare; {opt('size')} enlarges them."
-        )
-    return notes
+    known = forms()
+    for form in sorted(known, key=lambda form: not form.prefix):  # a prefix comes before all else
+        if form.takes(spec):
+            if form.suffixes and not Path(spec).is_file():
+                raise InputError(f"encoder '{spec}': no such file")
+            return form, spec.removeprefix(f"{form.prefix}:") if form.prefix else spec
+    module, *rest = spec.split(":", 2)
+    if len(rest) == 2 and all(map(str.isidentifier, [*module.split("."), rest[0]])):
+        return registry.build("encoder", f"{module}:{rest[0]}", {}), rest[1]
+    missing = " (no such folder)" if "/" in spec or "@" in spec else ""
+    if Path(spec).is_file():
+        missing = f" (a file that ends in '{Path(spec).suffix}')"
+    listed = ", ".join(form.written for form in known)
+    raise InputError(f"unknown encoder '{spec}'{missing}; give one of {listed}")
 
 
-def check_images(released: Released, images: Tensor) -> None:
-    """Raise InputError unless the encoder takes the channels and the size of the images."""
-    if not len(images):
-        raise InputError(f"no image to show to {released.name}")
-    channels, height, width = images.shape[1:]
-    if released.channels is not None and channels != released.channels:
-        raise InputError(
-            f"the images have {channels} channels, {released.name} takes {released.channels}"
-        )
-    if released.fixed_size and released.size is not None and {height, width} != {released.size}:
-        raise InputError(
-            f"the images are {height}x{width} pixels, {released.name} takes "
-            f"{released.size}x{released.size}: {opt('size', released.size)} resizes them"
-        )
+def extra(module: str, what: str, name: str) -> Any:
+    """A module of a library that only some need.
+
+    Raises:
+        InputError: it is not installed; `what` needs the extra of this name.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise InputError(f"{what} needs the extra: pip install 'fedmia[{name}]'") from None
 
 
 def first(error: BaseException) -> str:

@@ -8,18 +8,20 @@ from contextlib import redirect_stdout
 from io import StringIO
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from fedmia.encoders import _resnet, _vit
-from fedmia.encoders._heads import PROTOTYPES, read_head
 from fedmia.encoders._positions import is_positions, resampled
-from fedmia.encoders.base import Wanted, Weights
+from fedmia.encoders.base import Loading, Weights
 from fedmia.encoders.schemes import OPENAI, Found, Tensors, find
 from fedmia.encoders.torchfile import read
 from fedmia.options.errors import InputError, opt
 
+PROTOTYPES = "last_layer."  # of DINO: what comes after the projection
 STATISTICS = ("running_mean", "running_var")
 CONVERTED = "timm's own code converted the file's names (and its positions to the images' size)."
+RANDOM = "{} of the encoder's weights are random: the file lacks them."
 # What a trunk's table holds beside what the features come from: heads, what pretraining alone
 # uses, queues, constants. A norm before a head may shape features.
 ASIDE = re.compile(
@@ -30,26 +32,23 @@ ASIDE = re.compile(
 )
 
 
-def fit(
-    module: nn.Module, wanted: Wanted, where: str, notes: list[str], *, adapt: bool = False
-) -> Weights:
+def fit(loading: Loading, module: nn.Module, *, adapt: bool = False) -> Weights:
     """Load every parameter and running statistic of `module` from the checkpoint.
 
     Tables of positions are resampled to the module's grid, and the statistics of a batch norm
     split in parts are averaged, as its code does when it evaluates.
 
     Args:
-        notes: takes what the reader should know.
         adapt: whether a ResNet's stem and norms, a ViT's heads, may become those of the file.
 
     Raises:
-        InputError: a tensor that the file lacks and that `wanted` does not let go, or of another
+        InputError: a tensor that the file lacks and that the user does not let go, or of another
             shape.
     """
-    path = wanted.checkpoint
+    path, notes = loading.wanted.checkpoint, loading.notes
     assert path is not None
     own = module.state_dict()
-    found = find(read(path), path, wanted.key, lambda one: _named(one, module, own)[0])
+    found = find(read(path), path, loading.wanted.key, lambda one: _named(one, module, own)[0])
     _, given, how = _named(found, module, own)
     notes += how
     if adapt:
@@ -58,24 +57,22 @@ def fit(
         notes += _vit.set_heads(module, given, found.scheme.form)
         notes += _vit.quicken(module) if found.scheme.form == OPENAI else []
         own = module.state_dict()
-    return put(module, found, given, wanted, where, notes)
+    return put(loading, module, found, given)
 
 
-def put(
-    module: nn.Module, found: Found, given: Tensors, wanted: Wanted, where: str, notes: list[str]
-) -> Weights:
+def put(loading: Loading, module: nn.Module, found: Found, given: Tensors) -> Weights:
     """Load `given`, what was found by the module's names, into the module.
 
     Raises:
         InputError: as `fit`.
     """
-    own, ready = module.state_dict(), dict[str, Tensor]()
+    own, ready, notes = module.state_dict(), dict[str, Tensor](), loading.notes
     for name, tensor in given.items():
         if name in own and (fitted := _fitted(name, tensor, own[name])) is not None:
             ready[name] = fitted
             if fitted.shape != tensor.shape and is_positions(name):
                 notes.append(f"Positions '{name}' were resampled to the size of the images.")
-    _check(own, given, ready, found, wanted, where)
+    _check(loading, own, given, ready, found)
     module.load_state_dict(ready, strict=False)
     head = read_head(found.head)
     if found.head and head is None:
@@ -85,10 +82,10 @@ def put(
     names = {id(t): found.prefix + n for n, t in found.trunk.items()}
     dropped = [names.get(id(t), n) for n, t in given.items() if n not in ready]
     if extra := len(_strangers(given, ready)):
-        notes.append(f"{extra} of the file's weights find no place in {where}: left out.")
+        notes.append(f"{extra} of the file's weights find no place in {loading.where}: left out.")
     missing = [n for n, t in own.items() if t.is_floating_point() and n not in ready]
     if missing:
-        notes.append(f"{len(missing)} of the encoder's weights are random: the file lacks them.")
+        notes.append(RANDOM.format(len(missing)))
     count, form = len(ready) + len(read_too), found.scheme.form
     return Weights(form, count, (*dropped, *unread, *found.others), tuple(missing), head)
 
@@ -149,10 +146,9 @@ def _strangers(given: Tensors, ready: Tensors) -> list[str]:
     ]  # fmt: skip
 
 
-def _check(
-    own: Tensors, given: Tensors, ready: Tensors, found: Found, wanted: Wanted, where: str
-) -> None:
+def _check(loading: Loading, own: Tensors, given: Tensors, ready: Tensors, found: Found) -> None:
     """Raise InputError for the first tensor that is missing or of another shape, or strangers."""
+    where, wanted = loading.where, loading.wanted
     needed = [n for n, t in own.items() if t.is_floating_point()]
     fits = sum(n in ready for n in needed)
     way, lax = found.advice(wanted.checkpoint, where), f"; {opt('allow_missing')} leaves "
@@ -173,3 +169,51 @@ def _check(
             f"{where} ({', '.join(extra[:3])}{', ..' * (len(extra) > 3)}): it is of another "
             f"network; {way or 'name that: timm:NAME or package.module:factory'}{lax}them out"
         )
+
+
+def read_head(tensors: Tensors) -> nn.Module | None:
+    """The head, its weights loaded, or None where the tensors are not of linear and batch norm
+    layers, bare or numbered in an nn.Sequential.
+
+    A number without tensors is an activation: ReLU, or GELU where prototypes follow, as in DINO.
+    The output is the projection; prototypes are left out.
+    """
+    act = nn.GELU if any(n.startswith(PROTOTYPES) for n in tensors) else nn.ReLU
+    own = {_short(n): t for n, t in tensors.items() if not n.startswith(PROTOTYPES)}
+    if "weight" in own:
+        own = {f"0.{n}": t for n, t in own.items()}
+    groups: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in own.items():
+        number, _, rest = name.partition(".")
+        if not number.isdigit() or "." in rest:
+            return None
+        groups.setdefault(int(number), {})[rest] = tensor
+    if not groups:
+        return None
+    layers = [_layer(groups[i]) if i in groups else act() for i in range(max(groups) + 1)]
+    if None in layers:
+        return None
+    head = nn.Sequential(*(layer for layer in layers if layer is not None))
+    head.load_state_dict(own, strict=False)
+    return head.eval()
+
+
+def _short(name: str) -> str:
+    """Without what code bases call the nn.Sequential inside the head."""
+    return name.removeprefix("layers.").removeprefix("mlp.")
+
+
+def _layer(tensors: Tensors) -> nn.Module | None:
+    weight, mean = tensors.get("weight"), tensors.get("running_mean")
+    if mean is not None:
+        return nn.BatchNorm1d(len(mean), affine=weight is not None)
+    if weight is None or weight.ndim != 2:
+        return None
+    return nn.Linear(weight.shape[1], weight.shape[0], bias="bias" in tensors)
+
+
+@torch.no_grad()
+def fits(head: nn.Module, width: int) -> bool:
+    """Whether the head takes vectors of length `width`."""
+    layer = next(m for m in head.modules() if isinstance(m, nn.Linear))
+    return bool(layer.in_features == width)

@@ -14,11 +14,11 @@ from torch.export.passes import move_to_device_pass
 
 from fedmia.encoders import untrained
 from fedmia.encoders._program import Program, black_box
-from fedmia.encoders.base import Released, Wanted, first
+from fedmia.encoders.base import EncoderForm, Released, Wanted, first
 from fedmia.options.errors import InputError
 
 
-class Exported(Program):
+class TorchProgram(Program):
     """An exported program, run where its weights are.
 
     Args:
@@ -53,25 +53,31 @@ class Exported(Program):
         return self.module(pixels.to(self.device, self.dtype))
 
 
-def load(spec: str, wanted: Wanted) -> Released:
-    """The program in `spec`: images (B, C, H, W) to vectors, maps, tokens, or several of them.
+class ExportedFile(EncoderForm):
+    """A program that torch.export saved."""
 
-    Raises:
-        InputError: it cannot be read, or is no encoder.
-    """
-    wanted.refuse_checkpoint(spec)
-    where, logger = Path(spec).name, logging.getLogger("torch.export")
+    written = "FILE.pt2"
+    order = 2
+    suffixes = (".pt2",)
 
-    def program(least: int | None) -> Exported:
-        try:
-            with ExitStack() as after:
-                after.callback(setattr, logger, "disabled", logger.disabled)
-                logger.disabled = True  # it logs a traceback before it raises
-                read = torch.export.load(spec)
-        except Exception as error:  # whatever a file that is no archive makes torch raise
-            raise InputError(
-                f"cannot read '{spec}' as an exported program: {first(error)}"
-            ) from None
-        return Exported(read, where, wanted, least)
+    def load(self, source: str, wanted: Wanted) -> Released:
+        """The program in `source`: images (B, C, H, W) to vectors, maps, tokens or several of them.
 
-    return black_box(program(None), program, wanted)
+        Raises:
+            InputError: it cannot be read, or is no encoder.
+        """
+        where, logger = Path(source).name, logging.getLogger("torch.export")
+
+        def program(least: int | None) -> TorchProgram:
+            try:
+                with ExitStack() as after:
+                    after.callback(setattr, logger, "disabled", logger.disabled)
+                    logger.disabled = True  # it logs a traceback before it raises
+                    read = torch.export.load(source)
+            except Exception as error:  # whatever a file that is no archive makes torch raise
+                raise InputError(
+                    f"cannot read '{source}' as an exported program: {first(error)}"
+                ) from None
+            return TorchProgram(read, where, wanted, least)
+
+        return black_box(program(None), program, wanted)

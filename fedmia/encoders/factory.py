@@ -2,51 +2,51 @@
 
 from __future__ import annotations
 
-import importlib
-
 import torch
 from torch import nn
 
 from fedmia.encoders import checkpoint
 from fedmia.encoders._hooked import CHANNELS, hooked, trial
 from fedmia.encoders._module import seeded, white_box
-from fedmia.encoders.base import Released, Wanted, Weights, first
+from fedmia.encoders.base import EncoderForm, Loading, Released, Wanted, first
 from fedmia.nets.base import Backbone
+from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.ssl.base import Encoder
 
 
-def load(spec: str, wanted: Wanted) -> Released:
-    """The module that the factory returns, called without arguments, in evaluation mode.
+class Factory(EncoderForm):
+    """A module that the user's own code builds."""
 
-    fedmia's own `Encoder` and `Backbone` keep their layers. Any other module returns vectors
-    (B, D), maps (B, D, h, w) or tokens; its stages are found by hooks.
+    written = "package.module:factory"
+    order = 9
+    takes_checkpoint = True
 
-    Raises:
-        InputError: it cannot be imported or called, returns no module, or takes no images.
-    """
-    module, notes = seeded(lambda: _made(spec), wanted.seed), list[str]()
-    weights = Weights("torch module")
-    if wanted.checkpoint is not None:
-        weights = checkpoint.fit(module, wanted, spec, notes)
-    return wrap(module, spec, wanted, notes, weights=weights)
+    def takes(self, spec: str) -> bool:
+        module, _, name = spec.partition(":")
+        return all(map(str.isidentifier, [*module.split("."), name]))
+
+    def load(self, source: str, wanted: Wanted) -> Released:
+        """The module that the factory returns, called without arguments, in evaluation mode.
+
+        fedmia's own `Encoder` and `Backbone` keep their layers. Any other module returns vectors
+        (B, D), maps (B, D, h, w) or tokens; its stages are found by hooks.
+
+        Raises:
+            InputError: it cannot be imported or called, returns no module, or takes no images.
+        """
+        loading, module = Loading(source, wanted), seeded(lambda: _made(source), wanted.seed)
+        if wanted.checkpoint is not None:
+            loading.weights = checkpoint.fit(loading, module)
+        return wrap(loading, module)
 
 
-def wrap(
-    module: nn.Module,
-    where: str,
-    wanted: Wanted,
-    notes: list[str],
-    channels: int | None = None,
-    weights: Weights | None = None,
-) -> Released:
+def wrap(loading: Loading, module: nn.Module, channels: int | None = None) -> Released:
     """Any torch module as a released encoder. The module itself is taken: moved, its weights of
     torch's default dtype and trainable, set to evaluation.
 
     Args:
-        where: what messages and the report call it.
         channels: of the images; None: what its first convolution takes.
-        weights: where its weights come from.
 
     Raises:
         InputError: it takes no images, or returns something else than vectors, maps or tokens.
@@ -55,20 +55,16 @@ def wrap(
     convs = [m.in_channels for m in module.modules() if isinstance(m, nn.Conv2d)]
     counts = (channels,) if channels else (convs[0],) if convs else CHANNELS
     if isinstance(module, Encoder):
-        wanted.refuse_constants(f"the encoder of {where}")
+        loading.wanted.refuse_constants(f"the encoder of {loading.where}")
     if isinstance(module, Encoder | Backbone):
-        tried = trial(module, where, counts, wanted.size)
-        return white_box(where, module, tried, wanted, notes, weights=weights)
-    backbone, tried = hooked(module, where, counts, wanted.size)
-    return white_box(where, backbone, tried, wanted, notes, weights=weights)
+        return white_box(loading, module, trial(loading, module, counts))
+    return white_box(loading, *hooked(loading, module, counts))
 
 
 def _made(spec: str) -> nn.Module:
-    name, _, attribute = spec.partition(":")
-    try:
-        found = getattr(importlib.import_module(name), attribute)
-    except (ImportError, AttributeError, SyntaxError) as error:
-        raise InputError(f"cannot load encoder '{spec}': {first(error)}") from None
+    found = registry.outside("encoder", spec)
+    if isinstance(found, type) and issubclass(found, EncoderForm):
+        raise InputError(f"encoder '{spec}' is a form of encoders: give {spec}:SOURCE")
     if not callable(found) or isinstance(found, nn.Module):
         raise InputError(f"encoder '{spec}' is not a function that returns a torch module")
     try:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fedmia.encoders._hooked import CHANNELS, trial
 from fedmia.encoders._module import white_box
-from fedmia.encoders.base import Released, Wanted
+from fedmia.encoders.base import Loading, Released, Wanted
 from fedmia.encoders.factory import wrap
 from fedmia.options.errors import InputError
 from fedmia.ssl.base import SSLMethod
@@ -45,15 +45,15 @@ def bring(
             "encoder must be a torch module, a method of fedmia.ssl or a Released, got "
             + type(encoder).__name__
         )
-    where, made = name or name_of(encoder), copy.deepcopy(encoder)
+    loading, made = Loading(name or name_of(encoder), wanted), copy.deepcopy(encoder)
     if not isinstance(made, SSLMethod):
-        found = wrap(made, where, wanted, [], channels)
+        found = wrap(loading, made, channels)
     else:
-        wanted.refuse_constants(f"the encoder of {where}")
+        wanted.refuse_constants(f"the encoder of {loading.where}")
         inner = made.to("cpu").eval().encoder  # blank pixels are tried there
         own = inner.mean.shape[1]  # 1 where one constant serves all channels
         counts = (channels,) if channels else (own, *(c for c in CHANNELS if c != own))
-        found = white_box(where, made, trial(inner, where, counts, wanted.size), wanted, [])
+        found = white_box(loading, made, trial(loading, inner, counts))
     found.method.to(wanted.device).eval()
     return found
 

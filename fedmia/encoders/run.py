@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from fedmia.data.base import Dataset, Request
-from fedmia.encoders.base import Released, Wanted, Weights, first
+from fedmia.encoders.base import EncoderForm, Released, Wanted, Weights, first
 from fedmia.nets.base import Net
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
@@ -25,6 +25,25 @@ from fedmia.storage.snapshot import SnapshotStore
 BRANCH = "main"
 
 
+class RunFolder(EncoderForm):
+    """The global model of a run of fedmia, read off its folder."""
+
+    written = "RUN or RUN@ROUND (a run folder of fedmia)"
+    order = 1
+
+    def takes(self, spec: str) -> bool:
+        folder, at, turn = spec.rpartition("@")
+        return Path(spec).is_dir() or bool(at and turn.isdigit() and Path(folder).exists())
+
+    def load(self, source: str, wanted: Wanted) -> Released:
+        folder = source.rpartition("@")[0]
+        if not Path(source).is_dir() and Path(folder).is_file():
+            raise InputError(
+                f"encoder '{source}': '{folder}' is a file; the folder of a run has rounds"
+            )
+        return load(source, wanted)
+
+
 def load(spec: str, wanted: Wanted) -> Released:
     """The run's method with the global weights of a round, the last one unless `@ROUND` is given.
 
@@ -34,7 +53,6 @@ def load(spec: str, wanted: Wanted) -> Released:
     Raises:
         InputError: no finished run, a round that was not kept, or a size that cannot be known.
     """
-    wanted.refuse_checkpoint(spec)
     name, _, asked = (spec, "", "") if Path(spec).is_dir() else spec.rpartition("@")
     folder = Path(name)
     tree = _config(folder)

@@ -1,8 +1,9 @@
-"""A file of weights, read as data: nothing that a pickle asks to be called is called."""
+"""Files of weights, and folders of them, read as data: nothing that a pickle asks for is called."""
 
 from __future__ import annotations
 
 import io
+import json
 import pickle
 import pickletools
 import re
@@ -19,6 +20,9 @@ from torch import Tensor
 
 from fedmia.encoders.base import first
 from fedmia.options.errors import InputError
+
+# Weights beside a config.json, as model hubs keep them.
+IN_FOLDERS = ("model.safetensors", "pytorch_model.bin")
 
 
 class Inert:
@@ -147,3 +151,38 @@ def _refused(path: Path, error: Exception) -> InputError:
     elif "weights_only" in text or isinstance(error, pickle.UnpicklingError):
         why = "it is cut short, or no file of tensors and options"
     return InputError(f"weights '{path}': cannot be read: {why}")
+
+
+def folder_weights(folder: Path, form: str, files: tuple[str, ...] = IN_FOLDERS) -> Path:
+    """The file of weights in a folder that has a configuration too.
+
+    Args:
+        form: how the user names such a folder. files: that may hold the weights, the first wins.
+
+    Raises:
+        InputError: no such folder, or one of the two is not in it.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{form}: no such folder: '{folder}' (nothing is downloaded)")
+    read_json(folder / "config.json")
+    found = [folder / name for name in files if (folder / name).is_file()]
+    if not found:
+        raise InputError(f"{form}: no weights in '{folder}': it has no {' or '.join(files)}")
+    return found[0]
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The dictionary in a JSON file.
+
+    Raises:
+        InputError: there is none, or it cannot be read.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"'{path.parent}' has no {path.name}") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"'{path}' cannot be read: {error}") from None
+    if not isinstance(found, dict):
+        raise InputError(f"'{path}' holds no configuration")
+    return found

@@ -1,265 +1,268 @@
-"""One audit from its options to its report. The order of this file is the way of the data."""
+"""A federated run: its rounds, and what they are scored on."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import numpy as np
 import torch
 
-from fedmia.cli.command import FAILED, INTERRUPTED, Invocation
-from fedmia.config.audit import Audit
-from fedmia.config.compatibility import gpu
-from fedmia.config.tree import to_tree
-from fedmia.data.sets import form_sets
-from fedmia.encoders.base import Released, load, probe
-from fedmia.encoders.understood import understood
-from fedmia.evaluation.given import Given
-from fedmia.evaluation.harness import Audited, Harness
-from fedmia.evaluation.images import Dealt, deal
-from fedmia.evaluation.resume import key, same_audit
-from fedmia.evaluation.runs import from_run, run_folder
-from fedmia.evaluation.sets import set_scores
-from fedmia.evaluation.shadows import Own, once
-from fedmia.evaluation.sweep import sweep
-from fedmia.evaluation.views import UNTRAINED, ModelViews, health, probes, recipe
-from fedmia.options.errors import InputError, opt, said
-from fedmia.records import Probe, RunScores, Sweep, twins
-from fedmia.report.publish import publish, show
-from fedmia.report.rows import Report
+from fedmia.data.images import IntArray
+from fedmia.evaluation.federated.observer import Observer
+from fedmia.evaluation.federated.probes import Probes
+from fedmia.evaluation.federated.readings import Notebook
+from fedmia.evaluation.federated.snapshots import Evaluation, RoundModel, owners
+from fedmia.evaluation.federated.trajectories import Trajectories
+from fedmia.evaluation.steps.assemble import assemble
+from fedmia.evaluation.steps.budgets import allot, sweep
+from fedmia.evaluation.steps.controls import POSERS, pixels
+from fedmia.evaluation.steps.failures import Failures
+from fedmia.federation.checkpoint import Checkpoint
+from fedmia.federation.run import Finished, Nodes, Prepared, federate, make_site
+from fedmia.options import registry
+from fedmia.options.errors import InputError
+from fedmia.records import ClientInfo, Pair, RoundInfo, RunScores, ScoredAttack, listed
 from fedmia.runtime.cores import cores
-from fedmia.runtime.device import bfloat16_note, resolve_device
-from fedmia.runtime.environment import describe
-from fedmia.runtime.progress import AuditDisplay
+from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
-from fedmia.storage.archive import Archive
-from fedmia.storage.outfolder import OutFolder
-
-LOOK = 16  # images of a side that are embedded first, to refuse an encoder early
-
-
-def conduct(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
-    """Load, attack, report; the exit code.
-
-    Raises:
-        InputError: bad input, or no attack could run.
-    """
-    audit, quiet = asked.settings, asked.quiet or asked.json
-    place = folder(audit, asked.out)
-    torch.set_num_threads(audit.threads or cores())
-    device = device_of(audit)
-    with watch.part("data"):
-        released, dealt = prepare(audit, device)
-    display = AuditDisplay(len(audit.attacks), quiet)
-    own = [] if released.weights.round is None else released.notes  # which model of its run it is
-    for note in filter(None, [bfloat16_note(audit.device, audit.precision), *own]):
-        display.say(said(note, audit.tongue))
-    found, report = examine(audit, released, dealt, device, place, display, watch, stop.is_set)
-    if report is None:
-        return nothing_ran(found, stop.is_set())
-    show(report, asked.out, json=asked.json, quiet=asked.quiet)
-    return INTERRUPTED if stop.is_set() else FAILED if found.failed else 0
+from fedmia.storage.snapshot import SnapshotStore
+from fedmia.threat.signals import Signals
+from strategies.crew import FederationError
 
 
-def examine(
-    audit: Audit,
-    released: Released,
-    dealt: Dealt,
-    device: torch.device,
-    place: OutFolder,
-    display: AuditDisplay,
-    watch: Stopwatch,
-    stopped: Callable[[], bool],
-) -> tuple[Audited, Report | None]:
-    """Attacks, controls and probes; what was found, and the report (None: no attack could run).
+def run_snapshots(folder: Path) -> SnapshotStore:
+    """The models that lie in a run's folder."""
+    return SnapshotStore(folder / "snapshots")
+
+
+def execute(
+    prepared: Prepared, out: Path | None, watch: Stopwatch, stop: Event, shown: Display,
+    nodes: Nodes | None = None, checkpoint: Checkpoint | None = None,
+) -> RunScores:  # fmt: skip
+    """Train, attack and score. The snapshots stay in `out` where it is given.
+
+    Args:
+        nodes: clients that Flower runs elsewhere, in place of a backend's.
+        checkpoint: to be gone on with.
 
     Raises:
-        InputError: the folder of the results cannot be made, or members under attack are among
-            the images of a shadow federation.
+        FederationError: a client failed in the first round; nothing is reported.
     """
-    given = None if audit.shadow_encoders is None else Given(audit, dealt)
-    dealt = dealt if given is None else given.apart()
-    cache = Path(audit.cache) if audit.cache else place.under("shadows")
-    own = Own(audit, released, dealt, cache, device, display.say, display.epochs, stopped, given)
-    augment = recipe(audit, own.augment(), dealt, run_folder(audit.encoder) is not None)
-    views = ModelViews(audit, released, dealt, augment, device)
-    if audit.shadows or audit.shadow_encoders:
-        views.shadows = once(partial(own.make, views))
-        if own.paired():
-            views.naive = once(partial(own.make, views, naive=True))
-        views.shadow_contents, views.shadow_notes = own.contents, own.notes
-    harness = Harness(views, Archive(place.under("attacks"), key(views)))
-    place.begin(to_tree(audit))
-    with display, watch.part("attacks"):
-        found = harness.run(display.tell, stopped, display.ran)
-        swept = sweep(harness, found, display.say, stopped) if audit.sweep else None
-    if not (found.attacks or found.inferences):
-        place.give_up()
-        return found, None
-    with watch.part("probes"):
-        pixels = harness.pixel_control()
-        models = ("released", UNTRAINED) if harness.uncontrolled() is None else ("released",)
-        useful = [probes(views, model) for model in models]
-    scores = gather(views, found, swept, pixels, useful, stopped())
-    return found, publish(scores, place.folder, watch)
+    with tempfile.TemporaryDirectory(prefix="fedmia-") as made, shown as display:
+        folder = Path(made)
+        site = make_site(prepared, folder, stop)
+        snapshots = run_snapshots(out or folder)
+        probes = Probes(site, prepared.data.labels, prepared.split)
+        notes, active = None, prepared.active
+        if active is not None:
+            notes = Notebook(Observer(prepared.experiment, site), active)
+        finished = federate(
+            prepared, site, folder, snapshots, reader=notes, probe=probes.knn, watch=watch,
+            display=display, nodes=nodes, checkpoint=checkpoint,
+        )  # fmt: skip
+        display.say("attacks")
+        return score(finished, probes, watch, notes)
 
 
-def folder(audit: Audit, out: Path | None) -> OutFolder:
-    """Where the results go; an audit of the same settings may be gone on with."""
-    return OutFolder(out, "another run or audit", same_audit(audit))
-
-
-def device_of(audit: Audit) -> torch.device:
-    """The processor of `--device`.
-
-    Raises:
-        InputError: a GPU that is not there.
-    """
-    gpu(audit.device)
-    return torch.device(resolve_device(audit.device))
-
-
-def prepare(audit: Audit, device: torch.device) -> tuple[Released, Dealt]:
-    """The encoder and the images, checked against each other.
-
-    Raises:
-        InputError: either is missing or broken, or they do not fit.
-    """
-    released = brought(audit, device)
-    dealt = images_for(audit, released)
-    look(released, dealt, audit.allow_random)
-    return released, dealt
-
-
-def brought(audit: Audit, device: torch.device) -> Released:
-    """The encoder.
-
-    Raises:
-        InputError: it is missing or broken, or the folder of its shadows is missing.
-    """
-    if audit.shadow_encoders is not None and not Path(audit.shadow_encoders).is_dir():
-        raise InputError(f"{opt('shadow_encoders')} '{audit.shadow_encoders}': no such folder")
-    return load(
-        audit.encoder,
-        checkpoint=Path(audit.checkpoint) if audit.checkpoint else None,
-        size=audit.size,
-        mean=audit.mean,
-        std=audit.std,
-        device=device,
-        seed=audit.seed,
-        key=audit.checkpoint_key,
-        allow_missing=audit.allow_missing,
-    )
-
-
-def images_for(audit: Audit, released: Released) -> Dealt:
-    """The images in their roles, of the encoder's size.
-
-    Raises:
-        InputError: they are missing, cannot be read or are too few.
-    """
-    run = run_folder(audit.encoder)
-    if audit.members is None and run is None:
-        sides = [opt(side, "DATASET") for side in ("members", "nonmembers")]
-        raise InputError(f"{sides[0]} and {sides[1]} are missing")
-    if audit.members is None and run:
-        return from_run(audit, run)
-    size = audit.size or released.size
-    dealt = deal(audit, size)
-    if audit.size is None and size is not None:
-        released.notes.append(
-            f"Every image was brought to {size}x{size} pixels, the size of {released.name}."
-        )
-    return dealt
-
-
-def look(released: Released, dealt: Dealt, allow_random: bool) -> None:
-    """Embed a few images of each side, and note on the encoder what is odd.
-
-    Raises:
-        InputError: the encoder does not take them, gives features that are not finite, or others
-            when it is asked again (unless `allow_random`).
-    """
-    for images in (dealt.scored_members, dealt.scored_nonmembers):
-        found = probe(released, images[:LOOK], allow_random=allow_random)
-        released.notes += [n for n in found if n not in released.notes]
-
-
-def nothing_ran(found: Audited, interrupted: bool) -> int:
-    """Say in one line why there is nothing to report; the exit code.
-
-    Raises:
-        InputError: no attack could run.
-    """
-    reasons = [f"{name}: {reason}" for name, reason in found.not_run.items()]
-    if interrupted:
-        print("fedmia: interrupted before the first attack was done", file=sys.stderr)
-        return INTERRUPTED
-    more = f" (and {len(reasons) - 1} others could not run)" if len(reasons) > 1 else ""
-    line = f"no attack could run; {reasons[0]}{more}"
-    if not found.failed:
-        raise InputError(line)
-    print(f"fedmia: error: {line}", file=sys.stderr)
-    return FAILED
-
-
-def gather(
-    views: ModelViews,
-    found: Audited,
-    swept: Sweep | None,
-    pixels: tuple[np.ndarray, np.ndarray],
-    useful: list[dict[str, Probe]],
-    interrupted: bool,
+def score(
+    run: Finished, probes: Probes, watch: Stopwatch, notebook: Notebook | None = None
 ) -> RunScores:
-    """All that the report is made of."""
-    audit, released, dealt = views.audit, views.released, views.dealt
-    environment = describe()
-    sizes = len(dealt.scored_members), len(dealt.scored_nonmembers)
-    notes = [said(n, audit.tongue) for n in (*released.notes, *dealt.notes, *found.notes)]
-    ran = {scored.name for scored in found.attacks}.intersection(audit.attacks)
-    if any(views.build(name).asks_shadows() for name in ran):
-        notes += [said(n, audit.tongue) for n in views.shadow_notes()]
-    if len(useful) > 1:
-        notes.append(f"The untrained control is {released.untrained_how}.")
-    notes.append(
-        "Posers are half of the scored non-members, scored as if they were members: an attack "
-        "that tells them from the other half reads something else than membership."
+    """All that the report is made of, from the rounds that are finished.
+
+    Args:
+        notebook: of the active attack's client.
+
+    Raises:
+        FederationError: the model's answers are not finite.
+    """
+    prepared, snapshots, split = run.prepared, run.snapshots, run.split
+    experiment, data = prepared.experiment, prepared.data
+    failures = Failures((InputError, FederationError), tongue=experiment.tongue)
+    evaluation = Evaluation(run, None, notebook.observer if notebook else None, failures)
+    with watch.part("probes"):
+        scored_at, end = evaluation.scored_at(), snapshots.rounds("main")[-1]
+        model = snapshots.load("main", scored_at).state
+        utility = probes.both(model)
+        after = (probes.both(snapshots.load("main", end).state), end) if end > scored_at else None
+        health = probes.health(model, {r.round: r.loss for r in run.rounds}.get(scored_at))
+        untrained = probes.both(snapshots.untrained().state)
+    with watch.part("attacks"):
+        found = attacked(evaluation, notebook)
+    notes = [*prepared.notes, *failures.notes(), *evaluation.notes, *found.pop("notes", [])]
+    classes = int(data.labels.max()) + 1
+    shape = {"data": data.name, "channels": data.channels, "size": data.size, "classes": classes}
+    sides = split.scored_members, split.scored_nonmembers
+    labels = [data.labels[side] for side in sides]
+    return assemble(
+        experiment,
+        posing=experiment.posers,
+        member_ids=sides[0],
+        nonmember_ids=sides[1],
+        member_client=owners(run),
+        member_labels=labels[0],
+        nonmember_labels=labels[1],
+        whose=None if split.whose is None else tuple(split.whose[side] for side in sides),
+        utility=utility,
+        utility_untrained=untrained,
+        round=scored_at,
+        after_attack=after,
+        health=health,
+        clients=client_rows(run, data.labels, classes),
+        aggregation=run.aggregation,
+        pretrain=experiment.pretrain.mode,
+        interrupted=None if run.complete else run.rounds[-1].round if run.rounds else 0,
+        failure=run.failure,
+        failed=failures.attacks,
+        faults=run.faults,
+        notes=notes + [POSERS] * experiment.posers,
+        split=shape | split.counts(),
+        **found,
     )
-    if interrupted:
-        notes.append(
-            "The audit was interrupted: the attacks, controls and probes that are missing did not "
-            "run."
+
+
+def attacked(evaluation: Evaluation, notebook: Notebook | None = None) -> dict[str, Any]:
+    """Scores of attacks, controls, pairs and sets, and the rounds with their leakage.
+
+    Passive attacks are scored at `Evaluation.scored_at`. Independent work runs side by side.
+    """
+    run, names, active = evaluation.run, evaluation.passive(), evaluation.active()
+    snapshots, scored_at = run.snapshots, evaluation.scored_at()
+    kept, placebo = snapshots.rounds("main"), snapshots.rounds("placebo")
+    kinds, lost = {n: registry.load("attack", n) for n in names}, evaluation.failures.reasons
+    not_run = dict[str, str]()
+    if not evaluation.uploads("main", scored_at)["updates"]:
+        reason = "no round whose updates are kept was finished"
+        not_run = {n: reason for n in names if kinds[n].needs.vantage == "server"}
+    main = RoundModel(snapshots.load("main", scored_at))
+    names = [n for n in names if n not in not_run and affordable(evaluation, main, n)]
+    on_models = [n for n in names if not kinds[n].reads_training()]
+    of_untrained, sets = Signals(), evaluation.scorer.sets
+    work: dict[str, Callable[[], Any]] = {
+        "attacks": lambda: evaluation.on(
+            main.snapshot, names, sets=sets, signals=main.signals, piece="main"
+        ),
+        "untrained": lambda: evaluation.on(
+            snapshots.untrained(), on_models, signals=of_untrained, piece="untrained"
+        ),
+        "pixels": lambda: pixels(evaluation.scorer),
+    }
+    if scored_at in placebo:
+        work["placebo"] = lambda: evaluation.on(
+            snapshots.load("placebo", scored_at), names, "placebo", piece="placebo"
         )
-    pairs = twins(found.attacks)
-    return RunScores(
-        seed=audit.seed,
-        subject=f"the encoder {released.name}",
-        member_ids=dealt.member_ids,
-        nonmember_ids=dealt.nonmember_ids,
-        member_client=np.zeros(len(dealt.member_ids), dtype=np.int64),
-        member_labels=dealt.member_labels,
-        nonmember_labels=dealt.nonmember_labels,
-        attacks=found.attacks,
-        controls=found.controls,
-        inferences=found.inferences,
-        pairs=pairs,
-        sets=set_scores(form_sets(*sizes, audit.seed), found.attacks, found.controls, pairs),
-        pixels=pixels,
-        sweep=swept,
-        utility=useful[0],
-        round=released.weights.round,
-        health=health(views),
-        utility_untrained=useful[1] if len(useful) > 1 else {},
-        not_run=found.not_run,
-        notes=notes,
-        encoder=understood(released, int(dealt.scored_members.shape[2])),
-        split={"encoder": released.name, "access": released.access} | dealt.counts(),
-        config=to_tree(audit) | {"views": vars(views.augment)},
-        versions=environment["versions"] | {"commit": environment["commit"]},
-        hardware=environment["hardware"],
-        timing={"by_attack": {a.name: a.seconds for a in found.attacks}},
-    )
+    trajectories = Trajectories(evaluation, active, notebook) if active and notebook else None
+    if active and trajectories and (why := trajectories.unscored()):
+        not_run[active], trajectories = why, None
+    if trajectories:
+        keep, pieces = evaluation.kept, trajectories.work()
+        work |= {p: partial(keep, p, trajectories.name, call) for p, call in pieces.items()}
+    by_round = [n for n in names if kinds[n].by_round]
+    for info in run.rounds:
+        if info.round in run.schedule.evaluated() and info.round in kept:
+            more = by_round if info.round != scored_at else []
+            work[f"round {info.round}"] = partial(leakage, evaluation, info, more)
+    done = side_by_side(work, evaluation.site.threads)
+    found = {piece: scores for piece, scores in done.items() if scores is not None}
+    infer = evaluation.infer(scored_at, (main.signals, of_untrained))
+    attacks, pairs = listed(found["attacks"]), list[Pair]()
+    asked, ran = run.prepared.experiment.sweep, [a.name for a in found["attacks"]]
+    swept = sweep(evaluation, main, ran, asked) if asked else None
+    if f"round {scored_at}" in found:
+        known = {s.name: s for s in attacks if s.name in by_round}
+        found[f"round {scored_at}"] = replace(found[f"round {scored_at}"], leakage=known)
+    controls: dict[str, list[ScoredAttack]] = {
+        k: listed(s for s in found[k] if s.name not in lost)
+        for k in ("untrained", "placebo")
+        if k in found
+    }
+    if "active" in found:
+        attacks += listed([found["active"]])
+        for name, scored in controls.items():
+            if f"active-{name}" in found:
+                scored += listed([found[f"active-{name}"]])
+    if trajectories and {"active", "active-zero"} <= found.keys():
+        both = zip(listed([found["active"]]), listed([found["active-zero"]]), strict=True)
+        pairs += [Pair(act, zero, trajectories.attack.over) for act, zero in both]
+    return {
+        "attacks": attacks,
+        "controls": controls,
+        "notes": placebo_note([n for n in names if n not in on_models], run, "placebo" in found),
+        "pairs": pairs,
+        "not_run": not_run | lost,
+        "sets": sets,
+        "sweep": swept,
+        "inferences": infer,
+        "pixels": found["pixels"],
+        "curves": trajectories.curves() if trajectories and pairs else None,
+        "rounds": [without(found.get(f"round {i.round}", i), lost) for i in run.rounds],
+    }
+
+
+def affordable(evaluation: Evaluation, model: RoundModel, name: str) -> bool:
+    """Whether the budget lets a passive attack learn from enough known images; it is refused where
+    it does not."""
+    if evaluation.budget is None:
+        return True
+    try:
+        allot(evaluation, model, name)
+    except Exception as error:
+        evaluation.failures.reasons[name] = evaluation.failures.explain(name, error)
+        return False
+    return True
+
+
+def placebo_note(names: Sequence[str], run: Finished, scored: bool) -> list[str]:
+    """Why the attacks `names` have no untrained control, and which they have."""
+    own = "their control is the placebo" if scored else "the placebo was not finished"
+    if not run.split.placebo_parts:
+        own = "no control: --federation.placebo true runs one, the placebo"
+    why = "not tried untrained, as updates and changes between rounds come with training"
+    return [f"{', '.join(names)}: {why}; {own}."] if names else []
+
+
+def side_by_side(work: Mapping[str, Callable[[], Any]], threads: int) -> dict[str, Any]:
+    """Results of independent pieces of work, run in as many threads as the cores allow."""
+    workers = max(1, cores() // threads)
+    pool = ThreadPoolExecutor(workers, "score", torch.set_num_threads, (threads,))
+    try:
+        running = {name: pool.submit(call) for name, call in work.items()}
+        return {name: future.result() for name, future in running.items()}
+    finally:  # a second Ctrl-C waits for nothing
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def leakage(evaluation: Evaluation, info: RoundInfo, names: list[str]) -> RoundInfo:
+    """The round with the scores of the named attacks, and of `internal` by layer (Fig. 6)."""
+    snapshot = evaluation.run.snapshots.load("main", info.round)
+    piece = f"round {info.round}"
+    scored = evaluation.on(snapshot, names, threshold=False, piece=piece)
+    found, layers = {s.name: s for s in scored}, dict[str, ScoredAttack]()
+    if "internal" in evaluation.passive():
+        by_layer = partial(evaluation.by_layer, snapshot, threshold=False)
+        layers = evaluation.kept(f"{piece} layers", "internal", by_layer) or {}
+    return replace(info, leakage=found, layers=layers)
+
+
+def without(info: RoundInfo, lost: Mapping[str, str]) -> RoundInfo:
+    """The round less the attacks that are not listed."""
+    return replace(info, leakage={n: s for n, s in info.leakage.items() if n not in lost})
+
+
+def client_rows(run: Finished, labels: IntArray, classes: int) -> list[ClientInfo]:
+    """Each client with its role, its images, and its defence's statement."""
+    site, rows = run.site, []
+    for client, role in enumerate(site.roles):
+        own = site.parts["members"][client]
+        kept = run.store.load("main", client)
+        memory = kept.memory.get("defense", {}) if kept else {}
+        defence = site.defended(client).statement(memory)
+        counts = np.bincount(labels[own], minlength=classes).tolist()
+        rows.append(ClientInfo(client, len(own), role, defence, tuple(counts)))
+    return rows

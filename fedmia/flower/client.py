@@ -67,7 +67,7 @@ def kept(message: Message, context: Context) -> Message:
 def score(message: Message, context: Context) -> Message:
     """Scores of the node's own images, under the final encoder and under the first one, if they may
     leave it."""
-    from fedmia.flower.scores import kept_in, scored  # what scores takes seconds to import
+    from fedmia.evaluation.node import kept_in, scored  # what scores takes seconds to import
 
     node = Node.of(context)
     prepared, site = node.prepared()

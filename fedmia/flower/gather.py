@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
@@ -12,15 +11,12 @@ from flwr.serverapp import Grid
 
 from fedmia.cli.command import Invocation
 from fedmia.config.experiment import Experiment
-from fedmia.config.tree import to_tree
+from fedmia.evaluation.node import material
 from fedmia.federation.run import Finished, Nodes, federate, make_site
 from fedmia.flower.private import check, nobody
 from fedmia.flower.roll import agree, underway
-from fedmia.flower.scores import KEPT, beside_scores, read
 from fedmia.flower.store import ask
-from fedmia.records import RunScores
 from fedmia.report.publish import publish
-from fedmia.runtime.environment import describe
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.outfolder import OutFolder
@@ -74,32 +70,3 @@ def scores_of(grid: Grid, nodes: dict[int, int], snapshots: SnapshotStore) -> di
     models = {"final": snapshots.load("main", last), "untrained": snapshots.untrained()}
     tensors = {n: ArrayRecord(torch_state_dict=m.state) for n, m in models.items()}
     return ask(grid, nodes, "score", dict.fromkeys(nodes, {"last": last}), tensors)
-
-
-def material(client: int, content: RecordDict, done: Finished) -> RunScores:
-    """What a report is made of, from one node's answer."""
-    experiment, environment = done.prepared.experiment, describe()
-    info, found = read(client, content)
-    server = done.aggregation
-    if "pixels" in found:
-        note, lost = "The node scored its own images; its scores alone made this report.", []
-        if server and server.epsilon:
-            server = replace(server, epsilon=beside_scores(server.epsilon))
-    else:
-        note, lost = f"No attack was scored: {KEPT}.", list(experiment.attack)
-    return RunScores(
-        seed=experiment.seed,
-        subject=f"a federated encoder, on the images of client {client}",
-        clients=[info],
-        rounds=done.rounds,
-        interrupted=None if done.complete else len(done.rounds),
-        failure=done.failure,
-        faults=done.faults,
-        notes=[note],
-        not_run=dict.fromkeys(lost, KEPT),
-        aggregation=server,
-        config=to_tree(experiment),
-        versions=environment["versions"] | {"commit": environment["commit"]},
-        hardware=environment["hardware"],
-        **found,
-    )

@@ -38,6 +38,9 @@ def check(experiment: Experiment) -> None:
         )
     if experiment.pretrain.mode != "none":
         raise InputError(f"{opt('pretrain.mode')}: the server of private images holds none")
+    for name in ("query_budget", "sweep"):
+        if (given := getattr(experiment, name)) is not None:
+            raise InputError(f"{opt(name, given)}: a node scores without counting queries")
     if experiment.federation.placebo is True:
         raise InputError(f"{opt('federation.placebo', True)}: nodes hold no images to run it on")
 

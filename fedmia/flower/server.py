@@ -14,6 +14,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedmia.cli.command import Invocation, parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.config.tree import to_tree
+from fedmia.evaluation.run import execute, run_snapshots
 from fedmia.federation.run import Nodes, fingerprint
 from fedmia.flower.gather import gather
 from fedmia.flower.node import rehearsed
@@ -23,7 +24,6 @@ from fedmia.options.errors import InputError, opt
 from fedmia.report.publish import publish, show
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
-from fedmia.simulate import execute, run_snapshots
 from fedmia.storage.outfolder import OutFolder
 from strategies.crew import FederationError
 

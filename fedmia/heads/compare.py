@@ -14,7 +14,7 @@ from fedmia.records import MEANINGFUL
 from fedmia.report.format import estimate, number
 from fedmia.report.lowerbounds import SHOUT, by_canaries
 from fedmia.report.rows import Interval
-from fedmia.sweeping.spread import spread, t_interval, within
+from fedmia.statistics.spread import spread, t_interval, within
 
 TOLERABLE = 0.05  # utility loss that the paper calls small
 ATTACKS: Mapping[str, str] = {

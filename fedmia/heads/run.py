@@ -22,7 +22,8 @@ from fedmia.config.tree import to_tree
 from fedmia.data._source import renumbered
 from fedmia.data.base import Request
 from fedmia.data.images import ImageSet
-from fedmia.encoders.base import Released, load, probe
+from fedmia.encoders.base import Released, load
+from fedmia.encoders.describe import probe
 from fedmia.heads import compare
 from fedmia.heads.page import page, terminal
 from fedmia.heads.release import ASSUMPTIONS, Setting
@@ -37,8 +38,8 @@ from fedmia.runtime.device import resolve_device
 from fedmia.runtime.environment import describe
 from fedmia.runtime.progress import HeadDisplay
 from fedmia.ssl.base import SSLMethod, in_parts
+from fedmia.statistics.spread import spread
 from fedmia.storage.outfolder import OutFolder
-from fedmia.sweeping.spread import spread
 
 LOOK = 16  # images embedded first, to refuse an encoder early
 

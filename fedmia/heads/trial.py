@@ -19,7 +19,8 @@ from fedmia.heads.stack import Stack, train
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import rng, seed_words
 from fedmia.records import FloatArray
-from fedmia.report.metrics import at_threshold, auc, tpr_at_fpr
+from fedmia.statistics.auc import auc
+from fedmia.statistics.thresholds import at_threshold, tpr_at_fpr
 
 FPR = 0.01
 MOST_OTHERS = 5000  # non-members asked about

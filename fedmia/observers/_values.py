@@ -1,43 +1,62 @@
-"""The numbers of a report by the names under which observers hear of them."""
+"""The numbers of a report by the names under which observers hear of them.
+
+A name is declared with its number (`fedmia.report.fields.Number.log`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from fedmia.report.rows import Report, control_sets
+from fedmia.report.rows import Report
+from fedmia.table import Row, numbers
+
+BY_ROUND = "round"  # the subject of what is logged by its round
+OF_THE_RUN = ("attack", "pair", "utility", "utility/after_attack", "health")
 
 
 def by_round(report: Report) -> Iterator[tuple[int, dict[str, float]]]:
     """(round, AUC by `leakage/ATTACK` and `layers/LAYER`) of the rounds that were evaluated."""
-    for row in report["rounds"]:
-        told = {f"leakage/{name}": value for name, value in row["leakage"].items()}
-        told |= {f"layers/{name}": value for name, value in row["layers"].items()}
-        if known := present(told):
-            yield row["round"], known
+    rounds: dict[int, dict[str, float]] = {}
+    for row, name, value in _logged(report, BY_ROUND):
+        rounds.setdefault(row["round"] or 0, {})[name] = value
+    yield from rounds.items()
 
 
 def of_the_run(report: Report) -> dict[str, float]:
     """AUC of attacks and controls, the ends of the simultaneous intervals and the true-positive
-    rate at 1 % of the attacks, what they add over their controls, utility and health."""
-    told: dict[str, float | None] = {}
-    for row in report["attacks"]:
-        name = row["name"]
-        low, high = row["auc_ci_simultaneous"] or (None, None)
-        told |= {f"auc/{name}": row["auc"], f"auc_low/{name}": low, f"auc_high/{name}": high}
-        told[f"tpr_at_1_percent_fpr/{name}"] = row["tpr_at_fpr"]["0.01"]
-    for control, rows in control_sets(report["controls"]).items():
-        told |= {f"auc_{control}/{row['name']}": row["auc"] for row in rows}
-    told |= {f"added/{p['attack']}/{p['control']}": p["difference"] for p in report["paired"]}
-    for group, probes in (
-        ("utility", report["utility"]),
-        ("utility_untrained", report["utility"]["untrained"]),
-        ("utility_after_attack", report["utility"]["after_attack"]),
-    ):
-        if probes is not None:
-            told |= {f"{group}/knn": probes["knn"], f"{group}/linear": probes["linear"]}
-    if (health := report["health"]) is not None:
-        told["health/cosine"] = health["cosine"]
-    return present(told)
+    rate at 1 % of the attacks, what they add over their controls, utility and health: all numbers
+    of the run that declare a name."""
+    return {name: value for _, name, value in _logged(report, *OF_THE_RUN)}
+
+
+def _logged(report: Report, *subjects: str) -> Iterator[tuple[Row, str, float]]:
+    """(row, name, value) of the numbers of these subjects that observers hear of."""
+    for field, row in numbers(report):
+        declared, value = field.number, row["value"]
+        if not declared.log or row["subject"] not in subjects or value is None:
+            continue
+        if declared.at and row["target_fpr"] != float(declared.at):
+            continue
+        ends = {"low": row["low_simultaneous"], "high": row["high_simultaneous"]}
+        for template, end, known in (
+            (declared.log, "", value),
+            *((declared.log_ends, end, known) for end, known in ends.items()),
+        ):
+            name = _name(template, row, end)
+            if name is not None and known is not None:
+                yield row, name, known
+
+
+def _name(template: str, row: Row, end: str) -> str | None:
+    """The template filled in; None where it is empty, or names no column that the row has."""
+    control = row["control"]
+    parts = [part for part in (row["subject"], control) if part]
+    of = "_".join(parts).replace("/", "_")
+    filled = {**row, "of": of, "_control": f"_{control}" if control else "", "end": end}
+    apart = "{of}" in template or "{_control}" in template
+    if not template or (control and not apart) or ("{attack}" in template and not row["attack"]):
+        return None
+    return template.format(**filled)
 
 
 def present(values: Mapping[str, float | None]) -> dict[str, float]:

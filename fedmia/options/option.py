@@ -36,13 +36,15 @@ def option(
     le: float | None = None,
     choices: Sequence[str] | None = None,
     gone: Mapping[str, str] | None = None,
+    omitted: bool = False,
 ) -> Any:
     """A dataclass field with a help text and the range or the choices that its value must keep.
 
-    `gone`: values that were choices once -> what one asks for instead.
+    `gone`: values that were choices once -> what one asks for instead. `omitted`: a tree of the
+    settings leaves it out while it has its default.
     """
     limits: dict[str, Any] = {"help": help, "gt": gt, "ge": ge, "lt": lt, "le": le}
-    limits |= {"choices": choices, "gone": gone}
+    limits |= {"choices": choices, "gone": gone, "omitted": omitted}
     return dataclasses.field(default=default, metadata=limits)
 
 

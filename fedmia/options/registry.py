@@ -32,6 +32,7 @@ KINDS: Mapping[str, tuple[str, str, str]] = {
     "attack": ("fedmia.attacks", "fedmia.attacks.base", "Attack"),
     "defense": ("fedmia.defenses", "fedmia.defenses.base", "Defense"),
     "observer": ("fedmia.observers", "fedmia.observers.base", "RunObserver"),
+    "encoder": ("fedmia.encoders", "fedmia.encoders.base", "EncoderForm"),
 }
 
 
@@ -131,12 +132,21 @@ def _named(file: str) -> str:
     return file.replace("_", "-")
 
 
-def _outside(kind: str, name: str) -> type[Any]:
-    module_name, _, class_name = name.partition(":")
+def outside(kind: str, name: str) -> Any:
+    """What `package.module:NAME` names.
+
+    Raises:
+        InputError: it cannot be imported.
+    """
+    module_name, _, attribute = name.partition(":")
     try:
-        found = getattr(importlib.import_module(module_name), class_name)
-    except (ImportError, AttributeError, ValueError) as error:
+        return getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError, SyntaxError, ValueError) as error:
         raise InputError(f"cannot load {kind} '{name}': {error}") from None
+
+
+def _outside(kind: str, name: str) -> type[Any]:
+    found = outside(kind, name)
     if not (inspect.isclass(found) and issubclass(found, base(kind))):
         raise InputError(f"{kind} '{name}' is not a {base(kind).__name__}")
     return found

@@ -18,9 +18,10 @@ from fedmia.papers.climbs import Climbed
 from fedmia.papers.tables import rates
 from fedmia.records import Curves, FloatArray
 from fedmia.report.format import estimate
-from fedmia.report.intervals import tail
-from fedmia.report.metrics import auc_numbers, oracle_accuracy
+from fedmia.report.metrics import auc_numbers
 from fedmia.report.tables import Cell, Row, Table
+from fedmia.statistics.intervals import tail
+from fedmia.statistics.thresholds import oracle_accuracy
 
 HELD, NOT_HELD, UNDECIDED, NOT_RUN = "held", "not held", "undecided", "not run"
 SMALL = 0.55  # a lower AUC is no "significantly surpasses"

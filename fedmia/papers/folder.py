@@ -14,7 +14,7 @@ from fedmia.cli.command import told_of
 from fedmia.config.compatibility import gpu
 from fedmia.config.experiment import Experiment
 from fedmia.config.tree import from_tree
-from fedmia.evaluation.snapshots import Evaluation
+from fedmia.evaluation.federated.snapshots import Evaluation
 from fedmia.federation.run import Finished, make_site, prepare
 from fedmia.options.errors import InputError
 from fedmia.options.yamlfile import load

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedmia.evaluation.score import side_by_side
+from fedmia.evaluation.run import side_by_side
 from fedmia.papers.claims import claims
 from fedmia.papers.climbs import Climbed, climbed
 from fedmia.papers.folder import Opened

@@ -14,8 +14,8 @@ from fedmia.papers.tables import Rates
 from fedmia.records import Curves, FloatArray
 from fedmia.report.figures import canvas
 from fedmia.report.figures.rounds import shade
-from fedmia.report.metrics import best_threshold, roc
 from fedmia.report.rows import RoundRow
+from fedmia.statistics.thresholds import best_threshold, roc
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

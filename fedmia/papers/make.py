@@ -23,7 +23,7 @@ from fedmia.papers.folder import curves, finished, opened, settings
 from fedmia.papers.gather import Found, gather, numbers
 from fedmia.papers.tables import markdown, plain, text_2, text_3, text_4
 from fedmia.records import Curves
-from fedmia.report.figures import active
+from fedmia.report.figures import active, canvas
 from fedmia.report.publish import json_text
 from fedmia.report.tables import Table
 from fedmia.storage.outfolder import OutFolder
@@ -124,7 +124,7 @@ def before_and_after(climb: Climbed) -> bytes | None:
     if climb.members is None or climb.nonmembers is None:
         return None
     (before, *_, after), (before_others, *_, after_others) = climb.members, climb.nonmembers
-    return active.distributions(
+    return canvas.drawn(active.distributions)(
         Curves(
             act="static ascent",
             rounds=np.arange(len(climb.members)),

@@ -21,8 +21,8 @@ from fedmia.attacks.combined import Combined
 from fedmia.attacks.internal import Internal, top_confidences
 from fedmia.attacks.similarity import Similarity
 from fedmia.data.images import digests
-from fedmia.evaluation.scorer import Scorer
-from fedmia.evaluation.snapshots import Evaluation
+from fedmia.evaluation.federated.snapshots import Evaluation
+from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.options import registry
 from fedmia.records import ScoredAttack
 from fedmia.storage.snapshot import Snapshot

@@ -17,7 +17,6 @@ from fedmia.report.datasets import inference_row
 from fedmia.report.defended import defended
 from fedmia.report.faults import dropped, fault_row
 from fedmia.report.health import health_row, health_sentence
-from fedmia.report.intervals import LEVEL, wilson
 from fedmia.report.lowerbounds import bounds_family, by_attacks, refuted
 from fedmia.report.metrics import attack_row, auc_ci_of, auc_numbers, auc_of
 from fedmia.report.paired import paired_row
@@ -41,6 +40,7 @@ from fedmia.report.rows import (
 )
 from fedmia.report.sets import set_row
 from fedmia.report.verdict import UNSOUND, verdict
+from fedmia.statistics.intervals import LEVEL, wilson
 
 ONE_MODEL = (
     "Intervals condition on the one model that was trained: they tell how the scores would vary "

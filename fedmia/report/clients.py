@@ -18,14 +18,10 @@ from fedmia.records import (
     ClientDefence,
     ClientInfo,
     FloatArray,
-    IntArray,
     RunScores,
     ScoredAttack,
 )
-from fedmia.report.delong import AucEstimate, auc_estimate, auc_interval
-from fedmia.report.intervals import LEVEL
 from fedmia.report.lowerbounds import bounds_family, epsilon_row
-from fedmia.report.nulls import OVER, Null, null_of
 from fedmia.report.rows import (
     Auc,
     ClientDistribution,
@@ -35,6 +31,9 @@ from fedmia.report.rows import (
     with_auc,
 )
 from fedmia.report.selection import FEW
+from fedmia.statistics.auc import AucEstimate, auc_estimate, auc_interval
+from fedmia.statistics.intervals import LEVEL
+from fedmia.statistics.matching import OVER, Null, effective_size, mix_weights, null_of
 
 DECLARED = ("combined", "similarity")
 FIRST = 3  # clients that a sentence names of many
@@ -46,26 +45,6 @@ def declared_attack(run: RunScores) -> ScoredAttack | None:
     usable = [a for a in run.attacks if len(a.scores_members)]
     declared = [a for name in DECLARED for a in usable if a.name == name]
     return next(iter([*declared, *(a for a in usable if not a.under_attack), *usable]), None)
-
-
-def mix_weights(mix: IntArray, labels: IntArray) -> FloatArray:
-    """(m,) weights that give `labels` the class shares of `mix`; they sum to 1.
-
-    Every image of a class weighs the same. A class that `labels` lacks gets nothing; all zero
-    where no class is shared.
-    """
-    weights = np.zeros(len(labels))
-    for label, count in zip(*np.unique(mix, return_counts=True), strict=True):
-        here = labels == label
-        if here.any():
-            weights[here] = count / here.sum()
-    total = weights.sum()
-    return weights / total if total > 0 else weights
-
-
-def effective_size(weights: FloatArray) -> float:
-    """Kish's effective number of weighted images: 1 / sum of squares, weights summing to 1."""
-    return float(1 / np.sum(weights**2))
 
 
 @dataclass(frozen=True, eq=False)

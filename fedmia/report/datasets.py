@@ -4,40 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-import scipy
-
 from fedmia.records import Inference
 from fedmia.report.rows import InferenceRow, InferredRow
 from fedmia.report.selection import FEW
+from fedmia.statistics.pvalues import alarms, fails, holm
 
 LEVELS = ("0.01", "0.05")
 FOUND = 0.05  # of the p-values that Holm corrected
-VOID = 0.001  # chance of so many false alarms, below which a control has failed
-
-
-def holm(values: Sequence[float | None]) -> list[float | None]:
-    """Holm's (1979) step-down correction of the p-values that are there, each at most 1."""
-    there = [i for i, value in enumerate(values) if value is not None]
-    order = sorted(there, key=lambda i: values[i])  # type: ignore[arg-type, return-value]
-    found: list[float | None] = [None] * len(values)
-    largest = 0.0
-    for place, i in enumerate(order):
-        value = values[i]
-        assert value is not None
-        largest = max(largest, min(1.0, (len(order) - place) * value))
-        found[i] = largest
-    return found
-
-
-def alarms(values: Sequence[float], level: float) -> int:
-    """How many p-values are at most `level`."""
-    return int(np.sum(np.asarray(values) <= level + 1e-12))
-
-
-def fails(values: Sequence[float]) -> bool:
-    """Whether so many p-values under 5 % would be seen in less than VOID of all true nulls."""
-    return bool(scipy.stats.binom.sf(alarms(values, 0.05) - 1, len(values), 0.05) < VOID)
 
 
 def inference_row(run: Inference) -> InferenceRow:

@@ -13,9 +13,9 @@ import numpy as np
 
 from fedmia.records import ClientInfo, Probe, RunScores, ScoredAttack
 from fedmia.report.clients import Leak, declared_attack, leak_of
-from fedmia.report.delong import auc_interval
-from fedmia.report.intervals import LEVEL, wilson
 from fedmia.report.rows import DefendedRow, GroupLeak, GroupRow, Interval
+from fedmia.statistics.auc import auc_interval
+from fedmia.statistics.intervals import LEVEL, wilson
 
 DEFENDED, UNDEFENDED = "defended", "undefended"
 

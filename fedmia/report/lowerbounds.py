@@ -18,8 +18,8 @@ from fedmia.lowerbounds.onerun import one_run_bound
 from fedmia.lowerbounds.rates import TRIED, rates_bound
 from fedmia.options.seeding import rng
 from fedmia.records import NOISE, Epsilon, IntArray, RunScores, ScoredAttack
-from fedmia.report.intervals import LEVEL
 from fedmia.report.rows import AttackBoundRow, CanaryBoundRow, ClientRow, DefencePart, EpsilonRow
+from fedmia.statistics.intervals import LEVEL
 
 SHOUT = "CLAIM REFUTED"
 EMPIRICAL = (

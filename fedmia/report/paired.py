@@ -2,41 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from fedmia.records import Pair, ScoredAttack
-from fedmia.report.delong import AucEstimate, auc_estimate, auc_interval, placements
-from fedmia.report.intervals import LEVEL, Interval, mover_difference
+from fedmia.records import Pair
 from fedmia.report.rows import Compared, PairedRow
-
-
-def auc_correlation(attack: ScoredAttack, control: ScoredAttack) -> float:
-    """Correlation in [-1, 1] of two AUCs of the same images (DeLong 1988); 0 where undefined."""
-    a10, a01 = placements(attack.scores_members, attack.scores_nonmembers)
-    b10, b01 = placements(control.scores_members, control.scores_nonmembers)
-    if len(a10) < 2 or len(a01) < 2:
-        return 0.0
-    covariance = np.cov(a10, b10) / len(a10) + np.cov(a01, b01) / len(a01)
-    scale = float(np.sqrt(covariance[0, 0] * covariance[1, 1]))
-    if not scale > 1e-15:
-        return 0.0
-    return float(np.clip(covariance[0, 1] / scale, -1.0, 1.0))
-
-
-def estimate_of(scored: ScoredAttack) -> AucEstimate:
-    """The AUC of an attack that has scores on both sides."""
-    return auc_estimate(scored.scores_members, scored.scores_nonmembers)
-
-
-def difference_interval(
-    attack: ScoredAttack, control: ScoredAttack, level: float = LEVEL, family: int = 1
-) -> Interval:
-    """Interval of AUC(attack) - AUC(control): MOVER over the intervals of the two, with DeLong's
-    correlation, because both AUCs come from the same images."""
-    a, b = estimate_of(attack), estimate_of(control)
-    a_ci, b_ci = auc_interval(a, level, family), auc_interval(b, level, family)
-    low, high = mover_difference(a.value, a_ci, b.value, b_ci, auc_correlation(attack, control))
-    return max(-1.0, low), min(1.0, high)
+from fedmia.statistics.auc import auc_estimate, auc_interval, difference_interval
+from fedmia.statistics.intervals import LEVEL, Interval
 
 
 def paired_row(pair: Pair, family: int) -> PairedRow:
@@ -60,12 +29,13 @@ def paired_row(pair: Pair, family: int) -> PairedRow:
         return {
             **head, "difference": None, "ci": None, "ci_simultaneous": None, "statement": said,
         }  # fmt: skip
-    a, b = estimate_of(attack), estimate_of(control)
-    together = difference_interval(attack, control, LEVEL, family)
+    both = attack.sides, control.sides
+    a, b = (auc_estimate(*one) for one in both)
+    together = difference_interval(*both, LEVEL, family)
     return {
         **head,
         "difference": a.value - b.value,
-        "ci": difference_interval(attack, control),
+        "ci": difference_interval(*both),
         "ci_simultaneous": together,
         "auc": a.value,
         "auc_control": b.value,

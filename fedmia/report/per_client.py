@@ -1,10 +1,9 @@
 """Whose image was it: how often an attack names the client that holds a scored member; and did
-this client train on this image: an attack's scores of pairs (image, client), judged.
+this client train on this image: an attack's scores of pairs (image, client).
 
-The second is the test of FedMIA (Zhu et al., CVPR 2025, arXiv 2402.06289), which knows the client
-it asks about. A positive is a pair of a scored member and the client that holds it. A negative is
-a pair of a scored non-member and any client that holds scored members. Pairs of a member and
-a client that does not hold it are neither, as in FedMIA: whether those are told apart, naming does.
+A positive is a pair of a scored member and the client that holds it. A negative is a pair of
+a scored non-member and any client that holds scored members. Pairs of a member and a client that
+does not hold it are neither, as in FedMIA: whether those are told apart, naming does.
 """
 
 from __future__ import annotations
@@ -12,14 +11,12 @@ from __future__ import annotations
 import numpy as np
 
 from fedmia.options.seeding import rng
-from fedmia.records import FloatArray, IntArray, RunScores, ScoredAttack
-from fedmia.report.clients import effective_size, mix_weights
-from fedmia.report.delong import AucEstimate, auc_interval
-from fedmia.report.intervals import Interval, clopper_pearson, wilson
-from fedmia.report.naming import named_null
-from fedmia.report.rows import NamedCounts, NamedRow, PerClientRow
+from fedmia.records import IntArray, RunScores, ScoredAttack
+from fedmia.report.rows import NamedCounts, NamedNull, NamedRow, PerClientRow
+from fedmia.statistics.by_client import asked, named_alike
+from fedmia.statistics.intervals import clopper_pearson, wilson
+from fedmia.statistics.matching import mix_weights
 
-DRAWS = 1000
 TARGET = 0.01  # false-positive rate
 
 
@@ -59,18 +56,13 @@ def _counts(named: IntArray, truth: IntArray) -> NamedCounts:
 
 
 def per_client(run: RunScores, attack: ScoredAttack, *stream: str) -> PerClientRow | None:
-    """The numbers of `attack`, None where it gives no scores by client or nothing to compare.
+    """The numbers of `attack`, None where it gives no scores by client or nothing to compare; see
+    `fedmia.statistics.by_client.asked`.
 
-    A member is compared with the non-members asked about the same client, weighted to the class
-    mix of that client's members: neither a client whose update fits all images nor one that holds
-    few classes looks like a leak. So `auc` is the mean over members of that weighted share of
-    non-members whose score of the member's client is lower (ties half), and `tpr_at_fpr` the
-    share of members that at most 1 % of them reach; null where 1 % of them (Kish's effective
-    number) is less than one image.
-
-    `auc_ci` is of 95 % by a bootstrap over images (see `interval_over_images`), by itself: it is
-    none of the simultaneous intervals, and no verdict rests on it. `tpr_at_fpr_ci` is
-    Clopper-Pearson's at those thresholds.
+    `tpr_at_fpr` is the share of members that at most 1 % of their non-members reach; null where 1 %
+    of them (Kish's effective number) is less than one image. `auc_ci` is of 95 % by a bootstrap
+    over images, by itself: it is none of the simultaneous intervals, and no verdict rests on it.
+    `tpr_at_fpr_ci` is Clopper-Pearson's at those thresholds.
 
     Members whose client sent nothing that the attack read, or whose class no non-member has, are
     left out.
@@ -81,31 +73,26 @@ def per_client(run: RunScores, attack: ScoredAttack, *stream: str) -> PerClientR
     if attack.client_ids is None:
         return None
     assert attack.by_client_members is not None and attack.by_client_nonmembers is not None
-    asked = np.isin(run.member_client, attack.client_ids)
     kinds, like = run.alike()
-    asked &= np.isin(kinds, like)
-    if not asked.any():
+    members = np.isin(run.member_client, attack.client_ids) & np.isin(kinds, like)
+    if not members.any():
         return None
-    clients, kinds = run.member_client[asked], kinds[asked]
+    clients, kinds = run.member_client[members], kinds[members]
     order = np.argsort(attack.client_ids)
     columns = order[np.searchsorted(attack.client_ids, clients, sorter=order)]
-    mine = attack.by_client_members[asked, columns][:, None]  # (n, 1)
     others = attack.by_client_nonmembers[:, columns].T  # (n, m), of each member's client
     ids, at = np.unique(clients, return_inverse=True)
-    mixes = np.stack([mix_weights(kinds[clients == k], like) for k in ids])
-    weights = mixes[at]
-    wins = weights * ((mine > others) + (mine == others) / 2)
-    value = min(float(wins.sum(axis=1).mean()), 1.0)
-    n, m = wins.shape
-    resolved = min(map(effective_size, mixes)) * TARGET >= 1 - 1e-9
-    reached = (weights * (others >= mine)).sum(axis=1) <= TARGET + 1e-12
-    hits = int(reached.sum())
+    weights = np.stack([mix_weights(kinds[clients == k], like) for k in ids])[at]
     generator = rng(run.seed, "per-client", attack.name, *stream)
+    mine = attack.by_client_members[members, columns]
+    judged = asked(mine, others, weights, TARGET, generator)
+    n, m = others.shape
+    rate, ci = judged.reached / n, clopper_pearson(judged.reached, n)
     return {
-        "auc": value,
-        "auc_ci": interval_over_images(wins, weights, generator),
-        "tpr_at_fpr": {str(TARGET): hits / n if resolved else None},
-        "tpr_at_fpr_ci": {str(TARGET): clopper_pearson(hits, n) if resolved else None},
+        "auc": judged.auc,
+        "auc_ci": judged.auc_ci,
+        "tpr_at_fpr": {str(TARGET): rate if judged.resolved else None},
+        "tpr_at_fpr_ci": {str(TARGET): ci if judged.resolved else None},
         "n_members": n,
         "n_nonmembers": m,
         "clients": len(ids),
@@ -114,28 +101,23 @@ def per_client(run: RunScores, attack: ScoredAttack, *stream: str) -> PerClientR
     }
 
 
-def interval_over_images(
-    wins: FloatArray, weights: FloatArray, generator: np.random.Generator
-) -> Interval | None:
-    """95 % percentile interval of sum(wins) / sum(weights), both (n, m), resampling images.
-
-    Each draw takes n members and m non-members with replacement. A non-member comes with its
-    pairs of all clients, which are not independent; each pair keeps its weight. None where a side
-    has fewer than two images. Where the value is 0 or 1 every draw repeats it: `auc_interval`
-    stands in, with the effective number of non-members of the client that has fewest.
-    """
-    n, m = wins.shape
-    if n < 2 or m < 2:
+def named_null(run: RunScores, attack: ScoredAttack) -> NamedNull | None:
+    """The null of the clients that `attack` names, and what it names right beyond it; None without
+    scores by client, or with fewer than two images of a side to compare. Members that no
+    non-member is like are left out. See `fedmia.statistics.by_client.named_alike`."""
+    ids, named, others = attack.client_ids, attack.named_members, attack.by_client_nonmembers
+    kinds, like = run.alike()
+    members = np.isin(kinds, like)
+    n = int(members.sum())
+    if ids is None or named is None or others is None or min(n, len(like)) < 2:
         return None
-    value = wins.sum() / weights.sum()
-    if min(value, 1 - value) < 1e-9:
-        fewest = min(map(effective_size, weights / weights.sum(axis=1, keepdims=True)))
-        smaller = min(float(n), fewest)
-        at_end = AucEstimate(float(np.clip(value, 0, 1)), 0.0, max(smaller - 1, 1.0), smaller)
-        return auc_interval(at_end)
-    members = generator.multinomial(n, np.full(n, 1 / n), DRAWS)
-    nonmembers = generator.multinomial(m, np.full(m, 1 / m), DRAWS).astype(np.float64)
-    won = ((nonmembers @ wins.T) * members).sum(axis=1)
-    drawn = ((nonmembers @ weights.T) * members).sum(axis=1)
-    low, high = np.quantile(won[drawn > 0] / drawn[drawn > 0], [0.025, 0.975])
-    return float(low), float(high)
+    owners, same = run.member_client[members], kinds[members, None] == like
+    null = named_alike(named[members] == owners, owners, ids[others.argmax(axis=1)], same, like)
+    return {
+        "accuracy": null.value,
+        "ci": null.ci,
+        "difference": null.difference,
+        "difference_ci": null.difference_ci,
+        "n_members": n,
+        "alike": "class" if run.whose is None else "client",
+    }

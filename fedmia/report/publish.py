@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from fedmia import table
 from fedmia.records import RunScores
 from fedmia.report.build import build_report, strict
 from fedmia.report.client_table import clients_csv
@@ -71,33 +72,33 @@ def scores_csv(run: RunScores) -> str:
     nonmembers = [a.scores_nonmembers for a in run.attacks]
     nobody = [""] * len(run.nonmember_ids)
     text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(["image", "truth", "client", "label", *(a.name for a in run.attacks)])
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow(["image", "truth", "client", "label", *(a.name for a in run.attacks)])
     for truth, *columns in (
         (1, run.member_ids, run.member_client, run.member_labels, *members),
         (0, run.nonmember_ids, nobody, run.nonmember_labels, *nonmembers),
     ):
         for image, client, label, *scores in zip(*columns, strict=True):
-            table.writerow([image, truth, client, label, *(f"{s:.9g}" for s in scores)])
+            lines.writerow([image, truth, client, label, *(f"{s:.9g}" for s in scores)])
     return text.getvalue()
 
 
 def sweep_csv(rows: Sequence[SweepRow]) -> str:
     """CSV text of `report["sweep"]`: one line an attack and value, empty where it could not run."""
     text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
+    lines = csv.writer(text, lineterminator="\n")
     head = ["attack", "sweep", "value", "known", "n_members", "n_nonmembers", "queries", "auc"]
     head += ["auc_low", "auc_high", "auc_low_simultaneous", "auc_high_simultaneous"]
-    table.writerow([*head, "accuracy", "tpr_at_1_percent_fpr", "not_run"])
+    lines.writerow([*head, "accuracy", "tpr_at_1_percent_fpr", "not_run"])
     for row in rows:
         place = [row["attack"], row["sweep"], row["value"], row["known"]]
         if row["not_run"] is not None:
-            table.writerow([*place, *[None] * 10, row["not_run"]])
+            lines.writerow([*place, *[None] * 10, row["not_run"]])
             continue
         counts = [row["n_members"], row["n_nonmembers"], row["queries"]]
         ends = [*(row["auc_ci"] or (None, None)), *(row["auc_ci_simultaneous"] or (None, None))]
         rates = [row["accuracy"], row["tpr_at_fpr"]["0.01"]]
-        table.writerow([*place, *counts, row["auc"], *ends, *rates, None])
+        lines.writerow([*place, *counts, row["auc"], *ends, *rates, None])
     return text.getvalue()
 
 
@@ -105,8 +106,8 @@ def write_report(
     folder: Path, run: RunScores, report: Report, figures: Mapping[str, bytes]
 ) -> list[Path]:
     """Write report.json, report.html, scores.csv, clients.csv where the page cannot show every
-    client, sweep.csv where there was a sweep, curves.npz where a client attacked actively, and
-    figures/NAME.png; returns their paths.
+    client, sweep.csv where there was a sweep, curves.npz where a client attacked actively,
+    figures/NAME.png, and every number in table.parquet and table.csv; returns their paths.
 
     `report` is what `build_report(run)` returned, with `timing` filled in by the caller if it was
     not known before; `figures` is what `draw_all` returned.
@@ -127,4 +128,4 @@ def write_report(
     for name, data in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(data)
-    return [folder / name for name in files]
+    return [*(folder / name for name in files), *table.write(table.flatten(report), folder)]

@@ -4,6 +4,9 @@ AUCs, rates, accuracies and shares lie in [0, 1]. An interval is its [low, high]
 or of all intervals of its kind together where its name says `simultaneous`. A number is null where
 it could not be known; so is its interval.
 
+What a field is to the table of all numbers (`fedmia.table`), its annotation declares: a number
+needs no mark; `Column` identifies the numbers beside it. See `fedmia.report.fields`.
+
 A row names all its bases, `TypedDict` included, or pdoc would not find where a field comes from.
 """
 
@@ -11,31 +14,41 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NotRequired, TypedDict, TypeVar
+from typing import Annotated, Any, NotRequired, TypedDict, TypeVar
+
+from fedmia.report.fields import ENDS, Aside, At, Column, Indexed, Keyed, Number, Part
 
 Interval = Sequence[float]
 Json = Mapping[str, Any]  # passed through as it came
+Attack = Annotated[str, Column("attack")]
+Client = Annotated[int, Column("client")]
+Round = Annotated[int, Column("round")]
+Members = Annotated[int, Column("n_members")]
+Nonmembers = Annotated[int, Column("n_nonmembers")]
+ByFpr = Annotated[dict[str, float | None], Keyed("target_fpr")]
 
 
 class AucRow(TypedDict):
     """How well scores tell members; the numbers are null where a side is empty."""
 
-    auc: float | None
+    auc: Annotated[
+        float | None, Number(log="auc{_control}/{attack}", log_ends="auc_{end}/{attack}")
+    ]
     auc_ci: Interval | None
     auc_ci_simultaneous: Interval | None
-    n_members: int  # scored
-    n_nonmembers: int
+    n_members: Members  # scored
+    n_nonmembers: Nonmembers
 
 
 class ThresholdRow(TypedDict):
     """Decisions at one threshold, as if members and non-members were equally many; null without a
     threshold, precision also where no image was called a member."""
 
-    accuracy: float | None
+    accuracy: Annotated[float | None, Number(label="accuracy", head="accu-\nracy", place=2)]
     accuracy_ci: Interval | None
-    precision: float | None
+    precision: Annotated[float | None, Number(label="precision")]
     precision_ci: Interval | None
-    recall: float | None
+    recall: Annotated[float | None, Number(label="recall")]
     recall_ci: Interval | None
 
 
@@ -44,7 +57,9 @@ class RefittedRow(TypedDict):
     attack's own; null without them."""
 
     threshold_refitted: float | None
-    accuracy_refitted: float | None
+    accuracy_refitted: Annotated[
+        float | None, Number(label="refitted", only=("threshold_source", "shadow"))
+    ]
     accuracy_refitted_ci: Interval | None
     precision_refitted: float | None
     precision_refitted_ci: Interval | None
@@ -62,22 +77,30 @@ class Threat(TypedDict):
 class AttackFacts(TypedDict):
     """An attack, and what it tells at low false-positive rates."""
 
-    name: str
+    name: Attack
     paper: str  # where it was published, or empty
     threat: Threat
     under_attack: bool  # the model had received a crafted update
-    round: int | None  # of the model that was scored, or the last of `rounds`; null: of no run
-    rounds: Sequence[int]  # of an active attack all in which it acted; else `round` alone
+    round: Round | None  # of the model that was scored, or the last of `rounds`; null: of no run
+    rounds: Annotated[
+        Sequence[int], Aside()
+    ]  # of an active attack all in which it acted; else `round` alone
     # By target FPR, "0.001", "0.01", "0.1"; null where too few non-members resolve it.
-    tpr_at_fpr: dict[str, float | None]
+    tpr_at_fpr: Annotated[
+        dict[str, float | None],
+        Keyed("target_fpr"),
+        Number(head="TPR at\n1 % FPR", place=1, log="tpr_at_1_percent_fpr/{attack}", at="0.01"),
+    ]
     tpr_at_fpr_ci: dict[str, Interval | None]  # 95 %, the threshold's error in it
-    fpr_achieved: dict[str, float | None]
+    fpr_achieved: ByFpr
     queries: int  # images that the attacker had embedded
     reading: str | None  # of an ascent: rise or level of the loss, or line23; null of all others
     choices: Json  # option -> value that the attack chose for it on known images
     threshold: float | None  # the attack's own, of its score; null where it has none
     threshold_source: str | None  # what chose it: shadow or known images; null without a threshold
-    oracle_accuracy: float | None  # at the threshold that is best on the scored images themselves
+    oracle_accuracy: Annotated[
+        float | None, Number(label="best (oracle)")
+    ]  # at the threshold that is best on the scored images themselves
 
 
 class AttackRow(AucRow, ThresholdRow, RefittedRow, AttackFacts, TypedDict):
@@ -87,41 +110,45 @@ class AttackRow(AucRow, ThresholdRow, RefittedRow, AttackFacts, TypedDict):
 class Compared(TypedDict):
     """An attack and its control on the same images."""
 
-    attack: str
-    control: str
-    n_members: int
-    n_nonmembers: int
+    attack: Attack
+    control: Annotated[str, Column("baseline")]
+    n_members: Members
+    n_nonmembers: Nonmembers
 
 
 class PairedRow(Compared, TypedDict):
     """What the attack adds. Without images to compare, numbers are null and AUCs absent."""
 
-    difference: float | None  # of the AUCs, in [-1, 1]
-    ci: Interval | None
-    ci_simultaneous: Interval | None
+    difference: Annotated[
+        float | None, Number("auc_difference", log="added/{attack}/{baseline}")
+    ]  # of the AUCs, in [-1, 1]
+    ci: Annotated[Interval | None, Part("difference", ENDS["_ci"])]
+    ci_simultaneous: Annotated[Interval | None, Part("difference", ENDS["_ci_simultaneous"])]
     auc: NotRequired[float]
     auc_control: NotRequired[float]
     auc_control_ci: NotRequired[Interval]
     auc_control_ci_simultaneous: NotRequired[Interval]
-    statement: str  # what `ci_simultaneous` says, in words
+    statement: Annotated[str, Column("note")]  # what `ci_simultaneous` says, in words
 
 
 class SetControl(TypedDict):
     """A control on the same sets, and what the attack has over it."""
 
-    name: str
+    name: Annotated[str, Column("baseline")]
     auc: float
     auc_ci: Interval
-    difference: float  # of the AUCs, in [-1, 1]
+    difference: Annotated[float, Number("auc_difference")]  # of the AUCs, in [-1, 1]
     difference_ci: Interval
 
 
 class SetRow(TypedDict):
     """Sets of `size` images, each of members alone or of non-members alone, told apart."""
 
-    attack: str
-    judged: str  # mean: by the mean score of its images; alone: acted on by itself, as a whole
-    size: int
+    attack: Attack
+    judged: Annotated[
+        str, Column("subject")
+    ]  # mean: by the mean score of its images; alone: acted on by itself, as a whole
+    size: Annotated[int, Column("set_size")]
     n_member_sets: int
     n_nonmember_sets: int
     auc: float
@@ -133,10 +160,14 @@ class SetRow(TypedDict):
 class Controls(TypedDict):
     """The attacks where nothing can leak. Absent: the run has no such control."""
 
-    untrained: list[AttackRow]  # on the untrained encoder
-    placebo: NotRequired[list[AttackRow]]  # on a federation that never saw the images
-    posers: NotRequired[list[AttackRow]]  # non-members posing as members
-    pixels: AucRow | None  # a classifier that sees no model
+    untrained: Annotated[list[AttackRow], At({"control": "untrained"})]  # on the untrained encoder
+    placebo: NotRequired[
+        Annotated[list[AttackRow], At({"control": "placebo"})]
+    ]  # on a federation that never saw the images
+    posers: NotRequired[
+        Annotated[list[AttackRow], At({"control": "posers"})]
+    ]  # non-members posing as members
+    pixels: Annotated[AucRow | None, At({"control": "pixels"})]  # a classifier that sees no model
 
 
 def control_sets(controls: Controls) -> dict[str, list[AttackRow]]:
@@ -147,10 +178,10 @@ def control_sets(controls: Controls) -> dict[str, list[AttackRow]]:
 class UtilityRow(TypedDict):
     """Accuracies of probes on `n` test images; null where a probe did not run."""
 
-    round: int | None  # of the model, as of an attack; null of the untrained one
-    knn: float | None
+    round: Round | None  # of the model, as of an attack; null of the untrained one
+    knn: Annotated[float | None, Number(log="{of}/knn")]
     knn_ci: Interval | None
-    linear: float | None
+    linear: Annotated[float | None, Number(log="{of}/linear")]
     linear_ci: Interval | None
     n: int
 
@@ -158,14 +189,18 @@ class UtilityRow(TypedDict):
 class Utility(UtilityRow, TypedDict):
     """Of the model that the passive attacks were scored on, and of others beside it."""
 
-    untrained: UtilityRow
-    after_attack: UtilityRow | None  # of the last model; null where no update was crafted
+    untrained: Annotated[UtilityRow, At({"control": "untrained"})]
+    after_attack: Annotated[
+        UtilityRow | None, At({"subject": "after_attack"})
+    ]  # of the last model; null where no update was crafted
 
 
 class HealthRow(TypedDict):
     """Whether the encoder still tells images apart."""
 
-    cosine: float  # mean between its outputs for different test images, in [-1, 1]
+    cosine: Annotated[
+        float, Number(log="{of}/cosine")
+    ]  # mean between its outputs for different test images, in [-1, 1]
     loss: float | None  # mean training loss of the last round
     chance: float | None  # the same where every image has one output
     collapsed: bool  # see `fedmia.report.health`
@@ -182,8 +217,10 @@ class RegimeRow(TypedDict):
 class BoundRow(TypedDict):
     """A lower bound of epsilon; 0 where nothing is refuted."""
 
-    value: float  # at 95 % by itself
-    value_simultaneous: float  # together with all lower bounds of the report
+    value: Annotated[float, Number("lower_bound")]  # at 95 % by itself
+    value_simultaneous: Annotated[
+        float, Number("lower_bound_simultaneous")
+    ]  # together with all lower bounds of the report
     refuted: bool  # the claim lies under `value_simultaneous`
 
 
@@ -200,13 +237,13 @@ class CanaryBoundRow(BoundRow, TypedDict):
 class AttackBoundRow(BoundRow, TypedDict):
     """The largest by the run's attacks; see `fedmia.lowerbounds.rates`."""
 
-    attack: str
+    attack: Attack
     delta: float  # the largest claimed
     rate: float  # of false alarms that it was found at
     says: str  # what the attack calls an image there: member, non-member
     tried: int  # bounds that it is corrected for
-    n_members: int  # of clients that claim an epsilon
-    n_nonmembers: int
+    n_members: Members  # of clients that claim an epsilon
+    n_nonmembers: Nonmembers
     clients: int
     claim: float  # the largest epsilon among them
     standing: str
@@ -215,14 +252,16 @@ class AttackBoundRow(BoundRow, TypedDict):
 class EpsilonRow(TypedDict):
     """A privacy statement; see `fedmia.records.Epsilon`."""
 
-    value: float | None
-    unit: str  # image or client; empty where a plugin does not say
+    value: Annotated[float | None, Number("epsilon")]
+    unit: Annotated[str, Column("unit")]  # image or client; empty where a plugin does not say
     delta: float
     rounds: int
-    standing: str
+    standing: Annotated[str, Column("note")]
     noise_source: str  # seeded or entropy; `assumptions` says what that means
     assumptions: str
-    lower_bound: NotRequired[CanaryBoundRow]  # where canaries audited the mechanism
+    lower_bound: NotRequired[
+        Annotated[CanaryBoundRow, At({"subject": "lower_bound"})]
+    ]  # where canaries audited the mechanism
 
 
 class DefencePart(TypedDict):
@@ -230,36 +269,42 @@ class DefencePart(TypedDict):
 
     name: str
     epsilon: EpsilonRow | None
-    metrics: dict[str, float]  # of its last round, as the simulator sees them
+    metrics: Annotated[
+        dict[str, float], Keyed("metric")
+    ]  # of its last round, as the simulator sees them
 
 
 class DefenceRow(DefencePart, TypedDict):
     """All defences of a client together: their names, what they promise, and each by itself."""
 
-    parts: list[DefencePart]  # in the order in which they act
-    beside: NotRequired[list[EpsilonRow]]  # more statements, of another unit or delta
+    parts: Annotated[
+        list[DefencePart], At({"subject": "part"}), Indexed()
+    ]  # in the order in which they act
+    beside: NotRequired[
+        Annotated[list[EpsilonRow], At({"subject": "beside"}), Indexed()]
+    ]  # more statements, of another unit or delta
 
 
 class GroupLeak(TypedDict):
     """Leakage of a group's scored members against non-members like them."""
 
-    attack: str
+    attack: Attack
     under_attack: bool
     auc: float
     auc_ci: Interval
     auc_ci_simultaneous: Interval  # over the attacks of all groups
     n_nonmembers_effective: float  # Kish's number of the weighted non-members
     null_auc: float | None  # of non-members who pose as these members: mean and 95 % band
-    null_ci: Interval | None
+    null_ci: Annotated[Interval | None, Part("null_auc", ENDS["_ci"])]
 
 
 class GroupRow(TypedDict):
     """Clients that defend themselves, or those that do not."""
 
-    group: str  # defended or undefended
-    clients: list[int]
+    group: Annotated[str, Column("subject")]  # defended or undefended
+    clients: Annotated[list[int], Aside()]
     images: int
-    n_members: int  # scored, of classes that a scored non-member has
+    n_members: Members  # scored, of classes that a scored non-member has
     leakage: list[GroupLeak]
     knn: float | None  # of the global encoder, test images weighted to the group's class mix
     knn_ci: Interval | None
@@ -283,20 +328,20 @@ class ClientRow(TypedDict):
     """One client; leakage of its scored members against non-members of the same class mix, or of
     its own where images belong to clients; null where it has none."""
 
-    id: int
+    id: Client
     size: int  # images
     role: str
-    defence: DefenceRow | None
+    defence: Annotated[DefenceRow | None, At({"subject": "defence"})]
     classes: list[int] | None  # images by class, null where not known
-    n_members: int  # scored, of classes that a scored non-member has
+    n_members: Members  # scored, of classes that a scored non-member has
     n_nonmembers_effective: float | None  # Kish's number of the weighted non-members
     auc: float | None
     auc_ci: Interval | None
     auc_ci_simultaneous: Interval | None  # over all clients
     null_auc: float | None  # of non-members who pose as its members: mean, 95 % band, posers
-    null_ci: Interval | None
+    null_ci: Annotated[Interval | None, Part("null_auc", ENDS["_ci"])]
     null_n: int | None
-    attack: str | None  # that clients are compared by
+    attack: Annotated[str | None, Column("attack")]  # that clients are compared by
 
 
 class ClientDistribution(TypedDict):
@@ -342,10 +387,10 @@ class PerClientRow(TypedDict):
 
     auc: float
     auc_ci: Interval | None
-    tpr_at_fpr: dict[str, float | None]  # by target FPR
+    tpr_at_fpr: ByFpr  # by target FPR
     tpr_at_fpr_ci: dict[str, Interval | None]  # at the thresholds drawn, their error not in it
-    n_members: int
-    n_nonmembers: int
+    n_members: Members
+    n_nonmembers: Nonmembers
     clients: int
     positive_pairs: int
     negative_pairs: int
@@ -357,46 +402,50 @@ class NamedCounts(TypedDict):
     correct: int
     n: int
     accuracy: float
-    ci: Interval
+    ci: Annotated[Interval, Part("accuracy", ENDS["_ci"])]
 
 
 class NamedNull(TypedDict):
     """How often non-members like a member are named its client; see `fedmia.report.naming`."""
 
     accuracy: float
-    ci: Interval
+    ci: Annotated[Interval, Part("accuracy", ENDS["_ci"])]
     difference: float  # of the members named right over it, in [-1, 1]
     difference_ci: Interval
-    n_members: int  # that a non-member is like
+    n_members: Members  # that a non-member is like
     alike: str  # class or client: what the two share
 
 
 class PlaceboNamed(NamedCounts, TypedDict):
     """The same of clients that never saw the images."""
 
-    null: NamedNull | None
-    per_client: PerClientRow | None
+    null: Annotated[NamedNull | None, At({"control": "posers"})]
+    per_client: Annotated[PerClientRow | None, At({"subject": "per_client"})]
 
 
 class NamedRow(NamedCounts, TypedDict):
     """An attack that names the client of an image."""
 
-    attack: str
-    null: NamedNull | None  # null without scores by client
-    per_client: PerClientRow | None  # null without scores by client
+    attack: Attack
+    null: Annotated[NamedNull | None, At({"control": "posers"})]  # null without scores by client
+    per_client: Annotated[
+        PerClientRow | None, At({"subject": "per_client"})
+    ]  # null without scores by client
     chance: float  # right by always naming the client with most scored members
-    placebo: PlaceboNamed | None
+    placebo: Annotated[PlaceboNamed | None, At({"control": "placebo"})]
 
 
 class InferredRow(TypedDict):
     """Was this client's data set trained on? Null where no non-member has a class of its images."""
 
-    client: int
-    p_value: float | None  # one-sided, in (0, 1]
-    p_value_holm: float | None  # corrected for all clients (Holm)
+    client: Client
+    p_value: Annotated[float | None, Part("difference", ("p",))]  # one-sided, in (0, 1]
+    p_value_holm: Annotated[
+        float | None, Part("difference", ("p_adjusted",))
+    ]  # corrected for all clients (Holm)
     difference: float | None  # of what is compared, over non-members of the same class
     n: int  # images tested
-    n_nonmembers: int  # of their classes
+    n_nonmembers: Nonmembers  # of their classes
     p_value_untrained: float | None  # on the untrained encoder
 
 
@@ -404,17 +453,19 @@ class PosersRow(TypedDict):
     """Sets of non-members, dealt like the clients' images, that pose as clients'."""
 
     n: int
-    alarms: dict[str, int]  # by level, "0.01", "0.05": p-values as small
+    alarms: Annotated[
+        dict[str, int], Keyed("target_fpr")
+    ]  # by level, "0.01", "0.05": p-values as small
     p_values: list[float]
 
 
 class InferenceRow(TypedDict):
     """Dataset inference by one attack."""
 
-    attack: str
+    attack: Attack
     paper: str
     clients: list[InferredRow]
-    posers: PosersRow
+    posers: Annotated[PosersRow, At({"control": "posers"})]
     void: bool  # posers, or clients of the untrained encoder, are found too often for chance
     statement: str
 
@@ -423,13 +474,15 @@ class RoundRow(TypedDict):
     """One round; `leakage`, its intervals and `layers` (AUC by attack, by layer) empty where not
     scored."""
 
-    round: int
+    round: Round
     under_attack: bool
     loss: float | None  # mean of the honest clients
     knn: float | None  # accuracy of the global encoder
-    leakage: dict[str, float | None]
+    leakage: Annotated[
+        dict[str, float | None], Keyed("attack"), Number("auc", log="leakage/{attack}")
+    ]
     leakage_ci: dict[str, Interval | None]  # 95 %
-    layers: dict[str, float | None]
+    layers: Annotated[dict[str, float | None], Keyed("layer"), Number("auc", log="layers/{layer}")]
 
 
 class Family(TypedDict):
@@ -446,16 +499,16 @@ class Family(TypedDict):
 class NotRun(TypedDict):
     """An attack that could not run, and why."""
 
-    attack: str
+    attack: Attack
     reason: str
 
 
 class SweepPlace(TypedDict):
     """Where in a sweep: attack, kind (`known`, `query_budget`), value, known images a side."""
 
-    attack: str
-    sweep: str
-    value: int
+    attack: Attack
+    sweep: Annotated[str, Column("subject")]
+    value: Annotated[int, Column("subject")]
     known: int | None
 
 
@@ -477,9 +530,9 @@ SweepRow = SweptRow | UnsweptRow
 class FaultRow(TypedDict):
     """A client that failed in a round."""
 
-    branch: str
-    round: int
-    client: int
+    branch: Annotated[str, Column("branch")]
+    round: Round
+    client: Client
     reason: str
     action: str  # stopped, retried, dropped
 
@@ -489,7 +542,7 @@ class OutputRow(TypedDict):
 
     name: str
     kind: str  # map, pooled, projection
-    shape: list[int]  # of one image
+    shape: Annotated[list[int], Aside()]  # of one image
 
 
 class EncoderRow(TypedDict):
@@ -500,11 +553,11 @@ class EncoderRow(TypedDict):
     dropped: list[str]  # names of its tensors that were left out
     missing: list[str]  # names of the encoder's own that it lacks: random
     size: int  # pixels a side
-    mean: list[float]
-    std: list[float]
+    mean: Annotated[list[float], Aside()]
+    std: Annotated[list[float], Aside()]
     outputs: list[OutputRow]
     crops: str  # sizes of an image's parts that it takes
-    round: int | None  # of the run whose model it is; null: of no run
+    round: Round | None  # of the run whose model it is; null: of no run
 
 
 class Report(TypedDict):
@@ -512,33 +565,47 @@ class Report(TypedDict):
 
     verdict: str
     verdict_code: str  # leaks, not-established, collapsed, shift, control-failed
-    attacks: list[AttackRow]
-    sets: list[SetRow]  # no verdict rests on them
-    dataset_inference: list[InferenceRow]  # nor on these
-    paired: list[PairedRow]
-    controls: Controls
-    utility: Utility
-    health: HealthRow | None
-    regime: RegimeRow | None  # null without `similarity`
-    clients: list[ClientRow]
-    aggregation: NotRequired[AggregationRow]  # of a federation
+    attacks: Annotated[list[AttackRow], At({"subject": "attack", "family": "attacks"})]
+    sets: Annotated[
+        list[SetRow], At({"subject": "set", "family": "sets"})
+    ]  # no verdict rests on them
+    dataset_inference: Annotated[
+        list[InferenceRow], At({"subject": "dataset_inference"})
+    ]  # nor on these
+    paired: Annotated[list[PairedRow], At({"subject": "pair", "family": "attacks"})]
+    controls: Annotated[Controls, At({"subject": "attack", "family": "attacks"})]
+    utility: Annotated[Utility, At({"subject": "utility"})]
+    health: Annotated[HealthRow | None, At({"subject": "health"})]
+    regime: Annotated[RegimeRow | None, At({"subject": "regime"})]  # null without `similarity`
+    clients: Annotated[list[ClientRow], At({"subject": "client", "family": "clients"})]
+    aggregation: NotRequired[
+        Annotated[AggregationRow, At({"subject": "aggregation"})]
+    ]  # of a federation
     client_ranking: str | None  # null where no two clients separate
-    lower_bound: NotRequired[AttackBoundRow]  # of claimed epsilons, by the run's attacks
-    client_distribution: NotRequired[ClientDistribution]  # of more clients than a page shows
-    defended: DefendedRow | None  # null where no client defends itself
-    named_clients: list[NamedRow]
-    rounds: list[RoundRow]
-    family: Family
+    lower_bound: NotRequired[
+        Annotated[AttackBoundRow, At({"subject": "lower_bound"})]
+    ]  # of claimed epsilons, by the run's attacks
+    client_distribution: NotRequired[
+        Annotated[ClientDistribution, At({"subject": "client_distribution"})]
+    ]  # of more clients than a page shows
+    defended: Annotated[
+        DefendedRow | None, At({"subject": "group", "family": "groups"})
+    ]  # null where no client defends itself
+    named_clients: Annotated[list[NamedRow], At({"subject": "named_clients"})]
+    rounds: Annotated[list[RoundRow], At({"subject": "round"})]
+    family: Annotated[Family, At({"subject": "family"})]
     subject: str
     not_run: list[NotRun]
-    interrupted: int | None  # the last finished round, where the run ended before its time
+    interrupted: Annotated[
+        int | None, Aside()
+    ]  # the last finished round, where the run ended before its time
     failure: str | None  # why it did; null where the user ended it
     faults: list[FaultRow]
     notes: list[str]
-    encoder: NotRequired[EncoderRow]  # of an audit
-    split: Json
+    encoder: NotRequired[Annotated[EncoderRow, At({"subject": "encoder"})]]  # of an audit
+    split: Annotated[Json, At({"subject": "split"}), Keyed("metric")]
     config: Json
     versions: Json
     hardware: Json
-    sweep: NotRequired[list[SweepRow]]
+    sweep: NotRequired[Annotated[list[SweepRow], At({"subject": "sweep", "family": "sweep"})]]
     timing: Json  # seconds, the only wall clocks

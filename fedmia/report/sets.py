@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from fedmia.records import FloatArray, ScoredAttack, SetScores
-from fedmia.report.delong import AucEstimate, auc_estimate, auc_interval
-from fedmia.report.intervals import LEVEL
-from fedmia.report.paired import difference_interval
+from fedmia.records import SetScores
 from fedmia.report.rows import SetControl, SetRow
+from fedmia.statistics.auc import AucEstimate, auc_estimate, auc_interval, difference_interval
+from fedmia.statistics.intervals import LEVEL
 
 
 def set_row(sets: SetScores, family: int) -> SetRow:
@@ -35,15 +34,12 @@ def _control(sets: SetScores, found: AucEstimate) -> SetControl | None:
     if sets.control is None or members is None or nonmembers is None:
         return None
     own = auc_estimate(members, nonmembers)
-    here = _scored(sets.attack, sets.members, sets.nonmembers)
     return {
         "name": sets.control,
         "auc": own.value,
         "auc_ci": auc_interval(own),
         "difference": found.value - own.value,
-        "difference_ci": difference_interval(here, _scored(sets.control, members, nonmembers)),
+        "difference_ci": difference_interval(
+            (sets.members, sets.nonmembers), (members, nonmembers)
+        ),
     }
-
-
-def _scored(name: str, members: FloatArray, nonmembers: FloatArray) -> ScoredAttack:
-    return ScoredAttack(name, "", "", "", members, nonmembers)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from fedmia.records import ALONE
 from fedmia.report.datasets import FOUND
+from fedmia.report.fields import fields_of
 from fedmia.report.format import (
     DASH,
     at_least,
@@ -96,23 +97,27 @@ def attacks(report: Report) -> Table:
             Cell(row["name"], tuple(line for line in more if line)),
             _over(row["auc"], row["auc_ci"], ci),
             *(_over(c["auc"], c["auc_ci_simultaneous"]) if c else Cell(DASH) for c in controls),
-            *_rates(row),
+            _declared(row),
+            _rates(row),
             Cell(n, ("images", f"{row['queries']:,} queries")),
         ]
         rows.append(Row(cells, "leaks" if ci is not None and ci[0] > 0.5 else ""))
     return Table(head, rows)
 
 
-def _rates(row: AttackRow) -> tuple[Cell, Cell]:
-    """What is right at the attack's threshold, and the TPR at each FPR."""
-    again = (row["accuracy_refitted"], row["accuracy_refitted_ci"])
-    chosen = (
-        _line("accuracy", row["accuracy"], row["accuracy_ci"]),
-        _line("precision", row["precision"], row["precision_ci"]),
-        _line("recall", row["recall"], row["recall_ci"]),
-        *([_line("refitted", *again)] if row["threshold_source"] == "shadow" else []),
-        _line("best (oracle)", row["oracle_accuracy"], None),
-    )
+def _declared(row: AttackRow) -> Cell:
+    """A line for each number of the attack that declares a label."""
+    values: Json = row
+    lines = []
+    for name, field in fields_of(AttackRow).items():
+        other, needed = field.number.only
+        if field.number.label and (not other or values[other] == needed):
+            lines.append(_line(field.number.label, values[name], values.get(f"{name}_ci")))
+    return Cell("", tuple(lines), "numbers")
+
+
+def _rates(row: AttackRow) -> Cell:
+    """The TPR at each FPR."""
     rates, ends = row["tpr_at_fpr"], row["tpr_at_fpr_ci"]
     low = tuple(
         f"{_whole(f'{100 * float(t):g} %: too few')} non-members"
@@ -120,7 +125,7 @@ def _rates(row: AttackRow) -> tuple[Cell, Cell]:
         else _line(f"{100 * float(t):g} %:", rates[t], ends[t])
         for t in rates
     )
-    return Cell("", chosen, "numbers"), Cell("", low, "numbers")
+    return Cell("", low, "numbers")
 
 
 def paired(report: Report) -> Table:

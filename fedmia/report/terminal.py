@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedmia.records import ALONE, MEAN
+from fedmia.report.fields import fields_of
 from fedmia.report.format import (
     by_reason,
     control_of,
@@ -22,7 +23,7 @@ from fedmia.report.format import (
     sentences,
 )
 from fedmia.report.lowerbounds import SHOUT
-from fedmia.report.rows import Report, SetRow, control_sets
+from fedmia.report.rows import AttackRow, Report, SetRow, control_sets
 
 HOW = {MEAN: "mean of image scores", ALONE: "each climbed alone"}
 COLOURS = {"leaks": "red", "not-established": "green"}  # else yellow
@@ -50,8 +51,11 @@ def render(report: Report) -> RenderableType:
 
 
 def attack_table(report: Report) -> Table:
-    """One line an attack: AUC with its simultaneous interval, its controls, TPR, accuracy."""
+    """One line an attack: AUC with its simultaneous interval, its controls, and each number that
+    declares a head."""
     sets = [name for name, rows in control_sets(report["controls"]).items() if rows]
+    listed = sorted(fields_of(AttackRow).values(), key=lambda f: f.number.place)
+    declared = [field for field in listed if field.number.head]
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("attack", overflow="fold")
     runs = any(row["rounds"] for row in report["attacks"])
@@ -60,9 +64,8 @@ def attack_table(report: Report) -> Table:
     table.add_column(Text("AUC, simul-\ntaneous 95 %"), no_wrap=True)
     for label in sets:
         table.add_column(label, justify="right", overflow="fold")
-    table.add_column("TPR at\n1 % FPR", justify="right")
-    table.add_column("accu-\nracy", justify="right")
-    table.add_column("n", justify="right")
+    for head in (*(field.number.head for field in declared), "n"):
+        table.add_column(head, justify="right")
     for row in most_leaking_first(report["attacks"]):
         ci = row["auc_ci_simultaneous"]
         leaks = ci is not None and ci[0] > 0.5
@@ -72,8 +75,7 @@ def attack_table(report: Report) -> Table:
             *[rounds_of(row)] * runs,
             Text(estimate(row["auc"], ci), style="bold red" if leaks else ""),
             *(number(c["auc"] if c else None) for c in controls),
-            number(row["tpr_at_fpr"]["0.01"]),
-            number(row["accuracy"]),
+            *(number(field.value(row)) for field in declared),
             f"{row['n_members']}+{row['n_nonmembers']}",
         )
     return table

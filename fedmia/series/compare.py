@@ -25,8 +25,8 @@ from fedmia.series.rows import (
     SeriesPoint,
     SeriesReport,
 )
+from fedmia.statistics.spread import DIGITS, spread
 from fedmia.sweeping.runs import Done
-from fedmia.sweeping.spread import DIGITS, spread
 
 Cells = Sequence[Cell[Audit]]
 

@@ -15,10 +15,10 @@ from fedmia.config.audit import Audit
 from fedmia.config.series import Series
 from fedmia.config.sweep import Cell, Runs
 from fedmia.config.tree import to_tree
-from fedmia.evaluation.images import Dealt
-from fedmia.evaluation.resume import content
-from fedmia.evaluation.run import brought, device_of, images_for, look
-from fedmia.evaluation.runs import run_folder
+from fedmia.evaluation.audits.images import Dealt
+from fedmia.evaluation.audits.resume import content
+from fedmia.evaluation.audits.runs import run_folder
+from fedmia.evaluation.encoder import brought, device_of, images_for, look
 from fedmia.options.errors import InputError, opt
 from fedmia.report.tell import failures, tell, write_files
 from fedmia.runtime.cores import cores

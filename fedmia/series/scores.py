@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from fedmia.records import ScoredAttack
-from fedmia.report.intervals import LEVEL
-from fedmia.report.paired import difference_interval, estimate_of
 from fedmia.report.rows import Interval
+from fedmia.statistics.auc import auc_estimate, difference_interval
+from fedmia.statistics.intervals import LEVEL
 
 Sides = Mapping[str, ScoredAttack]  # by attack
 
@@ -36,6 +36,8 @@ def difference(
     first: ScoredAttack, last: ScoredAttack, family: int
 ) -> tuple[float, Interval, Interval]:
     """AUC(first) - AUC(last), its interval by itself, and with `family` of them together."""
-    apart = estimate_of(first).value - estimate_of(last).value
-    each, together = (difference_interval(first, last, LEVEL, count) for count in (1, family))
+    apart = auc_estimate(*first.sides).value - auc_estimate(*last.sides).value
+    each, together = (
+        difference_interval(first.sides, last.sides, LEVEL, count) for count in (1, family)
+    )
     return apart, each, together

@@ -23,6 +23,9 @@ from fedmia.ssl.train import Job, make_optimizer
 Say = Callable[[str], None]  # takes a line for the user
 
 
+CUT = "the audit was interrupted before it was done"
+
+
 class Stopped(Exception):
     """Training was interrupted; what is in the cache is not lost."""
 
@@ -134,7 +137,7 @@ def train_one(
         )
         loss = (guard.train(job, memory) if guard is not None else job.run())["loss"]
         if stopped():
-            raise Stopped
+            raise Stopped(CUT)
         if not math.isfinite(loss):
             raise InputError(
                 f"{shadow.name} diverged in epoch {epoch + 1} (its loss is {loss}); give a lower "

@@ -13,13 +13,13 @@ import torch
 
 from fedmia.options.errors import InputError
 from fedmia.runtime.cores import cores
-from fedmia.shadows._one import Stopped, Trained, Training, train_one
+from fedmia.shadows._one import CUT, Stopped, Trained, Training, train_one
 from fedmia.shadows.cache import ENCODER, Folder, about, key_of
 from fedmia.shadows.draw import Ground, Pixels, as_bytes, deal, survey
 from fedmia.shadows.plan import Blueprint, Guard, Plan, Target, blueprint
 from fedmia.ssl.base import State
 
-__all__ = ["Stopped", "Trained", "shadow_notes", "train_shadows"]
+__all__ = ["CUT", "Stopped", "Trained", "shadow_notes", "train_shadows"]
 
 SAVES = 10  # of a shadow's progress, in all its epochs
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from fedmia.config.sweep import label
 from fedmia.report.figures import canvas
 from fedmia.report.rows import Interval
+from fedmia.statistics.spread import spread
 from fedmia.sweeping.points import grouped
 from fedmia.sweeping.rows import CellResults, CellRow, SweepReport
-from fedmia.sweeping.spread import spread
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

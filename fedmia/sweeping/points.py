@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from fedmia.config.sweep import key_of
 from fedmia.report.rows import Json, SetRow
+from fedmia.statistics.pvalues import holm
+from fedmia.statistics.spread import p_value, spread
 from fedmia.sweeping.rows import (
     AttackSpread,
     CellAttack,
@@ -18,7 +20,6 @@ from fedmia.sweeping.rows import (
     PointRow,
     SetSpread,
 )
-from fedmia.sweeping.spread import holm, p_value, spread
 
 Value = Callable[[CellResults], float | None]
 

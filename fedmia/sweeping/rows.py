@@ -11,20 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from fedmia.report.rows import Interval, Json, SetRow
+from fedmia.statistics.spread import Spread as Spread
 
 FORMAT = 1
 Point = Mapping[str, Any]  # path of an option -> its value, of what the grid varies
-
-
-class Spread(TypedDict):
-    """A number over the models of one point; null where no model has it."""
-
-    n: int  # models that have it
-    mean: float | None
-    ci: Interval | None  # t interval; null below two models, or where all are equal
-    sd: float | None
-    least: float | None
-    greatest: float | None
 
 
 class CellAttack(TypedDict):

@@ -1,75 +1,8 @@
-"""Numbers over models: mean, t interval, Holm's correction."""
+"""Statistics between models, under the names of `fedmia.statistics`."""
 
-from __future__ import annotations
-
-import math
-import statistics
-from collections.abc import Iterable, Sequence
-
-import scipy
-
-from fedmia.report.intervals import LEVEL
-from fedmia.report.rows import Interval
-from fedmia.sweeping.rows import Spread
-
-DIGITS = 6
-
-
-def spread(values: Iterable[float | None], low: float = 0.0, high: float = 1.0) -> Spread:
-    """Of the values that are known: mean, t interval between models, deviation, ends; rounded.
-
-    Args:
-        low, high: least and greatest value there may be; the interval is cut to them.
-    """
-    known = [value for value in values if value is not None]
-    return {
-        "n": len(known),
-        "mean": _rounded(statistics.fmean(known)) if known else None,
-        "ci": within(t_interval(known), low, high),
-        "sd": _rounded(statistics.stdev(known)) if len(known) > 1 else None,
-        "least": min(known, default=None),
-        "greatest": max(known, default=None),
-    }
-
-
-def within(ci: Interval | None, low: float = 0.0, high: float = 1.0) -> Interval | None:
-    """An interval rounded, and cut to what its values can be."""
-    return None if ci is None else (_rounded(max(ci[0], low)), _rounded(min(ci[1], high)))
-
-
-def t_interval(values: Sequence[float], together: int = 1) -> Interval | None:
-    """Student's interval of the mean of independent values; None below two of them, and where all
-    are equal, as three AUCs of exactly 1: it would be a point.
-
-    Args:
-        together: intervals that shall hold at the level together (Bonferroni).
-    """
-    if len(values) < 2 or not (deviation := statistics.stdev(values)) > 0:
-        return None
-    mean, error = statistics.fmean(values), deviation / math.sqrt(len(values))
-    tail = (1 - LEVEL) / 2 / together
-    half = -float(scipy.stats.t.ppf(tail, len(values) - 1)) * error
-    return mean - half, mean + half
-
-
-def p_value(values: Sequence[float]) -> float | None:
-    """Two-sided t test that the mean of independent values is 0; None where there is no interval
-    either."""
-    if t_interval(values) is None:
-        return None
-    return float(scipy.stats.ttest_1samp(values, 0.0).pvalue)
-
-
-def holm(found: Sequence[float | None]) -> list[float | None]:
-    """P-values that hold together: Holm (1979), Scand. J. Statist. 6:65. None stays None."""
-    known = sorted((p, i) for i, p in enumerate(found) if p is not None)
-    adjusted: list[float | None] = [None] * len(found)
-    least = 0.0
-    for rank, (p, i) in enumerate(known):
-        least = max(least, min(1.0, p * (len(known) - rank)))
-        adjusted[i] = least
-    return adjusted
-
-
-def _rounded(value: float) -> float:
-    return round(value, DIGITS)
+from fedmia.statistics.pvalues import holm as holm
+from fedmia.statistics.spread import DIGITS as DIGITS
+from fedmia.statistics.spread import p_value as p_value
+from fedmia.statistics.spread import spread as spread
+from fedmia.statistics.spread import t_interval as t_interval
+from fedmia.statistics.spread import within as within

@@ -15,8 +15,8 @@ from statistics import fmean
 from fedmia.config.tradeoff import NONE
 from fedmia.records import MEANINGFUL
 from fedmia.report.format import interval, number
-from fedmia.report.intervals import LEVEL
-from fedmia.sweeping.spread import p_value
+from fedmia.statistics.intervals import LEVEL
+from fedmia.statistics.spread import p_value
 from fedmia.tradeoffs.points import BySeed, apart, change, leaks, values
 from fedmia.tradeoffs.rows import TradeChoice, TradePoint, TradeRow
 

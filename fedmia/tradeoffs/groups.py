@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from fedmia.config.tradeoff import Tradeoff
 from fedmia.report.rows import Report
+from fedmia.statistics.spread import spread
 from fedmia.sweeping.compare import by_point
-from fedmia.sweeping.spread import spread
 from fedmia.tradeoffs.points import BySeed, change
 from fedmia.tradeoffs.rows import TradeGroups, TradePoint
 

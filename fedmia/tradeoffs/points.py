@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from fedmia.config.tradeoff import Trade
-from fedmia.report.intervals import LEVEL
+from fedmia.statistics.intervals import LEVEL
+from fedmia.statistics.spread import spread, t_interval, within
 from fedmia.sweeping.rows import PointRow, Spread
-from fedmia.sweeping.spread import spread, t_interval, within
 from fedmia.tradeoffs.rows import TradeAttack, TradeFamily, TradePoint, TradeRow
 
 BySeed = Mapping[int, float]

@@ -18,12 +18,12 @@ from torch.nn import functional as F
 from fedmia.attacks._exchange import DRAWS, _means, exchange_test
 from fedmia.attacks.base import Known
 from fedmia.attacks.dataset_inference import DatasetInference
-from fedmia.evaluation.datasets import LEAST, POSERS, inference, suspects
+from fedmia.evaluation.steps.datasets import LEAST, POSERS, inference, suspects
 from fedmia.options.seeding import rng
 from fedmia.partitions.dirichlet import Dirichlet
 from fedmia.partitions.iid import IID
-from fedmia.report.datasets import holm
 from fedmia.ssl.augment import Augment
+from fedmia.statistics.pvalues import holm
 from fedmia.threat import BlackBox
 
 CPU = torch.device("cpu")

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tests.auditing.brought import tiny
 from tests.auditing.conftest import Audit, sides
-from tests.released.forms import make
+from tests.encoders.forms import make
 
 
 class Dropping(nn.Module):

@@ -12,9 +12,16 @@ import torch
 
 from fedmia.data.base import Views
 from fedmia.data.images import ImageSet
-from fedmia.evaluation import views as made
-from fedmia.evaluation.images import MOST_KNOWN, Dealt, _order, _sizes, one_coding, unlike_classes
-from fedmia.evaluation.views import ModelViews, health, probes, recipe
+from fedmia.evaluation.audits.images import (
+    MOST_KNOWN,
+    Dealt,
+    _order,
+    _sizes,
+    one_coding,
+    unlike_classes,
+)
+from fedmia.evaluation.audits.views import ModelViews, health, probes, recipe
+from fedmia.evaluation.steps import probes as made
 from fedmia.options.errors import InputError
 from fedmia.ssl.augment import Augment
 from fedmia.testing import material
@@ -127,7 +134,11 @@ def test_probes__fit_on_one_half_of_the_scored_nonmembers_and_test_on_the_other(
     """Each feature names its image, so that what a probe gets is known."""
     seen: list[Any] = []
 
-    def probe(*parts: Any) -> float:
+    def knn(fit: Any, ours: Any, test: Any) -> Any:
+        seen.append((fit, ours, test, test[:, 0].long() % 2))
+        return torch.zeros(len(test))
+
+    def linear(*parts: Any) -> float:
         seen.append(parts)
         return 0.25
 
@@ -137,10 +148,12 @@ def test_probes__fit_on_one_half_of_the_scored_nonmembers_and_test_on_the_other(
     views.plain = lambda model: SimpleNamespace(
         embed_plain=lambda images, layer: torch.arange(9.0)[:, None]
     )
-    monkeypatch.setattr(made, "knn_accuracy", probe)
-    monkeypatch.setattr(made, "linear_accuracy", probe)
+    monkeypatch.setattr(made, "weighted_knn", knn)
+    monkeypatch.setattr(made, "linear_accuracy", linear)
     found = probes(views, "released")
-    assert {(p.value, p.n) for p in found.values()} == {(0.25, 5)} and len(seen) == 2
+    zeros = float((seen[0][3] == 0).double().mean())  # as which the kNN takes every image
+    assert (found["knn"].value, found["linear"].value) == (zeros, 0.25)
+    assert {p.n for p in found.values()} == {5} and len(seen) == 2
     for fit, ours, test, theirs in seen:
         assert sorted([*fit[:, 0].tolist(), *test[:, 0].tolist()]) == list(range(9))
         assert len(fit) == 4

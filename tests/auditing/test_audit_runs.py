@@ -16,7 +16,7 @@ import yaml
 from fedmia.attacks.internal import Internal
 from fedmia.attacks.lpla import LpLA
 from fedmia.attacks.similarity import Similarity
-from fedmia.evaluation.scorer import Scorer
+from fedmia.evaluation.steps.scorer import Scorer
 from tests.auditing.conftest import Audit, numbers
 
 THREE = "--attacks similarity,internal,lpla "
@@ -152,7 +152,7 @@ def test_interrupt__finished_attacks_are_reported_and_the_rest_go_on_later(
 def test_interrupt__before_the_first_attack_is_done(
     audit: Audit, tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    from fedmia.evaluation import run
+    from fedmia import audit as run
 
     plain = run.prepare
 

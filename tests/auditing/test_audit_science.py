@@ -94,7 +94,7 @@ def test_roles__no_image_has_two(archives: Sides) -> None:
     from fedmia.cli.command import parse
     from fedmia.cli.commands import AUDIT
     from fedmia.data.images import digests
-    from fedmia.evaluation.images import deal
+    from fedmia.evaluation.audits.images import deal
 
     flags = archives.flags + "--encoder x --shadows 2 --known 5 --limit 10"
     asked = parse(AUDIT, flags.split()).settings

@@ -24,14 +24,14 @@ from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import torch_rng
 from fedmia.records import ScoredAttack
-from fedmia.report.intervals import LEVEL
-from fedmia.report.paired import difference_interval
 from fedmia.series import compare, figures
 from fedmia.series.compare import models
 from fedmia.series.rows import SeriesReport
 from fedmia.series.run import conduct
 from fedmia.series.scores import read
 from fedmia.ssl.base import Recipe
+from fedmia.statistics.auc import difference_interval
+from fedmia.statistics.intervals import LEVEL
 from fedmia.storage.snapshot import Snapshot, SnapshotStore
 from tests.auditing.conftest import Audit, Sides, numbers
 from tests.report.test_report_rows import wrong
@@ -161,7 +161,7 @@ def test_series__one_json_and_one_page(serial: Serial, tmp_path: Path) -> None:
             for turn in (0, 5)
         )
         assert same == also and len(a["similarity"].scores_members) == 20
-        ends.append(difference_interval(a["similarity"], b["similarity"]))
+        ends.append(difference_interval(a["similarity"].sides, b["similarity"].sides))
         aucs = [
             torch.tensor(
                 x["similarity"].scores_members[:, None] > x["similarity"].scores_nonmembers
@@ -216,7 +216,7 @@ def test_differences__hold_together_over_all_attacks_and_encoders(
         for row in point["attacks"]:
             both = audits[point["round"]][row["name"]], audits[ROUNDS[-1]][row["name"]]
             for key, family in (("ci", 1), ("ci_simultaneous", 4)):
-                want = difference_interval(*both, LEVEL, family)
+                want = difference_interval(*(one.sides for one in both), LEVEL, family)
                 assert row["difference"][key] == pytest.approx(want, abs=1e-6)
     assert all("difference" not in row for row in points[-1]["attacks"])
 
@@ -264,7 +264,7 @@ def test_differences__hold_together_for_all_attacks_of_all_pairs(
         assert found["last"] == last and found["difference"] == pytest.approx(value, abs=1e-6)
         assert found["ci"] == pytest.approx(each, abs=1e-6)
         assert found["ci_simultaneous"] == pytest.approx(together, abs=1e-6)
-        assert together == difference_interval(*pair, family=6) != each
+        assert together == difference_interval(*(one.sides for one in pair), family=6) != each
 
 
 def test_sentence__leading_attack_at_both_ends() -> None:

@@ -16,9 +16,9 @@ from fedmia.cli.command import parse
 from fedmia.cli.commands import AUDIT
 from fedmia.config.tree import to_tree
 from fedmia.data._pixels import square
-from fedmia.evaluation.given import Given
-from fedmia.evaluation.run import prepare
-from fedmia.evaluation.shadows import Own
+from fedmia.evaluation.audits.given import Given
+from fedmia.evaluation.audits.shadows import Own
+from fedmia.evaluation.encoder import prepare
 from fedmia.options.errors import InputError
 from fedmia.shadows import train
 from fedmia.shadows.plan import crop_alone

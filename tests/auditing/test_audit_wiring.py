@@ -17,11 +17,12 @@ from fedmia.attacks.base import Attack, Known, Scores
 from fedmia.cli.command import parse
 from fedmia.cli.commands import AUDIT
 from fedmia.data.images import ImageSet, digests
-from fedmia.evaluation.harness import Harness
-from fedmia.evaluation.images import deal, unlike_classes
-from fedmia.evaluation.run import prepare
-from fedmia.evaluation.scorer import Scorer, on_scale
-from fedmia.evaluation.views import UNTRAINED, ModelViews
+from fedmia.evaluation.audits.harness import Harness
+from fedmia.evaluation.audits.images import deal, unlike_classes
+from fedmia.evaluation.audits.views import UNTRAINED, ModelViews
+from fedmia.evaluation.encoder import prepare
+from fedmia.evaluation.steps.controls import posers
+from fedmia.evaluation.steps.scorer import Scorer, on_scale
 from fedmia.records import ScoredAttack
 from fedmia.report.metrics import attack_row
 from fedmia.threat import BlackBox, Threat
@@ -69,13 +70,10 @@ def test_reuse__other_weights_under_one_name_are_scored_anew(
     assert second == scores("OTHER") and second != first
 
 
-def test_posers__are_one_half_of_the_nonmembers_and_the_rest_the_other(
-    archives: Sides,
-) -> None:
-    harness = made(archives, "")
+def test_posers__are_one_half_of_the_nonmembers_and_the_rest_the_other() -> None:
     values = np.arange(11.0)
     scored = ScoredAttack("a", "", "black_box", "outsider", np.array([99.0]), values)
-    posing = harness.posers(scored)
+    posing = posers(scored, SEED)
     one, other = posing.scores_members, posing.scores_nonmembers
     assert (len(one), len(other)) == (5, 6) and sorted([*one, *other]) == values.tolist()
     assert not set(one) & set(other)

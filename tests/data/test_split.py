@@ -17,7 +17,7 @@ from fedmia.partitions.iid import IID
 from fedmia.partitions.quantity import Quantity
 from fedmia.partitions.shards import Shards
 from fedmia.partitions.split import Split, SplitOptions, make_split
-from fedmia.report.delong import auc_estimate, auc_interval
+from fedmia.statistics.auc import auc_estimate, auc_interval
 
 
 def distinct_images(count: int, classes: int = 5) -> ImageSet:

@@ -17,8 +17,8 @@ import torch
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
-from fedmia.evaluation.observer import Observer
-from fedmia.evaluation.readings import Notebook
+from fedmia.evaluation.federated.observer import Observer
+from fedmia.evaluation.federated.readings import Notebook
 from fedmia.federation.forks import Fork
 from fedmia.federation.run import Finished as Unrecorded
 from fedmia.federation.run import Prepared, federate, make_site, prepare

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import itertools
 import time
-from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
@@ -23,11 +22,11 @@ from fedmia.attacks.lira import LiRARounds
 from fedmia.attacks.rmia import RMIARounds
 from fedmia.data.images import digests
 from fedmia.data.sets import ImageSets
-from fedmia.evaluation import score as scoring
-from fedmia.evaluation.probes import Probes
-from fedmia.evaluation.score import attacked
-from fedmia.evaluation.snapshots import Evaluation
-from fedmia.evaluation.trajectories import Trajectories
+from fedmia.evaluation import run as scoring
+from fedmia.evaluation.federated.probes import Probes
+from fedmia.evaluation.federated.snapshots import Evaluation
+from fedmia.evaluation.federated.trajectories import Trajectories
+from fedmia.evaluation.run import attacked
 from fedmia.federation.run import make_site
 from fedmia.options import registry
 from fedmia.options.seeding import rng
@@ -401,7 +400,7 @@ def test_by_layer__is_internal_on_each_layer_alone_from_one_pass(
     assert sum(passed) == len(scorer.candidates) + len(scorer.known.both()[0])
     assert list(layers) == ["layer1", "layer2", "layer3", "layer4", "avgpool", "encoder"]
     for name in ("layer1", "encoder"):
-        alone = replace(found, attacks={"internal": {"layers": (name,)}})
+        alone = Evaluation(run, {"internal": {"layers": (name,)}})
         (want,) = alone.on(snapshot, ["internal"])
         np.testing.assert_array_equal(layers[name].scores_members, want.scores_members)
         np.testing.assert_array_equal(layers[name].known_members, want.known_members)

@@ -14,7 +14,7 @@ import torch
 from fedmia.attacks.ascent import Ascent
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
-from fedmia.evaluation.readings import Notebook
+from fedmia.evaluation.federated.readings import Notebook
 from fedmia.options.errors import InputError
 from fedmia.records import RunScores
 from fedmia.report import build

@@ -20,7 +20,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from fedmia.evaluation.scorer import Scorer
+from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.federation import checkpoint
 from fedmia.federation.checkpoint import CARRIED, HOLDINGS, Checkpoint
 from fedmia.federation.ledger import Ledger

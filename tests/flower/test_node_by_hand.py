@@ -14,10 +14,10 @@ from flwr.app import ConfigRecord, RecordDict
 from fedmia import __version__
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
+from fedmia.evaluation.node import WEIGHTS, beside_scores
 from fedmia.flower.private import _split
 from fedmia.flower.releases import digest
 from fedmia.flower.roll import agree
-from fedmia.flower.scores import WEIGHTS, beside_scores
 from fedmia.flower.store import NodeStates, NodeStore, kept_record
 from fedmia.options.errors import InputError
 from fedmia.records import Epsilon

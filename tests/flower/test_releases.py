@@ -21,12 +21,12 @@ from fedmia.config.tree import to_tree
 from fedmia.defenses._accounting import epsilon_at
 from fedmia.defenses._stack import OPEN
 from fedmia.defenses.gaussian import Gaussian
+from fedmia.evaluation.node import material, read
 from fedmia.federation.rounds import Schedule
 from fedmia.federation.run import Finished, Nodes
 from fedmia.flower import client, gather, private, server
 from fedmia.flower.node import Node
 from fedmia.flower.private import nobody, own
-from fedmia.flower.scores import read
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng, torch_noise
 from fedmia.records import ClientInfo
@@ -285,7 +285,7 @@ def test_scores__kept_in_leave_the_guarantee_and_a_report_without_attacks(tmp_pa
     assert info.defence.epsilon.standing == "guaranteed" and not found["attacks"]
     prepared = nobody(server.invocation(TINY + GAUSSIAN).settings, 1, 8)
     done = Finished(prepared, node.site, MemoryStore(), SnapshotStore(tmp_path), [], True)
-    report = build_report(gather.material(0, content, done))
+    report = build_report(material(0, content, done))
     assert report["not_run"] == [
         {"attack": "similarity", "reason": "the node keeps the scores of its images"}
     ]
@@ -346,6 +346,6 @@ def test_server__of_private_images_draws_cohorts_and_noise_anew(
     pixels = RecordDict({**with_scores, "told": ConfigRecord({"json": json.dumps(said)})})
     beside = "of the weights alone"
     for content, standing in ((with_scores, beside), (pixels, beside), (none, "guaranteed")):
-        stated = gather.material(0, content, done).aggregation
+        stated = material(0, content, done).aggregation
         assert stated is not None and stated.epsilon is not None
         assert stated.epsilon.standing == standing

@@ -10,7 +10,7 @@ import torch
 
 from fedmia.attacks.base import Known
 from fedmia.data.images import digests
-from fedmia.evaluation.scorer import Scorer
+from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.papers.climbs import Climbed
 from fedmia.papers.reading import Judged, Reading, judge
 from fedmia.records import Curves, ScoredAttack

@@ -131,13 +131,10 @@ def test_sweep_csv__one_line_a_row(swept: dict[str, Any]) -> None:
             assert line["not_run"] == "" and int(line["queries"]) == 1000
 
 
-def test_figure__lines_and_intervals(
-    swept: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    drawn = []
-    monkeypatch.setattr(attacks.canvas, "png", lambda figure: drawn.append(figure) or b"png")
-    assert attacks.by_value(swept) == b"png"
-    (axes,) = drawn[0].axes
+def test_figure__lines_and_intervals(swept: dict[str, Any]) -> None:
+    drawn = attacks.by_value(swept)
+    assert drawn is not None
+    (axes,) = drawn.axes
     named = {line.get_label(): line for line in axes.lines if line.get_label()[0] != "_"}
     by_name = {n: [r["auc"] for r in swept["sweep"] if r["attack"] == n and not r["not_run"]]
                for n in ("similarity", "lpla")}  # fmt: skip
@@ -158,7 +155,7 @@ def test_files__a_sweep_has_its_own(
     audit: RunScores, swept: dict[str, Any], tmp_path: Path
 ) -> None:
     names = [p.name for p in write_report(tmp_path / "a", audit, build_report(audit), {})]
-    assert names == ["report.json", "report.html", "scores.csv"]
+    assert names == ["report.json", "report.html", "scores.csv", "table.parquet", "table.csv"]
     write_report(tmp_path / "b", audit, swept, {"sweep": b"picture"})
     assert (tmp_path / "b" / "sweep.csv").read_text() == sweep_csv(swept["sweep"])
     assert (tmp_path / "b" / "figures" / "sweep.png").read_bytes() == b"picture"

@@ -9,24 +9,8 @@ import numpy as np
 import pytest
 
 from fedmia.records import ClientInfo, FloatArray, RunScores, ScoredAttack
-from fedmia.report.clients import (
-    client_rows,
-    declared_attack,
-    effective_size,
-    mix_weights,
-    ranking,
-)
-from fedmia.report.delong import auc_estimate
-from fedmia.report.metrics import auc
-from fedmia.report.nulls import null_of
-
-
-def test_mix_weights__give_the_clients_class_shares() -> None:
-    labels = np.array([0, 0, 0, 0, 1, 1, 2])
-    weights = mix_weights(np.array([0, 1, 1, 1]), labels)
-    np.testing.assert_allclose(weights, [1 / 16] * 4 + [3 / 8] * 2 + [0])
-    assert effective_size(np.full(8, 1 / 8)) == pytest.approx(8)
-    assert mix_weights(np.array([5]), labels).sum() == 0
+from fedmia.report.clients import client_rows, declared_attack, ranking
+from fedmia.statistics.auc import auc, auc_estimate
 
 
 def weighted_loop(members: FloatArray, others: FloatArray, weights: FloatArray) -> float:
@@ -124,14 +108,6 @@ def test_client_rows__a_client_without_scored_members_has_nulls(run: RunScores) 
 def test_client_rows__without_attacks_are_null(run: RunScores) -> None:
     rows, _ = client_rows(replace(run, attacks=[]))
     assert len(rows) == 10 and all(r["auc"] is None and r["attack"] is None for r in rows)
-
-
-def test_null_of__shrinks_where_a_class_has_too_few() -> None:
-    generator = np.random.default_rng(0)
-    labels = np.repeat([0, 1], 10)
-    found = null_of(np.repeat([0, 1], [20, 1]), generator.normal(size=20), labels, generator)
-    assert found is not None and found.posers == 5
-    assert null_of(np.zeros(4, int), np.zeros(1), np.zeros(1, int), generator) is None
 
 
 def test_declared_attack__is_fixed_before_scores_are_seen(run: RunScores) -> None:

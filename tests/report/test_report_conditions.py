@@ -10,20 +10,13 @@ import pytest
 
 from fedmia.records import Health, Inference, Inferred, Probe, RunScores
 from fedmia.report.build import family_size, utility, widest
-from fedmia.report.clients import (
-    client_row,
-    declared_attack,
-    distribution,
-    effective_size,
-    mix_weights,
-    ranking,
-)
-from fedmia.report.datasets import alarms, fails, inference_row
+from fedmia.report.clients import client_row, declared_attack, distribution, ranking
+from fedmia.report.datasets import inference_row
 from fedmia.report.defended import statement
 from fedmia.report.health import ALIKE, ALIKE_ALONE, AT_CHANCE, health_row, health_sentence, worse
-from fedmia.report.intervals import wilson
 from fedmia.report.selection import FEW, reasons, told_apart
 from fedmia.report.verdict import verdict
+from fedmia.statistics.intervals import wilson
 
 NOTHING: Any = {"untrained": [], "pixels": None}
 
@@ -150,13 +143,6 @@ def test_told_apart__the_smallest_p_values_of_many() -> None:
     assert told_apart(rows[1:]) == rows[1:]
 
 
-def test_alarms__and_so_many_that_the_control_fails() -> None:
-    assert alarms([0.05, 0.0501, 0.01], 0.05) == 2
-    # Of 20 true nulls, 5 alarms have the chance .0026, 6 of .0003.
-    assert not fails([0.05] * 5 + [0.5] * 15) and fails([0.05] * 6 + [0.5] * 14)
-    assert not fails([])
-
-
 def test_inference__of_one_set_and_of_clients() -> None:
     def sets(*p: float | None) -> Inference:
         held = [Inferred(i, v, 0.1, 5, 7) for i, v in enumerate(p)]
@@ -202,14 +188,6 @@ def test_defended__what_is_said_of_them(
     alone = statement([group("defended", "a", auc)], "a")
     assert alone is not None and "undefended" not in alone
     assert statement([group("defended", "c", auc)], "z") is None
-
-
-def test_mix_weights__are_the_clients_shares() -> None:
-    found = mix_weights(np.array([0, 0, 0, 1, 5]), np.array([1, 0, 0, 2, 1, 1]))
-    want = np.array([1 / 3, 3 / 2, 3 / 2, 0, 1 / 3, 1 / 3]) / 4
-    np.testing.assert_allclose(found, want)
-    assert effective_size(found) == pytest.approx(1 / np.sum(want**2))
-    assert not mix_weights(np.array([7]), np.array([0, 1])).any()
 
 
 def test_utility__intervals_are_of_the_images_tested() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from fedmia.records import Inference, Inferred, RunScores
 from fedmia.report.build import build_report
-from fedmia.report.datasets import holm, inference_row
+from fedmia.report.datasets import inference_row
 from fedmia.report.tables import datasets as table
 
 EVEN = [Inferred(None, float(p), 0.0, 8, 50) for p in np.linspace(0.01, 1, 100)]
@@ -17,11 +17,6 @@ EVEN = [Inferred(None, float(p), 0.0, 8, 50) for p in np.linspace(0.01, 1, 100)]
 
 def told(*p: float | None) -> list[Inferred]:
     return [Inferred(3 + k, value, 0.1, 12, 400) for k, value in enumerate(p)]
-
-
-def test_holm__by_hand() -> None:
-    assert holm([0.01, None, 0.04, 0.03]) == pytest.approx([0.03, None, 0.06, 0.06])
-    assert holm([0.5, 0.9]) == [1.0, 1.0] and holm([]) == []
 
 
 def test_inference_row__whose_data_set_is_found() -> None:

@@ -13,10 +13,10 @@ from fedmia.records import ClientDefence, ClientInfo, Probe, RunScores
 from fedmia.report.build import build_report
 from fedmia.report.clients import client_row, declared_attack, leak_of
 from fedmia.report.defended import defended, knn_of
-from fedmia.report.delong import auc_interval
-from fedmia.report.intervals import wilson
 from fedmia.report.page import page
 from fedmia.report.rows import DefendedRow
+from fedmia.statistics.auc import auc_interval
+from fedmia.statistics.intervals import wilson
 
 MakeRun = Callable[..., RunScores]
 

@@ -10,8 +10,8 @@ import pytest
 
 from fedmia.records import ClientInfo, RoundInfo, RunScores, ScoredAttack
 from fedmia.report.build import build_report
-from fedmia.report.figures import active, attacks, clients, rounds
-from fedmia.report.figures.draw import draw_all
+from fedmia.report.figures import active, attacks, canvas, clients, rounds
+from fedmia.report.figures.draw import draw, draw_all, figures
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -40,8 +40,20 @@ def test_draw_all__every_figure_of_a_full_run(drawn: dict[str, bytes]) -> None:
 
 def test_draw_all__the_same_bytes_twice(run: RunScores, drawn: dict[str, bytes]) -> None:
     report = build_report(run)
-    assert attacks.forest(report) == drawn["attacks"]
-    assert clients.holdings(report) == drawn["holdings"]
+    forest, holdings = attacks.forest(report), clients.holdings(report)
+    assert forest is not None and holdings is not None
+    assert canvas.png(forest) == drawn["attacks"]
+    assert canvas.png(holdings) == drawn["holdings"]
+
+
+def test_draw__one_figure_by_its_name(run: RunScores) -> None:
+    report = build_report(run)
+    one = draw("roc", run, report)
+    assert one is not None and "ROC on log axes" in one.axes[0].get_title(loc="left")
+    assert draw("sweep", run, report) is None  # an audit's
+    assert {"rounds", "features", "ascent-losses"} <= set(figures(run, report))
+    with pytest.raises(KeyError, match="poison"):
+        draw("poison", run, report)
 
 
 def test_draw_all__nothing_to_draw_draws_nothing(run: RunScores) -> None:
@@ -130,15 +142,15 @@ def test_act__names_its_figures_and_what_they_say(
         curves=replace(run.curves, act="poison"),
         attacks=[replace(a, act=a.act and "poison") for a in run.attacks],
     )
-    figures = []
-    monkeypatch.setattr(active.canvas, "png", lambda figure: figures.append(figure) or b"png")
+    monkeypatch.setattr(canvas, "png", lambda figure: b"png")
     assert other.curves is not None
-    assert active.by_round(other) == active.distributions(other.curves) == b"png"
-    assert [axes.get_title(loc="left") for axes in figures[0].axes] == [
+    losses, acted = active.by_round(other), active.distributions(other.curves)
+    assert losses is not None and acted is not None
+    assert [axes.get_title(loc="left") for axes in losses.axes] == [
         "with poison",
         "without poison",
     ]
-    assert figures[1].get_suptitle() == "Loss before and after the local poison"
+    assert acted.get_suptitle() == "Loss before and after the local poison"
     names = list(draw_all(other, build_report(other)))
     assert names[-4:] == ["poison", "poison-losses", "poison-thresholds", "holdings"]
     assert not any("ascent" in name for name in names)

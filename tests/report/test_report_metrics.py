@@ -7,113 +7,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import roc_auc_score
 
 from fedmia.records import RoundInfo, ScoredAttack
 from fedmia.report.build import round_row
-from fedmia.report.delong import auc_estimate, auc_interval
-from fedmia.report.intervals import mover_mean, precision_interval, wilson
-from fedmia.report.metrics import (
-    at_threshold,
-    attack_row,
-    auc,
-    best_threshold,
-    oracle_accuracy,
-    roc,
-    tpr_at_fpr,
-)
+from fedmia.report.metrics import attack_row
+from fedmia.statistics.auc import auc_estimate, auc_interval
 
 # Few distinct values, so that ties are the rule.
 SCORES = st.lists(st.integers(0, 6), min_size=1, max_size=14).map(
     lambda values: np.array(values, dtype=float)
 )
-
-
-@given(SCORES, SCORES)
-@settings(max_examples=100, deadline=None)
-def test_auc__counts_pairs_and_halves_ties(members: np.ndarray, nonmembers: np.ndarray) -> None:
-    pairs = [(a > b) + 0.5 * (a == b) for a in members for b in nonmembers]
-    assert auc(members, nonmembers) == pytest.approx(np.mean(pairs), abs=1e-12)
-    truth = [1] * len(members) + [0] * len(nonmembers)
-    expected = roc_auc_score(truth, np.concatenate([members, nonmembers]))
-    assert auc(members, nonmembers) == pytest.approx(expected, abs=1e-12)
-    fpr, tpr = roc(members, nonmembers)
-    assert np.trapezoid(tpr, fpr) == pytest.approx(expected, abs=1e-12)
-
-
-def test_auc__refuses_an_empty_side() -> None:
-    with pytest.raises(ValueError, match="0 members"):
-        auc(np.zeros(0), np.zeros(3))
-
-
-@given(SCORES, SCORES)
-@settings(max_examples=100, deadline=None)
-def test_best_threshold__beats_every_midpoint(members: np.ndarray, nonmembers: np.ndarray) -> None:
-    def gain(t: float) -> float:
-        return float((members > t).mean() - (nonmembers > t).mean())
-
-    cut = best_threshold(members, nonmembers)
-    assert cut is not None
-    levels = sorted(set(members) | set(nonmembers))
-    for a, b in zip(levels, levels[1:], strict=False):
-        assert gain(cut) >= gain((a + b) / 2) - 1e-12
-    if len(levels) > 1:
-        assert cut not in levels and levels[0] < cut < levels[-1]
-
-
-def test_best_threshold__none_without_known_images() -> None:
-    assert best_threshold(np.zeros(0), np.ones(3)) is None
-
-
-@given(SCORES, SCORES, st.sampled_from([0.1, 0.25, 0.5]))
-@settings(max_examples=100, deadline=None)
-def test_tpr_at_fpr__is_the_largest_allowed(
-    members: np.ndarray, nonmembers: np.ndarray, target: float
-) -> None:
-    found = tpr_at_fpr(members, nonmembers, target)
-    if len(nonmembers) * target < 1 - 1e-9:
-        assert found is None
-        return
-    assert found is not None
-    cuts = [np.inf, *members, *nonmembers]
-    allowed = [(members >= t).mean() for t in cuts if (nonmembers >= t).mean() <= target + 1e-12]
-    tpr, (low, high), achieved = found
-    assert tpr == pytest.approx(max(allowed))
-    assert low <= tpr <= high and achieved <= target + 1e-12
-
-
-def test_tpr_at_fpr__known_answer_with_ties() -> None:
-    members = np.array([9.0, 8, 5, 5])
-    nonmembers = np.array([8.0, 5, 5, 1, 1, 1, 1, 1, 1, 1])
-    # 10 %: one false alarm, at 8; at 5 two more would tie in. Of ten, none to four may lie over
-    # the threshold of 10 %: it may lie over all, or under 5.
-    assert tpr_at_fpr(members, nonmembers, 0.1) == (
-        0.5,
-        pytest.approx((0.0, 1.0)),
-        0.1,
-    )
-    assert tpr_at_fpr(members, nonmembers, 0.01) is None
-
-
-def test_at_threshold__known_answer() -> None:
-    row = at_threshold(np.array([1.0, 1, 0, 1]), np.array([1.0, 0, 0, 0, 0]), 0.5)
-    assert row["recall"] == 0.75 and row["accuracy"] == pytest.approx((0.75 + 0.8) / 2)
-    assert row["precision"] == pytest.approx(0.75 / 0.95)
-    for name in ("accuracy", "precision", "recall"):
-        assert row[f"{name}_ci"][0] < row[name] < row[f"{name}_ci"][1]
-
-
-def test_at_threshold__nobody_called_a_member_leaves_precision_null() -> None:
-    row = at_threshold(np.zeros(4), np.zeros(5), 0.0)
-    assert row["precision"] is None and row["precision_ci"] is None and row["accuracy"] == 0.5
-
-
-def test_oracle_accuracy__bounds_every_threshold() -> None:
-    members, nonmembers = np.array([3.0, 2, 2, 0]), np.array([2.0, 1, 1, 1])
-    best = max(((members >= t).mean() + (nonmembers < t).mean()) / 2 for t in range(5))
-    assert oracle_accuracy(members, nonmembers) == pytest.approx(best) == pytest.approx(0.75)
 
 
 def test_attack_row__threshold_ignores_the_scored_images(
@@ -213,34 +117,3 @@ def test_round_row__leakage_is_of_members_over_non_members() -> None:
     assert row["layers"] == {"layer1": 5 / 6}
     ci = auc_interval(auc_estimate(members, others))
     assert row["leakage_ci"] == {"whole": ci, "none": None, "alone": None}
-
-
-@pytest.mark.parametrize(("threshold", "accuracy"), [(1.0, 0.75), (0.999, 0.5), (2.0, 0.5)])
-def test_at_threshold__a_score_at_the_threshold_is_no_member(
-    threshold: float, accuracy: float
-) -> None:
-    row = at_threshold(np.array([1.0, 2.0]), np.array([1.0, 1.0, 1.0]), threshold)
-    assert row["accuracy"] == accuracy
-
-
-def test_at_threshold__each_interval_is_of_its_own_counts() -> None:
-    """3 of 4 members and 1 of 5 others are called members."""
-    row = at_threshold(np.array([1.0, 1, 0, 1]), np.array([1.0, 0, 0, 0, 0]), 0.5)
-    assert row["recall_ci"] == wilson(3, 4)
-    assert row["precision_ci"] == precision_interval(3, 4, 1, 5)
-    assert row["accuracy_ci"] == mover_mean(0.75, wilson(3, 4), 0.8, wilson(4, 5))
-
-
-@pytest.mark.parametrize(
-    ("members", "others", "wanted"),
-    [
-        ([5.0, 7.0], [1.0, 3.0], 4.0),
-        ([2.0, 2.0], [2.0], 2.0),
-        ([1.0, 3.0], [2.0, 4.0], 2.5),  # both 1.5 and 3.5 cost; 2.5 of three is the middle
-        ([3.0, 5.0], [2.0, 4.0, 0.0, 0.0], 2.5),
-    ],
-)
-def test_best_threshold__known_answers(
-    members: list[float], others: list[float], wanted: float
-) -> None:
-    assert best_threshold(np.array(members), np.array(others)) == wanted

@@ -12,10 +12,10 @@ from rich.console import Console
 
 from fedmia.records import RunScores
 from fedmia.report.build import build_report
-from fedmia.report.intervals import wilson
 from fedmia.report.page import page
 from fedmia.report.per_client import named_rows
 from fedmia.report.terminal import render
+from fedmia.statistics.intervals import wilson
 
 
 def naming(run: RunScores, right: int, placebo_right: int | None) -> RunScores:

@@ -13,11 +13,11 @@ from rich.console import Console
 from fedmia.options.seeding import rng
 from fedmia.records import RunScores, ScoredAttack
 from fedmia.report.build import build_report
-from fedmia.report.intervals import score_limits, wilson
-from fedmia.report.naming import named_null
 from fedmia.report.page import page
+from fedmia.report.per_client import named_null
 from fedmia.report.rows import NamedNull
 from fedmia.report.terminal import render
+from fedmia.statistics.intervals import score_limits, wilson
 
 CLIENTS = 6
 MakeRun = Callable[..., RunScores]

@@ -237,7 +237,8 @@ def test_write_report__files_hold_the_report(run: RunScores, tmp_path: Path) -> 
     report = build_report(run)
     written = write_report(tmp_path / "run", run, report, {"roc": b"picture"})
     names = [str(p.relative_to(tmp_path / "run")) for p in written]
-    assert names == ["report.json", "report.html", "scores.csv", "curves.npz", "figures/roc.png"]
+    files = ["report.json", "report.html", "scores.csv", "curves.npz", "figures/roc.png"]
+    assert names == [*files, "table.parquet", "table.csv"]
     assert json.loads(written[0].read_text(encoding="utf-8")) == report
     assert written[4].read_bytes() == b"picture"
 

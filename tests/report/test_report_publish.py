@@ -13,10 +13,10 @@ import pytest
 
 from fedmia.records import RunScores, Sweep, SweepPoint
 from fedmia.report.build import build_report
-from fedmia.report.delong import auc_estimate, auc_interval
 from fedmia.report.figures import draw
 from fedmia.report.publish import publish, show
 from fedmia.runtime.stopwatch import PARTS, Stopwatch
+from fedmia.statistics.auc import auc_estimate, auc_interval
 
 
 def untimed(report: Any) -> dict[str, Any]:
@@ -34,7 +34,8 @@ def test_publish__report_files_and_the_seconds_of_both(
     assert report["timing"]["by_attack"] == {"lpla": 1.234568}
     assert report["timing"]["report"] > 0
     files = sorted(p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*.*"))
-    want = ("curves.npz", "figures/roc.png", "report.html", "report.json", "scores.csv")
+    want = ["curves.npz", "figures/roc.png", "report.html", "report.json", "scores.csv"]
+    want += ["table.csv", "table.parquet"]
     assert files == [f"RUN/{n}" for n in want]
     assert json.loads((tmp_path / "RUN" / "report.json").read_text()) == report
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedmia.data.sets import ImageSets
-from fedmia.evaluation.sets import set_scores
+from fedmia.evaluation.steps.sets import set_scores
 from fedmia.records import ALONE, MEAN, Pair, RunScores, ScoredAttack, SetScores
 from fedmia.report.build import build_report
 from fedmia.report.sets import set_row

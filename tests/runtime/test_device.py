@@ -8,7 +8,7 @@ import torch
 from fedmia.config.audit import Audit
 from fedmia.config.compatibility import check
 from fedmia.config.experiment import Experiment
-from fedmia.evaluation.run import device_of
+from fedmia.evaluation.encoder import device_of
 from fedmia.options.errors import InputError
 from fedmia.runtime.device import bfloat16_note, gpus_without, resolve_device
 

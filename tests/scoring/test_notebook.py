@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedmia.evaluation.failures import Failures
-from fedmia.evaluation.readings import Alone, Notebook
+from fedmia.evaluation.federated.readings import Alone, Notebook
+from fedmia.evaluation.steps.failures import Failures
 from fedmia.options.errors import InputError
 from fedmia.testing import material
 

@@ -10,6 +10,8 @@ import pytest
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SWEEP
+from fedmia.statistics.pvalues import holm
+from fedmia.statistics.spread import p_value
 from fedmia.sweeping import tables
 from fedmia.sweeping.compare import compare, notes, sentence
 from fedmia.sweeping.figures import draw
@@ -18,38 +20,8 @@ from fedmia.sweeping.page import page
 from fedmia.sweeping.points import differences, point_rows
 from fedmia.sweeping.results import results
 from fedmia.sweeping.rows import SweepReport
-from fedmia.sweeping.spread import holm, p_value, spread, t_interval
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "active.json"
-
-
-def test_t_interval__of_a_textbook() -> None:
-    """Student's quantile of 4 degrees of freedom is 2.776; 1 to 5 have the error sqrt(1/2)."""
-    low, high = t_interval([1.0, 2.0, 3.0, 4.0, 5.0])  # type: ignore[misc]
-    assert (low, high) == pytest.approx((3 - 1.963, 3 + 1.963), abs=5e-4)
-    assert t_interval([0.7]) is None and t_interval([]) is None
-    assert t_interval([1.0, 1.0, 1.0]) is None  # else a point, which no three models establish
-
-
-def test_spread__counts_what_is_known_and_stays_in_range() -> None:
-    found = spread([0.9, None, 1.0])
-    assert (found["n"], found["mean"], found["least"], found["greatest"]) == (2, 0.95, 0.9, 1.0)
-    assert found["ci"] is not None and found["ci"][1] == 1.0 and 0 < found["ci"][0] < 0.9
-    assert spread([None]) == {
-        "n": 0, "mean": None, "ci": None, "sd": None, "least": None, "greatest": None,
-    }  # fmt: skip
-    assert spread([0.5])["ci"] is None and spread([0.5])["sd"] is None
-
-
-def test_p_value__of_a_textbook() -> None:
-    """Mean 3, error sqrt(1/2): t = 4.243 with 4 degrees of freedom."""
-    assert p_value([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx(0.01324, abs=5e-5)
-    assert p_value([0.1]) is None
-
-
-def test_holm__of_a_textbook() -> None:
-    assert holm([0.01, None, 0.04, 0.03, 0.005]) == pytest.approx([0.03, None, 0.06, 0.06, 0.02])
-    assert holm([0.9, 0.8]) == [1.0, 1.0]
 
 
 @pytest.fixture(scope="module")

@@ -8,15 +8,15 @@ import numpy as np
 
 from fedmia.records import Curves, FloatArray, IntArray, RunScores, ScoredAttack
 from fedmia.report.figures import canvas
-from fedmia.report.metrics import roc
 from fedmia.report.rows import AttackRow, Report
+from fedmia.statistics.thresholds import roc
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
-@canvas.drawn
+@canvas.styled
 def by_round(run: RunScores) -> Figure | None:
     """Median loss and middle half, members and non-members, by round under the act, and the same
     rounds without it beside (of ascent: Fig. 13 of the paper)."""
@@ -58,7 +58,7 @@ def _band(
     axes.plot(rounds, middle, style, color=colour, markersize=4, linewidth=1.6, label=label)
 
 
-@canvas.drawn
+@canvas.styled
 def distributions(curves: Curves) -> Figure | None:
     """Loss of members and of non-members before and after the act (of static ascent: Fig. 11)."""
     held = [
@@ -94,7 +94,7 @@ def distributions(curves: Curves) -> Figure | None:
     return figure
 
 
-@canvas.drawn
+@canvas.styled
 def thresholds(run: RunScores, report: Report, act: str) -> Figure | None:
     """Balanced accuracy by threshold of the attacks that read `act`, with the threshold chosen on
     known images marked; None without such an attack."""

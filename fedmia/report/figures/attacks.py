@@ -9,8 +9,8 @@ import numpy as np
 
 from fedmia.records import RunScores, ScoredAttack
 from fedmia.report.figures import canvas
-from fedmia.report.metrics import roc
 from fedmia.report.rows import Auc, AucRow, Report, control_sets, known_auc, with_auc
+from fedmia.statistics.thresholds import roc
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,7 +37,7 @@ def beside(report: Report, name: str) -> list[tuple[str, Auc]]:
     return found
 
 
-@canvas.drawn
+@canvas.styled
 def forest(report: Report) -> Figure | None:
     """AUC of every attack with both intervals, the most leaking first, its controls under it; None
     without attacks."""
@@ -101,7 +101,7 @@ def _forest_legend(figure: Figure, kinds: Sequence[str], report: Report) -> None
         figure.text(0.99, 0.01, "* scored on the model under attack", ha="right", size=8)
 
 
-@canvas.drawn
+@canvas.styled
 def roc_curves(run: RunScores) -> Figure | None:
     """ROC of all attacks on log axes, where the low false-positive rates count."""
     attacks = [a for a in run.attacks if len(a.scores_members) and len(a.scores_nonmembers)]
@@ -135,7 +135,7 @@ def _roc_line(axes: Axes, attack: ScoredAttack, i: int, floor: float) -> None:
     axes.plot(np.maximum(fpr, floor), np.maximum(tpr, 1e-9), **look, label=attack.name)
 
 
-@canvas.drawn
+@canvas.styled
 def scatter(run: RunScores, most: int = 1000) -> Figure | None:
     """The three features of the combined attack in space (Fig. 9 of the paper), at most `most`
     images a side; None where no attack handed its features over."""
@@ -161,7 +161,7 @@ def scatter(run: RunScores, most: int = 1000) -> Figure | None:
     return figure
 
 
-@canvas.drawn
+@canvas.styled
 def by_value(report: Report) -> Figure | None:
     """AUC of every attack at each value of a sweep with its 95 % interval; None without a sweep.
 

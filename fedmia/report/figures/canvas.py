@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import io
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from fedmia.report.rows import Auc
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 P = ParamSpec("P")
+F = TypeVar("F")
 # Okabe and Ito's palette, told apart by colour-blind readers; black and yellow left out.
 BLUE, RED, GREEN = "#0072B2", "#D55E00", "#009E73"
 ORANGE, SKY, PINK = "#E69F00", "#56B4E9", "#CC79A7"
@@ -33,16 +34,26 @@ STYLE: dict[Any, Any] = {
 }  # fmt: skip
 
 
+def styled(draw: Callable[P, F]) -> Callable[P, F]:
+    """`draw` under the figures' settings of matplotlib."""
+
+    @functools.wraps(draw)
+    def under_style(*args: P.args, **options: P.kwargs) -> F:
+        import matplotlib
+
+        with matplotlib.rc_context(STYLE):
+            return draw(*args, **options)
+
+    return under_style
+
+
 def drawn(draw: Callable[P, Figure | None]) -> Callable[P, bytes | None]:
     """`draw` under the figures' settings of matplotlib, and its figure as PNG bytes."""
 
     @functools.wraps(draw)
     def as_png(*args: P.args, **options: P.kwargs) -> bytes | None:
-        import matplotlib
-
-        with matplotlib.rc_context(STYLE):
-            figure = draw(*args, **options)
-            return None if figure is None else png(figure)
+        figure = styled(draw)(*args, **options)
+        return None if figure is None else png(figure)
 
     return as_png
 
@@ -64,8 +75,11 @@ def one(width: float, height: float) -> tuple[Figure, Axes]:
 
 def png(figure: Figure) -> bytes:
     """The figure as PNG bytes, without a date or version, so that reruns compare equal."""
+    import matplotlib
+
     data = io.BytesIO()
-    figure.savefig(data, format="png", facecolor="white", metadata={"Software": None})
+    with matplotlib.rc_context(STYLE):  # ticks are made when the figure is written
+        figure.savefig(data, format="png", facecolor="white", metadata={"Software": None})
     return data.getvalue()
 
 

@@ -2,9 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
 from fedmia.records import RunScores
-from fedmia.report.figures import active, attacks, clients, rounds
+from fedmia.report.figures import active, attacks, canvas, clients, rounds
 from fedmia.report.rows import Report
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def figures(run: RunScores, report: Report) -> dict[str, Callable[[], Figure | None]]:
+    """Name -> what draws it, of every figure that a run of its kind has, in the order of the page;
+    it draws None where the run lacks the data.
+
+    Args:
+        run: the scores behind `report`.
+        report: what `build_report(run)` returned.
+    """
+    named: dict[str, Callable[[], Figure | None]] = {
+        "attacks": partial(attacks.forest, report),
+        "roc": partial(attacks.roc_curves, run),
+        "clients": partial(clients.leakage, report),
+        "clients-distribution": partial(clients.distribution, report),
+        "rounds": partial(rounds.leakage, report),
+        "layers": partial(rounds.layers, report),
+        "features": partial(attacks.scatter, run),
+        "sweep": partial(attacks.by_value, report),
+    }
+    if run.curves is not None:
+        act = run.curves.act
+        named[act] = partial(active.by_round, run)
+        named[f"{act}-losses"] = partial(active.distributions, run.curves)
+    for act in dict.fromkeys(a.act for a in run.attacks if a.act):
+        named[f"{act}-thresholds"] = partial(active.thresholds, run, report, act)
+    return {**named, "holdings": partial(clients.holdings, report)}
+
+
+def draw(name: str, run: RunScores, report: Report) -> Figure | None:
+    """The figure of that name, None where the run lacks the data.
+
+    Raises:
+        KeyError: no figure of a run like this has that name.
+    """
+    return figures(run, report)[name]()
 
 
 def draw_all(run: RunScores, report: Report) -> dict[str, bytes]:
@@ -14,20 +57,5 @@ def draw_all(run: RunScores, report: Report) -> dict[str, bytes]:
         run: the scores behind `report`.
         report: what `build_report(run)` returned.
     """
-    drawn = {
-        "attacks": attacks.forest(report),
-        "roc": attacks.roc_curves(run),
-        "clients": clients.leakage(report),
-        "clients-distribution": clients.distribution(report),
-        "rounds": rounds.leakage(report),
-        "layers": rounds.layers(report),
-        "features": attacks.scatter(run),
-        "sweep": attacks.by_value(report),
-    }
-    if run.curves is not None:
-        act = run.curves.act
-        drawn |= {act: active.by_round(run), f"{act}-losses": active.distributions(run.curves)}
-    for act in dict.fromkeys(a.act for a in run.attacks if a.act):
-        drawn[f"{act}-thresholds"] = active.thresholds(run, report, act)
-    drawn["holdings"] = clients.holdings(report)
-    return {name: data for name, data in drawn.items() if data is not None}
+    drawn = ((name, one()) for name, one in figures(run, report).items())
+    return {name: canvas.png(figure) for name, figure in drawn if figure is not None}

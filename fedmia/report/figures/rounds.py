@@ -41,7 +41,7 @@ def shade(axes: Axes, rounds: Sequence[RoundRow], *, label: bool = True) -> None
         axes.axvspan(*ends, color=canvas.ORANGE, alpha=0.15, linewidth=0, label=said)
 
 
-@canvas.drawn
+@canvas.styled
 def leakage(report: Report) -> Figure | None:
     """AUC of each attack by round with 95 % bands, kNN and loss beneath; None without rounds."""
     rounds = report["rounds"]
@@ -94,7 +94,7 @@ def _leak_line(axes: Axes, report: Report, name: str, i: int) -> None:
     axes.plot(xs, ys, **look, markersize=5, linewidth=1.6, label=name)
 
 
-@canvas.drawn
+@canvas.styled
 def layers(report: Report) -> Figure | None:
     """AUC by layer and round, the similarity attack dashed beside (Fig. 6 of the paper)."""
     import matplotlib

@@ -1,0 +1,133 @@
+"""What a loaded encoder does with images: what is odd about it, what is understood of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from fedmia.encoders._positions import is_positions
+from fedmia.encoders.base import FAILURES, Released, first
+from fedmia.options.errors import InputError, opt
+from fedmia.records import EncoderInfo
+from fedmia.ssl.base import in_parts
+
+SAME = 1e-4  # of the largest output: what two passes of one image may differ by on a GPU
+
+
+@torch.no_grad()
+def probe(released: Released, images: Tensor, *, allow_random: bool = False) -> list[str]:
+    """Embed a few of the user's images, and say what is odd about the features.
+
+    Args:
+        images: uint8 (N, C, H, W), N >= 1, as they will be audited.
+        allow_random: take an encoder that answers one image in two ways, with a note.
+
+    Returns:
+        Notes: outputs that are the same for all images, or not the same for one image asked for
+        twice, a map of one place.
+
+    Raises:
+        InputError: no images, channels or size that the encoder does not take, features that
+            are not finite, or not the same when they are asked for again.
+    """
+    check_images(released, images)
+    encoder = released.method.encoder.eval()
+    odd, outputs, changes = dict.fromkeys(encoder.layers, 0), list[Tensor](), set[str]()
+    for part in in_parts(images, encoder.mean.device):
+        try:
+            found = encoder.features(part, encoder.layers)
+        except InputError:
+            raise
+        except FAILURES as error:
+            shape = "x".join(map(str, images.shape[1:]))
+            raise InputError(
+                f"{released.name} fails on images of {shape} ({opt('size')} resizes them): "
+                f"{first(error)}"
+            ) from None
+        for name, value in found.items():
+            odd[name] += int((~torch.isfinite(value.flatten(1))).any(dim=1).sum())
+        outputs.append(found["encoder"].float().cpu())
+        changes |= changed(found, encoder.features(part, encoder.layers))
+    for name, bad in odd.items():
+        if bad:
+            raise InputError(
+                f"{released.name}: layer '{name}' is not finite for {bad} of {len(images)} images "
+                f"(NaN or infinity in the weights, or a wrong {opt('mean')} or {opt('std')})"
+            )
+    notes, out = [], torch.cat(outputs)
+    if len(out) > 1 and torch.equal(out, out[:1].expand_as(out)):
+        notes.append(f"{released.name} gives the same output for all {len(out)} images looked at.")
+    if changes:
+        earliest = min(changes, key=encoder.layers.index)
+        line = (
+            f"{released.name} answers the same image differently when it is asked again, from "
+            f"layer '{earliest}' on (dropout or random masks in its forward pass)"
+        )
+        if not allow_random:
+            raise InputError(f"{line}: its scores would depend on chance; {opt('allow_random')}")
+        notes.append(f"{line}: its scores depend on chance.")
+    if encoder.map_layer is not None and found[encoder.map_layer].shape[2:] == (1, 1):
+        notes.append(
+            f"The last map of {released.name} is 1x1 for images of this size, which has no parts "
+            f"to compare; {opt('size')} enlarges them."
+        )
+    return notes
+
+
+def check_images(released: Released, images: Tensor) -> None:
+    """Raise InputError unless the encoder takes the channels and the size of the images."""
+    if not len(images):
+        raise InputError(f"no image to show to {released.name}")
+    channels, height, width = images.shape[1:]
+    if released.channels is not None and channels != released.channels:
+        raise InputError(
+            f"the images have {channels} channels, {released.name} takes {released.channels}"
+        )
+    if released.fixed_size and released.size is not None and {height, width} != {released.size}:
+        raise InputError(
+            f"the images are {height}x{width} pixels, {released.name} takes "
+            f"{released.size}x{released.size}: {opt('size', released.size)} resizes them"
+        )
+
+
+def changed(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> set[str]:
+    """The layers whose outputs (B, ..) of the same images differ."""
+    pairs = ((name, old, after[name]) for name, old in before.items())
+    return {name for name, old, new in pairs if (new - old).abs().max() > SAME * old.abs().max()}
+
+
+@torch.no_grad()
+def understood(released: Released, size: int) -> EncoderInfo:
+    """Where its weights come from, its preprocessing, and its outputs for images of `size`."""
+    net, told = released.method.encoder, released.weights
+    blank = net.mean.new_zeros(1, released.channels or net.mean.shape[1], size, size)
+    headed = not isinstance(net.head, nn.Identity)
+    kinds = {"avgpool": "pooled", "encoder": "projection" if headed else "pooled"}
+    found = net.features(blank, net.layers).items()
+    return EncoderInfo(
+        form=told.form,
+        loaded=told.loaded,
+        dropped=told.dropped,
+        missing=told.missing,
+        size=size,
+        mean=net.mean.flatten().tolist(),
+        std=net.std.flatten().tolist(),
+        outputs=[(n, kinds.get(n, "map"), tuple(value.shape[1:])) for n, value in found],
+        crops=_crops(released, blank),
+    )
+
+
+def _crops(released: Released, blank: Tensor) -> str:
+    """Which sizes of an image's parts the encoder takes; `blank` is an image (1, C, S, S)."""
+    encoder, size = released.method.encoder, blank.shape[2]
+    patch = encoder.backbone.patch
+    half = patch * max(1, size // 2 // patch)
+    try:
+        encoder.features(blank[:, :, :half, :half], ["avgpool"])
+    except FAILURES:
+        return f"{size} pixels alone"
+    sides = "any" if patch == 1 else f"multiples of {patch} pixels"
+    tables = any(map(is_positions, encoder.state_dict()))
+    return f"{sides}, positions resampled" if released.fixed_size and tables else sides

@@ -1,0 +1,119 @@
+"""`FILE.onnx`: a program that ONNX Runtime runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedmia.encoders._program import Program, black_box
+from fedmia.encoders.base import EncoderForm, Released, Wanted, extra, first
+from fedmia.options.errors import InputError
+from fedmia.options.seeding import rng
+
+DTYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}
+# Kinds of numbers that weights are stored as; 64-bit integers are shapes and indices.
+WEIGHTS = ("float16", "float32", "float64", "bfloat16", "int8", "uint8")
+
+
+class Session(Program):
+    """An inference session, on the GPU where it can.
+
+    Args:
+        model: path, or the bytes of a model.
+
+    Raises:
+        InputError: the model cannot be read, takes more than one input, or no floats.
+    """
+
+    def __init__(self, model: str | bytes, where: str, device: torch.device) -> None:
+        self.where = where
+        runtime = _import("onnxruntime")
+        providers: list[Any] = ["CPUExecutionProvider"]
+        if device.type == "cuda" and "CUDAExecutionProvider" in runtime.get_available_providers():
+            providers.insert(0, ("CUDAExecutionProvider", {"device_id": device.index or 0}))
+        options = runtime.SessionOptions()
+        options.log_severity_level = 3
+        # As many threads as torch itself uses, and sums in one order.
+        options.intra_op_num_threads = torch.get_num_threads()
+        try:
+            self.session = runtime.InferenceSession(model, options, providers=providers)
+        except Exception as error:  # the runtime's own exceptions have no common base
+            raise InputError(f"cannot read '{where}' as an ONNX model: {first(error)}") from None
+        inputs = self.session.get_inputs()
+        if len(inputs) != 1:
+            raise InputError(
+                f"{where} takes {len(inputs)} inputs; an encoder takes one, the images"
+            )
+        if inputs[0].type not in DTYPES:
+            raise InputError(f"{where} takes {inputs[0].type}; an encoder takes floats")
+        self.input, self.dtype = inputs[0].name, DTYPES[inputs[0].type]
+        self.take(list(inputs[0].shape))
+
+    def run(self, pixels: Tensor) -> Any:
+        fed = {self.input: pixels.detach().cpu().numpy().astype(self.dtype)}
+        try:
+            out = self.session.run(None, fed)
+        except Exception as error:
+            raise RuntimeError(first(error)) from None
+        return [torch.from_numpy(v).to(pixels.device) for v in out if isinstance(v, np.ndarray)]
+
+
+class OnnxFile(EncoderForm):
+    """A program that ONNX Runtime runs."""
+
+    written = "FILE.onnx"
+    order = 3
+    suffixes = (".onnx",)
+
+    def load(self, source: str, wanted: Wanted) -> Released:
+        """The model in `source`: images (B, C, H, W) to vectors, maps, tokens, or several of them.
+
+        Raises:
+            InputError: ONNX Runtime is not installed, or the file is no encoder.
+        """
+        where = Path(source).name
+
+        def permuted(least: int) -> Session:
+            return Session(permuted_model(source, wanted.seed, least), where, wanted.device)
+
+        return black_box(Session(source, where, wanted.device), permuted, wanted)
+
+
+def permuted_model(path: str, seed: int, least: int) -> bytes:
+    """Bytes of the model in `path`, the entries of its weight tensors permuted.
+
+    Weights are initializers and constants; those of fewer than `least` dimensions stay.
+
+    Raises:
+        InputError: no weights were found, or the model is too large to be held in one piece.
+    """
+    onnx = _import("onnx")
+    model = onnx.load(path)
+    found = [(t.name, t) for t in model.graph.initializer]
+    for node in model.graph.node:
+        if node.op_type == "Constant":
+            found += [(node.output[0], a.t) for a in node.attribute if a.HasField("t")]
+    count = 0
+    for name, tensor in found:
+        values = onnx.numpy_helper.to_array(tensor)
+        if values.dtype.name not in WEIGHTS or values.ndim < least or values.size < 2:
+            continue
+        mixed = rng(seed, "untrained", name).permutation(values.reshape(-1))
+        fresh = onnx.numpy_helper.from_array(mixed.reshape(values.shape), tensor.name)
+        tensor.CopyFrom(fresh)
+        count += 1
+    if not count:
+        raise InputError(f"{Path(path).name}: no untrained control: no weights to permute found")
+    try:
+        made: bytes = model.SerializeToString()
+    except Exception as error:  # protobuf's limit of 2 GiB
+        raise InputError(f"{Path(path).name}: no untrained control: {first(error)}") from None
+    return made
+
+
+def _import(package: str) -> Any:
+    return extra(package, "a .onnx encoder", "onnx")

@@ -1,0 +1,69 @@
+"""`open_clip:NAME`: the image tower of an architecture of open_clip."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedmia.encoders._hooked import hooked
+from fedmia.encoders._module import build, weigh, white_box
+from fedmia.encoders.base import (
+    Constants,
+    EncoderForm,
+    Loading,
+    Released,
+    Wanted,
+    extra,
+    unknown_model,
+)
+
+
+class OpenClipModel(EncoderForm):
+    """The image tower of an architecture of open_clip."""
+
+    written = "open_clip:NAME"
+    order = 8
+    prefix = "open_clip"
+    takes_checkpoint = True
+
+    def load(self, source: str, wanted: Wanted) -> Released:
+        """The image tower of `source`; its weights are the checkpoint's, else random. The text
+        tower is not built.
+
+        Size and normalisation are the architecture's where the user gives none.
+
+        Raises:
+            InputError: open_clip is not installed, no such model, a checkpoint that does not fit.
+        """
+        library, parts = (
+            extra(module, "open_clip:NAME", "clip") for module in ("open_clip", "open_clip.model")
+        )
+        config, loading = library.get_model_config(source), Loading(f"open_clip:{source}", wanted)
+        if config is None:
+            raise unknown_model("open_clip", source, library.list_models())
+        vision = {**config["vision_cfg"], "timm_model_pretrained": False}
+        vision["image_size"] = size = wanted.size or int(vision.get("image_size", 224))
+
+        def make() -> Any:
+            options = parts.CLIPVisionCfg(**vision)
+            quick = bool(config.get("quick_gelu", False))
+            return parts._build_vision_tower(config["embed_dim"], options, quick)
+
+        module = build(loading, make).eval()
+        weigh(loading, module)
+        backbone, tried = hooked(loading, module, (3,), size)
+        own = _constants(library, source, loading.notes)
+        return white_box(loading, backbone, tried, own, size)
+
+
+def _constants(library: Any, name: str, notes: list[str]) -> Constants:
+    """The normalisation that all public weights of the architecture share, else OpenAI's."""
+    pretrained, usual = library.pretrained, library.constants
+    own = (usual.OPENAI_DATASET_MEAN, usual.OPENAI_DATASET_STD)
+    tags = pretrained.list_pretrained_tags_by_model(name)
+    told = [pretrained.get_pretrained_cfg(name, tag) for tag in tags]
+    found = {(tuple(c.get("mean") or own[0]), tuple(c.get("std") or own[1])) for c in told}
+    if len(found) == 1:
+        return found.pop()
+    if found:
+        notes.append("Public weights of this architecture differ in their normalisation: OpenAI's.")
+    return own

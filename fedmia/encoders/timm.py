@@ -1,0 +1,139 @@
+"""`timm:NAME`: an architecture of timm without its classifier."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedmia.encoders import _resnet
+from fedmia.encoders._hooked import SIZES, STAGES, caught, trial
+from fedmia.encoders._module import build, weigh, white_box
+from fedmia.encoders._outputs import grid, is_map
+from fedmia.encoders.base import EncoderForm, Loading, Released, Wanted, extra, unknown_model
+from fedmia.encoders.torchfile import folder_weights, read_json
+from fedmia.nets.base import Trunk
+
+
+class TimmBackbone(Trunk):
+    """`forward_features` gives the map or the tokens, `forward_head` the vector.
+
+    Args:
+        module: built with `num_classes=0`, in evaluation mode.
+        size, channels: of blank pixels, from which the stages are found.
+    """
+
+    def __init__(self, module: Any, channels: int, size: int) -> None:
+        super().__init__()
+        self.module = module
+        self.prefix = int(getattr(module, "num_prefix_tokens", 0))
+        if getattr(module, "dynamic_img_size", False):
+            self.patch = int(module.patch_embed.patch_size[0])
+        self.hooked: tuple[str, ...] = ()
+        infos = getattr(module, "feature_info", None) or []
+        names = [i["module"] for i in infos if isinstance(i, dict) and "module" in i][-STAGES:]
+        modules = {name for name, _ in module.named_modules()}
+        with torch.no_grad():
+            with caught(module, [n for n in names if n in modules]) as fired:
+                out = self.module.forward_features(torch.zeros(1, channels, size, size))
+            last = self._as_map(out)
+        self.layers = ()
+        if last is not None:
+            self.hooked = tuple(name for name, value in fired if is_map(value))
+            ends = bool(self.hooked) and fired[-1][1] is last
+            self.layers = self.hooked if ends else (*self.hooked, "map")
+
+    def trunk(self, x: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        with caught(self.module, self.hooked) as fired:
+            out = self.module.forward_features(x)
+        found = dict(fired)
+        last = self._as_map(out)
+        if self.layers and last is not None:
+            found[self.layers[-1]] = last
+        return found, self.module.forward_head(out).flatten(1)
+
+    def _as_map(self, out: Any) -> Tensor | None:
+        """(B, D, h, w) of what `forward_features` returned, or None."""
+        if not isinstance(out, Tensor):
+            return None
+        if out.ndim == 4:
+            nhwc = getattr(self.module, "output_fmt", "NCHW") == "NHWC"
+            return out.permute(0, 3, 1, 2) if nhwc else out
+        if out.ndim == 3:
+            patches = out.shape[1] - self.prefix
+            side = round(patches**0.5)
+            return grid(out, side) if side > 1 and side**2 == patches else None
+        return None
+
+
+class TimmModel(EncoderForm):
+    """An architecture of timm without its classifier, or a folder of timm's."""
+
+    written = "timm:NAME, timm:FOLDER"
+    order = 5
+    prefix = "timm"
+    takes_checkpoint = True
+
+    def load(self, source: str, wanted: Wanted) -> Released:
+        """The model `source`; its weights are the checkpoint's, else random.
+
+        A folder, as timm saves models for the hub (config.json beside the weights), names the
+        model and holds its weights. Size and normalisation are those of timm's data configuration
+        where the user gives none.
+
+        Raises:
+            InputError: timm is not installed, no such model, a checkpoint that does not fit.
+        """
+        timm = extra("timm", "timm:NAME", "timm")
+        loading, name, sized = Loading(f"timm:{source}", wanted), source, wanted.size
+        folder = Path(source.removeprefix("local-dir:"))
+        if folder.is_dir() or str(folder) != source or len(folder.parts) > 1:
+            weights_file = folder_weights(folder, "timm:FOLDER")
+            loading.wanted = replace(wanted, checkpoint=wanted.checkpoint or weights_file)
+            told = read_json(folder / "config.json").get("pretrained_cfg", {})
+            sized = wanted.size or (told.get("input_size") or [None])[-1]
+            name, loading.where = f"local-dir:{folder}", f"timm:{folder.resolve().name}"
+        elif not timm.is_model(name):
+            raise unknown_model("timm", name, timm.list_models())
+        elif not timm.get_pretrained_cfg(name, allow_unregistered=True).fixed_input_size:
+            sized = None
+        module: Any = _made(timm, name, loading, sized).eval()
+        weigh(loading, module)
+        return _released(loading, module, timm.data.resolve_model_data_config(module))
+
+
+def _released(loading: Loading, module: Any, data: Mapping[str, Any]) -> Released:
+    """The encoder with the size and the normalisation of `data`, timm's data configuration; a
+    ResNet that got a small stem from its file has neither, and takes images as they are."""
+    sizes, stem = _resnet.sizes(module), getattr(module, "conv1", None)
+    size = int(data["input_size"][-1]) if sizes == SIZES else None
+    channels = stem.in_channels if isinstance(stem, nn.Conv2d) else int(data["input_size"][0])
+    own = (tuple(map(float, data["mean"])), tuple(map(float, data["std"])))
+    tried = trial(loading, module, (channels,), size, sizes)
+    if (getattr(module, "pretrained_cfg", None) or {}).get("fixed_input_size"):
+        tried = tried._replace(fixed=True)  # its parts alone may have another size
+    backbone = TimmBackbone(module, tried.channels, tried.size)
+    known = own if size is not None and channels == len(own[0]) else None
+    return white_box(loading, backbone, tried, known, size)
+
+
+def _made(timm: Any, name: str, loading: Loading, sized: int | None) -> Any:
+    """timm's model without a classifier, for images of side `sized` where it asks for a size; one
+    that resamples its positions for other images, if it can.
+
+    Raises:
+        InputError: it cannot be built.
+    """
+    side = {} if sized is None else {"img_size": sized}
+    tried: list[dict[str, Any]] = [{**side, "dynamic_img_size": True}, side, {}]
+    make = partial(timm.create_model, name, pretrained=False, num_classes=0)
+    for options in tried[:-1]:
+        with suppress(TypeError):  # a network that has no such option
+            return build(loading, partial(make, **options), TypeError)
+    return build(loading, partial(make, **tried[-1]))

@@ -1,0 +1,66 @@
+"""`torchvision:NAME`: an architecture of torchvision without its classifier."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from typing import Any
+
+from torch import Tensor, nn
+
+from fedmia.encoders import _resnet
+from fedmia.encoders._hooked import SIZES, hooked
+from fedmia.encoders._module import seeded, weigh, white_box
+from fedmia.encoders.base import IMAGENET, EncoderForm, Loading, Released, Wanted, unknown_model
+
+HEADS = ("fc", "classifier", "heads", "head")
+
+
+def patches(self: Any, x: Tensor) -> Tensor:
+    """A ViT's, without the check of the images' size; that of its positions remains."""
+    tokens: Tensor = self.conv_proj(x)
+    return tokens.flatten(2).transpose(1, 2)
+
+
+class TorchvisionModel(EncoderForm):
+    """An architecture of torchvision without its classifier."""
+
+    written = "torchvision:NAME"
+    order = 6
+    prefix = "torchvision"
+    takes_checkpoint = True
+
+    def load(self, source: str, wanted: Wanted) -> Released:
+        """The classification model `source`; its weights are the checkpoint's, else random.
+
+        The vector is what the classifier was given. Where that is the last map flattened (VGG,
+        AlexNet, SqueezeNet), it is the map's mean. A ViT is built for the size asked for.
+
+        Raises:
+            InputError: no such model, a size that it does not take, a checkpoint that does not fit.
+        """
+        models: Any = importlib.import_module("torchvision.models")  # slow
+        known = models.list_models(module=models)
+        if source not in known:
+            raise unknown_model("torchvision", source, known)
+        options = {"image_size": wanted.size} if wanted.size and source.startswith("vit_") else {}
+
+        def make() -> nn.Module:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # googlenet and inception change their init one day
+                made: nn.Module = models.get_model(source, weights=None, **options)
+            for head in HEADS:
+                if hasattr(made, head):
+                    setattr(made, head, nn.Identity())
+            if isinstance(made, models.VisionTransformer):
+                members = {"_process_input": patches}
+                made.__class__ = type("AnySize", (models.VisionTransformer,), members)
+            return made
+
+        loading, module = Loading(f"torchvision:{source}", wanted), seeded(make, wanted.seed)
+        weigh(loading, module)
+        first = next(m for m in module.modules() if isinstance(m, nn.Conv2d))
+        channels, sizes = first.in_channels, _resnet.sizes(module)
+        backbone, tried = hooked(loading, module, (channels,), sizes=sizes, flat_is_map=True)
+        usual = channels == 3 and sizes == SIZES  # the library's own, for ImageNet
+        return white_box(loading, backbone, tried, IMAGENET if usual else None)

@@ -1,0 +1,1 @@
+"""What an audit is made of: images in their roles, views of the encoder, shadows."""

@@ -1,0 +1,250 @@
+"""The images of an audit and their roles: known and scored members and non-members, and a rest."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedmia.config.audit import Audit
+from fedmia.data.base import Views
+from fedmia.data.images import NO_PROBES, ImageSet, IntArray, digests
+from fedmia.evaluation.audits.sources import Found, find_images, source_views, take
+from fedmia.options.errors import InputError, opt
+from fedmia.threat import Labels
+
+SIDES = ("members", "nonmembers")
+MOST_KNOWN = 500  # a side, where `--known` leaves it open
+
+
+@dataclass(frozen=True)
+class Dealt:
+    """Who is known, who is scored; all images uint8 (N, C, H, W).
+
+    Attributes:
+        member_ids, nonmember_ids: places of the scored images in their data sources.
+        member_labels, nonmember_labels: class of each scored image, zeros where unlabelled.
+        spare: non-members that play no other part, where shadows are trained on them; else none.
+        spared: how many they are, wanted or not.
+        labels: names of the classes of all these images, for attacks that need them.
+        names: of the two data sources. views: of the members' source.
+        notes: what was rerenamed or resized.
+        shadow_data: the shadows' images where they are in memory; None: --shadow-data says.
+    """
+
+    known_members: Tensor
+    known_nonmembers: Tensor
+    scored_members: Tensor
+    scored_nonmembers: Tensor
+    member_ids: IntArray
+    nonmember_ids: IntArray
+    member_labels: IntArray
+    nonmember_labels: IntArray
+    spare: Tensor
+    labels: Labels
+    names: tuple[str, str]
+    spared: int
+    views: Views = field(default_factory=Views)
+    notes: tuple[str, ...] = ()
+    shadow_data: ImageSet | None = None
+
+    def attacked(self) -> Tensor:
+        """The images that no shadow may be trained on, scored and known ones."""
+        return torch.cat([
+            self.scored_members, self.scored_nonmembers,
+            self.known_members, self.known_nonmembers,
+        ])  # fmt: skip
+
+    def without(self, held: NDArray[np.bool_], why: str) -> Dealt:
+        """Less the scored non-members at which `held` (N,) is true, with a note that says `why`.
+
+        Raises:
+            InputError: fewer than 2 are left.
+        """
+        left = np.flatnonzero(~held)
+        told = f"{int(held.sum())} scored non-members are left out, {why}."
+        if len(left) < 2:
+            raise InputError(f"{told} {len(left)} remain, at least 2 are needed")
+        return replace(
+            self,
+            scored_nonmembers=self.scored_nonmembers[left],
+            nonmember_ids=self.nonmember_ids[left],
+            nonmember_labels=self.nonmember_labels[left],
+            notes=(*self.notes, told),
+        )
+
+    def counts(self) -> dict[str, Any]:
+        """How many images play each role, for the report."""
+        return {
+            "members": self.names[0],
+            "nonmembers": self.names[1],
+            "known_members": len(self.known_members),
+            "known_nonmembers": len(self.known_nonmembers),
+            "scored_members": len(self.scored_members),
+            "scored_nonmembers": len(self.scored_nonmembers),
+            "spare_nonmembers": self.spared,
+            "channels": int(self.scored_members.shape[1]),
+            "size": int(self.scored_members.shape[2]),
+        }
+
+
+def deal(audit: Audit, size: int | None) -> Dealt:
+    """Load both sides, and give every image its role.
+
+    Raises:
+        InputError: a source that cannot be read, or images that `deal_sets` refuses.
+    """
+    members = find_images(audit, "members", size)
+    others = find_images(audit, "nonmembers", size)
+    views = source_views(str(audit.members), audit.members_options)
+    return deal_sets(audit, members, others, views)
+
+
+def deal_sets(audit: Audit, members: Found, others: Found, views: Views) -> Dealt:
+    """Give every image its role; of encoded images those with a role are decoded, no others.
+
+    The role depends on the seed, on the image's bytes as its source keeps them and on how many
+    images there are: neither on the order of the files nor on the side.
+
+    Raises:
+        InputError: sides of different shape, images on both sides, or fewer images than the
+            roles need.
+    """
+    sides = dict(zip(SIDES, one_coding(members, others), strict=True))
+    while True:
+        roles = _roles(audit, *(s.digests() for s in sides.values()))
+        parts = [take(s, n, np.concatenate(roles.of[n])) for n, s in sides.items()]
+        if all(apart for _, apart in parts):
+            break
+    m, o = (images for images, _ in parts)
+    _refuse_unlike(m, o)
+    names = digests(m.images), digests(o.images)
+    _refuse_overlap(*names, [np.concatenate(roles.of[n]) for n in SIDES])
+    notes = [*unlike_classes(members, others), *roles.notes]
+    if not others.labelled:
+        notes.append(NO_PROBES)
+    known, at = roles.known, len(roles.of["nonmembers"][1]) + roles.known
+    return Dealt(
+        known_members=torch.from_numpy(m.images[:known]),
+        known_nonmembers=torch.from_numpy(o.images[:known]),
+        scored_members=torch.from_numpy(m.images[known:]),
+        scored_nonmembers=torch.from_numpy(o.images[known:at]),
+        member_ids=roles.of["members"][1],
+        nonmember_ids=roles.of["nonmembers"][1],
+        member_labels=m.labels[known:],
+        nonmember_labels=o.labels[known:at],
+        spare=torch.from_numpy(o.images[at:]),
+        spared=roles.spared,
+        labels=Labels(zip(names, (m.named(), o.named()), strict=True)),
+        names=(m.name, o.name),
+        views=views,
+        notes=tuple(notes),
+    )
+
+
+class _Roles(NamedTuple):
+    """Places of the images in their sources.
+
+    Attributes:
+        of: side -> those known, those scored, and those that shadows are trained on.
+        known: how many a side. spared: non-members without another part.
+        notes: copies that were left out.
+    """
+
+    of: dict[str, list[IntArray]]
+    known: int
+    spared: int
+    notes: list[str]
+
+
+def _roles(audit: Audit, members: list[bytes], others: list[bytes]) -> _Roles:
+    """Roles of the images with these digests."""
+    _refuse_overlap(members, others)
+    orders, notes = [_order(audit.seed, n) for n in (members, others)], []
+    for flag, order, listed in zip(SIDES, orders, (members, others), strict=True):
+        if len(order) < len(listed):
+            notes.append(f"{len(listed) - len(order)} byte-equal copies among the {flag} left out.")
+    known, scored = _sizes(audit, *map(len, orders))
+    cut = [np.split(o, [known, known + n]) for o, n in zip(orders, scored, strict=True)]
+    spared = len(cut[1][2])
+    if not audit.shadows or audit.shadow_data is not None:
+        cut[1][2] = cut[1][2][:0]
+    cut[0][2] = cut[0][2][:0]
+    return _Roles(dict(zip(SIDES, cut, strict=True)), known, spared, notes)
+
+
+def _refuse_unlike(members: ImageSet, others: ImageSet) -> None:
+    """Raise InputError unless the images of both sides have one shape."""
+    if members.images.shape[1:] != others.images.shape[1:]:
+        shapes = ["x".join(map(str, s.images.shape[1:])) for s in (members, others)]
+        raise InputError(
+            f"{opt('members')} are images of {shapes[0]}, {opt('nonmembers')} of {shapes[1]}: both "
+            f"must have the same channels and size ({opt('size')} resizes both)"
+        )
+
+
+def one_coding(*sets: Found) -> Iterator[Found]:
+    """The sets with one number for each class that any of them has: a source numbers those that
+    it holds, so that where it lacks one its numbers mean other classes."""
+    classes, numbers = np.unique(np.concatenate([s.named() for s in sets]), return_inverse=True)
+    ends = np.cumsum([len(s) for s in sets])[:-1]
+    for one, labels in zip(sets, np.split(numbers.astype(np.int64), ends), strict=True):
+        yield replace(one, labels=labels, classes=tuple(classes.tolist()))
+
+
+def unlike_classes(members: Found, others: Found) -> list[str]:
+    """A note where both sides have classes and none of them is on both."""
+    theirs = [sorted(set(s.named().tolist())) for s in (members, others)]
+    if min(map(len, theirs)) < 2 or set(theirs[0]) & set(theirs[1]):
+        return []
+    shown = [", ".join(t[:3]) + (", .." if len(t) > 3 else "") for t in theirs]
+    return [
+        f"No class of the members ({shown[0]}) is among those of the non-members ({shown[1]}): "
+        "they are taken for different ones."
+    ]
+
+
+def _order(seed: int, names: list[bytes]) -> IntArray:
+    """Places of the distinct images (the first of equal ones), in an order of seed and bytes."""
+    places = {name: i for i, name in reversed(list(enumerate(names)))}
+    root = f"audit {seed} ".encode()
+    ranked = sorted(places, key=lambda name: hashlib.sha256(root + name).digest())
+    return np.array([places[name] for name in ranked], dtype=np.int64)
+
+
+def _refuse_overlap(
+    members: list[bytes], others: list[bytes], places: Sequence[IntArray] | None = None
+) -> None:
+    """Raise InputError where a digest is on both sides; `places` of the images if not all."""
+    both = set(members) & set(others)
+    if both:
+        at = next(i for i, name in enumerate(members) if name in both)
+        first = [at, others.index(members[at])]
+        if places is not None:
+            first = [int(p[i]) for p, i in zip(places, first, strict=True)]
+        raise InputError(
+            f"{opt('members')} and {opt('nonmembers')} share {len(both)} byte-equal images (the "
+            f"first: member {first[0]}, non-member {first[1]}); an image cannot be both"
+        )
+
+
+def _sizes(audit: Audit, members: int, others: int) -> tuple[int, tuple[int, int]]:
+    """Known images a side, and how many members and non-members are scored."""
+    least = min(members, others)
+    known = min(least // 4, MOST_KNOWN) if audit.known is None else audit.known
+    if known < 2 or least - known < 2:
+        raise InputError(
+            f"{members} members and {others} non-members are too few for {opt('known', known)}: at "
+            "least 2 of each must be known, and 2 of each must remain to be scored"
+        )
+    left = [members - known, others - known]
+    scored = [min(n, audit.limit or n) for n in left]
+    if audit.shadows and audit.shadow_data is None:
+        scored[1] = min(scored[1], left[1] // 2)
+    return known, (scored[0], scored[1])

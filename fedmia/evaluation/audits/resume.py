@@ -1,0 +1,95 @@
+"""What of an audit that was cut short may be used again, and what must be the same for it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from fedmia import __version__
+from fedmia.config.audit import Audit
+from fedmia.config.tree import to_tree
+from fedmia.data.images import digests
+from fedmia.encoders.base import Released
+from fedmia.evaluation.audits.images import Dealt
+from fedmia.evaluation.audits.views import ModelViews
+from fedmia.options import registry
+from fedmia.options.errors import InputError
+from fedmia.options.option import option_fields
+from fedmia.options.yamlfile import load
+from fedmia.threat import Labels
+
+# Another list of attacks adds to those finished, and so does a sweep.
+MORE = ("attacks", "attack", "sweep")
+
+
+def same_audit(audit: Audit) -> Callable[[Path], bool]:
+    """Whether a config.yaml is of this audit, so that what lies beside it may be gone on with."""
+
+    def same(config: Path) -> bool:
+        mine = to_tree(audit)
+        try:
+            theirs = load(config)
+        except InputError:
+            return False
+        sweeps = theirs.get("sweep"), audit.sweep
+        left = ({k: v for k, v in tree.items() if k not in MORE} for tree in (mine, theirs))
+        return next(left) == next(left) and sweeps[0] in (None, sweeps[1])
+
+    return same
+
+
+def decides(views: ModelViews, name: str) -> str:
+    """What decides the scores of attack `name` beside `key`: its options and the files that they
+    name, and its shadows' files.
+
+    Raises:
+        InputError: the shadows' files cannot be read.
+    """
+    attack = registry.build("attack", name, views.audit.attack.get(name, {}))
+    given = [getattr(attack, f.name) for f, _ in option_fields(type(attack))]
+    files = [Path(v) for v in given if isinstance(v, str) and Path(v).is_file()]
+    contents = [hashlib.sha256(f.read_bytes()).hexdigest() for f in files]
+    own = views.shadows.contents() if views.shadows and attack.asks_shadows() else ""
+    return " ".join([repr(attack), *contents]) + own
+
+
+def key(views: ModelViews) -> str:
+    """Digest of all that decides the scores: weights, images and their classes, views, options;
+    neither the attacks nor their shadows (`decides`)."""
+    audit = views.audit
+    skipped = ("attacks", "attack", "cache", "sweep")
+    kept = {k: v for k, v in to_tree(audit).items() if k not in skipped}
+    kept["device"] = views.device.type  # `auto` is another one on another machine
+    held = content(audit, views.released, views.dealt)
+    about = [__version__, held, kept, repr(views.augment)]
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+
+
+def content(audit: Audit, released: Released, dealt: Dealt) -> str:
+    """Digest of weights, images and their classes."""
+    digest = hashlib.sha256()
+    # A large .onnx keeps its weights in a second file beside it.
+    for file in (Path(audit.encoder), Path(f"{audit.encoder}.data")):
+        if file.is_file():
+            digest.update(file.read_bytes())
+    for name, tensor in sorted(released.method.encoder.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    for images in (
+        dealt.known_members, dealt.known_nonmembers, dealt.scored_members,
+        dealt.scored_nonmembers, dealt.spare,
+    ):  # fmt: skip
+        names = digests(images.numpy())
+        digest.update(b"".join(names) + _classes(dealt.labels, names))
+    return digest.hexdigest()
+
+
+def _classes(labels: Labels, names: list[bytes]) -> bytes:
+    try:
+        return labels.named(names).tobytes()
+    except InputError:  # their source has none
+        return b""

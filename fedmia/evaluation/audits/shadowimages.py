@@ -1,0 +1,89 @@
+"""The images that an audit's shadows are trained on, and those that must not be among them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import torch
+
+from fedmia.config.audit import Audit
+from fedmia.data._pixels import square
+from fedmia.data.images import ImageSet, digests
+from fedmia.evaluation.audits.images import Dealt
+from fedmia.evaluation.audits.sources import load_images
+from fedmia.options.errors import InputError, opt
+from fedmia.threat import Labels
+
+
+@dataclass
+class ShadowImages:
+    """Those of --shadow-data, else the non-members that play no other part.
+
+    Args:
+        say: takes a line for the user.
+    """
+
+    audit: Audit
+    dealt: Dealt
+    say: Callable[[str], None]
+
+    def ground(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """The shadows' images, and those under attack; uint8 (N, C, S, S) of the shadows' size.
+
+        Raises:
+            InputError: --shadow-data cannot be read, or has other channels.
+        """
+        size, attacked = self.audit.plan().size, self.dealt.attacked()
+        pool = self.dealt.spare.numpy() if self.audit.shadow_data is None else self._data.images
+        if pool.shape[1] != attacked.shape[1]:
+            raise InputError(
+                f"{opt('shadow_data')}: images of {pool.shape[1:]}, the audited ones are "
+                f"{tuple(attacked.shape[1:])}"
+            )
+        # Resized alike, so that an image under attack is known again among the shadows' own.
+        own, theirs = (square(x, size, "shadow images") for x in (pool, attacked.numpy()))
+        return torch.from_numpy(own), torch.from_numpy(theirs)
+
+    def contents(self) -> str:
+        """Digest of --shadow-data.
+
+        Raises:
+            InputError: it cannot be read.
+        """
+        found = self._data
+        return hashlib.sha256(b"".join(digests(found.images)) + found.named().tobytes()).hexdigest()
+
+    @cached_property
+    def labels(self) -> Labels:
+        """Classes of the audit's images, and of --shadow-data."""
+        if self.audit.shadow_data is None:
+            return self.dealt.labels
+        own = torch.from_numpy(self._data.images), self._data.named()
+        return self.dealt.labels | Labels([own])
+
+    @cached_property
+    def _data(self) -> ImageSet:
+        """--shadow-data, of the shadows' own size."""
+        audited = int(self.dealt.scored_members.shape[2])
+        found = self._read(self.audit.plan().size or audited)
+        if found.size == audited:
+            return found
+        # Resized from what it was, an image under attack is told at the size of those alone.
+        under_attack = set(digests(self.dealt.attacked().numpy()))
+        theirs = digests(self._read(audited).images)
+        kept = np.array([i for i, name in enumerate(theirs) if name not in under_attack], np.int64)
+        if len(kept) < len(found):
+            left = len(found) - len(kept)
+            self.say(f"shadow images: {left} left out, as they are among those under attack")
+        return found.take(kept)
+
+    def _read(self, size: int) -> ImageSet:
+        """--shadow-data at `size` pixels a side."""
+        held = self.dealt.shadow_data
+        if held is None:
+            return load_images(self.audit, "shadow_data", size)
+        return replace(held, images=square(held.images, size, held.name))

@@ -1,0 +1,217 @@
+"""An audit: an encoder that somebody brings and images of both sides, attacked and scored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedmia.config.audit import Audit
+from fedmia.config.compatibility import gpu
+from fedmia.config.tree import to_tree
+from fedmia.encoders.base import Released, load
+from fedmia.encoders.describe import probe, understood
+from fedmia.evaluation.audits.given import Given
+from fedmia.evaluation.audits.harness import Harness
+from fedmia.evaluation.audits.images import Dealt, deal
+from fedmia.evaluation.audits.resume import key, same_audit
+from fedmia.evaluation.audits.runs import from_run, run_folder
+from fedmia.evaluation.audits.shadows import Own
+from fedmia.evaluation.audits.views import RELEASED, UNTRAINED, ModelViews, health, probes, recipe
+from fedmia.evaluation.steps.assemble import assemble
+from fedmia.evaluation.steps.budgets import sweep
+from fedmia.evaluation.steps.controls import POSERS, pixels
+from fedmia.options.errors import InputError, opt, said
+from fedmia.records import RunScores
+from fedmia.runtime.device import resolve_device
+from fedmia.runtime.progress import AuditDisplay
+from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.storage.archive import Archive
+from fedmia.storage.outfolder import OutFolder
+
+LOOK = 16  # images of a side that are embedded first, to refuse an encoder early
+
+
+def examine(
+    audit: Audit,
+    released: Released,
+    dealt: Dealt,
+    device: torch.device,
+    place: OutFolder,
+    display: AuditDisplay,
+    watch: Stopwatch,
+    stopped: Callable[[], bool],
+) -> RunScores:
+    """Attacks, controls and probes. Where no attack could run the scores hold the reasons alone,
+    and the folder of the results is given up.
+
+    Raises:
+        InputError: the folder of the results cannot be made, or members under attack are among
+            the images of a shadow federation.
+    """
+    given = None if audit.shadow_encoders is None else Given(audit, dealt)
+    dealt = dealt if given is None else given.apart()
+    cache = Path(audit.cache) if audit.cache else place.under("shadows")
+    own = Own(audit, released, dealt, cache, device, display.say, display.epochs, stopped, given)
+    augment = recipe(audit, own.augment(), dealt, run_folder(audit.encoder) is not None)
+    has_shadows = audit.shadows or given is not None
+    views = ModelViews(audit, released, dealt, augment, device, own if has_shadows else None)
+    harness = Harness(views, Archive(place.under("attacks"), key(views)))
+    place.begin(to_tree(audit))
+    swept = None
+    with display, watch.part("attacks"):
+        harness.run(display.tell, stopped, display.ran)
+        if audit.sweep:
+            ran = [a.name for a in harness.found if a.name in audit.attacks]
+            swept = sweep(harness, RELEASED, ran, audit.sweep, display.say, stopped)
+    if not (harness.found or harness.inferences):
+        place.give_up()
+        return gather(harness)
+    with watch.part("probes"):
+        alone = pixels(harness.scorer)
+        controlled = harness.uncontrolled() is None
+        return gather(
+            harness,
+            *notes(harness, controlled, stopped()),
+            sweep=swept,
+            pixels=alone,
+            utility=probes(views, RELEASED),
+            utility_untrained=probes(views, UNTRAINED) if controlled else {},
+            health=health(views),
+            encoder=understood(released, int(dealt.scored_members.shape[2])),
+        )
+
+
+def folder(audit: Audit, out: Path | None) -> OutFolder:
+    """Where the results go; an audit of the same settings may be gone on with."""
+    return OutFolder(out, "another run or audit", same_audit(audit))
+
+
+def device_of(audit: Audit) -> torch.device:
+    """The processor of `--device`.
+
+    Raises:
+        InputError: a GPU that is not there.
+    """
+    gpu(audit.device)
+    return torch.device(resolve_device(audit.device))
+
+
+def prepare(audit: Audit, device: torch.device) -> tuple[Released, Dealt]:
+    """The encoder and the images, checked against each other.
+
+    Raises:
+        InputError: either is missing or broken, or they do not fit.
+    """
+    released = brought(audit, device)
+    dealt = images_for(audit, released)
+    look(released, dealt, audit.allow_random)
+    return released, dealt
+
+
+def brought(audit: Audit, device: torch.device) -> Released:
+    """The encoder.
+
+    Raises:
+        InputError: it is missing or broken, or the folder of its shadows is missing.
+    """
+    if audit.shadow_encoders is not None and not Path(audit.shadow_encoders).is_dir():
+        raise InputError(f"{opt('shadow_encoders')} '{audit.shadow_encoders}': no such folder")
+    return load(
+        audit.encoder,
+        checkpoint=Path(audit.checkpoint) if audit.checkpoint else None,
+        size=audit.size,
+        mean=audit.mean,
+        std=audit.std,
+        device=device,
+        seed=audit.seed,
+        key=audit.checkpoint_key,
+        allow_missing=audit.allow_missing,
+    )
+
+
+def images_for(audit: Audit, released: Released) -> Dealt:
+    """The images in their roles, of the encoder's size.
+
+    Raises:
+        InputError: they are missing, cannot be read or are too few.
+    """
+    run = run_folder(audit.encoder)
+    if audit.members is None and run is None:
+        sides = [opt(side, "DATASET") for side in ("members", "nonmembers")]
+        raise InputError(f"{sides[0]} and {sides[1]} are missing")
+    if audit.members is None and run:
+        return from_run(audit, run)
+    size = audit.size or released.size
+    dealt = deal(audit, size)
+    if audit.size is None and size is not None:
+        released.notes.append(
+            f"Every image was brought to {size}x{size} pixels, the size of {released.name}."
+        )
+    return dealt
+
+
+def look(released: Released, dealt: Dealt, allow_random: bool) -> None:
+    """Embed a few images of each side, and note on the encoder what is odd.
+
+    Raises:
+        InputError: the encoder does not take them, gives features that are not finite, or others
+            when it is asked again (unless `allow_random`).
+    """
+    for images in (dealt.scored_members, dealt.scored_nonmembers):
+        found = probe(released, images[:LOOK], allow_random=allow_random)
+        released.notes += [n for n in found if n not in released.notes]
+
+
+def gather(harness: Harness, *notes: str, **measured: Any) -> RunScores:
+    """All that the report is made of.
+
+    Args:
+        notes: for the reader. measured: fields of `RunScores` beside those of the attacks.
+    """
+    views = harness.views
+    audit, released, dealt = views.audit, views.released, views.dealt
+    return assemble(
+        audit,
+        attacks=harness.found,
+        controls={UNTRAINED: harness.controls},
+        sets=harness.scorer.sets,
+        posing=True,
+        subject=f"the encoder {released.name}",
+        member_ids=dealt.member_ids,
+        nonmember_ids=dealt.nonmember_ids,
+        member_client=np.zeros(len(dealt.member_ids), dtype=np.int64),
+        member_labels=dealt.member_labels,
+        nonmember_labels=dealt.nonmember_labels,
+        inferences=harness.inferences,
+        round=released.weights.round,
+        not_run=harness.failures.reasons,
+        failed=harness.failures.attacks,
+        notes=notes,
+        split={"encoder": released.name, "access": released.access} | dealt.counts(),
+        config=to_tree(audit) | {"views": vars(views.augment)},
+        timing={"by_attack": {a.name: a.seconds for a in harness.found}},
+        **measured,
+    )
+
+
+def notes(harness: Harness, controlled: bool, interrupted: bool) -> list[str]:
+    """What the reader of the numbers should know."""
+    views = harness.views
+    found = [*views.released.notes, *views.dealt.notes, *harness.notes]
+    ran = {scored.name for scored in harness.found}.intersection(views.audit.attacks)
+    if views.shadows and any(harness.build(name).asks_shadows() for name in ran):
+        found += views.shadows.notes()
+    found = [said(note, views.audit.tongue) for note in found]
+    if controlled:
+        found.append(f"The untrained control is {views.released.untrained_how}.")
+    found.append(POSERS)
+    if interrupted:
+        found.append(
+            "The audit was interrupted: the attacks, controls and probes that are missing did not "
+            "run."
+        )
+    return found

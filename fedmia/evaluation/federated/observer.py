@@ -1,0 +1,85 @@
+"""What the attacker holds of a model: the view that its attacks work through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clients.site import Site
+from fedmia.attacks.base import Known
+from fedmia.config.experiment import Experiment
+from fedmia.options import registry
+from fedmia.ssl.base import State
+from fedmia.storage.snapshot import Snapshot
+from fedmia.threat import ClientView, ServerView, Trajectory, WhiteBox
+from fedmia.threat.signals import PixelCache, Signals
+
+Noted = Callable[[ClientView, Tensor], Trajectory]
+
+
+class Observer:
+    """Views of models for the attacker of an experiment; they draw the same pixels."""
+
+    def __init__(self, experiment: Experiment, site: Site) -> None:
+        self.site, self.holder = site, experiment.holder
+        self.vantage = experiment.threat.vantage
+        self.augment = registry.build("ssl", *site.ssl).augment
+        self._pixels = PixelCache()
+
+    def view(
+        self,
+        snapshot: Snapshot,
+        signals: Signals,
+        received: Mapping[int, State] | None = None,
+        uploads: Mapping[str, Any] | None = None,
+        noted: Noted | None = None,
+        known: Known | None = None,
+        budget: int | None = None,
+    ) -> WhiteBox:
+        """What the attacker holds of a snapshot: the weights, and negatives of its own.
+
+        A client's negatives are its queue as it was then, or keys of its own images where it has
+        none (round 0, or a client that does not train). An outsider has no images but the known
+        ones: its negatives are their keys.
+
+        Args:
+            signals: rows known of the snapshot.
+            received: round -> weights, of earlier models that the attacker holds.
+            uploads: `before` and `updates` of a server's view.
+            noted: of an active client.
+            known: images of known membership, where the attacker knows fewer than the run's.
+            budget: most images that may be embedded.
+        """
+        mine = self.site.parts["members"][self.holder] if self.holder is not None else None
+        method = self.site.method(-1, len(mine) if mine is not None else None)
+        method.load_shared(snapshot.state)
+        method.eval()
+        if snapshot.holder:
+            method.load_local(snapshot.holder)
+        else:
+            method.fill_bank(self.site.pixels(self.site.held if mine is None else mine))
+        shared: dict[str, Any] = {
+            "seed": self.site.seed,
+            "device": torch.device(self.site.device),
+            "held": self._held(known),
+            "budget": budget,
+            "signals": signals,
+            "pixels": self._pixels,
+        }
+        if self.vantage == "outsider":
+            return WhiteBox(method, self.augment, **shared)
+        shared["received"] = received
+        if self.vantage == "client":
+            return ClientView(method, self.augment, noted=noted, **shared)
+        return ServerView(method, self.augment, **shared, **(uploads or {}))
+
+    def _held(self, known: Known | None) -> Tensor:
+        """The images that the attacker holds: its own and the known ones."""
+        held = self.site.take(self.site.held)
+        if known is None:
+            return held
+        own = len(held) - sum(map(len, self.site.known))
+        return torch.cat([held[:own], known.both()[0]])

@@ -1,0 +1,93 @@
+"""What an encoder is good for: probes on images apart from all others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from clients.site import Site
+from fedmia.data.images import IntArray
+from fedmia.evaluation.steps.probes import NO_PROBES, probe
+from fedmia.options import registry
+from fedmia.options.errors import opt
+from fedmia.partitions.split import Split
+from fedmia.probes.utility import knn_accuracy, mean_cosine
+from fedmia.records import Health, Probe
+from fedmia.ssl.base import State
+from strategies.crew import FederationError
+
+
+@dataclass
+class Probes:
+    """Utility of a state's pooled features on images apart from all others.
+
+    Args:
+        labels: class of each image of the data. Of one class alone there is nothing to tell apart:
+            no probe runs.
+    """
+
+    site: Site
+    labels: IntArray
+    split: Split
+
+    @torch.no_grad()
+    def outputs(self, state: State, indices: IntArray, layer: str) -> Tensor:
+        """Of a layer of the encoder, (N, D), for the images at `indices`."""
+        torch.set_num_threads(self.site.threads)
+        method = self.site.method(-1, None)
+        method.load_shared(state)
+        method.eval()
+        parts = [indices[i : i + 1024] for i in range(0, len(indices), 1024)]
+        found = [method.encoder.features(self.site.pixels(p), [layer]) for p in parts]
+        return torch.cat([f[layer].float().cpu() for f in found])
+
+    def features(self, state: State) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Features and labels of the fitting half, then of the testing half.
+
+        Raises:
+            FederationError: features that are not finite, as of weights that training blew up.
+        """
+        fit, test = self.split.test_fit, self.split.test_eval
+        ours, theirs = (torch.from_numpy(self.labels[half]) for half in (fit, test))
+        found = self.outputs(state, fit, "avgpool"), self.outputs(state, test, "avgpool")
+        if not all(bool(f.isfinite().all()) for f in found):
+            raise FederationError(
+                f"training diverged{self._strengths()}: the model answers with numbers that are "
+                f"not finite; a lower {opt('train.lr')}, a weaker defence or a milder attack helps"
+            )
+        return found[0], ours, found[1], theirs
+
+    def _strengths(self) -> str:
+        """The defences, as ` under dpsgd (epsilon 8)`."""
+        asked = ("epsilon", "noise_multiplier", "scale", "lr")
+        found = []
+        for name, options, _ in self.site.defenses:
+            told = [f"{k} {options[k]:g}" for k in asked if options.get(k) is not None]
+            found.append(f"{name} ({', '.join(told) or 'default strength'})")
+        return f" under {' and '.join(found)}" if found else ""
+
+    def health(self, state: State, loss: float | None) -> Health:
+        """Whether the state tells the test images apart; `loss`: the last round's."""
+        site, method = self.site, registry.build("ssl", *self.site.ssl)
+        parts = zip(site.parts["members"], site.roles, strict=True)
+        sizes = [len(part) for part, role in parts if role == "honest" and len(part)]
+        each = [method.chance_loss(size, site.train.batch_size) for size in sizes]
+        chance = None if not each or None in each else float(np.mean(each))
+        outputs = self.outputs(state, self.split.test_eval, "encoder")
+        return Health(mean_cosine(outputs), loss, chance)
+
+    @property
+    def idle(self) -> bool:
+        """Whether the images have no two classes."""
+        return len(np.unique(self.labels)) < 2
+
+    def knn(self, state: State) -> float | None:
+        """Weighted-kNN accuracy in [0, 1]."""
+        return None if self.idle else knn_accuracy(*self.features(state))
+
+    def both(self, state: State) -> dict[str, Probe]:
+        """kNN and linear probe."""
+        return NO_PROBES if self.idle else probe(*self.features(state))

@@ -1,0 +1,225 @@
+"""What an active client reads of the images under test while the rounds pass."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from clients.desk import Desk
+from clients.site import Task
+from fedmia.attacks.base import ActiveAttack
+from fedmia.data.images import IntArray, digests
+from fedmia.evaluation.federated.observer import Observer
+from fedmia.federation.forks import Fork
+from fedmia.runtime.cores import cores
+from fedmia.ssl.base import State, under
+from fedmia.storage.snapshot import Carried, Snapshot
+from fedmia.threat import ClientView, Trajectory
+from fedmia.threat.signals import Signals
+
+Readings = dict[int, NDArray[np.float64]]
+Batch = tuple[IntArray, IntArray]  # positions that a climb acts on, and those that it is read of
+
+
+@dataclass
+class Alone:
+    """Readings of targets of which each batch had a round to itself; NaN of those in none.
+
+    Attributes:
+        sent: (T,) under the upload that climbed the target's batch.
+        after: (T,) under the model that the round ended with.
+        idle: (T,) under the one that it ended with where nothing was climbed.
+    """
+
+    round: int
+    sent: NDArray[np.float64]
+    after: NDArray[np.float64]
+    idle: NDArray[np.float64]
+
+
+class Notebook:
+    """Readings of the targets, (T,) a model, by branch and round: no model is kept for them."""
+
+    def __init__(self, observer: Observer, attack: ActiveAttack) -> None:
+        self.observer, self.attack = observer, attack
+        self.targets = observer.site.take(observer.site.targets)
+        self._at = {name: i for i, name in enumerate(digests(self.targets.numpy()))}
+        self._received: dict[str, Readings] = defaultdict(dict)
+        self._sent: dict[str, Readings] = defaultdict(dict)
+        self._forks: dict[tuple[str, str], Alone] = {}
+        self.queries: dict[str, int] = defaultdict(int)
+        self.choices: dict[str, dict[str, float]] = {}  # for batches alone, by branch
+        self._lock = Lock()
+
+    def received(self, branch: str, round: int, snapshot: Snapshot) -> None:
+        """Read a model that the client received for attacked `round`, or after the last one."""
+        self._received[branch][round] = self._read_all(branch, snapshot)
+
+    def sent(self, branch: str, round: int, snapshot: Snapshot) -> None:
+        """Note an upload, and read it if it is the first or the attack wants them all."""
+        wanted = self.attack.reads_uploads() or not self._sent[branch]
+        found = self._read_all(branch, snapshot) if wanted else np.zeros(0)
+        self._sent[branch][round] = found
+
+    def rounds(self, branch: str) -> list[int]:
+        """Rounds of a branch whose upload was followed by a model received."""
+        last = max(self._received[branch], default=0)
+        return [r for r in self._sent[branch] if r < last]
+
+    def of(self, branch: str, view: ClientView, images: Tensor) -> Trajectory:
+        """The trajectory of uint8 (N, C, H, W), all of them targets; their part of all queries.
+
+        Raises:
+            KeyError: an image that is no target.
+        """
+        rows = self._rows(images)
+        self._charge(branch, view, len(images))
+        rounds, received = self.rounds(branch), self._received[branch]
+        after = [received[min(r for r in received if r > round)] for round in rounds]
+        sent = [s for r, s in self._sent[branch].items() if r in rounds and len(s)]
+        return Trajectory(
+            rounds,
+            np.stack([received[r] for r in rounds])[:, rows],
+            np.stack(sent)[:, rows],
+            np.stack(after)[:, rows],
+        )
+
+    # -- batches that have a round to themselves -------------------------------------------------
+
+    def forks(self, branch: str) -> bool:
+        """Whether a round of the branch is replayed: for sets, or for all images by batches."""
+        by_batch = self.attack.round_size is not None and branch in ("main", "placebo")
+        return by_batch or (branch == "main" and bool(self.observer.site.sets))
+
+    def forked(self, fork: Fork) -> None:
+        """Climb each batch alone from the weights that the round began with, end the round with
+        that upload, and read the batch."""
+        site, branch = self.observer.site, fork.branch
+        if branch == "main" and site.sets:
+            self._replay(fork, "sets", [(rows, rows) for rows in site.sets])
+        if self.attack.round_size is not None:
+            self._replay(fork, "batches", self._batches(self.attack.round_size))
+
+    def rounds_alone(self, branch: str, kind: str) -> list[int]:
+        """The round that each of the `batches` or `sets` of a branch had to itself, if any."""
+        seen = self._forks.get((branch, kind))
+        return [] if seen is None else [seen.round]
+
+    def of_alone(
+        self, branch: str, kind: str, view: ClientView, images: Tensor, *, idle: bool = False
+    ) -> Trajectory:
+        """`of`, where each image's batch had the first attacked round to itself.
+
+        Args:
+            idle: of the same round without any climb.
+        """
+        rows, seen = self._rows(images), self._forks[branch, kind]
+        self._charge(f"{branch}-{kind}", view, len(images))
+        before = self._received[branch][seen.round]
+        after = seen.idle if idle else seen.after
+        sent = before if idle else seen.sent
+        return Trajectory([seen.round], *(one[None, rows] for one in (before, sent, after)))
+
+    def _replay(self, fork: Fork, kind: str, batches: list[Batch]) -> None:
+        site, count = self.observer.site, len(self.targets)
+        alone = Alone(fork.round, *(np.full(count, np.nan) for _ in range(3)))
+        self._forks[fork.branch, kind] = alone
+        holder = self.observer.holder
+        assert holder is not None
+        task = Task(holder, fork.round, fork.branch, craft=True)
+        desk = Desk(site, Carried(fork.holder), task, fork.received, fork.broadcast)
+        bank = under("local.", fork.holder.tensors if fork.holder else {})
+        bank = {name: t for name, t in bank.items() if not name.startswith("key.")}
+        read = partial(self._read, f"{fork.branch}-{kind}")
+
+        def climb(batch: Batch) -> None:
+            if site.stopped():
+                return
+            acted, rows = batch
+            crafted = desk.craft(desk.idle(), desk.received, acted)
+            alone.sent[rows] = read(Snapshot(fork.round, crafted, bank), rows)
+            alone.after[rows] = read(Snapshot(fork.round, fork.ended(crafted), bank), rows)
+
+        climb(batches[0])  # chooses for all
+        workers = max(1, cores() // site.threads)
+        with ThreadPoolExecutor(workers, "fork", torch.set_num_threads, (site.threads,)) as pool:
+            list(pool.map(climb, batches[1:]))
+        rows = np.sort(np.concatenate([rows for _, rows in batches]))
+        alone.idle[rows] = read(Snapshot(fork.round, fork.ended(fork.received), bank), rows)
+        if not all(np.isfinite(one[rows]).all() for one in (alone.sent, alone.after, alone.idle)):
+            del self._forks[fork.branch, kind]  # interrupted, or a climb that diverged
+        self.choices[fork.branch] = desk.memory.get("attack", {}).get("choice", {})
+
+    def _batches(self, size: int) -> list[Batch]:
+        """All targets in batches of one size, known images apart from others; the last of either
+        is filled with images of the first, which are not read in it."""
+        site = self.observer.site
+        known = np.isin(site.targets, np.concatenate(site.known))
+        return [
+            (np.resize(np.roll(rows, -start), size), rows[start : start + size])
+            for rows in (known.nonzero()[0], (~known).nonzero()[0])
+            for start in range(0, len(rows), size)
+        ]
+
+    # -- all that was noted ---------------------------------------------------------------------
+
+    def notes(self) -> tuple[State, dict[str, Any]]:
+        """All readings by `received.BRANCH.ROUND`, `sent.BRANCH.ROUND`, `KIND.BRANCH.ROUND.SIDE`;
+        the queries and choices."""
+        sides = {"received": self._received, "sent": self._sent}
+        named = {
+            f"{side}.{branch}.{round}": torch.from_numpy(found)
+            for side, branches in sides.items()
+            for branch, readings in branches.items()
+            for round, found in readings.items()
+        }
+        for (branch, kind), seen in self._forks.items():
+            for side in ("sent", "after", "idle"):
+                values = torch.from_numpy(getattr(seen, side))
+                named[f"{kind}.{branch}.{seen.round}.{side}"] = values
+        return named, {"queries": dict(self.queries), "choices": dict(self.choices)}
+
+    def restore(self, tensors: State, about: Mapping[str, Any]) -> None:
+        """Hold what `notes` told of, and nothing else."""
+        sides = {"received": self._received, "sent": self._sent}
+        for kept in (self._received, self._sent, self._forks, self.queries, self.choices):
+            kept.clear()  # type: ignore[attr-defined]
+        for name, tensor in tensors.items():
+            kind, branch, round, *side = name.split(".")
+            if not side:
+                sides[kind][branch][int(round)] = tensor.numpy()
+                continue
+            empty = Alone(int(round), *(np.zeros(0) for _ in range(3)))
+            setattr(self._forks.setdefault((branch, kind), empty), side[0], tensor.numpy())
+        self.queries.update(about["queries"])
+        self.choices.update(about["choices"])
+
+    def _rows(self, images: Tensor) -> list[int]:
+        return [self._at[name] for name in digests(images.numpy())]
+
+    def _charge(self, branch: str, view: ClientView, images: int) -> None:
+        view.charge(self.queries[branch] * images // len(self.targets))
+
+    def _read_all(self, branch: str, snapshot: Snapshot) -> NDArray[np.float64]:
+        """(T,) readings. Two halves side by side: training waits meanwhile."""
+        rows, threads = np.arange(len(self.targets)), self.observer.site.threads
+        read = partial(self._read, branch, snapshot)
+        with ThreadPoolExecutor(2, "read", torch.set_num_threads, (threads,)) as pool:
+            return np.concatenate(list(pool.map(read, np.array_split(rows, 2))))
+
+    def _read(self, branch: str, snapshot: Snapshot, rows: IntArray) -> NDArray[np.float64]:
+        view = self.observer.view(snapshot, Signals())
+        found = self.attack.read(view, self.targets[rows])
+        with self._lock:
+            self.queries[branch] += view.queries
+        return found

@@ -1,0 +1,190 @@
+"""The active attack, scored on what its client noted in the attacked rounds of each branch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedmia.attacks.base import ActiveAttack, Attack
+from fedmia.evaluation.federated.readings import Notebook
+from fedmia.evaluation.federated.snapshots import Evaluation
+from fedmia.federation.forks import Fork
+from fedmia.options.errors import opt
+from fedmia.options.seeding import rng
+from fedmia.records import Curves, FloatArray, ScoredAttack
+from fedmia.ssl.base import State
+from fedmia.storage.snapshot import Snapshot, Update
+from fedmia.threat import ClientView
+from fedmia.threat.signals import Signals
+from strategies.base import FederatedStrategy
+
+UNTRAINED = "untrained"
+
+
+class Trajectories:
+    """Scores of the active attack `name`: its own, its controls', its curves."""
+
+    def __init__(self, evaluation: Evaluation, name: str, notebook: Notebook) -> None:
+        self.evaluation, self.name, self.notebook = evaluation, name, notebook
+        self.run, self.site, self.attack = evaluation.run, evaluation.site, notebook.attack
+
+    def unscored(self) -> str | None:
+        """Why the attack cannot be scored, or None."""
+        if not self.notebook.rounds("main"):
+            return "its client finished no attacked round"
+        if not self.rounds("main"):
+            return f"the climb of a batch diverged; a lower {opt(f'attack.{self.name}.lr')} helps"
+        return None
+
+    def rounds(self, branch: str) -> list[int]:
+        """Finished rounds of `branch` in which the attack acted on what it is scored on."""
+        if self.attack.round_size is None:
+            return self.notebook.rounds(branch)
+        seen = "main" if branch == "zero" else branch
+        return self.notebook.rounds_alone(seen, "batches")
+
+    def work(self) -> dict[str, Callable[[], ScoredAttack]]:
+        """What is to be scored, by name: the attack, and the controls whose rounds are whole."""
+        rounds = {b: self.rounds(b) for b in ("main", "zero", "placebo")}
+        found: dict[str, Callable[[], ScoredAttack]] = {
+            "active": lambda: self.with_sets(self.on("main")),
+            "active-untrained": self.untrained,
+        }
+        if rounds["zero"] == rounds["main"]:
+            found["active-zero"] = lambda: self.on("zero", self.attack.control)
+        if rounds["placebo"] == rounds["main"]:
+            found["active-placebo"] = lambda: self.on("placebo")
+        return found
+
+    def on(self, branch: str, label: str | None = None) -> ScoredAttack:
+        """The attack on what its client noted in `branch`."""
+        label, scored = label or self.name, self.evaluation.scorer.scored
+        rounds, view = tuple(self.rounds(branch)), self.view(branch)
+        found = scored(self.name, view, under_attack=True, rounds=rounds, label=label)
+        choice, what = self._choice(branch), label.removeprefix(self.name)
+        also = [
+            replace(a, choices=choice, name=f"{self.name}-{a.reading}{what}") for a in found.also
+        ]
+        return replace(found, choices=choice, also=also)
+
+    def _choice(self, branch: str) -> dict[str, Any]:
+        """Steps and rate that `auto` took: for all images together, and for sets alone."""
+        kept = self.run.store.load(branch, self.evaluation.observed.holder or 0)
+        together = kept.memory.get("attack", {}).get("choice", {}) if kept else {}
+        alone = self.notebook.choices.get(branch, {})
+        return {**together, **{f"{name}_alone": value for name, value in alone.items()}}
+
+    def with_sets(self, scored: ScoredAttack) -> ScoredAttack:
+        """The scored attack with its answers to sets, each acted on in a round of its own."""
+        if not self.notebook.rounds_alone("main", "sets"):
+            return scored
+        others = {"": self.attack, **self.attack.other_readings()}
+        own = {reading: self._sets(attack) for reading, attack in others.items()}
+
+        def beside(one: ScoredAttack, reading: str) -> ScoredAttack:
+            members, nonmembers = own[reading]
+            return replace(one, sets_members=members, sets_nonmembers=nonmembers)
+
+        return replace(beside(scored, ""), also=[beside(a, a.reading) for a in scored.also])
+
+    def _sets(self, attack: Attack) -> tuple[FloatArray, FloatArray]:
+        """(S, 2), (T, 2): mean score of each set, and the same where nothing was climbed."""
+        assert isinstance(attack, ActiveAttack)
+        scorer, columns = self.evaluation.scorer, []
+        images = torch.cat([scorer.members[scorer.sets.members].flatten(0, 1),
+                            scorer.nonmembers[scorer.sets.nonmembers].flatten(0, 1)])  # fmt: skip
+        ours, size = len(scorer.sets.members), scorer.sets.size
+        for idle in (False, True):
+            of_sets = partial(self.notebook.of_alone, "main", "sets", idle=idle)
+            judged = attack.judge(of_sets(self.view("main"), images))
+            columns.append(judged.reshape(-1, size).mean(axis=1))
+        table = np.stack(columns, axis=1)
+        return table[:ours], table[ours:]
+
+    def view(self, branch: str) -> ClientView:
+        """The active client's view of a branch."""
+        snapshots, clean = self.run.snapshots, self.run.schedule.clean
+        first = self._first() if branch == UNTRAINED else snapshots.load(branch, clean)
+        noted = partial(self.notebook.of, branch)
+        if self.attack.round_size is not None:
+            idle, where = branch == "zero", "main" if branch == "zero" else branch
+            noted = partial(self.notebook.of_alone, where, "batches", idle=idle)
+        budget = self.evaluation.budget if branch == "main" else None
+        view = self.evaluation.observed.view(first, Signals(), noted=noted, budget=budget)
+        assert isinstance(view, ClientView)
+        return view
+
+    def _first(self) -> Snapshot:
+        return Snapshot(0, self.run.snapshots.untrained().state, {})
+
+    def untrained(self) -> ScoredAttack:
+        """The attack on the first model in the same rounds, honest clients sending back what they
+        received."""
+        run, site, schedule = self.run, self.site, self.run.schedule
+        experiment, state = run.prepared.experiment, self._first().state
+        sizes = [len(part) for part in site.parts["members"]]
+        strategy, notes = experiment.strategy.build("strategy"), dict[str, Any]()
+        strategy.course = schedule.course(UNTRAINED, schedule.clean, schedule.last, craft=True)
+        strategy.nodes = {client: client for client in range(len(site.roles))}
+        if self.attack.round_size is not None:
+            self._untrained_alone(state, strategy, sizes)
+            return self.on(UNTRAINED)
+        method = self.view(UNTRAINED).copy_method()
+        for round in range(schedule.clean + 1, schedule.last + 1):
+            clients = [c for c in range(len(site.roles)) if schedule.takes_part(c, round)]
+            sent = dict.fromkeys(clients, state)
+            if experiment.holder in clients:
+                number = len(self.notebook.rounds(UNTRAINED))
+                stream = rng(site.seed, "craft-untrained", round)
+                self.notebook.received(UNTRAINED, round, Snapshot(round, state, {}))
+                turn = site.turn(method, state, state, number, notes, stream, round=round)
+                crafted = self.attack.craft(turn)
+                self.notebook.sent(UNTRAINED, round, Snapshot(round, crafted, {}))
+                sent |= {c: crafted for c in experiment.malicious_clients if c in sent}
+            updates = [Update(c, round, s, sizes[c], {}) for c, s in sent.items()]
+            state = state | strategy.aggregate(state, updates)
+        self.notebook.received(UNTRAINED, schedule.last + 1, Snapshot(schedule.last, state, {}))
+        return self.on(UNTRAINED)
+
+    def _untrained_alone(
+        self, state: State, strategy: FederatedStrategy, sizes: Sequence[int]
+    ) -> None:
+        """The first attacked round for each batch alone, on the first model."""
+        round, malicious = (
+            self.run.schedule.clean + 1,
+            self.run.prepared.experiment.malicious_clients,
+        )
+        honest = [c for c in range(len(sizes)) if c not in malicious]
+        numbers = {c: (sizes[c], dict[str, float]()) for c in honest}
+        self.notebook.received(UNTRAINED, round, Snapshot(round, state, {}))
+        self.notebook.forked(
+            Fork(
+                UNTRAINED, round, state, strategy, None, {c: sizes[c] for c in malicious},
+                honest=dict.fromkeys(numbers, state), numbers=numbers,
+            )
+        )  # fmt: skip
+
+    def curves(self) -> Curves:
+        """What was noted of the evaluated images, acted on and not."""
+        images, apart = self.evaluation.scorer.candidates, self.evaluation.scorer.apart
+        main, zero = (self.notebook.of(b, self.view(b), images) for b in ("main", "zero"))
+        after, control = apart(main.after.T), apart(zero.after.T)
+        acted = self.view("main").trajectory(images)  # of which each image was acted on
+        before, sent = apart(acted.before[0]), apart(acted.sent[0])
+        return Curves(
+            act=self.attack.act,
+            rounds=np.array(main.rounds),
+            members=after[0].T,
+            nonmembers=after[1].T,
+            control_members=control[0].T,
+            control_nonmembers=control[1].T,
+            before_members=before[0],
+            before_nonmembers=before[1],
+            after_members=sent[0],
+            after_nonmembers=sent[1],
+        )

@@ -1,0 +1,48 @@
+"""All that a report is made of, put together once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from fedmia.config.tree import to_tree
+from fedmia.data.sets import ImageSets
+from fedmia.evaluation.steps.controls import posers
+from fedmia.evaluation.steps.sets import set_scores
+from fedmia.records import Pair, RunScores, ScoredAttack, twins
+from fedmia.runtime.environment import describe
+
+
+def assemble(
+    settings: Any,
+    *,
+    attacks: Sequence[ScoredAttack] = (),
+    controls: Mapping[str, Sequence[ScoredAttack]] = MappingProxyType({}),
+    pairs: Sequence[Pair] = (),
+    sets: ImageSets | None = None,
+    posing: bool = False,
+    **rest: Any,
+) -> RunScores:
+    """The scores with what follows from them, the settings and the machine.
+
+    Args:
+        settings: of the run or the audit.
+        pairs: attacks beside their controls; those beside themselves without their act are added.
+        sets: of the scored images, to be judged as wholes; None: none are.
+        posing: whether non-members who pose as members are one more control.
+        rest: other fields of `RunScores`.
+    """
+    environment, pairs = describe(), [*pairs, *twins(attacks)]
+    if posing:
+        controls = {**controls, "posers": [posers(a, settings.seed) for a in attacks]}
+    return RunScores(
+        seed=settings.seed,
+        attacks=attacks,
+        controls=controls,
+        pairs=pairs,
+        sets=[] if sets is None else set_scores(sets, attacks, controls, pairs),
+        versions=environment["versions"] | {"commit": environment["commit"]},
+        hardware=environment["hardware"],
+        **{"config": to_tree(settings), **rest},
+    )

@@ -1,0 +1,129 @@
+"""What an attacker's means buy: attacks within a budget of queries, or with fewer known images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from fedmia.attacks.base import Known
+from fedmia.config.points import points
+from fedmia.evaluation.steps.scorer import threshold_asks
+from fedmia.evaluation.steps.suite import AttackSuite, Model
+from fedmia.options.errors import InputError, opt
+from fedmia.options.seeding import rng
+from fedmia.records import Sweep, SweepPoint
+
+LEAST_KNOWN = 8  # a side, below which a budget buys no attack
+
+
+def allot(suite: AttackSuite[Model], model: Model, name: str) -> Known:
+    """The known images that the suite's budget lets an attack learn from, noted where they are
+    fewer.
+
+    Raises:
+        InputError, BudgetError: as `afford`.
+    """
+    every, budget = suite.scorer.known, suite.budget
+    known = suite.known[name] = afford(suite, model, name, every, budget)
+    if known is not every:
+        count = len(known.members)
+        suite.notes.append(
+            f"{name}: the query budget of {budget} leaves {count} known images a side."
+        )
+    return known
+
+
+def afford(
+    suite: AttackSuite[Model], model: Model, name: str, known: Known, budget: int | None
+) -> Known:
+    """As many of the known images as the query budget lets the attack learn from.
+
+    What fitting costs grows linearly with the known images: two small fits tell the line.
+
+    Args:
+        budget: None is no limit.
+
+    Raises:
+        InputError: the budget does not even buy LEAST_KNOWN a side.
+    """
+    if budget is None:
+        return known
+    most, images = min(len(known.members), len(known.nonmembers)), len(suite.scorer.candidates)
+    least = min(LEAST_KNOWN, most)
+    low, score = _cost(suite, model, name, first(known, least))
+    more = min(2 * least, most)
+    slope = (_cost(suite, model, name, first(known, more))[0] - low) / (more - least or 1)
+    spent = low + score * images
+    if spent > budget:
+        raise InputError(
+            f"{opt('query_budget', budget)}: needs at least {spent:.0f} queries for {images} "
+            f"images and {least} known a side"
+        )
+    count = most if slope <= 0 else min(most, least + int((budget - spent) / slope))
+    return known if count == most else first(known, count)
+
+
+def _cost(suite: AttackSuite[Model], model: Model, name: str, known: Known) -> tuple[int, int]:
+    """Queries of a fit on `known` and of its threshold, and of scoring one image."""
+    attack, view = suite.build(name), suite.view(model, name, known, None)
+    attack.fit(view, known, rng(suite.scorer.seed, "cost", name))
+    fitted = view.queries
+    attack.score(view, suite.scorer.candidates[:1])
+    each = view.queries - fitted
+    return fitted + threshold_asks(attack) * each * len(known.both()[0]), each
+
+
+def sweep(
+    suite: AttackSuite[Model],
+    model: Model,
+    names: Iterable[str],
+    asked: str,
+    say: Callable[[str], None] = lambda line: None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Sweep:
+    """The named attacks at each value that `asked` names, as far as they came.
+
+    All values score the same images, with rows shared. An attack that a value does not suffice for
+    has a point that says so. (Figs. 6 and 7 of LpLA.)
+
+    Args:
+        asked: as the option `sweep` says it.
+    """
+    kind, values = points(asked)
+    done: list[SweepPoint] = []
+    swept, listed = Sweep(kind, values, done), list(names)
+    for value in values:
+        for name in listed:
+            if stopped():
+                return swept
+            try:
+                done.append(_point(suite, model, name, kind, value))
+            except Exception as error:  # as among the attacks: the other points stand
+                why = suite.failures.explain(name, error)
+                done.append(SweepPoint(name, value, not_run=why))
+        say(f"sweep: {kind} {value} done")
+    return swept
+
+
+def _point(suite: AttackSuite[Model], model: Model, name: str, kind: str, value: int) -> SweepPoint:
+    """One attack at one value.
+
+    Raises:
+        InputError, BudgetError: the value does not suffice for the attack, or there are fewer
+            known images.
+    """
+    known, budget = suite.scorer.known, suite.budget
+    if kind == "query_budget":
+        budget = value
+    elif value > min(len(known.members), len(known.nonmembers)):
+        raise InputError(f"only {len(known.members)} images a side are known")
+    else:
+        known = first(known, value)
+    known = afford(suite, model, name, known, budget)
+    scored = partial(suite.score, model, name, known, budget)
+    return SweepPoint(name, value, len(known.members), suite.once(f"{kind}-{value}", name, scored))
+
+
+def first(known: Known, count: int) -> Known:
+    """The first `count` known images of each side (they stand in random order)."""
+    return Known(known.members[:count], known.nonmembers[:count])

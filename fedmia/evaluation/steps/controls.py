@@ -1,0 +1,41 @@
+"""Controls that need no other model: non-members who pose as members, and pixels alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fedmia.evaluation.steps.scorer import Scorer
+from fedmia.options.seeding import rng
+from fedmia.probes.pixels import pixel_scores
+from fedmia.records import FloatArray, ScoredAttack
+
+POSERS = (
+    "Posers are half of the scored non-members, scored as if they were members: an attack that "
+    "tells them from the other half reads something else than membership."
+)
+# What a scored attack holds beside its scores, image by image.
+OF_IMAGES = (
+    "features_members", "features_nonmembers", "twin_members", "twin_nonmembers", "named_members",
+    "client_ids", "by_client_members", "by_client_nonmembers",
+)  # fmt: skip
+
+
+def posers(scored: ScoredAttack, seed: int) -> ScoredAttack:
+    """Half of the scored non-members posing as members: the attack must not tell them apart."""
+    order = rng(seed, "posers").permutation(len(scored.scores_nonmembers))
+    half, nothing = len(order) // 2, dict[str, Any](dict.fromkeys(OF_IMAGES))
+    return replace(
+        scored,
+        scores_members=scored.scores_nonmembers[np.sort(order[:half])],
+        scores_nonmembers=scored.scores_nonmembers[np.sort(order[half:])],
+        **nothing,
+    )
+
+
+def pixels(scorer: Scorer) -> tuple[FloatArray, FloatArray]:
+    """Scores (members, non-members) of a classifier that never sees a model."""
+    known = scorer.known
+    return scorer.apart(pixel_scores(known.members, known.nonmembers, scorer.candidates))

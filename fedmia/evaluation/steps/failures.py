@@ -1,0 +1,74 @@
+"""Attacks that raise while they are scored: each costs none of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from fedmia.options.errors import InputError, Tongue, in_python, said
+from fedmia.threat import BudgetError
+
+Result = TypeVar("Result")
+Errors = tuple[type[Exception], ...]
+UNDER_TEST = ("main", "active", "inferences")  # pieces of scoring that an attack is listed by
+BROKEN = "failed: "
+
+
+@dataclass
+class Failures:
+    """What became of attacks without scores; several threads may tell.
+
+    Attributes:
+        raised: errors that are about the whole evaluation, and end it.
+        refusals: errors of an attack that cannot run: nothing is broken.
+        tongue: how options are said in the reasons.
+        reasons: attack -> why it has no scores of the model under test.
+        beside: (attack, piece of scoring) -> why it has none there, on a control or in a round.
+        broken: attacks that failed anywhere.
+    """
+
+    raised: Errors = (InputError,)
+    refusals: Errors = (InputError, BudgetError)
+    tongue: Tongue = in_python
+    reasons: dict[str, str] = field(default_factory=dict)
+    beside: dict[tuple[str, str], str] = field(default_factory=dict)
+    broken: set[str] = field(default_factory=set)
+
+    def survive(self, piece: str, attack: str, call: Callable[[], Result]) -> Result | None:
+        """What `call` returns; None where it raises, which is noted.
+
+        Raises:
+            Exception: one of `raised`.
+        """
+        try:
+            return call()
+        except self.raised:
+            raise
+        except Exception as error:
+            if piece in UNDER_TEST:
+                self.reasons[attack] = self.explain(attack, error)
+            else:
+                self.beside[attack, piece] = self.explain(attack, error)
+            return None
+
+    def explain(self, attack: str, error: Exception) -> str:
+        """Why there are no scores, on one line; an attack that is not merely refused is broken."""
+        why = said(error.text if isinstance(error, InputError) else str(error), self.tongue)
+        if isinstance(error, self.refusals):
+            return why
+        self.broken.add(attack)
+        return f"{BROKEN}{type(error).__name__}: {why}"
+
+    @property
+    def attacks(self) -> tuple[str, ...]:
+        """Those that failed anywhere, by name."""
+        return tuple(sorted(self.broken))
+
+    def notes(self) -> list[str]:
+        """Of attacks that are listed, and have no scores beside."""
+        return [
+            f"{attack} has no scores of {piece}{', it ' if why.startswith(BROKEN) else ': '}{why}"
+            for (attack, piece), why in sorted(self.beside.items())
+            if attack not in self.reasons
+        ]

@@ -1,0 +1,207 @@
+"""One attack through one view: fitted on known images, scored on shuffled ones without truth."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedmia.attacks.base import Attack, Known
+from fedmia.data.sets import ImageSets, form_sets
+from fedmia.options.errors import InputError
+from fedmia.options.seeding import rng
+from fedmia.records import ScoredAttack
+from fedmia.threat import BlackBox, require
+
+Sides = tuple[np.ndarray, np.ndarray]  # of members, of non-members
+FOLDS = 4  # of the known images, to set a threshold on scores of images not fitted on
+
+
+@dataclass
+class Scorer:
+    """Fits and scores attacks on one set of images.
+
+    Args:
+        known: images whose membership the attacker knows, apart from the others.
+        members, nonmembers: uint8 (N, C, H, W), (M, C, H, W) images to score.
+        seed: root of the shuffle, the fits and the folds.
+        build: name -> a fresh attack.
+        formed: sets of the images, where they were formed before.
+    """
+
+    known: Known
+    members: Tensor
+    nonmembers: Tensor
+    seed: int
+    build: Callable[[str], Attack]
+    formed: ImageSets | None = None
+
+    def __post_init__(self) -> None:
+        both = torch.cat([self.members, self.nonmembers])
+        shuffle = rng(self.seed, "candidates").permutation(len(both))
+        self._back = np.argsort(shuffle)
+        self.candidates = both[torch.from_numpy(shuffle)]
+
+    def knowing(self, known: Known | None) -> Scorer:
+        """The same for an attacker that knows `known`; None: all that is known."""
+        return self if known is None or known is self.known else replace(self, known=known)
+
+    def apart(self, values: np.ndarray) -> Sides:
+        """Values of the shuffled candidates as (members', non-members')."""
+        ordered = values[self._back]
+        return ordered[: len(self.members)], ordered[len(self.members) :]
+
+    @cached_property
+    def sets(self) -> ImageSets:
+        """Sets of the members and of the non-members."""
+        return self.formed or form_sets(len(self.members), len(self.nonmembers), self.seed)
+
+    def scored(
+        self,
+        name: str,
+        view: BlackBox,
+        sets: ImageSets | None = None,
+        threshold: bool = True,
+        **more: Any,
+    ) -> ScoredAttack:
+        """One attack through one view; its queries are those it needs by itself, for images and
+        for its threshold.
+
+        Args:
+            sets: to be judged as wholes, where the attack can.
+            threshold: also score the known images, to choose a threshold on.
+
+        Raises:
+            InputError: the view does not grant what the attack needs, or lacks what it reads.
+            BudgetError: its queries exceed the view's budget.
+            ValueError: scores that are not finite.
+        """
+        began = time.perf_counter()
+        attack, before = self.build(name), view.queries
+        require(view.threat, attack.needs, name)
+        attack.fit(view, self.known, rng(self.seed, "fit", name))
+        scores = attack.score(view, self.candidates)
+        known = np.zeros(0), np.zeros(0)
+        # What learns has asked for the known images already, and shadows need none of them.
+        with nullcontext() if threshold_asks(attack) else view.unmetered():
+            if threshold:
+                known = self._known_scores(name, attack, view, scores)
+        shared = {
+            "paper": attack.paper,
+            "access": attack.needs.access,
+            "vantage": attack.needs.vantage,
+            "act": attack.act,
+            "choices": attack.choices,
+            "shadow_threshold": attack.shadow_threshold,
+            "queries": view.queries - before,
+            "seconds": time.perf_counter() - began,
+            **more,
+        }
+        label = shared.pop("label", name)
+        own = self._row(scores, known)
+        own["reading"] = getattr(attack, "reading", "") if attack.readings else ""
+        with view.unmetered():
+            if (features := attack.features(view, self.candidates)) is not None:
+                own |= sides("features", self.apart(features[1])) | {"feature_names": features[0]}
+            if (told := attack.by_client(view, self.candidates)) is not None:
+                ids, scores_by_client = told[0], self.apart(told[1].T)  # (K,), (n, K) and (m, K)
+                named = ids[scores_by_client[0].argmax(axis=1)]
+                own |= sides("by_client", scores_by_client)
+                own |= {"client_ids": ids, "named_members": named}
+            if (without := attack.score_without(view, self.candidates)) is not None:
+                shared |= sides("twin", self.apart(without))
+                shared |= {"twin": attack.without[0], "over": attack.without[1]}
+            judged = None if sets is None else self._judged(attack, view, sets)
+            if judged is not None:
+                own |= sides("sets", judged)
+            also = []
+            for reading, other in attack.other_readings().items():
+                read = other.score(view, self.candidates)
+                if threshold:
+                    known = self._known_scores(name, other, view, read, reading)
+                row = self._row(read, known)
+                also.append(ScoredAttack(f"{label}-{reading}", reading=reading, **row, **shared))
+        return ScoredAttack(label, also=also, **shared, **own)
+
+    def _row(self, scores: np.ndarray, known: Sides) -> dict[str, Any]:
+        """Fields of the scores of the candidates (N,) and of the known images.
+
+        Raises:
+            ValueError: they are not finite.
+        """
+        found = sides("scores", self.apart(scores)) | sides("known", known)
+        for which, values in found.items():
+            bad = int(np.count_nonzero(~np.isfinite(values)))
+            if bad:
+                raise ValueError(f"{bad} of {len(values)} {which} are not finite")
+        return found
+
+    def _judged(self, attack: Attack, view: BlackBox, sets: ImageSets) -> Sides | None:
+        """What `score_sets` says of the sets of members (S, 2) and of the others (T, 2)."""
+        ours, theirs = self.members[sets.members], self.nonmembers[sets.nonmembers]
+        both = torch.cat([ours, theirs])
+        shuffle = rng(self.seed, "sets", "order").permutation(len(both))
+        told = attack.score_sets(view, both[torch.from_numpy(shuffle)], self.known)
+        if told is None:
+            return None
+        ordered = told[np.argsort(shuffle)]
+        return ordered[: len(ours)], ordered[len(ours) :]
+
+    def _known_scores(
+        self, name: str, fitted: Attack, view: BlackBox, found: np.ndarray, reading: str = ""
+    ) -> Sides:
+        """Scores of the known images that choose the threshold: cross-fitted where it learns.
+
+        A refit on fewer images scores on a scale of its own. Its scores of the images left out are
+        brought to that of `fitted` at equal quantiles of the candidates, which both have scored,
+        `found` (N,), without their truth.
+
+        Args:
+            reading: of `fitted`, where it is not the one asked for.
+        """
+        images, truth = self.known.both()
+        if not fitted.learns:
+            scores = fitted.score(view, images)
+            return scores[truth == 1], scores[truth == 0]
+        scores = np.empty(len(images))
+        # The deal is by position within each side, so every fold holds both.
+        fold = np.concatenate([np.arange(n) % FOLDS for n in np.bincount(truth)[::-1]])
+        for k in range(fold.max() + 1):  # fewer known images than folds fill fewer of them
+            rest = fold != k
+            attack = self.build(name)
+            part = Known(images[rest & (truth == 1)], images[rest & (truth == 0)])
+            try:
+                attack.fit(view, part, rng(self.seed, "fit", name, k))
+            except InputError as error:
+                raise InputError(
+                    f"{error}, with a part of {int(truth.sum())} and "
+                    f"{int((truth == 0).sum())} left out to choose the threshold"
+                ) from None
+            attack = attack.other_readings()[reading] if reading else attack
+            own = attack.score(view, self.candidates)
+            scores[~rest] = on_scale(attack.score(view, images[~rest]), own, found)
+        return scores[truth == 1], scores[truth == 0]
+
+
+def sides(name: str, values: Sides) -> dict[str, Any]:
+    """The two fields of `ScoredAttack` that hold values of members and of non-members."""
+    return {f"{name}_members": values[0], f"{name}_nonmembers": values[1]}
+
+
+def threshold_asks(attack: Attack) -> bool:
+    """Whether the known images are embedded for the sake of the attack's threshold alone."""
+    return not attack.learns and attack.shadow_threshold is None
+
+
+def on_scale(values: np.ndarray, own: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """`values` (K,) brought from the scale of `own` (N,) to that of `other` (N,), at equal
+    quantiles: ties stay together, in the middle of theirs, and no order is reversed."""
+    ends = [np.searchsorted(np.sort(own), values, side=side) for side in ("left", "right")]
+    return np.interp(sum(ends) / 2, np.arange(len(other)) + 0.5, np.sort(other))

@@ -1,0 +1,87 @@
+"""The attacks of one evaluation: each is scored once, within its budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
+
+from fedmia.attacks.base import Attack, Known
+from fedmia.data.sets import ImageSets
+from fedmia.evaluation.steps.failures import Failures
+from fedmia.evaluation.steps.scorer import Scorer
+from fedmia.options import registry
+from fedmia.options.errors import opt
+from fedmia.records import ScoredAttack
+from fedmia.storage.archive import Archive
+from fedmia.threat import BlackBox, BudgetError
+
+Model = TypeVar("Model")
+Result = TypeVar("Result")
+
+
+class AttackSuite(Generic[Model]):
+    """Runs attacks on models; a subclass says what an attacker holds of one.
+
+    Args:
+        attacks: name -> options of an attack.
+        scorer: of the images.
+        failures: takes what attacks raise.
+        archive: keeps what is scored, and has what was scored before.
+        budget: most images that one attack may embed.
+
+    Attributes:
+        known: attack -> the images that its budget lets it learn from.
+        notes: what the reader should know of single attacks.
+    """
+
+    def __init__(
+        self,
+        attacks: Mapping[str, Mapping[str, Any]],
+        scorer: Scorer,
+        failures: Failures,
+        archive: Archive,
+        budget: int | None = None,
+    ) -> None:
+        self.attacks, self.scorer, self.failures = attacks, scorer, failures
+        self.archive, self.budget = archive, budget
+        self.known, self.notes = dict[str, Known](), list[str]()
+
+    def view(self, model: Model, name: str, known: Known, budget: int | None) -> BlackBox:
+        """What the attacker that knows `known` holds of `model` while attack `name` runs."""
+        raise NotImplementedError
+
+    def decides(self, name: str) -> str:
+        """What decides the scores of attack `name` beside the key of the archive."""
+        return ""
+
+    def build(self, name: str) -> Attack:
+        """A fresh attack with the options that it was given."""
+        built: Attack = registry.build("attack", name, self.attacks.get(name, {}))
+        return built
+
+    def once(self, piece: str, name: str, call: Callable[[], Result]) -> Result | None:
+        """What `call` says of attack `name` in a piece of the scoring, or what was kept of it."""
+        return self.archive.once(f"{piece}-{name}", call, self.decides(name))
+
+    def score(
+        self,
+        model: Model,
+        name: str,
+        known: Known,
+        budget: int | None,
+        sets: ImageSets | None = None,
+        threshold: bool = True,
+        **more: Any,
+    ) -> ScoredAttack:
+        """One attack on one model, by an attacker that knows `known`; as `Scorer.scored`."""
+        view = self.view(model, name, known, budget)
+        return self.scorer.knowing(known).scored(name, view, sets, threshold, **more)
+
+    def refuse_budget(self) -> None:
+        """Refuse an attack on data sets where queries are counted.
+
+        Raises:
+            BudgetError: they are.
+        """
+        if self.budget is not None:
+            raise BudgetError(f"{opt('query_budget')} is for attacks on images, not on data sets")

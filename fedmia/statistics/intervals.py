@@ -1,0 +1,109 @@
+"""Confidence intervals that stay honest near 0 and 1, and their combination.
+
+`level` is the confidence level in (0, 1); `family` is the number of intervals that shall hold
+together, by Bonferroni: each is then taken at 1 - (1 - level) / family.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import scipy  # its `stats`, a fifth of what a run imports, waits until it is used
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.floating[Any]]
+IntArray = NDArray[np.integer[Any]]
+Interval = tuple[float, float]
+LEVEL = 0.95
+
+
+def tail(level: float = LEVEL, family: int = 1) -> float:
+    """Probability beyond either end of one of `family` simultaneous intervals."""
+    return (1 - level) / (2 * max(family, 1))
+
+
+def score_limits(p: float, n: float, z: float) -> Interval:
+    """Wilson's (1927) limits: the two proportions that are z standard errors of n trials, each
+    taken at the limit itself, away from p. In [0, 1]; 0 or 1 only where p is."""
+    zz = z * z / n
+    centre = (p + zz / 2) / (1 + zz)
+    half = z * math.sqrt(p * (1 - p) / n + zz / (4 * n)) / (1 + zz)
+    # At p = 0 and p = 1 the limit is exactly 0 or 1; rounding would miss it by one bit.
+    return min(p, max(0.0, centre - half)), max(p, min(1.0, centre + half))
+
+
+def wilson(k: float, n: float, level: float = LEVEL) -> Interval:
+    """Wilson's score interval of a proportion k / n."""
+    if n <= 0:
+        return 0.0, 1.0
+    return score_limits(k / n, n, float(scipy.stats.norm.isf(tail(level))))
+
+
+def clopper_pearson(k: int, n: int, level: float = LEVEL) -> Interval:
+    """Exact (conservative) interval of a proportion k / n."""
+    if n <= 0:
+        return 0.0, 1.0
+    end = tail(level)
+    low = 0.0 if k == 0 else float(scipy.stats.beta.ppf(end, k, n - k + 1))
+    high = 1.0 if k == n else float(scipy.stats.beta.isf(end, k + 1, n - k))
+    return low, high
+
+
+def rate_interval(hits: IntArray, alarms: IntArray, n: int, m: int, target: float) -> Interval:
+    """Interval of the TPR at a true FPR of `target`; holds at LEVEL whatever the scores' shape.
+
+    Of m non-members Binomial(m, target) lie over the threshold that has this FPR: its quantiles
+    bound where among the ordered scores it lies, and so between which two thresholds. The limits
+    are Clopper-Pearson's at those two. Each of the two errors gets half of what LEVEL leaves.
+    Where the count may be none, the threshold may lie over every score, and the lower limit is 0.
+
+    Args:
+        hits, alarms: (k,) of n members and m non-members those at or over each threshold, rising
+            from the first, which nobody reaches.
+    """
+    end = tail(LEVEL, 2)
+    binomial = scipy.stats.binom
+    fewest, most = int(binomial.ppf(end, m, target)), int(binomial.isf(end, m, target))
+    low = hits[np.flatnonzero(alarms <= fewest - 1)[-1]] if fewest else 0
+    high = hits[np.flatnonzero(alarms <= most)[-1]]
+    each = 1 - 2 * end
+    return clopper_pearson(int(low), n, each)[0], clopper_pearson(int(high), n, each)[1]
+
+
+def mover_difference(
+    a: float, a_ci: Interval, b: float, b_ci: Interval, correlation: float = 0.0
+) -> Interval:
+    """Interval of a - b out of the intervals of a and b: MOVER.
+
+    Zou and Donner (2008), Statist. Med. 27:1693; with a correlation, Zou (2007). It inherits the
+    asymmetry of the two intervals, and so does not collapse near the ends of their range.
+    """
+    down_a, up_a = a - a_ci[0], a_ci[1] - a
+    down_b, up_b = b - b_ci[0], b_ci[1] - b
+    below = down_a**2 - 2 * correlation * down_a * up_b + up_b**2
+    above = up_a**2 - 2 * correlation * up_a * down_b + down_b**2
+    return a - b - math.sqrt(max(below, 0.0)), a - b + math.sqrt(max(above, 0.0))
+
+
+def mover_mean(a: float, a_ci: Interval, b: float, b_ci: Interval) -> Interval:
+    """Interval of (a + b) / 2 of two independent proportions out of theirs: MOVER."""
+    low, high = mover_difference(a, a_ci, 1 - b, (1 - b_ci[1], 1 - b_ci[0]))
+    return max(0.0, (low + 1) / 2), min(1.0, (high + 1) / 2)
+
+
+def precision_interval(
+    true_positives: int, members: int, false_positives: int, nonmembers: int
+) -> Interval:
+    """Conservative interval of TPR / (TPR + FPR), the precision at equally many of both.
+
+    TPR and FPR come from independent images, so two Wilson intervals at sqrt(LEVEL) hold together
+    at LEVEL; precision rises in one and falls in the other, so its limits lie in two corners.
+    """
+    each = math.sqrt(LEVEL)
+    low_t, high_t = wilson(true_positives, members, each)
+    low_f, high_f = wilson(false_positives, nonmembers, each)
+    low = low_t / (low_t + high_f) if low_t + high_f > 0 else 0.0
+    high = high_t / (high_t + low_f) if high_t + low_f > 0 else 1.0
+    return low, high

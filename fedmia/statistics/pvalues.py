@@ -1,0 +1,31 @@
+"""P-values of many tests: corrected together, and their false alarms where nothing is true."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import scipy
+
+VOID = 0.001  # chance of so many false alarms, below which a control has failed
+
+
+def holm(found: Sequence[float | None]) -> list[float | None]:
+    """P-values that hold together: Holm (1979), Scand. J. Statist. 6:65. None stays None."""
+    known = sorted((p, i) for i, p in enumerate(found) if p is not None)
+    adjusted: list[float | None] = [None] * len(found)
+    least = 0.0
+    for rank, (p, i) in enumerate(known):
+        least = max(least, min(1.0, p * (len(known) - rank)))
+        adjusted[i] = least
+    return adjusted
+
+
+def alarms(values: Sequence[float], level: float) -> int:
+    """How many p-values are at most `level`."""
+    return int(np.sum(np.asarray(values) <= level + 1e-12))
+
+
+def fails(values: Sequence[float]) -> bool:
+    """Whether so many p-values under 5 % would be seen in less than VOID of all true nulls."""
+    return bool(scipy.stats.binom.sf(alarms(values, 0.05) - 1, len(values), 0.05) < VOID)

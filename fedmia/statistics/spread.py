@@ -1,0 +1,74 @@
+"""Numbers over independent models: mean, Student's interval, a test that the mean is 0."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import TypedDict
+
+import scipy
+
+from fedmia.statistics.intervals import LEVEL, Interval
+
+DIGITS = 6
+
+
+class Spread(TypedDict):
+    """A number over the models of one point; null where no model has it."""
+
+    n: int  # models that have it
+    mean: float | None
+    ci: Sequence[float] | None  # t interval; null below two models, or where all are equal
+    sd: float | None
+    least: float | None
+    greatest: float | None
+
+
+def spread(values: Iterable[float | None], low: float = 0.0, high: float = 1.0) -> Spread:
+    """Of the values that are known: mean, t interval between models, deviation, ends; rounded.
+
+    Args:
+        low, high: least and greatest value there may be; the interval is cut to them.
+    """
+    known = [value for value in values if value is not None]
+    return {
+        "n": len(known),
+        "mean": _rounded(statistics.fmean(known)) if known else None,
+        "ci": within(t_interval(known), low, high),
+        "sd": _rounded(statistics.stdev(known)) if len(known) > 1 else None,
+        "least": min(known, default=None),
+        "greatest": max(known, default=None),
+    }
+
+
+def within(ci: Interval | None, low: float = 0.0, high: float = 1.0) -> Interval | None:
+    """An interval rounded, and cut to what its values can be."""
+    return None if ci is None else (_rounded(max(ci[0], low)), _rounded(min(ci[1], high)))
+
+
+def t_interval(values: Sequence[float], together: int = 1) -> Interval | None:
+    """Student's interval of the mean of independent values; None below two of them, and where all
+    are equal, as three AUCs of exactly 1: it would be a point.
+
+    Args:
+        together: intervals that shall hold at the level together (Bonferroni).
+    """
+    if len(values) < 2 or not (deviation := statistics.stdev(values)) > 0:
+        return None
+    mean, error = statistics.fmean(values), deviation / math.sqrt(len(values))
+    tail = (1 - LEVEL) / 2 / together
+    half = -float(scipy.stats.t.ppf(tail, len(values) - 1)) * error
+    return mean - half, mean + half
+
+
+def p_value(values: Sequence[float]) -> float | None:
+    """Two-sided t test that the mean of independent values is 0; None where there is no interval
+    either."""
+    if t_interval(values) is None:
+        return None
+    return float(scipy.stats.ttest_1samp(values, 0.0).pvalue)
+
+
+def _rounded(value: float) -> float:
+    return round(value, DIGITS)

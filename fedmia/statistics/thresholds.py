@@ -1,0 +1,106 @@
+"""Decisions at a threshold of a score: accuracy, precision and recall, and the TPR at an FPR."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+import numpy as np
+
+from fedmia.statistics.intervals import (
+    FloatArray,
+    Interval,
+    mover_mean,
+    precision_interval,
+    rate_interval,
+    wilson,
+)
+
+
+class Decisions(TypedDict):
+    """Rates in [0, 1] with their 95 % intervals; see `at_threshold`."""
+
+    accuracy: float | None
+    accuracy_ci: Interval | None
+    precision: float | None
+    precision_ci: Interval | None
+    recall: float | None
+    recall_ci: Interval | None
+
+
+def roc(members: FloatArray, nonmembers: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """(FPR, TPR) for `score >= t`, t falling through the distinct scores, from (0, 0) to (1, 1)."""
+    cuts = np.unique(np.concatenate([members, nonmembers]))[::-1]
+    n, m = len(members), len(nonmembers)
+    tpr = (n - np.searchsorted(np.sort(members), cuts, side="left")) / n
+    fpr = (m - np.searchsorted(np.sort(nonmembers), cuts, side="left")) / m
+    return np.concatenate([[0.0], fpr]), np.concatenate([[0.0], tpr])
+
+
+def best_threshold(members: FloatArray, nonmembers: FloatArray) -> float | None:
+    """Threshold of best balanced accuracy for `score > t`: a midpoint of neighbouring scores.
+
+    Of several equally good ones the middle one. None where a side is empty. Where all scores are
+    equal it is that score.
+    """
+    if len(members) == 0 or len(nonmembers) == 0:
+        return None
+    levels = np.unique(np.concatenate([members, nonmembers])).astype(np.float64)
+    if len(levels) == 1:
+        return float(levels[0])
+    cuts = levels[:-1] + np.diff(levels) / 2
+    # Whole numbers, so that ties are ties: m * n * (TPR - FPR).
+    hits = len(members) - np.searchsorted(np.sort(members), cuts, side="right")
+    alarms = len(nonmembers) - np.searchsorted(np.sort(nonmembers), cuts, side="right")
+    gain = hits * len(nonmembers) - alarms * len(members)
+    best = np.flatnonzero(gain == gain.max())
+    return float(cuts[best[(len(best) - 1) // 2]])
+
+
+def oracle_accuracy(members: FloatArray, nonmembers: FloatArray) -> float:
+    """Best balanced accuracy over all thresholds, chosen on the very images it is measured on."""
+    fpr, tpr = roc(members, nonmembers)
+    return float((1 + (tpr - fpr).max()) / 2)
+
+
+def tpr_at_fpr(
+    members: FloatArray, nonmembers: FloatArray, target: float
+) -> tuple[float, Interval, float] | None:
+    """(TPR, its interval, achieved FPR): the largest TPR whose empirical FPR is at most `target`.
+
+    Tied scores fall on one side together. The interval is of the TPR at a true FPR of `target`: it
+    holds the error of the threshold, which the non-members set, as well as that of the rate (see
+    `rate_interval`). None where fewer than 1 / target non-members cannot resolve the target.
+    """
+    n, m = len(members), len(nonmembers)
+    if n == 0 or m * target < 1 - 1e-9:
+        return None
+    fpr, tpr = roc(members, nonmembers)
+    hits, alarms = np.rint(tpr * n).astype(int), np.rint(fpr * m).astype(int)
+    at = int(np.flatnonzero(fpr <= target + 1e-12)[-1])
+    return float(tpr[at]), rate_interval(hits, alarms, n, m, target), float(fpr[at])
+
+
+def at_threshold(members: FloatArray, nonmembers: FloatArray, threshold: float | None) -> Decisions:
+    """Balanced accuracy, precision and recall of `score > threshold`, with 95 % intervals.
+
+    Accuracy is (TPR + TNR) / 2 and precision TPR / (TPR + FPR): as if both were equally many, so
+    that runs with other numbers of non-members compare. All null without a threshold; precision
+    null where no image was called a member.
+    """
+    row: Decisions = {
+        "accuracy": None, "accuracy_ci": None, "precision": None, "precision_ci": None,
+        "recall": None, "recall_ci": None,
+    }  # fmt: skip
+    if threshold is None:
+        return row
+    n, m = len(members), len(nonmembers)
+    hits, alarms = int((members > threshold).sum()), int((nonmembers > threshold).sum())
+    tpr, fpr = hits / n, alarms / m
+    recall_ci, tnr_ci = wilson(hits, n), wilson(m - alarms, m)
+    row["accuracy"] = (tpr + 1 - fpr) / 2
+    row["accuracy_ci"] = mover_mean(tpr, recall_ci, 1 - fpr, tnr_ci)
+    if hits + alarms:
+        row["precision"] = tpr / (tpr + fpr)
+        row["precision_ci"] = precision_interval(hits, n, alarms, m)
+    row["recall"], row["recall_ci"] = tpr, recall_ci
+    return row

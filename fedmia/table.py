@@ -1,0 +1,207 @@
+"""One long table of all numbers of a report: a row a number, the same columns for every kind.
+
+Whatever compares runs reads it. It is made of the typed records of report.json by their
+declarations (`fedmia.report.fields`) alone, and never read back into them.
+
+| Column | Holds |
+|---|---|
+| run, seed, point | of a study, filled in by it |
+| branch | of the federation, where a number is of one |
+| subject | what the number is of, from the general to the special: `attack`, `set/mean`, `client`, `client/defence`, `group/defended`, `utility`, `round`, `sweep/known/16` |
+| round, layer, client, attack | the same, where it is of one |
+| baseline | of a pair: what the attack is compared with |
+| control | `untrained`, `placebo`, `posers`, `pixels`; none: no control |
+| family | of the intervals that hold together: `low_simultaneous` .. |
+| set_size | images of a set |
+| target_fpr | that a rate is at; of alarms their level |
+| metric | the number's key in report.json, `auc_difference` of a pair |
+| value | the number |
+| low, high | ends of its interval at `level` by itself |
+| p, p_adjusted | of its test, and corrected for all of its kind (Holm) |
+| level | of its intervals |
+| unit | of a privacy statement: `image`, `client` |
+| n_members, n_nonmembers | images that it rests on |
+| note | what it says or rests on, in words |
+
+What config, versions, hardware and timing hold is no measurement and has no row: tables of equal
+runs are equal. Nor has a number that could not be known.
+"""  # noqa: E501
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypedDict, cast
+
+from fedmia.report.fields import Field, fields_of
+from fedmia.report.rows import Report
+
+Ends = float | None
+
+
+class Row(TypedDict):
+    """One number; see the table above. What does not apply is None."""
+
+    run: str | None
+    seed: int | None
+    point: str | None
+    branch: str | None
+    subject: str | None
+    round: int | None
+    layer: str | None
+    client: int | None
+    attack: str | None
+    baseline: str | None
+    control: str | None
+    family: str | None
+    set_size: int | None
+    target_fpr: float | None
+    metric: str
+    value: float | None
+    low: float | None
+    high: float | None
+    low_simultaneous: float | None
+    high_simultaneous: float | None
+    p: float | None
+    p_adjusted: float | None
+    level: float | None
+    unit: str | None
+    n_members: int | None
+    n_nonmembers: int | None
+    note: str | None
+
+
+COLUMNS = tuple(Row.__annotations__)
+KEY = COLUMNS[: COLUMNS.index("value")]  # no two rows of a table agree in all of these
+PATHS = ("subject", "control")  # what is inside a subject or control goes on with its name
+INTEGERS = ("seed", "round", "client", "set_size", "n_members", "n_nonmembers")
+TEXTS = (
+    "run", "point", "branch", "subject", "layer", "attack", "baseline", "control", "family",
+    "metric", "unit", "note",
+)  # fmt: skip
+PARQUET, CSV = "table.parquet", "table.csv"
+Columns = Mapping[str, Any]
+Entry = tuple[Field, Columns]
+
+
+def flatten(report: Report) -> list[Row]:
+    """Every number of a report as a row.
+
+    Args:
+        report: what `fedmia.report.build.build_report` returned, or report.json read again.
+
+    Returns:
+        The rows in the order of the report; `run`, `seed` and `point` are None.
+    """
+    return [row for _, row in numbers(report)]
+
+
+def numbers(report: Report) -> Iterator[tuple[Field, Row]]:
+    """Every number of a report: what its record declares of it, and its row."""
+    level = report["family"]["level"] if "family" in report else None
+    for field, columns in _numbers(Report, report, {}):
+        yield field, _row(columns, level)
+
+
+def _row(columns: Columns, level: float | None) -> Row:
+    """A row of what is known of a number."""
+    row = dict.fromkeys(COLUMNS) | {k: v for k, v in columns.items() if k in COLUMNS}
+    row["level"] = None if row["low"] is None and row["low_simultaneous"] is None else level
+    return cast(Row, row)
+
+
+def _numbers(kind: Any, record: Mapping[str, Any], outer: Columns) -> Iterator[Entry]:
+    """Every number in a record of type `kind` and in the records inside it."""
+    fields = [f for name, f in fields_of(kind).items() if record.get(name) is not None]
+    here = dict(outer)
+    for field in fields:
+        if field.column is not None:
+            here = _inside(here, {field.column: record[field.name]})
+    for field in fields:
+        if field.numeric and field.column not in KEY:
+            yield from _values(field, record, here)
+        elif field.record is not None:
+            yield from _records(field, record[field.name], _inside(here, field.at))
+
+
+def _records(field: Field, value: Any, here: Columns) -> Iterator[Entry]:
+    """The numbers of a record, or of each of a list of them."""
+    if isinstance(value, Mapping):
+        yield from _numbers(field.record, value, here)
+        return
+    for i, record in enumerate(value):
+        place = {"subject": i} if field.indexed else {}
+        yield from _numbers(field.record, record, _inside(here, place))
+
+
+def _values(field: Field, record: Mapping[str, Any], here: Columns) -> Iterator[Entry]:
+    """The number of a field, or each of its numbers, with its intervals and p-values."""
+    value = record[field.name]
+    here = {**_inside(here, field.at), "metric": field.metric}
+    if isinstance(value, Mapping):
+        for key, one in value.items():
+            parts = {name: (record.get(name) or {}).get(key) for name, _ in field.parts}
+            name = float(key) if field.keyed == "target_fpr" else key
+            yield from _number(field, one, parts, {**here, str(field.keyed): name})
+    elif isinstance(value, list | tuple):
+        for i, one in enumerate(value):
+            yield from _number(field, one, {}, {**here, "metric": f"{field.metric}/{i}"})
+    else:
+        yield from _number(field, value, record, here)
+
+
+def _number(field: Field, value: Any, beside: Columns, here: Columns) -> Iterator[Entry]:
+    """The columns of one number, none of a null; `beside`: its parts by their fields."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return
+    row = {**here, "value": float(value)}
+    for name, columns in field.parts:
+        part = beside.get(name)
+        ends = part if isinstance(part, Sequence) else [part] * len(columns)
+        row |= dict(zip(columns, ends, strict=True))
+    yield field, row
+
+
+def _inside(outer: Columns, more: Columns) -> dict[str, Any]:
+    """`outer` with the columns `more`; a subject or a control goes on with its own."""
+    return {**outer} | {
+        name: f"{outer[name]}/{value}" if name in PATHS and outer.get(name) else value
+        for name, value in more.items()
+    }
+
+
+def write(rows: Sequence[Row], folder: Path) -> list[Path]:
+    """Write the table as table.parquet and table.csv into `folder`; returns their paths.
+
+    In the CSV file what does not apply is empty.
+    """
+    import pyarrow as pa  # takes its time, and a command without a folder needs none
+    import pyarrow.parquet as pq
+
+    types = {name: pa.float64() for name in COLUMNS}
+    types |= dict.fromkeys(INTEGERS, pa.int64()) | dict.fromkeys(TEXTS, pa.string())
+    table = pa.Table.from_pylist(list(rows), schema=pa.schema(list(types.items())))
+    pq.write_table(table, folder / PARQUET)
+    with (folder / CSV).open("w", newline="", encoding="utf-8") as file:
+        lines = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        lines.writeheader()
+        lines.writerows(rows)
+    return [folder / PARQUET, folder / CSV]
+
+
+def read(path: Path) -> list[Row]:
+    """The rows of a table.parquet, or of the one that lies in a folder."""
+    import pyarrow.parquet as pq
+
+    file = path / PARQUET if path.is_dir() else path
+    return cast(list[Row], pq.read_table(file).to_pylist())
+
+
+def repeated(rows: Iterable[Row]) -> list[tuple[object, ...]]:
+    """Keys that more than one row has: none in a sound table."""
+    counts: dict[tuple[object, ...], int] = {}
+    for row in rows:
+        key = tuple(cast(Mapping[str, Any], row)[name] for name in KEY)
+        counts[key] = counts.get(key, 0) + 1
+    return [key for key, n in counts.items() if n > 1]

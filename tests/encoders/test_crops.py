@@ -1,0 +1,107 @@
+"""Parts of an image through transformers of one size: positions resampled for the parts' grid."""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torchvision import models
+
+from fedmia.attacks.partcrop import PartCrop
+from fedmia.encoders._positions import resampled
+from fedmia.encoders.base import Released, load
+from fedmia.encoders.describe import understood
+from fedmia.library import view
+from fedmia.ssl.base import Encoder
+from fedmia.threat import BlackBox
+
+RESAMPLED = "multiples of {} pixels, positions resampled"
+
+
+def same(released: Released, wanted: nn.Module, side: int) -> None:
+    """The pooled features of parts of `side` pixels are those of the library's own `wanted`."""
+    parts, encoder = torch.rand(2, 3, side, side), released.method.encoder
+    with torch.no_grad():
+        want = wanted.eval()(encoder.normalise(parts))
+        torch.testing.assert_close(encoder(parts), want, atol=1e-5, rtol=1e-5)
+    assert not torch.allclose(want[0], want[1], atol=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["test_vit", "test_vit2"])
+def test_crops__timms_own_dynamic_sizes(name: str) -> None:
+    timm = pytest.importorskip("timm")
+    released = load(f"timm:{name}")
+    assert (released.size, released.fixed_size) == (160, True)
+    wanted = timm.create_model(name, num_classes=0, dynamic_img_size=True)
+    wanted.load_state_dict(released.method.encoder.backbone.module.state_dict())
+    same(released, wanted, 80)
+    assert understood(released, 160).crops == RESAMPLED.format(16)
+
+
+def test_crops__torchvisions_vit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def small(**options: Any) -> nn.Module:
+        return models.VisionTransformer(options.get("image_size", 32), 4, 2, 2, 8, 16)
+
+    monkeypatch.setattr(models, "get_model", lambda name, weights, **o: small(**o))
+    released = load("torchvision:vit_b_32", size=32)
+    state = released.method.encoder.backbone.module.state_dict()
+    table = resampled(state["encoder.pos_embedding"], 17)
+    assert table is not None and released.fixed_size and released.size == 32
+    wanted = small(image_size=16)
+    wanted.heads = nn.Identity()
+    wanted.load_state_dict(state | {"encoder.pos_embedding": table})
+    same(released, wanted, 16)
+    again = understood(released, 32)
+    assert again.crops == RESAMPLED.format(4)
+    assert torch.equal(table, resampled(state["encoder.pos_embedding"], 17))  # its own stay
+
+
+class Whole(nn.Module):
+    """A transformer's shape that goes by no learned table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Conv2d(3, 8, 4, 4)
+        self.places = nn.Parameter(torch.ones(1, 16, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.embed(x).flatten(2).transpose(1, 2) + self.places)[:, 0]
+
+
+def test_crops__one_size_alone_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    module: Any = types.ModuleType("usercode")
+    module.make = Whole
+    monkeypatch.setitem(sys.modules, "usercode", module)
+    released = load("usercode:make", size=16)
+    assert released.fixed_size and understood(released, 16).crops == "16 pixels alone"
+    assert understood(load("torchvision:resnet18", size=32), 32).crops == "any"
+
+
+def pixels_of(attack: PartCrop, attacker: BlackBox, images: Tensor) -> int:
+    """How many pixels the attack's queries send through the encoder."""
+    sent: list[int] = []
+
+    def counted(encoder: Encoder, x: Tensor) -> Tensor:
+        sent.append(len(x) * x.shape[2] * x.shape[3])
+        return (x - encoder.mean) / encoder.std
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Encoder, "normalise", counted)
+        attack.inputs(attacker, images)
+    return sum(sent)
+
+
+def test_partcrop__crops_of_a_transformer_cost_their_own_pixels() -> None:
+    pytest.importorskip("timm")
+    released = load("timm:test_vit", size=48)
+    images = torch.randint(0, 256, (2, 3, 48, 48), dtype=torch.uint8)
+    parts, whole = (
+        pixels_of(PartCrop(crops=6, part=part), view(released), images) for part in (0.5, 1.0)
+    )
+    assert whole == 2 * (1 + 6) * 48**2
+    assert parts == 2 * (48**2 + 6 * 32**2)  # half of 3 patches a side are whole ones: 2

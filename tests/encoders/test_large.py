@@ -1,0 +1,105 @@
+"""Large images: passes are bounded by pixels wherever an encoder is asked."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedmia.encoders.base import Wanted
+from fedmia.encoders.describe import probe
+from fedmia.encoders.memory import bring
+from fedmia.library import view
+from fedmia.ssl import base
+from fedmia.ssl.base import PART, SSLMethod, in_parts, outputs
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "large_inputs.py"
+SIDE = 518
+
+
+class Counting(nn.Module):
+    """Means of the four quarters of an image's channels, and how many pixels came at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool = nn.AdaptiveAvgPool2d(2)
+        self.conv = nn.Conv2d(3, 4, 1)
+        self.most = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.most = max(self.most, len(x) * x.shape[2] * x.shape[3])
+        return self.conv(self.pool(x))
+
+
+def large(count: int) -> Tensor:
+    torch.manual_seed(0)
+    return torch.randint(0, 256, (count, 3, SIDE, SIDE), dtype=torch.uint8)
+
+
+def test_large__passes_are_of_few_images() -> None:
+    images = large(4)
+    released = bring(Counting(), Wanted(size=SIDE))
+    counting: Any = released.method.encoder.backbone.module
+    counting.most = 0
+    assert probe(released, images) == []
+    assert 0 < counting.most <= PART
+    attacker = view(released, held=images)
+    counting = attacker._method.encoder.backbone.module
+    attacker.embed_plain(images)
+    assert SIDE**2 <= counting.most <= PART
+    small = torch.zeros(2000, 3, 8, 8)
+    assert [len(p) for p in attacker.passes(small)] == [500] * 4
+
+
+def test_banks__are_filled_from_bytes_alike(make_moco: Any) -> None:
+    images = torch.randint(0, 256, (9, 3, 8, 8), dtype=torch.uint8)
+    filled: list[SSLMethod] = []
+    for pixels in (images, images.float() / 255):
+        filled.append(make_moco())
+        filled[-1].fill_bank(pixels)
+    for name, tensor in filled[0].local_state().items():
+        assert torch.equal(tensor, filled[1].local_state()[name])
+
+
+def test_in_parts__are_whole_together() -> None:
+    parts = list(in_parts(large(4), torch.device("cpu")))
+    assert [len(p) for p in parts] == [3, 1]
+    assert torch.equal(torch.cat(parts), large(4).float() / 255)
+
+
+def test_outputs__and_their_gradients_are_those_of_one_pass(
+    make_moco: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = make_moco().encoder.eval()
+    pixels = torch.rand(7, 3, 8, 8, requires_grad=True)
+    weights = [pixels, *encoder.backbone.parameters()]
+    found = []
+    for most in (PART, 4 * 2 * 64):  # all at once, and two at a time
+        monkeypatch.setattr(base, "PART", most)
+        out = outputs(encoder, pixels)
+        found.append([out.detach(), *torch.autograd.grad(out.square().sum(), weights)])
+    torch.testing.assert_close(found[0], found[1])
+
+
+@pytest.mark.slow
+def test_audit__of_large_images_keeps_within_its_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The benchmark itself, of a smaller transformer and fewer images."""
+    pytest.importorskip("timm")
+    out = tmp_path / "large.json"
+    flags = "--model test_vit --size 512 --images 8 --known 4 --views 2 --crops 16"
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), *flags.split(), "--out", str(out)])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(SCRIPT), run_name="__main__")
+    assert ended.value.code == 0
+    case = json.loads(out.read_text())["cases"]["test_vit"]
+    assert sorted(case["attacks"]) == ["encodermi-t", "partcrop"]
+    assert case["over_mib"] < 1024

@@ -1,0 +1,72 @@
+"""The forms in the registry: which one takes what the user gives, and how messages list them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedmia.cli.help import list_page
+from fedmia.encoders.base import find_form, forms, load
+from fedmia.options import registry
+from fedmia.options.errors import InputError
+
+LISTED = (
+    "RUN or RUN@ROUND (a run folder of fedmia), FILE.pt2, FILE.onnx, FILE.pth (.pt, .ckpt, .tar, "
+    ".bin, .torch, .pkl, .safetensors), timm:NAME, timm:FOLDER, torchvision:NAME, hf:FOLDER, "
+    "open_clip:NAME, package.module:factory"
+)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with a folder and files of several names."""
+    monkeypatch.chdir(tmp_path)
+    for folder in ("run", "run.pth", "at@3", "timm:run"):
+        (tmp_path / folder).mkdir()
+    for file in ("a.pt2", "a.onnx", "a.pth", "b:c.safetensors", "hf:d.bin"):
+        (tmp_path / file).write_bytes(b"")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("spec", "name", "source"),
+    [
+        ("run", "run", "run"), ("run@12", "run", "run@12"), ("at@3", "run", "at@3"),
+        ("run.pth", "run", "run.pth"), ("a.pt2", "exported", "a.pt2"), ("a.onnx", "onnx", "a.onnx"),
+        ("a.pth", "weights", "a.pth"), ("b:c.safetensors", "weights", "b:c.safetensors"),
+        ("hf:d.bin", "hf", "d.bin"), ("timm:run", "timm", "run"), ("hf:a.pth", "hf", "a.pth"),
+        ("torchvision:resnet18", "torchvision", "resnet18"), ("timm:a:b", "timm", "a:b"),
+        ("open_clip:RN50", "open-clip", "RN50"), ("code:make", "factory", "code:make"),
+        ("code.more:make", "factory", "code.more:make"), ("timmy:x", "factory", "timmy:x"),
+    ],
+)  # fmt: skip
+def test_find_form__the_one_that_takes_it(here: Path, spec: str, name: str, source: str) -> None:
+    form, rest = find_form(spec)
+    assert (type(form), rest) == (registry.load("encoder", name), source)
+
+
+@pytest.mark.parametrize(
+    "spec", ["timm:", "timm", ":make", "code:", "c-d:make", "none@3", "a:b-c:d"]
+)
+def test_find_form__none_takes_it(here: Path, spec: str) -> None:
+    with pytest.raises(InputError, match="unknown encoder") as caught:
+        find_form(spec)
+    assert str(caught.value).endswith(f"; give one of {LISTED}")
+
+
+def test_forms__each_says_how_it_is_written(here: Path) -> None:
+    assert ", ".join(form.written for form in forms()) == LISTED
+    page = " ".join(list_page("encoder", 80).split())
+    for form in forms():
+        assert f"--encoder {form.written}" in page
+    with pytest.raises(InputError) as caught:
+        load("a.pt2", checkpoint=Path("a.pth"))
+    assert str(caught.value) == (
+        "checkpoint=a.pth: 'a.pt2' holds its own weights; a checkpoint goes with timm:NAME, "
+        "torchvision:NAME, open_clip:NAME and package.module:factory"
+    )
+    with pytest.raises(InputError, match=r"^encoder 'no.pt2': no such file$"):
+        load("no.pt2", checkpoint=Path("a.pth"))
+    with pytest.raises(InputError, match="'a.pth' is a file; the folder of a run has rounds"):
+        load("a.pth@3")

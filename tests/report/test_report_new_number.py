@@ -1,0 +1,92 @@
+"""A new number is a line in a record and its computation: all else reads these two."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from fedmia.observers._values import of_the_run
+from fedmia.records import RunScores, ScoredAttack
+from fedmia.report import build
+from fedmia.report.fields import Number, fields_of
+from fedmia.report.publish import write_report
+from fedmia.report.rows import AttackRow
+from fedmia.report.terminal import render
+from fedmia.table import read
+
+NUMBER = Number(label="overlap of both", head="over-\nlap", place=3, log="overlap/{attack}")
+
+
+def overlap(attack: ScoredAttack) -> float:
+    """Share of members that score under nine in ten non-members."""
+    return float(np.mean(attack.scores_members < np.quantile(attack.scores_nonmembers, 0.9)))
+
+
+@pytest.fixture
+def declared(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The two files changed: the record declares the number, and its maker computes it."""
+    as_it_was = build.attack_row
+
+    def attack_row(attack: ScoredAttack, family: int) -> dict[str, Any]:
+        value = overlap(attack)
+        return {**as_it_was(attack, family), "overlap": value, "overlap_ci": [value - 0.1, 1.0]}
+
+    with monkeypatch.context() as patch:
+        kinds = {
+            "overlap": Annotated[float | None, NUMBER],
+            "overlap_ci": Annotated[list[float] | None, None],
+        }
+        for name, kind in kinds.items():
+            patch.setitem(AttackRow.__annotations__, name, kind)
+        patch.setattr(build, "attack_row", attack_row)
+        fields_of.cache_clear()
+        yield
+    fields_of.cache_clear()
+
+
+def test_number__is_in_json_csv_page_terminal_observer_and_table(
+    declared: None, run: RunScores, tmp_path: Path
+) -> None:
+    report = build.build_report(run)
+    write_report(tmp_path, run, report, {})
+    want = {attack.name: round(overlap(attack), 6) for attack in run.attacks}
+    assert 0 < want["similarity"] < 1
+
+    kept = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+    assert {row["name"]: row["overlap"] for row in kept["attacks"]} == want
+
+    mine = [row for row in read(tmp_path) if row["metric"] == "overlap"]
+    assert {row["attack"]: row["value"] for row in mine if row["control"] is None} == want
+    assert {row["control"] for row in mine} == {None, "untrained", "placebo"}
+    (one,) = (row for row in mine if row["attack"] == "internal" and row["control"] is None)
+    assert (one["low"], one["high"]) == (pytest.approx(want["internal"] - 0.1), 1.0)
+    with (tmp_path / "table.csv").open(encoding="utf-8", newline="") as file:
+        lines = [line for line in csv.DictReader(file) if line["metric"] == "overlap"]
+    assert [float(line["value"]) for line in lines] == [row["value"] for row in mine]
+
+    value = want["similarity"]
+    text = (tmp_path / "report.html").read_text(encoding="utf-8").replace("\N{NO-BREAK SPACE}", " ")
+    assert f"<small>overlap of both {value:.2f} [{value - 0.1:.2f}, 1.00]</small>" in text
+
+    console = Console(width=100)
+    with console.capture() as captured:
+        console.print(render(report))
+    (line,) = (one for one in captured.get().splitlines() if one.startswith("similarity"))
+    assert "over-" in captured.get() and line.split()[-2] == f"{value:.2f}"
+
+    logged = {k: v for k, v in of_the_run(report).items() if k.startswith("overlap")}
+    assert logged == {f"overlap/{name}": value for name, value in want.items()}
+
+
+def test_number__without_the_declaration_is_nowhere_else(run: RunScores, tmp_path: Path) -> None:
+    report = build.build_report(run)
+    write_report(tmp_path, run, report, {})
+    assert not [row for row in read(tmp_path) if row["metric"] == "overlap"]
+    assert "overlap of both" not in (tmp_path / "report.html").read_text(encoding="utf-8")

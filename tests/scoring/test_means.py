@@ -1,0 +1,151 @@
+"""What an attacker of a run has: posers beside it, a budget of queries, fewer known images."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedmia.cli.command import parse
+from fedmia.cli.commands import SIMULATE
+from fedmia.config.experiment import Experiment
+from fedmia.config.tree import from_tree, to_tree
+from fedmia.evaluation.federated.probes import Probes
+from fedmia.evaluation.federated.snapshots import Evaluation, RoundModel
+from fedmia.evaluation.run import score
+from fedmia.evaluation.steps.budgets import first
+from fedmia.evaluation.steps.controls import POSERS
+from fedmia.flower.private import check
+from fedmia.options.errors import InputError
+from fedmia.records import RunScores
+from fedmia.report.build import build_report
+from fedmia.runtime.stopwatch import Stopwatch
+from tests.equivalence.conftest import Run, federated, prepared
+
+FLAGS = (
+    "--attacker passive --attacks similarity,lpla,dataset-inference --rounds 2 "
+    "--attack.similarity.views 3 --attack.dataset-inference.views 3 --split.known 12 "
+    "--split.members 40 --federation.snapshots 2"
+)
+KNOWN = 12  # images a side
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A passive client's federation, of which only the scoring differs from test to test."""
+    return federated(prepared(FLAGS), tmp_path_factory.mktemp("means") / "run")
+
+
+def asking(run: Run, **options: Any) -> Run:
+    """The same federation with other options of the experiment."""
+    experiment = replace(run.prepared.experiment, **options)
+    return replace(run, prepared=replace(run.prepared, experiment=experiment))
+
+
+def scored(run: Run) -> RunScores:
+    probes = Probes(run.site, run.prepared.data.labels, run.split)
+    book = run.notebook() if run.prepared.active else None
+    return score(run, probes, Stopwatch(time.perf_counter()), book)
+
+
+def test_posers__are_one_more_control(run: Run) -> None:
+    plain, posing = scored(run), scored(asking(run, posers=True))
+    assert list(plain.controls) == ["untrained"] and POSERS not in plain.notes
+    assert list(posing.controls) == ["untrained", "posers"] and POSERS in posing.notes
+    for attack, posed in zip(posing.attacks, posing.controls["posers"], strict=True):
+        sides = posed.scores_members, posed.scores_nonmembers
+        assert posed.name == attack.name and abs(len(sides[0]) - len(sides[1])) <= 1
+        np.testing.assert_array_equal(
+            np.sort(np.concatenate(sides)), np.sort(attack.scores_nonmembers)
+        )
+    report = build_report(posing)
+    assert [row["name"] for row in report["controls"]["posers"]] == ["similarity", "lpla"]
+    assert report["family"]["intervals"] == build_report(plain)["family"]["intervals"] + 2
+
+
+def test_query_budget__attacks_keep_to_it_or_do_not_run(run: Run) -> None:
+    free = {a.name: a.queries for a in scored(run).attacks}
+    budget = free["lpla"] - 4
+    found = scored(asking(run, query_budget=budget))
+    (attack,), (control,) = found.attacks, found.controls["untrained"]
+    assert attack.name == "lpla" and control.queries == attack.queries == budget
+    note = f"lpla: the query budget of {budget} leaves {KNOWN - 2} known images a side."
+    assert note in found.notes
+    assert {name: why.partition(":")[2][:16] for name, why in found.not_run.items()} == {
+        "similarity": " needs at least ", "dataset-inference": "",
+    }  # fmt: skip
+    assert "not on data sets" in found.not_run["dataset-inference"]
+    assert not found.failed and not found.inferences
+    assert set(found.rounds[-1].leakage) == {"lpla"}
+
+
+def test_query_budget__an_active_attack_over_it_does_not_run(tmp_path: Path) -> None:
+    flags = "--attacker active --attacks lpla,ascent --attack.ascent.lr 5 --query-budget 100"
+    found = scored(federated(prepared(flags), tmp_path / "run"))
+    assert [a.name for a in found.attacks] == ["lpla"] and found.attacks[0].queries <= 100
+    assert found.not_run["ascent"].endswith("100 of 100 left") and not found.failed
+
+
+def test_fewer_known_images__are_fewer_that_the_attacker_holds(run: Run) -> None:
+    evaluation = Evaluation(run)
+    model, known = RoundModel(run.snapshots.load("main", 2)), evaluation.scorer.known
+    every, few = (
+        evaluation.view(model, "lpla", some, None)._held for some in (known, first(known, 3))
+    )
+    assert every is not None and few is not None
+    own = len(run.site.parts["members"][-1])  # its own images stay
+    assert (len(every), len(few)) == (own + 2 * KNOWN, own + 6)
+
+
+def test_sweep__scores_every_passive_attack_at_each_value(run: Run) -> None:
+    found = scored(asking(run, sweep="known=3,12,13"))
+    rows = build_report(found)["sweep"]
+    assert [(r["value"], r["attack"]) for r in rows] == [
+        (value, name) for value in (3, 12, 13) for name in ("similarity", "lpla")
+    ]
+    whole = {row["name"]: row for row in build_report(scored(run))["attacks"]}
+    for row in rows:
+        if row["value"] == 13:
+            assert row["not_run"] == "only 12 images a side are known"
+            continue
+        assert row["known"] == row["value"] and row["not_run"] is None
+        # Similarity learns nothing; LpLA with all that is known is the attack itself.
+        same = row["auc"] == whole[row["attack"]]["auc"]
+        assert same == (row["attack"] == "similarity" or row["value"] == 12)
+
+
+def test_sweep__of_budgets(run: Run) -> None:
+    rows = build_report(scored(asking(run, sweep="query_budget=10,1000")))["sweep"]
+    assert all("needs at least" in row["not_run"] for row in rows[:2])
+    assert all(row["not_run"] is None and row["queries"] <= 1000 for row in rows[2:])
+
+
+def test_options__are_off_and_unsaid_unless_asked_for() -> None:
+    tree = to_tree(Experiment())
+    assert not {"posers", "query_budget", "sweep"} & tree.keys()
+    asked = {"posers": True, "query_budget": 500, "sweep": "known=2,4"}
+    again = to_tree(from_tree(Experiment, {**tree, **asked}))
+    assert again == {**tree, **asked}
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("--query-budget 0", "--query-budget must be >= 1, got 0"),
+        ("--sweep known", "must be known=N,N,.. or query_budget=N,N,.., got 'known'"),
+        ("--sweep known=1", "needs positive values"),
+    ],
+)
+def test_options__out_of_range(flags: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        parse(SIMULATE, flags.split())
+
+
+@pytest.mark.parametrize("option", [{"query_budget": 100}, {"sweep": "known=2,4"}])
+def test_private_nodes__count_no_queries(option: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="a node scores without counting queries"):
+        check(Experiment(**option))

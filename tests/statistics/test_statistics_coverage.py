@@ -1,0 +1,49 @@
+"""The coverage simulations run, and their cells say what the committed ones say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedmia.options.seeding import rng
+from fedmia.statistics.auc import auc
+from fedmia.statistics.coverage import PARTS, SPREADS, Shape, cells, summary
+
+COMMITTED = Path(__file__).parents[2] / "benchmarks" / "results" / "coverage.json"
+
+
+@pytest.mark.parametrize("name", SPREADS)
+def test_shape__has_the_auc_that_it_was_asked_for(name: str) -> None:
+    members, others = Shape(name, 0.7).draw(4000, 4000, rng(0, "shape"))
+    assert auc(members, others) == pytest.approx(0.7, abs=0.02)
+
+
+def test_summary__counts_what_holds_and_what_lies_to_either_side() -> None:
+    told = summary([(0.4, 0.6), (0.6, 0.7), (0.1, 0.3), (0.5, 0.9)], 0.5)
+    assert told == {"coverage": 0.5, "over": 0.25, "under": 0.25, "width": pytest.approx(0.225)}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_cells__are_those_of_the_committed_simulation(part: str) -> None:
+    fixed = ("shape", "members", "nonmembers", "auc", "attacks", "difference", "fpr", "mean", "tpr")
+    rows = [{k: row[k] for k in fixed if k in row} for row in cells(part, "twice", 2, 0)]
+    held = json.loads(COMMITTED.read_text(encoding="utf-8"))[part]
+    want = [{k: row[k] for k in fixed if k in row} for row in held if row["shape"] == "twice"]
+    assert rows == want
+    assert cells("paired", "rounded", 2, 0) == []  # of normal scores alone
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["auc", "tpr"])
+def test_cells__hold_the_truth_as_often_as_the_committed_ones(part: str) -> None:
+    draws = 200
+    held = json.loads(COMMITTED.read_text(encoding="utf-8"))[part]
+    want = [row["coverage"] for row in held if row["shape"] == "four times"]
+    got = [row["coverage"] for row in cells(part, "four times", draws, 1)]
+    assert len(got) == len(want)
+    error = np.sqrt(0.95 * 0.05 / draws)
+    assert np.mean(got) == pytest.approx(np.mean(want), abs=error)
+    assert max(abs(a - b) for a, b in zip(got, want, strict=True)) < 5 * error

@@ -1,0 +1,31 @@
+"""Numbers over models: textbook answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedmia.statistics.spread import p_value, spread, t_interval
+
+
+def test_t_interval__of_a_textbook() -> None:
+    """Student's quantile of 4 degrees of freedom is 2.776; 1 to 5 have the error sqrt(1/2)."""
+    low, high = t_interval([1.0, 2.0, 3.0, 4.0, 5.0])  # type: ignore[misc]
+    assert (low, high) == pytest.approx((3 - 1.963, 3 + 1.963), abs=5e-4)
+    assert t_interval([0.7]) is None and t_interval([]) is None
+    assert t_interval([1.0, 1.0, 1.0]) is None  # else a point, which no three models establish
+
+
+def test_spread__counts_what_is_known_and_stays_in_range() -> None:
+    found = spread([0.9, None, 1.0])
+    assert (found["n"], found["mean"], found["least"], found["greatest"]) == (2, 0.95, 0.9, 1.0)
+    assert found["ci"] is not None and found["ci"][1] == 1.0 and 0 < found["ci"][0] < 0.9
+    assert spread([None]) == {
+        "n": 0, "mean": None, "ci": None, "sd": None, "least": None, "greatest": None,
+    }  # fmt: skip
+    assert spread([0.5])["ci"] is None and spread([0.5])["sd"] is None
+
+
+def test_p_value__of_a_textbook() -> None:
+    """Mean 3, error sqrt(1/2): t = 4.243 with 4 degrees of freedom."""
+    assert p_value([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx(0.01324, abs=5e-5)
+    assert p_value([0.1]) is None
