@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from typing import Any
 from fedmia.cli import help
 from fedmia.cli.flags import Command, Typed, read
 from fedmia.config.tree import from_tree, merge, normal
-from fedmia.options.errors import InputError, Tongue, in_python, nearest, said
+from fedmia.options.errors import InputError, Tongue, in_python, nearest, said, told, told_of
 from fedmia.options.yamlfile import load
 
 BESIDE = Path(__file__).resolve().parents[2] / "configs"
@@ -168,32 +166,6 @@ def _read(command: Command, file: Path, above: tuple[Path, ...] = ()) -> dict[st
     if base.resolve() in whole:
         raise InputError(f"base '{name}' of {file} leads back to itself")
     return merge(command.settings, _read(command, base, whole), tree, command.attacks)
-
-
-@contextmanager
-def told(speak: Tongue) -> Iterator[None]:
-    """Errors inside say their options as `speak` does, unless they know better."""
-    try:
-        yield
-    except InputError as error:
-        if error.tongue is in_python:
-            error.tongue = speak
-        raise
-
-
-@contextmanager
-def told_of(file: Path) -> Iterator[None]:
-    """Errors inside say their options to who wrote them all into `file`; the first names it."""
-    try:
-        yield
-    except InputError as error:
-        if error.tongue is in_python:
-            error.tongue = partial(_in_file, f" in {file}", error.paths[:1])
-        raise
-
-
-def _in_file(where: str, first: tuple[str, ...], path: str, value: str | None) -> str:
-    return (path if value is None else f"{path}: {value}") + where * (path in first)
 
 
 def find_config(name: str, presets: tuple[str, ...]) -> Path:

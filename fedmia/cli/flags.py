@@ -12,7 +12,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 from fedmia.config.shape import Shape, shape_of
-from fedmia.options.errors import InputError, nearest
+from fedmia.options.errors import InputError, nearest, prefixed
 from fedmia.options.values import Text
 
 # Switches of every command. `list` may be followed by a kind of plugin.
@@ -214,10 +214,8 @@ def _add_lists(command: Command, found: Flags, key: str, text: str) -> None:
 def _option(command: Command, key: str, text: str) -> str:
     """Path of the option that a grid's `OPTION=VALUE,..` names, the empty string without one."""
     name, equals, _ = text.partition("=")
-    try:
+    with prefixed(f"--{key} {text}"):
         return ".".join(_path(command, name)) if equals and name else ""
-    except InputError as error:
-        raise InputError(f"--{key} {text}: {error.text}") from None
 
 
 def _add(held: dict[str, Any], key: str, path: str, text: str, hole: str) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from fedmia.config.layered import overlaid, plain_layers, written_out
+from fedmia.config.layered import as_mapping, overlaid, plain_layers, with_path, written_out
 from fedmia.options import registry
 from fedmia.options.errors import InputError, Tongue, in_python, nearest, opt, unknown
 from fedmia.options.option import (
@@ -89,7 +89,8 @@ class Form:
 
     def normal(self, path: str, value: Any) -> Any:
         """The value with every short form written out."""
-        return as_mapping(path, value if self.head is None else headed(self.head, value))
+        alone = self.head is not None and isinstance(value, str)
+        return as_mapping(path, {self.head: value} if alone else value)
 
     def laid_over(self, path: str, below: Any, above: Any) -> Any:
         """The value `above` over that `below`; both as `normal` gives them."""
@@ -201,9 +202,10 @@ class Plugin(Form):
 
     def read(self, path: str, value: Any, beside: Values) -> Any:
         if not self.several:
-            name = value.get("name", self.default)
+            own = dict(value)
+            name = own.pop("name", self.default)
             check_type(opt(f"{path}.name"), name, str)
-            return Chosen(str(name), self._options(str(name), path, value))
+            return Chosen(str(name), plugin_options(self.kind, str(name), path, own))
         if isinstance(value, Mapping):  # options of none
             for key, own in value.items():
                 key = f"{key}.{next(iter(own), 'OPTION')}" if isinstance(own, Mapping) else key
@@ -214,16 +216,13 @@ class Plugin(Form):
         )
 
     def _layer(self, path: str, layer: Tree) -> Layer:
-        name, clients = str(layer["name"]), layer.get("clients")
+        own = dict(layer)
+        name, clients = str(own.pop("name")), own.pop("clients", None)
         if clients is not None:
             ids = convert(opt(f"{path}.clients"), clients, tuple[int, ...])
             clients = (ids,) if isinstance(ids, int) else ids
             check_type(opt(f"{path}.clients"), clients, tuple[int, ...])
-        layer = {key: value for key, value in layer.items() if key != "clients"}
-        return Layer(name, self._options(name, path, layer), clients)
-
-    def _options(self, name: str, path: str, tree: Tree) -> Tree:
-        return plugin_options(self.kind, name, path, {k: v for k, v in tree.items() if k != "name"})
+        return Layer(name, plugin_options(self.kind, name, path, own), clients)
 
     def complete(self, chosen: Any) -> Any:
         """What the field holds with every option of each plugin written out."""
@@ -282,13 +281,13 @@ class Open(Form):
         if self.kind and not self.of:
             both = {**below, **above}
             return {name: {**below.get(name, {}), **above.get(name, {})} for name in both}
-        made = {**below, **above}
+        merged = {**below, **above}
         for name, inner in options_within(self.classes).items():
             if inner.of not in above and name in below:
-                made[name] = {**below[name], **above.get(name, {})}
+                merged[name] = {**below[name], **above.get(name, {})}
             elif above.get(inner.of) != below.get(inner.of) and name not in above:
-                made.pop(name, None)
-        return made
+                merged.pop(name, None)
+        return merged
 
     def omits(self, value: Any) -> bool:
         return not value
@@ -359,7 +358,7 @@ def forms(cls: type) -> dict[str, Form]:
 
 @functools.cache  # a class does not change while the process runs
 def _forms(cls: Any) -> dict[str, Form]:
-    found: dict[str, Form] = {}
+    fields: dict[str, Form] = {}
     kinds = {one.name: kind for one, kind in option_fields(cls)}
     # A command's own data source is named before it takes options.
     named = () if issubclass(cls, Settings) else dataclasses.fields(cls)
@@ -367,15 +366,15 @@ def _forms(cls: Any) -> dict[str, Form]:
     for one in dataclasses.fields(cls):
         form, about = one.metadata.get("form"), one.metadata
         if isinstance(form, Section) and form.open:
-            found |= forms(form.cls)
+            fields |= forms(form.cls)
         elif form is not None:
-            found[one.name] = form
+            fields[one.name] = form
         elif "options_of" in about:
             of = about["options_of"]
-            found[one.name] = Open(about["kind"], of, defaults.get(of), about["flat"])
+            fields[one.name] = Open(about["kind"], of, defaults.get(of), about["flat"])
         elif one.name in kinds:
-            found[one.name] = Option(one, kinds[one.name])
-    return found
+            fields[one.name] = Option(one, kinds[one.name])
+    return fields
 
 
 def flat_of(fields: Mapping[str, Form]) -> str | None:
@@ -409,7 +408,7 @@ def read_options(
     }
     gone = {name: why for cls in classes for name, why in getattr(cls, "gone", {}).items()}
     flat = flat_of(known)
-    made: Tree = {}
+    values: Tree = {}
     rest: Tree = {}
     for key, value in tree.items():
         where = f"{path}.{key}" if path else str(key)
@@ -422,8 +421,10 @@ def read_options(
                 f"unknown option {opt(where)}{nearest(where.rpartition('.')[2], known)}"
             )
         else:
-            made[key] = known[key].read(where, value, tree)
-    return {**made, flat: known[flat].read(path, rest, made)} if flat is not None and rest else made
+            values[key] = known[key].read(where, value, tree)
+    if flat is not None and rest:
+        values[flat] = known[flat].read(path, rest, values)
+    return values
 
 
 def plugin_options(kind: str, name: str, path: str, tree: Tree) -> Tree:
@@ -441,40 +442,6 @@ def plugin_options(kind: str, name: str, path: str, tree: Tree) -> Tree:
         known = forms(cls)
         raise unknown(f"option {opt(f'{path}.{key}')}: {kind} '{name}' has no", key, known)
     return read_options((cls,), path, tree)
-
-
-def headed(head: str, value: Any) -> Any:
-    """One value alone as that of the option `head`."""
-    return {head: value} if isinstance(value, str) else value
-
-
-def as_mapping(path: str, value: Any) -> Tree:
-    """A copy of a mapping, its keys as text.
-
-    Raises:
-        InputError: no mapping.
-    """
-    if not isinstance(value, Mapping):
-        raise InputError(f"{opt(path)} must be a mapping of options, got {value!r}")
-    return {str(key): own for key, own in value.items()}
-
-
-def with_path(field: str, kind: str, tree: Tree) -> Tree:
-    """`name: file:PATH` as `name: file` with its `path`, of a plugin that takes one.
-
-    Raises:
-        InputError: two paths.
-    """
-    name, colon, path = str(tree.get("name")).partition(":")
-    known = colon and name in registry.names(kind)
-    if not known or not getattr(registry.load(kind, name), "takes_path", False):
-        return tree
-    if "path" in tree:
-        raise InputError(
-            f"{opt(f'{field}.name', tree['name'])} and {opt(f'{field}.path', tree['path'])} are "
-            "two paths"
-        )
-    return {**tree, "name": name, "path": path}
 
 
 def all_values(built: Any) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from typing import Any
 from fedmia.config.forms import Form, Open, Option, Plugin, Section, flat_of, forms
 from fedmia.options import registry
 from fedmia.options.errors import said
-from fedmia.options.option import LIMITS
-from fedmia.options.values import members, plain
+from fedmia.options.option import LIMITS, members
+from fedmia.options.values import plain
 from fedmia.options.yamlfile import RUN_KEY
 
 Schema = dict[str, Any]
@@ -59,7 +59,7 @@ def _of_form(form: Form, defs: Schema) -> Schema:
         case Plugin():
             clients = {"clients": {"type": ["array", "string", "integer"]}}
             layers = [_names(form.kind), *_plugin_objects(form.kind, None, clients, defs)]
-            by_name = {n: _closed(_options(form.kind, n, defs)) for n in registry.names(form.kind)}
+            by_name = _by_name(form.kind, defs)
             several = [
                 {"type": ["string", "null"]},
                 {"type": "array", "items": {"anyOf": layers}},
@@ -77,7 +77,7 @@ def _of_form(form: Form, defs: Schema) -> Schema:
             kept = {name: one for name, one in inner.items() if name not in form.without}
             return _object({name: _of_form(one, defs) for name, one in kept.items()})
     assert isinstance(form, Open)
-    by_name = {n: _closed(_options(form.kind, n, defs)) for n in registry.names(form.kind)}
+    by_name = _by_name(form.kind, defs)
     if form.of:
         return {"anyOf": list(by_name.values())}
     return _object(by_name) | {"patternProperties": {OUTSIDE: {"type": "object"}}}
@@ -94,21 +94,21 @@ def option_schema(one: dataclasses.Field[Any], kind: Any) -> Schema:
 
 def _of_type(kind: Any, limits: Mapping[str, Any]) -> Schema:
     """The schema of values of a type, as YAML says them: `none` is null, and a text a list."""
-    made: Schema = {KEYWORDS[k]: limits[k] for k, _, _ in LIMITS if limits[k] is not None}
+    schema: Schema = {KEYWORDS[k]: limits[k] for k, _, _ in LIMITS if limits[k] is not None}
     kinds = members(kind)
     words = [w for k in kinds if typing.get_origin(k) is typing.Literal for w in typing.get_args(k)]
     types = [TYPES[k] for k in kinds if k in TYPES]
     words += ["none"] if "null" in types else []
     for one in kinds:
         if typing.get_origin(one) is tuple:
-            made = {"items": _of_type(typing.get_args(one)[0], limits)}
+            schema = {"items": _of_type(typing.get_args(one)[0], limits)}
             types += ["array", "string"]
     if limits["choices"] and "array" not in types:
         return _choices(limits["choices"], [None, *words] if "null" in types else [])
     if words and "string" not in types:
-        made["pattern"] = f"^({'|'.join(map(re.escape, words))})$"
+        schema["pattern"] = f"^({'|'.join(map(re.escape, words))})$"
         types.append("string")
-    return {"type": types[0] if len(types) == 1 else types, **made}
+    return {"type": types[0] if len(types) == 1 else types, **schema}
 
 
 def _choices(choices: Iterable[str], more: Iterable[Any]) -> Schema:
@@ -129,15 +129,15 @@ def _of_section(form: Section, defs: Schema) -> Schema:
 
 def _plugin_objects(kind: str, default: str | None, own: Schema, defs: Schema) -> list[Schema]:
     """A mapping of `name` and options for each plugin of `kind`, and for one from outside."""
-    found = []
+    objects = []
     for name in registry.names(kind):
         path = "(:.*)?" if getattr(registry.load(kind, name), "takes_path", False) else ""
         named = {**own, "name": {"pattern": f"^{re.escape(name)}{path}$"}}
         needed = {} if name == default else {"required": ["name"]}
         options = {**_options(kind, name, defs), "properties": named}
-        found.append({**_closed(options), **needed})
+        objects.append({**_closed(options), **needed})
     outside = {"properties": {**own, "name": {"pattern": OUTSIDE}}, "required": ["name"]}
-    return [*found, {"type": "object", **outside}]
+    return [*objects, {"type": "object", **outside}]
 
 
 def _names(kind: str) -> Schema:
@@ -153,6 +153,10 @@ def _options(kind: str, name: str, defs: Schema) -> Schema:
         own = {n: _of_form(one, defs) for n, one in forms(cls).items()}
         defs[key] = {"description": registry.summary(cls), "type": "object", "properties": own}
     return {"$ref": f"#/$defs/{key}"}
+
+
+def _by_name(kind: str, defs: Schema) -> Schema:
+    return {name: _closed(_options(kind, name, defs)) for name in registry.names(kind)}
 
 
 def _closed(schema: Schema) -> Schema:

@@ -16,7 +16,7 @@ from fedmia.config.experiment import Experiment
 from fedmia.config.forms import Settings, beside, forms, mapping
 from fedmia.config.shape import shape_of
 from fedmia.config.tree import from_tree, merge, normal, to_tree
-from fedmia.options.errors import InputError, nearest, opt, shown
+from fedmia.options.errors import InputError, nearest, opt, prefixed, shown
 from fedmia.options.option import option, option_fields
 from fedmia.options.values import Text, from_text, plain
 from fedmia.options.yamlfile import Tree
@@ -136,11 +136,9 @@ class Sweep(Repeated):
                 branch = branch.setdefault(part, {})
             branch[where[-1]] = value
         lower, upper = (normal(Experiment, t) for t in (self.base, tree))
-        try:
+        with prefixed(_named(point)):
             whole = merge(Experiment, lower, upper, experiment.runs)
             built = from_tree(Experiment, whole, tongue=self.tongue)
-        except InputError as error:
-            raise InputError(f"{_before(point)}{error.text}") from None
         held = to_tree(built)
         return Cell({path: _seen(held, _where(path), v) for path, v in point.items()}, built)
 
@@ -157,15 +155,8 @@ def check(sweep: Sweep) -> None:
         InputError: one line that names the cell, the value and the reason.
     """
     for cell in sweep.cells[: len(sweep.cells) // sweep.seeds]:
-        try:
+        with prefixed(_named(cell.grid)):
             suits.check(cell.first)
-        except InputError as error:
-            raise InputError(f"{_before(cell.grid)}{error.text}") from None
-
-
-def runs(tree: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of the attacks that the base of a sweep runs."""
-    return experiment.runs(tree)
 
 
 def points(grid: Grid) -> Iterator[dict[str, Any]]:
@@ -189,8 +180,8 @@ def key_of(tree: Mapping[str, Any]) -> str:
     return json.dumps(plain(dict(tree)), sort_keys=True)
 
 
-def _before(point: Mapping[str, Any]) -> str:
-    return f"{opt('grid', label(point))}: " if point else ""
+def _named(point: Mapping[str, Any]) -> str:
+    return opt("grid", label(point)) if point else ""
 
 
 def _listed(grid: Any) -> Sequence[Any]:

@@ -13,7 +13,7 @@ from fedmia.config.forms import beside, mapping
 from fedmia.config.sweep import Grid, Repeated, Sweep, told, typed
 from fedmia.config.tree import from_tree, merge, normal
 from fedmia.options import registry
-from fedmia.options.errors import InputError, nearest, opt, renamed, unknown
+from fedmia.options.errors import InputError, nearest, opt, prefixed, renamed, unknown
 from fedmia.options.option import check_limits, check_type, option, option_fields
 from fedmia.options.values import convert, plain
 from fedmia.options.yamlfile import Tree
@@ -183,12 +183,8 @@ def check(tradeoff: Tradeoff) -> None:
     _attacked(tradeoff.sweep.cells[0].first)
     _compared(tradeoff)
     for trade, cell in zip(tradeoff.trades, tradeoff.sweep.cells, strict=False):
-        try:
+        with prefixed("" if trade.defense == NONE else opt("defenses", trade.label)):
             suits.check(cell.first)
-        except InputError as error:
-            if trade.defense == NONE:
-                raise
-            raise InputError(f"{opt('defenses', trade.label)}: {error.text}") from None
 
 
 def runs(tree: Mapping[str, Any]) -> tuple[str, ...]:

@@ -33,11 +33,11 @@ def from_tree(root: type[Root], tree: Mapping[str, Any], **more: Any) -> Root:
         InputError: an unknown key (with the nearest), a wrong type, a value out of range.
     """
     others, own = in_tree_of(root), dict[str, Any]()
-    made: Tree = dict(more)
+    fields: Tree = dict(more)
     for name, value in normal(root, tree).items():
-        branch = made.setdefault(others[name], {}) if name in others else own
+        branch = fields.setdefault(others[name], {}) if name in others else own
         branch[name] = value
-    return root(**made, **read_options((root,), "", own))
+    return root(**fields, **read_options((root,), "", own))
 
 
 def normal(root: type, tree: Mapping[str, Any]) -> Tree:

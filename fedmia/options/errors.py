@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 # Writes an option, and its value where one is told, as its user does: a flag, a key of a file..
@@ -89,6 +92,41 @@ def said(text: str, tongue: Tongue = in_python) -> str:
 def renamed(text: str, rename: Callable[[str], str]) -> str:
     """`text` with the path of each option in it renamed."""
     return _NOTED.sub(lambda noted: noted[0].replace(noted[1], rename(noted[1]), 1), text)
+
+
+@contextmanager
+def prefixed(where: str) -> Iterator[None]:
+    """Errors inside begin with `where`, an option or what else they are of, if it says anything."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{where}: {error.text}" if where else error.text) from None
+
+
+@contextmanager
+def told(speak: Tongue) -> Iterator[None]:
+    """Errors inside say their options as `speak` does, unless they know better."""
+    try:
+        yield
+    except InputError as error:
+        if error.tongue is in_python:
+            error.tongue = speak
+        raise
+
+
+@contextmanager
+def told_of(file: Path) -> Iterator[None]:
+    """Errors inside say their options to who wrote them all into `file`; the first names it."""
+    try:
+        yield
+    except InputError as error:
+        if error.tongue is in_python:
+            error.tongue = partial(_in_file, f" in {file}", error.paths[:1])
+        raise
+
+
+def _in_file(where: str, first: tuple[str, ...], path: str, value: str | None) -> str:
+    return (path if value is None else f"{path}: {value}") + where * (path in first)
 
 
 def shown(value: Any) -> str:

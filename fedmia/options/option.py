@@ -87,15 +87,16 @@ def _hints(cls: type) -> Mapping[str, Any]:
     return typing.get_type_hints(cls)
 
 
+def members(kind: Any) -> tuple[Any, ...]:
+    """The types of a union, or the type alone."""
+    union = typing.get_origin(kind) in (typing.Union, types.UnionType)
+    return typing.get_args(kind) if union else (kind,)
+
+
 def check_type(where: str, value: Any, kind: Any) -> None:
     """Raise InputError unless `value` is of type `kind` (an int passes for a float)."""
-    origin = typing.get_origin(kind)
-    if origin in (typing.Union, types.UnionType):
-        if any(_is(value, k) for k in typing.get_args(kind)):
-            return
-    elif _is(value, kind):
-        return
-    raise InputError(f"{where} must be {type_name(kind)}, got {value!r}")
+    if not any(_is(value, one) for one in members(kind)):
+        raise InputError(f"{where} must be {type_name(kind)}, got {value!r}")
 
 
 def _is(value: Any, kind: Any) -> bool:
@@ -111,13 +112,9 @@ def _is(value: Any, kind: Any) -> bool:
         if len(args) == 2 and args[1] is Ellipsis:
             return all(_is(v, args[0]) for v in value)
         return len(value) == len(args) and all(map(_is, value, args))
-    if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if origin is not None:
-        return isinstance(value, origin)
-    return isinstance(value, kind)
+    if kind in (int, float):
+        return isinstance(value, (int, kind)) and not isinstance(value, bool)
+    return isinstance(value, origin or kind)
 
 
 def check_limits(where: str, value: Any, limits: Mapping[str, Any]) -> None:
@@ -143,11 +140,11 @@ def check_limits(where: str, value: Any, limits: Mapping[str, Any]) -> None:
 
 def type_name(kind: Any) -> str:
     """A short name of a type for help texts and errors: `int`, `float or none`, `list of str`."""
-    origin = typing.get_origin(kind)
+    origin, kinds = typing.get_origin(kind), members(kind)
     if kind is type(None):
         return "none"
-    if origin in (typing.Union, types.UnionType):
-        return " or ".join(type_name(k) for k in typing.get_args(kind))
+    if len(kinds) > 1:
+        return " or ".join(map(type_name, kinds))
     if origin is typing.Literal:
         return " or ".join(map(str, typing.get_args(kind)))
     if origin is tuple:

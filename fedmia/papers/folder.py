@@ -10,13 +10,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event
 
-from fedmia.cli.command import told_of
 from fedmia.config.compatibility import gpu
 from fedmia.config.experiment import Experiment
 from fedmia.config.tree import from_tree
 from fedmia.evaluation.federated.snapshots import Evaluation
 from fedmia.federation.run import Finished, make_site, prepare
-from fedmia.options.errors import InputError
+from fedmia.options.errors import InputError, told_of
 from fedmia.options.yamlfile import load
 from fedmia.records import Curves
 from fedmia.report.curves import FILE, from_npz
