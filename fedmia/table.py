@@ -116,13 +116,13 @@ def _numbers(kind: Any, record: Mapping[str, Any], outer: Columns) -> Iterator[E
     fields = [f for name, f in fields_of(kind).items() if record.get(name) is not None]
     here = dict(outer)
     for field in fields:
-        if field.column is not None:
+        if field.column:
             here = _inside(here, {field.column: record[field.name]})
     for field in fields:
         if field.numeric and field.column not in KEY:
             yield from _values(field, record, here)
         elif field.record is not None:
-            yield from _records(field, record[field.name], _inside(here, field.at))
+            yield from _records(field, record[field.name], _within(here, field))
 
 
 def _records(field: Field, value: Any, here: Columns) -> Iterator[Entry]:
@@ -138,12 +138,12 @@ def _records(field: Field, value: Any, here: Columns) -> Iterator[Entry]:
 def _values(field: Field, record: Mapping[str, Any], here: Columns) -> Iterator[Entry]:
     """The number of a field, or each of its numbers, with its intervals and p-values."""
     value = record[field.name]
-    here = {**_inside(here, field.at), "metric": field.metric}
+    here = {**_within(here, field), "metric": field.metric}
     if isinstance(value, Mapping):
         for key, one in value.items():
             parts = {name: (record.get(name) or {}).get(key) for name, _ in field.parts}
             name = float(key) if field.keyed == "target_fpr" else key
-            yield from _number(field, one, parts, {**here, str(field.keyed): name})
+            yield from _number(field, one, parts, {**here, field.keyed: name})
     elif isinstance(value, list | tuple):
         for i, one in enumerate(value):
             yield from _number(field, one, {}, {**here, "metric": f"{field.metric}/{i}"})
@@ -161,6 +161,13 @@ def _number(field: Field, value: Any, beside: Columns, here: Columns) -> Iterato
         ends = part if isinstance(part, Sequence) else [part] * len(columns)
         row |= dict(zip(columns, ends, strict=True))
     yield field, row
+
+
+def _within(here: Columns, field: Field) -> dict[str, Any]:
+    """The columns of what lies in a field; of one of the report's own its name is the subject."""
+    own = {"subject": field.subject, "control": field.control, "family": field.family}
+    named = {column: value for column, value in own.items() if value}
+    return _inside(here, named if here or named else {"subject": field.name})
 
 
 def _inside(outer: Columns, more: Columns) -> dict[str, Any]:

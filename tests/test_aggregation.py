@@ -19,7 +19,7 @@ from fedmia.config.roles import refusal, sees
 from fedmia.federation.checkpoint import Head
 from fedmia.federation.rounds import Federation, Schedule
 from fedmia.options.registry import load
-from fedmia.report.aggregation import aggregation_row
+from fedmia.report.lowerbounds import aggregation_row
 from fedmia.simulate import main
 from strategies.base import Course, Round
 from tests.equivalence.conftest import federated, prepared

@@ -25,7 +25,7 @@ from fedmia.storage.snapshot import SnapshotStore
 BRANCH = "main"
 
 
-class RunFolder(EncoderForm):
+class RunModel(EncoderForm):
     """The global model of a run of fedmia, read off its folder."""
 
     written = "RUN or RUN@ROUND (a run folder of fedmia)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,12 @@ from fedmia.config.tree import to_tree
 from fedmia.encoders.base import Released, load
 from fedmia.encoders.describe import probe, understood
 from fedmia.evaluation.audits.given import Given
-from fedmia.evaluation.audits.harness import Harness
+from fedmia.evaluation.audits.harness import RELEASED, UNTRAINED, Harness
 from fedmia.evaluation.audits.images import Dealt, deal
-from fedmia.evaluation.audits.resume import key, same_audit
+from fedmia.evaluation.audits.resume import same_audit
 from fedmia.evaluation.audits.runs import from_run, run_folder
 from fedmia.evaluation.audits.shadows import Own
-from fedmia.evaluation.audits.views import RELEASED, UNTRAINED, ModelViews, health, probes, recipe
+from fedmia.evaluation.audits.utility import health, probes
 from fedmia.evaluation.steps.assemble import assemble
 from fedmia.evaluation.steps.budgets import sweep
 from fedmia.evaluation.steps.controls import POSERS, pixels
@@ -29,7 +30,7 @@ from fedmia.records import RunScores
 from fedmia.runtime.device import resolve_device
 from fedmia.runtime.progress import AuditDisplay
 from fedmia.runtime.stopwatch import Stopwatch
-from fedmia.storage.archive import Archive
+from fedmia.ssl.augment import Augment
 from fedmia.storage.outfolder import OutFolder
 
 LOOK = 16  # images of a side that are embedded first, to refuse an encoder early
@@ -58,8 +59,8 @@ def examine(
     own = Own(audit, released, dealt, cache, device, display.say, display.epochs, stopped, given)
     augment = recipe(audit, own.augment(), dealt, run_folder(audit.encoder) is not None)
     has_shadows = audit.shadows or given is not None
-    views = ModelViews(audit, released, dealt, augment, device, own if has_shadows else None)
-    harness = Harness(views, Archive(place.under("attacks"), key(views)))
+    shadows, kept = own if has_shadows else None, place.under("attacks")
+    harness = Harness(audit, released, dealt, augment, device, shadows, kept)
     place.begin(to_tree(audit))
     swept = None
     with display, watch.part("attacks"):
@@ -78,9 +79,9 @@ def examine(
             *notes(harness, controlled, stopped()),
             sweep=swept,
             pixels=alone,
-            utility=probes(views, RELEASED),
-            utility_untrained=probes(views, UNTRAINED) if controlled else {},
-            health=health(views),
+            utility=probes(harness, RELEASED),
+            utility_untrained=probes(harness, UNTRAINED) if controlled else {},
+            health=health(harness),
             encoder=understood(released, int(dealt.scored_members.shape[2])),
         )
 
@@ -172,8 +173,7 @@ def gather(harness: Harness, *notes: str, **measured: Any) -> RunScores:
     Args:
         notes: for the reader. measured: fields of `RunScores` beside those of the attacks.
     """
-    views = harness.views
-    audit, released, dealt = views.audit, views.released, views.dealt
+    audit, released, dealt = harness.audit, harness.released, harness.dealt
     return assemble(
         audit,
         attacks=harness.found,
@@ -192,7 +192,7 @@ def gather(harness: Harness, *notes: str, **measured: Any) -> RunScores:
         failed=harness.failures.attacks,
         notes=notes,
         split={"encoder": released.name, "access": released.access} | dealt.counts(),
-        config=to_tree(audit) | {"views": vars(views.augment)},
+        config=to_tree(audit) | {"views": vars(harness.augment)},
         timing={"by_attack": {a.name: a.seconds for a in harness.found}},
         **measured,
     )
@@ -200,14 +200,13 @@ def gather(harness: Harness, *notes: str, **measured: Any) -> RunScores:
 
 def notes(harness: Harness, controlled: bool, interrupted: bool) -> list[str]:
     """What the reader of the numbers should know."""
-    views = harness.views
-    found = [*views.released.notes, *views.dealt.notes, *harness.notes]
-    ran = {scored.name for scored in harness.found}.intersection(views.audit.attacks)
-    if views.shadows and any(harness.build(name).asks_shadows() for name in ran):
-        found += views.shadows.notes()
-    found = [said(note, views.audit.tongue) for note in found]
+    found = [*harness.released.notes, *harness.dealt.notes, *harness.notes]
+    ran = {scored.name for scored in harness.found}.intersection(harness.audit.attacks)
+    if harness.shadows and any(harness.build(name).asks_shadows() for name in ran):
+        found += harness.shadows.notes()
+    found = [said(note, harness.audit.tongue) for note in found]
     if controlled:
-        found.append(f"The untrained control is {views.released.untrained_how}.")
+        found.append(f"The untrained control is {harness.released.untrained_how}.")
     found.append(POSERS)
     if interrupted:
         found.append(
@@ -215,3 +214,19 @@ def notes(harness: Harness, controlled: bool, interrupted: bool) -> list[str]:
             "run."
         )
     return found
+
+
+def recipe(audit: Audit, augment: Augment, dealt: Dealt, of_run: bool) -> Augment:
+    """The attacker's views: the encoder's recipe, as far as the images bear it, then --augment."""
+    if not of_run:
+        v = dealt.views
+        augment = replace(
+            augment,
+            crop_min=max(v.crop_min, augment.crop_min),
+            flip=min(v.flip, augment.flip),
+            brightness=augment.brightness * v.jitter,
+            contrast=augment.contrast * v.jitter,
+            saturation=augment.saturation * v.jitter,
+            hue=min(augment.hue * v.jitter, 0.5),
+        )
+    return replace(augment, **audit.augment)

@@ -141,7 +141,9 @@ def attacked(evaluation: Evaluation, notebook: Notebook | None = None) -> dict[s
         reason = "no round whose updates are kept was finished"
         not_run = {n: reason for n in names if kinds[n].needs.vantage == "server"}
     main = RoundModel(snapshots.load("main", scored_at))
-    names = [n for n in names if n not in not_run and affordable(evaluation, main, n)]
+    names = [n for n in names if n not in not_run]
+    survive = evaluation.failures.survive
+    names = [n for n in names if survive("main", n, partial(allot, evaluation, main, n))]
     on_models = [n for n in names if not kinds[n].reads_training()]
     of_untrained, sets = Signals(), evaluation.scorer.sets
     work: dict[str, Callable[[], Any]] = {
@@ -177,16 +179,14 @@ def attacked(evaluation: Evaluation, notebook: Notebook | None = None) -> dict[s
     if f"round {scored_at}" in found:
         known = {s.name: s for s in attacks if s.name in by_round}
         found[f"round {scored_at}"] = replace(found[f"round {scored_at}"], leakage=known)
-    controls: dict[str, list[ScoredAttack]] = {
-        k: listed(s for s in found[k] if s.name not in lost)
-        for k in ("untrained", "placebo")
-        if k in found
-    }
-    if "active" in found:
-        attacks += listed([found["active"]])
-        for name, scored in controls.items():
-            if f"active-{name}" in found:
-                scored += listed([found[f"active-{name}"]])
+    attacks += listed([found["active"]]) if "active" in found else []
+    controls: dict[str, list[ScoredAttack]] = {}
+    for name in ("untrained", "placebo"):
+        if name in found:
+            scored = [s for s in found[name] if s.name not in lost]
+            if {"active", f"active-{name}"} <= found.keys():
+                scored.append(found[f"active-{name}"])
+            controls[name] = listed(scored)
     if trajectories and {"active", "active-zero"} <= found.keys():
         both = zip(listed([found["active"]]), listed([found["active-zero"]]), strict=True)
         pairs += [Pair(act, zero, trajectories.attack.over) for act, zero in both]
@@ -203,19 +203,6 @@ def attacked(evaluation: Evaluation, notebook: Notebook | None = None) -> dict[s
         "curves": trajectories.curves() if trajectories and pairs else None,
         "rounds": [without(found.get(f"round {i.round}", i), lost) for i in run.rounds],
     }
-
-
-def affordable(evaluation: Evaluation, model: RoundModel, name: str) -> bool:
-    """Whether the budget lets a passive attack learn from enough known images; it is refused where
-    it does not."""
-    if evaluation.budget is None:
-        return True
-    try:
-        allot(evaluation, model, name)
-    except Exception as error:
-        evaluation.failures.reasons[name] = evaluation.failures.explain(name, error)
-        return False
-    return True
 
 
 def placebo_note(names: Sequence[str], run: Finished, scored: bool) -> list[str]:

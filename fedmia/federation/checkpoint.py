@@ -50,7 +50,7 @@ HOLDINGS: Mapping[str, Mapping[str, str]] = {
         "indispensable": REBUILT,
     },
     "Notebook": {
-        "_received": CARRIED, "_sent": CARRIED, "_forks": CARRIED, "queries": CARRIED,
+        "readings": CARRIED, "queries": CARRIED,
         "choices": CARRIED,
         "observer": REBUILT, "attack": REBUILT, "targets": REBUILT, "_at": REBUILT,
         "_lock": REBUILT,

@@ -1,6 +1,6 @@
 """The numbers of a report by the names under which observers hear of them.
 
-A name is declared with its number (`fedmia.report.fields.Number.log`).
+A name is declared with its number (`fedmia.report.fields.Field.log`).
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ def of_the_run(report: Report) -> dict[str, float]:
 def _logged(report: Report, *subjects: str) -> Iterator[tuple[Row, str, float]]:
     """(row, name, value) of the numbers of these subjects that observers hear of."""
     for field, row in numbers(report):
-        declared, value = field.number, row["value"]
-        if not declared.log or row["subject"] not in subjects or value is None:
+        value = row["value"]
+        if not field.log or row["subject"] not in subjects or value is None:
             continue
-        if declared.at and row["target_fpr"] != float(declared.at):
+        if field.key and row["target_fpr"] != float(field.key):
             continue
         ends = {"low": row["low_simultaneous"], "high": row["high_simultaneous"]}
         for template, end, known in (
-            (declared.log, "", value),
-            *((declared.log_ends, end, known) for end, known in ends.items()),
+            (field.log, "", value),
+            *((field.log_ends, end, known) for end, known in ends.items()),
         ):
             name = _name(template, row, end)
             if name is not None and known is not None:

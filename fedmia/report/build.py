@@ -10,19 +10,20 @@ import numpy as np
 
 from fedmia.options.errors import said
 from fedmia.records import Aggregation, EncoderInfo, Probe, RoundInfo, RunScores, Sweep
-from fedmia.report.aggregation import aggregation_row
 from fedmia.report.checks import check
 from fedmia.report.clients import client_rows, declared_attack, ranking
 from fedmia.report.datasets import inference_row
 from fedmia.report.defended import defended
 from fedmia.report.faults import dropped, fault_row
+from fedmia.report.fields import row_of
 from fedmia.report.health import health_row, health_sentence
-from fedmia.report.lowerbounds import bounds_family, by_attacks, refuted
+from fedmia.report.lowerbounds import aggregation_row, bounds_family, by_attacks, refuted
 from fedmia.report.metrics import attack_row, auc_ci_of, auc_numbers, auc_of
 from fedmia.report.paired import paired_row
 from fedmia.report.per_client import named_rows
 from fedmia.report.regime import ASCENT, regime_row
 from fedmia.report.rows import (
+    AggregationRow,
     AttackBoundRow,
     AttackRow,
     ClientDistribution,
@@ -49,6 +50,7 @@ ONE_MODEL = (
 SEEDS = "; python -m fedmia.sweep --seeds 5 shows the spread between models."
 METHOD = "Bonferroni over Wilson intervals of the AUC with DeLong's (1988) variance"
 NO_RULE = Aggregation("")  # of what is no federation
+OPTIONAL = ("aggregation", "lower_bound", "client_distribution", "encoder", "sweep")
 EXACT = ("config", "choices", "delta")  # asked for, chosen or assumed: no measurement
 ORACLE = (
     "oracle_accuracy takes the best threshold on the scored images themselves, as in the paper: "
@@ -98,7 +100,7 @@ def build_report(run: RunScores) -> Report:
         "health": health,
         "regime": regime_row(attacks),
         "clients": clients,
-        "aggregation": server,
+        "aggregation": cast(AggregationRow, run.aggregation and server),
         "client_ranking": ranking(clients),
         "lower_bound": cast(AttackBoundRow, bound),
         "client_distribution": cast(ClientDistribution, distribution),
@@ -127,25 +129,16 @@ def build_report(run: RunScores) -> Report:
         "sweep": sweep_rows(run.sweep, len(run.attacks)) if run.sweep else [],
         "timing": run.timing,
     }
-    if bound is None:
-        del report["lower_bound"]
-    if distribution is None:
-        del report["client_distribution"]
-    if run.aggregation is None:
-        del report["aggregation"]
-    if run.encoder is None:
-        del report["encoder"]
-    if not report["sweep"]:
-        del report["sweep"]
-    return cast(Report, strict(report))
+    kept = {name: part for name, part in report.items() if part or name not in OPTIONAL}
+    return cast(Report, strict(kept))
 
 
-def encoder_row(info: EncoderInfo | None, round: int | None) -> dict[str, Any] | None:
+def encoder_row(info: EncoderInfo | None, round: int | None) -> EncoderRow | None:
     """The report's `encoder`, None of a run's own."""
     if info is None:
         return None
     outputs = [dict(zip(("name", "kind", "shape"), out, strict=True)) for out in info.outputs]
-    return {**vars(info), "outputs": outputs, "round": round}
+    return row_of(EncoderRow, info, outputs=outputs, round=round)
 
 
 def control_rows(run: RunScores, family: int) -> Controls:
@@ -193,15 +186,13 @@ def utility(probes: Mapping[str, Probe], turn: int | None = None) -> UtilityRow:
 
 def round_row(info: RoundInfo) -> RoundRow:
     """One entry of the report's `rounds`."""
-    return {
-        "round": info.round,
-        "under_attack": info.under_attack,
-        "loss": info.loss,
-        "knn": info.knn,
-        "leakage": {name: auc_of(scored) for name, scored in info.leakage.items()},
-        "leakage_ci": {name: auc_ci_of(scored) for name, scored in info.leakage.items()},
-        "layers": {name: auc_of(scored) for name, scored in info.layers.items()},
-    }
+    return row_of(
+        RoundRow,
+        info,
+        leakage={name: auc_of(scored) for name, scored in info.leakage.items()},
+        leakage_ci={name: auc_ci_of(scored) for name, scored in info.leakage.items()},
+        layers={name: auc_of(scored) for name, scored in info.layers.items()},
+    )
 
 
 def sweep_rows(sweep: Sweep, attacks: int) -> list[SweepRow]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +22,12 @@ from fedmia.records import (
     RunScores,
     ScoredAttack,
 )
-from fedmia.report.lowerbounds import bounds_family, epsilon_row
+from fedmia.report.fields import row_of
+from fedmia.report.lowerbounds import bounds_family, epsilon_row, part_row
 from fedmia.report.rows import (
     Auc,
     ClientDistribution,
     ClientRow,
-    DefencePart,
     DefenceRow,
     with_auc,
 )
@@ -56,6 +57,16 @@ class Leak:
     effective: float
     null: Null | None
 
+    def numbers(self, family: int) -> dict[str, Any]:
+        """Its numbers as rows name them; `family`: intervals that hold together."""
+        null = self.null
+        return {
+            "auc": self.auc.value, "auc_ci": auc_interval(self.auc),
+            "auc_ci_simultaneous": auc_interval(self.auc, LEVEL, family),
+            "n_nonmembers_effective": self.effective,
+            **({"null_auc": null.mean, "null_ci": null.band} if null else {}),
+        }  # fmt: skip
+
 
 def leak_of(
     run: RunScores, attack: ScoredAttack, mine: NDArray[np.bool_], *stream: str | int
@@ -73,45 +84,18 @@ def leak_of(
     return Leak(found, effective_size(weights), null)
 
 
-@dataclass(frozen=True, eq=False)
-class Judged:
-    """A client's row without the simultaneous interval; its AUC and null, None where unknown."""
-
-    row: ClientRow
-    auc: AucEstimate | None = None
-    null: Null | None = None
-
-
-def client_row(
-    run: RunScores, attack: ScoredAttack | None, client: ClientInfo, like: NDArray[np.bool_],
-    bounds: int = 1,
-) -> Judged:  # fmt: skip
-    """One entry of the report's `clients`.
+def client_leak(
+    run: RunScores, attack: ScoredAttack | None, client: ClientInfo, like: NDArray[np.bool_]
+) -> tuple[int, Leak | None]:
+    """How many scored members of a client can be compared, and their leakage; None of nobody's.
 
     Args:
         like: (n,) members that can be compared.
-        bounds: lower bounds of epsilon that hold together.
     """
     mine = run.member_client == client.id
-    like = mine & like
-    n = int((mine if attack is None else like).sum())
-    row: ClientRow = {
-        "id": client.id, "size": client.size, "role": client.role,
-        "defence": _defence(client.defence, bounds), "classes": list(client.classes) or None,
-        "n_members": n, "n_nonmembers_effective": None,
-        "auc": None, "auc_ci": None, "auc_ci_simultaneous": None,
-        "null_auc": None, "null_ci": None, "null_n": None,
-        "attack": attack.name if attack else None,
-    }  # fmt: skip
-    if attack is None or n == 0:
-        return Judged(row)
-    leak = leak_of(run, attack, like, "client-null", client.id)
-    found, null = leak.auc, leak.null
-    row["n_nonmembers_effective"], row["auc"] = leak.effective, found.value
-    row["auc_ci"] = auc_interval(found)
-    if null is not None:
-        row["null_auc"], row["null_ci"], row["null_n"] = null.mean, null.band, null.posers
-    return Judged(row, found, null)
+    if attack is None or not (mine & like).any():
+        return int((mine if attack is None else mine & like).sum()), None
+    return int((mine & like).sum()), leak_of(run, attack, mine & like, "client-null", client.id)
 
 
 def client_rows(run: RunScores) -> tuple[list[ClientRow], ClientDistribution | None]:
@@ -121,14 +105,23 @@ def client_rows(run: RunScores) -> tuple[list[ClientRow], ClientDistribution | N
     # Members of a kind that no scored non-member is of cannot be compared with their like.
     like = np.isin(*run.alike())
     bounds = bounds_family(run)
-    held = [client_row(run, attack, client, like, bounds) for client in run.clients]
-    clients = sum(one.auc is not None for one in held)
-    for one in held:
-        if one.auc is not None:
-            one.row["auc_ci_simultaneous"] = auc_interval(one.auc, LEVEL, clients)
-    rows = [one.row for one in held]
-    nulls = [one.null.aucs for one in held if one.null is not None]
-    return rows, distribution(rows, nulls) if clients > FEW else None
+    leaks = [client_leak(run, attack, client, like) for client in run.clients]
+    known = [leak for _, leak in leaks if leak is not None]
+    rows = [
+        row_of(
+            ClientRow,
+            client,
+            defence=_defence(client.defence, bounds),
+            classes=list(client.classes) or None,
+            n_members=n,
+            attack=attack and attack.name,
+            null_n=leak.null.posers if leak and leak.null else None,
+            **(leak.numbers(len(known)) if leak else {}),
+        )
+        for client, (n, leak) in zip(run.clients, leaks, strict=True)
+    ]
+    nulls = [leak.null.aucs for leak in known if leak.null is not None]
+    return rows, distribution(rows, nulls) if len(known) > FEW else None
 
 
 def distribution(rows: Sequence[ClientRow], nulls: Sequence[FloatArray]) -> ClientDistribution:
@@ -153,16 +146,9 @@ def distribution(rows: Sequence[ClientRow], nulls: Sequence[FloatArray]) -> Clie
 def _defence(defence: ClientDefence | None, bounds: int) -> DefenceRow | None:
     if defence is None:
         return None
-    parts = [_part(part, bounds) for part in defence.parts]
-    row: DefenceRow = {**_part(defence, bounds), "parts": parts}
-    if defence.beside:
-        row["beside"] = [epsilon_row(one, bounds) for one in defence.beside]
-    return row
-
-
-def _part(defence: ClientDefence, bounds: int) -> DefencePart:
-    spent = None if defence.epsilon is None else epsilon_row(defence.epsilon, bounds)
-    return {"name": defence.name, "epsilon": spent, "metrics": dict(defence.metrics)}
+    parts = [part_row(part, bounds) for part in defence.parts]
+    beside = [epsilon_row(one, bounds) for one in defence.beside] or None
+    return row_of(DefenceRow, defence, **part_row(defence, bounds), parts=parts, beside=beside)
 
 
 def ranking(rows: Sequence[ClientRow]) -> str | None:

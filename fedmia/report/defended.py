@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedmia.records import ClientInfo, Probe, RunScores, ScoredAttack
-from fedmia.report.clients import Leak, declared_attack, leak_of
+from fedmia.records import ClientInfo, Probe, RunScores
+from fedmia.report.clients import declared_attack, leak_of
+from fedmia.report.fields import row_of
 from fedmia.report.rows import DefendedRow, GroupLeak, GroupRow, Interval
-from fedmia.statistics.auc import auc_interval
-from fedmia.statistics.intervals import LEVEL, wilson
+from fedmia.statistics.intervals import wilson
 
 DEFENDED, UNDEFENDED = "defended", "undefended"
 
@@ -41,23 +41,14 @@ def defended(run: RunScores) -> DefendedRow | None:
             "group": name, "clients": [c.id for c in clients],
             "images": sum(c.size for c in clients), "n_members": int(mine[name].sum()),
             "leakage": [
-                _leak(a, leak_of(run, a, mine[name], "group-null", name), family) for a in scored
+                row_of(GroupLeak, a, attack=a.name, **leak.numbers(family))
+                for a in scored
+                for leak in [leak_of(run, a, mine[name], "group-null", name)]
             ],
             "knn": knn, "knn_ci": knn_ci,
         })  # fmt: skip
     by = declared_attack(run)
     return {"groups": groups, "statement": None if by is None else statement(groups, by.name)}
-
-
-def _leak(attack: ScoredAttack, leak: Leak, family: int) -> GroupLeak:
-    return {
-        "attack": attack.name, "under_attack": attack.under_attack,
-        "auc": leak.auc.value, "auc_ci": auc_interval(leak.auc),
-        "auc_ci_simultaneous": auc_interval(leak.auc, LEVEL, family),
-        "n_nonmembers_effective": leak.effective,
-        "null_auc": leak.null.mean if leak.null else None,
-        "null_ci": leak.null.band if leak.null else None,
-    }  # fmt: skip
 
 
 def knn_of(

@@ -7,18 +7,13 @@ from pathlib import Path
 
 from fedmia.options.errors import said
 from fedmia.records import Fault, RunScores
+from fedmia.report.fields import row_of
 from fedmia.report.rows import FaultRow
 
 
 def fault_row(fault: Fault) -> FaultRow:
     """A row of `faults`."""
-    return {
-        "branch": fault.branch,
-        "round": fault.round,
-        "client": fault.client,
-        "reason": said(fault.reason),
-        "action": fault.action,
-    }
+    return row_of(FaultRow, fault, reason=said(fault.reason))
 
 
 def dropped(run: RunScores) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fedmia.records import Health
+from fedmia.report.fields import row_of
 from fedmia.report.rows import HealthRow, Utility
 
 # Mean cosines over which outputs count as all alike: where the loss is at chance, and where it does
@@ -21,13 +22,9 @@ def health_row(health: Health | None, utility: Utility) -> HealthRow | None:
     """
     if health is None:
         return None
-    return {
-        "cosine": health.cosine,
-        "loss": health.loss,
-        "chance": health.chance,
-        "collapsed": (health.cosine >= ALIKE and at_chance(health))
-        or (health.cosine >= ALIKE_ALONE and bool(worse(utility))),
-    }
+    alone = health.cosine >= ALIKE_ALONE and bool(worse(utility))
+    collapsed = alone or (health.cosine >= ALIKE and at_chance(health))
+    return row_of(HealthRow, health, collapsed=collapsed)
 
 
 def at_chance(health: Health) -> bool:

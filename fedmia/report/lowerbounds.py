@@ -17,8 +17,24 @@ from fedmia.lowerbounds.gdp import epsilon_at
 from fedmia.lowerbounds.onerun import one_run_bound
 from fedmia.lowerbounds.rates import TRIED, rates_bound
 from fedmia.options.seeding import rng
-from fedmia.records import NOISE, Epsilon, IntArray, RunScores, ScoredAttack
-from fedmia.report.rows import AttackBoundRow, CanaryBoundRow, ClientRow, DefencePart, EpsilonRow
+from fedmia.records import (
+    NOISE,
+    Aggregation,
+    ClientDefence,
+    Epsilon,
+    IntArray,
+    RunScores,
+    ScoredAttack,
+)
+from fedmia.report.fields import row_of
+from fedmia.report.rows import (
+    AggregationRow,
+    AttackBoundRow,
+    CanaryBoundRow,
+    ClientRow,
+    DefencePart,
+    EpsilonRow,
+)
 from fedmia.statistics.intervals import LEVEL
 
 SHOUT = "CLAIM REFUTED"
@@ -30,15 +46,23 @@ EMPIRICAL = (
 
 def epsilon_row(epsilon: Epsilon, family: int) -> EpsilonRow:
     """A statement with its bound by canaries; `family`: the lower bounds of the report."""
-    row: EpsilonRow = {
-        "value": epsilon.value, "unit": epsilon.unit, "delta": epsilon.delta,
-        "rounds": epsilon.rounds, "standing": epsilon.standing,
-        "noise_source": epsilon.noise_source,
-        "assumptions": f"{epsilon.assumptions} {NOISE[epsilon.noise_source]}",
-    }  # fmt: skip
-    if epsilon.canaries:
-        row["lower_bound"] = by_canaries(epsilon, family)
-    return row
+    return row_of(
+        EpsilonRow,
+        epsilon,
+        assumptions=f"{epsilon.assumptions} {NOISE[epsilon.noise_source]}",
+        lower_bound=by_canaries(epsilon, family) if epsilon.canaries else None,
+    )
+
+
+def part_row(done: ClientDefence | Aggregation, family: int) -> DefencePart:
+    """A defence or a server's rule: its name, its statement and its metrics."""
+    spent = None if done.epsilon is None else epsilon_row(done.epsilon, family)
+    return row_of(DefencePart, done, epsilon=spent)
+
+
+def aggregation_row(done: Aggregation, family: int) -> AggregationRow:
+    """The report's `aggregation`: what the server does with updates."""
+    return row_of(AggregationRow, done, **part_row(done, family))
 
 
 def by_canaries(epsilon: Epsilon, family: int) -> CanaryBoundRow:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedmia.records import FloatArray, ScoredAttack
-from fedmia.report.rows import AttackRow, AucRow
+from fedmia.report.fields import row_of
+from fedmia.report.rows import AttackRow, AucRow, Threat
 from fedmia.statistics.auc import auc, auc_estimate, auc_interval
 from fedmia.statistics.intervals import LEVEL
 from fedmia.statistics.thresholds import (
@@ -61,29 +62,26 @@ def attack_row(attack: ScoredAttack, family: int) -> AttackRow:
     source = "shadow" if shadow is not None else None if refitted is None else "known"
     again = at_threshold(members, nonmembers, refitted if usable else None)
     rates = {t: tpr_at_fpr(members, nonmembers, float(t)) for t in FPR_TARGETS}
-    return {
-        "name": attack.name,
-        "paper": attack.paper,
-        "threat": {"access": attack.access, "vantage": attack.vantage},
-        "under_attack": attack.under_attack,
-        "round": attack.rounds[-1] if attack.rounds else None,
-        "rounds": attack.rounds,
+    return row_of(
+        AttackRow,
+        attack,
+        threat=row_of(Threat, attack),
+        round=attack.rounds[-1] if attack.rounds else None,
         **numbers,
         **at_threshold(members, nonmembers, threshold if usable else None),
-        "threshold_refitted": refitted,
-        "accuracy_refitted": again["accuracy"],
-        "accuracy_refitted_ci": again["accuracy_ci"],
-        "precision_refitted": again["precision"],
-        "precision_refitted_ci": again["precision_ci"],
-        "recall_refitted": again["recall"],
-        "recall_refitted_ci": again["recall_ci"],
-        "tpr_at_fpr": {t: found and found[0] for t, found in rates.items()},
-        "tpr_at_fpr_ci": {t: found and found[1] for t, found in rates.items()},
-        "fpr_achieved": {t: found and found[2] for t, found in rates.items()},
-        "queries": attack.queries,
-        "reading": attack.reading or None,
-        "choices": attack.choices,
-        "threshold": threshold,
-        "threshold_source": source,
-        "oracle_accuracy": oracle_accuracy(members, nonmembers) if usable else None,
-    }
+        threshold_refitted=refitted,
+        **{refitted_name(name): value for name, value in again.items()},
+        tpr_at_fpr={t: found and found[0] for t, found in rates.items()},
+        tpr_at_fpr_ci={t: found and found[1] for t, found in rates.items()},
+        fpr_achieved={t: found and found[2] for t, found in rates.items()},
+        reading=attack.reading or None,
+        threshold=threshold,
+        threshold_source=source,
+        oracle_accuracy=oracle_accuracy(members, nonmembers) if usable else None,
+    )
+
+
+def refitted_name(name: str) -> str:
+    """`accuracy_refitted_ci` of `accuracy_ci`."""
+    kind, _, end = name.partition("_")
+    return f"{kind}_refitted{end and f'_{end}'}"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from rich.console import Console
@@ -14,10 +12,10 @@ from rich.console import Console
 from fedmia import table
 from fedmia.records import RunScores
 from fedmia.report.build import build_report, strict
-from fedmia.report.client_table import clients_csv
+from fedmia.report.csvs import clients_csv, scores_csv, sweep_csv
 from fedmia.report.curves import FILE, to_npz
 from fedmia.report.page import page
-from fedmia.report.rows import Report, SweepRow
+from fedmia.report.rows import Report
 from fedmia.report.selection import crowded
 from fedmia.report.terminal import render
 from fedmia.runtime.stopwatch import Stopwatch
@@ -61,45 +59,6 @@ def json_text(report: Mapping[str, object]) -> str:
         ValueError: a number that is not finite.
     """
     return json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def scores_csv(run: RunScores) -> str:
-    """CSV text with columns image, truth (1 member, 0 not), client, label, and one an attack.
-
-    `client` is empty for non-members. Scores have 9 digits, which tell any two float32 apart.
-    """
-    members = [a.scores_members for a in run.attacks]
-    nonmembers = [a.scores_nonmembers for a in run.attacks]
-    nobody = [""] * len(run.nonmember_ids)
-    text = io.StringIO()
-    lines = csv.writer(text, lineterminator="\n")
-    lines.writerow(["image", "truth", "client", "label", *(a.name for a in run.attacks)])
-    for truth, *columns in (
-        (1, run.member_ids, run.member_client, run.member_labels, *members),
-        (0, run.nonmember_ids, nobody, run.nonmember_labels, *nonmembers),
-    ):
-        for image, client, label, *scores in zip(*columns, strict=True):
-            lines.writerow([image, truth, client, label, *(f"{s:.9g}" for s in scores)])
-    return text.getvalue()
-
-
-def sweep_csv(rows: Sequence[SweepRow]) -> str:
-    """CSV text of `report["sweep"]`: one line an attack and value, empty where it could not run."""
-    text = io.StringIO()
-    lines = csv.writer(text, lineterminator="\n")
-    head = ["attack", "sweep", "value", "known", "n_members", "n_nonmembers", "queries", "auc"]
-    head += ["auc_low", "auc_high", "auc_low_simultaneous", "auc_high_simultaneous"]
-    lines.writerow([*head, "accuracy", "tpr_at_1_percent_fpr", "not_run"])
-    for row in rows:
-        place = [row["attack"], row["sweep"], row["value"], row["known"]]
-        if row["not_run"] is not None:
-            lines.writerow([*place, *[None] * 10, row["not_run"]])
-            continue
-        counts = [row["n_members"], row["n_nonmembers"], row["queries"]]
-        ends = [*(row["auc_ci"] or (None, None)), *(row["auc_ci_simultaneous"] or (None, None))]
-        rates = [row["accuracy"], row["tpr_at_fpr"]["0.01"]]
-        lines.writerow([*place, *counts, row["auc"], *ends, *rates, None])
-    return text.getvalue()
 
 
 def write_report(

@@ -5,7 +5,7 @@ or of all intervals of its kind together where its name says `simultaneous`. A n
 it could not be known; so is its interval.
 
 What a field is to the table of all numbers (`fedmia.table`), its annotation declares: a number
-needs no mark; `Column` identifies the numbers beside it. See `fedmia.report.fields`.
+needs no mark; `column` identifies the numbers beside it. See `fedmia.report.fields`.
 
 A row names all its bases, `TypedDict` included, or pdoc would not find where a field comes from.
 """
@@ -16,24 +16,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, NotRequired, TypedDict, TypeVar
 
-from fedmia.report.fields import ENDS, Aside, At, Column, Indexed, Keyed, Number, Part
+from fedmia.report.fields import Field
 
 Interval = Sequence[float]
 Json = Mapping[str, Any]  # passed through as it came
-Attack = Annotated[str, Column("attack")]
-Client = Annotated[int, Column("client")]
-Round = Annotated[int, Column("round")]
-Members = Annotated[int, Column("n_members")]
-Nonmembers = Annotated[int, Column("n_nonmembers")]
-ByFpr = Annotated[dict[str, float | None], Keyed("target_fpr")]
+Attack = Annotated[str, Field(column="attack")]
+Client = Annotated[int, Field(column="client")]
+Round = Annotated[int, Field(column="round")]
+Members = Annotated[int, Field(column="n_members")]
+Nonmembers = Annotated[int, Field(column="n_nonmembers")]
+ByFpr = Annotated[dict[str, float | None], Field(keyed="target_fpr")]
 
 
 class AucRow(TypedDict):
     """How well scores tell members; the numbers are null where a side is empty."""
 
-    auc: Annotated[
-        float | None, Number(log="auc{_control}/{attack}", log_ends="auc_{end}/{attack}")
-    ]
+    auc: Annotated[float | None, Field(log="auc{_control}/{attack}", log_ends="auc_{end}/{attack}")]
     auc_ci: Interval | None
     auc_ci_simultaneous: Interval | None
     n_members: Members  # scored
@@ -44,11 +42,11 @@ class ThresholdRow(TypedDict):
     """Decisions at one threshold, as if members and non-members were equally many; null without a
     threshold, precision also where no image was called a member."""
 
-    accuracy: Annotated[float | None, Number(label="accuracy", head="accu-\nracy", place=2)]
+    accuracy: Annotated[float | None, Field(label="accuracy", head="accu-\nracy", place=2)]
     accuracy_ci: Interval | None
-    precision: Annotated[float | None, Number(label="precision")]
+    precision: Annotated[float | None, Field(label="precision")]
     precision_ci: Interval | None
-    recall: Annotated[float | None, Number(label="recall")]
+    recall: Annotated[float | None, Field(label="recall")]
     recall_ci: Interval | None
 
 
@@ -58,7 +56,7 @@ class RefittedRow(TypedDict):
 
     threshold_refitted: float | None
     accuracy_refitted: Annotated[
-        float | None, Number(label="refitted", only=("threshold_source", "shadow"))
+        float | None, Field(label="refitted", only=("threshold_source", "shadow"))
     ]
     accuracy_refitted_ci: Interval | None
     precision_refitted: float | None
@@ -74,23 +72,27 @@ class Threat(TypedDict):
     vantage: str
 
 
-class AttackFacts(TypedDict):
-    """An attack, and what it tells at low false-positive rates."""
+class AttackHead(TypedDict):
+    """An attack, and the model that it was scored on."""
 
     name: Attack
     paper: str  # where it was published, or empty
     threat: Threat
     under_attack: bool  # the model had received a crafted update
     round: Round | None  # of the model that was scored, or the last of `rounds`; null: of no run
-    rounds: Annotated[
-        Sequence[int], Aside()
-    ]  # of an active attack all in which it acted; else `round` alone
+    # Of an active attack all in which it acted; else `round` alone.
+    rounds: Annotated[Sequence[int], Field(aside=True)]
+
+
+class AttackFacts(TypedDict):
+    """What an attack tells at low false-positive rates, and how it came to it."""
+
     # By target FPR, "0.001", "0.01", "0.1"; null where too few non-members resolve it.
     tpr_at_fpr: Annotated[
         dict[str, float | None],
-        Keyed("target_fpr"),
-        Number(head="TPR at\n1 % FPR", place=1, log="tpr_at_1_percent_fpr/{attack}", at="0.01"),
-    ]
+        Field(keyed="target_fpr", head="TPR at\n1 % FPR", place=1, key="0.01",
+              log="tpr_at_1_percent_fpr/{attack}"),
+    ]  # fmt: skip
     tpr_at_fpr_ci: dict[str, Interval | None]  # 95 %, the threshold's error in it
     fpr_achieved: ByFpr
     queries: int  # images that the attacker had embedded
@@ -98,12 +100,11 @@ class AttackFacts(TypedDict):
     choices: Json  # option -> value that the attack chose for it on known images
     threshold: float | None  # the attack's own, of its score; null where it has none
     threshold_source: str | None  # what chose it: shadow or known images; null without a threshold
-    oracle_accuracy: Annotated[
-        float | None, Number(label="best (oracle)")
-    ]  # at the threshold that is best on the scored images themselves
+    # At the threshold that is best on the scored images themselves.
+    oracle_accuracy: Annotated[float | None, Field(label="best (oracle)")]
 
 
-class AttackRow(AucRow, ThresholdRow, RefittedRow, AttackFacts, TypedDict):
+class AttackRow(AttackHead, AucRow, ThresholdRow, RefittedRow, AttackFacts, TypedDict):
     """One attack on the images under test, or one control of it."""
 
 
@@ -111,7 +112,7 @@ class Compared(TypedDict):
     """An attack and its control on the same images."""
 
     attack: Attack
-    control: Annotated[str, Column("baseline")]
+    control: Annotated[str, Field(column="baseline")]
     n_members: Members
     n_nonmembers: Nonmembers
 
@@ -119,25 +120,24 @@ class Compared(TypedDict):
 class PairedRow(Compared, TypedDict):
     """What the attack adds. Without images to compare, numbers are null and AUCs absent."""
 
-    difference: Annotated[
-        float | None, Number("auc_difference", log="added/{attack}/{baseline}")
-    ]  # of the AUCs, in [-1, 1]
-    ci: Annotated[Interval | None, Part("difference", ENDS["_ci"])]
-    ci_simultaneous: Annotated[Interval | None, Part("difference", ENDS["_ci_simultaneous"])]
+    # Of the AUCs, in [-1, 1].
+    difference: Annotated[float | None, Field("auc_difference", log="added/{attack}/{baseline}")]
+    ci: Annotated[Interval | None, Field(part="difference")]
+    ci_simultaneous: Annotated[Interval | None, Field(part="difference")]
     auc: NotRequired[float]
     auc_control: NotRequired[float]
     auc_control_ci: NotRequired[Interval]
     auc_control_ci_simultaneous: NotRequired[Interval]
-    statement: Annotated[str, Column("note")]  # what `ci_simultaneous` says, in words
+    statement: Annotated[str, Field(column="note")]  # what `ci_simultaneous` says, in words
 
 
 class SetControl(TypedDict):
     """A control on the same sets, and what the attack has over it."""
 
-    name: Annotated[str, Column("baseline")]
+    name: Annotated[str, Field(column="baseline")]
     auc: float
     auc_ci: Interval
-    difference: Annotated[float, Number("auc_difference")]  # of the AUCs, in [-1, 1]
+    difference: Annotated[float, Field("auc_difference")]  # of the AUCs, in [-1, 1]
     difference_ci: Interval
 
 
@@ -145,10 +145,9 @@ class SetRow(TypedDict):
     """Sets of `size` images, each of members alone or of non-members alone, told apart."""
 
     attack: Attack
-    judged: Annotated[
-        str, Column("subject")
-    ]  # mean: by the mean score of its images; alone: acted on by itself, as a whole
-    size: Annotated[int, Column("set_size")]
+    # Mean: by the mean score of its images; alone: acted on by itself, as a whole.
+    judged: Annotated[str, Field(column="subject")]
+    size: Annotated[int, Field(column="set_size")]
     n_member_sets: int
     n_nonmember_sets: int
     auc: float
@@ -160,14 +159,12 @@ class SetRow(TypedDict):
 class Controls(TypedDict):
     """The attacks where nothing can leak. Absent: the run has no such control."""
 
-    untrained: Annotated[list[AttackRow], At({"control": "untrained"})]  # on the untrained encoder
-    placebo: NotRequired[
-        Annotated[list[AttackRow], At({"control": "placebo"})]
-    ]  # on a federation that never saw the images
-    posers: NotRequired[
-        Annotated[list[AttackRow], At({"control": "posers"})]
-    ]  # non-members posing as members
-    pixels: Annotated[AucRow | None, At({"control": "pixels"})]  # a classifier that sees no model
+    untrained: Annotated[list[AttackRow], Field(control="untrained")]  # on the untrained encoder
+    # On a federation that never saw the images.
+    placebo: NotRequired[Annotated[list[AttackRow], Field(control="placebo")]]
+    # Non-members posing as members.
+    posers: NotRequired[Annotated[list[AttackRow], Field(control="posers")]]
+    pixels: Annotated[AucRow | None, Field(control="pixels")]  # a classifier that sees no model
 
 
 def control_sets(controls: Controls) -> dict[str, list[AttackRow]]:
@@ -179,9 +176,9 @@ class UtilityRow(TypedDict):
     """Accuracies of probes on `n` test images; null where a probe did not run."""
 
     round: Round | None  # of the model, as of an attack; null of the untrained one
-    knn: Annotated[float | None, Number(log="{of}/knn")]
+    knn: Annotated[float | None, Field(log="{of}/knn")]
     knn_ci: Interval | None
-    linear: Annotated[float | None, Number(log="{of}/linear")]
+    linear: Annotated[float | None, Field(log="{of}/linear")]
     linear_ci: Interval | None
     n: int
 
@@ -189,18 +186,16 @@ class UtilityRow(TypedDict):
 class Utility(UtilityRow, TypedDict):
     """Of the model that the passive attacks were scored on, and of others beside it."""
 
-    untrained: Annotated[UtilityRow, At({"control": "untrained"})]
-    after_attack: Annotated[
-        UtilityRow | None, At({"subject": "after_attack"})
-    ]  # of the last model; null where no update was crafted
+    untrained: Annotated[UtilityRow, Field(control="untrained")]
+    # Of the last model; null where no update was crafted.
+    after_attack: Annotated[UtilityRow | None, Field(subject="after_attack")]
 
 
 class HealthRow(TypedDict):
     """Whether the encoder still tells images apart."""
 
-    cosine: Annotated[
-        float, Number(log="{of}/cosine")
-    ]  # mean between its outputs for different test images, in [-1, 1]
+    # Mean between its outputs for different test images, in [-1, 1].
+    cosine: Annotated[float, Field(log="{of}/cosine")]
     loss: float | None  # mean training loss of the last round
     chance: float | None  # the same where every image has one output
     collapsed: bool  # see `fedmia.report.health`
@@ -217,10 +212,9 @@ class RegimeRow(TypedDict):
 class BoundRow(TypedDict):
     """A lower bound of epsilon; 0 where nothing is refuted."""
 
-    value: Annotated[float, Number("lower_bound")]  # at 95 % by itself
-    value_simultaneous: Annotated[
-        float, Number("lower_bound_simultaneous")
-    ]  # together with all lower bounds of the report
+    value: Annotated[float, Field("lower_bound")]  # at 95 % by itself
+    # Together with all lower bounds of the report.
+    value_simultaneous: Annotated[float, Field("lower_bound_simultaneous")]
     refuted: bool  # the claim lies under `value_simultaneous`
 
 
@@ -252,16 +246,15 @@ class AttackBoundRow(BoundRow, TypedDict):
 class EpsilonRow(TypedDict):
     """A privacy statement; see `fedmia.records.Epsilon`."""
 
-    value: Annotated[float | None, Number("epsilon")]
-    unit: Annotated[str, Column("unit")]  # image or client; empty where a plugin does not say
+    value: Annotated[float | None, Field("epsilon")]
+    unit: Annotated[str, Field(column="unit")]  # image or client; empty where a plugin does not say
     delta: float
     rounds: int
-    standing: Annotated[str, Column("note")]
+    standing: Annotated[str, Field(column="note")]
     noise_source: str  # seeded or entropy; `assumptions` says what that means
     assumptions: str
-    lower_bound: NotRequired[
-        Annotated[CanaryBoundRow, At({"subject": "lower_bound"})]
-    ]  # where canaries audited the mechanism
+    # Where canaries audited the mechanism.
+    lower_bound: NotRequired[Annotated[CanaryBoundRow, Field(subject="lower_bound")]]
 
 
 class DefencePart(TypedDict):
@@ -269,20 +262,17 @@ class DefencePart(TypedDict):
 
     name: str
     epsilon: EpsilonRow | None
-    metrics: Annotated[
-        dict[str, float], Keyed("metric")
-    ]  # of its last round, as the simulator sees them
+    # Of its last round, as the simulator sees them.
+    metrics: Annotated[dict[str, float], Field(keyed="metric")]
 
 
 class DefenceRow(DefencePart, TypedDict):
     """All defences of a client together: their names, what they promise, and each by itself."""
 
-    parts: Annotated[
-        list[DefencePart], At({"subject": "part"}), Indexed()
-    ]  # in the order in which they act
-    beside: NotRequired[
-        Annotated[list[EpsilonRow], At({"subject": "beside"}), Indexed()]
-    ]  # more statements, of another unit or delta
+    # In the order in which they act.
+    parts: Annotated[list[DefencePart], Field(subject="part", indexed=True)]
+    # More statements, of another unit or delta.
+    beside: NotRequired[Annotated[list[EpsilonRow], Field(subject="beside", indexed=True)]]
 
 
 class GroupLeak(TypedDict):
@@ -295,14 +285,14 @@ class GroupLeak(TypedDict):
     auc_ci_simultaneous: Interval  # over the attacks of all groups
     n_nonmembers_effective: float  # Kish's number of the weighted non-members
     null_auc: float | None  # of non-members who pose as these members: mean and 95 % band
-    null_ci: Annotated[Interval | None, Part("null_auc", ENDS["_ci"])]
+    null_ci: Annotated[Interval | None, Field(part="null_auc")]
 
 
 class GroupRow(TypedDict):
     """Clients that defend themselves, or those that do not."""
 
-    group: Annotated[str, Column("subject")]  # defended or undefended
-    clients: Annotated[list[int], Aside()]
+    group: Annotated[str, Field(column="subject")]  # defended or undefended
+    clients: Annotated[list[int], Field(aside=True)]
     images: int
     n_members: Members  # scored, of classes that a scored non-member has
     leakage: list[GroupLeak]
@@ -331,7 +321,7 @@ class ClientRow(TypedDict):
     id: Client
     size: int  # images
     role: str
-    defence: Annotated[DefenceRow | None, At({"subject": "defence"})]
+    defence: Annotated[DefenceRow | None, Field(subject="defence")]
     classes: list[int] | None  # images by class, null where not known
     n_members: Members  # scored, of classes that a scored non-member has
     n_nonmembers_effective: float | None  # Kish's number of the weighted non-members
@@ -339,9 +329,9 @@ class ClientRow(TypedDict):
     auc_ci: Interval | None
     auc_ci_simultaneous: Interval | None  # over all clients
     null_auc: float | None  # of non-members who pose as its members: mean, 95 % band, posers
-    null_ci: Annotated[Interval | None, Part("null_auc", ENDS["_ci"])]
+    null_ci: Annotated[Interval | None, Field(part="null_auc")]
     null_n: int | None
-    attack: Annotated[str | None, Column("attack")]  # that clients are compared by
+    attack: Annotated[str | None, Field(column="attack")]  # that clients are compared by
 
 
 class ClientDistribution(TypedDict):
@@ -402,14 +392,14 @@ class NamedCounts(TypedDict):
     correct: int
     n: int
     accuracy: float
-    ci: Annotated[Interval, Part("accuracy", ENDS["_ci"])]
+    ci: Annotated[Interval, Field(part="accuracy")]
 
 
 class NamedNull(TypedDict):
     """How often non-members like a member are named its client; see `fedmia.report.naming`."""
 
     accuracy: float
-    ci: Annotated[Interval, Part("accuracy", ENDS["_ci"])]
+    ci: Annotated[Interval, Field(part="accuracy")]
     difference: float  # of the members named right over it, in [-1, 1]
     difference_ci: Interval
     n_members: Members  # that a non-member is like
@@ -419,30 +409,28 @@ class NamedNull(TypedDict):
 class PlaceboNamed(NamedCounts, TypedDict):
     """The same of clients that never saw the images."""
 
-    null: Annotated[NamedNull | None, At({"control": "posers"})]
-    per_client: Annotated[PerClientRow | None, At({"subject": "per_client"})]
+    null: Annotated[NamedNull | None, Field(control="posers")]
+    per_client: Annotated[PerClientRow | None, Field(subject="per_client")]
 
 
 class NamedRow(NamedCounts, TypedDict):
     """An attack that names the client of an image."""
 
     attack: Attack
-    null: Annotated[NamedNull | None, At({"control": "posers"})]  # null without scores by client
-    per_client: Annotated[
-        PerClientRow | None, At({"subject": "per_client"})
-    ]  # null without scores by client
+    null: Annotated[NamedNull | None, Field(control="posers")]  # null without scores by client
+    # Null without scores by client.
+    per_client: Annotated[PerClientRow | None, Field(subject="per_client")]
     chance: float  # right by always naming the client with most scored members
-    placebo: Annotated[PlaceboNamed | None, At({"control": "placebo"})]
+    placebo: Annotated[PlaceboNamed | None, Field(control="placebo")]
 
 
 class InferredRow(TypedDict):
     """Was this client's data set trained on? Null where no non-member has a class of its images."""
 
     client: Client
-    p_value: Annotated[float | None, Part("difference", ("p",))]  # one-sided, in (0, 1]
-    p_value_holm: Annotated[
-        float | None, Part("difference", ("p_adjusted",))
-    ]  # corrected for all clients (Holm)
+    p_value: Annotated[float | None, Field(part="difference", fills=("p",))]  # one-sided, in (0, 1]
+    # Corrected for all clients (Holm).
+    p_value_holm: Annotated[float | None, Field(part="difference", fills=("p_adjusted",))]
     difference: float | None  # of what is compared, over non-members of the same class
     n: int  # images tested
     n_nonmembers: Nonmembers  # of their classes
@@ -453,9 +441,8 @@ class PosersRow(TypedDict):
     """Sets of non-members, dealt like the clients' images, that pose as clients'."""
 
     n: int
-    alarms: Annotated[
-        dict[str, int], Keyed("target_fpr")
-    ]  # by level, "0.01", "0.05": p-values as small
+    # By level, "0.01", "0.05": p-values as small.
+    alarms: Annotated[dict[str, int], Field(keyed="target_fpr")]
     p_values: list[float]
 
 
@@ -465,7 +452,7 @@ class InferenceRow(TypedDict):
     attack: Attack
     paper: str
     clients: list[InferredRow]
-    posers: Annotated[PosersRow, At({"control": "posers"})]
+    posers: Annotated[PosersRow, Field(control="posers")]
     void: bool  # posers, or clients of the untrained encoder, are found too often for chance
     statement: str
 
@@ -479,10 +466,10 @@ class RoundRow(TypedDict):
     loss: float | None  # mean of the honest clients
     knn: float | None  # accuracy of the global encoder
     leakage: Annotated[
-        dict[str, float | None], Keyed("attack"), Number("auc", log="leakage/{attack}")
+        dict[str, float | None], Field("auc", keyed="attack", log="leakage/{attack}")
     ]
     leakage_ci: dict[str, Interval | None]  # 95 %
-    layers: Annotated[dict[str, float | None], Keyed("layer"), Number("auc", log="layers/{layer}")]
+    layers: Annotated[dict[str, float | None], Field("auc", keyed="layer", log="layers/{layer}")]
 
 
 class Family(TypedDict):
@@ -507,12 +494,12 @@ class SweepPlace(TypedDict):
     """Where in a sweep: attack, kind (`known`, `query_budget`), value, known images a side."""
 
     attack: Attack
-    sweep: Annotated[str, Column("subject")]
-    value: Annotated[int, Column("subject")]
+    sweep: Annotated[str, Field(column="subject")]
+    value: Annotated[int, Field(column="subject")]
     known: int | None
 
 
-class SweptRow(SweepPlace, AucRow, ThresholdRow, RefittedRow, AttackFacts, TypedDict):
+class SweptRow(SweepPlace, AttackRow, TypedDict):
     """An attack at one value. Its simultaneous interval is of the sweep's own family."""
 
     not_run: None
@@ -530,7 +517,7 @@ SweepRow = SweptRow | UnsweptRow
 class FaultRow(TypedDict):
     """A client that failed in a round."""
 
-    branch: Annotated[str, Column("branch")]
+    branch: Annotated[str, Field(column="branch")]
     round: Round
     client: Client
     reason: str
@@ -542,7 +529,7 @@ class OutputRow(TypedDict):
 
     name: str
     kind: str  # map, pooled, projection
-    shape: Annotated[list[int], Aside()]  # of one image
+    shape: Annotated[list[int], Field(aside=True)]  # of one image
 
 
 class EncoderRow(TypedDict):
@@ -553,8 +540,8 @@ class EncoderRow(TypedDict):
     dropped: list[str]  # names of its tensors that were left out
     missing: list[str]  # names of the encoder's own that it lacks: random
     size: int  # pixels a side
-    mean: Annotated[list[float], Aside()]
-    std: Annotated[list[float], Aside()]
+    mean: Annotated[list[float], Field(aside=True)]
+    std: Annotated[list[float], Field(aside=True)]
     outputs: list[OutputRow]
     crops: str  # sizes of an image's parts that it takes
     round: Round | None  # of the run whose model it is; null: of no run
@@ -565,47 +552,35 @@ class Report(TypedDict):
 
     verdict: str
     verdict_code: str  # leaks, not-established, collapsed, shift, control-failed
-    attacks: Annotated[list[AttackRow], At({"subject": "attack", "family": "attacks"})]
-    sets: Annotated[
-        list[SetRow], At({"subject": "set", "family": "sets"})
-    ]  # no verdict rests on them
-    dataset_inference: Annotated[
-        list[InferenceRow], At({"subject": "dataset_inference"})
-    ]  # nor on these
-    paired: Annotated[list[PairedRow], At({"subject": "pair", "family": "attacks"})]
-    controls: Annotated[Controls, At({"subject": "attack", "family": "attacks"})]
-    utility: Annotated[Utility, At({"subject": "utility"})]
-    health: Annotated[HealthRow | None, At({"subject": "health"})]
-    regime: Annotated[RegimeRow | None, At({"subject": "regime"})]  # null without `similarity`
-    clients: Annotated[list[ClientRow], At({"subject": "client", "family": "clients"})]
-    aggregation: NotRequired[
-        Annotated[AggregationRow, At({"subject": "aggregation"})]
-    ]  # of a federation
+    attacks: Annotated[list[AttackRow], Field(subject="attack", family="attacks")]
+    sets: Annotated[list[SetRow], Field(subject="set", family="sets")]  # no verdict rests on them
+    dataset_inference: list[InferenceRow]  # nor on these
+    paired: Annotated[list[PairedRow], Field(subject="pair", family="attacks")]
+    controls: Annotated[Controls, Field(subject="attack", family="attacks")]
+    utility: Utility
+    health: HealthRow | None
+    regime: RegimeRow | None  # null without `similarity`
+    clients: Annotated[list[ClientRow], Field(subject="client", family="clients")]
+    aggregation: NotRequired[AggregationRow]  # of a federation
     client_ranking: str | None  # null where no two clients separate
-    lower_bound: NotRequired[
-        Annotated[AttackBoundRow, At({"subject": "lower_bound"})]
-    ]  # of claimed epsilons, by the run's attacks
-    client_distribution: NotRequired[
-        Annotated[ClientDistribution, At({"subject": "client_distribution"})]
-    ]  # of more clients than a page shows
-    defended: Annotated[
-        DefendedRow | None, At({"subject": "group", "family": "groups"})
-    ]  # null where no client defends itself
-    named_clients: Annotated[list[NamedRow], At({"subject": "named_clients"})]
-    rounds: Annotated[list[RoundRow], At({"subject": "round"})]
-    family: Annotated[Family, At({"subject": "family"})]
+    lower_bound: NotRequired[AttackBoundRow]  # of claimed epsilons, by the run's attacks
+    client_distribution: NotRequired[ClientDistribution]  # of more clients than a page shows
+    # Null where no client defends itself.
+    defended: Annotated[DefendedRow | None, Field(subject="group", family="groups")]
+    named_clients: list[NamedRow]
+    rounds: Annotated[list[RoundRow], Field(subject="round")]
+    family: Family
     subject: str
     not_run: list[NotRun]
-    interrupted: Annotated[
-        int | None, Aside()
-    ]  # the last finished round, where the run ended before its time
+    # The last finished round, where the run ended before its time.
+    interrupted: Annotated[int | None, Field(aside=True)]
     failure: str | None  # why it did; null where the user ended it
     faults: list[FaultRow]
     notes: list[str]
-    encoder: NotRequired[Annotated[EncoderRow, At({"subject": "encoder"})]]  # of an audit
-    split: Annotated[Json, At({"subject": "split"}), Keyed("metric")]
+    encoder: NotRequired[EncoderRow]  # of an audit
+    split: Annotated[Json, Field(keyed="metric")]
     config: Json
     versions: Json
     hardware: Json
-    sweep: NotRequired[Annotated[list[SweepRow], At({"subject": "sweep", "family": "sweep"})]]
+    sweep: NotRequired[Annotated[list[SweepRow], Field(subject="sweep", family="sweep")]]
     timing: Json  # seconds, the only wall clocks

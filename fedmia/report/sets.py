@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fedmia.records import SetScores
+from fedmia.report.fields import row_of
 from fedmia.report.rows import SetControl, SetRow
 from fedmia.statistics.auc import AucEstimate, auc_estimate, auc_interval, difference_interval
 from fedmia.statistics.intervals import LEVEL
@@ -15,18 +16,16 @@ def set_row(sets: SetScores, family: int) -> SetRow:
         ValueError: no sets on one side.
     """
     found = auc_estimate(sets.members, sets.nonmembers)
-    n, m = len(sets.members), len(sets.nonmembers)
-    return {
-        "attack": sets.attack,
-        "judged": sets.judged,
-        "size": sets.size,
-        "n_member_sets": n,
-        "n_nonmember_sets": m,
-        "auc": found.value,
-        "auc_ci": auc_interval(found),
-        "auc_ci_simultaneous": auc_interval(found, LEVEL, family),
-        "control": _control(sets, found),
-    }
+    return row_of(
+        SetRow,
+        sets,
+        n_member_sets=len(sets.members),
+        n_nonmember_sets=len(sets.nonmembers),
+        auc=found.value,
+        auc_ci=auc_interval(found),
+        auc_ci_simultaneous=auc_interval(found, LEVEL, family),
+        control=_control(sets, found),
+    )
 
 
 def _control(sets: SetScores, found: AucEstimate) -> SetControl | None:

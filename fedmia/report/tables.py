@@ -110,9 +110,9 @@ def _declared(row: AttackRow) -> Cell:
     values: Json = row
     lines = []
     for name, field in fields_of(AttackRow).items():
-        other, needed = field.number.only
-        if field.number.label and (not other or values[other] == needed):
-            lines.append(_line(field.number.label, values[name], values.get(f"{name}_ci")))
+        other, needed = field.only
+        if field.label and (not other or values[other] == needed):
+            lines.append(_line(field.label, values[name], values.get(f"{name}_ci")))
     return Cell("", tuple(lines), "numbers")
 
 

@@ -54,8 +54,8 @@ def attack_table(report: Report) -> Table:
     """One line an attack: AUC with its simultaneous interval, its controls, and each number that
     declares a head."""
     sets = [name for name, rows in control_sets(report["controls"]).items() if rows]
-    listed = sorted(fields_of(AttackRow).values(), key=lambda f: f.number.place)
-    declared = [field for field in listed if field.number.head]
+    listed = sorted(fields_of(AttackRow).values(), key=lambda f: f.place)
+    declared = [field for field in listed if field.head]
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("attack", overflow="fold")
     runs = any(row["rounds"] for row in report["attacks"])
@@ -64,7 +64,7 @@ def attack_table(report: Report) -> Table:
     table.add_column(Text("AUC, simul-\ntaneous 95 %"), no_wrap=True)
     for label in sets:
         table.add_column(label, justify="right", overflow="fold")
-    for head in (*(field.number.head for field in declared), "n"):
+    for head in (*(field.head for field in declared), "n"):
         table.add_column(head, justify="right")
     for row in most_leaking_first(report["attacks"]):
         ci = row["auc_ci_simultaneous"]

@@ -12,6 +12,7 @@ import torch
 
 from fedmia.data.base import Views
 from fedmia.data.images import ImageSet
+from fedmia.evaluation.audits.harness import Harness
 from fedmia.evaluation.audits.images import (
     MOST_KNOWN,
     Dealt,
@@ -20,7 +21,8 @@ from fedmia.evaluation.audits.images import (
     one_coding,
     unlike_classes,
 )
-from fedmia.evaluation.audits.views import ModelViews, health, probes, recipe
+from fedmia.evaluation.audits.utility import health, probes
+from fedmia.evaluation.encoder import recipe
 from fedmia.evaluation.steps import probes as made
 from fedmia.options.errors import InputError
 from fedmia.ssl.augment import Augment
@@ -143,7 +145,7 @@ def test_probes__fit_on_one_half_of_the_scored_nonmembers_and_test_on_the_other(
         return 0.25
 
     labels = np.arange(9) % 2
-    views: Any = ModelViews.__new__(ModelViews)
+    views: Any = Harness.__new__(Harness)
     views.audit, views.dealt = audit(), scored(9, labels)
     views.plain = lambda model: SimpleNamespace(
         embed_plain=lambda images, layer: torch.arange(9.0)[:, None]

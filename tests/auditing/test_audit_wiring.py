@@ -17,9 +17,8 @@ from fedmia.attacks.base import Attack, Known, Scores
 from fedmia.cli.command import parse
 from fedmia.cli.commands import AUDIT
 from fedmia.data.images import ImageSet, digests
-from fedmia.evaluation.audits.harness import Harness
+from fedmia.evaluation.audits.harness import UNTRAINED, Harness
 from fedmia.evaluation.audits.images import deal, unlike_classes
-from fedmia.evaluation.audits.views import UNTRAINED, ModelViews
 from fedmia.evaluation.encoder import prepare
 from fedmia.evaluation.steps.controls import posers
 from fedmia.evaluation.steps.scorer import Scorer, on_scale
@@ -84,12 +83,7 @@ def made(archives: Sides, flags: str) -> Harness:
     asked = parse(AUDIT, line.split()).settings
     device = torch.device("cpu")
     released, dealt = prepare(asked, device)
-    return Harness(ModelViews(asked, released, dealt, released.augment, device), nothing())
-
-
-def nothing() -> Any:
-    """Keeps no finished attack."""
-    return SimpleNamespace(load=lambda *_: None, save=lambda *_: None)
+    return Harness(asked, released, dealt, released.augment, device)
 
 
 def test_threshold__is_set_on_scores_of_known_images_that_were_left_out(archives: Sides) -> None:
@@ -97,8 +91,8 @@ def test_threshold__is_set_on_scores_of_known_images_that_were_left_out(archives
     dealt = deal(parse(AUDIT, f"--encoder x {archives.flags}".split()).settings, None)
     known = Known(dealt.known_members, dealt.known_nonmembers)
     scorer = Scorer(known, dealt.scored_members, dealt.scored_nonmembers, 0, lambda name: Memory())
-    method = made(archives, "").views.method("released")
-    view = BlackBox(method, made(archives, "").views.augment, seed=0, device=torch.device("cpu"))
+    method = made(archives, "").method("released")
+    view = BlackBox(method, made(archives, "").augment, seed=0, device=torch.device("cpu"))
     found = scorer.scored("memory", view)
     assert found.known_members.tolist() == [0.0] * len(known.members)
     assert found.known_nonmembers.tolist() == [0.0] * len(known.nonmembers)
@@ -124,7 +118,7 @@ def test_threshold__knows_nothing_of_what_was_learnt_by_heart(archives: Sides) -
         for n in (30, 30, 100, 100)
     ]
     scorer = Scorer(Known(*sides[:2]), *sides[2:], 0, lambda name: ByHeart())
-    found = scorer.scored("by-heart", harness.views.plain("released"))
+    found = scorer.scored("by-heart", harness.plain("released"))
     under_test = np.concatenate([found.scores_members, found.scores_nonmembers])
     for side, scores in zip(sides, (found.known_members, found.known_nonmembers), strict=False):
         pixels = side[:, 0, 0, 0].double().numpy()
@@ -158,7 +152,7 @@ def test_threshold__is_on_the_scale_of_the_fit_that_scores(archives: Sides, seed
         for m in (140, 100)
     ]
     scorer = Scorer(Known(*sides[:2]), *sides[2:], seed, lambda name: Drifting())
-    row = attack_row(scorer.scored("drifting", harness.views.plain("released")), 1)
+    row = attack_row(scorer.scored("drifting", harness.plain("released")), 1)
     assert row["threshold_source"] == "known" and row["oracle_accuracy"] > 0.8
     assert row["accuracy"] > row["oracle_accuracy"] - 0.04
 
@@ -199,12 +193,12 @@ def test_sets__each_gets_what_was_said_of_it() -> None:
 def test_untrained_control__has_rows_of_its_own(archives: Sides) -> None:
     """What the control's view embeds is the control's, also after the encoder's view has embedded
     the same images; an attack's views of one model share rows."""
-    views = made(archives, "").views
-    images, known = views.dealt.scored_members, views.known
+    views = made(archives, "")
+    images, known = views.dealt.scored_members, views.scorer.known
     trained = views.view("released", "similarity", known, None).embed_plain(images, "encoder")
     control = views.view(UNTRAINED, "similarity", known, None).embed_plain(images, "encoder")
     assert not torch.allclose(trained, control)
-    alone = made(archives, "").views
+    alone = made(archives, "")
     fresh = alone.view(UNTRAINED, "similarity", known, None).embed_plain(images, "encoder")
     torch.testing.assert_close(control, fresh, rtol=0, atol=0)
 

@@ -95,7 +95,9 @@ def test_sets__each_has_its_round_whatever_the_others(finished: Finished) -> Non
     zero.received("zero", FIRST + 1, run.recorder.models["zero"][FIRST + 1])
     idle = alone(whole, "sets", rows, idle=True)
     np.testing.assert_array_equal(idle[0], idle[1])
-    np.testing.assert_allclose(idle[2], zero._received["zero"][FIRST + 1][rows], atol=1e-5)
+    np.testing.assert_allclose(
+        idle[2], zero.readings[f"received.zero.{FIRST + 1}"][rows], atol=1e-5
+    )
 
 
 def test_sets__what_auto_chooses_does_not_depend_on_which_set_is_first(finished: Finished) -> None:

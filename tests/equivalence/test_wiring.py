@@ -427,7 +427,7 @@ def test_partial_participation__without_a_finished_round_the_attack_is_not_run(
     seen = active.view("main").trajectory(found.scorer.candidates)
     assert seen.rounds == [6, 8] and np.isfinite(seen.after).all()
     missed = run.notebook()
-    missed._sent["main"].clear()
+    missed.readings = {n: v for n, v in missed.readings.items() if not n.startswith("sent.main.")}
     result = attacked(found, missed)
     assert "its client finished no attacked round" in result["not_run"]["ascent"]
     assert result["attacks"] == [] and result["pairs"] == []

@@ -16,10 +16,11 @@ from rich.console import Console
 
 from fedmia.records import RunScores, ScoredAttack
 from fedmia.report.build import build_report
+from fedmia.report.csvs import sweep_csv
 from fedmia.report.figures import attacks
 from fedmia.report.metrics import attack_row
 from fedmia.report.page import page
-from fedmia.report.publish import sweep_csv, write_report
+from fedmia.report.publish import write_report
 from fedmia.report.terminal import render
 
 Scored = Callable[..., ScoredAttack]

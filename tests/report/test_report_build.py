@@ -11,7 +11,7 @@ import pytest
 
 from fedmia.records import ClientDefence, Epsilon, Probe, RoundInfo, RunScores, ScoredAttack
 from fedmia.report.build import build_report, family_size
-from fedmia.report.publish import scores_csv
+from fedmia.report.csvs import scores_csv
 
 Make = Callable[..., RunScores]
 

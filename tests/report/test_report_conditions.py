@@ -10,7 +10,7 @@ import pytest
 
 from fedmia.records import Health, Inference, Inferred, Probe, RunScores
 from fedmia.report.build import family_size, utility, widest
-from fedmia.report.clients import client_row, declared_attack, distribution, ranking
+from fedmia.report.clients import client_leak, declared_attack, distribution, ranking
 from fedmia.report.datasets import inference_row
 from fedmia.report.defended import statement
 from fedmia.report.health import ALIKE, ALIKE_ALONE, AT_CHANCE, health_row, health_sentence, worse
@@ -228,14 +228,13 @@ def test_distribution__counts_each_side_of_its_own() -> None:
     assert distribution(rows, [])["null_percentiles"] is None
 
 
-def test_client_row__counts_the_members_that_can_be_compared(run: RunScores) -> None:
+def test_client_leak__counts_the_members_that_can_be_compared(run: RunScores) -> None:
     like = np.arange(len(run.member_client)) % 2 == 0
     mine = run.member_client == 3
     attack, client = declared_attack(run), run.clients[3]
-    assert client_row(run, attack, client, like).row["n_members"] == np.sum(mine & like)
-    assert client_row(run, None, client, like).row["n_members"] == np.sum(mine)
-    nobody = client_row(run, attack, client, ~mine)
-    assert nobody.row["n_members"] == 0 and nobody.auc is None and nobody.null is None
+    assert client_leak(run, attack, client, like)[0] == np.sum(mine & like)
+    assert client_leak(run, None, client, like) == (np.sum(mine), None)
+    assert client_leak(run, attack, client, ~mine) == (0, None)
 
 
 def test_declared__on_a_model_not_under_attack_before_one_that_is(run: RunScores) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from fedmia.records import ClientDefence, ClientInfo, Probe, RunScores
 from fedmia.report.build import build_report
-from fedmia.report.clients import client_row, declared_attack, leak_of
+from fedmia.report.clients import client_rows, declared_attack, leak_of
 from fedmia.report.defended import defended, knn_of
 from fedmia.report.page import page
 from fedmia.report.rows import DefendedRow
@@ -37,8 +37,7 @@ def test_defended__a_group_of_one_client_is_that_client(make_run: MakeRun) -> No
     group = row_of(run)["groups"][0]
     attack = declared_attack(run)
     assert attack is not None
-    like = np.isin(*run.alike())
-    alone = client_row(run, attack, run.clients[0], like).row
+    alone = client_rows(run)[0][0]
     leak = next(row for row in group["leakage"] if row["attack"] == attack.name)
     assert group["clients"] == [0] and group["n_members"] == alone["n_members"]
     assert leak["auc"] == alone["auc"] and leak["auc_ci"] == alone["auc_ci"]

@@ -20,7 +20,7 @@ from fedmia.lowerbounds.rates import TRIED, rates_bound
 from fedmia.records import Aggregation, ClientDefence, Epsilon, RunScores, ScoredAttack
 from fedmia.report import lowerbounds
 from fedmia.report.build import build_report
-from fedmia.report.client_table import clients_csv
+from fedmia.report.csvs import clients_csv
 from fedmia.report.format import sentences
 from fedmia.report.lowerbounds import bounds_family
 from fedmia.report.page import page

@@ -15,13 +15,13 @@ from rich.console import Console
 from fedmia.observers._values import of_the_run
 from fedmia.records import RunScores, ScoredAttack
 from fedmia.report import build
-from fedmia.report.fields import Number, fields_of
+from fedmia.report.fields import Field, fields_of
 from fedmia.report.publish import write_report
 from fedmia.report.rows import AttackRow
 from fedmia.report.terminal import render
 from fedmia.table import read
 
-NUMBER = Number(label="overlap of both", head="over-\nlap", place=3, log="overlap/{attack}")
+NUMBER = Field(label="overlap of both", head="over-\nlap", place=3, log="overlap/{attack}")
 
 
 def overlap(attack: ScoredAttack) -> float:

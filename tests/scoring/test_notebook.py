@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedmia.evaluation.federated.readings import Alone, Notebook
+from fedmia.evaluation.federated.readings import SIDES, Notebook
 from fedmia.evaluation.steps.failures import Failures
 from fedmia.options.errors import InputError
 from fedmia.testing import material
@@ -52,6 +52,11 @@ def filled(uploads: bool) -> Any:
     return book
 
 
+def note(book: Any, where: str, values: list[np.ndarray]) -> None:
+    """Readings of batches alone."""
+    book.readings |= {f"{where}.{side}": one for side, one in zip(SIDES, values, strict=True)}
+
+
 @pytest.mark.parametrize("uploads", [True, False])
 def test_of__reads_before_and_after_each_round(uploads: bool) -> None:
     book, charged = filled(uploads), list[int]()
@@ -75,7 +80,7 @@ def test_of_alone__reads_before_and_after_the_round_of_its_own() -> None:
     """And where nothing was climbed, what the round began with for the upload."""
     book, charged = filled(False), list[int]()
     sent, after, idle = (np.arange(5.0) + shift for shift in (20, 30, 40))
-    book._forks["main", "sets"] = Alone(6, sent, after, idle)
+    note(book, "sets.main.6", [sent, after, idle])
     book.queries["main-sets"] = 50
     view: Any = SimpleNamespace(charge=charged.append)
     rows = [3, 0]
@@ -92,7 +97,7 @@ def test_of_alone__reads_before_and_after_the_round_of_its_own() -> None:
 def test_notes__of_all_that_was_read_and_nothing_else() -> None:
     book = filled(False)
     values = [np.arange(5.0) + shift for shift in (0.5, np.nan, 2)]
-    book._forks["placebo", "batches"] = Alone(4, *values)
+    note(book, "batches.placebo.4", values)
     book.choices["placebo"] = {"steps": 3, "lr": 0.01}
     tensors, about = book.notes()
     names = {f"received.main.{r}" for r in (4, 6, 7)} | {f"sent.main.{r}" for r in (4, 6, 7)}
@@ -102,7 +107,7 @@ def test_notes__of_all_that_was_read_and_nothing_else() -> None:
     assert about == {"queries": {"main": 60}, "choices": book.choices}
     again = notebook()
     again.received("zero", 9, 1.0)
-    again._forks["main", "sets"] = Alone(4, *values)
+    note(again, "sets.main.4", values)
     again.choices["main"] = {"steps": 9}
     again.restore(tensors, about)
     assert again.rounds("main") == [4, 6] and again.rounds("zero") == []

@@ -2,28 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
 
 from fedmia.attacks.base import DatasetAttack, Known
-from fedmia.config.audit import outside_reason
+from fedmia.config.audit import Audit, outside_reason
 from fedmia.data.images import IntArray
-from fedmia.evaluation.audits.resume import decides
-from fedmia.evaluation.audits.views import RELEASED, UNTRAINED, ModelViews
+from fedmia.encoders.base import Released
+from fedmia.evaluation.audits.images import Dealt
+from fedmia.evaluation.audits.resume import key
+from fedmia.evaluation.audits.shadows import Own
 from fedmia.evaluation.steps.budgets import allot
 from fedmia.evaluation.steps.datasets import inference, suspects
 from fedmia.evaluation.steps.failures import BROKEN, Failures
 from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.evaluation.steps.suite import AttackSuite
 from fedmia.options.errors import InputError, said
+from fedmia.options.option import option_fields
 from fedmia.records import Inference, ScoredAttack, listed
 from fedmia.shadows.train import CUT, Stopped
+from fedmia.ssl.augment import Augment
+from fedmia.ssl.base import SSLMethod
 from fedmia.storage.archive import Archive
-from fedmia.threat import BlackBox, BudgetError, Threat, require, require_shadows
+from fedmia.threat import (
+    BlackBox,
+    BudgetError,
+    Meter,
+    Shadow,
+    Threat,
+    WhiteBox,
+    require,
+    require_shadows,
+)
+from fedmia.threat.signals import PixelCache, Signals
 
+RELEASED, UNTRAINED = "released", "untrained"  # the encoder itself and the control
+VIEWS = {"black_box": BlackBox, "white_box": WhiteBox}
 Tell = Callable[[str, str, bool], None]  # (model, attack, finished)
 
 
@@ -31,32 +53,98 @@ class Harness(AttackSuite[str]):
     """Runs attacks through views of one encoder, RELEASED, and of its UNTRAINED control.
 
     Args:
-        finished: what was scored before, and where to keep what is scored now.
+        augment: recipe of the attacker's views.
+        shadows: the attacker's own encoders; None: it has none.
+        kept: folder of what was scored before and of what is scored now, or None.
 
     Attributes:
         found: scores on the encoder. controls: the same on the control.
         inferences: of the scored members as one data set.
     """
 
-    def __init__(self, views: ModelViews, finished: Archive) -> None:
-        audit, dealt = views.audit, views.dealt
+    def __init__(
+        self, audit: Audit, released: Released, dealt: Dealt, augment: Augment,
+        device: torch.device, shadows: Own | None = None, kept: Path | None = None,
+    ) -> None:  # fmt: skip
+        self.audit, self.released, self.dealt = audit, released, dealt
+        self.augment, self.device, self.shadows = augment, device, shadows
+        known = Known(dealt.known_members, dealt.known_nonmembers)
         scored = dealt.scored_members, dealt.scored_nonmembers
-        scorer = Scorer(views.known, *scored, audit.seed, self.build)
-        failures = Failures((), (InputError, BudgetError, Stopped), audit.tongue)
-        super().__init__(audit.attack, scorer, failures, finished, audit.query_budget)
-        self.views = views
+        super().__init__(
+            audit.attack,
+            Scorer(known, *scored, audit.seed, self.build),
+            Failures((), (InputError, BudgetError, Stopped), audit.tongue),
+            Archive(kept, key(audit, released, dealt, augment, device)),
+            audit.query_budget,
+        )
+        self.held, self.pixels = known.both()[0], PixelCache()
+        self._signals: dict[str, Signals] = defaultdict(Signals)
+        self._methods: dict[str, SSLMethod] = {}
         self.found, self.controls = list[ScoredAttack](), list[ScoredAttack]()
         self.inferences = list[Inference]()
 
-    def view(self, model: str, name: str, known: Known, budget: int | None) -> BlackBox:
-        return self.views.view(model, name, known, budget)
+    # -- views: rows and drawn images are shared between them, counts are not -------------------
+
+    def method(self, model: str) -> SSLMethod:
+        """The encoder or its control; its bank is the attacker's."""
+        if model not in self._methods:
+            made = self.released.untrained() if model == UNTRAINED else self.released.method
+            made.to(self.device).eval().fill_bank(self.held)
+            self._methods[model] = made
+        return self._methods[model]
+
+    def view(
+        self, model: str, name: str, known: Known, budget: int | None, *, naive: bool = False
+    ) -> BlackBox:
+        """What the attacker that knows `known` holds of `model` while attack `name` runs.
+
+        Args:
+            naive: it does not know the defence of the target's training.
+        """
+        shadows: Sequence[Shadow] = ()
+        if self.shadows is not None and self.build(name).asks_shadows():
+            shadows = self.shadows.make(self.held, self.augment, self.pixels, naive=naive)
+        return VIEWS[self.released.access](
+            held=known.both()[0],
+            pixels=self.pixels,
+            shadows=shadows,
+            labels=self.dealt.labels,
+            meter=Meter(budget),
+            **self._shared(model),
+        )
+
+    def plain(self, model: str) -> BlackBox:
+        """A view of `model` that belongs to no attack."""
+        return BlackBox(**self._shared(model))
+
+    def _shared(self, model: str) -> dict[str, Any]:
+        return {
+            "method": self.method(model),
+            "augment": self.augment,
+            "seed": self.audit.seed,
+            "device": self.device,
+            "signals": self._signals[model],
+            "precision": self.audit.precision,
+        }
 
     def decides(self, name: str) -> str:
-        return decides(self.views, name)
+        """Its options and the files that they name, and its shadows' files.
+
+        Raises:
+            InputError: the shadows' files cannot be read.
+        """
+        attack = self.build(name)
+        given = [getattr(attack, f.name) for f, _ in option_fields(type(attack))]
+        files = [Path(v) for v in given if isinstance(v, str) and Path(v).is_file()]
+        contents = [hashlib.sha256(f.read_bytes()).hexdigest() for f in files]
+        own = self.shadows.contents() if self.shadows and attack.asks_shadows() else ""
+        return " ".join([repr(attack), *contents]) + own
+
+    # -- attacks -------------------------------------------------------------------------------
 
     def run(self, tell: Tell, stopped: Callable[[], bool], ran: Callable[[int], None]) -> None:
         """Every attack that can run, on the encoder and then on its untrained control."""
-        for name in self.views.audit.attacks:
+        for name in self.audit.attacks:
             if stopped():
                 self.failures.reasons[name] = CUT
                 continue
@@ -86,9 +174,9 @@ class Harness(AttackSuite[str]):
     def uncontrolled(self) -> str | None:
         """Why there is no untrained control, or None where there is one."""
         try:
-            self.views.method(UNTRAINED)
+            self.method(UNTRAINED)
         except InputError as error:
-            return said(error.text, self.views.audit.tongue)
+            return said(error.text, self.audit.tongue)
         return None
 
     def on_encoder(self, name: str) -> ScoredAttack | Inference:
@@ -101,9 +189,9 @@ class Harness(AttackSuite[str]):
         if (reason := outside_reason(name)) is not None:
             raise InputError(reason)
         attack = self.build(name)
-        require(Threat(self.views.released.access, "outsider"), attack.needs, name)
+        require(Threat(self.released.access, "outsider"), attack.needs, name)
         if attack.asks_shadows():
-            require_shadows(self.views.shadows is not None)
+            require_shadows(self.shadows is not None)
         if isinstance(attack, DatasetAttack):
             self.refuse_budget()
             return self.infer(attack)
@@ -121,13 +209,13 @@ class Harness(AttackSuite[str]):
         known, budget = self.known[name], self.budget
         if model == UNTRAINED:
             return self.score(model, name, known, budget, rounds=())
-        turn, shadows = self.views.released.weights.round, self.views.shadows
+        turn, shadows = self.released.weights.round, self.shadows
         sets = self.scorer.sets if budget is None else None
         rounds = () if turn is None else (turn,)
-        scored = self.score(model, name, known, budget, sets, rounds=rounds)
+        scored = self.score(model, name, known, budget, sets=sets, rounds=rounds)
         if shadows is None or not (self.build(name).asks_shadows() and shadows.paired()):
             return scored
-        view = self.views.view(model, name, known, budget, naive=True)
+        view = self.view(model, name, known, budget, naive=True)
         naive = self.scorer.knowing(known).scored(name, view, threshold=False)
         return replace(
             scored,
@@ -143,7 +231,7 @@ class Harness(AttackSuite[str]):
         Raises:
             InputError: an image has no class where others have one.
         """
-        dealt, seed = self.views.dealt, self.scorer.seed
+        dealt, seed = self.dealt, self.scorer.seed
         classes = dealt.member_labels, dealt.nonmember_labels
         owner = np.zeros(len(dealt.scored_members), dtype=np.int64)
         of = suspects(dealt.scored_members, dealt.scored_nonmembers, classes, owner, whole, seed)

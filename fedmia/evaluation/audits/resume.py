@@ -15,11 +15,9 @@ from fedmia.config.tree import to_tree
 from fedmia.data.images import digests
 from fedmia.encoders.base import Released
 from fedmia.evaluation.audits.images import Dealt
-from fedmia.evaluation.audits.views import ModelViews
-from fedmia.options import registry
 from fedmia.options.errors import InputError
-from fedmia.options.option import option_fields
 from fedmia.options.yamlfile import load
+from fedmia.ssl.augment import Augment
 from fedmia.threat import Labels
 
 # Another list of attacks adds to those finished, and so does a sweep.
@@ -42,30 +40,15 @@ def same_audit(audit: Audit) -> Callable[[Path], bool]:
     return same
 
 
-def decides(views: ModelViews, name: str) -> str:
-    """What decides the scores of attack `name` beside `key`: its options and the files that they
-    name, and its shadows' files.
-
-    Raises:
-        InputError: the shadows' files cannot be read.
-    """
-    attack = registry.build("attack", name, views.audit.attack.get(name, {}))
-    given = [getattr(attack, f.name) for f, _ in option_fields(type(attack))]
-    files = [Path(v) for v in given if isinstance(v, str) and Path(v).is_file()]
-    contents = [hashlib.sha256(f.read_bytes()).hexdigest() for f in files]
-    own = views.shadows.contents() if views.shadows and attack.asks_shadows() else ""
-    return " ".join([repr(attack), *contents]) + own
-
-
-def key(views: ModelViews) -> str:
+def key(
+    audit: Audit, released: Released, dealt: Dealt, augment: Augment, device: torch.device
+) -> str:
     """Digest of all that decides the scores: weights, images and their classes, views, options;
-    neither the attacks nor their shadows (`decides`)."""
-    audit = views.audit
+    neither the attacks nor their shadows (`Harness.decides`)."""
     skipped = ("attacks", "attack", "cache", "sweep")
     kept = {k: v for k, v in to_tree(audit).items() if k not in skipped}
-    kept["device"] = views.device.type  # `auto` is another one on another machine
-    held = content(audit, views.released, views.dealt)
-    about = [__version__, held, kept, repr(views.augment)]
+    kept["device"] = device.type  # `auto` is another one on another machine
+    about = [__version__, content(audit, released, dealt), kept, repr(augment)]
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from threading import Lock
 from typing import Any
@@ -27,54 +26,57 @@ from fedmia.storage.snapshot import Carried, Snapshot
 from fedmia.threat import ClientView, Trajectory
 from fedmia.threat.signals import Signals
 
-Readings = dict[int, NDArray[np.float64]]
+Values = NDArray[np.float64]
 Batch = tuple[IntArray, IntArray]  # positions that a climb acts on, and those that it is read of
 
 
-@dataclass
-class Alone:
-    """Readings of targets of which each batch had a round to itself; NaN of those in none.
-
-    Attributes:
-        sent: (T,) under the upload that climbed the target's batch.
-        after: (T,) under the model that the round ended with.
-        idle: (T,) under the one that it ended with where nothing was climbed.
-    """
-
-    round: int
-    sent: NDArray[np.float64]
-    after: NDArray[np.float64]
-    idle: NDArray[np.float64]
+SIDES = ("sent", "after", "idle")
 
 
 class Notebook:
-    """Readings of the targets, (T,) a model, by branch and round: no model is kept for them."""
+    """Readings of the targets, (T,) a model: no model is kept for them.
+
+    Attributes:
+        readings: `received.BRANCH.ROUND` and `sent.BRANCH.ROUND`; of targets of which each batch
+            had a round to itself `KIND.BRANCH.ROUND.SIDE`, NaN of those in none. Its sides are
+            `sent`, under the upload that climbed the target's batch, `after`, under the model that
+            the round ended with, and `idle`, under that where nothing was climbed.
+        queries: that they took, by branch or, of batches alone, `BRANCH-KIND`.
+        choices: of the attack for batches alone, by branch.
+    """
 
     def __init__(self, observer: Observer, attack: ActiveAttack) -> None:
         self.observer, self.attack = observer, attack
         self.targets = observer.site.take(observer.site.targets)
         self._at = {name: i for i, name in enumerate(digests(self.targets.numpy()))}
-        self._received: dict[str, Readings] = defaultdict(dict)
-        self._sent: dict[str, Readings] = defaultdict(dict)
-        self._forks: dict[tuple[str, str], Alone] = {}
+        self.readings: dict[str, Values] = {}
         self.queries: dict[str, int] = defaultdict(int)
-        self.choices: dict[str, dict[str, float]] = {}  # for batches alone, by branch
+        self.choices: dict[str, dict[str, float]] = {}
         self._lock = Lock()
 
     def received(self, branch: str, round: int, snapshot: Snapshot) -> None:
         """Read a model that the client received for attacked `round`, or after the last one."""
-        self._received[branch][round] = self._read_all(branch, snapshot)
+        self.readings[f"received.{branch}.{round}"] = self._read_all(branch, snapshot)
 
     def sent(self, branch: str, round: int, snapshot: Snapshot) -> None:
         """Note an upload, and read it if it is the first or the attack wants them all."""
-        wanted = self.attack.reads_uploads() or not self._sent[branch]
+        wanted = self.attack.reads_uploads() or not self._by_round("sent", branch)
         found = self._read_all(branch, snapshot) if wanted else np.zeros(0)
-        self._sent[branch][round] = found
+        self.readings[f"sent.{branch}.{round}"] = found
+
+    def _by_round(self, kind: str, branch: str, *side: str) -> dict[int, Values]:
+        """Round, ascending -> readings of one kind."""
+        found: dict[int, Values] = {}
+        for name, values in list(self.readings.items()):  # another thread may note meanwhile
+            of, where, round, *rest = name.split(".")
+            if (of, where, *rest) == (kind, branch, *side):
+                found[int(round)] = values
+        return dict(sorted(found.items()))
 
     def rounds(self, branch: str) -> list[int]:
         """Rounds of a branch whose upload was followed by a model received."""
-        last = max(self._received[branch], default=0)
-        return [r for r in self._sent[branch] if r < last]
+        last = max(self._by_round("received", branch), default=0)
+        return [r for r in self._by_round("sent", branch) if r < last]
 
     def of(self, branch: str, view: ClientView, images: Tensor) -> Trajectory:
         """The trajectory of uint8 (N, C, H, W), all of them targets; their part of all queries.
@@ -84,9 +86,9 @@ class Notebook:
         """
         rows = self._rows(images)
         self._charge(branch, view, len(images))
-        rounds, received = self.rounds(branch), self._received[branch]
+        rounds, received = self.rounds(branch), self._by_round("received", branch)
         after = [received[min(r for r in received if r > round)] for round in rounds]
-        sent = [s for r, s in self._sent[branch].items() if r in rounds and len(s)]
+        sent = [s for r, s in self._by_round("sent", branch).items() if r in rounds and len(s)]
         return Trajectory(
             rounds,
             np.stack([received[r] for r in rounds])[:, rows],
@@ -112,8 +114,7 @@ class Notebook:
 
     def rounds_alone(self, branch: str, kind: str) -> list[int]:
         """The round that each of the `batches` or `sets` of a branch had to itself, if any."""
-        seen = self._forks.get((branch, kind))
-        return [] if seen is None else [seen.round]
+        return list(self._by_round(kind, branch, "after"))
 
     def of_alone(
         self, branch: str, kind: str, view: ClientView, images: Tensor, *, idle: bool = False
@@ -123,17 +124,16 @@ class Notebook:
         Args:
             idle: of the same round without any climb.
         """
-        rows, seen = self._rows(images), self._forks[branch, kind]
+        rows, (round,) = self._rows(images), self.rounds_alone(branch, kind)
         self._charge(f"{branch}-{kind}", view, len(images))
-        before = self._received[branch][seen.round]
-        after = seen.idle if idle else seen.after
-        sent = before if idle else seen.sent
-        return Trajectory([seen.round], *(one[None, rows] for one in (before, sent, after)))
+        sent, after, untouched = (self.readings[f"{kind}.{branch}.{round}.{s}"] for s in SIDES)
+        before = self.readings[f"received.{branch}.{round}"]
+        told = (before, before, untouched) if idle else (before, sent, after)
+        return Trajectory([round], *(values[None, rows] for values in told))
 
     def _replay(self, fork: Fork, kind: str, batches: list[Batch]) -> None:
         site, count = self.observer.site, len(self.targets)
-        alone = Alone(fork.round, *(np.full(count, np.nan) for _ in range(3)))
-        self._forks[fork.branch, kind] = alone
+        alone = {side: np.full(count, np.nan) for side in SIDES}
         holder = self.observer.holder
         assert holder is not None
         task = Task(holder, fork.round, fork.branch, craft=True)
@@ -147,17 +147,18 @@ class Notebook:
                 return
             acted, rows = batch
             crafted = desk.craft(desk.idle(), desk.received, acted)
-            alone.sent[rows] = read(Snapshot(fork.round, crafted, bank), rows)
-            alone.after[rows] = read(Snapshot(fork.round, fork.ended(crafted), bank), rows)
+            alone["sent"][rows] = read(Snapshot(fork.round, crafted, bank), rows)
+            alone["after"][rows] = read(Snapshot(fork.round, fork.ended(crafted), bank), rows)
 
         climb(batches[0])  # chooses for all
         workers = max(1, cores() // site.threads)
         with ThreadPoolExecutor(workers, "fork", torch.set_num_threads, (site.threads,)) as pool:
             list(pool.map(climb, batches[1:]))
         rows = np.sort(np.concatenate([rows for _, rows in batches]))
-        alone.idle[rows] = read(Snapshot(fork.round, fork.ended(fork.received), bank), rows)
-        if not all(np.isfinite(one[rows]).all() for one in (alone.sent, alone.after, alone.idle)):
-            del self._forks[fork.branch, kind]  # interrupted, or a climb that diverged
+        alone["idle"][rows] = read(Snapshot(fork.round, fork.ended(fork.received), bank), rows)
+        if all(np.isfinite(values[rows]).all() for values in alone.values()):
+            where = f"{kind}.{fork.branch}.{fork.round}"  # else interrupted, or a climb diverged
+            self.readings |= {f"{where}.{side}": values for side, values in alone.items()}
         self.choices[fork.branch] = desk.memory.get("attack", {}).get("choice", {})
 
     def _batches(self, size: int) -> list[Batch]:
@@ -174,35 +175,15 @@ class Notebook:
     # -- all that was noted ---------------------------------------------------------------------
 
     def notes(self) -> tuple[State, dict[str, Any]]:
-        """All readings by `received.BRANCH.ROUND`, `sent.BRANCH.ROUND`, `KIND.BRANCH.ROUND.SIDE`;
-        the queries and choices."""
-        sides = {"received": self._received, "sent": self._sent}
-        named = {
-            f"{side}.{branch}.{round}": torch.from_numpy(found)
-            for side, branches in sides.items()
-            for branch, readings in branches.items()
-            for round, found in readings.items()
-        }
-        for (branch, kind), seen in self._forks.items():
-            for side in ("sent", "after", "idle"):
-                values = torch.from_numpy(getattr(seen, side))
-                named[f"{kind}.{branch}.{seen.round}.{side}"] = values
+        """All readings by name; the queries and choices."""
+        named = {name: torch.from_numpy(values) for name, values in self.readings.items()}
         return named, {"queries": dict(self.queries), "choices": dict(self.choices)}
 
     def restore(self, tensors: State, about: Mapping[str, Any]) -> None:
         """Hold what `notes` told of, and nothing else."""
-        sides = {"received": self._received, "sent": self._sent}
-        for kept in (self._received, self._sent, self._forks, self.queries, self.choices):
-            kept.clear()  # type: ignore[attr-defined]
-        for name, tensor in tensors.items():
-            kind, branch, round, *side = name.split(".")
-            if not side:
-                sides[kind][branch][int(round)] = tensor.numpy()
-                continue
-            empty = Alone(int(round), *(np.zeros(0) for _ in range(3)))
-            setattr(self._forks.setdefault((branch, kind), empty), side[0], tensor.numpy())
-        self.queries.update(about["queries"])
-        self.choices.update(about["choices"])
+        self.readings = {name: tensor.numpy() for name, tensor in tensors.items()}
+        self.queries = defaultdict(int, about["queries"])
+        self.choices = dict(about["choices"])
 
     def _rows(self, images: Tensor) -> list[int]:
         return [self._at[name] for name in digests(images.numpy())]
@@ -210,14 +191,14 @@ class Notebook:
     def _charge(self, branch: str, view: ClientView, images: int) -> None:
         view.charge(self.queries[branch] * images // len(self.targets))
 
-    def _read_all(self, branch: str, snapshot: Snapshot) -> NDArray[np.float64]:
+    def _read_all(self, branch: str, snapshot: Snapshot) -> Values:
         """(T,) readings. Two halves side by side: training waits meanwhile."""
         rows, threads = np.arange(len(self.targets)), self.observer.site.threads
         read = partial(self._read, branch, snapshot)
         with ThreadPoolExecutor(2, "read", torch.set_num_threads, (threads,)) as pool:
             return np.concatenate(list(pool.map(read, np.array_split(rows, 2))))
 
-    def _read(self, branch: str, snapshot: Snapshot, rows: IntArray) -> NDArray[np.float64]:
+    def _read(self, branch: str, snapshot: Snapshot, rows: IntArray) -> Values:
         view = self.observer.view(snapshot, Signals())
         found = self.attack.read(view, self.targets[rows])
         with self._lock:

@@ -131,8 +131,10 @@ class Evaluation(AttackSuite[RoundModel]):
         model = RoundModel(snapshot, branch, Signals() if signals is None else signals)
 
         def scored(name: str) -> ScoredAttack:
-            known, rounds = self.known.get(name, self.scorer.known), (snapshot.round,)
-            return self.score(model, name, known, self.budget, sets, threshold, rounds=rounds)
+            known, how = self.known.get(name, self.scorer.known), {"rounds": (snapshot.round,)}
+            return self.score(
+                model, name, known, self.budget, sets=sets, threshold=threshold, **how
+            )
 
         found = (self.kept(piece, name, partial(scored, name)) for name in names)
         return [one for one in found if one is not None]

@@ -13,6 +13,7 @@ import torch
 from fedmia.attacks.base import ActiveAttack, Attack
 from fedmia.evaluation.federated.readings import Notebook
 from fedmia.evaluation.federated.snapshots import Evaluation
+from fedmia.evaluation.steps.scorer import sides
 from fedmia.federation.forks import Fork
 from fedmia.options.errors import opt
 from fedmia.options.seeding import rng
@@ -84,13 +85,9 @@ class Trajectories:
         if not self.notebook.rounds_alone("main", "sets"):
             return scored
         others = {"": self.attack, **self.attack.other_readings()}
-        own = {reading: self._sets(attack) for reading, attack in others.items()}
-
-        def beside(one: ScoredAttack, reading: str) -> ScoredAttack:
-            members, nonmembers = own[reading]
-            return replace(one, sets_members=members, sets_nonmembers=nonmembers)
-
-        return replace(beside(scored, ""), also=[beside(a, a.reading) for a in scored.also])
+        own = {n: sides("sets", self._sets(attack)) for n, attack in others.items()}
+        also = [replace(one, **own[one.reading]) for one in scored.also]
+        return replace(scored, also=also, **own[""])
 
     def _sets(self, attack: Attack) -> tuple[FloatArray, FloatArray]:
         """(S, 2), (T, 2): mean score of each set, and the same where nothing was climbed."""
@@ -155,36 +152,28 @@ class Trajectories:
         self, state: State, strategy: FederatedStrategy, sizes: Sequence[int]
     ) -> None:
         """The first attacked round for each batch alone, on the first model."""
-        round, malicious = (
-            self.run.schedule.clean + 1,
-            self.run.prepared.experiment.malicious_clients,
-        )
-        honest = [c for c in range(len(sizes)) if c not in malicious]
-        numbers = {c: (sizes[c], dict[str, float]()) for c in honest}
+        malicious = self.run.prepared.experiment.malicious_clients
+        round, theirs = self.run.schedule.clean + 1, {c: sizes[c] for c in malicious}
+        numbers = {c: (n, dict[str, float]()) for c, n in enumerate(sizes) if c not in malicious}
+        honest = dict.fromkeys(numbers, state)
         self.notebook.received(UNTRAINED, round, Snapshot(round, state, {}))
         self.notebook.forked(
-            Fork(
-                UNTRAINED, round, state, strategy, None, {c: sizes[c] for c in malicious},
-                honest=dict.fromkeys(numbers, state), numbers=numbers,
-            )
-        )  # fmt: skip
+            Fork(UNTRAINED, round, state, strategy, None, theirs, honest=honest, numbers=numbers)
+        )
 
     def curves(self) -> Curves:
         """What was noted of the evaluated images, acted on and not."""
         images, apart = self.evaluation.scorer.candidates, self.evaluation.scorer.apart
         main, zero = (self.notebook.of(b, self.view(b), images) for b in ("main", "zero"))
-        after, control = apart(main.after.T), apart(zero.after.T)
         acted = self.view("main").trajectory(images)  # of which each image was acted on
-        before, sent = apart(acted.before[0]), apart(acted.sent[0])
+        after, control = apart(main.after.T), apart(zero.after.T)
         return Curves(
-            act=self.attack.act,
-            rounds=np.array(main.rounds),
-            members=after[0].T,
-            nonmembers=after[1].T,
-            control_members=control[0].T,
-            control_nonmembers=control[1].T,
-            before_members=before[0],
-            before_nonmembers=before[1],
-            after_members=sent[0],
-            after_nonmembers=sent[1],
+            self.attack.act,
+            np.array(main.rounds),
+            after[0].T,
+            after[1].T,
+            control[0].T,
+            control[1].T,
+            *apart(acted.before[0]),
+            *apart(acted.sent[0]),
         )

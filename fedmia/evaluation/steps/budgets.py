@@ -12,6 +12,7 @@ from fedmia.evaluation.steps.suite import AttackSuite, Model
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import rng
 from fedmia.records import Sweep, SweepPoint
+from fedmia.threat import BudgetError
 
 LEAST_KNOWN = 8  # a side, below which a budget buys no attack
 
@@ -21,10 +22,13 @@ def allot(suite: AttackSuite[Model], model: Model, name: str) -> Known:
     fewer.
 
     Raises:
-        InputError, BudgetError: as `afford`.
+        BudgetError: it does not suffice, as `afford` says.
     """
     every, budget = suite.scorer.known, suite.budget
-    known = suite.known[name] = afford(suite, model, name, every, budget)
+    try:
+        known = suite.known[name] = afford(suite, model, name, every, budget)
+    except InputError as error:
+        raise BudgetError(error.text) from None
     if known is not every:
         count = len(known.members)
         suite.notes.append(

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 from fedmia.attacks.base import Attack, Known
-from fedmia.data.sets import ImageSets
 from fedmia.evaluation.steps.failures import Failures
 from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.options import registry
@@ -64,18 +63,11 @@ class AttackSuite(Generic[Model]):
         return self.archive.once(f"{piece}-{name}", call, self.decides(name))
 
     def score(
-        self,
-        model: Model,
-        name: str,
-        known: Known,
-        budget: int | None,
-        sets: ImageSets | None = None,
-        threshold: bool = True,
-        **more: Any,
+        self, model: Model, name: str, known: Known, budget: int | None, **how: Any
     ) -> ScoredAttack:
-        """One attack on one model, by an attacker that knows `known`; as `Scorer.scored`."""
+        """One attack on one model by an attacker that knows `known`; `how`: as `Scorer.scored`."""
         view = self.view(model, name, known, budget)
-        return self.scorer.knowing(known).scored(name, view, sets, threshold, **more)
+        return self.scorer.knowing(known).scored(name, view, **how)
 
     def refuse_budget(self) -> None:
         """Refuse an attack on data sets where queries are counted.
