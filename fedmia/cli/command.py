@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmia.cli import help
-from fedmia.cli.flags import Command, Typed, read
+from fedmia.cli.flags import Command, Typed, read, refuse_options
 from fedmia.config.tree import from_tree, merge, normal
 from fedmia.options.errors import InputError, Tongue, in_python, nearest, said, told, told_of
 from fedmia.options.yamlfile import load
@@ -84,7 +84,11 @@ def answer(command: Command, arguments: Sequence[str]) -> int | None:
     None of any other. It imports neither the settings nor torch.
     """
     try:
-        page = _page(command, read(command, arguments).command)
+        flags = read(command, arguments)
+        page = _page(command, flags.command)
+        if page is None:
+            with told(Typed(command, flags.typed)):
+                refuse_options(command, flags)
     except InputError as error:
         return bad_input(error)
     if page is None:

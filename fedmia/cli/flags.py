@@ -11,6 +11,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
+from fedmia.config.forms import no_option
 from fedmia.config.shape import Shape, shape_of
 from fedmia.options.errors import InputError, nearest, prefixed
 from fedmia.options.values import Text
@@ -68,7 +69,7 @@ class Command:
     def shape(self) -> Shape:
         """What flags there are: of the index where it knows the settings, which imports none of
         them; else of the dataclass."""
-        known = index().get(str(self.root))
+        known = index().get("shapes", {}).get(str(self.root))
         return Shape(**known) if known else shape_of(self.settings)
 
     def attacks(self, tree: dict[str, Any]) -> Any:
@@ -103,7 +104,7 @@ class Command:
 
 @functools.cache  # a file of the package, which does not change while the process runs
 def index() -> dict[str, Any]:
-    """Shapes of the commands' settings, by the name of their class; `fedmia.cli.index` makes it."""
+    """Shapes of the commands' settings and options of plugins, which `fedmia.cli.index` writes."""
     file = Path(__file__).with_name("index.json")
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
@@ -191,6 +192,28 @@ def read(command: Command, arguments: Sequence[str]) -> Flags:
         else:
             _put(command, found, name, path, text)
     return found
+
+
+def refuse_options(command: Command, flags: Flags) -> None:
+    """Refuse an option that its plugin does not have, as far as flags and the index tell it: which
+    plugin a file names is not read here.
+
+    Raises:
+        InputError: naming the nearest option.
+    """
+    known = index().get("plugins", {})
+    for name, (kind, default) in command.shape.plugins.items():
+        branch = flags.tree.get(name, {})
+        chosen: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        if not default:
+            chosen = {f"{name}.{plugin}": (plugin, own) for plugin, own in branch.items()}
+        elif "name" in branch or not {"config", "resume"} & flags.command.keys():
+            chosen = {name: (branch.get("name", default), branch)}
+        for path, (plugin, own) in chosen.items():
+            options = known.get(kind, {}).get(plugin, own)
+            for key in own:
+                if key not in (*options, "name"):
+                    raise no_option(kind, str(plugin), f"{path}.{key}", known[kind])
 
 
 def _is_bool(command: Command, path: tuple[str, ...]) -> bool:

@@ -1,7 +1,7 @@
-"""`python -m fedmia.cli.index`: write `index.json`, what `--help` says of each command's options.
+"""`python -m fedmia.cli.index`: write `index.json`, the options of commands and of plugins.
 
-It holds what the settings' classes and the plugins' roles say, so that help, and a flag that there
-is not, need neither. To be run again where an option of a command changes, which a test sees to.
+It holds what the classes of settings and plugins say, so that help, and a flag that there is not,
+need neither. To be run again where an option changes, which a test sees to.
 """
 
 from __future__ import annotations
@@ -12,14 +12,23 @@ from pathlib import Path
 from typing import Any
 
 from fedmia.cli.commands import COMMANDS
+from fedmia.config.forms import forms
 from fedmia.config.shape import shape_of
+from fedmia.options import registry
 
 FILE = Path(__file__).with_name("index.json")
 
 
 def build() -> dict[str, Any]:
-    """The shape of each command's settings, by the name of their class."""
-    return {str(command.root): asdict(shape_of(command.settings)) for command in COMMANDS.values()}
+    """The shape of each command's settings, by the name of their class; each plugin's options."""
+    commands = COMMANDS.values()
+    return {
+        "shapes": {str(command.root): asdict(shape_of(command.settings)) for command in commands},
+        "plugins": {
+            kind: {name: list(forms(registry.load(kind, name))) for name in registry.names(kind)}
+            for kind in registry.KINDS
+        },
+    }
 
 
 def text() -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib.util
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -431,17 +431,24 @@ def plugin_options(kind: str, name: str, path: str, tree: Tree) -> Tree:
     """Options of plugin `name`, converted and checked."""
     cls = registry.load(kind, name)
     for key in tree:
-        if key in forms(cls):
-            continue
-        others = [n for n in registry.names(kind) if key in forms(registry.load(kind, n))]
-        if others:
-            raise InputError(
-                f"{opt(f'{path}.{key}')} is no option of {kind} '{name}', "
-                f"but of {', '.join(others)}"
-            )
-        known = forms(cls)
-        raise unknown(f"option {opt(f'{path}.{key}')}: {kind} '{name}' has no", key, known)
+        if key not in forms(cls):
+            options = {n: list(forms(registry.load(kind, n))) for n in registry.names(kind)}
+            raise no_option(kind, name, f"{path}.{key}", {**options, name: list(forms(cls))})
     return read_options((cls,), path, tree)
+
+
+def no_option(kind: str, name: str, path: str, options: Mapping[str, Sequence[str]]) -> InputError:
+    """The error for an option, at `path`, that the plugin `name` does not have.
+
+    Args:
+        options: names of the options of every plugin of the kind.
+    """
+    key = path.rpartition(".")[2]
+    if others := [other for other, own in options.items() if key in own]:
+        return InputError(
+            f"{opt(path)} is no option of {kind} '{name}', but of {', '.join(others)}"
+        )
+    return unknown(f"option {opt(path)}: {kind} '{name}' has no", key, options[name])
 
 
 def all_values(built: Any) -> dict[str, Any]:

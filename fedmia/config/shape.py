@@ -21,6 +21,7 @@ class Shape:
         gone: paths of options that sections had once; reading says what one asks for instead.
         heads: beginnings of flags whose options depend on a plugin or a class -> path of the field.
         named: fields whose options follow a plugin's name: `--attack.NAME.OPTION`.
+        plugins: fields of a plugin, or of options by plugins' names -> kind, and default name.
         lists: flags given once for each of several names -> placeholder and help.
     """
 
@@ -28,6 +29,7 @@ class Shape:
     gone: Sequence[str]
     heads: Mapping[str, str]
     named: Sequence[str]
+    plugins: Mapping[str, Sequence[str]]
     lists: Mapping[str, Sequence[str]]
 
     def place(self, path: str) -> tuple[str, ...] | None:
@@ -53,7 +55,9 @@ def shape_of(root: type) -> Shape:
     """The shape of the settings `root`."""
     fields = forms(root)
     opens = {name: form for name, form in fields.items() if isinstance(form, Open)}
-    several = [n for n, form in fields.items() if isinstance(form, Plugin) and form.several]
+    each = {name: form.kind for name, form in opens.items() if form.kind and not form.of}
+    plugins = {name: form for name, form in fields.items() if isinstance(form, Plugin)}
+    several = [name for name, form in plugins.items() if form.several]
     sections = {name: form.cls for name, form in fields.items() if isinstance(form, Section)}
     gone = {name: getattr(cls, "gone", {}) for name, cls in sections.items()}
     return Shape(
@@ -64,7 +68,11 @@ def shape_of(root: type) -> Shape:
         },
         gone=[f"{name}.{old}" for name, once in gone.items() for old in once],
         heads={k: v for name, form in fields.items() for k, v in form.heads(name).items()},
-        named=[*(n for n, form in opens.items() if form.kind and not form.of), *several],
+        named=[*each, *several],
+        plugins={
+            **{name: (kind, "") for name, kind in each.items()},
+            **{n: (form.kind, form.default) for n, form in plugins.items() if form.default},
+        },
         lists={
             name: ("OPTION=VALUES" if form.several else "NAME=VALUES", form.about)
             for name, form in opens.items()

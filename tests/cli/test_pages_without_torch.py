@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from fedmia.cli import flags as flag_reader
 from fedmia.cli import help, index
+from fedmia.cli.command import parse
 from fedmia.cli.commands import COMMANDS
+from fedmia.options.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]
 # Both names bound to None: to import either is an ImportError.
@@ -51,6 +54,55 @@ def test_pages__need_no_torch(command: str, monkeypatch: pytest.MonkeyPatch) -> 
 def test_mistyped_flag__is_refused_without_torch(command: str, flag: str, nearest: str) -> None:
     hint = f"unknown flag '{flag}'; did you mean '{nearest}'? (--help shows them all)"
     assert ran(command, flag, "3") == (2, "", f"fedmia: error: {hint}\n")
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        ("--ssl.quue 3", "unknown option --ssl.quue: ssl 'moco' has no 'quue'; did you mean 'que"),
+        (
+            "--partition iid --partition.alpha 3",
+            "--partition.alpha is no option of partition 'iid', but of dirichlet",
+        ),
+        (
+            "--config smoke --attack.similarity.vews 3",
+            "unknown option --attack.similarity.vews: attack 'similarity' has no 'vews'; did you "
+            "mean 'views'?",
+        ),
+    ],
+)
+def test_mistyped_option_of_a_plugin__is_refused_without_torch(flags: str, line: str) -> None:
+    code, out, error = ran("simulate", *flags.split())
+    assert (code, out) == (2, "") and error.startswith(f"fedmia: error: {line}")
+
+
+@pytest.mark.parametrize(
+    "flags",
+    ["--ssl.quue 3", "--ssl mocov2 --ssl.quue 3", "--partition.alpa 1", "--strategy.mu 1"],
+)
+def test_refuse_options__says_what_the_settings_would(flags: str) -> None:
+    command = COMMANDS["simulate"]
+    with pytest.raises(InputError) as early:
+        flag_reader.refuse_options(command, flag_reader.read(command, flags.split()))
+    with pytest.raises(InputError) as late:
+        parse(command, flags.split())
+    early.value.tongue = late.value.tongue
+    assert str(early.value) == str(late.value)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--ssl package.module:Class --ssl.own 3",
+        "--config smoke --partition.alpha 3",
+        "--attack.package.module:Class.own 3",
+        "--partition file:clients.json",
+        "--ssl no-such --ssl.own 3",
+    ],
+)
+def test_refuse_options__leaves_what_it_cannot_know_to_the_settings(flags: str) -> None:
+    command = COMMANDS["simulate"]
+    flag_reader.refuse_options(command, flag_reader.read(command, flags.split()))
 
 
 def test_index__is_what_the_settings_and_the_roles_say() -> None:
