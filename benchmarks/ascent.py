@@ -30,12 +30,12 @@ from sklearn.model_selection import StratifiedKFold
 from fedmia.config.sweep import label
 from fedmia.records import LOSS_BEFORE
 from fedmia.runtime.environment import describe
-from fedmia.series.scores import read as scores_of
 from fedmia.statistics.auc import auc_estimate
 from fedmia.statistics.pvalues import holm
 from fedmia.statistics.spread import p_value, spread
-from fedmia.sweeping.points import grouped
-from fedmia.sweeping.tables import over_models, signed
+from fedmia.study.columns import over_models, signed
+from fedmia.study.points import grouped
+from fedmia.study.scores import read as scores_of
 
 RESULTS = Path(__file__).parent / "results" / "ascent"
 UNSOUND = ("control-failed", "shift")  # verdicts of a run that stays in and is named

@@ -44,14 +44,14 @@ from fedmia.data.parquet import Parquet
 from fedmia.encoders.base import IMAGENET
 from fedmia.nets.resnet import BasicBlock, ResNet
 from fedmia.options.seeding import rng, torch_rng
-from fedmia.report.rows import Interval
+from fedmia.records.rows import Interval
 from fedmia.runtime.environment import describe, version
-from fedmia.series.scores import difference, read
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Recipe, SSLMethod
 from fedmia.ssl.moco import MoCoV2
 from fedmia.ssl.train import Job, Train, make_optimizer
 from fedmia.statistics.spread import spread
+from fedmia.study.scores import difference, read
 
 RESULTS = Path(__file__).parent / "results" / "lightly"
 CODES = ("lightly", "ours")

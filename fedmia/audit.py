@@ -29,8 +29,8 @@ from fedmia.runtime.device import bfloat16_note  # noqa: E402
 from fedmia.runtime.interrupts import Interrupts  # noqa: E402
 from fedmia.runtime.progress import AuditDisplay  # noqa: E402
 from fedmia.runtime.stopwatch import Stopwatch  # noqa: E402
-from fedmia.series.run import conduct as several  # noqa: E402
 from fedmia.shadows.train import Stopped  # noqa: E402
+from fedmia.study.audits import encoders as several  # noqa: E402
 
 
 def main(argv: Sequence[str] | None = None, tongue: Tongue | None = None) -> int:

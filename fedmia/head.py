@@ -14,7 +14,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     if (code := answer(HEAD, arguments)) is not None:
         return code
-    from fedmia.heads.run import conduct  # heavy, and no page has a use for it
+    from fedmia.study.heads import conduct  # heavy, and no page has a use for it
 
     return run(HEAD, arguments, conduct)
 

@@ -14,7 +14,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     if (code := answer(PAPER, arguments)) is not None:
         return code
-    from fedmia.papers.make import make  # heavy, and no page has a use for it
+    from fedmia.study.views.paper import make  # heavy, and no page has a use for it
 
     return run(PAPER, arguments, make)
 

@@ -16,10 +16,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     if (code := answer(SWEEP, arguments)) is not None:
         return code
-    from fedmia.sweeping.run import conduct  # heavy, and no page has a use for it
+    from fedmia.study.simulations import sweep  # heavy, and no page has a use for it
 
     with Interrupts("runs") as stop:
-        return run(SWEEP, arguments, lambda asked: conduct(asked, stop))
+        return run(SWEEP, arguments, lambda asked: sweep(asked, stop))
 
 
 if __name__ == "__main__":

@@ -16,10 +16,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     if (code := answer(TRADEOFF, arguments)) is not None:
         return code
-    from fedmia.tradeoffs.run import conduct  # heavy, and no page has a use for it
+    from fedmia.study.simulations import tradeoff  # heavy, and no page has a use for it
 
     with Interrupts("runs") as stop:
-        return run(TRADEOFF, arguments, lambda asked: conduct(asked, stop))
+        return run(TRADEOFF, arguments, lambda asked: tradeoff(asked, stop))
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ def help_page(command: Command, columns: int | None = None) -> str:
     for path in [path for path in flags if path in ungrouped]:
         lines += row(flags[path], shape.options[path][1], width)
     for name, text in {**SWITCHES, "list [KIND]": LIST}.items():
-        lines += row(f"--{name}", text, width) if text else ()
+        lines += row(f"--{name.replace('_', '-')}", text, width) if text else ()
     for title, held in grouped.items():
         lines += ["", title]
         for path in held:
@@ -66,9 +66,8 @@ def list_page(kind: str = "", columns: int | None = None) -> str:
 
 
 def _kind(kind: str, width: int, detail: bool) -> list[str]:
-    flag = {"attack": "--attacks", "role": "--attacker", "observer": "--observe"}.get(
-        kind, f"--{kind}"
-    )
+    flags = {"attack": "attacks", "role": "attacker", "observer": "observe", "view": "views"}
+    flag = f"--{flags.get(kind, kind)}"
     lines = [f"{kind} ({flag})"]
     for name in registry.names(kind):
         cls = registry.load(kind, name)

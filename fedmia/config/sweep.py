@@ -105,6 +105,12 @@ class Sweep(Repeated):
     grid: Sequence[Grid] = mapping(
         about="option with several values; once for each option", several=True
     )
+    baseline: str | None = option(
+        None, "attack that every other is compared with, at equal seeds and images, by point"
+    )
+    views: tuple[str, ...] = option(
+        (), "further sections of the page: package.module:Class, a fedmia.study.view.View"
+    )
     base: Tree = beside(Experiment)
     cells: tuple[Cell[Experiment], ...] = field(init=False, compare=False, repr=False)
 
@@ -113,6 +119,23 @@ class Sweep(Repeated):
         from_tree(Experiment, self.base)
         object.__setattr__(self, "grid", tuple(_grid(one) for one in _listed(self.grid)))
         object.__setattr__(self, "cells", self._cells())
+        self._compared()
+
+    def _compared(self) -> None:
+        """Refuse a baseline that does not run, or that has no other attack beside it."""
+        names = dict.fromkeys(name for cell in self.cells for name in cell.first.attacks)
+        if self.baseline is None:
+            return
+        if self.baseline not in names:
+            known = ", ".join(names) or "none"
+            raise InputError(
+                f"{opt('baseline', self.baseline)}: no attack of that name runs in this sweep"
+                f"{nearest(self.baseline, names)} (attacks: {known})"
+            )
+        if len(names) == 1:
+            raise InputError(
+                f"{opt('baseline', self.baseline)}: no other attack runs in this sweep"
+            )
 
     @property
     def runs(self) -> Runs:

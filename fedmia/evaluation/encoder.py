@@ -19,9 +19,8 @@ from fedmia.evaluation.audits.given import Given
 from fedmia.evaluation.audits.harness import RELEASED, UNTRAINED, Harness
 from fedmia.evaluation.audits.images import Dealt, deal
 from fedmia.evaluation.audits.resume import same_audit
-from fedmia.evaluation.audits.runs import from_run, run_folder
+from fedmia.evaluation.audits.runs import from_run, run_of, trusted
 from fedmia.evaluation.audits.shadows import Own
-from fedmia.evaluation.audits.utility import health, probes
 from fedmia.evaluation.steps.assemble import assemble
 from fedmia.evaluation.steps.budgets import sweep
 from fedmia.evaluation.steps.controls import POSERS, pixels
@@ -31,6 +30,7 @@ from fedmia.runtime.device import resolve_device
 from fedmia.runtime.progress import AuditDisplay
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.augment import Augment
+from fedmia.storage.manifest import ATTACKS, SHADOWS
 from fedmia.storage.outfolder import OutFolder
 
 LOOK = 16  # images of a side that are embedded first, to refuse an encoder early
@@ -55,20 +55,20 @@ def examine(
     """
     given = None if audit.shadow_encoders is None else Given(audit, dealt)
     dealt = dealt if given is None else given.apart()
-    cache = Path(audit.cache) if audit.cache else place.under("shadows")
+    cache = Path(audit.cache) if audit.cache else place.under(SHADOWS)
     own = Own(audit, released, dealt, cache, device, display.say, display.epochs, stopped, given)
-    augment = recipe(audit, own.augment(), dealt, run_folder(audit.encoder) is not None)
+    augment = recipe(audit, own.augment(), dealt, run_of(audit) is not None)
     has_shadows = audit.shadows or given is not None
-    shadows, kept = own if has_shadows else None, place.under("attacks")
+    shadows, kept = own if has_shadows else None, place.under(ATTACKS)
     harness = Harness(audit, released, dealt, augment, device, shadows, kept)
     place.begin(to_tree(audit))
     swept = None
     with display, watch.part("attacks"):
         harness.run(display.tell, stopped, display.ran)
         if audit.sweep:
-            ran = [a.name for a in harness.found if a.name in audit.attacks]
+            ran = [a.name for a in harness.scores if a.name in audit.attacks]
             swept = sweep(harness, RELEASED, ran, audit.sweep, display.say, stopped)
-    if not (harness.found or harness.inferences):
+    if not (harness.scores or harness.inferences):
         place.give_up()
         return gather(harness)
     with watch.part("probes"):
@@ -79,9 +79,9 @@ def examine(
             *notes(harness, controlled, stopped()),
             sweep=swept,
             pixels=alone,
-            utility=probes(harness, RELEASED),
-            utility_untrained=probes(harness, UNTRAINED) if controlled else {},
-            health=health(harness),
+            utility=harness.probes(RELEASED),
+            utility_untrained=harness.probes(UNTRAINED) if controlled else {},
+            health=harness.health(),
             encoder=understood(released, int(dealt.scored_members.shape[2])),
         )
 
@@ -118,9 +118,12 @@ def brought(audit: Audit, device: torch.device) -> Released:
 
     Raises:
         InputError: it is missing or broken, or the folder of its shadows is missing.
+        Untrusted: it is a run's, whose settings name a plugin from outside that is not trusted.
     """
     if audit.shadow_encoders is not None and not Path(audit.shadow_encoders).is_dir():
         raise InputError(f"{opt('shadow_encoders')} '{audit.shadow_encoders}': no such folder")
+    if (run := run_of(audit)) is not None:
+        run.tree()  # of its plugins any may be imported later
     return load(
         audit.encoder,
         checkpoint=Path(audit.checkpoint) if audit.checkpoint else None,
@@ -131,6 +134,7 @@ def brought(audit: Audit, device: torch.device) -> Released:
         seed=audit.seed,
         key=audit.checkpoint_key,
         allow_missing=audit.allow_missing,
+        trust_plugins=trusted(audit),
     )
 
 
@@ -140,7 +144,7 @@ def images_for(audit: Audit, released: Released) -> Dealt:
     Raises:
         InputError: they are missing, cannot be read or are too few.
     """
-    run = run_folder(audit.encoder)
+    run = run_of(audit)
     if audit.members is None and run is None:
         sides = [opt(side, "DATASET") for side in ("members", "nonmembers")]
         raise InputError(f"{sides[0]} and {sides[1]} are missing")
@@ -176,7 +180,7 @@ def gather(harness: Harness, *notes: str, **measured: Any) -> RunScores:
     audit, released, dealt = harness.audit, harness.released, harness.dealt
     return assemble(
         audit,
-        attacks=harness.found,
+        attacks=harness.scores,
         controls={UNTRAINED: harness.controls},
         sets=harness.scorer.sets,
         posing=True,
@@ -193,27 +197,27 @@ def gather(harness: Harness, *notes: str, **measured: Any) -> RunScores:
         notes=notes,
         split={"encoder": released.name, "access": released.access} | dealt.counts(),
         config=to_tree(audit) | {"views": vars(harness.augment)},
-        timing={"by_attack": {a.name: a.seconds for a in harness.found}},
+        timing={"by_attack": {a.name: a.seconds for a in harness.scores}},
         **measured,
     )
 
 
 def notes(harness: Harness, controlled: bool, interrupted: bool) -> list[str]:
     """What the reader of the numbers should know."""
-    found = [*harness.released.notes, *harness.dealt.notes, *harness.notes]
-    ran = {scored.name for scored in harness.found}.intersection(harness.audit.attacks)
+    lines = [*harness.released.notes, *harness.dealt.notes, *harness.notes]
+    ran = {scored.name for scored in harness.scores}.intersection(harness.audit.attacks)
     if harness.shadows and any(harness.build(name).asks_shadows() for name in ran):
-        found += harness.shadows.notes()
-    found = [said(note, harness.audit.tongue) for note in found]
+        lines += harness.shadows.notes()
+    lines = [said(note, harness.audit.tongue) for note in lines]
     if controlled:
-        found.append(f"The untrained control is {harness.released.untrained_how}.")
-    found.append(POSERS)
+        lines.append(f"The untrained control is {harness.released.untrained_how}.")
+    lines.append(POSERS)
     if interrupted:
-        found.append(
+        lines.append(
             "The audit was interrupted: the attacks, controls and probes that are missing did not "
             "run."
         )
-    return found
+    return lines
 
 
 def recipe(audit: Audit, augment: Augment, dealt: Dealt, of_run: bool) -> Augment:

@@ -12,10 +12,11 @@ from fedmia.papers.climbs import Climbed
 from fedmia.papers.reading import FEATURES, Reading
 from fedmia.papers.tables import Rates
 from fedmia.records import Curves, FloatArray
+from fedmia.records.rows import RoundRow
 from fedmia.report.figures import canvas
 from fedmia.report.figures.rounds import shade
-from fedmia.report.rows import RoundRow
 from fedmia.statistics.thresholds import best_threshold, roc
+from fedmia.study.drawing import band
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -97,11 +98,9 @@ def by_round(
             known: list[Any] = [(r, row) for r, row in found if row[key] is not None]  # type: ignore[literal-required]
             if not known:
                 continue
-            xs, look = [r for r, _ in known], canvas.look(i)
-            look["linestyle"] = "--" if name == dashed else "-"
-            low, high = zip(*(row[ci] for _, row in known), strict=True)
-            axes.fill_between(xs, low, high, color=look["color"], alpha=0.08, linewidth=0)
-            axes.plot(xs, [row[key] for _, row in known], **look, markersize=5, label=name)
+            xs, values, cis = zip(*((r, row[key], row[ci]) for r, row in known), strict=True)
+            look = canvas.look(i) | {"linestyle": "--" if name == dashed else "-"}
+            band(axes, xs, values, cis, look, 0.08, label=name)
         canvas.half_line(axes)
         shade(axes, history, label=axes is grid[0])
         axes.grid(axis="y")

@@ -9,9 +9,9 @@ import numpy as np
 
 from fedmia.papers.reading import Judged, Reading
 from fedmia.records import FloatArray, ScoredAttack
+from fedmia.records.rows import Interval, ThresholdRow
 from fedmia.report.format import estimate
 from fedmia.report.metrics import attack_row
-from fedmia.report.rows import Interval, ThresholdRow
 from fedmia.report.tables import Cell, Row, Table
 
 CLASSIFIERS: Mapping[str, str] = {"svm": "SVM", "lr": "LR", "lda": "LDA"}
@@ -140,14 +140,10 @@ def text_4(rows: Mapping[str, Rates], run: str) -> Table:
     return Table(["", "classifier", "AUC", "accuracy", "precision", "recall", "n"], found)
 
 
-def _numbers(row: Rates) -> list[str]:
-    return [
-        estimate(row["auc"], row["auc_ci"], 3),
-        estimate(row["accuracy"], row["accuracy_ci"], 3),
-        estimate(row["precision"], row["precision_ci"], 3),
-        estimate(row["recall"], row["recall_ci"], 3),
-        _n(row["n_members"], row["n_nonmembers"]),
-    ]
+def _numbers(row: Mapping[str, Any]) -> list[str]:
+    names = ("auc", "accuracy", "precision", "recall")
+    known = [estimate(row[name], row[f"{name}_ci"], 3) for name in names]
+    return [*known, _n(row["n_members"], row["n_nonmembers"])]
 
 
 def _stated(values: Sequence[float]) -> list[str]:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 from fedmia.options.errors import said
 from fedmia.records import Fault, RunScores
-from fedmia.report.fields import row_of
-from fedmia.report.rows import FaultRow
+from fedmia.records.fields import row_of
+from fedmia.records.rows import FaultRow
 
 
 def fault_row(fault: Fault) -> FaultRow:
@@ -28,12 +25,3 @@ def dropped(run: RunScores) -> list[str]:
         elif fault.action == "dropped":
             found.append(f"{what} and was dropped: its images are in no statistic.")
     return found
-
-
-def gone(report: Path) -> frozenset[int]:
-    """Clients that the run of a report.json dropped, none where it cannot be read."""
-    try:
-        faults: list[FaultRow] = json.loads(report.read_text(encoding="utf-8"))["faults"]
-        return frozenset(f["client"] for f in faults if f["action"] == "dropped")
-    except (OSError, ValueError, KeyError, TypeError):
-        return frozenset()

@@ -24,15 +24,15 @@ from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import torch_rng
 from fedmia.records import ScoredAttack
-from fedmia.series import compare, figures
-from fedmia.series.compare import models
-from fedmia.series.rows import SeriesReport
-from fedmia.series.run import conduct
-from fedmia.series.scores import read
 from fedmia.ssl.base import Recipe
 from fedmia.statistics.auc import difference_interval
 from fedmia.statistics.intervals import LEVEL
 from fedmia.storage.snapshot import Snapshot, SnapshotStore
+from fedmia.study.audits import encoders as conduct
+from fedmia.study.formats import SeriesReport
+from fedmia.study.scores import read
+from fedmia.study.views import encoders as compare
+from fedmia.study.views.encoders import EncodersView, models
 from tests.auditing.conftest import Audit, Sides, numbers
 from tests.report.test_report_rows import wrong
 
@@ -89,7 +89,7 @@ def run(tmp_path: Path) -> Path:
 @pytest.fixture
 def serial(run: Path, archives: Sides, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Serial:
     """`serial(flags)`: the exit code of a series into `OUT` whose audits are tiny processes."""
-    monkeypatch.setattr(figures, "draw", lambda report: None)
+    monkeypatch.setattr(EncodersView, "figures", lambda self, report: {})
 
     def start(config: Path, folder: Path) -> Sequence[str]:
         own = [str(GOLDEN), str(tmp_path / "begun"), str(config), str(folder)]
@@ -206,12 +206,12 @@ def test_differences__hold_together_over_all_attacks_and_encoders(
         }
 
     audits = {turn: sides() for turn in ROUNDS}
-    monkeypatch.setattr(compare, "_both", lambda one, other, done: (audits[one], audits[other]))
+    monkeypatch.setattr(compare, "both_of", lambda one, other, done: (audits[one], audits[other]))
     points: Any = [
         {"run": "RUN", "round": turn, "name": f"RUN@{turn}", "attacks": [{"name": n} for n in one]}
         for turn, one in audits.items()
     ]
-    compare._differences(points, [[turn] for turn in ROUNDS], None)  # type: ignore[list-item, arg-type]
+    compare.fill_differences(points, [[turn] for turn in ROUNDS], None)  # type: ignore[list-item, arg-type]
     for point in points[:-1]:
         for row in point["attacks"]:
             both = audits[point["round"]][row["name"]], audits[ROUNDS[-1]][row["name"]]
@@ -229,10 +229,10 @@ def test_both__scores_of_other_images_are_not_paired(tmp_path: Path, other: str)
         (tmp_path / name / "scores.csv").write_text(f"{head}\n{line}\n2,0,,0,0.5\n")
     done: Any = SimpleNamespace(out=tmp_path, finished={n: (n, {}) for n in "abc"})
     cells: Any = {n: SimpleNamespace(key=n) for n in "abcd"}
-    first, second = compare._both(cells["a"], cells["b"], done)
+    first, second = compare.both_of(cells["a"], cells["b"], done)
     assert list(first) == list(second) == ["similarity"]
-    assert compare._both(cells["a"], cells["c"], done) == ({}, {})
-    assert compare._both(cells["a"], cells["d"], done) == ({}, {})  # not finished
+    assert compare.both_of(cells["a"], cells["c"], done) == ({}, {})
+    assert compare.both_of(cells["a"], cells["d"], done) == ({}, {})  # not finished
 
 
 def read_scores(shift: float, kind: str) -> Any:
@@ -253,8 +253,8 @@ def test_differences__hold_together_for_all_attacks_of_all_pairs(
         for n in names
     ]  # fmt: skip
     del held["R@2"]["b"]  # it could not run there
-    monkeypatch.setattr(compare, "_both", lambda a, b, done: (held[a], held[b]))
-    compare._differences(points, [[n] for n in names], SimpleNamespace())  # type: ignore[arg-type,list-item]
+    monkeypatch.setattr(compare, "both_of", lambda a, b, done: (held[a], held[b]))
+    compare.fill_differences(points, [[n] for n in names], SimpleNamespace())  # type: ignore[arg-type,list-item]
     rows = {p["name"]: {r["name"]: r["difference"] for r in p["attacks"]} for p in points}
     assert {n for n, row in rows.items() if row["a"]} == {"R@0", "R@2", "x.pth"}
     assert rows["R@2"]["b"] is None and rows["S@2"] == rows["R@5"] == {"a": None, "b": None}
@@ -304,7 +304,7 @@ def test_notes__seeds_doubtful_verdicts_and_what_is_left_out() -> None:
 
 
 def test_means__of_what_is_known() -> None:
-    assert compare.mean([0.5, None, 0.25]) == 0.375 and compare.mean([None]) is None
+    assert compare.mean_of([0.5, None, 0.25]) == 0.375 and compare.mean_of([None]) is None
     assert compare.mean_interval([(0.1, 0.5), None, (0.2, 0.9)]) == (0.15, 0.7)
     assert compare.mean_interval([None]) is None
 

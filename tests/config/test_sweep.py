@@ -15,7 +15,7 @@ from fedmia.config.sweep import Sweep, label
 from fedmia.config.tree import to_tree
 from fedmia.options.errors import InputError
 from fedmia.options.yamlfile import dump
-from fedmia.sweeping.folder import LONGEST, names
+from fedmia.study.folder import LONGEST, names
 
 
 def built(line: str) -> Sweep:

@@ -12,7 +12,7 @@ import pytest
 from fedmia.cli.command import PRESETS, parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.config.experiment import Experiment
-from fedmia.papers.make import CAPTIONS
+from fedmia.study.views.paper import CAPTIONS
 
 DATA = ("cifar10", "cifar100", "svhn")
 

@@ -1,1 +1,0 @@
-"""The same audit of several encoders, or with several seeds: a curve, and a spread."""

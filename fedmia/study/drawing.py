@@ -1,0 +1,82 @@
+"""The figures that studies share: points with a dot a model, lines with their intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from fedmia.records.rows import Interval
+from fedmia.report.figures import canvas
+from fedmia.statistics.spread import spread
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+APART = 0.8  # of the room of a point, which its lines share
+Values = Mapping[str, Sequence[float]]  # name of a line -> its value of each model
+
+
+@canvas.drawn
+def forest(
+    points: Sequence[tuple[str, Values]], about: str, nothing: float, least: float = -1.0
+) -> Figure | None:
+    """Points from top to bottom, values across: the mean of each line with its interval between
+    models, and a dot a model.
+
+    Args:
+        points: name of each, and its lines.
+        nothing: the value where nothing is told.
+        least: that a value can be.
+    """
+    names = list(dict.fromkeys(name for _, lines in points for name in lines))
+    if not names:
+        return None
+    step, named = APART / len(names), set[str]()
+    figure, axes = canvas.one(8.5, 1.6 + len(points) * max(0.5, 0.17 * len(names)))
+    for place, (_, lines) in enumerate(points):
+        for name, values in lines.items():
+            i = names.index(name)
+            height = place - APART / 2 + (i + 0.5) * step
+            look = canvas.look(i)
+            own = {"color": look["color"], "linestyle": ""}
+            if ci := spread(values, least)["ci"]:
+                axes.plot(ci, [height] * 2, color=look["color"], linewidth=3, alpha=0.4)
+            axes.plot(values, [height] * len(values), **own, marker=".", markersize=6)
+            axes.plot(
+                [fmean(values)], [height], **own, marker=look["marker"], markersize=8,
+                markerfacecolor="none", label=None if name in named else name,
+            )  # fmt: skip
+            named.add(name)
+        if place:
+            axes.axhline(place - 0.5, color="#e3e3e3", linewidth=0.8)
+    axes.axvline(nothing, color=canvas.GREY, linewidth=1, linestyle=(0, (4, 3)), zorder=0)
+    axes.set_yticks(range(len(points)), [name for name, _ in points])
+    axes.set_ylim(len(points) - 0.5, -0.5)
+    axes.grid(axis="x")
+    axes.set_xlabel(about)
+    canvas.legend(axes)
+    return figure
+
+
+def band(
+    axes: Axes, xs: Sequence[float], values: Sequence[Any], cis: Sequence[Any],
+    look: Mapping[str, Any], alpha: float, **more: Any,
+) -> None:  # fmt: skip
+    """A line in its band; a value without an interval is its own."""
+    pairs = zip(values, cis, strict=True)
+    low, high = zip(*(ci or (value, value) for value, ci in pairs), strict=True)
+    axes.fill_between(xs, low, high, color=look["color"], alpha=alpha, linewidth=0)
+    axes.plot(xs, values, **look, markersize=5, **more)
+
+
+def cross(
+    axes: Axes, at: tuple[float, float], across: Interval | None, up: Interval | None,
+    **look: Any,
+) -> None:  # fmt: skip
+    """The intervals of a point, across and upwards, as bars."""
+    if across is not None:
+        axes.plot(across, [at[1]] * 2, **look)
+    if up is not None:
+        axes.plot([at[0]] * 2, up, **look)

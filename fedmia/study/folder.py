@@ -1,0 +1,174 @@
+"""The folder of a study: `cells/` holds finished runs and nothing else.
+
+A run is made in `unfinished/` and renamed when it is over, so that what a kill -9 leaves behind is
+finished, or gone on with from its checkpoint, or thrown away. `failed/` holds what failed runs
+printed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from fedmia.config.sweep import Cell, Runs, key_of, told
+from fedmia.options.errors import InputError, opt
+from fedmia.options.yamlfile import Tree, dump, load
+from fedmia.records.rows import Report
+from fedmia.storage.manifest import CHECKPOINT, SNAPSHOTS
+from fedmia.storage.outfolder import OutFolder
+from fedmia.storage.runfolder import RunFolder
+
+KEY = "settings.json"  # complete settings of a run, as `Cell.key` has them
+MARK = "jobs"  # what the settings of many runs have
+LONGEST = 120  # letters of a folder's name
+
+
+class StudyFolder:
+    """`--out` of a study.
+
+    Args:
+        out: the folder; what lies there must be of this sweep, or of a part of it.
+        runs: what is asked for.
+        tree: as the file of its command says it.
+        begun: whether a folder holds a run that can be gone on with.
+
+    Raises:
+        InputError: it holds anything else, or cannot be made.
+    """
+
+    def __init__(self, out: Path, runs: Runs, tree: Tree, begun: Callable[[Path], bool]) -> None:
+        self.out, self.runs, self.tree, self.begun = out, runs, tree, begun
+        self.cells, self.unfinished, self.failed = (
+            out / name for name in ("cells", "unfinished", "failed")
+        )
+        self._place = OutFolder(out, "another run", self._ours)
+        self.names = names(runs.cells)
+
+    def _ours(self, config: Path) -> bool:
+        try:
+            if MARK not in load(config):
+                return False
+        except InputError:
+            return False
+        asked = {cell.key for cell in self.runs.cells}
+        other = next((p.name for key, p in self._found() if key not in asked), None)
+        if other is not None:
+            raise InputError(
+                f"{opt('out')} '{self.out}' holds {other}, which this sweep does not ask for; name "
+                "a new folder, or add values and seeds only"
+            )
+        return True
+
+    def _found(self) -> Iterator[tuple[str, Path]]:
+        """Key and folder of every finished run."""
+        for folder in sorted(self.cells.glob("*/")):
+            if (folder / KEY).is_file():
+                yield (folder / KEY).read_text(encoding="utf-8"), folder
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Make the folder, keep other sweeps out of it, and clear what an ended one left.
+
+        Raises:
+            InputError: another sweep is at work in it.
+        """
+        self._place.begin(self.tree)
+        with (self.out / ".lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise InputError(
+                    f"{opt('out')} '{self.out}': another sweep is at work in it"
+                ) from None
+            shutil.rmtree(self.failed, ignore_errors=True)
+            for made in (self.cells, self.unfinished):
+                made.mkdir(exist_ok=True)
+            self._tidy()
+            try:
+                yield
+            finally:
+                self._tidy()
+                if not any(self.unfinished.iterdir()):
+                    self.unfinished.rmdir()
+
+    def _tidy(self) -> None:
+        """Delete what is unfinished, but for runs of this sweep that can be gone on with."""
+        asked = {self.names[cell.key]: key_of(cell.tree) for cell in self.runs.cells}
+        for path in self.unfinished.iterdir():
+            if not path.is_dir():
+                path.unlink()
+            elif not self.begun(path) or settings_of(path) != asked.get(path.name):
+                shutil.rmtree(path)
+
+    def finished(self) -> dict[str, tuple[Path, Report]]:
+        """Folder and report of every finished run that is asked for, by the key of its settings."""
+        asked, found = {cell.key for cell in self.runs.cells}, {}
+        for key, folder in self._found():
+            if key in asked and (report := RunFolder(folder).whole()) is not None:
+                found[key] = folder, cast(Report, report)
+        return found
+
+    def begin(self, cell: Cell[Any]) -> tuple[Path, Path, Path]:
+        """The settings' file of a run, the folder to make it in, and the file of what it prints."""
+        name, config = self.names[cell.key], self.config(cell)
+        config.write_text(dump(cell.tree), encoding="utf-8")
+        return config, self.unfinished / name, self.unfinished / f"{name}.log"
+
+    def config(self, cell: Cell[Any]) -> Path:
+        """The settings' file of a run that is not finished."""
+        return self.unfinished / f"{self.names[cell.key]}.yaml"
+
+    def keep(self, cell: Cell[Any]) -> str | None:
+        """Move a run that ended well among the finished ones; why it cannot be, or None."""
+        name = self.names[cell.key]
+        made, kept = self.unfinished / name, self.cells / name
+        if RunFolder(made).known() is None:
+            return "its report cannot be read"
+        if settings_of(made) != key_of(cell.tree) or RunFolder(made).whole() is None:
+            return "its report is of another run, or of a part of it"
+        (made / KEY).write_text(cell.key, encoding="utf-8")
+        if not self.runs.keep_snapshots:
+            for kept_to_go_on in (SNAPSHOTS, CHECKPOINT):
+                shutil.rmtree(made / kept_to_go_on, ignore_errors=True)
+        shutil.rmtree(kept, ignore_errors=True)  # one that somebody broke
+        made.rename(kept)
+        return None
+
+    def give_up(self, cell: Cell[Any]) -> None:
+        """Keep what a failed run printed, and nothing else of it."""
+        name = self.names[cell.key]
+        self.failed.mkdir(exist_ok=True)
+        (self.unfinished / f"{name}.log").replace(self.failed / f"{name}.log")
+        shutil.rmtree(self.unfinished / name, ignore_errors=True)
+
+
+def settings_of(folder: Path) -> str | None:
+    """The complete settings of a run as one text, None where they cannot be read."""
+    try:  # not the report's own copy, whose numbers are rounded
+        return key_of(RunFolder(folder).facts())
+    except InputError:
+        return None
+
+
+def names(cells: Sequence[Cell[Any]]) -> dict[str, str]:
+    """Key -> name of the folder of every run, each another: `partition.alpha=0.1_seed=0`."""
+    found: dict[str, str] = {}
+    for cell in cells:
+        whole = _name({**cell.grid, "seed": cell.seed})
+        plain = re.sub(r"[^A-Za-z0-9.=+,_@-]", "-", whole)
+        if plain != whole or len(plain) > LONGEST:
+            digest = hashlib.sha256(cell.key.encode()).hexdigest()[:8]
+            plain = f"{plain[:LONGEST]}_{digest}_seed={cell.seed}"
+        found[cell.key] = plain
+    return found
+
+
+def _name(values: Mapping[str, Any]) -> str:
+    # Between commas an audit reads several encoders.
+    return "_".join(f"{path}={told(value).replace(',', '+')}" for path, value in values.items())

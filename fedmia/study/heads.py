@@ -1,0 +1,36 @@
+"""Released heads, from their settings to `head.json` and its page."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+from fedmia.cli.command import Invocation
+from fedmia.config.tree import to_tree
+from fedmia.heads.measure import measure, prepare
+from fedmia.runtime.cores import cores
+from fedmia.runtime.progress import HeadDisplay
+from fedmia.storage.outfolder import OutFolder
+from fedmia.study.views.head import HeadView
+
+
+def conduct(asked: Invocation) -> int:
+    """Load, train, attack, report; the exit code.
+
+    Raises:
+        InputError: no such encoder or data, too few images, or an occupied folder.
+    """
+    began, wanted = time.perf_counter(), asked.settings
+    place = OutFolder(asked.out, "another run")
+    torch.set_num_threads(wanted.threads or cores())
+    released, images = prepare(wanted)
+    with HeadDisplay(wanted.seeds, asked.quiet or asked.json) as display:
+        heads = measure(wanted, released, images, display.ended)
+    view = HeadView()
+    report = view.report(heads)
+    report["timing"] = {"total_s": time.perf_counter() - began}
+    place.begin(to_tree(wanted))
+    page = None if place.folder is None else view.write(report, place.folder)
+    view.show(report, asked, page)
+    return 0

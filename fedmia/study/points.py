@@ -1,0 +1,166 @@
+"""The models of each point of the grid together, and each point beside its neighbours."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from fedmia.config.sweep import key_of
+from fedmia.statistics.pvalues import holm
+from fedmia.statistics.spread import Spread, p_value, spread
+from fedmia.study import formats
+
+PROBES = ("knn", "linear", "knn_after_attack")
+MEASURES = ("auc", *PROBES)
+BySeed = Mapping[int, float]
+
+
+def point_rows(cells: Sequence[formats.CellRow]) -> list[formats.PointRow]:
+    """One row a point of the grid, with the p-values that hold together for all of them."""
+    points = [_point(held) for held in grouped(cells).values()]
+    correct([row for point in points for row in (*point["pairs"], *point["sets"])])
+    return points
+
+
+def correct(rows: Sequence[Any]) -> None:
+    """Fill in `p_holm` of rows whose `p` shall hold together."""
+    for row, p in zip(rows, holm([row["p"] for row in rows]), strict=True):
+        row["p_holm"] = p
+
+
+def differences(cells: Sequence[formats.CellRow]) -> Iterator[formats.DifferenceRow]:
+    """Every two points whose grids differ in one option, compared seed by seed."""
+    for one, other in itertools.combinations(grouped(cells).values(), 2):
+        a, b = one[0]["grid"], other[0]["grid"]
+        if a.keys() != b.keys() or len(paths := [path for path in a if a[path] != b[path]]) != 1:
+            continue
+        ours, theirs = _measures(one), _measures(other)
+        for measure, attack in sorted(ours, key=lambda named: MEASURES.index(named[0])):
+            less = change(theirs.get((measure, attack), {}), ours[measure, attack])
+            if less["n"]:
+                yield {
+                    "option": paths[0],
+                    "first": a[paths[0]],
+                    "second": b[paths[0]],
+                    "others": {path: a[path] for path in a if path not in paths},
+                    "measure": measure,
+                    "attack": attack,
+                    "difference": less,
+                }
+
+
+def grouped(cells: Sequence[formats.CellRow]) -> dict[str, list[formats.CellRow]]:
+    """The runs of each point of the grid, in order."""
+    return together((key_of(cell["grid"]), cell) for cell in cells)
+
+
+def change(ours: BySeed, theirs: BySeed) -> Spread:
+    """Over seeds that both have, the first less the second."""
+    return spread(apart(ours, theirs), -1.0)
+
+
+def apart(ours: BySeed, theirs: BySeed) -> list[float]:
+    """By seed that both have, the first less the second; rounded, so that equal ones are equal."""
+    return [round(ours[seed] - theirs[seed], 6) for seed in sorted(ours.keys() & theirs.keys())]
+
+
+def tested(differences: Iterable[float | None]) -> formats.Tested:
+    """Differences over models, and whether their mean is 0."""
+    known = [value for value in differences if value is not None]
+    return {"difference": spread(known, -1.0), "p": p_value(known), "p_holm": None}
+
+
+def by_code(codes: Sequence[str]) -> dict[str, int]:
+    """How many models have each verdict."""
+    return {code: codes.count(code) for code in sorted(set(codes))}
+
+
+def _point(cells: Sequence[formats.CellRow]) -> formats.PointRow:
+    """The models of one point, one a seed."""
+    results = [cell["results"] for cell in cells if cell["results"] is not None]
+    return {
+        "grid": cells[0]["grid"],
+        "finished": len(results),
+        "failed": sum(cell["state"] == "failed" for cell in cells),
+        "verdicts": by_code([one["verdict_code"] for one in results]),
+        "attacks": _attacks(cells),
+        "pairs": _pairs(results),
+        "sets": _sets(results),
+        **{name: _over(results, name) for name in PROBES},  # type: ignore[typeddict-item]
+    }
+
+
+def _attacks(cells: Sequence[formats.CellRow]) -> list[formats.AttackSpread]:
+    rows = [
+        {**row, "seed": str(cell["seed"])}
+        for cell in cells if cell["results"] for row in cell["results"]["attacks"]
+    ]  # fmt: skip
+    return [
+        {
+            "name": name,
+            "auc": _over(held, "auc"),
+            "tpr_at_1_percent_fpr": _over(held, "tpr_at_1_percent_fpr"),
+            "controls": {
+                label: spread(row["controls"].get(label) for row in held)
+                for label in held[0]["controls"]
+            },
+            "choices": {row["seed"]: row["choices"] for row in held if row["choices"]},
+        }
+        for (name,), held in _rows(rows, "name").items()
+    ]
+
+
+def _pairs(results: Sequence[formats.CellResults]) -> list[formats.PairSpread]:
+    rows = _rows((row for one in results for row in one["pairs"]), "attack", "control")
+    return [
+        {"attack": attack, "control": control, **tested(row["difference"] for row in held)}
+        for (attack, control), held in rows.items()
+    ]
+
+
+def _sets(results: Sequence[formats.CellResults]) -> list[formats.SetSpread]:
+    rows = _rows((row for one in results for row in one["sets"]), "attack", "judged", "size")
+    made: list[formats.SetSpread] = []
+    for (attack, judged, size), held in rows.items():
+        controls = [row["control"] for row in held if row["control"]]
+        made.append({
+            "attack": attack, "judged": judged, "size": size, "auc": _over(held, "auc"),
+            "control": controls[0]["name"] if controls else None,
+            **tested(control["difference"] for control in controls),
+        })  # fmt: skip
+    return made
+
+
+def _measures(cells: Sequence[formats.CellRow]) -> dict[tuple[str, str | None], dict[int, float]]:
+    """What points are compared by, and of which attack -> seed -> value, where it is known."""
+    found: dict[tuple[str, str | None], dict[int, float]] = {}
+    for cell in cells:
+        if (results := cell["results"]) is None:
+            continue
+        values: dict[tuple[str, str | None], Any] = {
+            ("auc", row["name"]): row["auc"] for row in results["attacks"]
+        }
+        values |= {(name, None): results[name] for name in PROBES}  # type: ignore[literal-required]
+        for named, value in values.items():
+            if value is not None:
+                found.setdefault(named, {})[cell["seed"]] = value
+    return found
+
+
+def _over(rows: Iterable[Any], key: str) -> Spread:
+    """One number of several rows, over models."""
+    return spread(row[key] for row in rows)
+
+
+def _rows(rows: Iterable[Any], *keys: str) -> dict[tuple[Any, ...], list[Any]]:
+    """The rows that share these keys, in order."""
+    return together((tuple(row[key] for key in keys), row) for row in rows)
+
+
+def together(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:
+    """Key -> the values that share it, in order."""
+    held: dict[Any, list[Any]] = {}
+    for key, value in pairs:
+        held.setdefault(key, []).append(value)
+    return held

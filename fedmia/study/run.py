@@ -1,0 +1,33 @@
+"""A study from its settings to what each view makes of it."""
+
+from __future__ import annotations
+
+from threading import Event
+
+from fedmia.cli.command import Invocation
+from fedmia.config.sweep import Runs
+from fedmia.options.yamlfile import Tree
+from fedmia.study.engine import Work, done
+from fedmia.study.spreads import write
+from fedmia.study.view import Whole
+
+
+def conduct(
+    asked: Invocation, stop: Event, runs: Runs, tree: Tree, work: Work, *views: Whole
+) -> int:
+    """Do the runs that are not finished yet, write what each view makes of all, and print the last
+    view; the exit code.
+
+    Args:
+        tree: the settings as the file of the command says them.
+
+    Raises:
+        InputError: no folder, or one of something else.
+    """
+    with done(runs, tree, asked, stop, work) as study:
+        for view in views:
+            report = view.report(study)
+            page = view.write(report, study.out)
+        write(study.table, study.out)
+    view.show(report, asked, page)
+    return study.code

@@ -1,0 +1,46 @@
+"""The one table of a study, and every number of it over the models of its point.
+
+A number that a report gains is here by its metric: no view has to name it.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from fedmia import table
+from fedmia.statistics.spread import spread
+from fedmia.table import Row
+
+PLACE = tuple(name for name in table.KEY if name not in ("run", "seed"))
+POINTS = "points.csv"
+
+
+def over_models(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """Each number of the table over the models of its point: its place, `n`, `mean`, `low` and
+    `high` (95 % between models), `sd`, `least`, `greatest`."""
+    values: dict[tuple[Any, ...], list[float | None]] = {}
+    for row in rows:
+        place: Any = row
+        values.setdefault(tuple(place[name] for name in PLACE), []).append(row["value"])
+    made = []
+    for place, known in values.items():
+        numbers: dict[str, Any] = {**spread(known, -math.inf, math.inf)}
+        low, high = numbers.pop("ci") or (None, None)
+        made.append({**dict(zip(PLACE, place, strict=True)), **numbers, "low": low, "high": high})
+    return made
+
+
+def write(rows: list[Row], out: Path) -> None:
+    """table.parquet, table.csv and points.csv of a study; nothing of one without a run."""
+    if not rows:
+        return
+    table.write(rows, out)
+    made = over_models(rows)
+    with (out / POINTS).open("w", encoding="utf-8", newline="") as file:
+        lines = csv.DictWriter(file, made[0], lineterminator="\n")
+        lines.writeheader()
+        lines.writerows(made)

@@ -1,0 +1,155 @@
+"""A view of a study, and how one is written: JSON, a page, figures, a table in the terminal.
+
+A view says which rows it has, what it pairs, which figure it draws and what sentence a reader takes
+home. The runs, their folder, the page and the terminal are the same for all.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from rich.console import Console, RenderableType
+
+from fedmia.cli.command import Invocation
+from fedmia.report.page import picture, templates
+from fedmia.report.tables import Table, flat
+from fedmia.report.tell import failures, tell, write_files
+from fedmia.study import formats
+from fedmia.study.engine import Study
+
+
+@dataclass(frozen=True)
+class View(abc.ABC):
+    """One way to read a study. By itself it is a section of the sweep's page, and what it reports
+    lies in `sweep.json` under `views`.
+
+    Attributes:
+        title: of its section.
+        about: what stands under its tables.
+        captions: of its figures.
+    """
+
+    title: ClassVar[str] = ""
+    about: ClassVar[str] = ""
+    captions: ClassVar[Mapping[str, str]] = {}
+
+    @abc.abstractmethod
+    def report(self, study: Study) -> Any:
+        """What it makes of the runs: what JSON holds, with a `sentence`."""
+
+    @abc.abstractmethod
+    def tables(self, report: Any) -> Mapping[str, Table]:
+        """Its tables by name; those without rows are not shown."""
+
+    def draw(self, report: Any) -> Mapping[str, bytes | None]:
+        """Name -> PNG; None for what there are no numbers for."""
+        return {}
+
+    def figures(self, report: Any) -> dict[str, bytes]:
+        """Name -> PNG of what could be drawn."""
+        return {name: png for name, png in self.draw(report).items() if png is not None}
+
+    def section(self, report: Any) -> dict[str, Any]:
+        """What the page's template shows of it."""
+        return {
+            "title": self.title,
+            "sentence": report["sentence"],
+            "about": self.about,
+            "tables": self.tables(report),
+            "pictures": self.pictures(self.figures(report)),
+        }
+
+    def pictures(self, figures: Mapping[str, bytes]) -> dict[str, tuple[str, str]]:
+        """The figures with their captions; one without a caption has its name."""
+        return {name: picture(self.captions.get(name, name), png) for name, png in figures.items()}
+
+
+@dataclass(frozen=True)
+class Whole(View):
+    """A view with files of its own: FILE.json, FILE.html, and a table in the terminal.
+
+    Attributes:
+        file: name of them, and of the page's template.
+        beside: figures that are files of their own, too: name -> path in the folder.
+    """
+
+    file: ClassVar[str]
+    beside: ClassVar[Mapping[str, str]] = {}
+
+    def values(self, report: Any, out: Path) -> dict[str, Any]:
+        """What else the template asks for; `out`: folder of the runs."""
+        return {}
+
+    @abc.abstractmethod
+    def terminal(self, report: Any) -> RenderableType:
+        """The table of the terminal."""
+
+    def more(self, report: Any) -> Callable[[Console], None]:
+        """Prints what stands under that table: the runs that failed."""
+        return failures(report.get("cells", ()))
+
+    def page(self, report: Any, figures: Mapping[str, bytes], out: Path = Path()) -> str:
+        """The whole HTML document; every string in the report is escaped."""
+        cells = report.get("cells", ())
+        values = {
+            "tables": self.tables(report),
+            "pictures": self.pictures(figures),
+            "missing": [(c["name"], c["reason"] or c["state"]) for c in cells if not c["path"]],
+            "about": flat(report["config"]),
+        }
+        template = templates().get_template(f"{self.file}.j2")
+        return template.render(report=report, **values | self.values(report, out))
+
+    def write(self, report: Any, out: Path) -> Path:
+        """Write all files into `out`; the page's."""
+        figures = self.figures(report)
+        for name in figures.keys() & self.beside.keys():
+            (out / self.beside[name]).parent.mkdir(exist_ok=True)
+            (out / self.beside[name]).write_bytes(figures[name])
+        return write_files(out / self.file, report, self.page(report, figures, out))
+
+    def show(self, report: Any, asked: Invocation, page: Path | None) -> None:
+        """Print the report: as JSON, as its sentence alone, or as a table and where its page is."""
+        more = self.more(report)
+        tell(
+            report, lambda: self.terminal(report), page, json=asked.json, quiet=asked.quiet,
+            more=more,
+        )  # fmt: skip
+
+
+def whole(
+    study: Study, sentence: str, before: Mapping[str, Any], after: Mapping[str, Any],
+    notes: Sequence[str], config: Mapping[str, Any], runs: str = "runs",
+) -> Any:  # fmt: skip
+    """What the file of every study holds, `before` and `after` how many runs are finished.
+
+    Args:
+        config: the settings as the command's file says them.
+        runs: what the study is of.
+    """
+    return {
+        "format": formats.FORMAT,
+        "sentence": sentence,
+        **before,
+        **study.counts(),
+        **after,
+        "notes": notes,
+        "config": config,
+        "timing": study.timing(runs),
+    }
+
+
+def left_out(names: Sequence[str]) -> list[str]:
+    """The note on runs without a result."""
+    return [f"Left out of every mean: {', '.join(names)}."] if names else []
+
+
+def doubtful(points: Iterable[Mapping[str, Any]], runs: str) -> list[str]:
+    """The note on verdicts under which an AUC is no leak alone."""
+    codes = {code for point in points for code in point["verdicts"]} & {"shift", "control-failed"}
+    said = f"{runs} with the verdict {' or '.join(sorted(codes))} have an AUC that is no leak alone"
+    return [f"{said}: see their own pages."] if codes else []

@@ -1,0 +1,1 @@
+"""Views of studies: one file each."""

@@ -1,0 +1,125 @@
+"""Which point leaks least within 5 % of the undefended kNN, and which it cannot be told from.
+
+Each candidate is compared with the least leaking one over models of equal seeds: a one-sided paired
+t test of the AUCs of their best attacks. With K candidates each test has level 0.05 / (K - 1); then
+those that the tests do not exclude hold the truly least leaking one with 95 % confidence, though
+the least one was chosen on the same models (Hsu 1984, Ann. Statist. 12:1136).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import fmean
+
+from fedmia.config.tradeoff import NONE
+from fedmia.records import MEANINGFUL
+from fedmia.report.format import interval, number
+from fedmia.statistics.intervals import LEVEL
+from fedmia.statistics.spread import p_value
+from fedmia.study import formats
+from fedmia.study.points import BySeed, apart, change
+from fedmia.study.views._trades import best_of, leaks, values
+
+WITHIN = 0.05
+COSTS = (
+    "A choice made on the members themselves costs privacy that no epsilon here counts (private "
+    "selection; Papernot and Steinke, 2022). Made on public images it costs none."
+)
+
+
+def choose(
+    found: Sequence[formats.TradePoint], by_point: Sequence[Sequence[formats.TradeRow]]
+) -> formats.TradeChoice:
+    """The choice among points, the undefended one first, with the rows of each.
+
+    A point of which a run failed is no candidate: its mean is that of the runs that went well.
+    """
+    knns = [values(h, "knn", point["best"]) for point, h in zip(found, by_point, strict=True)]
+    aucs = [leaks(point, held) for point, held in zip(found, by_point, strict=True)]
+    kept = [
+        i for i, point in enumerate(found)
+        if aucs[i] and not point["failed"] and _keeps(knns[i], knns[0])
+    ] if aucs[0] else []  # fmt: skip
+    choice: formats.TradeChoice = {
+        "within": WITHIN, "candidates": [found[i]["label"] for i in kept], "least": None,
+        "alike": [], "level": LEVEL, "spare": None,
+    }  # fmt: skip
+    if len(kept) > 1:
+        least = min(kept, key=lambda i: fmean(aucs[i].values()))
+        others = [i for i in kept if i != least]
+        level = (1 - LEVEL) / len(others)
+        alike = [found[i]["label"] for i in others if not _leaks_more(aucs[i], aucs[least], level)]
+        spare = change(knns[least], _floor(knns[0]))
+        choice |= {"least": found[least]["label"], "alike": alike, "spare": spare}
+    return choice
+
+
+def sentence(found: Sequence[formats.TradePoint], choice: formats.TradeChoice) -> str:
+    """What a reader should take home, its uncertainty with it."""
+    bare = found[0]
+    knn = number(bare["knn"]["mean"])
+    if bare["best"] is None or bare["knn"]["mean"] is None:
+        return "The undefended federation has no result, so nothing is compared with it."
+    if choice["least"] is None:
+        return f"No defence that was tried keeps kNN within 5 % of the undefended {knn}."
+    least = next(point for point in found if point["label"] == choice["least"])
+    if least["defense"] == NONE:
+        return (
+            f"No defence that was tried leaks less than none within 5 % of the undefended kNN of "
+            f"{knn}: {_leak(bare)}."
+        )
+    said = (
+        f"Of these, {least['label']} leaks least within 5 % of the undefended kNN "
+        f"({number(least['knn']['mean'])} of {knn}): {_leak(least)}; undefended, {_leak(bare)}. "
+        f"{_alike(choice, bare['label'], least['knn']['n'])}"
+    )
+    epsilon = math.inf if least["epsilon"] is None else least["epsilon"]
+    if least["standing"] is not None and epsilon > MEANINGFUL:
+        said += " Its epsilon is no meaningful guarantee."
+    spare = choice["spare"]
+    if spare is not None and (spare["ci"] is None or spare["ci"][0] < 0):
+        said += " That it loses no more than 5 % of kNN holds for the mean, and is not settled."
+    return said
+
+
+def _alike(choice: formats.TradeChoice, bare: str, models: int) -> str:
+    """What the models cannot tell from the least leaking one."""
+    if models < 2:
+        return "One model cannot tell it from the others, nor from no defence."
+    others = [name for name in choice["alike"] if name != bare]
+    over = f"Over {models} models"
+    if bare in choice["alike"]:
+        more = f", nor from {_listed(others)}" if others else ""
+        return f"{over} it cannot be told apart from {bare}{more}."
+    if others:
+        return f"{over} it leaks less than {bare}, and cannot be told apart from {_listed(others)}."
+    return f"{over} it leaks less than {bare} and than each other one that keeps kNN."
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def _leak(point: formats.TradePoint) -> str:
+    best = best_of(point)
+    assert best is not None
+    ci = f" {interval(best['auc_ci_simultaneous'])}".rstrip()
+    return f"{best['name']} has AUC {number(best['auc']['mean'])}{ci}"
+
+
+def _keeps(knn: BySeed, undefended: BySeed) -> bool:
+    spare = apart(knn, _floor(undefended))
+    return bool(spare) and fmean(spare) >= 0
+
+
+def _floor(undefended: BySeed) -> BySeed:
+    """The least kNN that is kept, by seed."""
+    return {seed: (1 - WITHIN) * knn for seed, knn in undefended.items()}
+
+
+def _leaks_more(one: BySeed, least: BySeed, level: float) -> bool:
+    """Whether models tell that `one` leaks more than the least leaking point."""
+    more = apart(one, least)
+    p = p_value(more)
+    return p is not None and fmean(more) > 0 and p / 2 <= level

@@ -1,0 +1,378 @@
+"""Audits of several encoders: what leaks and what use is left, from encoder to encoder."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import quote
+
+import numpy as np
+
+from fedmia.config.audit import Audit
+from fedmia.config.series import round_of
+from fedmia.config.sweep import Cell as Asked
+from fedmia.config.tree import to_tree
+from fedmia.records.rows import Interval, Report
+from fedmia.report.figures import canvas
+from fedmia.report.format import DASH, control_of, estimate, interval, number
+from fedmia.report.tables import Cell, Table
+from fedmia.statistics.spread import DIGITS as ROUNDED
+from fedmia.statistics.spread import spread
+from fedmia.storage.manifest import SCORES
+from fedmia.study import columns, formats, scores
+from fedmia.study.columns import DIGITS, Column, count, mean, measured, plain, said
+from fedmia.study.drawing import cross
+from fedmia.study.engine import Study
+from fedmia.study.points import by_code, together
+from fedmia.study.view import Whole, doubtful, left_out, whole
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Cells = Sequence[Asked[Audit]]
+MOST = 6  # attacks that are drawn, the most leaking ones
+APART = 0.008  # of the width, between two intervals at one place
+ATTACKS = (
+    said("encoder", "encoder"), said("attack", "name"),
+    measured(Cell("AUC, 95 %", ("mean over seeds",)), "auc"),
+    Column("by seed", lambda row: " ".join(number(auc, DIGITS) for auc in row["by_seed"])),
+    plain("TPR at 1 % FPR", "tpr_at_1_percent_fpr"),
+    plain(Cell("untrained control", ("AUC",)), "untrained"),
+    Column(Cell("less the last, 95 %", ("then all differences together",)),
+           lambda row: _signed(row["difference"])),
+)  # fmt: skip
+POINTS = (
+    said("encoder", "name"), measured("weighted kNN, 95 %", "knn"),
+    plain("untrained kNN", "knn_untrained"), measured("linear probe, 95 %", "linear"),
+    count("test images", "n_probe"), count("members", "n_members"),
+    count("non-members", "n_nonmembers"),
+    Column(Cell("verdicts", ("one a seed",)), lambda row: columns.verdicts(row["verdicts"])),
+    count("failed", "failed"),
+)  # fmt: skip
+MODELS = (
+    said("round", "round"), said("attack", "attack"), mean("mean AUC, 95 %", "auc"),
+    mean("weighted kNN, 95 %", "knn"), mean("linear probe, 95 %", "linear"),
+    Column("models", lambda row: str(row["auc"]["n"])),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class EncodersView(Whole):
+    """Every attack on every encoder over the seeds, and each encoder beside the last one."""
+
+    file: ClassVar[str] = "series"
+    beside: ClassVar[Mapping[str, str]] = {"curve": "series.png"}
+    captions: ClassVar[Mapping[str, str]] = {
+        "curve": "AUC of the most leaking attacks, and beneath it what use the encoder is. Bars: "
+        "95 % intervals, each by itself; dots: single seeds."
+    }
+
+    def report(self, study: Study) -> formats.SeriesReport:
+        by_encoder = together((cell.first.encoder, cell) for cell in study.cells)
+        points = [_point(held, study) for held in by_encoder.values()]
+        fill_differences(points, list(by_encoder.values()), study)
+        rows = [_cell(cell, study) for cell in study.cells]
+        lines = notes(points, rows, study.settings.seeds) + not_run(study)
+        return whole(  # type: ignore[no-any-return]
+            study, sentence(points, [row["state"] for row in rows]),
+            {"points": points, "models": models(points)}, {"cells": rows}, lines,
+            to_tree(study.settings), "audits",
+        )  # fmt: skip
+
+    def tables(self, report: formats.SeriesReport) -> dict[str, Table]:
+        points: Sequence[Any] = report["points"]
+        rows = [{**row, "encoder": p["name"]} for p in points for row in p["attacks"]]
+        rounds = [
+            {**row, "attack": name, "auc": auc}
+            for row in report["models"] for name, auc in row["attacks"].items()
+        ]  # fmt: skip
+        return {
+            "attacks": columns.table(ATTACKS, rows),
+            "points": columns.table(POINTS, points),
+            "models": columns.table(MODELS, rounds),
+        }
+
+    def draw(self, report: formats.SeriesReport) -> dict[str, bytes | None]:
+        return {"curve": draw(report)}
+
+    def values(self, report: formats.SeriesReport, out: Path) -> dict[str, Any]:
+        cells = [cell for cell in report["cells"] if cell["path"]]
+        links = [(c["name"], quote(f"{c['path']}/report.html"), c["verdict"]) for c in cells]
+        return {"links": links}
+
+    def terminal(self, report: formats.SeriesReport) -> Any:
+        """One line an encoder and attack, the most leaking first."""
+        lines = []
+        for point in report["points"]:
+            knn = estimate(point["knn"], point["knn_ci"], DIGITS)
+            rows = sorted(point["attacks"], key=lambda r: -(r["auc"] or 0.0))
+            told = [(row["name"], estimate(row["auc"], row["auc_ci"], DIGITS)) for row in rows]
+            lines += [(point["name"], *one, knn) for one in told or [(DASH, DASH)]]
+        heads = ("encoder", "attack"), ("AUC, 95 %", "kNN, 95 %")
+        return columns.screen(*heads, lines, once=(0, 3))
+
+
+def leading(points: Sequence[formats.SeriesPoint]) -> str | None:
+    """The attack with the largest AUC on the last encoder that has one."""
+    for point in reversed(points):
+        known = [row for row in point["attacks"] if row["auc"] is not None]
+        if known:
+            return max(known, key=lambda row: row["auc"] or 0.0)["name"]
+    return None
+
+
+def sentence(points: Sequence[formats.SeriesPoint], states: Sequence[str]) -> str:
+    """The leading attack and the kNN, on the first and on the last encoder."""
+    name, told = leading(points), []
+    ends = [points[0], points[-1]] if len(points) > 1 else [points[0]]
+    for point in ends if name is not None else []:
+        auc = next((row for row in point["attacks"] if row["name"] == name), None)
+        if auc is not None:
+            line = f"AUC {estimate(auc['auc'], auc['auc_ci'])}"
+            knn = f", kNN {estimate(point['knn'], point['knn_ci'])}"
+            told.append(f"{point['name']} {line}{knn * (point['knn'] is not None)}")
+    missing = [f"{word}: {states.count(word)}" for word in ("failed", "not run") if word in states]
+    first = [f"{name}: {'; '.join(told)}"] if told else ["no audit is finished"]
+    return "; ".join([*first, *missing]) + "."
+
+
+def notes(
+    points: Sequence[formats.SeriesPoint], rows: Sequence[formats.SeriesCell], seeds: int
+) -> list[str]:
+    """What a reader of the means must know."""
+    lines = []
+    if seeds > 1:
+        lines.append(
+            f"{seeds} seeds audit each encoder: other views, and other known images unless a run "
+            "names its own; the same model. How much other trainings differ, they do not tell."
+        )
+    lines += doubtful(points, "Audits")  # type: ignore[arg-type]
+    return lines + left_out([row["name"] for row in rows if row["state"] != "finished"])
+
+
+def not_run(study: Study) -> list[str]:
+    """A line for each attack that did not run, and why."""
+    reports = [report for _, report in study.finished.values()]
+    reasons = Counter(
+        f"{lost['attack']}: {lost['reason']}" for report in reports for lost in report["not_run"]
+    )
+    return [
+        f"Not run{f', in {many} of {len(reports)} audits' if many < len(reports) else ''}: {why}"
+        for why, many in reasons.items()
+    ]
+
+
+def models(points: Sequence[formats.SeriesPoint]) -> list[formats.SeriesModels]:
+    """Rounds that more than one run has, over the runs."""
+    rounds = together((point["round"], point) for point in points if point["round"] is not None)
+    made: list[formats.SeriesModels] = []
+    for turn, held in sorted(rounds.items()):
+        aucs = together((row["name"], row["auc"]) for point in held for row in point["attacks"])
+        if len(held) > 1:
+            made.append({
+                "round": turn,
+                "attacks": {name: spread(values) for name, values in aucs.items()},
+                "knn": spread(point["knn"] for point in held),
+                "linear": spread(point["linear"] for point in held),
+            })  # fmt: skip
+    return made
+
+
+def _point(cells: Cells, study: Study) -> formats.SeriesPoint:
+    """One encoder, over its seeds."""
+    reports = [study.finished[cell.key][1] for cell in cells if cell.key in study.finished]
+    spec = cells[0].first.encoder
+    run, turn = round_of(spec)
+    names = dict.fromkeys(row["name"] for report in reports for row in report["attacks"])
+    useful = [report["utility"] for report in reports]
+    first = reports[0] if reports else None
+    row = first["attacks"][0] if first and first["attacks"] else None
+    return {
+        "encoder": spec,
+        "name": str(cells[0].grid["encoder"]),
+        "run": run,
+        "round": turn,
+        "finished": len(reports),
+        "failed": sum(cell.key in study.failed for cell in cells),
+        "verdicts": by_code([report["verdict_code"] for report in reports]),
+        "n_members": row["n_members"] if row else None,
+        "n_nonmembers": row["n_nonmembers"] if row else None,
+        "attacks": [_attack(reports, name) for name in names],
+        "knn": mean_of(u["knn"] for u in useful),
+        "knn_ci": mean_interval(u["knn_ci"] for u in useful),
+        "knn_untrained": mean_of(u["untrained"]["knn"] for u in useful),
+        "linear": mean_of(u["linear"] for u in useful),
+        "linear_ci": mean_interval(u["linear_ci"] for u in useful),
+        "n_probe": first["utility"]["n"] if first else None,
+    }
+
+
+def _attack(reports: Sequence[Report], name: str) -> formats.SeriesAttack:
+    """An attack on one encoder, over the seeds."""
+    rows = [next((r for r in report["attacks"] if r["name"] == name), None) for report in reports]
+    held = [row for row in rows if row is not None]
+    beside = [control_of(report, "untrained", name) for report in reports]
+    return {
+        "name": name,
+        "auc": mean_of(row["auc"] for row in held),
+        "auc_ci": mean_interval(row["auc_ci"] for row in held),
+        "by_seed": [None if row is None else row["auc"] for row in rows],
+        "tpr_at_1_percent_fpr": mean_of(row["tpr_at_fpr"]["0.01"] for row in held),
+        "untrained": mean_of(row["auc"] for row in beside if row is not None),
+        "difference": None,
+    }
+
+
+def fill_differences(
+    points: Sequence[formats.SeriesPoint], cells: Sequence[Cells], study: Study
+) -> None:
+    """Fill in each attack's difference from the last encoder of the same run, or from the last of
+    those that have no round."""
+    runs = [None if point["round"] is None else point["run"] for point in points]
+    ends = {run: i for i, run in enumerate(runs)}
+    pairs = [(i, ends[run]) for i, run in enumerate(runs) if i != ends[run]]
+    family = sum(len(points[i]["attacks"]) for i, _ in pairs)
+    for i, last in pairs:
+        held = [both_of(a, b, study) for a, b in zip(cells[i], cells[last], strict=True)]
+        for row in points[i]["attacks"]:
+            known = [
+                scores.difference(a[row["name"]], b[row["name"]], family)
+                for a, b in held if row["name"] in a and row["name"] in b
+            ]  # fmt: skip
+            row["difference"] = _mean_difference(known, points[last]["name"])
+
+
+def both_of(
+    one: Asked[Audit], other: Asked[Audit], study: Study
+) -> tuple[scores.Sides, scores.Sides]:
+    """Scores of two audits of the same images; empty where either is not finished."""
+    if not {one.key, other.key} <= study.finished.keys():
+        return {}, {}
+    files = (Path(study.out, study.finished[c.key][0], SCORES) for c in (one, other))
+    (images, first), (same, second) = map(scores.read, files)
+    return (first, second) if images == same else ({}, {})
+
+
+def _mean_difference(
+    known: Sequence[tuple[float, Interval, Interval]], last: str
+) -> formats.SeriesDifference | None:
+    if not known:
+        return None
+    values, each, both = zip(*known, strict=True)
+    row: Any = {
+        "last": last,
+        "difference": round(statistics.fmean(values), ROUNDED),
+        "ci": mean_interval(each),
+        "ci_simultaneous": mean_interval(both),
+    }
+    return row  # type: ignore[no-any-return]
+
+
+def _cell(cell: Asked[Audit], study: Study) -> formats.SeriesCell:
+    _, report = study.finished.get(cell.key, (None, None))
+    row: Any = study.state(cell, encoder=cell.first.encoder)
+    return row | {"verdict": report["verdict"] if report else None}  # type: ignore[no-any-return]
+
+
+def mean_of(values: Iterable[float | None]) -> float | None:
+    """Of those that are known, rounded."""
+    return spread(values)["mean"]
+
+
+def mean_interval(intervals: Iterable[Interval | None]) -> Interval | None:
+    """The mean of each end, of the intervals that are known."""
+    known = [interval for interval in intervals if interval is not None]
+    if not known:
+        return None
+    low, high = np.mean(np.asarray(known), axis=0)
+    return (round(float(low), ROUNDED), round(float(high), ROUNDED))
+
+
+def _signed(value: formats.SeriesDifference | None) -> str | Cell:
+    """`+0.012 [-0.004, 0.028]` over the simultaneous interval."""
+    if value is None:
+        return DASH
+    line = f"{value['difference']:+.{DIGITS}f} {interval(value['ci'], DIGITS)}"
+    return Cell(line, (interval(value["ci_simultaneous"], DIGITS),))
+
+
+# -- the curve -------------------------------------------------------------------------------------
+
+
+@canvas.drawn
+def draw(report: formats.SeriesReport) -> Figure | None:
+    """AUC of the attacks over kNN and linear probe, by round or by encoder; None without any."""
+    points = [point for point in report["points"] if point["finished"]]
+    names = _names(points)
+    if not names:
+        return None
+    figure = canvas.new(8, 6.4)
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    lines = _lines(points)
+    apart = APART * max(1.0, *(x for _, held in lines for x, _ in held))
+    for j, (_, held) in enumerate(lines):
+        dashes = {"linestyle": canvas.DASHES[j % len(canvas.DASHES)]}
+        for i, name in enumerate(names):
+            rows: list[Any] = [
+                (x, row) for x, point in held for row in point["attacks"] if row["name"] == name
+            ]
+            shift = apart * (i - (len(names) - 1) / 2)
+            _line(above, rows, "auc", canvas.look(i) | dashes, shift, name * (j == 0))
+            dots = [
+                (x + shift, auc) for x, row in rows for auc in row["by_seed"] if auc is not None
+            ]
+            if len(dots) > len(rows):
+                look = {"color": canvas.look(i)["color"], "markersize": 4, "alpha": 0.5}
+                above.plot(*zip(*dots, strict=True), ".", **look)
+        for i, (key, name) in enumerate((("knn", "weighted kNN"), ("linear", "linear probe"))):
+            look = {"color": (canvas.INK, canvas.GREY)[i], "marker": "os"[i]} | dashes
+            _line(below, held, key, look, apart * (i - 0.5), name * (j == 0))
+    if len(lines) > 1:  # their dashes tell the runs apart
+        for j, (run, _) in enumerate(lines):
+            look = {"color": canvas.GREY, "linestyle": canvas.DASHES[j % len(canvas.DASHES)]}
+            below.plot([], [], **look, label=run)
+    canvas.half_line(above)
+    above.set_ylabel("AUC (0.5: nothing told)")
+    below.set_ylabel("accuracy")
+    if all(point["round"] is not None for point in points):
+        canvas.whole_rounds(below)
+    else:
+        below.set_xticks(range(len(points)), [point["name"] for point in points])
+        if len(points) > 3:
+            below.tick_params("x", labelrotation=20)
+    for axes in (above, below):
+        axes.legend(loc="best", ncols=2)
+    return figure
+
+
+def _names(points: Sequence[formats.SeriesPoint]) -> list[str]:
+    """The attacks with the largest AUC on any encoder, the first leading."""
+    aucs = together((r["name"], r["auc"] or 0.0) for point in points for r in point["attacks"])
+    return sorted(aucs, key=lambda name: -max(aucs[name]))[:MOST]
+
+
+def _lines(points: Sequence[formats.SeriesPoint]) -> list[tuple[str, list[tuple[float, Any]]]]:
+    """The places of what one line joins: the rounds of a run, or encoders that have none."""
+    if any(point["round"] is None for point in points):
+        return [("the encoders", [(float(i), point) for i, point in enumerate(points)])]
+    runs = together((point["run"], (float(point["round"] or 0), point)) for point in points)
+    return [(run, sorted(held, key=lambda at: at[0])) for run, held in runs.items()]
+
+
+def _line(
+    axes: Axes, rows: Sequence[tuple[float, Any]], key: str, look: dict[str, Any], shift: float,
+    label: str,
+) -> None:  # fmt: skip
+    """Values with their intervals, moved aside by `shift` so that those of others are seen."""
+    known = [(x + shift, row[key], row[f"{key}_ci"]) for x, row in rows if row[key] is not None]
+    if not known:
+        return
+    xs, ys, _ = zip(*known, strict=True)
+    axes.plot(xs, ys, **look, markersize=5, linewidth=1.4, label=label or None)
+    for x, y, ci in known:
+        cross(axes, (x, y), None, ci, color=look["color"], alpha=0.4, linewidth=2.5)

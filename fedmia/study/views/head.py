@@ -1,0 +1,408 @@
+"""Released heads: what attacks find at each mechanism and epsilon, and what the noise costs."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from rich.console import Console
+
+from fedmia.config.head import Head
+from fedmia.config.tree import to_tree
+from fedmia.encoders.base import Released
+from fedmia.heads.measure import Heads
+from fedmia.heads.release import ASSUMPTIONS, Setting, audited
+from fedmia.heads.trial import CONFIDENCE, KNOWING, NAIVE, Measured, Rates, Trial
+from fedmia.options.errors import said
+from fedmia.options.seeding import rng
+from fedmia.records import MEANINGFUL
+from fedmia.records.rows import Interval
+from fedmia.report.figures import canvas
+from fedmia.report.format import DASH, estimate, interval, number
+from fedmia.report.lowerbounds import SHOUT, by_canaries
+from fedmia.report.tables import Cell, Table, flat
+from fedmia.runtime.environment import describe
+from fedmia.statistics.spread import Spread, spread, t_interval, within
+from fedmia.study import columns, formats
+from fedmia.study.columns import Column
+from fedmia.study.drawing import band, cross
+from fedmia.study.points import together
+from fedmia.study.view import Whole
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+TOLERABLE = 0.05  # utility loss that the paper calls small
+ATTACKS: Mapping[str, str] = {
+    NAIVE: "fitted on shadow heads without noise",
+    KNOWING: "fitted on shadow heads under the same noise",
+    CONFIDENCE: "probability of the true label",
+}
+
+
+def tried(settings: int) -> int:
+    """AUCs that one file tells: of all attacks without noise, at each setting, and of controls."""
+    return 3 * settings + 3 * len((NAIVE, CONFIDENCE))
+
+
+def rows(
+    trials: Sequence[Trial], asked: Head, settings: Sequence[Setting]
+) -> list[formats.HeadRow]:
+    """Heads without noise, then at each setting in order."""
+    family = tried(len(settings))
+    found = [row(None, [t.plain for t in trials], asked, family)]
+    for s in settings:
+        found.append(row(s, [t.noised[s] for t in trials], asked, family))
+        if asked.canaries:
+            sensitivity, scale = trials[0].sensitivity, trials[0].noised[s].scale
+            draw = rng(asked.seed, "head", "canaries", s.mechanism, repr(s.epsilon))
+            audit = audited(s, asked.delta, sensitivity, scale, asked.canaries, draw)
+            found[-1]["lower_bound"] = by_canaries(audit, len(settings))
+    return found
+
+
+def row(
+    setting: Setting | None, measured: Sequence[Measured], asked: Head, family: int
+) -> formats.HeadRow:
+    """Heads at one setting, None: without noise."""
+    mechanism, epsilon = (setting.mechanism, setting.epsilon) if setting else (None, None)
+    return {
+        "mechanism": mechanism,
+        "epsilon": epsilon,
+        "delta": asked.delta if mechanism == "gaussian" else 0.0,
+        "standing": None if setting is None else "empirical",
+        "meaningful": epsilon is not None and epsilon <= MEANINGFUL,
+        "unit": "image",
+        "lower_bound": None,
+        "scale": spread((m.scale for m in measured), high=math.inf),
+        "utility": spread(m.utility for m in measured),
+        "utility_loss": spread((m.loss for m in measured), -1.0),
+        "attacks": attack_rows([m.attacks for m in measured], family),
+    }
+
+
+def attack_rows(heads: Sequence[Mapping[str, Rates]], family: int) -> list[formats.HeadAttack]:
+    """Each attack over the heads. `family`: AUCs whose intervals hold together."""
+    return [
+        {
+            "name": name,
+            "auc": spread(h[name].auc for h in heads),
+            "auc_ci_simultaneous": within(t_interval([h[name].auc for h in heads], family)),
+            "accuracy": spread(h[name].accuracy for h in heads),
+            "tpr_at_1_percent_fpr": spread(h[name].tpr for h in heads),
+        }
+        for name in heads[0]
+    ]
+
+
+def leaks(row: formats.HeadRow) -> list[formats.HeadAttack]:
+    """Attacks whose simultaneous interval lies over 0.5."""
+    return [a for a in row["attacks"] if (ci := a["auc_ci_simultaneous"]) and ci[0] > 0.5]
+
+
+def sentence(found: Sequence[formats.HeadRow], heads: int) -> str:
+    """What a head leaks without noise, and what each mechanism takes to stop it."""
+    plain, noised = found[0], found[1:]
+    wrong = [r for r in noised if (bound := r["lower_bound"]) and bound["refuted"]]
+    names = ", ".join(f"{r['mechanism']} at {r['epsilon']:g}" for r in wrong)
+    parts = [f"{SHOUT} by canaries: {names}."] if wrong else []
+    cheapest = [_cheapest(name, rows) for name, rows in by_mechanism(noised).items()]
+    parts += [_plain(plain, heads), *cheapest, _stopped(noised)]
+    return " ".join(parts)
+
+
+def _plain(plain: formats.HeadRow, heads: int) -> str:
+    naive = plain["attacks"][0]
+    said = (
+        f"Without noise the attack has AUC {number(naive['auc']['mean'])} "
+        f"{_ci(naive['auc_ci_simultaneous'])}, accuracy "
+        f"{estimate(naive['accuracy']['mean'], naive['accuracy']['ci'])}, mean over {heads} heads"
+    )
+    return said + (": the heads leak." if leaks(plain) else ": no leak is established.")
+
+
+def _ci(ci: Interval | None) -> str:
+    return "(no interval)" if ci is None else f"[{ci[0]:.2f}, {ci[1]:.2f}] (simultaneous)"
+
+
+def by_mechanism(noised: Sequence[formats.HeadRow]) -> dict[str, list[formats.HeadRow]]:
+    """The rows of each mechanism."""
+    return together((str(row["mechanism"]), row) for row in noised)
+
+
+def _cheapest(name: str, found: Sequence[formats.HeadRow]) -> str:
+    """The least epsilon at which a mechanism costs at most TOLERABLE of utility."""
+    kept = [r for r in found if (r["utility_loss"]["mean"] or 0.0) <= TOLERABLE]
+    if not kept:
+        return f"{name} costs over {TOLERABLE:.0%} of utility at every epsilon tried."
+    least = min(kept, key=lambda r: r["epsilon"] or 0.0)
+    worst = max((a["auc"]["mean"] or 0.0) for a in least["attacks"])
+    doubt = "" if least["meaningful"] else ", no meaningful guarantee"
+    return (
+        f"{name} keeps utility within {TOLERABLE:.0%} from epsilon {least['epsilon']:g} on{doubt}; "
+        f"the best attack there has AUC {worst:.2f}."
+    )
+
+
+def _stopped(noised: Sequence[formats.HeadRow]) -> str:
+    """Whether any epsilon that means something leaves a leak, and the utility it costs."""
+    small = [r for r in noised if r["meaningful"]]
+    if not small:
+        return ""
+    left = [r for r in small if leaks(r)]
+    best = min(small, key=lambda r: r["utility_loss"]["mean"] or 0.0)
+    who = f"{best['mechanism']} at {best['epsilon']:g}"
+    said = f"Of epsilons of at most {MEANINGFUL:g}, {who} costs least, "
+    said += f"{best['utility_loss']['mean'] or 0.0:.0%} of utility; "
+    names = ", ".join(f"{r['mechanism']} at {r['epsilon']:g}" for r in left)
+    return said + (f"a leak is left under {names}." if left else "no leak is established there.")
+
+
+def notes(asked: Head, released: Released, shadows: int) -> list[str]:
+    """What the reader of the numbers should know."""
+    found = [said(note, asked.tongue) for note in released.notes]
+    found.append(
+        f"The attacker has {shadows} shadow head{'s' * (shadows > 1)} on the same encoder, trained "
+        "as the head is on images of the same source; classifiers and thresholds are fitted on "
+        "their answers alone. The knowing attacker also knows the law and the scale of the noise."
+    )
+    found.append(
+        "Images that a head is trained on are drawn at random from all: which of them the encoder "
+        "itself was trained on says nothing of that. The encoder is not noised; what it leaks, "
+        "python -m fedmia.audit measures."
+    )
+    found.append(f"The untrained control is {released.untrained_how}.")
+    return found
+
+
+def ratio(trials: Sequence[Trial]) -> str:
+    """Why mechanisms that are scaled by another norm cost as much as they do."""
+    found = [t.sensitivity[1] / t.sensitivity[2] for t in trials if t.sensitivity[2]]
+    many = f"{statistics.fmean(found):.1f}" if found else "unknown"
+    return (
+        f"The sensitivity in L1 is {many} times that in L2 (mean over heads; the paper's Table 1 "
+        "has 1.26). Logistic and Laplace noise grow with the first, Gaussian noise with the second."
+    )
+
+
+# -- the page --------------------------------------------------------------------------------------
+
+
+def _of(name: str) -> Column:
+    """What an attack finds in a row that has it under its name."""
+    return Column(name, lambda row: _attack(row[name]) if name in row else DASH)
+
+
+def _by_name(rows: Sequence[formats.HeadAttack]) -> dict[str, Any]:
+    return {row["name"]: row for row in rows}
+
+
+def _attack(row: formats.HeadAttack) -> Cell:
+    right, tpr = row["accuracy"], number(row["tpr_at_1_percent_fpr"]["mean"], columns.DIGITS)
+    lines = [interval(row["auc_ci_simultaneous"])]
+    if right["mean"] is not None:
+        lines.append(f"accuracy {estimate(right['mean'], right['ci'])}")
+    return Cell(number(row["auc"]["mean"]), (*lines, f"TPR {tpr}"))
+
+
+def _epsilon(row: formats.HeadRow) -> Cell:
+    if row["epsilon"] is None:
+        return Cell(DASH, ("nothing is promised",))
+    standing = str(row["standing"]) if row["meaningful"] else "no meaningful guarantee"
+    delta = (f"delta {row['delta']:g}",) if row["delta"] else ()
+    shown = (f"at least {b['value']:.2f} by canaries",) if (b := row["lower_bound"]) else ()
+    return Cell(f"{row['epsilon']:g} for one {row['unit']}", (*delta, standing, *shown))
+
+
+def _mean(value: Spread | None) -> Cell | str:
+    return DASH if value is None else Cell(number(value["mean"]), (interval(value["ci"]),))
+
+
+SMALL = ("AUC", "simultaneous", "accuracy, 95 %", "TPR at 1 % FPR")
+SETTINGS = (
+    Column("noise", lambda row: row["mechanism"] or "none"), Column("epsilon", _epsilon),
+    Column("scale", lambda row: number(row["scale"]["mean"], columns.DIGITS)),
+    Column("utility loss, 95 %", lambda row: _mean(row["utility_loss"])),
+    *(Column(Cell(name, SMALL), _of(name).cell) for name in ATTACKS),
+)  # fmt: skip
+CONTROLS = (
+    Column("control", lambda row: row["control"]),
+    Column("utility, 95 %", lambda row: _mean(row["utility"])), *map(_of, ATTACKS),
+)  # fmt: skip
+UNTRAINED = Cell("untrained encoder", ("heads without noise: they leak by themselves",))
+PLACEBO = Cell("placebo", ("a head that saw none of the images",))
+
+
+@dataclass(frozen=True)
+class HeadView(Whole):
+    """Heads without noise and at each setting; figures 1 and 2 of Yang et al. (2022)."""
+
+    file: ClassVar[str] = "head"
+    beside: ClassVar[Mapping[str, str]] = {n: f"figures/{n}.png" for n in ("fig-1", "fig-2")}
+    captions: ClassVar[Mapping[str, str]] = {
+        "fig-1": "As Fig. 1 of the paper: utility loss by epsilon, mean over heads with its 95 % "
+        "band. Grey: no meaningful guarantee.",
+        "fig-2": "As Fig. 2 of the paper: accuracy of the attack by epsilon (top), and against the "
+        "utility loss at the same epsilon (bottom). Left the paper's attacker; right one that "
+        "trains on shadow heads under the same noise. Line: without noise.",
+    }
+
+    def report(self, study: Heads) -> formats.HeadReport:  # type: ignore[override]
+        asked, trials, dealt = study.asked, study.trials, study.dealt()
+        family, environment = tried(len(study.settings)), describe()
+        listed = rows(trials, asked, study.settings)
+        shadows = len(dealt.shadow_in)
+        return {
+            "format": formats.FORMAT,
+            "sentence": sentence(listed, asked.seeds),
+            "encoder": study.released.name,
+            "data": study.images.name,
+            "heads": asked.seeds,
+            "releases": asked.draws,
+            "n_members": len(dealt.members),
+            "n_nonmembers": len(dealt.others),
+            "shadows": shadows,
+            "weights": study.weights(),
+            "fitted": spread(t.fitted for t in trials),
+            "sensitivity": {
+                f"l{order}": spread((t.sensitivity[order] for t in trials), high=math.inf)
+                for order in (1, 2)
+            },
+            "assumptions": ASSUMPTIONS.format(pairs=asked.samples),
+            "rows": listed,
+            "controls": {
+                "untrained": row(None, [t.plain for t in study.controls], asked, family),
+                "placebo": attack_rows([t.placebo for t in trials], family),
+            },
+            "notes": [*notes(asked, study.released, shadows), ratio(trials)],
+            "config": to_tree(asked),
+            "versions": environment["versions"] | {"commit": environment["commit"]},
+            "timing": {},
+        }
+
+    def tables(self, report: formats.HeadReport) -> dict[str, Table]:
+        none, placebo = report["controls"]["untrained"], report["controls"]["placebo"]
+        controls = [
+            {"control": UNTRAINED, "utility": none["utility"], **_by_name(none["attacks"])},
+            {"control": PLACEBO, "utility": None, **_by_name(placebo)},
+        ]
+        settings = [{**row, **_by_name(row["attacks"])} for row in report["rows"]]
+        return {
+            "settings": columns.table(SETTINGS, settings),
+            "controls": columns.table(CONTROLS, controls),
+        }
+
+    def draw(self, report: formats.HeadReport) -> dict[str, bytes | None]:
+        return {"fig-1": utility(report), "fig-2": protection(report)}
+
+    def values(self, report: formats.HeadReport, out: Path) -> dict[str, Any]:
+        about = {"Settings": flat(report["config"]), "Versions": flat(report["versions"])}
+        return {"attacks": list(ATTACKS.items()), "about": about}
+
+    def terminal(self, report: formats.HeadReport) -> Any:
+        """One line a setting, which fits 80 columns."""
+        lines = []
+        for row in report["rows"]:
+            mark = "" if row["meaningful"] or row["epsilon"] is None else " *"
+            epsilon = DASH if row["epsilon"] is None else f"{row['epsilon']:g}{mark}"
+            aucs = {a["name"]: number(a["auc"]["mean"]) for a in row["attacks"]}
+            loss = number(row["utility_loss"]["mean"])
+            noise = row["mechanism"] or "none"
+            lines.append((noise, epsilon, loss, *(aucs.get(name, DASH) for name in ATTACKS)))
+        names = (name.replace("-", "-\n") for name in ATTACKS)
+        return columns.screen(("noise",), ("epsilon", "utility\nloss", *names), lines)
+
+    def more(self, report: formats.HeadReport) -> Callable[[Console], None]:
+        line = "AUC of each attack; * no meaningful guarantee."
+        return lambda console: console.print(line, style="dim")
+
+
+# -- the figures -----------------------------------------------------------------------------------
+
+
+SIDES = (NAIVE, KNOWING)
+Points = Sequence[tuple[float, Spread]]
+
+
+@canvas.drawn
+def utility(report: formats.HeadReport) -> Figure | None:
+    """Fig. 1: utility loss at each epsilon, mean over heads with its 95 % band."""
+    figure, axes = canvas.one(6.6, 4.3)
+    for i, (name, rows) in enumerate(_mechanisms(report)):
+        _line(axes, i, name, [(r["epsilon"] or 0.0, r["utility_loss"]) for r in rows])
+    axes.axhline(0, color=canvas.GREY, linewidth=1, linestyle=(0, (4, 3)), zorder=0)
+    _epsilons(axes, report)
+    axes.set_ylabel("utility loss")
+    axes.set_title(f"Utility loss by privacy budget ({report['heads']} heads)")
+    canvas.legend(axes, 4)
+    return figure
+
+
+@canvas.drawn
+def protection(report: formats.HeadReport) -> Figure | None:
+    """Fig. 2: accuracy of the attack at each epsilon (top) and at each utility loss (bottom), of
+    the paper's attacker and of one that noises its shadows as the release is noised."""
+    figure = canvas.new(9.6, 7.4)
+    grid: Any = figure.subplots(2, 2, sharey=True)
+    plain = report["rows"][0]["attacks"][0]["accuracy"]
+    for axes, attack in zip(grid[0], SIDES, strict=True):
+        for i, (name, rows) in enumerate(_mechanisms(report)):
+            _line(axes, i, name, [(r["epsilon"] or 0.0, _accuracy(r, attack)) for r in rows])
+        _epsilons(axes, report)
+        axes.set_title(attack)
+    for axes, attack in zip(grid[1], SIDES, strict=True):
+        for i, (_, rows) in enumerate(_mechanisms(report)):
+            _cloud(axes, i, rows, attack)
+        axes.set_xlabel("utility loss")
+        axes.grid(axis="both")
+    for axes in grid.flat:
+        canvas.half_line(axes)
+        if plain["mean"] is not None:
+            axes.axhline(plain["mean"], color=canvas.INK, linewidth=1, zorder=0, label="no noise")
+    for axes in grid[:, 0]:
+        axes.set_ylabel("attack's accuracy")
+    canvas.legend(grid[0][0], 5)
+    return figure
+
+
+def _mechanisms(report: formats.HeadReport) -> Iterable[tuple[str, Sequence[formats.HeadRow]]]:
+    """Rows of each mechanism, by rising epsilon."""
+    for name, rows in by_mechanism(report["rows"][1:]).items():
+        yield name, sorted(rows, key=lambda r: r["epsilon"] or 0.0)
+
+
+def _accuracy(row: formats.HeadRow, attack: str) -> Spread:
+    return next(a["accuracy"] for a in row["attacks"] if a["name"] == attack)
+
+
+def _line(axes: Axes, i: int, name: str, points: Points) -> None:
+    """Means, with their 95 % band."""
+    xs, means, cis = zip(*((x, s["mean"], s["ci"]) for x, s in points), strict=True)
+    band(axes, xs, means, cis, canvas.look(i), 0.15, linewidth=1.6, label=name)
+
+
+def _cloud(axes: Axes, i: int, rows: Sequence[formats.HeadRow], attack: str) -> None:
+    """Utility loss across, accuracy upwards, both with their 95 % intervals; joined by epsilon."""
+    look, pairs = canvas.look(i), [(r["utility_loss"], _accuracy(r, attack)) for r in rows]
+    places: list[Any] = [(loss["mean"], right["mean"]) for loss, right in pairs]
+    for at, (loss, right) in zip(places, pairs, strict=True):
+        cross(axes, at, loss["ci"], right["ci"], color=look["color"], alpha=0.35, linewidth=2)
+    axes.plot(*zip(*places, strict=True), **look, markersize=5, linewidth=1.2)
+
+
+def _epsilons(axes: Axes, report: formats.HeadReport) -> None:
+    """Epsilon across on a log scale; where it means nothing, grey."""
+    axes.set_xscale("log")
+    most = max(r["epsilon"] or 0.0 for r in report["rows"][1:])
+    if most > MEANINGFUL:
+        axes.axvspan(
+            MEANINGFUL, most * 1.15, color=canvas.GREY, alpha=0.12, linewidth=0, zorder=0,
+            label="no meaningful guarantee",
+        )  # fmt: skip
+    axes.grid(axis="y")
+    axes.set_xlabel("epsilon")

@@ -1,0 +1,239 @@
+"""A trade-off: what defences stop at what price, from the sweep that it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import rich.table
+
+from fedmia.config.sweep import told
+from fedmia.config.tradeoff import NONE, Tradeoff
+from fedmia.records import MEANINGFUL
+from fedmia.report.figures import canvas
+from fedmia.report.format import DASH, estimate
+from fedmia.report.tables import Cell, Table
+from fedmia.study import columns, formats
+from fedmia.study.columns import Column, change, mean, models, said, small
+from fedmia.study.drawing import cross
+from fedmia.study.engine import Study
+from fedmia.study.points import together
+from fedmia.study.view import Whole, doubtful, whole
+from fedmia.study.views import _trades
+from fedmia.study.views._choice import COSTS, WITHIN, choose, sentence
+from fedmia.study.views._trades import attack_of, best_of, place
+from fedmia.study.views.sweep import SweepView
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+NO_GUARANTEE, DAGGER = "no meaningful guarantee", "†"
+LESS = "less undefended"
+
+
+def _tpr(point: formats.TradePoint) -> str:
+    return columns.over_models(best["tpr"]) if (best := best_of(point)) else DASH
+
+
+def _auc(row: formats.TradeAttack | None) -> Cell:
+    if row is None or row["auc"]["mean"] is None:
+        return Cell(DASH)
+    return small(row["auc"]["mean"], row["auc"]["ci"], row["auc_ci_simultaneous"])
+
+
+POINTS = (
+    Column("defence", lambda p: Cell(p["label"], ("on the front",) * p["front"])),
+    Column("epsilon at most", lambda p: epsilon(p)), said("best attack", "best"),
+    Column(Cell("mean AUC", ("95 %, simultaneous",)), lambda p: _auc(best_of(p))),
+    change(LESS, "auc_change"), Column("TPR at 1 % FPR, 95 %", _tpr),
+    mean("weighted kNN, 95 %", "knn"), change("over untrained", "knn_over_untrained"),
+    change(LESS, "knn_change"), mean("linear probe, 95 %", "linear"),
+    Column("verdicts", lambda p: columns.verdicts(p["verdicts"])),
+    Column(columns.MODELS, lambda p: over(p)),
+)  # fmt: skip
+GROUPS = (
+    said("defence", "label"), said("best attack", "best"),
+    mean("mean AUC of defended clients, 95 %", "defended"),
+    mean("of undefended ones", "undefended"), change("difference", "difference"),
+    models("difference"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TradeoffView(Whole):
+    """Each defence at each strength: what leaks, what use is left, which leaks least."""
+
+    file: ClassVar[str] = "tradeoff"
+    beside: ClassVar[Mapping[str, str]] = {"tradeoff": "tradeoff.png"}
+    captions: ClassVar[Mapping[str, str]] = {
+        "tradeoff": "Use against privacy: down and to the right is better. A line leads from mild "
+        "to strong, beside each point stands its strength. Bars: 95 % intervals between models, "
+        "each by itself."
+    }
+
+    def report(self, study: Study) -> formats.TradeoffReport:
+        tradeoff: Tradeoff = study.settings
+        swept, rows = SweepView(sweep=tradeoff.sweep).report(study), _trades.rows(tradeoff, study)
+        by_point = [
+            [r for r in rows if (r["defense"], r["strength"]) == (t.defense, t.strength)]
+            for t in tradeoff.trades
+        ]
+        points = _trades.points(tradeoff.trades, swept["points"], by_point)
+        cells, reports = study.by_point(), study.reports()
+        for i, point in enumerate(points):
+            own = cells[i * tradeoff.seeds : (i + 1) * tradeoff.seeds]
+            by_seed = {cell.seed: reports[cell.key] for cell in own if cell.key in reports}
+            point["groups"] = _trades.groups(by_seed, point["best"])
+        choice = choose(points, by_point)
+        before = {
+            "rows": rows, "points": points, "choice": choice, "family": _trades.family(points),
+        }  # fmt: skip
+        return whole(  # type: ignore[no-any-return]
+            study, sentence(points, choice), before, {}, notes(swept), tradeoff.tree()
+        )
+
+    def tables(self, report: formats.TradeoffReport) -> dict[str, Table]:
+        points: Sequence[Any] = report["points"]
+        least = report["choice"]["least"]
+        names = dict.fromkeys(row["attack"] for row in report["rows"])
+        attacks = [
+            Column(name, lambda point, name=name: _auc(attack_of(point, name)))  # type: ignore[misc]
+            for name in names
+        ]
+        return {
+            "points": columns.table(POINTS, points, lambda p: "leaks" * (p["label"] == least)),
+            "attacks": columns.table([said("defence", "label"), *attacks], points),
+            "groups": columns.table(GROUPS, [{**p, **p["groups"]} for p in points if p["groups"]]),
+        }
+
+    def draw(self, report: formats.TradeoffReport) -> dict[str, bytes | None]:
+        return {"tradeoff": draw(report)}
+
+    def values(self, report: formats.TradeoffReport, out: Path) -> dict[str, Any]:
+        front = [point["label"] for point in report["points"] if point["front"]]
+        return {"lost": list(lost(report)), "front": front, "costs": COSTS}
+
+    def terminal(self, report: formats.TradeoffReport) -> Any:
+        """One line a point; those on the front have a star."""
+        table = rich.table.Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
+        names = [_short(point) + " *" * point["front"] for point in report["points"]]
+        longest = max((len(word) for name in names for word in name.split()), default=0)
+        table.add_column("defence", min_width=longest, overflow="fold")
+        for head in ("best\nattack", "mean AUC, simul-\ntaneous 95 %", "mean kNN, 95 %"):
+            table.add_column(head, no_wrap=True)
+        for head in ("epsilon", "models"):
+            table.add_column(head, justify="right", overflow="fold")
+        for point, name in zip(report["points"], names, strict=True):
+            best = best_of(point)
+            table.add_row(
+                name,
+                point["best"] or DASH,
+                estimate(best["auc"]["mean"], best["auc_ci_simultaneous"]) if best else DASH,
+                estimate(point["knn"]["mean"], point["knn"]["ci"]),
+                epsilon(point).replace(f", {NO_GUARANTEE}", DAGGER),
+                over(point),
+            )
+        table.caption = f"* on the front   {DAGGER} {NO_GUARANTEE}"
+        if report["choice"]["least"] is not None:
+            table.caption += f"\n{COSTS}"
+        table.caption_justify = "left"
+        return table
+
+
+def notes(swept: formats.SweepReport) -> list[str]:
+    """What a reader of the means must know."""
+    lines = swept["notes"] + doubtful(swept["points"], "Runs")  # type: ignore[arg-type]
+    if any("collapsed" in point["verdicts"] for point in swept["points"]):
+        lines.append(
+            "A collapsed encoder tells no images apart: it leaks little and serves nobody."
+        )
+    return lines
+
+
+def lost(report: formats.TradeoffReport) -> Iterator[tuple[str, str]]:
+    """(who, why) of every row without an AUC; of equal reasons at one point one entry."""
+    labels = {(p["defense"], p["strength"]): p["label"] for p in report["points"]}
+    noted = (
+        ((labels[row["defense"], row["strength"]], row["note"]), row)
+        for row in report["rows"]
+        if row["note"]
+    )
+    for (label, why), rows in together(noted).items():
+        attacks = ", ".join(dict.fromkeys(row["attack"] for row in rows))
+        seeds = ", ".join(str(seed) for seed in dict.fromkeys(row["seed"] for row in rows))
+        yield f"{label} ({attacks}; seed {seeds})", why
+
+
+def _short(point: formats.TradePoint) -> str:
+    """The defence and its strength without the option's name, which fills a terminal's line."""
+    given = point["strength"] is not None
+    return point["defense"] + f" {told(point['strength'])}" if given else point["label"]
+
+
+def epsilon(point: formats.TradePoint) -> str:
+    """`8.1 for one image, guaranteed`, `1e+06 for one client, no meaningful guarantee`, a dash."""
+    value = point["epsilon"]
+    if point["standing"] is None:
+        return DASH
+    shown = "none" if value is None else f"{value:.3g}"
+    shown += f" for one {point['unit']}" if point["unit"] else ""
+    little = value is None or value > MEANINGFUL
+    return f"{shown}, {NO_GUARANTEE if little else point['standing']}"
+
+
+def over(point: formats.TradePoint) -> str:
+    """How many models there are, and how many failed."""
+    return f"{point['finished']}" + (f", {point['failed']} failed" if point["failed"] else "")
+
+
+# -- the figure ------------------------------------------------------------------------------------
+
+
+@canvas.drawn
+def draw(report: formats.TradeoffReport) -> Figure | None:
+    """Mean kNN across, mean AUC of each point's best attack up; None where nothing is known."""
+    places = [(point, place(point)) for point in report["points"]]
+    known: list[Any] = [(point, at) for point, at in places if None not in at]
+    if not known:
+        return None
+    figure, axes = canvas.one(8.5, 5.6)
+    canvas.half_line(axes)
+    across, up = zip(*sorted(at for point, at in known if point["front"]), strict=True)
+    look: dict[str, Any] = {"color": canvas.GREY, "linewidth": 1.2, "zorder": 1}
+    axes.step(across, up, where="pre", **look, label="Pareto front")  # least AUC at a kNN or better
+    for i, name in enumerate(dict.fromkeys(point["defense"] for point, _ in known)):
+        _curve(axes, name, i, [(p, at) for p, at in known if p["defense"] == name])
+    undefended = report["points"][0]["knn"]["mean"]
+    if undefended is not None:
+        axes.axvline(
+            (1 - WITHIN) * undefended, color=canvas.GREY, linewidth=1, linestyle=":", zorder=0,
+            label="95 % of the undefended kNN",
+        )  # fmt: skip
+    axes.set_xlabel("weighted kNN accuracy (use)")
+    axes.set_ylabel("AUC of the best attack (0.5: nothing told)")
+    canvas.legend(axes)
+    return figure
+
+
+def _curve(
+    axes: Axes, name: str, i: int, held: Sequence[tuple[formats.TradePoint, tuple[float, float]]]
+) -> None:
+    """A defence from mild to strong, with the intervals of each point, in the i-th look."""
+    bare = name == NONE
+    look: dict[str, Any] = canvas.look(i - 1) | {"linestyle": "-"}
+    if bare:
+        look = {"color": canvas.INK, "marker": "*", "linestyle": "-"}
+    across, up = zip(*(at for _, at in held), strict=True)
+    label = "no defence" if bare else name
+    axes.plot(across, up, **look, markersize=12 if bare else 7, linewidth=1.2, label=label)
+    for point, at in held:
+        best, bars = best_of(point), {"color": look["color"], "linewidth": 2.5, "alpha": 0.3}
+        cross(axes, at, point["knn"]["ci"], best["auc"]["ci"] if best else None, **bars)
+        if point["option"]:
+            axes.annotate(
+                told(point["strength"]), at, xytext=(5, 5), textcoords="offset points",
+                fontsize=8, color=look["color"],
+            )  # fmt: skip

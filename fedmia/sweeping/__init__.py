@@ -1,1 +1,0 @@
-"""Many runs at once: side by side, gone on with after an end, and compared."""

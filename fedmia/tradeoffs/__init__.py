@@ -1,1 +1,0 @@
-"""Defences at several strengths beside each other: what still leaks, and what use is left."""

@@ -1,0 +1,368 @@
+"""The benchmark that answers what was planned to be asked of the ascent: numbers, refusals."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from scipy.stats import t as student
+from scipy.stats import ttest_1samp
+
+from fedmia.cli.command import parse
+from fedmia.cli.commands import SWEEP
+from fedmia.config.sweep import Sweep
+from fedmia.study.formats import CellPair, CellResults, CellRow
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+with pytest.MonkeyPatch.context() as patch:
+    patch.syspath_prepend(str(BENCHMARKS))
+    SCRIPT = runpy.run_path(str(BENCHMARKS / "ascent.py"))
+    PLANNING = runpy.run_path(str(BENCHMARKS / "_ascent_plan.py"))
+gain, measured, primary, exploratory, markdown, together, setting, main = (
+    SCRIPT[name] for name in ("gain", "measured", "primary", "exploratory", "markdown", "together",
+                              "setting", "main")
+)  # fmt: skip
+read, federations, deviation, power = (
+    PLANNING[name] for name in ("read", "federations", "deviation", "power")
+)
+AUCS: Mapping[tuple[str, str], tuple[float, float]] = {
+    ("ascent", "ascent-zero"): (0.60, 0.45),
+    ("ascent", "loss-before"): (0.60, 0.58),
+    ("ascent-level", "ascent-level-zero"): (0.70, 0.71),
+    ("ascent-static", "loss-before"): (0.62, 0.55),
+}
+SEEDS = (10, 11, 12)
+BASE = "data: digits\nattacks: [similarity]\n"
+
+
+def results(shift: float, code: str = "leaks", aucs: Any = AUCS) -> CellResults:
+    """What a run found: `shift` is added to the AUC of each attack, and to that of no control."""
+    pairs: list[CellPair] = [
+        {"attack": attack, "control": control, "auc": mine + shift, "auc_control": other,
+         "difference": mine + shift - other, "ci": None}
+        for (attack, control), (mine, other) in aucs.items()
+    ]  # fmt: skip
+    attacks: Any = [
+        {"name": name, "auc": 0.9, "choices": choices}
+        for name, choices in (
+            ("similarity", {}), ("ascent", {"steps": 3}), ("ascent-static", {"steps": 1, "lr": 0.1})
+        )
+    ]  # fmt: skip
+    sets: Any = [
+        {"attack": attack, "judged": judged, "size": 8, "auc": 0.9 + shift,
+         "control": {"name": f"{attack}-zero", "auc": 0.4}}
+        for attack, judged in (("ascent", "alone"), ("ascent", "mean"), ("similarity", "mean"))
+    ]  # fmt: skip
+    return {
+        "verdict": "", "verdict_code": code, "attacks": attacks, "pairs": pairs, "sets": sets,
+        "knn": 0.8, "linear": None, "knn_after_attack": None, "commit": "abc",
+    }  # fmt: skip
+
+
+Write = Callable[..., str]
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> dict[str, Any]:
+    """Three federations of each data set in the overfit regime, and a weak sweep of two points."""
+    rows = []
+    for name, data, regime, more in (
+        ("digits", "digits", "overfit", "federation: {clients: 4}\n"),
+        ("cifar", "CIFAR-10", "overfit", "federation: {clients: 5}\n"),
+        ("weak", "digits", "weak", "seeds: 2\ngrid: {partition.alpha: [0.1, 1]}\n"),
+    ):
+        (tmp_path / f"{name}.yaml").write_text(BASE + more)
+        primary = {"primary": True} if regime == "overfit" else {}
+        config = str(tmp_path / f"{name}.yaml")
+        rows.append({"config": config, "data": data, "regime": regime, **primary})
+    ask = [
+        {"question": question, "data": data, "attack": attack, "control": control}
+        for question, attack, control in (
+            ("static", "ascent-static", "loss-before"), ("federated", "ascent", "ascent-zero")
+        )
+        for data in ("digits", "CIFAR-10")
+    ]  # fmt: skip
+    second = {"question": "federated", "attack": "ascent", "control": "loss-before"}
+    return {
+        "questions": ask, "regime": "overfit", "secondary": second, "federations": 3,
+        "seeds": {"primary": 10, "exploratory": 20}, "used_up": [[0, 7], [51, 52]], "sweeps": rows,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """`write(NAME, REGIME, CONFIG)`: the argument of a sweep.json of its runs, written to disk."""
+
+    def make(
+        name: str, regime: str, config: str, flags: Sequence[str] = (),
+        seeds: Sequence[int] = SEEDS, shifts: Sequence[float] = (0.0, 0.01, 0.05),
+        folder: str = "", **more: Any,
+    ) -> str:  # fmt: skip
+        line = ["--config", str(tmp_path / f"{config}.yaml"), *flags]
+        sweep: Sweep = parse(SWEEP, line).settings
+        points = [cell.grid for cell in sweep.cells[: len(sweep.cells) // sweep.seeds]]
+        cells: list[CellRow] = [
+            {"name": f"run{seed}", "grid": dict(grid), "seed": seed, "state": "finished",
+             "reason": None, "path": f"cells/{seed}", "results": results(shift, **more)}
+            for grid in points for seed, shift in zip(seeds, shifts, strict=False)
+        ]  # fmt: skip
+        out = tmp_path / (folder or f"OUT-{config}")
+        out.mkdir()
+        told = {"config": sweep.tree(), "seeds": list(seeds), "cells": cells}
+        (out / "sweep.json").write_text(json.dumps(told))
+        return f"{name}={regime}={out}/sweep.json"
+
+    return make
+
+
+@pytest.fixture
+def asked(write: Write) -> list[str]:
+    """All planned sweeps: the gains of CIFAR-10 are .1 lower."""
+    lower = {k: (mine - 0.1, other) for k, (mine, other) in AUCS.items()}
+    return [
+        write("digits", "overfit", "digits"),
+        write("CIFAR-10", "overfit", "cifar", aucs=lower),
+        write("digits", "weak", "weak", seeds=(20, 21)),
+    ]
+
+
+def test_gain__is_over_the_control_or_over_guessing() -> None:
+    assert gain(0.62, 0.55) == pytest.approx(0.07)
+    assert gain(0.62, 0.44) == pytest.approx(0.12)
+    assert gain(0.45, 0.30) == pytest.approx(-0.05)
+
+
+def test_primary__gains_p_and_holm_over_the_four(plan: Any, asked: list[str]) -> None:
+    rows = primary(plan, read(plan, asked))
+    told = [(r["kind"], r["data"], r["attack"], r["control"]) for r in rows]
+    assert told == [
+        ("primary", "digits", "ascent-static", "loss-before"),
+        ("primary", "CIFAR-10", "ascent-static", "loss-before"),
+        ("primary", "digits", "ascent", "ascent-zero"),
+        ("secondary", "digits", "ascent", "loss-before"),
+        ("primary", "CIFAR-10", "ascent", "ascent-zero"),
+        ("secondary", "CIFAR-10", "ascent", "loss-before"),
+    ]
+    gains = [0.07, -0.03, 0.10, 0.02, 0.00, -0.08]  # the zero twin is under .5
+    for row, first in zip(rows, gains, strict=True):
+        own = [first, first + 0.01, first + 0.05]
+        assert list(row["by_seed"].values()) == pytest.approx(own)
+        assert list(row["by_seed"]) == ["10", "11", "12"]
+        assert row["gain"]["mean"] == pytest.approx(sum(own) / 3)
+        assert row["p"] == pytest.approx(ttest_1samp(own, 0.0).pvalue)
+        half = student.ppf(0.975, 2) * np.std(own, ddof=1) / np.sqrt(3)
+        assert row["gain"]["ci"] == pytest.approx(
+            (np.mean(own) - half, np.mean(own) + half), abs=1e-6
+        )
+    first, last = rows[2], rows[0]  # the two least p
+    assert first["p"] < last["p"] < min(rows[1]["p"], rows[4]["p"])
+    assert first["p_holm"] == pytest.approx(4 * first["p"])
+    assert last["p_holm"] == pytest.approx(3 * last["p"])
+    assert rows[3]["p_holm"] is None and rows[5]["p_holm"] is None
+
+
+def test_primary__says_choices_regime_and_failed_controls(plan: Any, write: Write) -> None:
+    asked = [write("digits", "overfit", "digits", code="control-failed"),
+             write("CIFAR-10", "overfit", "cifar")]  # fmt: skip
+    swept = read(plan, asked)
+    rows = primary(plan, swept)
+    assert rows[0]["chosen"] == {"steps=1, lr=0.1": 3} and rows[2]["chosen"] == {"steps=3": 3}
+    assert (rows[0]["similarity"]["mean"], rows[0]["knn"]["mean"]) == (0.9, 0.8)
+    assert rows[0]["unsound"] == {str(seed): "control-failed" for seed in SEEDS}
+    assert rows[0]["n"] == 3 and rows[1]["unsound"] == {}  # counted all the same
+    text = markdown(rows, [], swept)
+    assert "- static, digits: seeds 10 to 12; stays in though unsound: 10 (control-failed)" in text
+    assert "- static, CIFAR-10: seeds 10 to 12." in text and "Short" not in text
+    assert "| secondary | digits | `ascent` | `loss-before` | 3 |" in text
+    assert "steps=1, lr=0.1 (3)" in text
+
+
+def test_exploratory__all_else_once(plan: Any, asked: list[str]) -> None:
+    rows = exploratory(plan, read(plan, asked))
+    own = [
+        (r["attack"], r["of"]) for r in rows if (r["regime"], r["data"]) == ("overfit", "digits")
+    ]
+    assert own == [
+        ("ascent-level", "image"), ("ascent", "set of 8, alone"), ("ascent", "set of 8, mean"),
+    ]  # fmt: skip
+    weak = [(r["attack"], r["control"], r["setting"]) for r in rows if r["regime"] == "weak"]
+    # Both points of the grid have the same numbers here, so each is one row.
+    assert ("ascent", "ascent-zero", "partition.alpha=0.1") in weak and len(weak) == 6
+    assert "Exploratory: intervals and p carry no claim." in markdown([], rows, [])
+
+
+def test_setting__names_what_concerns_the_attack() -> None:
+    grid = {"attacks": ["ascent"], "federation.attacked_rate": "constant", "attack.ascent.lr": 0.1}
+    assert setting(grid, "ascent-level") == "federation.attacked_rate=constant, lr=0.1"
+    assert setting(grid, "ascent-static-level") == "default"
+
+
+def test_together__finds_what_neither_reading_tells(tmp_path: Path) -> None:
+    """Members lie over others in the difference of two readings that share a large part."""
+    draw = np.random.default_rng(0)
+    part, truth = draw.normal(0, 5, 400), np.repeat([1, 0], 200)
+    lines = [f"main,{m},0,0,{p},{p + 2 * m + e}" for p, m, e in
+             zip(part, truth, draw.normal(0, 0.5, 400), strict=True)]  # fmt: skip
+    file = tmp_path / "scores.csv"
+    file.write_text("id,member,client,label,ascent,ascent-level\n" + "\n".join(lines))
+    assert together(file, "ascent", "ascent-level") > 0.95
+    assert together(file, "ascent", "other") is None
+    assert together(tmp_path / "none.csv", "ascent", "ascent-level") is None
+
+
+def test_picture__weak_beside_overfit_on_one_axis(plan: Any, asked: list[str]) -> None:
+    weak, overfit = SCRIPT["picture"](plan, read(plan, asked)).axes
+    assert (weak.get_title(), overfit.get_title()) == ("weak", "overfit")
+    assert weak.get_xlim() == overfit.get_xlim()
+    names = [tick.get_text() for tick in weak.get_yticklabels()]
+    place = names.index("digits, federated, rise")
+    for axes, gains in ((weak, [0.10, 0.11]), (overfit, [0.10, 0.11, 0.15])):
+        dots = [line.get_xdata() for line in axes.lines
+                if line.get_marker() == "." and line.get_ydata()[0] == place]  # fmt: skip
+        assert len(dots) == 1 and list(dots[0]) == pytest.approx(gains)
+    blank = [t for t in weak.texts if t.get_text().strip() == "not run"]
+    assert names.index("CIFAR-10, static, rise") in [t.get_position()[1] for t in blank]
+
+
+def test_main__writes_the_answer(plan: Any, asked: list[str], tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text(yaml.safe_dump(plan))
+    out = tmp_path / "answer"
+    main([*asked, "--plan", str(tmp_path / "plan.yaml"), "--out", str(out)])
+    answer = json.loads((out / "answer.json").read_text())
+    assert answer["short"] == 0 and answer["plan"]["federations"] == 3
+    assert [s["runs"] for s in answer["sweeps"]] == [3, 3, 4]
+    assert answer["sweeps"][0]["commits"] == ["abc"]
+    assert (out / "answer.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    tables = [p for p in (out / "answer.md").read_text().split("\n\n") if p.startswith("|")]
+    assert len(tables) == 2 and tables[0].count("\n") == 7
+
+
+# -- refusals --------------------------------------------------------------------------------
+
+
+def refused(plan: Any, asked: Sequence[str], short: bool = False) -> str:
+    with pytest.raises(SystemExit) as caught:
+        read(plan, asked, short)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+def test_read__refuses_seeds_that_are_used_up(plan: Any, write: Write) -> None:
+    said = refused(plan, [write("digits", "overfit", "digits", seeds=(7, 8, 51))])
+    assert said.endswith("seeds that are used up: 7, 51")
+    said = refused(plan, [write("digits", "overfit", "digits", seeds=(12, 13), folder="B")])
+    assert said.endswith("seed 13 is not planned (10 to 12)")
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (["--train.lr", "0.07"], "train.lr is 0.07, but"),
+        (["--clients", "6"], "federation.clients is 6, but 4 in"),
+        (["--grid", "partition.alpha=0.1,1"], "the grid has 2 points, but 1 in"),
+        (["--dataset", "synthetic"], "data.name is synthetic:"),
+    ],
+)
+def test_read__refuses_other_settings(plan: Any, write: Write, flags: Any, why: str) -> None:
+    said = refused(plan, [write("digits", "overfit", "digits", flags)])
+    assert why in said and "its settings are not planned" in said
+
+
+def test_read__takes_another_place(plan: Any, write: Write) -> None:
+    place = ["--threads-per-client", "2", "--device", "cpu", "--jobs", "2", "--seed", "99"]
+    swept = read(plan, [write("digits", "overfit", "digits", place)], short=True)
+    assert [len(s.cells) for s in swept] == [3, 0, 0]
+
+
+def test_read__too_few_runs_are_an_answer_that_calls_itself_short(plan: Any, write: Write) -> None:
+    some = [write("digits", "overfit", "digits", seeds=SEEDS[:2])]
+    said = refused(plan, some)
+    assert "2 of 3 planned runs are finished; --short" in said
+    swept = read(plan, some, short=True)
+    rows = primary(plan, swept)
+    assert [r["n"] for r in rows if r["kind"] == "primary"] == [2, 0, 2, 0]
+    # Holm's correction is over four questions, whether they have an answer or not.
+    assert max(rows[0]["p"], rows[2]["p"]) < 0.5
+    held = sorted(r["p"] for r in (rows[0], rows[2]))
+    told = sorted(r["p_holm"] for r in (rows[0], rows[2]))
+    assert told == pytest.approx([4 * held[0], max(4 * held[0], 3 * held[1])])
+    assert rows[1]["p_holm"] is None
+    text = markdown(rows, [], swept)
+    assert text.startswith("Short of the plan: ")
+    assert "digits.yaml 2 of 3, " in text and "cifar.yaml 0 of 3 runs." in text
+
+
+def test_read__files_of_one_sweep_count_as_one_and_no_run_twice(plan: Any, write: Write) -> None:
+    one = write("digits", "overfit", "digits", seeds=(10,), folder="A")
+    rest = write("digits", "overfit", "digits", seeds=(11, 12), folder="B")
+    (first, *_) = read(plan, [rest, one], short=True)
+    assert [cell["seed"] for cell in first.cells] == [10, 11, 12] and first.short == 0
+    assert "run run10 is given twice" in refused(plan, [one, one])
+
+
+def test_read__refuses_what_is_no_sweep(plan: Any, write: Write, tmp_path: Path) -> None:
+    assert "NAME=REGIME=SWEEP.json" in refused(plan, ["digits=overfit"])
+    (tmp_path / "sweep.json").write_text("[]")
+    assert "no sweep.json" in refused(plan, [f"digits=overfit={tmp_path}/sweep.json"])
+    assert "no sweep.json" in refused(plan, [f"digits=overfit={tmp_path}/none.json"])
+    sweep = write("svhn", "overfit", "digits")
+    assert "svhn=overfit is not planned (digits=overfit, CIFAR-10=over" in refused(plan, [sweep])
+
+
+def test_read__a_failed_run_is_none(plan: Any, asked: list[str]) -> None:
+    path = Path(asked[0].split("=")[2])
+    report = json.loads(path.read_text())
+    report["cells"][0] |= {"results": None, "state": "failed"}
+    path.write_text(json.dumps(report))
+    assert "2 of 3 planned runs" in refused(plan, asked)
+
+
+def test_primary__a_run_without_its_pair_is_named(plan: Any, write: Write) -> None:
+    lost = {k: v for k, v in AUCS.items() if k[0] != "ascent-static"}
+    asked = [write("digits", "overfit", "digits", aucs=lost), write("CIFAR-10", "overfit", "cifar")]
+    with pytest.raises(SystemExit, match="digits: run run10 has no ascent-static beside loss-b"):
+        primary(plan, read(plan, asked))
+
+
+# -- the plan itself -------------------------------------------------------------------------
+
+
+def test_power__of_known_numbers() -> None:
+    """The t test of one sample at an effect of half a deviation: 34 values have power .8 at .05
+    (Cohen, 1988), and .0125 needs more."""
+    assert power(0.5, 1.0, 34, 0.05) > 0.8 > power(0.5, 1.0, 33, 0.05)
+    assert power(0.0, 1.0, 10, 0.05) == pytest.approx(0.05)
+    assert deviation({"mean": 2.0, "p": 0.05, "federations": 4}) == pytest.approx(
+        2 * 2 / student.ppf(0.975, 3)
+    )
+    told = {"mean": 3.0, "interval": [1.0, 5.0], "federations": 9}
+    assert deviation(told) == pytest.approx(2 * 3 / student.ppf(0.975, 8))
+
+
+def test_plan__asks_as_many_federations_as_its_effects_need() -> None:
+    plan = PLANNING["load_plan"]()
+    assert plan["federations"] == federations(plan) == 29
+    assert federations({**plan, "share": 1.0}) < 14
+    ask = [(q["question"], q["data"]) for q in plan["questions"]]
+    both = ("digits", "CIFAR-10")
+    assert ask == [(q, data) for q in ("static", "federated") for data in both]
+    primaries = range(plan["seeds"]["primary"], plan["seeds"]["primary"] + 29)
+    assert not any(low <= seed <= high for low, high in plan["used_up"] for seed in primaries)
+
+
+def test_plan__its_sweeps_have_its_seeds() -> None:
+    plan = PLANNING["load_plan"]()
+    for one in PLANNING["sweeps"](plan):
+        sweep = parse(SWEEP, ["--config", one.config]).settings
+        assert [cell.seed for cell in sweep.cells[:: len(one.points)]] == list(one.seeds)
+        if one.primary:
+            assert len(one.points) == 1 and {"ascent", "ascent-static"} <= {
+                *sweep.cells[0].first.attacks
+            }

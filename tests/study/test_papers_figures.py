@@ -1,0 +1,236 @@
+"""Figures 5 to 13 on planted data: what is drawn, without its pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedmia.attacks._classifier import decide, fit_classifier
+from fedmia.papers import lines, space
+from fedmia.papers.gather import Found, numbers
+from fedmia.report.curves import from_npz, to_npz
+from fedmia.report.figures import canvas
+from fedmia.study.views import paper as make
+from tests.study.planted import MEMBERS, NONMEMBERS, Evaluation, climb, curves, judged, reading
+
+HISTORY: Any = [
+    {"round": 1, "under_attack": False},
+    {"round": 2, "under_attack": True},
+]
+
+
+@pytest.fixture(scope="module")
+def found() -> Found:
+    """Rounds 0 and 2; the first is scored."""
+    evaluation = Evaluation()
+    readings = [reading(evaluation, r) for r in (0, 2)]
+    return Found(
+        at=0,
+        readings=readings,
+        judged=[judged(evaluation, r) for r in readings],
+        climbs=[climb(0), climb(2)],
+        history=HISTORY,
+        curves=curves(),
+        by_strategy={"fedavg": curves(), "fedprox": replace(curves(), control_members=None)},
+    )
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """Figures as they are drawn."""
+    figures: list[Any] = []
+    monkeypatch.setattr(canvas, "png", lambda figure: figures.append(figure) or b"png")
+    yield figures
+
+
+def drawn(axes: Any, label: str) -> list[list[float]]:
+    """(x, y) of each point of the line with that label."""
+    (line,) = [one for one in axes.lines if one.get_label() == label]
+    found: list[list[float]] = line.get_xydata().tolist()
+    return found
+
+
+def close(points: list[list[float]], want: list[tuple[float, Any]]) -> bool:
+    return np.allclose(points, want, rtol=0, atol=1e-9)
+
+
+def test_figures__say_what_a_run_did_not_do(
+    found: Found, seen: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module, name in ((lines, "thresholds"), (space, "confidences"), (space, "combined")):
+        monkeypatch.setattr(module, name, lambda _: b"png")
+    few = replace(
+        found, readings=found.readings[:1], judged=found.judged[:1], climbs=found.climbs[:1],
+        curves=None, by_strategy={},
+    )  # fmt: skip
+    made = make.figures(few)
+    assert list(made) == list(make.CAPTIONS) == [f"fig-{i}" for i in range(5, 14)]
+    assert {n for n, held in made.items() if held == make.ONE_ROUND} == {"fig-5", "fig-6", "fig-8"}
+    assert made["fig-13"] == make.NO_CURVES and made["fig-9"] == b"png"
+
+
+def test_write__names_what_was_not_drawn(found: Found, tmp_path: Path) -> None:
+    told = {"run": "<mine>", "data": "digits", **numbers(found)}
+    make.write(tmp_path, told, {"fig-5": b"png", "fig-13": make.NO_CURVES})
+    page = (tmp_path / "paper.html").read_text(encoding="utf-8")
+    assert f"Not drawn: {make.NO_CURVES}." in page and "&lt;mine&gt;" in page
+    assert page.count("<table>") == 4 and page.count("data:image/png;base64,") == 1
+    text = (tmp_path / "tables.md").read_text(encoding="utf-8")
+    assert f"- Fig. 13: {make.NO_CURVES}" in text and "Fig. 5" not in text
+    assert "| Fig. 10 | The loss of non-member data" in text and "## What the paper says" in text
+    assert (tmp_path / "fig-5.png").read_bytes() == b"png"
+    assert not (tmp_path / "fig-13.png").exists()
+
+
+def test_overfitting__means_of_loss_and_similarity(found: Found, seen: list[Any]) -> None:
+    lines.overfitting(found.readings, HISTORY)
+    loss, similarity = seen[0].axes
+    for axes, column in ((loss, 1), (similarity, 0)):
+        for i, label in enumerate(("members", "non-members")):
+            want = [(r.round, r.scored("combined")[i][:, column].mean()) for r in found.readings]
+            assert close(drawn(axes, label), want)
+
+
+def test_by_round__accuracy_beside_auc(found: Found, seen: list[Any]) -> None:
+    rows = found.layers()
+    lines.by_round(rows, HISTORY, "By layer", "feature")
+    accuracy, auc = seen[0].axes
+    assert (accuracy.get_ylabel(), auc.get_ylabel()) == ("balanced accuracy", "AUC")
+    for name, rounds in rows.items():
+        assert close(drawn(accuracy, name), [(r, row["accuracy"]) for r, row in rounds])
+        assert close(drawn(auc, name), [(r, row["auc"]) for r, row in rounds])
+    assert rows["feature"] == found.methods()["similarity"]
+    assert list(rows) == ["layer1", "layer2", "avgpool", "encoder", "feature"]
+
+
+def test_by_step__mean_loss_and_its_rise_after_each_step(seen: list[Any]) -> None:
+    lines.by_step(climb(7))
+    axes, rise = seen[0].axes
+    assert drawn(axes, "members") == [[0, 1], [1, 2], [2, 3]]
+    assert drawn(axes, "non-members") == [[0, 1], [1, 3], [2, 5]]
+    assert drawn(rise, "members") == [[0, 0], [1, 1], [2, 2]]
+    assert drawn(rise, "non-members") == [[0, 0], [1, 2], [2, 4]]
+    assert "round 7" in seen[0].get_suptitle()
+    assert (axes.get_yscale(), rise.get_yscale()) == ("linear", "linear")
+
+
+def test_by_step__a_rise_over_decades_is_drawn_on_a_log_scale(seen: list[Any]) -> None:
+    flat = climb()
+    assert flat.nonmembers is not None
+    lines.by_step(replace(flat, nonmembers=1 + 40 * (flat.nonmembers - 1)))
+    axes, rise = seen[0].axes
+    assert (axes.get_yscale(), rise.get_yscale()) == ("symlog", "symlog")
+
+
+def test_before_and_after__first_and_last_step(seen: list[Any]) -> None:
+    make.before_and_after(climb())
+    members, others = seen[0].axes
+    assert [members.get_title(loc="left"), others.get_title(loc="left")] == [
+        f"{MEMBERS} members",
+        f"{NONMEMBERS} non-members",
+    ]
+    assert members.get_xscale() == "linear"
+
+
+def test_before_and_after__losses_over_decades_on_a_log_scale(seen: list[Any]) -> None:
+    flat = climb()
+    assert flat.nonmembers is not None
+    losses = flat.nonmembers * np.geomspace(0.01, 100, NONMEMBERS)
+    make.before_and_after(replace(flat, nonmembers=losses))
+    assert [axes.get_xscale() for axes in seen[0].axes] == ["log", "log"]
+
+
+def test_thresholds__own_threshold_and_accuracy(seen: list[Any]) -> None:
+    lines.thresholds([climb(0), climb(9)])
+    (axes,) = seen[0].axes
+    curve = np.array(drawn(axes, "round 9"))
+    assert curve[:, 1].max() == 1  # all members rise by 2, all others by about 4
+    dots = [one for one in axes.lines if one.get_marker() == "o"]
+    assert [d.get_xydata().tolist() for d in dots] == [[[3, 1]], [[3, 1]]]
+    assert drawn(axes, "the paper: over 0.80") == [[0, 0.8], [1, 0.8]]
+    assert axes.get_ylim()[1] > 0.8 and axes.get_xscale() == "linear"
+
+
+def test_thresholds__rises_over_decades_share_a_log_scale(seen: list[Any]) -> None:
+    rises = np.geomspace(0.001, 100, NONMEMBERS)
+    lines.thresholds([replace(climb(), scored=replace(climb().scored, scores_nonmembers=-rises))])
+    (axes,) = seen[0].axes
+    assert axes.get_xscale() == "symlog" and axes.get_xlim()[1] > 50
+
+
+def test_federated__rounds_under_the_act_and_by_aggregation(found: Found, seen: list[Any]) -> None:
+    lines.federated(curves(), found.by_strategy)
+    ours, compared = seen[0].axes
+    assert drawn(ours, "members") == [[3, 1], [4, 2]]
+    assert drawn(ours, "non-members") == [[3, 3], [4, 4]]
+    labels = compared.get_legend_handles_labels()[1]
+    assert labels == ["fedavg, ascent", "fedavg, no ascent", "fedprox, ascent"]
+    assert drawn(compared, "fedavg, no ascent") == [[3, 9], [4, 9]]
+    assert ours.get_legend_handles_labels()[1] == ["non-members", "members"]
+
+
+def test_federated__before_the_attack_and_right_after_the_climb(seen: list[Any]) -> None:
+    whole = replace(
+        curves(), before_nonmembers=np.full(NONMEMBERS, 2.5), after_members=np.full(MEMBERS, 200.0),
+        after_nonmembers=np.full(NONMEMBERS, 300.0),
+    )  # fmt: skip
+    lines.federated(whole, {"fedavg": whole})
+    ours, _ = seen[0].axes
+    before, upload = (
+        [line.get_xydata().tolist() for line in ours.lines if line.get_marker() == marker]
+        for marker in ("D", "*")
+    )
+    assert before == [[[2, (MEMBERS - 1) / 4]], [[2, 2.5]]]
+    assert upload == [[[3, 200]], [[3, 300]]]
+    labels = ours.get_legend_handles_labels()[1]
+    assert labels == ["non-members", "members", "before the attack", "first upload"]
+    assert ours.get_yscale() == "symlog"
+
+
+def test_confidences__a_plot_a_layer(found: Found, seen: list[Any]) -> None:
+    space.confidences(found.readings[0])
+    assert [axes.get_title() for axes in seen[0].axes] == ["encoder", "avgpool", "layer2"]
+    x, y, z = seen[0].axes[0].collections[1]._offsets3d
+    assert [float(side[0]) for side in (x, y, z)] == pytest.approx(np.log10([0.5, 0.25, 0.125]))
+
+
+@pytest.mark.parametrize("classifier", ["lda", "lr"])
+def test_plane__where_the_classifier_is_undecided(classifier: str) -> None:
+    draw = np.random.default_rng(0)
+    truth = np.repeat([1, 0], 40)
+    features = draw.normal(size=(80, 3)) * [0.01, 5, 0.3] + truth[:, None] * [0.01, -4, 0.2]
+    model = fit_classifier(classifier, features, truth)
+    normal, offset = space.plane(model)
+    some = draw.normal(size=(200, 3)) * [0.02, 8, 0.5]
+    assert decide(model, some) == pytest.approx(some @ normal - offset, abs=1e-9)
+    low, high = features.min(axis=0), features.max(axis=0)
+    points = np.stack(space.surface(normal, offset, low, high), axis=-1).reshape(-1, 3)
+    inside = points[~np.isnan(points).any(axis=1)]
+    assert len(inside) > 10 and decide(model, inside) == pytest.approx(0, abs=1e-9)
+    assert (inside >= low - 1e-9).all() and (inside <= high + 1e-9).all()
+
+
+def test_numbers__rounds_steps_and_tables(found: Found) -> None:
+    told = numbers(found)
+    assert [(r["round"], r["under_attack"]) for r in told["rounds"]] == [(0, False), (2, True)]
+    assert told["mean_loss_by_step"] == {"members": [1, 2, 3], "nonmembers": [1, 3, 5]}
+    assert told["rounds"][0]["ascent_static"]["accuracy"] == 1
+    assert told["rounds"][0]["methods"]["similarity"] == told["table_2"]
+    assert told["round"] == 0
+    assert [c["verdict"] for c in told["claims"]] == ["held", "held", *["not run"] * 3]
+
+
+def test_curves__survive_their_file(tmp_path: Path) -> None:
+    before = curves()
+    (tmp_path / "curves.npz").write_bytes(to_npz(before))
+    after = from_npz(tmp_path / "curves.npz")
+    assert after.act == "ascent" and after.after_members is None
+    assert np.array_equal(after.rounds, before.rounds)
+    assert np.array_equal(after.members, before.members)
+    assert np.array_equal(after.before_members, before.before_members)
+    assert to_npz(before) == to_npz(curves())

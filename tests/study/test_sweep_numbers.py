@@ -1,0 +1,264 @@
+"""Means over models, their intervals, Holm's correction, and the page: known answers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedmia.cli.command import parse
+from fedmia.cli.commands import SWEEP
+from fedmia.report.tables import Cell
+from fedmia.statistics.pvalues import holm
+from fedmia.statistics.spread import p_value
+from fedmia.study.engine import Study
+from fedmia.study.folder import names
+from fedmia.study.formats import SweepReport
+from fedmia.study.points import differences, point_rows
+from fedmia.study.views.sweep import SweepView, notes, results, sentence
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "active.json"
+
+
+@pytest.fixture(scope="module")
+def compared() -> SweepReport:
+    """Two strategies x two alphas x three seeds: AUC 0.6 + seed/100, fedprox 0.05 + seed/50
+    higher; one run failed, and one verdict of each point leaks."""
+    line = "--grid strategy=fedavg,fedprox --grid partition.alpha=0.1,1 --partition dirichlet"
+    sweep = parse(SWEEP, [*line.split(), "--seeds", "3"]).settings
+    finished: dict[str, Any] = {}
+    for cell in sweep.cells[:-1]:
+        report = json.loads(GOLDEN.read_text(encoding="utf-8"))
+        more = (0.05 + cell.seed / 50) * (cell.grid["strategy"] == "fedprox")
+        report["attacks"][0] |= {"name": "<b>one", "auc": 0.6 + cell.seed / 100 + more}
+        report["utility"] |= {"knn": 0.8, "after_attack": {"knn": 0.7 - more}}
+        report["verdict_code"] = "leaks" if cell.seed == 1 else "not-established"
+        report |= {"versions": {"commit": f"{cell.seed == 0}"}, "timing": {"total_s": 1.0}}
+        control = {"name": "ascent-zero", "difference": 0.1 + cell.seed / 100}
+        told = {"attack": "ascent", "judged": "mean", "size": 8, "auc": 0.7, "control": control}
+        report["sets"] = [told, {**told, "judged": "alone", "control": None}]
+        finished[cell.key] = (f"cells/{names([cell])[cell.key]}", report)
+    failed = {sweep.cells[-1].key: "no <images>"}
+    return SweepView().report(Study(sweep, sweep.cells, finished, failed, 2.0))
+
+
+def test_points__means_over_seeds(compared: SweepReport) -> None:
+    assert [p["grid"] for p in compared["points"]] == [
+        {"strategy": s, "partition.alpha": a} for s in ("fedavg", "fedprox") for a in (0.1, 1.0)
+    ]
+    auc = compared["points"][0]["attacks"][0]["auc"]
+    assert (auc["n"], auc["mean"], auc["sd"]) == (3, 0.61, 0.01)
+    # Student's quantile of 2 degrees of freedom is 4.303.
+    assert auc["ci"] == pytest.approx((0.61 - 0.02484, 0.61 + 0.02484), abs=1e-5)
+    last = compared["points"][3]
+    assert (last["finished"], last["failed"]) == (2, 1)
+    assert last["verdicts"] == {"leaks": 1, "not-established": 1}
+    whole, alone = compared["points"][0]["sets"]
+    assert (whole["auc"]["n"], whole["difference"]["mean"], alone["control"]) == (3, 0.11, None)
+    # t = 0.11 / (0.01 / sqrt(3)) = 19.05; of four points with such a set, the last has two models,
+    # and the pairs' differences are all equal.
+    assert whole["p"] == pytest.approx(0.00274, abs=1e-5)
+    assert whole["p_holm"] == pytest.approx(4 * 0.00274, abs=1e-4) and alone["p"] is None
+    assert compared["sentence"] == (
+        "11 of 12 runs are finished; 4 of them leak membership; failed and left out: 1."
+    )
+    assert any("2 commits" in note for note in compared["notes"])
+
+
+def test_differences__at_equal_seeds_between_neighbours(compared: SweepReport) -> None:
+    rows = [r for r in compared["differences"] if r["attack"] == "<b>one"]
+    told = [(r["option"], r["first"], r["second"], r["others"]) for r in rows]
+    assert told == [
+        ("partition.alpha", 0.1, 1.0, {"strategy": "fedavg"}),
+        ("strategy", "fedavg", "fedprox", {"partition.alpha": 0.1}),
+        ("strategy", "fedavg", "fedprox", {"partition.alpha": 1.0}),
+        ("partition.alpha", 0.1, 1.0, {"strategy": "fedprox"}),
+    ]
+    whole, short = rows[1]["difference"], rows[2]["difference"]
+    assert (whole["n"], whole["mean"]) == (3, 0.07) and (short["n"], short["mean"]) == (2, 0.06)
+    assert whole["ci"] == pytest.approx((0.07 - 0.04968, 0.07 + 0.04968), abs=1e-5)
+
+
+def test_differences__pair_equal_seeds_in_whatever_place_they_stand() -> None:
+    """One run failed, and the points' runs stand in another order."""
+    knns = {1: {0: None, 1: 0.1, 2: 0.3}, 2: {2: 0.4, 0: 0.9, 1: 0.2}}
+    none = {"attacks": [], "linear": None, "knn_after_attack": None}
+    cells: list[Any] = [
+        {"grid": {"a": a}, "seed": seed, "results": none | {"knn": knn} if knn else None}
+        for a, held in knns.items()
+        for seed, knn in held.items()
+    ]
+    (found,) = differences(cells)
+    assert (found["measure"], found["difference"]["n"]) == ("knn", 2)
+    assert (found["difference"]["mean"], found["difference"]["sd"]) == (0.1, 0.0)
+
+
+def test_use__before_the_attacked_rounds_and_after_them(compared: SweepReport) -> None:
+    point = compared["points"][0]
+    assert (point["knn"]["mean"], point["knn_after_attack"]["mean"]) == (0.8, 0.7)
+    lost = [r["difference"]["mean"] for r in compared["differences"] if r["option"] == "strategy"
+            and r["measure"] == "knn_after_attack"]  # fmt: skip
+    assert lost == [-0.07, -0.06]
+    assert "0.700" in [
+        cell for row in SweepView().tables(compared)["points"].rows for cell in row.cells
+    ]
+
+
+def test_page__compares_escapes_and_leads_to_each_run(
+    compared: SweepReport, tmp_path: Path
+) -> None:
+    name = "strategy=fedavg_partition.alpha=0.1_seed=0"
+    (tmp_path / "cells" / name / "figures").mkdir(parents=True)
+    (tmp_path / "cells" / name / "figures" / "roc.png").touch()
+    figures = SweepView().figures(compared)
+    assert list(figures) == ["attacks", "pairs"]
+    assert all(png[:8] == b"\x89PNG\r\n\x1a\n" for png in figures.values())
+    text = SweepView().page(compared, figures, tmp_path)
+    assert "<b>one" not in text and "&lt;b&gt;one" in text and "no &lt;images&gt;" in text
+    assert text.count("/report.html") == 11 and text.count("data:image/png;base64,") == 2
+    place = "cells/strategy%3Dfedavg_partition.alpha%3D0.1_seed%3D0"
+    assert f'href="{place}/report.html"' in text and f'src="{place}/figures/roc.png"' in text
+    assert "0.610 [0.585, 0.635]" in text and "leaks 1, not-established 1" in text
+
+
+def cell(grid: dict[str, Any], seed: int, shift: float, **more: Any) -> Any:
+    """A finished run of two attacks, with a pair and three sets."""
+    control = {"name": "placebo", "difference": 0.2 + shift}
+    results = {
+        "verdict_code": "leaks", "knn": 0.6 + shift, "linear": 0.7 + shift,
+        "knn_after_attack": None,
+        "attacks": [
+            {"name": "one", "auc": 0.5 + shift, "tpr_at_1_percent_fpr": 0.1 + shift,
+             "controls": {"untrained": 0.4 + shift}, "choices": {}},
+            {"name": "two", "auc": 0.8 - shift, "tpr_at_1_percent_fpr": None,
+             "controls": {"untrained": 0.45, "placebo": 0.48}, "choices": {"steps": seed}},
+        ],
+        "pairs": [{"attack": "one", "control": "zero", "difference": shift}],
+        "sets": [
+            {"attack": "one", "judged": "mean", "size": 8, "auc": 0.6 + shift, "control": control},
+            {"attack": "one", "judged": "alone", "size": 8, "auc": 0.9, "control": None},
+            {"attack": "one", "judged": "mean", "size": 16, "auc": 0.7, "control": None},
+        ],
+    }  # fmt: skip
+    return {"grid": grid, "seed": seed, "state": "finished", "results": results} | more
+
+
+def test_point__each_number_over_its_own_rows() -> None:
+    lost = {"state": "failed", "results": None}
+    cells = [cell({"a": 1}, 0, 0.0), cell({"a": 1}, 1, 0.02), cell({"a": 1}, 2, 0.0, **lost)]
+    (point,) = point_rows(cells)
+    assert (point["grid"], point["finished"], point["failed"]) == ({"a": 1}, 2, 1)
+    one, two = point["attacks"]
+    assert (one["name"], one["auc"]["mean"]) == ("one", 0.51)
+    assert (one["tpr_at_1_percent_fpr"]["mean"], one["controls"]["untrained"]["mean"]) == (
+        0.11, 0.41,
+    )  # fmt: skip
+    assert (two["name"], two["auc"]["mean"], two["tpr_at_1_percent_fpr"]["n"]) == ("two", 0.79, 0)
+    assert two["controls"]["placebo"]["mean"] == 0.48
+    assert (one["choices"], two["choices"]) == ({}, {"0": {"steps": 0}, "1": {"steps": 1}})
+    (pair,) = point["pairs"]
+    assert (pair["attack"], pair["control"], pair["difference"]["mean"]) == ("one", "zero", 0.01)
+    assert pair["p"] == p_value([0.0, 0.02]) == pytest.approx(0.5)  # t is 1 of one degree
+    told = [(s["attack"], s["judged"], s["size"], s["auc"]["mean"], s["control"])
+            for s in point["sets"]]  # fmt: skip
+    assert told == [
+        ("one", "mean", 8, 0.61, "placebo"), ("one", "alone", 8, 0.9, None),
+        ("one", "mean", 16, 0.7, None),
+    ]  # fmt: skip
+    whole = point["sets"][0]
+    assert whole["difference"]["mean"] == 0.21 and whole["p"] == p_value([0.2, 0.22])
+    assert [pair["p_holm"], whole["p_holm"]] == holm([pair["p"], whole["p"]])
+    assert point["sets"][1]["p_holm"] is None
+    assert (point["knn"]["mean"], point["linear"]["mean"]) == (0.61, 0.71)
+    # A difference may be under 0, and its interval is cut at -1 alone.
+    (low,) = point_rows([cell({}, 0, -0.9), cell({}, 1, -0.5)])
+    assert low["pairs"][0]["difference"]["ci"] == (-1.0, 1.0)
+
+
+def test_point__an_attack_beside_two_controls_has_two_pairs() -> None:
+    cells = [cell({}, seed, shift) for seed, shift in ((0, 0.0), (1, 0.02))]
+    for one in cells:
+        (first,) = one["results"]["pairs"]
+        second = {**first, "control": "loss-before", "difference": first["difference"] - 0.1}
+        one["results"]["pairs"] = [first, second]
+    (point,) = point_rows(cells)
+    told = [(p["attack"], p["control"], p["difference"]["mean"]) for p in point["pairs"]]
+    assert told == [("one", "zero", 0.01), ("one", "loss-before", -0.09)]
+
+
+def test_results__keep_what_attacks_chose_and_both_aucs_of_each_pair() -> None:
+    """The report of a run has two pairs of one attack, and one without images to compare."""
+    report = json.loads(GOLDEN.read_text(encoding="utf-8"))
+    (first, *_) = report["paired"]
+    none = {"attack": "one", "control": "zero", "difference": None, "ci": None}
+    report["versions"] = {"commit": None}
+    report["paired"] = [first, {**first, "control": "loss-before", "auc_control": 0.4}, none]
+    found = results(report)
+    told = [(p["attack"], p["control"], p["auc"], p["auc_control"]) for p in found["pairs"]]
+    auc, control = first["auc"], first["auc_control"]
+    assert auc != control != 0.4 and told == [
+        ("ascent", "ascent-zero", auc, control),
+        ("ascent", "loss-before", auc, 0.4),
+        ("one", "zero", None, None),
+    ]
+    choices = {row["name"]: row["choices"] for row in found["attacks"]}
+    want = {row["name"]: row["choices"] for row in report["attacks"]}
+    assert choices == want and {"steps", "lr"} <= choices["ascent"].keys()
+
+
+def test_page__says_what_the_models_of_a_point_chose(compared: SweepReport) -> None:
+    names = [row.cells[2] for row in SweepView().tables(compared)["attacks"].rows]
+    first = [n for n in names if isinstance(n, Cell) and n.text == "ascent"][0]
+    report = json.loads(GOLDEN.read_text(encoding="utf-8"))
+    own = next(row["choices"] for row in report["attacks"] if row["name"] == "ascent")
+    said = ", ".join(f"{name}={value:g}" for name, value in own.items())
+    assert first.small == (f"chosen: {said} (3)",)
+    assert "similarity" in names
+
+
+def test_differences__of_each_attack_by_name() -> None:
+    cells = [cell({"a": 1, "b": 7}, 3, 0.0), cell({"a": 2, "b": 7}, 3, 0.1)]
+    other = cell({"a": 2, "b": 8}, 3, 0.3)
+    other["results"]["attacks"].reverse()
+    rows = list(differences([*cells, other]))
+    found = {(r["option"], r["measure"], r["attack"]): r["difference"]["mean"] for r in rows}
+    assert found == {
+        ("a", "auc", "one"): 0.1, ("a", "auc", "two"): -0.1, ("a", "knn", None): 0.1,
+        ("a", "linear", None): 0.1, ("b", "auc", "one"): 0.2, ("b", "auc", "two"): -0.2,
+        ("b", "knn", None): 0.2, ("b", "linear", None): 0.2,
+    }  # fmt: skip
+    (first, *_), others = rows, [r["others"] for r in rows]
+    assert (first["first"], first["second"]) == (1, 2)
+    assert others == [{"b": 7}] * 4 + [{"a": 2}] * 4
+
+
+def test_notes__what_a_reader_of_the_means_must_know() -> None:
+    def run(name: str, commit: str | None) -> Any:
+        return {"name": name, "state": "finished", "results": {"commit": commit}}
+
+    one, two = parse(SWEEP, ["--seeds", "1"]).settings, parse(SWEEP, ["--seeds", "2"]).settings
+    lost: Any = [{"name": n, "state": "failed", "results": None} for n in ("x", "y")]
+    assert notes([run("a", "1"), run("b", "1")], two) == []
+    (seeds,) = notes([run("a", "1")], one)
+    assert seeds.startswith("One seed: there is no interval")
+    commits, missing = notes([run("a", "1"), *lost, run("b", None)], two)
+    assert "of 2 commits" in commits and missing == "Left out of every mean: x, y."
+    told = [run("a", "1"), run("b", "1")]
+    for cell, code in zip(told, ("leaks", "shift"), strict=True):
+        cell["results"]["verdict_code"] = code
+    assert sentence([*told, *lost]) == (
+        "2 of 4 runs are finished; 1 of them leak membership; failed and left out: 2."
+    )
+    assert sentence(told) == "2 of 2 runs are finished; 1 of them leak membership."
+
+
+def test_compare__names_a_run_by_its_own_folder(compared: SweepReport) -> None:
+    assert all(Path(str(c["path"])).name == c["name"] for c in compared["cells"] if c["path"])
+    states = [c["state"] for c in compared["cells"]]
+    assert states == ["finished"] * 11 + ["failed"] and compared["not_run"] == 0
+    assert compared["cells"][-1]["reason"] == "no <images>" and compared["seeds"] == [0, 1, 2]
+    assert [c["seed"] for c in compared["cells"]] == [0, 1, 2] * 4
+    assert compared["timing"]["total_s"] == 2.0 and len(compared["timing"]["runs"]) == 11
+    assert not any("One seed" in note for note in compared["notes"])

@@ -1,0 +1,76 @@
+"""A sweep of real runs, killed with -9 in the middle and started again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fedmia.simulate import main
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).resolve().parents[2]
+TINY = (
+    "--clients 4 --rounds 2 --train.local_epochs 1 --model.width 4 --split.members 32 "
+    "--split.nonmembers 60 --split.known 8 --split.test 20 --device cpu --pretrain none "
+    "--attacks similarity --federation.snapshots 1 --attack.similarity.views 4 "
+)
+
+
+def started(out: Path) -> subprocess.Popen[str]:
+    line = [sys.executable, "-m", "fedmia.sweep", *shlex.split(TINY), "--seeds", "2", "--jobs", "1"]
+    return subprocess.Popen(
+        [*line, "--quiet", "--out", str(out)], cwd=ROOT,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def until(true: Callable[[], object], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def at_work(out: Path) -> list[Path]:
+    """Processes that were started for a run of the sweep and are alive."""
+    found = []
+    for line in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            text = line.read_bytes()
+        except OSError:
+            continue
+        if b"fedmia.study.child" in text and str(out).encode() in text:
+            found.append(line)
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="reads /proc")
+def test_killed__nothing_finished_runs_twice_and_a_run_is_what_simulate_makes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, first = tmp_path / "OUT", tmp_path / "OUT" / "cells" / "seed=0" / "report.json"
+    with started(out) as sweep:
+        until(lambda: (out / "unfinished" / "seed=1").exists(), 200)
+        assert first.exists() and not (out / "cells" / "seed=1").exists() and at_work(out)
+        sweep.kill()
+    until(lambda: not at_work(out), 20)  # the run ends with the sweep
+    assert not (out / "sweep.json").exists()
+    made = os.stat(first)
+    with started(out) as sweep:
+        said, err = sweep.communicate(timeout=300)
+    assert (sweep.returncode, said) == (0, "2 of 2 runs are finished; 0 of them leak membership.\n")
+    assert (made.st_mtime_ns, made.st_ino) == (os.stat(first).st_mtime_ns, os.stat(first).st_ino)
+    assert "Traceback" not in err and not (out / "unfinished").exists()
+    monkeypatch.chdir(ROOT)
+    assert main([*shlex.split(TINY), "--seed", "1", "--json"]) == 0
+    alone = json.loads(capsys.readouterr().out)
+    ours = json.loads((out / "cells" / "seed=1" / "report.json").read_text(encoding="utf-8"))
+    assert {**ours, "timing": 0} == {**alone, "timing": 0}

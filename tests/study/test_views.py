@@ -1,0 +1,215 @@
+"""Attack against attack on planted scores, a view from outside, and the one table of a study."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from scipy.stats import ttest_rel
+
+from fedmia.cli.command import parse
+from fedmia.cli.commands import SWEEP
+from fedmia.options import registry
+from fedmia.statistics.pvalues import holm
+from fedmia.study.folder import names
+from fedmia.study.simulations import sections
+from fedmia.study.spreads import over_models
+from fedmia.study.views.baseline import Baseline, is_score
+from fedmia.sweep import main
+from fedmia.table import COLUMNS, read
+from tests.study.conftest import Sweeping
+from tests.study.outside_view import Worst
+
+SEEDS, POINTS = range(5), ("a=1", "a=2", "a=3", "a=4")
+RATES = (("auc", None), ("tpr_at_fpr", 0.01))
+
+
+def row(point: str, seed: int, attack: str, value: float, **more: Any) -> Any:
+    """An AUC of one attack in one run, unless `more` says otherwise."""
+    own = {"point": point, "seed": seed, "run": f"{point}_{seed}", "attack": attack}
+    own |= {"subject": "attack", "metric": "auc", "n_members": 20, "n_nonmembers": 30}
+    return dict.fromkeys(COLUMNS) | own | {"value": value} | more
+
+
+def planted(gain: dict[str, float]) -> list[Any]:
+    """`combined` lies over `similarity` by the gain of each point, `internal` is as good as it;
+    models differ far more than attacks do, and each attack's runs stand in another order."""
+    draw = np.random.default_rng(3)
+    rows = []
+    for point in POINTS:
+        models = {seed: draw.uniform(0.2, 0.8) for seed in SEEDS}
+        for attack, more in (("similarity", 0.0), ("combined", gain[point]), ("internal", 0.0)):
+            for seed in draw.permutation(list(SEEDS)):
+                for metric, fpr in RATES:
+                    value = round(models[seed] + more + draw.normal(0, 0.004), 6)
+                    rate = {"metric": metric, "target_fpr": fpr}
+                    rows.append(row(point, int(seed), attack, value, **rate))
+    return rows
+
+
+GAIN = {"a=1": 0.05, "a=2": 0.06, "a=3": 0.04, "a=4": -0.05}
+
+
+@pytest.fixture(scope="module")
+def table() -> list[Any]:
+    """The planted table, with rows that are no scores of an attack."""
+    controls = [row(p, s, "combined", 0.9, control="untrained") for p in POINTS for s in SEEDS]
+    pixels = [row(p, s, None, 0.1, control="pixels") for p in POINTS for s in SEEDS]  # type: ignore[arg-type]
+    return [*controls, *planted(GAIN), *pixels]
+
+
+def test_baseline__is_what_a_naive_twin_finds(table: list[Any]) -> None:
+    report = Baseline("similarity").report(SimpleNamespace(table=table))  # type: ignore[arg-type]
+    held = {(r["point"], r["seed"], r["attack"], r["metric"]): r["value"]
+            for r in table if r["control"] is None}  # fmt: skip
+    naive = []
+    for point in POINTS:
+        for attack in ("combined", "internal"):
+            for metric, _ in RATES:
+                both = [[held[point, s, a, metric] for s in SEEDS] for a in (attack, "similarity")]
+                test = ttest_rel(*both)
+                ends = test.confidence_interval(0.95)
+                naive.append((point, attack, np.subtract(*both).mean(), tuple(ends), test.pvalue))
+    rows = report["comparisons"]
+    assert [(r["point"], r["attack"]) for r in rows] == [one[:2] for one in naive]
+    for mine, (_, _, mean, ci, p) in zip(rows, naive, strict=True):
+        assert mine["difference"]["mean"] == pytest.approx(mean, abs=1e-6)
+        assert mine["difference"]["ci"] == pytest.approx(ci, abs=1e-5)
+        assert mine["p"] == pytest.approx(p, rel=1e-3)
+    assert [r["p_holm"] for r in rows] == holm([r["p"] for r in rows])
+    assert report["method"].startswith("Holm over 16 comparisons")
+
+
+def test_baseline__counts_the_points_in_which_an_attack_lies_over_it(table: list[Any]) -> None:
+    view = Baseline("similarity")
+    report = view.report(SimpleNamespace(table=table))  # type: ignore[arg-type]
+    assert report["sentence"] == (
+        "combined lies over similarity in 3 of 4 points, under it in 1; internal lies over "
+        "similarity in 0 of 4 points (AUC; Holm's p at most 0.05)."
+    )
+    (made,) = view.tables(report).values()
+    assert "over all 16" in made.head[-2].small  # type: ignore[union-attr]
+    assert view.figures(report)["baseline"][:8] == b"\x89PNG\r\n\x1a\n"
+    other = Baseline("combined").report(SimpleNamespace(table=table))  # type: ignore[arg-type]
+    assert "similarity lies over combined in 1 of 4 points, under it in 3" in other["sentence"]
+
+
+def test_baseline__pairs_equal_seeds_of_equal_images() -> None:
+    rows = [row("", s, "similarity", 0.5 + s / 10) for s in (0, 1, 2, 3)]
+    rows += [row("", s, "combined", 0.51 + s / 10 + s / 1000) for s in (3, 1, 0, 7)]
+    rows.append(row("", 2, "combined", 0.9, n_members=19))  # on fewer images
+    (made,) = Baseline("similarity").report(SimpleNamespace(table=rows))["comparisons"]  # type: ignore[arg-type]
+    assert made["by_seed"] == {"0": 0.01, "1": 0.011, "3": 0.013}
+    assert made["difference"]["n"] == 3 and made["p"] == made["p_holm"] < 0.01  # type: ignore[operator]
+    assert made["measure"] == "AUC"
+
+
+def test_baseline__one_seed_settles_nothing() -> None:
+    rows = [row("", 0, "similarity", 0.5), row("", 0, "combined", 0.9)]
+    report = Baseline("similarity").report(SimpleNamespace(table=rows))  # type: ignore[arg-type]
+    assert report["sentence"].startswith("Nothing is settled against similarity")
+    assert report["comparisons"][0]["difference"]["mean"] == 0.4
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("--attacks similarity,combined --baseline similarty", "--baseline similarty: no attack of "
+         "that name runs in this sweep; did you mean 'similarity'? (attacks: similarity, "
+         "combined)"),
+        ("--attacks similarity --baseline similarity", "--baseline similarity: no other attack "
+         "runs in this sweep"),
+        ("--views sweep --out {out}", "--views sweep: it has a command or a flag of its own"),
+        ("--views baseline --out {out}", "--views baseline: it has a command or a flag of its own"),
+        ("--views paper --out {out}", "--views paper: it has a command or a flag of its own"),
+        ("--views baselin --out {out}", "unknown view 'baselin'; did you mean 'baseline'?"),
+        ("--views fedmia.sweep:main --out {out}", "view 'fedmia.sweep:main' is not a View"),
+    ],
+)  # fmt: skip
+def test_bad_input__one_line_before_anything_runs(
+    flags: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(shlex.split(flags.format(out=tmp_path / "OUT"))) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"fedmia: error: {said}") and err.count("\n") == 1
+    assert not (tmp_path / "OUT").exists()
+
+
+def test_sweep__shows_the_sections_that_were_asked_for(
+    sweeping: Sweeping, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Baseline, "figures", lambda self, report: {})
+    out = tmp_path / "OUT"
+    flags = "--attacks similarity,internal --jobs 1 --grid strategy=fedavg,fedprox --seeds 2 "
+    flags += "--baseline similarity --views tests.study.outside_view:Worst"
+    assert sweeping(flags) == 0
+    report = json.loads((out / "sweep.json").read_text(encoding="utf-8"))
+    views = report["views"]
+    assert list(views) == ["tests.study.outside_view:Worst", "baseline"]
+    assert views["baseline"]["baseline"] == report["config"]["baseline"] == "similarity"
+    compared = {(r["point"], r["attack"]): r["by_seed"] for r in views["baseline"]["comparisons"]}
+    assert compared["strategy=fedprox", "internal"] == {"0": 0.0, "1": 0.0}
+    page = (out / "sweep.html").read_text(encoding="utf-8")
+    assert "<h2>Attack against attack</h2>" in page and "Nothing is settled against" in page
+    assert "<h2>The worst &lt;case&gt;</h2>" in page and "The worst of 2 points." in page
+    assert "worst AUC" in page and "The worst of every model." in page
+    again = parse(SWEEP, [str(out / "config.yaml")]).settings  # its file repeats it
+    assert list(sections(again)) == list(views) and again.baseline == "similarity"
+
+
+def test_view__is_a_plugin() -> None:
+    assert {"sweep", "encoders", "tradeoff", "head", "paper", "baseline"} <= {
+        *registry.names("view")
+    }
+    assert registry.load("view", "tests.study.outside_view:Worst") is Worst
+
+
+def test_docs__the_view_of_its_own_runs() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "studies.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    from fedmia.study.columns import plain, said, table
+    from fedmia.study.points import together
+    from fedmia.study.view import View
+
+    names: dict[str, Any] = {
+        "dataclass": dataclass, "ClassVar": ClassVar, "View": View, "is_score": is_score,
+        "together": together, "table": table, "said": said, "plain": plain,
+    }  # fmt: skip
+    exec(compile(code, "studies.md", "exec"), names)
+    rows = [row("x", s, "similarity", 0.5 + s / 10) for s in (0, 1, 2)]
+    report = (view := names["Worst"]()).report(SimpleNamespace(table=rows))
+    assert report["rows"] == [{"point": "x", "worst": 0.7}]
+    assert view.tables(report)["worst"].rows[0].cells == ["x", "0.700"]
+
+
+def test_table__of_a_study_holds_every_number_of_every_run(
+    sweeping: Sweeping, tmp_path: Path
+) -> None:
+    flags = "--attacks similarity --jobs 1 --grid strategy=fedavg,fedprox --seeds 3 --seed 1"
+    assert sweeping(flags) == 0
+    out = tmp_path / "OUT"
+    rows = read(out)
+    sweep = parse(SWEEP, shlex.split(flags)).settings
+    assert {r["run"] for r in rows} == set(names(sweep.cells).values())
+    own = [r for r in rows if r["point"] == "strategy=fedprox" and r["attack"] == "similarity"
+           and r["metric"] == "auc" and is_score(r)]  # fmt: skip
+    assert [(r["seed"], r["value"]) for r in own] == [(1, 0.61), (2, 0.62), (3, 0.63)]
+    with (out / "points.csv").open(encoding="utf-8", newline="") as file:
+        points = list(csv.DictReader(file))
+    (mine,) = [p for p in points if p["point"] == "strategy=fedprox" and p["metric"] == "auc"
+               and p["attack"] == "similarity" and p["subject"] == "attack"
+               and not p["control"]]  # fmt: skip
+    assert (mine["n"], mine["mean"], mine["sd"]) == ("3", "0.62", "0.01")
+    assert float(mine["low"]) == pytest.approx(0.62 - 0.02484, abs=1e-5)
+    # A number that no view has ever heard of is there by its name.
+    (new,) = over_models([row("x", 0, "similarity", 2.5, metric="brand_new"),
+                          row("x", 1, "similarity", 3.5, metric="brand_new")])  # fmt: skip
+    assert (new["metric"], new["n"], new["mean"], new["greatest"]) == ("brand_new", 2, 3.0, 3.5)
