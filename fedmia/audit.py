@@ -7,14 +7,19 @@ import time
 _STARTED = time.perf_counter()  # before the heavy imports, which the report's timing names
 
 import sys  # noqa: E402
+
+from fedmia.cli.command import FAILED, INTERRUPTED, Invocation, answer, run  # noqa: E402
+from fedmia.cli.commands import AUDIT  # noqa: E402
+
+if __name__ == "__main__" and (_code := answer(AUDIT, sys.argv[1:])) is not None:
+    sys.exit(_code)  # a page or a wrong flag, which take none of the heavy imports below
+
 from collections.abc import Sequence  # noqa: E402
 from dataclasses import replace  # noqa: E402
 from threading import Event  # noqa: E402
 
 import torch  # noqa: E402
 
-from fedmia.cli.command import FAILED, INTERRUPTED, Invocation, run  # noqa: E402
-from fedmia.cli.commands import AUDIT  # noqa: E402
 from fedmia.evaluation.encoder import device_of, examine, folder, prepare  # noqa: E402
 from fedmia.options.errors import InputError, Tongue, said  # noqa: E402
 from fedmia.records import RunScores  # noqa: E402

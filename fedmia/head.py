@@ -5,14 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from fedmia.cli.command import run
+from fedmia.cli.command import answer, run
 from fedmia.cli.commands import HEAD
-from fedmia.study.heads import conduct
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code: 0, 2 bad input, 130 interrupted."""
-    return run(HEAD, sys.argv[1:] if argv is None else argv, conduct)
+    arguments = sys.argv[1:] if argv is None else argv
+    if (code := answer(HEAD, arguments)) is not None:
+        return code
+    from fedmia.study.heads import conduct  # heavy, and no page has a use for it
+
+    return run(HEAD, arguments, conduct)
 
 
 if __name__ == "__main__":

@@ -116,10 +116,10 @@ class Run:
             InputError: they name a plugin from outside that is not trusted, no longer suit, or are
                 of a federation and Flower is not installed.
         """
-        from fedmia.cli.command import told_of
         from fedmia.config.audit import Audit
         from fedmia.config.experiment import Experiment
         from fedmia.config.tree import from_tree
+        from fedmia.options.errors import told_of
 
         tree = self._files.tree()
         with told_of(self._files.config):

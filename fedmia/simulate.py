@@ -6,8 +6,15 @@ import time
 
 _STARTED = time.perf_counter()  # before the heavy imports, which the report's timing names
 
-import os  # noqa: E402
 import sys  # noqa: E402
+
+from fedmia.cli.command import FAILED, INTERRUPTED, Invocation, answer, run  # noqa: E402
+from fedmia.cli.commands import SIMULATE  # noqa: E402
+
+if __name__ == "__main__" and (_code := answer(SIMULATE, sys.argv[1:])) is not None:
+    sys.exit(_code)  # a page or a wrong flag, which take none of the heavy imports below
+
+import os  # noqa: E402
 from collections.abc import Iterator, Sequence  # noqa: E402
 from contextlib import contextmanager  # noqa: E402
 from functools import partial  # noqa: E402
@@ -16,8 +23,6 @@ from typing import cast  # noqa: E402
 
 from safetensors import SafetensorError  # noqa: E402
 
-from fedmia.cli.command import FAILED, INTERRUPTED, Invocation, run  # noqa: E402
-from fedmia.cli.commands import SIMULATE  # noqa: E402
 from fedmia.config.tree import to_tree  # noqa: E402
 from fedmia.evaluation.run import execute  # noqa: E402
 from fedmia.federation.checkpoint import Checkpoint  # noqa: E402

@@ -5,17 +5,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from fedmia.cli.command import run
+from fedmia.cli.command import answer, run
 from fedmia.cli.commands import SWEEP
 from fedmia.runtime.interrupts import Interrupts
-from fedmia.study.simulations import sweep
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code: 0, 2 bad input, 1 a run failed (the others are
     reported), 130 interrupted."""
+    arguments = sys.argv[1:] if argv is None else argv
+    if (code := answer(SWEEP, arguments)) is not None:
+        return code
+    from fedmia.study.simulations import sweep  # heavy, and no page has a use for it
+
     with Interrupts("runs") as stop:
-        arguments = sys.argv[1:] if argv is None else argv
         return run(SWEEP, arguments, lambda asked: sweep(asked, stop))
 
 

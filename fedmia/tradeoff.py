@@ -5,17 +5,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from fedmia.cli.command import run
+from fedmia.cli.command import answer, run
 from fedmia.cli.commands import TRADEOFF
 from fedmia.runtime.interrupts import Interrupts
-from fedmia.study.simulations import tradeoff
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code: 0, 2 bad input, 1 a run failed (the others are
     compared), 130 interrupted."""
+    arguments = sys.argv[1:] if argv is None else argv
+    if (code := answer(TRADEOFF, arguments)) is not None:
+        return code
+    from fedmia.study.simulations import tradeoff  # heavy, and no page has a use for it
+
     with Interrupts("runs") as stop:
-        arguments = sys.argv[1:] if argv is None else argv
         return run(TRADEOFF, arguments, lambda asked: tradeoff(asked, stop))
 
 

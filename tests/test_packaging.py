@@ -190,6 +190,8 @@ def test_packages__hold_every_module_template_and_preset(tmp_path: Path) -> None
     (sdist,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         sources = {n.partition("/")[2] for n in archive.getnames()}
+    declared = {"fedmia/cli/commands.yaml", "fedmia/cli/index.json"}
+    assert declared <= held & sources
     assert templates | modules <= sources
     data = f"fedmia-{fedmia.__version__}.data/data/share/fedmia/"
     presets = {f"{data}{p.relative_to(ROOT).as_posix()}" for p in ROOT.glob("configs/**/*.yaml")}

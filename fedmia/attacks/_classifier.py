@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import StandardScaler
-from sklearn.svm import SVC
 from torch import Tensor
 
 from fedmia.attacks.base import Attack, Known, Scores, refuse_few
+
+if TYPE_CHECKING:
+    from sklearn.pipeline import Pipeline
 
 CLASSIFIERS = ("lda", "lr", "svm")
 LEAST = 2  # images of a side, or nothing can be said of their spread
@@ -30,6 +28,12 @@ def fit_classifier(name: str, features: NDArray[np.float64], truth: NDArray[np.i
     Raises:
         InputError: fewer than LEAST images of a side.
     """
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+    from sklearn.svm import SVC
+
     members = int(truth.sum())
     refuse_few("a classifier", LEAST, members, len(truth) - members)
     models = {

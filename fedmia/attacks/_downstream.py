@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import StandardScaler
 from torch import Tensor
-from torchvision.transforms.v2.functional import rgb_to_grayscale
 
 from fedmia.attacks._fitted import NetworkFitted
 from fedmia.attacks.base import Known, Scores, refuse_other_size
@@ -26,6 +22,9 @@ from fedmia.options.seeding import rng as stream
 from fedmia.options.seeding import seed_words
 from fedmia.threat import OUTPUTS, BlackBox
 from fedmia.threat.labels import ClassNames
+
+if TYPE_CHECKING:
+    from sklearn.pipeline import Pipeline
 
 TASKS = ("synthetic", "digits")
 
@@ -63,12 +62,18 @@ def labelled_images(
     images = torch.from_numpy(taken.images)
     if images.shape[1] != channels:
         grey = channels != 3
+        from torchvision.transforms.v2.functional import rgb_to_grayscale
+
         images = rgb_to_grayscale(images) if grey else images.expand(-1, 3, -1, -1).contiguous()
     return images, taken.named()
 
 
 def downstream_classifier(features: Tensor, labels: ClassNames) -> Pipeline:
     """Multinomial logistic regression on features (N, D), standardised on them."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
     model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
     return model.fit(features.double().numpy(), labels)
 

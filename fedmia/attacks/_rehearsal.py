@@ -9,7 +9,6 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.metrics import roc_auc_score
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -133,6 +132,8 @@ def _auc(
 ) -> float:
     scores = attack.judge(Trajectory([1], before[None], sent[None], after[None]))
     worst = -1e300  # of a climb that diverged
+    from sklearn.metrics import roc_auc_score
+
     return float(roc_auc_score(truth, np.nan_to_num(scores, nan=worst, neginf=worst)))
 
 

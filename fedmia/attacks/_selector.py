@@ -9,7 +9,6 @@ from functools import partial
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.preprocessing import MinMaxScaler
 from torch import Tensor, nn
 
 from fedmia.attacks._mlp import logits, mlp, train_logits
@@ -106,6 +105,8 @@ class Scaled:
         recipe: Recipe,
         steps: int,
     ) -> None:
+        from sklearn.preprocessing import MinMaxScaler
+
         self.scaler = MinMaxScaler().fit(inputs.double().numpy())
         trained = train_logits(
             model, self._scale(inputs).float(), truth, rng,

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import roc_auc_score
 
 from fedmia.attacks.base import Scores
 
@@ -29,6 +28,8 @@ def gentlest(
     rises = {(g, lr): climbs[lr][g] - climbs[lr][0] for g, lr in tried}
     rising = [one for one in tried if rises[one].mean() > 0] or tried
     read = {(g, lr): rises[g, lr] if reading == "rise" else climbs[lr][g] for g, lr in rising}
+    from sklearn.metrics import roc_auc_score
+
     aucs = {one: float(roc_auc_score(truth, -losses)) for one, losses in read.items()}
     n, m = truth.sum(), len(truth) - truth.sum()
     error = float(np.sqrt((n + m + 1) / (12 * n * m)))  # of an AUC of so many that tells nothing

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import scipy
 import torch
 from numpy.typing import NDArray
-from scipy import stats
 from torch import Tensor
 
 from fedmia.attacks._cosine import pairwise_cosines
@@ -110,5 +110,5 @@ def stand_out(measured: Scores) -> Scores:
     spread = np.sqrt(np.maximum(squares - (K - 1) * mean**2, 0) / (K - 2))
     least = K * np.finfo(np.float64).eps * np.abs(measured).max(axis=0) + np.finfo(np.float64).tiny
     t = (centred - mean) / np.maximum(spread, least) / np.sqrt(1 + 1 / (K - 1))
-    tail = np.maximum(stats.t.sf(np.abs(t), K - 2), np.finfo(np.float64).tiny)
-    return np.asarray(np.sign(t) * stats.norm.isf(tail))
+    tail = np.maximum(scipy.stats.t.sf(np.abs(t), K - 2), np.finfo(np.float64).tiny)
+    return np.asarray(np.sign(t) * scipy.stats.norm.isf(tail))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from sklearn.pipeline import Pipeline
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -16,6 +15,9 @@ from fedmia.attacks.base import Scores
 from fedmia.options.errors import InputError
 from fedmia.options.option import option
 from fedmia.threat import OUTPUTS, BlackBox
+
+if TYPE_CHECKING:
+    from sklearn.pipeline import Pipeline
 
 
 @dataclass

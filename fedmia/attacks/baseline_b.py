@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.pipeline import Pipeline
 from torch import Tensor
 
 from fedmia.attacks._downstream import downstream_classifier, labelled_images
@@ -21,6 +20,9 @@ from fedmia.options.errors import InputError
 from fedmia.options.option import option
 from fedmia.threat import OUTPUTS, BlackBox, Shadow
 from fedmia.threat.labels import ClassNames
+
+if TYPE_CHECKING:
+    from sklearn.pipeline import Pipeline
 
 FILE_IMAGES = 10_000  # of the downstream task, the paper's number
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
-from sklearn.pipeline import Pipeline
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -18,6 +17,9 @@ from fedmia.options.errors import InputError
 from fedmia.options.option import option
 from fedmia.ssl.base import Encoder
 from fedmia.threat import BlackBox, WhiteBox
+
+if TYPE_CHECKING:
+    from sklearn.pipeline import Pipeline
 
 BATCH = 64  # images a gradient is taken of at once
 

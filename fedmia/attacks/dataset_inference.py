@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
-from sklearn.mixture import GaussianMixture
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -18,6 +17,9 @@ from fedmia.attacks.base import Asked, DatasetAttack, Known, Scores
 from fedmia.data.images import IntArray
 from fedmia.options.option import option
 from fedmia.threat import BlackBox, Threat
+
+if TYPE_CHECKING:
+    from sklearn.mixture import GaussianMixture
 
 STATISTICS = ("unary", "relationship", "likelihood")
 MANY = 200  # sets, of which Holm's correction needs p-values under 1 / DRAWS
@@ -101,6 +103,8 @@ class DatasetInference(DatasetAttack):
 
     def _mixture(self, rows: Scores, rng: np.random.Generator) -> GaussianMixture:
         count = max(min(self.components, len(rows) // 4), 1)
+        from sklearn.mixture import GaussianMixture
+
         made = GaussianMixture(
             count, covariance_type="diag", max_iter=1000, random_state=int(rng.integers(1 << 31))
         )

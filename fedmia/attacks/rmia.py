@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from fedmia.attacks._reference import FromRounds, FromShadows, Readings, Referenced, mean_and_sum
@@ -40,6 +39,8 @@ class _Relative(Referenced):
         if self.offline_a is None:
             images, truth = known.both()
             found = self.read(view, images)
+            from sklearn.metrics import roc_auc_score
+
             self._a = best_a([roc_auc_score(truth, self.ratios(found, a)) for a in GRID])
             others = found.of(truth == 0)
         else:

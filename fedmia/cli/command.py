@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from fedmia.cli import help
-from fedmia.cli.flags import Command, Typed, read
+from fedmia.cli.flags import Command, Typed, read, refuse_options
 from fedmia.config.tree import from_tree, merge, normal
-from fedmia.options.errors import InputError, Tongue, in_python, nearest, said
+from fedmia.options.errors import InputError, Tongue, in_python, nearest, said, told, told_of
 from fedmia.options.yamlfile import load
-from fedmia.runtime.environment import version
-from fedmia.storage.runfolder import RunFolder
 
 BESIDE = Path(__file__).resolve().parents[2] / "configs"
 # A clone has the presets beside the source, an installed copy where its data files go.
@@ -65,12 +62,11 @@ def run(
     Args:
         failures: what `work` may raise where the run itself failed.
     """
+    if (code := answer(command, arguments)) is not None:
+        return code
     speak: Tongue = in_python
     try:
         asked = parse(command, arguments)
-        if asked.page is not None:
-            sys.stdout.write(asked.page.rstrip("\n") + "\n")
-            return 0
         speak = asked.settings.tongue
         with told(speak):
             return work(asked)
@@ -81,6 +77,24 @@ def run(
         return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def answer(command: Command, arguments: Sequence[str]) -> int | None:
+    """The exit code of a command line that asks for a page or has a wrong flag, which is printed;
+    None of any other. It imports neither the settings nor torch.
+    """
+    try:
+        flags = read(command, arguments)
+        page = _page(command, flags.command)
+        if page is None:
+            with told(Typed(command, flags.typed)):
+                refuse_options(command, flags)
+    except InputError as error:
+        return bad_input(error)
+    if page is None:
+        return None
+    sys.stdout.write(page.rstrip("\n") + "\n")
+    return 0
 
 
 def bad_input(error: InputError) -> int:
@@ -105,21 +119,21 @@ def parse(command: Command, arguments: Sequence[str]) -> Invocation:
     if given.get("out") == "":
         raise InputError("--out needs a folder, got ''")
     with told(speak):
-        tree = normal(command.root, flags.tree)
+        tree = normal(command.settings, flags.tree)
     observe = tuple(filter(None, given.get("observe", "").split(",")))
     if "observe" in given and not observe:
         raise InputError("--observe needs a name, got ''")
     if "config" in given:
         file = find_config(given["config"], command.presets)
         with told_of(file):  # on its own first, so that its mistakes are named as its own
-            from_tree(command.root, lower := _read(command, file))
+            from_tree(command.settings, lower := _read(command, file))
         speak = Typed(command, flags.typed, file, lower)
         with told(speak):
-            tree = merge(command.root, lower, tree, command.runs)
+            tree = merge(command.settings, lower, tree, command.attacks)
     with told(speak):
         trust = "trust_plugins" in given
-        settings: Any = from_tree(command.root, tree, tongue=speak, trust_plugins=trust)
-        command.check(settings)
+        settings: Any = from_tree(command.settings, tree, tongue=speak, trust_plugins=trust)
+        command.refuse(settings)
     folder = Path(given["out"]) if "out" in given else None
     return Invocation(
         settings, folder, "quiet" in given, "json" in given, observe, "resume" in given
@@ -133,6 +147,8 @@ def resumed(given: Mapping[str, str], typed: Mapping[str, str]) -> dict[str, str
         InputError: RUN is no run, something is given that its settings say, or these name a
             plugin from outside that is not trusted.
     """
+    from fedmia.storage.runfolder import RunFolder  # torch; no page has a use for it
+
     run = RunFolder(folder := Path(given["resume"]), "trust_plugins" in given)
     if beside := [*(f"--{n}" for n in ("out", "config") if n in given), *typed.values()]:
         raise InputError(
@@ -150,7 +166,7 @@ def _read(command: Command, file: Path, above: tuple[Path, ...] = ()) -> dict[st
     Raises:
         InputError: a file that cannot be read, or whose base is itself.
     """
-    tree = normal(command.root, load(file))
+    tree = normal(command.settings, load(file))
     if not command.presets or "base" not in tree:
         return tree
     name, whole = str(tree.pop("base")), (*above, file.resolve())
@@ -158,33 +174,7 @@ def _read(command: Command, file: Path, above: tuple[Path, ...] = ()) -> dict[st
     base = near if near.is_file() else find_config(name, command.presets)
     if base.resolve() in whole:
         raise InputError(f"base '{name}' of {file} leads back to itself")
-    return merge(command.root, _read(command, base, whole), tree, command.runs)
-
-
-@contextmanager
-def told(speak: Tongue) -> Iterator[None]:
-    """Errors inside say their options as `speak` does, unless they know better."""
-    try:
-        yield
-    except InputError as error:
-        if error.tongue is in_python:
-            error.tongue = speak
-        raise
-
-
-@contextmanager
-def told_of(file: Path) -> Iterator[None]:
-    """Errors inside say their options to who wrote them all into `file`; the first names it."""
-    try:
-        yield
-    except InputError as error:
-        if error.tongue is in_python:
-            error.tongue = partial(_in_file, f" in {file}", error.paths[:1])
-        raise
-
-
-def _in_file(where: str, first: tuple[str, ...], path: str, value: str | None) -> str:
-    return (path if value is None else f"{path}: {value}") + where * (path in first)
+    return merge(command.settings, _read(command, base, whole), tree, command.attacks)
 
 
 def find_config(name: str, presets: tuple[str, ...]) -> Path:
@@ -217,6 +207,11 @@ def _page(command: Command, given: dict[str, str]) -> str | None:
         return help.help_page(command)
     if "list" in given:
         return help.list_page(given["list"] or command.listed)
+    if "schema" in given:
+        return help.schema_page(command)
     if "version" in given:
-        return f"fedmia {version('fedmia') or '(not installed)'}"
+        try:
+            return f"fedmia {metadata.version('fedmia')}"
+        except metadata.PackageNotFoundError:
+            return "fedmia (not installed)"
     return None

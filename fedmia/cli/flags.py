@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
-from fedmia.config.forms import open_heads, option_paths, parts, place
-from fedmia.options.errors import InputError, nearest
+from fedmia.config.forms import no_option
+from fedmia.config.shape import Shape, shape_of
+from fedmia.options.errors import InputError, nearest, prefixed
 from fedmia.options.values import Text
 
 # Switches of every command. `list` may be followed by a kind of plugin.
@@ -19,6 +24,7 @@ SWITCHES: Mapping[str, str] = {
     "names, though these settings do not",
     "help": "show this page",
     "version": "show the version",
+    "schema": "",  # for editors and scripts: the JSON Schema of the YAML file
 }
 
 
@@ -27,11 +33,11 @@ class Command:
     """A command as its front ends read it; its options are the fields of `root`.
 
     Attributes:
-        root: dataclass of the settings.
+        root: dataclass of the settings, or `module:Class` of it.
         usage, intro, outro: of the help page.
         own: options of the command, no part of the settings: name -> placeholder and help.
-        runs: names of the attacks that a tree of settings runs.
-        check: whether the parts of built settings suit one another; raises InputError.
+        runs: `module:function` that names the attacks that a tree of settings runs.
+        check: `module:function` that refuses built settings whose parts do not suit one another.
         short: flags that users' scripts hold -> path; all other flags are the path itself.
         alias: paths of another command, as shared code names them -> path of this one.
         groups: headings of the help page -> paths, or prefixes of paths; the rest stands first.
@@ -41,13 +47,13 @@ class Command:
         gone: flags that are no more -> what to give in their place.
     """
 
-    root: type
+    root: type | str
     usage: str
     intro: str
     outro: str
-    own: Mapping[str, tuple[str, str]]
-    runs: Callable[[dict[str, Any]], Any]
-    check: Callable[[Any], None] = lambda settings: None
+    own: Mapping[str, Sequence[str]]
+    runs: str = ""
+    check: str = ""
     short: Mapping[str, str] = field(default_factory=dict)
     alias: Mapping[str, str] = field(default_factory=dict)
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -56,13 +62,38 @@ class Command:
     bare: str = ""
     gone: Mapping[str, str] = field(default_factory=dict)
 
+    @cached_property
+    def settings(self) -> Any:
+        """The dataclass of its settings."""
+        return resolve_name(self.root) if isinstance(self.root, str) else self.root
+
+    @cached_property
+    def shape(self) -> Shape:
+        """What flags there are: of the index where it knows the settings, which imports none of
+        them; else of the dataclass."""
+        known = index().get("shapes", {}).get(str(self.root))
+        return Shape(**known) if known else shape_of(self.settings)
+
+    def attacks(self, tree: dict[str, Any]) -> Any:
+        """Names of the attacks that a tree of settings runs."""
+        return resolve_name(self.runs)(tree) if self.runs else ()
+
+    def refuse(self, settings: Any) -> None:
+        """Refuse settings whose parts do not suit one another.
+
+        Raises:
+            InputError: one line that names the value and the reason.
+        """
+        if self.check:
+            resolve_name(self.check)(settings)
+
     def flag_of(self, path: str) -> str:
         """The shortest flag of an option: `--clients` of `federation.clients`."""
         path = self.alias.get(path, path)
-        head, dot, last = path.partition(".")
-        if head in self.grids() | self.lists():
+        head, _, last = path.partition(".")
+        if head in self.shape.lists:
             return f"--{head} {last}".strip()
-        heads = {field: flag for flag, field in open_heads(self.root).items()}
+        heads = {field: flag for flag, field in self.shape.heads.items()}
         head, dot, last = path.rpartition(".")
         path = heads.get(head, head) + dot + last
         short = {v: k for k, v in self.short.items()}.get(path, path)
@@ -72,13 +103,12 @@ class Command:
         """Words that are flags, but no options of the settings."""
         return {*self.own, *SWITCHES, "list"}
 
-    def grids(self) -> set[str]:
-        """Words that are flags of grids, given once for each option that has several values."""
-        return {one.name for one, _ in parts(self.root) if "grids" in one.metadata}
 
-    def lists(self) -> set[str]:
-        """Words that are flags of lists by name, given once for each name."""
-        return {one.name for one, _ in parts(self.root) if "lists" in one.metadata}
+@functools.cache  # a file of the package, which does not change while the process runs
+def index() -> dict[str, Any]:
+    """Shapes of the commands' settings and options of plugins, which `fedmia.cli.index` writes."""
+    file = Path(__file__).with_name("index.json")
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
 
 @dataclass
@@ -145,7 +175,7 @@ def read(command: Command, arguments: Sequence[str]) -> Flags:
             raise InputError(f"unexpected argument '{token}' (options begin with --; see --help)")
         name, equals, text = token[2:].partition("=")
         key = name.replace("-", "_")
-        many = key in command.grids() | command.lists()
+        many = key in command.shape.lists
         # An unknown flag is named before the value that it may lack.
         path = (key,) if many else _path(command, name)
         if key == "list":
@@ -159,30 +189,58 @@ def read(command: Command, arguments: Sequence[str]) -> Flags:
             if alone and (many or not _is_bool(command, path)):
                 raise InputError(f"--{name} needs a value")
             text = "true" if alone else waiting.pop(0)
-        if key in command.lists():
-            for one in text.split(";"):
-                held = found.tree.setdefault(key, {})
-                _add(held, key, one.partition("=")[0].strip(), one, "NAME")
-        elif many:
-            held = found.tree.setdefault(key, [{}])[0]
-            _add(held, key, _option(command, key, text), text, "OPTION")
+        if many:
+            _add_lists(command, found, key, text)
         else:
             _put(command, found, name, path, text)
     return found
 
 
+def refuse_options(command: Command, flags: Flags) -> None:
+    """Refuse an option that its plugin does not have, as far as flags and the index tell it: which
+    plugin a file names is not read here.
+
+    Raises:
+        InputError: naming the nearest option.
+    """
+    known = index().get("plugins", {})
+    for name, (kind, default) in command.shape.plugins.items():
+        branch = flags.tree.get(name, {})
+        chosen: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        if not default:
+            chosen = {f"{name}.{plugin}": (plugin, own) for plugin, own in branch.items()}
+        elif "name" in branch or not {"config", "resume"} & flags.command.keys():
+            chosen = {name: (branch.get("name", default), branch)}
+        for path, (plugin, own) in chosen.items():
+            options = known.get(kind, {}).get(plugin, own)
+            for key in own:
+                if key not in (*options, "name"):
+                    raise no_option(kind, str(plugin), f"{path}.{key}", known[kind])
+
+
 def _is_bool(command: Command, path: tuple[str, ...]) -> bool:
     """Whether an option is true or false: its flag alone says true."""
-    return any(p == ".".join(path) and kind is bool for p, _, kind in option_paths(command.root))
+    hole, _ = command.shape.options.get(".".join(path), ("", ""))
+    return hole == "BOOL"
+
+
+def _add_lists(command: Command, found: Flags, key: str, text: str) -> None:
+    """`--grid OPTION=VALUES`, once for each option; `--strengths NAME=VALUES;NAME=VALUES`."""
+    hole = command.shape.lists[key][0].partition("=")[0]
+    if hole == "OPTION":
+        held = found.tree.setdefault(key, [{}])[0]
+        return _add(held, key, _option(command, key, text), text, hole)
+    for one in text.split(";"):
+        held = found.tree.setdefault(key, {})
+        _add(held, key, one.partition("=")[0].strip(), one, hole)
+    return None
 
 
 def _option(command: Command, key: str, text: str) -> str:
     """Path of the option that a grid's `OPTION=VALUE,..` names, the empty string without one."""
     name, equals, _ = text.partition("=")
-    try:
+    with prefixed(f"--{key} {text}"):
         return ".".join(_path(command, name)) if equals and name else ""
-    except InputError as error:
-        raise InputError(f"--{key} {text}: {error.text}") from None
 
 
 def _add(held: dict[str, Any], key: str, path: str, text: str, hole: str) -> None:
@@ -222,9 +280,9 @@ def _path(command: Command, name: str) -> tuple[str, ...]:
         return (key,)
     if key in command.gone:
         raise InputError(f"--{name}: {command.gone[key]}")
-    if path := place(command.root, command.short.get(key, name)):
+    if path := command.shape.place(command.short.get(key, name)):
         return path
-    fixed = {p for p, _, _ in option_paths(command.root)}
+    fixed = command.shape.options.keys()
     own = sorted(f"--{k.replace('_', '-')}" for k in command.commands())
     known = [command.flag_of(p) for p in fixed] + own
     hint = nearest(f"--{name}", [*known, *(f"--{p}" for p in fixed)])

@@ -2,47 +2,50 @@
 
 from __future__ import annotations
 
-import dataclasses
+import json
 import shutil
 import textwrap
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from fedmia.cli.flags import SWITCHES, Command
-from fedmia.config.forms import option_paths, parts
 from fedmia.options import registry
-from fedmia.options.errors import shown, unknown
-from fedmia.options.option import option_fields, type_name
+from fedmia.options.errors import unknown
+from fedmia.options.option import option_fields, placeholder, with_limits
 
-# Placeholders that the type does not tell.
-HOLES: Mapping[str, str] = {"data.name": "NAME[:PATH]", "data.dir": "FOLDER"}
+LIST = "show every plugin, or one kind of them with its options"
 _LEFT = 28  # columns of the flags
 
 
 def help_page(command: Command, columns: int | None = None) -> str:
     """The text of `--help`, at most `columns` wide (default: the terminal's, to 100)."""
     width = columns or min(100, shutil.get_terminal_size((80, 24)).columns)
-    paths = {path: (one, kind) for path, one, kind in option_paths(command.root)}
+    shape = command.shape
+    flags = {path: f"{command.flag_of(path)} {hole}" for path, (hole, _) in shape.options.items()}
     grouped = {
-        title: [p for p in paths if _within(p, wanted)] for title, wanted in command.groups.items()
+        title: [p for p in flags if _within(p, wanted)] for title, wanted in command.groups.items()
     }
+    ungrouped = flags.keys() - {p for held in grouped.values() for p in held}
     lines = [*_wrapped(command.usage, width), "", *_wrapped(command.intro, width), "", "Run"]
-    for name, (hole, text) in command.own.items():
+    for name, (hole, text) in {**command.own, **shape.lists}.items():
         lines += row(f"--{name} {hole}", text, width)
-    for one, _ in parts(command.root):
-        for form, hole in (("grids", "OPTION=VALUES"), ("lists", "NAME=VALUES")):
-            if form in one.metadata:
-                lines += row(f"--{one.name} {hole}", one.metadata[form], width)
-    for path in paths.keys() - {p for held in grouped.values() for p in held}:
-        lines += option_row(command, path, *paths[path], width)
-    for name, text in SWITCHES.items():
-        lines += row(f"--{name.replace('_', '-')}", text, width)
-    lines += row("--list [KIND]", "show every plugin, or one kind of them with its options", width)
+    for path in [path for path in flags if path in ungrouped]:
+        lines += row(flags[path], shape.options[path][1], width)
+    for name, text in {**SWITCHES, "list [KIND]": LIST}.items():
+        lines += row(f"--{name.replace('_', '-')}", text, width) if text else ()
     for title, held in grouped.items():
         lines += ["", title]
         for path in held:
-            lines += option_row(command, path, *paths[path], width)
+            lines += row(flags[path], shape.options[path][1], width)
     return "\n".join([*lines, "", *_wrapped(command.outro, width)])
+
+
+def schema_page(command: Command) -> str:
+    """The text of `--schema`: the JSON Schema of the command's YAML file."""
+    from fedmia.config.schema import settings_schema  # it reads every plugin
+
+    more = ["base"] if command.presets else []
+    title = command.usage.partition("[")[0].removeprefix("usage: ").strip()
+    return json.dumps(settings_schema(command.settings, title, more), indent=1)
 
 
 def _wrapped(text: str, width: int) -> list[str]:
@@ -76,54 +79,15 @@ def _kind(kind: str, width: int, detail: bool) -> list[str]:
             lines += row("", f"{flag} {cls.written}", width)
         if hasattr(cls, "uploads"):
             lines += row("", f"Uploads {cls.uploads}.", width)
+        prefix = {"attack": f"attack.{name}", "dataset": "data"}.get(kind, kind)
         for one, type_ in option_fields(cls) if detail else []:
-            lines += _plugin_row(kind, name, one, type_, width)
+            flag = f"  --{prefix}.{one.name} {placeholder(type_, one.metadata)}"
+            lines += row(flag, with_limits(one), width)
     return lines
-
-
-def _plugin_row(
-    kind: str, name: str, one: dataclasses.Field[Any], type_: Any, width: int
-) -> Iterator[str]:
-    prefix = {"attack": f"attack.{name}", "dataset": "data"}.get(kind, kind)
-    flag = f"  --{prefix}.{one.name} {_hole(type_, one.metadata)}"
-    return row(flag, _about(one, one.default), width)
 
 
 def _within(path: str, wanted: tuple[str, ...]) -> bool:
     return any(path == w or (w.endswith(".") and path.startswith(w)) for w in wanted)
-
-
-def option_row(
-    command: Command, path: str, one: dataclasses.Field[Any], kind: Any, width: int
-) -> Iterator[str]:
-    """An option on a page: its flag, its values, what it is, its default and range."""
-    if "layers" in one.metadata:
-        return row(f"{command.flag_of(path)} NAMES", one.metadata["about"], width)
-    if "plugin" in one.metadata:
-        text = f"{one.metadata['about']} (default {shown(one.metadata['name'])})"
-        return row(f"{command.flag_of(path)} NAME", text, width)
-    hole = HOLES.get(path) or _hole(kind, one.metadata)
-    return row(f"{command.flag_of(path)} {hole}", _about(one, one.default), width)
-
-
-def _hole(kind: Any, metadata: Mapping[str, Any]) -> str:
-    """Placeholder of a value: its choices, else its type."""
-    if metadata["choices"]:
-        return f"{{{','.join(metadata['choices'])}}}"
-    name = type_name(kind).removesuffix(" or none")
-    return (
-        "LIST"
-        if name.startswith("list")
-        else {"str": "TEXT", "bool": "BOOL"}.get(name, name.upper().replace(" ", "_"))
-    )
-
-
-def _about(one: dataclasses.Field[Any], default: Any) -> str:
-    """Help, default and range of an option."""
-    words = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
-    limits = [f"{w} {one.metadata[k]}" for k, w in words.items() if one.metadata[k] is not None]
-    notes = ", ".join([*([f"default {shown(default)}"] if default != "" else []), *limits])
-    return f"{one.metadata['help']} ({notes})" if notes else str(one.metadata["help"])
 
 
 def row(left: str, text: str, width: int) -> Iterator[str]:

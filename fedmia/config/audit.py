@@ -7,11 +7,11 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from fedmia.attacks.base import ActiveAttack
-from fedmia.config.forms import Layer, Settings, Values, each, given, layers, source_options
+from fedmia.config.forms import Layer, Settings, Values, mapping, plugins
 from fedmia.config.points import points
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
-from fedmia.options.option import option, option_fields
+from fedmia.options.option import option, option_fields, options_of
 from fedmia.options.values import convert
 from fedmia.runtime.device import DEVICES, check_device
 from fedmia.shadows.plan import Plan
@@ -80,7 +80,7 @@ class Audit(Settings):
         "folder of shadow encoders trained before, or of runs on images of the attacker's own; "
         "beside some under the target's defence, those without it are a naive attacker's",
     )
-    shadow_defense: tuple[Layer, ...] = layers(
+    shadow_defense: tuple[Layer, ...] = plugins(
         "defense",
         "defences of the target's training that the attacker knows, in order: its shadows are "
         "trained under them, beside shadows that are not (default none)",
@@ -95,12 +95,12 @@ class Audit(Settings):
         choices=PRECISIONS,
     )
     # An epoch is a shadow's only round.
-    shadow: Values = given(Plan, Train, without=("local_epochs", "optimizer_state"))
-    augment: Values = given(Augment)
-    members_options: Values = source_options("members")
-    nonmembers_options: Values = source_options("nonmembers")
-    shadow_data_options: Values = source_options("shadow_data")
-    attack: Mapping[str, Values] = each("attack")
+    shadow: Values = mapping(classes=(Plan, Train), without=("local_epochs", "optimizer_state"))
+    augment: Values = mapping(classes=(Augment,))
+    members_options: Values = options_of("members", "dataset")
+    nonmembers_options: Values = options_of("nonmembers", "dataset")
+    shadow_data_options: Values = options_of("shadow_data", "dataset")
+    attack: Mapping[str, Values] = mapping("attack")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -115,8 +115,6 @@ class Audit(Settings):
         if (self.members is None) != (self.nonmembers is None):
             given, other = map(opt, ("members", "nonmembers")[:: 1 if self.members else -1])
             raise InputError(f"{given} is given without {other}; an audit needs both")
-        known = tuple(layer.complete("defense") for layer in self.shadow_defense)
-        object.__setattr__(self, "shadow_defense", known)
         self._check_shadows()
         names = expand(self.attacks)
         for name in self.attack:

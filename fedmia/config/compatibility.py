@@ -13,7 +13,7 @@ from fedmia.config.roles import refusal
 from fedmia.defenses._stack import exclusive
 from fedmia.defenses.base import Setting
 from fedmia.options import registry
-from fedmia.options.errors import InputError, opt
+from fedmia.options.errors import InputError, opt, prefixed
 from fedmia.partitions.base import Partition
 from fedmia.runtime.device import gpus_without
 from fedmia.ssl.base import SSL
@@ -139,10 +139,8 @@ def _aggregation(experiment: Experiment) -> None:
         raise InputError(
             f"{named} with these options needs >= {built.least} clients a round, got {drawn}"
         )
-    try:
+    with prefixed(named):
         built.check(_norm(experiment))
-    except InputError as error:
-        raise InputError(f"{named}: {error.text}") from None
     if built.private and experiment.pretrain.mode == "pooled":
         raise InputError(
             f"{opt('pretrain.mode', 'pooled')} with {named}: the server would train on the private "
@@ -237,21 +235,16 @@ def _defense(experiment: Experiment) -> None:
         where = opt("defense.name", layer.name)
         if ssl.coupled:
             where += f" with {opt('ssl.name', experiment.ssl.name)}"
-        try:
+        with prefixed(where):
             defense.check(setting)
-        except InputError as error:
-            raise InputError(f"{where}: {error.text}") from None
     for client in experiment.defended:
         own = [(n.name, d) for n, d in built if client in experiment.applied_by(n)]
         names = [name for name, _ in own]
         for name in names:
             if names.count(name) > 1:
                 raise InputError(f"{opt('defense.name', name)} is given twice to client {client}")
-        try:
+        with prefixed(f"{opt('defense.name', ','.join(names))}, client {client}"):
             exclusive(own)
-        except InputError as error:
-            both = opt("defense.name", ",".join(names))
-            raise InputError(f"{both}, client {client}: {error.text}") from None
 
 
 def _pretrain(experiment: Experiment) -> None:

@@ -16,10 +16,9 @@ from fedmia.config.forms import (
     Values,
     all_values,
     dataset_and_path,
-    each,
-    layers,
+    mapping,
     plugin,
-    rest,
+    plugins,
     section,
 )
 from fedmia.config.points import points
@@ -27,7 +26,7 @@ from fedmia.config.roles import ATTACKERS, is_client, refusal, sees
 from fedmia.data.base import Dataset, Request
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
-from fedmia.options.option import Options, option
+from fedmia.options.option import Options, option, options_of
 from fedmia.options.values import convert
 from fedmia.partitions.split import SplitOptions
 from fedmia.runtime.device import DEVICES, check_device
@@ -133,7 +132,7 @@ class Data(Options):
     std: tuple[float, ...] | None = option(
         None, "standard deviation of each channel (none: the source's own)", gt=0
     )
-    options: Values = rest("dataset")
+    options: Values = options_of("name", "dataset", flat=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -182,7 +181,7 @@ class Experiment(Settings):
         "attacks to run, named or by the lists main (federated contrastive learning) and all; of "
         "either, what the attacker's role permits; none",
     )
-    attack: Mapping[str, Values] = each("attack")
+    attack: Mapping[str, Values] = mapping("attack")
     query_budget: int | None = option(
         None,
         "most images that one attack may embed; it knows fewer images to keep it",
@@ -225,7 +224,7 @@ class Experiment(Settings):
     strategy: Chosen = plugin("strategy", "fedavg", "how the server aggregates")
     train: Train = section(Train)
     pretrain: Pretrain = section(Pretrain, head="mode")
-    defense: tuple[Layer, ...] = layers(
+    defense: tuple[Layer, ...] = plugins(
         "defense",
         "defences of the defended clients, in the order in which they act (default none)",
     )
@@ -242,13 +241,6 @@ class Experiment(Settings):
             points(self.sweep)
         sees(self.attacker)  # a role that attacks nothing is refused
         check_device(self.device)
-        for one in dataclasses.fields(self):
-            chosen = getattr(self, one.name)
-            if "plugin" in one.metadata:
-                object.__setattr__(self, one.name, chosen.complete(one.metadata["plugin"]))
-            elif kind := one.metadata.get("layers"):
-                whole = tuple(layer.complete(kind) for layer in chosen)
-                object.__setattr__(self, one.name, whole)
         own = self.data.source().views  # stands in for view options that are not given
         given = {k: v for k, v in dict(self.ssl.options).items() if v is not None}
         unset = {k: v for k, v in vars(own).items() if k in self.ssl.options}

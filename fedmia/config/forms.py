@@ -1,28 +1,42 @@
-"""The forms that a field of a command's settings may have beside a plain option.
+"""The forms that a field of a command's settings may have, each read and written in one place.
 
-A command's settings are one frozen dataclass. Its fields are options, or one of the forms here;
-`tree`, `flags` and `help` read them off it, so that a new option is one field of one dataclass.
+A command's settings are one frozen dataclass. Its fields are options, sections, plugins or
+mappings; `tree`, `shape`, the command line and the JSON Schema read these four off it, so that a
+new option is one field of one dataclass.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib.util
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
+from fedmia.config.layered import as_mapping, overlaid, plain_layers, with_path, written_out
 from fedmia.options import registry
-from fedmia.options.errors import InputError, Tongue, in_python, opt, unknown
-from fedmia.options.option import Options, option_fields
+from fedmia.options.errors import InputError, Tongue, in_python, nearest, opt, unknown
+from fedmia.options.option import (
+    Options,
+    check_limits,
+    check_type,
+    option_fields,
+    placeholder,
+    with_limits,
+)
+from fedmia.options.values import convert, plain
+from fedmia.options.yamlfile import Tree
 
 Values = Mapping[str, Any]
 Field = dataclasses.Field[Any]
+# Placeholders that the type does not tell.
+PLACEHOLDERS: Mapping[str, str] = {"data.name": "NAME[:PATH]", "data.dir": "FOLDER"}
 
 
 @dataclass(frozen=True)
 class Settings(Options):
-    """Base of a command's settings.
+    """Base of a command's settings. Once built, every option of a chosen plugin is written out.
 
     Attributes:
         tongue: how its options are said to who gave them, in what is kept for the report.
@@ -32,6 +46,12 @@ class Settings(Options):
 
     tongue: Tongue = field(default=in_python, kw_only=True, compare=False, repr=False)
     trust_plugins: bool = field(default=False, kw_only=True, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for one in dataclasses.fields(self):
+            if isinstance(form := one.metadata.get("form"), Plugin):
+                object.__setattr__(self, one.name, form.complete(getattr(self, one.name)))
 
 
 @dataclass(frozen=True)
@@ -51,7 +71,7 @@ class Chosen:
 
     def complete(self, kind: str) -> Chosen:
         """The same choice with every option of the plugin written out."""
-        return Chosen(self.name, all_values(self.build(kind)))
+        return dataclasses.replace(self, options=all_values(self.build(kind)))
 
 
 @dataclass(frozen=True)
@@ -64,139 +84,374 @@ class Layer(Chosen):
 
     clients: tuple[int, ...] | None = None
 
-    def complete(self, kind: str) -> Layer:
-        return Layer(self.name, super().complete(kind).options, self.clients)
+
+class Form:
+    """What a field may hold, and how the command line, files and `config.yaml` say it."""
+
+    head: ClassVar[str | None] = None  # the option that one value alone stands for
+
+    def normal(self, path: str, value: Any) -> Any:
+        """The value with every short form written out."""
+        alone = self.head is not None and isinstance(value, str)
+        return as_mapping(path, {self.head: value} if alone else value)
+
+    def laid_over(self, path: str, below: Any, above: Any) -> Any:
+        """The value `above` over that `below`; both as `normal` gives them."""
+        return above
+
+    def read(self, path: str, value: Any, beside: Values) -> Any:
+        """What the field holds, of a normal value; `beside` are those of the same mapping."""
+        return value
+
+    def plain(self, value: Any) -> Any:
+        """What the field holds as YAML has it."""
+        return plain(value)
+
+    def omits(self, value: Any) -> bool:
+        """Whether a tree leaves the field out where it holds this."""
+        return False
+
+    def options(self, path: str) -> Iterator[tuple[str, str, str]]:
+        """(path, placeholder, help) of every option of it that depends on no plugin, in order."""
+        yield from ()
+
+    def chosen_again(self, below: Values, above: Values) -> bool:
+        """Whether `above` names another plugin than `below` for a mapping of its options."""
+        return False
+
+    def heads(self, path: str) -> dict[str, str]:
+        """Beginnings of flags whose options depend on a plugin or a class -> path of the field."""
+        return {}
+
+
+@dataclass(frozen=True)
+class Option(Form):
+    """A plain option."""
+
+    field: Field
+    kind: Any
+
+    def normal(self, path: str, value: Any) -> Any:
+        return value
+
+    def read(self, path: str, value: Any, beside: Values) -> Any:
+        value = convert(opt(path), value, self.kind)
+        check_type(opt(path), value, self.kind)
+        check_limits(opt(path), value, self.field.metadata)
+        return value
+
+    def omits(self, value: Any) -> bool:
+        return bool(self.field.metadata["omitted"]) and value == self.field.default
+
+    def options(self, path: str) -> Iterator[tuple[str, str, str]]:
+        hole = PLACEHOLDERS.get(path) or placeholder(self.kind, self.field.metadata)
+        yield path, hole, with_limits(self.field)
+
+
+@dataclass(frozen=True)
+class Section(Form):
+    """Options of a dataclass of their own. One that is `open` is a tree of other settings, whose
+    options stand beside the root's."""
+
+    cls: type
+    head: str | None = None  # type: ignore[misc]
+    open: bool = False
+
+    def normal(self, path: str, value: Any) -> Tree:
+        value = super().normal(path, value)
+        return getattr(self.cls, "implied", dict)(value) | value
+
+    def laid_over(self, path: str, below: Any, above: Any) -> Tree:
+        own = forms(self.cls)
+        flat = flat_of(own)
+        if flat is not None and own[flat].chosen_again(below, above):
+            below = {name: value for name, value in below.items() if name in own}
+        return {**below, **above}
+
+    def read(self, path: str, value: Any, beside: Values) -> Any:
+        return self.cls(**read_options((self.cls,), path, value))
+
+    def plain(self, value: Any) -> Tree:
+        options: Tree = plain(all_values(value) | dict(getattr(value, "options", {})))
+        return options
+
+    def options(self, path: str) -> Iterator[tuple[str, str, str]]:
+        for name, form in forms(self.cls).items():
+            yield from form.options(f"{path}.{name}")
+
+    def heads(self, path: str) -> dict[str, str]:
+        return {path: path} if flat_of(forms(self.cls)) else {}
+
+
+@dataclass(frozen=True)
+class Plugin(Form):
+    """A plugin by name with its options: one, or any number of them in order (`several`)."""
+
+    kind: str
+    about: str
+    default: str | None
+    several: bool = False
+    head: ClassVar[str | None] = "name"
+
+    def normal(self, path: str, value: Any) -> Any:
+        if self.several:
+            return written_out(path, value)
+        return with_path(path, self.kind, super().normal(path, value))
+
+    def laid_over(self, path: str, below: Any, above: Any) -> Any:
+        if self.several:
+            return overlaid(path, below, above)
+        return {**(below if above.get("name", ...) in (..., below.get("name")) else {}), **above}
+
+    def read(self, path: str, value: Any, beside: Values) -> Any:
+        if not self.several:
+            own = dict(value)
+            name = own.pop("name", self.default)
+            check_type(opt(f"{path}.name"), name, str)
+            return Chosen(str(name), plugin_options(self.kind, str(name), path, own))
+        if isinstance(value, Mapping):  # options of none
+            for key, own in value.items():
+                key = f"{key}.{next(iter(own), 'OPTION')}" if isinstance(own, Mapping) else key
+                raise needs(f"{path}.{key}", f"{path}.name", "NAME")
+            return ()
+        return tuple(
+            self._layer(path if len(value) == 1 else f"{path}.{one['name']}", one) for one in value
+        )
+
+    def _layer(self, path: str, layer: Tree) -> Layer:
+        own = dict(layer)
+        name, clients = str(own.pop("name")), own.pop("clients", None)
+        if clients is not None:
+            ids = convert(opt(f"{path}.clients"), clients, tuple[int, ...])
+            clients = (ids,) if isinstance(ids, int) else ids
+            check_type(opt(f"{path}.clients"), clients, tuple[int, ...])
+        return Layer(name, plugin_options(self.kind, name, path, own), clients)
+
+    def complete(self, chosen: Any) -> Any:
+        """What the field holds with every option of each plugin written out."""
+        if self.several:
+            return tuple(layer.complete(self.kind) for layer in chosen)
+        return chosen.complete(self.kind)
+
+    def plain(self, value: Any) -> Any:
+        if self.several:
+            return plain(plain_layers(value))
+        return plain({"name": value.name, **value.options})
+
+    def options(self, path: str) -> Iterator[tuple[str, str, str]]:
+        default = "" if self.several else f" (default {self.default})"
+        yield f"{path}.name", "NAMES" if self.several else "NAME", self.about + default
+
+    def heads(self, path: str) -> dict[str, str]:
+        return {path: path}
+
+
+@dataclass(frozen=True)
+class Open(Form):
+    """A mapping whose keys no field says.
+
+    Attributes:
+        kind: its keys name plugins of this kind, each with options; with `of` they are options of
+            the one plugin of this kind that the option `of` beside it names.
+        of, default: that option, and its value where none is given.
+        flat: they stand among the options beside it, not in a mapping of their own.
+        classes, without: its keys are options of these classes, but some; only what is given.
+        about: its keys have lists of values; help of their flag.
+        several: it is a list of such mappings.
+    """
+
+    kind: str = ""
+    of: str = ""
+    default: Any = None
+    flat: bool = False
+    classes: tuple[type, ...] = ()
+    without: tuple[str, ...] = ()
+    about: str = ""
+    several: bool = False
+
+    def normal(self, path: str, value: Any) -> Any:
+        if self.several:
+            return value
+        value = as_mapping(path, value)
+        if self.kind and not self.of:
+            return {key: as_mapping(f"{path}.{key}", own) for key, own in value.items()}
+        return value
+
+    def laid_over(self, path: str, below: Any, above: Any) -> Any:
+        if self.several:
+            lower = [as_mapping(path, one) for one in below] if isinstance(below, list) else None
+            return above if lower is None else [{**one, **more} for one in lower for more in above]
+        if self.kind and not self.of:
+            both = {**below, **above}
+            return {name: {**below.get(name, {}), **above.get(name, {})} for name in both}
+        merged = {**below, **above}
+        for name, inner in options_within(self.classes).items():
+            if inner.of not in above and name in below:
+                merged[name] = {**below[name], **above.get(name, {})}
+            elif above.get(inner.of) != below.get(inner.of) and name not in above:
+                merged.pop(name, None)
+        return merged
+
+    def omits(self, value: Any) -> bool:
+        return not value
+
+    def chosen_again(self, below: Values, above: Values) -> bool:
+        # Another file of one data source is the same: parquet:A, parquet:B.
+        before, after = (str(tree.get(self.of)).partition(":")[0] for tree in (below, above))
+        return bool(self.of) and self.of in above and before != after
+
+    def read(self, path: str, value: Any, beside: Values) -> Any:
+        if self.about:
+            return value
+        if self.classes:
+            return read_options(self.classes, path, value, self.without)
+        if not self.of:
+            own = value.items()
+            return {n: plugin_options(self.kind, n, f"{path}.{n}", v) for n, v in own}
+        name = beside.get(self.of, self.default)
+        if not isinstance(name, str):
+            raise needs(f"{path}.{next(iter(value), 'OPTION')}", self.of, "DATASET")
+        name = dataset_and_path(name)[0] if self.kind == "dataset" else name
+        return plugin_options(self.kind, name, path, as_mapping(path, value))
+
+    def heads(self, path: str) -> dict[str, str]:
+        if self.of:
+            return {".".join([*path.split(".")[:-1], self.of]): path}
+        within = options_within(self.classes).items()
+        inner = {k: v for name, one in within for k, v in one.heads(f"{path}.{name}").items()}
+        return {path: path, **inner} if self.classes else {}
 
 
 def section(cls: type, head: str | None = None) -> Any:
     """A field that holds a section, its defaults those of `cls`; one value alone is its `head`."""
-    return field(default_factory=cls, metadata={"section": cls, "head": head})
-
-
-def plugin(kind: str, default: str, about: str) -> Any:
-    """A field that holds a plugin of `kind`, chosen by name."""
-    about_it = {"plugin": kind, "about": about, "name": default, "head": "name"}
-    return field(default=Chosen(default), metadata=about_it)
-
-
-def layers(kind: str, about: str) -> Any:
-    """A field that holds plugins of `kind` in order, none at first: `--FIELD A,B`, their options
-    `--FIELD.A.OPTION`, or `--FIELD.OPTION` of a single one."""
-    about_it = {"layers": kind, "about": about, "name": None, "head": "name"}
-    return field(default=(), metadata=about_it)
-
-
-def each(kind: str) -> Any:
-    """A field that maps names of plugins of `kind` to options of theirs: `--attack.NAME.OPTION`."""
-    return field(default_factory=dict, metadata={"each": kind})
-
-
-def given(*classes: type, without: tuple[str, ...] = ()) -> Any:
-    """A field that holds those options of `classes` that were given, by name; `without` some."""
-    return field(default_factory=dict, metadata={"given": classes, "without": without})
-
-
-def source_options(of: str) -> Any:
-    """A field that holds options of the data source that option `of` names: `--of.OPTION`."""
-    return field(default_factory=dict, metadata={"source": of})
-
-
-def rest(kind: str) -> Any:
-    """A field of a section: options of the plugin of `kind` that the section's `name` names."""
-    return field(default_factory=dict, metadata={"rest": kind})
+    return field(default_factory=cls, metadata={"form": Section(cls, head)})
 
 
 def beside(cls: type) -> Any:
     """A field that holds a tree of the settings `cls`, whose options stand beside the root's."""
-    return field(default_factory=dict, metadata={"beside": cls})
+    return field(default_factory=dict, metadata={"form": Section(cls, open=True)})
 
 
-def grids(about: str) -> Any:
-    """A field that holds grids: mappings of an option's path to its values, the cells of each
-    added up. `--grid PATH=V1,V2` adds to every one of them."""
-    return field(default=({},), metadata={"grids": about})
+def plugin(kind: str, default: str, about: str) -> Any:
+    """A field that holds a plugin of `kind`, chosen by name."""
+    return field(default=Chosen(default), metadata={"form": Plugin(kind, about, default)})
 
 
-def lists(about: str) -> Any:
-    """A field that maps names to lists of values: `--strengths NAME=V1,V2`, once for each name or
-    with semicolons between."""
-    return field(default_factory=dict, metadata={"lists": about})
+def plugins(kind: str, about: str) -> Any:
+    """A field that holds plugins of `kind` in order, none at first: `--FIELD A,B`, their options
+    `--FIELD.A.OPTION`, or `--FIELD.OPTION` of a single one."""
+    return field(default=(), metadata={"form": Plugin(kind, about, None, several=True)})
 
 
-def parts(root: type) -> Iterator[tuple[Field, Any]]:
-    """The fields of a command's settings that a user may give, with their types; in order."""
-    kinds = {f.name: kind for f, kind in option_fields(root)}
-    for one in dataclasses.fields(root):
-        if "beside" in one.metadata:
-            yield from parts(one.metadata["beside"])
-        elif one.metadata:
-            yield one, kinds.get(one.name)
+def mapping(
+    kind: str = "", *, classes: tuple[type, ...] = (), without: tuple[str, ...] = (),
+    about: str = "", several: bool = False,
+) -> Any:  # fmt: skip
+    """A field that holds a mapping whose keys the user chooses (`Open` says which, and of what):
+    `--attack.NAME.OPTION`, `--shadow.OPTION`, `--strengths NAME=V1,V2`; with `several` a list of
+    such mappings, the cells of each added up: `--grid PATH=V1,V2` adds to every one of them."""
+    form = Open(kind, classes=classes, without=without, about=about, several=several)
+    return field(default_factory=lambda: ({},) if several else {}, metadata={"form": form})
+
+
+def forms(cls: type) -> dict[str, Form]:
+    """The form of each field that a user may give, by its name, in order."""
+    return _forms(cls)
+
+
+@functools.cache  # a class does not change while the process runs
+def _forms(cls: Any) -> dict[str, Form]:
+    fields: dict[str, Form] = {}
+    kinds = {one.name: kind for one, kind in option_fields(cls)}
+    # A command's own data source is named before it takes options.
+    named = () if issubclass(cls, Settings) else dataclasses.fields(cls)
+    defaults = {one.name: one.default for one in named}
+    for one in dataclasses.fields(cls):
+        form, about = one.metadata.get("form"), one.metadata
+        if isinstance(form, Section) and form.open:
+            fields |= forms(form.cls)
+        elif form is not None:
+            fields[one.name] = form
+        elif "options_of" in about:
+            of = about["options_of"]
+            fields[one.name] = Open(about["kind"], of, defaults.get(of), about["flat"])
+        elif one.name in kinds:
+            fields[one.name] = Option(one, kinds[one.name])
+    return fields
+
+
+def flat_of(fields: Mapping[str, Form]) -> str | None:
+    """The field whose keys stand among those of the section, if one does."""
+    return next((n for n, form in fields.items() if isinstance(form, Open) and form.flat), None)
+
+
+def options_within(classes: tuple[type, ...]) -> dict[str, Open]:
+    """The fields of `classes` that hold options of a plugin that another one names."""
+    inner = {name: form for cls in classes for name, form in forms(cls).items()}
+    return {name: form for name, form in inner.items() if isinstance(form, Open)}
 
 
 def in_tree_of(root: type) -> dict[str, str]:
     """Fields that stand beside a root's own -> the field that holds the tree they are put in."""
-    held = [f for f in dataclasses.fields(root) if "beside" in f.metadata]
-    return {one.name: f.name for f in held for one, _ in parts(f.metadata["beside"])}
+    of = {one.name: one.metadata.get("form") for one in dataclasses.fields(root)}
+    sections = {name: f.cls for name, f in of.items() if isinstance(f, Section) and f.open}
+    return {inner: name for name, cls in sections.items() for inner in forms(cls)}
 
 
-def place(root: type, path: str) -> tuple[str, ...] | None:
-    """Where in a tree the option of that path stands: `partition.alpha` is ("partition", "alpha").
+def read_options(
+    classes: tuple[type, ...], path: str, tree: Values, without: tuple[str, ...] = ()
+) -> Tree:
+    """Values of the fields of `classes`, by name, converted and checked: strict.
 
-    None: no such option. Whether a plugin has it is not asked.
+    Raises:
+        InputError: an unknown key (with the nearest), a wrong type, a value out of range.
     """
-    for each in (one.name for one, _ in parts(root) if {"each", "layers"} & one.metadata.keys()):
-        head, _, rest = path.partition(".")
-        if head.replace("-", "_") == each and "." in rest:
-            # The plugin's name keeps its dashes, and may hold dots: package.module:Class.
-            plugin, _, last = rest.rpartition(".")
-            return (each, plugin, last.replace("-", "_"))
-    path = path.replace("-", "_")
-    if path in {p for p, _, _ in option_paths(root)} | gone_paths(root):
-        return tuple(path.split("."))
-    head, _, last = path.rpartition(".")
-    heads = open_heads(root)
-    return (*heads[head].split("."), last) if last and head in heads else None
+    known = {
+        name: one for cls in classes for name, one in forms(cls).items() if name not in without
+    }
+    gone = {name: why for cls in classes for name, why in getattr(cls, "gone", {}).items()}
+    flat = flat_of(known)
+    values: Tree = {}
+    rest: Tree = {}
+    for key, value in tree.items():
+        where = f"{path}.{key}" if path else str(key)
+        if key in gone:
+            raise InputError(f"{opt(where)} is no more: {gone[key]}")
+        if flat is not None and (key not in known or key == flat):
+            rest[key] = value
+        elif key not in known:
+            raise InputError(
+                f"unknown option {opt(where)}{nearest(where.rpartition('.')[2], known)}"
+            )
+        else:
+            values[key] = known[key].read(where, value, tree)
+    if flat is not None and rest:
+        values[flat] = known[flat].read(path, rest, values)
+    return values
 
 
-def option_paths(root: type) -> Iterator[tuple[str, Field, Any]]:
-    """(path, field, type) of every option that does not depend on a plugin, in order."""
-    for one, kind in parts(root):
-        if kind is not None:
-            yield one.name, one, kind
-        elif {"plugin", "layers"} & one.metadata.keys():
-            yield f"{one.name}.name", one, str
-        elif "section" in one.metadata:
-            for inner, type_ in option_fields(one.metadata["section"]):
-                yield f"{one.name}.{inner.name}", inner, type_
+def plugin_options(kind: str, name: str, path: str, tree: Tree) -> Tree:
+    """Options of plugin `name`, converted and checked."""
+    cls = registry.load(kind, name)
+    for key in tree:
+        if key not in forms(cls):
+            options = {n: list(forms(registry.load(kind, n))) for n in registry.names(kind)}
+            raise no_option(kind, name, f"{path}.{key}", {**options, name: list(forms(cls))})
+    return read_options((cls,), path, tree)
 
 
-def gone_paths(root: type) -> set[str]:
-    """Paths of options that sections had once; `tree` says what one asks for instead."""
-    sections = [one for one, _ in parts(root) if "section" in one.metadata]
-    return {f"{one.name}.{name}" for one in sections for name in one.metadata["section"].gone}
+def no_option(kind: str, name: str, path: str, options: Mapping[str, Sequence[str]]) -> InputError:
+    """The error for an option, at `path`, that the plugin `name` does not have.
 
-
-def open_heads(root: type) -> dict[str, str]:
-    """Beginnings of flags whose options depend on a plugin or a class -> path of the field."""
-    found = {}
-    for one, _ in parts(root):
-        inner = dataclasses.fields(one.metadata["section"]) if "section" in one.metadata else ()
-        if "source" in one.metadata:
-            found[one.metadata["source"]] = one.name
-        elif {"plugin", "layers", "given"} & one.metadata.keys() or any(
-            "rest" in f.metadata for f in inner
-        ):
-            found[one.name] = one.name
-        for inner_one in plugin_options(one):
-            chosen = inner_one.metadata["options_of"]
-            found[f"{one.name}.{chosen}"] = f"{one.name}.{inner_one.name}"
-    return found
-
-
-def plugin_options(one: Field) -> list[Field]:
-    """The fields of a `given` field's classes that hold options of a plugin."""
-    classes = one.metadata.get("given", ())
-    return [f for cls in classes for f in dataclasses.fields(cls) if "options_of" in f.metadata]
+    Args:
+        options: names of the options of every plugin of the kind.
+    """
+    key = path.rpartition(".")[2]
+    if others := [other for other, own in options.items() if key in own]:
+        return InputError(
+            f"{opt(path)} is no option of {kind} '{name}', but of {', '.join(others)}"
+        )
+    return unknown(f"option {opt(path)}: {kind} '{name}' has no", key, options[name])
 
 
 def all_values(built: Any) -> dict[str, Any]:

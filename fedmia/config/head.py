@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedmia.config.forms import Settings, Values, dataset_and_path, source_options
+from fedmia.config.forms import Settings, Values, dataset_and_path
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
-from fedmia.options.option import option
+from fedmia.options.option import option, options_of
 from fedmia.runtime.device import DEVICES, check_device
 
 MECHANISMS = ("logistic", "laplace", "gaussian")
@@ -57,7 +57,7 @@ class Head(Settings):
     threads: int = option(
         1, "CPU threads (0: all cores); the heads are too small for more, sums depend on it", ge=0
     )
-    data_options: Values = source_options("data")
+    data_options: Values = options_of("data", "dataset")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,4 +1,5 @@
-"""Plugins applied in order, as trees tell them: a list of mappings, or what is short for one.
+"""Plugins as trees say them: with a path in the name, and several in order, as a list of mappings
+or what is short for one.
 
 A layer is a mapping of its plugin's `name`, the `clients` that it is for (where they are named) and
 the plugin's options. Short for a list of them are a name, names with commas between, `none`, a list
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.options.yamlfile import Tree
 
@@ -96,3 +98,32 @@ def plain_layers(layers: Sequence[Any]) -> Layers | None:
         }
         for one in layers
     ] or None
+
+
+def as_mapping(path: str, value: Any) -> Tree:
+    """A copy of a mapping, its keys as text.
+
+    Raises:
+        InputError: no mapping.
+    """
+    if not isinstance(value, Mapping):
+        raise InputError(f"{opt(path)} must be a mapping of options, got {value!r}")
+    return {str(key): own for key, own in value.items()}
+
+
+def with_path(field: str, kind: str, tree: Tree) -> Tree:
+    """`name: file:PATH` as `name: file` with its `path`, of a plugin that takes one.
+
+    Raises:
+        InputError: two paths.
+    """
+    name, colon, path = str(tree.get("name")).partition(":")
+    known = colon and name in registry.names(kind)
+    if not known or not getattr(registry.load(kind, name), "takes_path", False):
+        return tree
+    if "path" in tree:
+        raise InputError(
+            f"{opt(f'{field}.name', tree['name'])} and {opt(f'{field}.path', tree['path'])} are "
+            "two paths"
+        )
+    return {**tree, "name": name, "path": path}

@@ -13,9 +13,10 @@ from fedmia.config import compatibility as suits
 from fedmia.config import experiment
 from fedmia.config.audit import Audit
 from fedmia.config.experiment import Experiment
-from fedmia.config.forms import Settings, beside, grids, option_paths, parts, place
+from fedmia.config.forms import Settings, beside, forms, mapping
+from fedmia.config.shape import shape_of
 from fedmia.config.tree import from_tree, merge, normal, to_tree
-from fedmia.options.errors import InputError, nearest, opt, shown
+from fedmia.options.errors import InputError, nearest, opt, prefixed, shown
 from fedmia.options.option import option, option_fields
 from fedmia.options.values import Text, from_text, plain
 from fedmia.options.yamlfile import Tree
@@ -101,7 +102,9 @@ class Sweep(Repeated):
             not take, or two cells that are the same.
     """
 
-    grid: Sequence[Grid] = grids("option with several values; once for each option")
+    grid: Sequence[Grid] = mapping(
+        about="option with several values; once for each option", several=True
+    )
     baseline: str | None = option(
         None, "attack that every other is compared with, at equal seeds and images, by point"
     )
@@ -156,11 +159,9 @@ class Sweep(Repeated):
                 branch = branch.setdefault(part, {})
             branch[where[-1]] = value
         lower, upper = (normal(Experiment, t) for t in (self.base, tree))
-        try:
+        with prefixed(_named(point)):
             whole = merge(Experiment, lower, upper, experiment.runs)
             built = from_tree(Experiment, whole, tongue=self.tongue)
-        except InputError as error:
-            raise InputError(f"{_before(point)}{error.text}") from None
         held = to_tree(built)
         return Cell({path: _seen(held, _where(path), v) for path, v in point.items()}, built)
 
@@ -177,15 +178,8 @@ def check(sweep: Sweep) -> None:
         InputError: one line that names the cell, the value and the reason.
     """
     for cell in sweep.cells[: len(sweep.cells) // sweep.seeds]:
-        try:
+        with prefixed(_named(cell.grid)):
             suits.check(cell.first)
-        except InputError as error:
-            raise InputError(f"{_before(cell.grid)}{error.text}") from None
-
-
-def runs(tree: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of the attacks that the base of a sweep runs."""
-    return experiment.runs(tree)
 
 
 def points(grid: Grid) -> Iterator[dict[str, Any]]:
@@ -209,8 +203,8 @@ def key_of(tree: Mapping[str, Any]) -> str:
     return json.dumps(plain(dict(tree)), sort_keys=True)
 
 
-def _before(point: Mapping[str, Any]) -> str:
-    return f"{opt('grid', label(point))}: " if point else ""
+def _named(point: Mapping[str, Any]) -> str:
+    return opt("grid", label(point)) if point else ""
 
 
 def _listed(grid: Any) -> Sequence[Any]:
@@ -243,15 +237,14 @@ def _grid(grid: Any) -> dict[str, Sequence[Any]]:
 
 def _heads() -> dict[str, str]:
     """Fields that one value alone may stand for -> the option that it is."""
-    found = {one.name: one.metadata.get("head") for one, _ in parts(Experiment)}
-    return {name: head for name, head in found.items() if head}
+    return {name: form.head for name, form in forms(Experiment).items() if form.head}
 
 
 def _where(path: str) -> tuple[str, ...]:
-    heads = _heads()
-    found = place(Experiment, f"{path}.{heads[path]}" if path in heads else path)
+    shape, heads = shape_of(Experiment), _heads()
+    found = shape.place(f"{path}.{heads[path]}" if path in heads else path)
     if found is None:
-        known = [*heads, *(p for p, _, _ in option_paths(Experiment))]
+        known = [*heads, *shape.options]
         raise InputError(f"{opt(f'grid.{path}')}: no such option{nearest(path, known)}")
     return found
 

@@ -9,11 +9,11 @@ from typing import Any
 from fedmia.config import compatibility as suits
 from fedmia.config import experiment
 from fedmia.config.experiment import Experiment
-from fedmia.config.forms import beside, lists
+from fedmia.config.forms import beside, mapping
 from fedmia.config.sweep import Grid, Repeated, Sweep, told, typed
 from fedmia.config.tree import from_tree, merge, normal
 from fedmia.options import registry
-from fedmia.options.errors import InputError, nearest, opt, renamed, unknown
+from fedmia.options.errors import InputError, nearest, opt, prefixed, renamed, unknown
 from fedmia.options.option import check_limits, check_type, option, option_fields
 from fedmia.options.values import convert, plain
 from fedmia.options.yamlfile import Tree
@@ -82,9 +82,9 @@ class Tradeoff(Repeated):
         "what is compared: defences of --list defense, strategies of --list strategy; none, the "
         "undefended federation, is always run",
     )
-    strengths: Mapping[str, Sequence[Any]] = lists(
-        "strengths of a defence, once for each or with ; between; NAME alone is its own measure of "
-        "strength, NAME.OPTION another option"
+    strengths: Mapping[str, Sequence[Any]] = mapping(
+        about="strengths of a defence, once for each or with ; between; NAME alone is its own "
+        "measure of strength, NAME.OPTION another option"
     )
     base: Tree = beside(Experiment)
     trades: tuple[Trade, ...] = field(init=False, compare=False, repr=False)
@@ -183,12 +183,8 @@ def check(tradeoff: Tradeoff) -> None:
     _attacked(tradeoff.sweep.cells[0].first)
     _compared(tradeoff)
     for trade, cell in zip(tradeoff.trades, tradeoff.sweep.cells, strict=False):
-        try:
+        with prefixed("" if trade.defense == NONE else opt("defenses", trade.label)):
             suits.check(cell.first)
-        except InputError as error:
-            if trade.defense == NONE:
-                raise
-            raise InputError(f"{opt('defenses', trade.label)}: {error.text}") from None
 
 
 def runs(tree: Mapping[str, Any]) -> tuple[str, ...]:

@@ -9,8 +9,8 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 
 from fedmia.lowerbounds.gdp import epsilon_at
 from fedmia.options.errors import InputError
@@ -79,7 +79,7 @@ def least_noise(
     low, high = math.log(smallest), math.log(largest)
     if excess(low) <= 0:
         return smallest
-    found = float(brentq(excess, low, high, xtol=share))
+    found = float(scipy.optimize.brentq(excess, low, high, xtol=share))
     while excess(found) > 0:
         found += share
     return math.exp(found)

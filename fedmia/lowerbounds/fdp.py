@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+import scipy
 from scipy.special import ndtr, ndtri
-from scipy.stats import beta
 
 from fedmia.lowerbounds.onerun import best_of
 
@@ -67,4 +67,4 @@ def own_runs_bound(m: int, v: int, error: float) -> float:
     Args:
         m: canaries, in with probability 1/2, each guessed by a rule fixed in advance. v: right.
     """
-    return max(0.0, 2 * float(ndtri(beta.ppf(error, v, m - v + 1)))) if v else 0.0
+    return max(0.0, 2 * float(ndtri(scipy.stats.beta.ppf(error, v, m - v + 1)))) if v else 0.0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from scipy.optimize import brentq
+import scipy
 from scipy.special import erfcx, ndtr, ndtri
 
 
@@ -24,7 +24,9 @@ def epsilon_at(mu: float, delta: float) -> float:
     if mu <= 0 or _delta(mu / 2, mu) <= delta:
         return 0.0
     # delta(a) <= Phi(a), so the root lies above Phi^-1(delta).
-    root = brentq(lambda a: _delta(a, mu) - delta, float(ndtri(delta)), mu / 2, xtol=1e-12)
+    root = scipy.optimize.brentq(
+        lambda a: _delta(a, mu) - delta, float(ndtri(delta)), mu / 2, xtol=1e-12
+    )
     return float(mu * (mu / 2 - root))
 
 
@@ -32,7 +34,9 @@ def mu_at(epsilon: float, delta: float) -> float:
     """Largest mu whose mu-GDP implies (epsilon, delta)-DP; epsilon > 0, 0 < delta < 1."""
     high = 2 * math.sqrt(2 * epsilon) + 20
     return float(
-        brentq(lambda m: delta_at(epsilon, m) - delta, 1e-12, high, xtol=1e-15, rtol=1e-12)
+        scipy.optimize.brentq(
+            lambda m: delta_at(epsilon, m) - delta, 1e-12, high, xtol=1e-15, rtol=1e-12
+        )
     )
 
 

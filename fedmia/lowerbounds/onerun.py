@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import scipy
 from scipy.special import expit
-from scipy.stats import binom
 
 STEPS = 30  # of the bisection
 
@@ -35,11 +35,11 @@ def p_value(m: int, r: int, v: int, epsilon: float, delta: float) -> float:
             f"no p-value of {v} of {r} guesses about {m} canaries at ({epsilon}, {delta})"
         )
     right = expit(epsilon)
-    chance = float(binom.sf(v - 1, r, right))
+    chance = float(scipy.stats.binom.sf(v - 1, r, right))
     if delta == 0 or v == 0:
         return min(chance, 1.0)
     # P[v > B >= v - i] for i = 1 .. v, by sums from v - 1 downwards.
-    just_under = np.cumsum(binom.pmf(np.arange(v - 1, -1, -1), r, right))
+    just_under = np.cumsum(scipy.stats.binom.pmf(np.arange(v - 1, -1, -1), r, right))
     steepest = float(np.max(just_under / np.arange(1, v + 1)))
     return min(chance + 2 * m * delta * steepest, 1.0)
 

@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import beta, binom
+import scipy
 
 from fedmia.records import FloatArray
 
@@ -67,10 +67,10 @@ def _bound(hit: FloatArray, other: FloatArray, delta: float, rate: float, error:
     half of the error, is Clopper and Pearson's.
     """
     n, m = len(hit), len(other)
-    fewest = int(binom.ppf(error / 2, m, rate))
+    fewest = int(scipy.stats.binom.ppf(error / 2, m, rate))
     if fewest == 0:
         return 0.0  # so few others resolve no threshold of that rate
     # Over the k-th highest: with ties fewer than k others lie over it, never k.
     over = int((hit > np.sort(other)[m - fewest]).sum())
-    low = 0.0 if over == 0 else float(beta.ppf(error / 2, over, n - over + 1))
+    low = 0.0 if over == 0 else float(scipy.stats.beta.ppf(error / 2, over, n - over + 1))
     return max(0.0, math.log((low - delta) / rate)) if low > delta else 0.0

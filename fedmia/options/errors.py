@@ -4,24 +4,37 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
 
 # Writes an option, and its value where one is told, as its user does: a flag, a key of a file..
 Tongue = Callable[[str, str | None], str]
-_MARK = re.compile("\ue000([^\ue001\ue002]*)(?:\ue002([^\ue001]*))?\ue001")
+# How `opt` writes one into a text, where it stays legible should nobody say it otherwise.
+_NOTED = re.compile("\u27e8([^\u27e8\u27e9\u2254]*)(?:\u2254([^\u27e9]*))?\u27e9")
+
+
+class Option(NamedTuple):
+    """An option that a message names: its path in the settings, and a value where one is told."""
+
+    path: str
+    value: str | None = None
 
 
 class InputError(ValueError):
     """The user's input is wrong. Its message is one line: what, where, the value, what is allowed.
 
-    Options in the message are written with `opt`, by their path in the settings
-    (`federation.clients`). The command line says them as flags, a file's as its keys. It prints
-    the line on standard error and exits with code 2.
+    A message is written with `opt` where it names an option. The error keeps words and options
+    apart, and who reports it says the options: the command line as the flags that were typed, a
+    file's as its keys, Python as arguments. The command line prints the line on standard error and
+    exits with code 2.
 
     Attributes:
-        text: the message with its options still open, to be part of another one.
-        tongue: how `str` says them, once it is known who gave them.
+        text: the message as it was written, to be part of another one.
+        parts: words and options of the message, in turn.
+        tongue: how `str` says the options, once it is known who gave them.
     """
 
     tongue: Tongue
@@ -29,20 +42,41 @@ class InputError(ValueError):
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.text = text
+        self.parts = _parts(text)
         self.tongue = in_python
+
+    @property
+    def options(self) -> list[Option]:
+        """The options that it names, with their values, in order."""
+        return [part for part in self.parts if isinstance(part, Option)]
 
     @property
     def paths(self) -> tuple[str, ...]:
         """Paths of the options that it names, in order."""
-        return tuple(mark[1] for mark in _MARK.finditer(self.text))
+        return tuple(path for path, _ in self.options)
 
     def __str__(self) -> str:
-        return said(self.text, self.tongue)
+        return _joined(self.parts, self.tongue)
 
 
 def opt(path: str, value: Any = ...) -> str:
     """The option at `path` in a message, with the value that it has or should have."""
-    return f"\ue000{path}\ue001" if value is ... else f"\ue000{path}\ue002{shown(value)}\ue001"
+    return f"\u27e8{path}\u27e9" if value is ... else f"\u27e8{path}\u2254{shown(value)}\u27e9"
+
+
+def _parts(text: str) -> tuple[str | Option, ...]:
+    """The words of a text and the options between them."""
+    parts: list[str | Option] = []
+    end = 0
+    for noted in _NOTED.finditer(text):
+        parts += [text[end : noted.start()], Option(noted[1], noted[2])]
+        end = noted.end()
+    return (*parts, text[end:])
+
+
+def _joined(parts: Iterable[str | Option], tongue: Tongue) -> str:
+    said = (part if isinstance(part, str) else tongue(*part) for part in parts)
+    return " ".join("".join(said).split())
 
 
 def in_python(path: str, value: str | None) -> str:
@@ -52,16 +86,47 @@ def in_python(path: str, value: str | None) -> str:
 
 def said(text: str, tongue: Tongue = in_python) -> str:
     """`text` on one line, its options written as `tongue` does."""
-    return " ".join(_MARK.sub(lambda mark: tongue(mark[1], mark[2]), text).split())
+    return _joined(_parts(text), tongue)
 
 
 def renamed(text: str, rename: Callable[[str], str]) -> str:
     """`text` with the path of each option in it renamed."""
+    return _NOTED.sub(lambda noted: noted[0].replace(noted[1], rename(noted[1]), 1), text)
 
-    def again(mark: re.Match[str]) -> str:
-        return mark[0].replace(mark[1], rename(mark[1]), 1)
 
-    return _MARK.sub(again, text)
+@contextmanager
+def prefixed(where: str) -> Iterator[None]:
+    """Errors inside begin with `where`, an option or what else they are of, if it says anything."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{where}: {error.text}" if where else error.text) from None
+
+
+@contextmanager
+def told(speak: Tongue) -> Iterator[None]:
+    """Errors inside say their options as `speak` does, unless they know better."""
+    try:
+        yield
+    except InputError as error:
+        if error.tongue is in_python:
+            error.tongue = speak
+        raise
+
+
+@contextmanager
+def told_of(file: Path) -> Iterator[None]:
+    """Errors inside say their options to who wrote them all into `file`; the first names it."""
+    try:
+        yield
+    except InputError as error:
+        if error.tongue is in_python:
+            error.tongue = partial(_in_file, f" in {file}", error.paths[:1])
+        raise
+
+
+def _in_file(where: str, first: tuple[str, ...], path: str, value: str | None) -> str:
+    return (path if value is None else f"{path}: {value}") + where * (path in first)
 
 
 def shown(value: Any) -> str:

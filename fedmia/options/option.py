@@ -9,12 +9,21 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import operator
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from fedmia.options.errors import InputError, unknown
+from fedmia.options.errors import InputError, said, shown, unknown
+
+# Name of a limit, how it is said, and whether a value keeps it.
+LIMITS: Sequence[tuple[str, str, Callable[[Any, Any], bool]]] = (
+    ("gt", ">", operator.gt),
+    ("ge", ">=", operator.ge),
+    ("lt", "<", operator.lt),
+    ("le", "<=", operator.le),
+)
 
 
 def option(
@@ -39,10 +48,10 @@ def option(
     return dataclasses.field(default=default, metadata=limits)
 
 
-def options_of(name: str, kind: str) -> Any:
+def options_of(name: str, kind: str, flat: bool = False) -> Any:
     """A dataclass field of the options of the plugin of `kind` that the option `name` beside it
-    names: `--SECTION.NAME.OPTION`, as `fedmia.config.forms.given` has it."""
-    about = {"options_of": name, "kind": kind}
+    names: `--SECTION.NAME.OPTION`, or `--SECTION.OPTION` where they are `flat`."""
+    about = {"options_of": name, "kind": kind, "flat": flat}
     return dataclasses.field(default_factory=dict, metadata=about)
 
 
@@ -78,15 +87,16 @@ def _hints(cls: type) -> Mapping[str, Any]:
     return typing.get_type_hints(cls)
 
 
+def members(kind: Any) -> tuple[Any, ...]:
+    """The types of a union, or the type alone."""
+    union = typing.get_origin(kind) in (typing.Union, types.UnionType)
+    return typing.get_args(kind) if union else (kind,)
+
+
 def check_type(where: str, value: Any, kind: Any) -> None:
     """Raise InputError unless `value` is of type `kind` (an int passes for a float)."""
-    origin = typing.get_origin(kind)
-    if origin in (typing.Union, types.UnionType):
-        if any(_is(value, k) for k in typing.get_args(kind)):
-            return
-    elif _is(value, kind):
-        return
-    raise InputError(f"{where} must be {type_name(kind)}, got {value!r}")
+    if not any(_is(value, one) for one in members(kind)):
+        raise InputError(f"{where} must be {type_name(kind)}, got {value!r}")
 
 
 def _is(value: Any, kind: Any) -> bool:
@@ -102,13 +112,9 @@ def _is(value: Any, kind: Any) -> bool:
         if len(args) == 2 and args[1] is Ellipsis:
             return all(_is(v, args[0]) for v in value)
         return len(value) == len(args) and all(map(_is, value, args))
-    if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if origin is not None:
-        return isinstance(value, origin)
-    return isinstance(value, kind)
+    if kind in (int, float):
+        return isinstance(value, (int, kind)) and not isinstance(value, bool)
+    return isinstance(value, origin or kind)
 
 
 def check_limits(where: str, value: Any, limits: Mapping[str, Any]) -> None:
@@ -121,12 +127,7 @@ def check_limits(where: str, value: Any, limits: Mapping[str, Any]) -> None:
         return
     if isinstance(value, float) and not math.isfinite(value):
         raise InputError(f"{where} must be finite, got {value}")
-    for key, word, holds in (
-        ("gt", ">", lambda v, b: v > b),
-        ("ge", ">=", lambda v, b: v >= b),
-        ("lt", "<", lambda v, b: v < b),
-        ("le", "<=", lambda v, b: v <= b),
-    ):
+    for key, word, holds in LIMITS:
         bound = limits.get(key)
         if bound is not None and not isinstance(value, str) and not holds(value, bound):
             raise InputError(f"{where} must be {word} {bound}, got {value!r}")
@@ -139,11 +140,11 @@ def check_limits(where: str, value: Any, limits: Mapping[str, Any]) -> None:
 
 def type_name(kind: Any) -> str:
     """A short name of a type for help texts and errors: `int`, `float or none`, `list of str`."""
-    origin = typing.get_origin(kind)
+    origin, kinds = typing.get_origin(kind), members(kind)
     if kind is type(None):
         return "none"
-    if origin in (typing.Union, types.UnionType):
-        return " or ".join(type_name(k) for k in typing.get_args(kind))
+    if len(kinds) > 1:
+        return " or ".join(map(type_name, kinds))
     if origin is typing.Literal:
         return " or ".join(map(str, typing.get_args(kind)))
     if origin is tuple:
@@ -152,3 +153,22 @@ def type_name(kind: Any) -> str:
             return f"list of {type_name(args[0])}"
         return f"{len(args)} {type_name(args[0])}s"
     return getattr(kind, "__name__", str(kind))
+
+
+def placeholder(kind: Any, metadata: Mapping[str, Any]) -> str:
+    """What stands for a value of an option in help texts: its choices, else its type."""
+    if metadata["choices"]:
+        return f"{{{','.join(metadata['choices'])}}}"
+    name = type_name(kind).removesuffix(" or none")
+    if name.startswith("list"):
+        return "LIST"
+    return {"str": "TEXT", "bool": "BOOL"}.get(name, name.upper().replace(" ", "_"))
+
+
+def with_limits(one: dataclasses.Field[Any]) -> str:
+    """Help, default and range of an option."""
+    limits = [f"{w} {one.metadata[k]}" for k, w, _ in LIMITS if one.metadata[k] is not None]
+    default = [] if one.default == "" else [f"default {shown(one.default)}"]
+    notes = ", ".join([*default, *limits])
+    about = said(one.metadata["help"])
+    return f"{about} ({notes})" if notes else about

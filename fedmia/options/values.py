@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import types
 import typing
 from typing import Any
 
 from fedmia.options.errors import InputError
-from fedmia.options.option import type_name
+from fedmia.options.option import members, type_name
 
 _INT = re.compile(r"[+-]?[0-9]+")
 _SPAN = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
@@ -17,12 +16,6 @@ _LONGEST_SPAN = 1_000_000
 
 class Text(str):
     """A value typed on the command line, its type not yet known."""
-
-
-def members(kind: Any) -> tuple[Any, ...]:
-    """The types of a union, or the type alone."""
-    union = typing.get_origin(kind) in (typing.Union, types.UnionType)
-    return typing.get_args(kind) if union else (kind,)
 
 
 def convert(where: str, value: Any, kind: Any) -> Any:

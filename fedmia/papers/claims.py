@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.stats import t as student
+import scipy
 
 from fedmia.papers.climbs import Climbed
 from fedmia.papers.tables import rates
@@ -140,7 +140,7 @@ def welch(a: FloatArray, b: FloatArray) -> tuple[float, float]:
     parts = [v.var(ddof=1) / len(v) for v in (a, b)]
     spread = sum(p**2 / (len(v) - 1) for p, v in zip(parts, (a, b), strict=True))
     freedom = sum(parts) ** 2 / spread if spread else 1.0
-    half = float(student.isf(tail(), freedom)) * sum(parts) ** 0.5
+    half = float(scipy.stats.t.isf(tail(), freedom)) * sum(parts) ** 0.5
     return float(a.mean() - b.mean()) - half, float(a.mean() - b.mean()) + half
 
 

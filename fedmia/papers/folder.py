@@ -9,12 +9,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event
 
-from fedmia.cli.command import told_of
 from fedmia.config.compatibility import gpu
 from fedmia.config.experiment import Experiment
 from fedmia.evaluation.federated.snapshots import Evaluation
 from fedmia.federation.run import Finished, make_site, prepare
-from fedmia.options.errors import InputError
+from fedmia.options.errors import InputError, told_of
 from fedmia.records import Curves
 from fedmia.records.rows import RoundRow
 from fedmia.runs import Run

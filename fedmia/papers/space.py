@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.pipeline import Pipeline
 
 from fedmia.attacks._classifier import fit_classifier
 from fedmia.papers.reading import FEATURES, Reading
 from fedmia.papers.tables import shown_layers
 from fedmia.records import FloatArray
 from fedmia.report.figures import canvas
+
+if TYPE_CHECKING:
+    from sklearn.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,9 +5,6 @@ from __future__ import annotations
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -36,6 +33,10 @@ def pixel_scores(members: Tensor, nonmembers: Tensor, images: Tensor) -> NDArray
     """Scores (N,) of `images`, higher = member, of a shrunken LDA fitted on the known images."""
     features = np.concatenate([pixel_features(members), pixel_features(nonmembers)])
     truth = np.repeat([1, 0], [len(members), len(nonmembers)])
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
     model = make_pipeline(
         StandardScaler(), LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
     )

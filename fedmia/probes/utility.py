@@ -6,9 +6,6 @@ from __future__ import annotations
 import warnings
 
 import torch
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -55,6 +52,10 @@ def linear_accuracy(
     """
     if len(train_labels.unique()) < 2:
         return float((test_labels == train_labels[0]).double().mean())
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
     model = make_pipeline(StandardScaler(), LogisticRegression(C=C, max_iter=500))
     with warnings.catch_warnings():  # few images of each class are no regression
         warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)

@@ -14,8 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from scipy.special import stdtrit
-from scipy.stats import rankdata
 
 from fedmia.statistics.intervals import (
     LEVEL,
@@ -54,7 +54,7 @@ def auc(members: FloatArray, nonmembers: FloatArray) -> float:
     n, m = len(members), len(nonmembers)
     if n == 0 or m == 0:
         raise ValueError(f"no AUC from {n} members and {m} non-members")
-    ranks = rankdata(np.concatenate([members, nonmembers]))
+    ranks = scipy.stats.rankdata(np.concatenate([members, nonmembers]))
     return float((ranks[:n].sum() - n * (n + 1) / 2) / (n * m))
 
 

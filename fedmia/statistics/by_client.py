@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.stats import norm
 
 from fedmia.statistics.auc import AucEstimate, auc_interval
 from fedmia.statistics.intervals import (
@@ -136,7 +136,7 @@ def named_alike(
     variance = over_members[1, 1] + _over_nonmembers(hits.mean(axis=0), parts, like)
     end = variance < 1e-12  # no pair differs from another
     trials = min(float(n), effective_size(parts)) if end else value * (1 - value) / variance
-    ci = score_limits(value, trials, float(norm.isf(tail())))
+    ci = score_limits(value, trials, float(scipy.stats.norm.isf(tail())))
     scale = float(np.sqrt(over_members[0, 0] * variance))
     correlation = over_members[0, 1] / scale if scale > 1e-12 else 0.0
     low, high = mover_difference(share, wilson(correct.sum(), n), value, ci, correlation)

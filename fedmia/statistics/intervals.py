@@ -10,8 +10,8 @@ import math
 from typing import Any
 
 import numpy as np
+import scipy  # its `stats`, a fifth of what a run imports, waits until it is used
 from numpy.typing import NDArray
-from scipy.stats import beta, binom, norm
 
 FloatArray = NDArray[np.floating[Any]]
 IntArray = NDArray[np.integer[Any]]
@@ -36,7 +36,9 @@ def score_limits(p: float, n: float, z: float) -> Interval:
 
 def wilson(k: float, n: float, level: float = LEVEL) -> Interval:
     """Wilson's score interval of a proportion k / n."""
-    return (0.0, 1.0) if n <= 0 else score_limits(k / n, n, float(norm.isf(tail(level))))
+    if n <= 0:
+        return 0.0, 1.0
+    return score_limits(k / n, n, float(scipy.stats.norm.isf(tail(level))))
 
 
 def clopper_pearson(k: int, n: int, level: float = LEVEL) -> Interval:
@@ -44,8 +46,8 @@ def clopper_pearson(k: int, n: int, level: float = LEVEL) -> Interval:
     if n <= 0:
         return 0.0, 1.0
     end = tail(level)
-    low = 0.0 if k == 0 else float(beta.ppf(end, k, n - k + 1))
-    high = 1.0 if k == n else float(beta.isf(end, k + 1, n - k))
+    low = 0.0 if k == 0 else float(scipy.stats.beta.ppf(end, k, n - k + 1))
+    high = 1.0 if k == n else float(scipy.stats.beta.isf(end, k + 1, n - k))
     return low, high
 
 
@@ -62,7 +64,8 @@ def rate_interval(hits: IntArray, alarms: IntArray, n: int, m: int, target: floa
             from the first, which nobody reaches.
     """
     end = tail(LEVEL, 2)
-    fewest, most = int(binom.ppf(end, m, target)), int(binom.isf(end, m, target))
+    binomial = scipy.stats.binom
+    fewest, most = int(binomial.ppf(end, m, target)), int(binomial.isf(end, m, target))
     low = hits[np.flatnonzero(alarms <= fewest - 1)[-1]] if fewest else 0
     high = hits[np.flatnonzero(alarms <= most)[-1]]
     each = 1 - 2 * end

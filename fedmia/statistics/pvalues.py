@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.stats import binom
+import scipy
 
 VOID = 0.001  # chance of so many false alarms, below which a control has failed
 
@@ -28,4 +28,4 @@ def alarms(values: Sequence[float], level: float) -> int:
 
 def fails(values: Sequence[float]) -> bool:
     """Whether so many p-values under 5 % would be seen in less than VOID of all true nulls."""
-    return bool(binom.sf(alarms(values, 0.05) - 1, len(values), 0.05) < VOID)
+    return bool(scipy.stats.binom.sf(alarms(values, 0.05) - 1, len(values), 0.05) < VOID)

@@ -7,8 +7,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import TypedDict
 
-from scipy.stats import t as student
-from scipy.stats import ttest_1samp
+import scipy
 
 from fedmia.statistics.intervals import LEVEL, Interval
 
@@ -59,7 +58,7 @@ def t_interval(values: Sequence[float], together: int = 1) -> Interval | None:
         return None
     mean, error = statistics.fmean(values), deviation / math.sqrt(len(values))
     tail = (1 - LEVEL) / 2 / together
-    half = -float(student.ppf(tail, len(values) - 1)) * error
+    half = -float(scipy.stats.t.ppf(tail, len(values) - 1)) * error
     return mean - half, mean + half
 
 
@@ -68,7 +67,7 @@ def p_value(values: Sequence[float]) -> float | None:
     either."""
     if t_interval(values) is None:
         return None
-    return float(ttest_1samp(values, 0.0).pvalue)
+    return float(scipy.stats.ttest_1samp(values, 0.0).pvalue)
 
 
 def _rounded(value: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,7 @@ def test_wrong_option__is_named_as_it_was_given(
     file.write_text(dump(lower | tree))
     assert refused(command, "--config", str(file)).startswith(told[1].format(file=file))
     with pytest.raises(InputError) as caught:
-        command.check(from_tree(command.root, lower | tree))
+        command.refuse(from_tree(command.settings, lower | tree))
     assert str(caught.value).startswith(told[2])
     assert caught.value.paths[0] == path
 
@@ -154,3 +155,23 @@ def test_opt__marks_survive_in_another_error() -> None:
     assert said(outer.text, lambda path, value: f"<{path}|{value}>") == (
         "<members|None>: <members.size|3> is too small"
     )
+
+
+def test_error__keeps_its_options_apart_from_its_words() -> None:
+    """Whoever reports it says them; nothing of how they are noted reaches the message."""
+    error = InputError(f"{opt('federation.rounds', 3)} of {opt('clients')} is\n{opt('x', (1, 2))}")
+    assert error.options == [("federation.rounds", "3"), ("clients", None), ("x", "1,2")]
+    assert str(error) == "federation.rounds=3 of clients is x=1,2"
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    error.tongue = lambda path, value: f"--{path}"
+    assert str(error) == "--federation.rounds of --clients is --x"
+
+
+def test_messages__hold_no_private_use_characters() -> None:
+    root = Path(__file__).resolve().parents[2]
+    files = [
+        p for name in ("fedmia", "clients", "strategies") for p in root.glob(f"{name}/**/*.py")
+    ]
+    private = re.compile("[\ue000-\uf8ff]|\\\\u[ef][0-8]", re.I)
+    assert files and not [p for p in files if private.search(p.read_text(encoding="utf-8"))]
+    assert not private.search(opt("federation.rounds", 3))

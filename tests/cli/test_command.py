@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,7 @@ from fedmia.cli.command import PRESETS, Invocation, bad_input, parse
 from fedmia.cli.commands import AUDIT, SIMULATE
 from fedmia.cli.flags import Command, read
 from fedmia.config.experiment import Experiment, expand_attacks
-from fedmia.config.forms import gone_paths, option_paths
+from fedmia.config.shape import shape_of
 from fedmia.config.tree import merge, to_tree
 from fedmia.options import registry
 from fedmia.options.errors import InputError
@@ -85,14 +84,17 @@ def test_parse__names_that_users_scripts_hold() -> None:
     assert tree["pretrain"] == {"mode": "none", "epochs": 0} and tree["defense"] is None
 
 
-@pytest.mark.parametrize(("path", "kind"), [(p, k) for p, _, k in option_paths(Experiment)])
+OPTIONS = shape_of(Experiment).options
+
+
+@pytest.mark.parametrize(("path", "hole"), [(path, hole) for path, (hole, _) in OPTIONS.items()])
 def test_parse__every_option_is_reachable_by_its_short_and_its_dotted_flag(
-    path: str, kind: Any
+    path: str, hole: str
 ) -> None:
     page = catalogue.help_page(SIMULATE, 80)
     assert re.search(rf"^  {re.escape(SIMULATE.flag_of(path))} ", page, re.M)
     for flag in {SIMULATE.flag_of(path), f"--{path}", f"--{path.replace('_', '-')}"}:
-        if kind is bool:  # the flag alone says true
+        if hole == "BOOL":  # the flag alone says true
             assert read(SIMULATE, [flag]).tree == read(SIMULATE, [flag, "true"]).tree != {}
             continue
         assert f"{flag} needs a value" in refused(flag)  # known, or it would say so
@@ -273,8 +275,9 @@ def test_version__is_a_page() -> None:
 
 def test_short_flags__stand_for_options_that_exist() -> None:
     for command in (SIMULATE, AUDIT):
-        paths = {path for path, _, _ in option_paths(command.root)}
-        assert set(command.short.values()) <= paths | gone_paths(command.root)
+        shape = shape_of(command.settings)
+        paths = set(shape.options)
+        assert set(command.short.values()) <= paths | set(shape.gone)
         grouped = [w for wanted in command.groups.values() for w in wanted]
         assert all(any(p == w or p.startswith(w) for p in paths) for w in grouped)
 
@@ -327,3 +330,8 @@ def test_presets__overfit_is_a_whole_attack_on_ten_clients(name: str) -> None:
     assert found.attacks == expand_attacks(("main",), "active")
     assert found.pretrain.mode == "pooled" and found.train.schedule == "constant"
     assert (found.attack_rounds, found.federation.rounds) == (6, 8)
+
+
+def test_list__says_options_by_their_path() -> None:
+    page = " ".join(catalogue.list_page("defense", 80).split())
+    assert "learning rate under the noise (none: train.lr, but no more" in page

@@ -1,0 +1,40 @@
+"""`python -m fedmia.cli.index`: write `index.json`, the options of commands and of plugins.
+
+It holds what the classes of settings and plugins say, so that help, and a flag that there is not,
+need neither. To be run again where an option changes, which a test sees to.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from fedmia.cli.commands import COMMANDS
+from fedmia.config.forms import forms
+from fedmia.config.shape import shape_of
+from fedmia.options import registry
+
+FILE = Path(__file__).with_name("index.json")
+
+
+def build() -> dict[str, Any]:
+    """The shape of each command's settings, by the name of their class; each plugin's options."""
+    commands = COMMANDS.values()
+    return {
+        "shapes": {str(command.root): asdict(shape_of(command.settings)) for command in commands},
+        "plugins": {
+            kind: {name: list(forms(registry.load(kind, name))) for name in registry.names(kind)}
+            for kind in registry.KINDS
+        },
+    }
+
+
+def text() -> str:
+    """The index as its file holds it."""
+    return json.dumps(build(), indent=1, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    FILE.write_text(text(), encoding="utf-8")

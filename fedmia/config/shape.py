@@ -1,0 +1,81 @@
+"""The outline of a command's settings: what reading flags and writing their help takes, as data.
+
+It is read off the dataclass (`shape_of`), or off an index of it where that must not be imported.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fedmia.config.forms import Open, Plugin, Section, forms
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What flags a command's settings have.
+
+    Attributes:
+        options: path of every option that depends on no plugin -> placeholder and help, in order.
+        gone: paths of options that sections had once; reading says what one asks for instead.
+        heads: beginnings of flags whose options depend on a plugin or a class -> path of the field.
+        named: fields whose options follow a plugin's name: `--attack.NAME.OPTION`.
+        plugins: fields of a plugin, or of options by plugins' names -> kind, and default name.
+        lists: flags given once for each of several names -> placeholder and help.
+    """
+
+    options: Mapping[str, Sequence[str]]
+    gone: Sequence[str]
+    heads: Mapping[str, str]
+    named: Sequence[str]
+    plugins: Mapping[str, Sequence[str]]
+    lists: Mapping[str, Sequence[str]]
+
+    def place(self, path: str) -> tuple[str, ...] | None:
+        """Where in a tree the option of that path stands: `partition.alpha` is ("partition",
+        "alpha").
+
+        None: no such option. Whether a plugin has it is not asked.
+        """
+        head, _, rest = path.partition(".")
+        if head.replace("-", "_") in self.named and "." in rest:
+            # The plugin's name keeps its dashes, and may hold dots: package.module:Class.
+            plugin, _, last = rest.rpartition(".")
+            return (head.replace("-", "_"), plugin, last.replace("-", "_"))
+        path = path.replace("-", "_")
+        if path in self.options or path in self.gone:
+            return tuple(path.split("."))
+        head, _, last = path.rpartition(".")
+        return (*self.heads[head].split("."), last) if last and head in self.heads else None
+
+
+@functools.cache  # a class does not change while the process runs
+def shape_of(root: type) -> Shape:
+    """The shape of the settings `root`."""
+    fields = forms(root)
+    opens = {name: form for name, form in fields.items() if isinstance(form, Open)}
+    each = {name: form.kind for name, form in opens.items() if form.kind and not form.of}
+    plugins = {name: form for name, form in fields.items() if isinstance(form, Plugin)}
+    several = [name for name, form in plugins.items() if form.several]
+    sections = {name: form.cls for name, form in fields.items() if isinstance(form, Section)}
+    gone = {name: getattr(cls, "gone", {}) for name, cls in sections.items()}
+    return Shape(
+        options={
+            path: (hole, about)
+            for name, form in fields.items()
+            for path, hole, about in form.options(name)
+        },
+        gone=[f"{name}.{old}" for name, once in gone.items() for old in once],
+        heads={k: v for name, form in fields.items() for k, v in form.heads(name).items()},
+        named=[*each, *several],
+        plugins={
+            **{name: (kind, "") for name, kind in each.items()},
+            **{n: (form.kind, form.default) for n, form in plugins.items() if form.default},
+        },
+        lists={
+            name: ("OPTION=VALUES" if form.several else "NAME=VALUES", form.about)
+            for name, form in opens.items()
+            if form.about
+        },
+    )

@@ -1,0 +1,126 @@
+"""`--schema`: every preset fits it, and what the declarations refuse does not."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+import pytest
+
+from fedmia.cli.command import PRESETS, parse
+from fedmia.cli.commands import COMMANDS
+from fedmia.options import registry
+from fedmia.options.option import option_fields
+from fedmia.options.yamlfile import load
+
+jsonschema = pytest.importorskip("jsonschema", reason="nbformat, of the test extra, brings it")
+FILES = {
+    **{p: "simulate" for p in [*PRESETS.glob("*.yaml"), *PRESETS.glob("papers/*.yaml")]},
+    **dict.fromkeys(PRESETS.glob("sweeps/*.yaml"), "sweep"),
+    **dict.fromkeys(PRESETS.glob("tradeoffs/*.yaml"), "tradeoff"),
+}
+
+
+@cache
+def schema(command: str) -> dict[str, Any]:
+    """What `python -m fedmia.COMMAND --schema` prints."""
+    found: dict[str, Any] = json.loads(parse(COMMANDS[command], ["--schema"]).page or "")
+    return found
+
+
+@cache
+def validator(command: str) -> Any:
+    jsonschema.Draft202012Validator.check_schema(schema(command))
+    assert "\u27e8" not in json.dumps(schema(command), ensure_ascii=False)  # an option left open
+    return jsonschema.Draft202012Validator(schema(command))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}-{file.stem}")
+def test_presets__fit(file: Any) -> None:
+    validator(FILES[file]).validate(load(file))
+
+
+@pytest.mark.parametrize(
+    ("command", "tree"),
+    [
+        ("simulate", {"seed": -1}),
+        ("simulate", {"seed": "x"}),
+        ("simulate", {"sead": 1}),
+        ("simulate", {"federation": {"clients": 0}}),
+        ("simulate", {"federation": {"cleints": 3}}),
+        ("simulate", {"federation": {"participation": 1.5}}),
+        ("simulate", {"federation": {"placebo": "maybe"}}),
+        ("simulate", {"federation": {"client_timeout": "long"}}),
+        ("simulate", {"attacker": "nobody"}),
+        ("simulate", {"data": {"mean": [2]}}),
+        ("simulate", {"data": {"name": "digits", "image_column": "x"}}),
+        ("simulate", {"partition": "dirichlt"}),
+        ("simulate", {"partition": {"name": "dirichlet", "alpha": 0}}),
+        ("simulate", {"partition": {"name": "dirichlet", "alpa": 1}}),
+        ("simulate", {"partition": {"name": "iid", "alpha": 1}}),
+        ("simulate", {"attack": {"similarity": {"views": 0}}}),
+        ("simulate", {"attack": {"similarty": {}}}),
+        ("simulate", {"defense": [{"name": "gaussian", "scale": -1}]}),
+        ("simulate", {"defense": {"name": "gaussian", "gaussian": {"sigma": 1}}}),
+        ("audit", {"shadow": {"epohcs": 3}}),
+        ("audit", {"augment": {"crop_min": 2}}),
+        ("audit", {"members_options": {"no_such": 1}}),
+        ("audit", {"precision": "float64"}),
+        ("sweep", {"grid": {"partition.alpha": 3}}),
+        ("sweep", {"seeds": 0}),
+        ("tradeoff", {"strengths": {"gaussian": 1}}),
+        ("head", {"mechanisms": ["none"]}),
+        ("head", {"epsilons": [0.0]}),
+        ("paper", {"device": "tpu"}),
+    ],
+    ids=str,
+)
+def test_unknown_keys_and_values_out_of_range__are_refused(command: str, tree: Any) -> None:
+    assert not validator(command).is_valid(tree)
+
+
+@pytest.mark.parametrize(
+    ("command", "tree"),
+    [
+        ("simulate", {"federation": {"client_timeout": "none", "placebo": "auto"}}),
+        ("simulate", {"data": {"name": "parquet:x", "image_column": "x"}, "seed": 3}),
+        ("simulate", {"partition": "file:clients.json", "defended_clients": "0-3"}),
+        ("simulate", {"partition": {"name": "dirichlet", "alpha": 1}, "_run": {"commit": None}}),
+        ("simulate", {"partition": {"alpha": 1}, "pretrain": "pooled", "base": "smoke"}),
+        ("simulate", {"defense": {"name": "dpsgd,gaussian", "gaussian": {"scale": 2}}}),
+        ("simulate", {"ssl": "package.module:Class", "attacker": "package.module:Role"}),
+        (
+            "audit",
+            {"shadow": {"model": "vit", "lr": 0.1}, "members_options": {"image_column": "x"}},
+        ),
+        ("sweep", {"grid": [{"strategy": ["fedavg", "fedprox"]}], "seeds": 2}),
+        ("tradeoff", {"defenses": ["gaussian"], "strengths": {"gaussian": [1, 2]}}),
+    ],
+    ids=str,
+)
+def test_what_files_may_say__fits(command: str, tree: Any) -> None:
+    validator(command).validate(tree)
+
+
+def property_names(tree: Any) -> set[str]:
+    if isinstance(tree, list):
+        return set().union(*map(property_names, tree))
+    if not isinstance(tree, dict):
+        return set()
+    inner = set().union(*map(property_names, tree.values()))
+    return inner | set(tree.get("properties", ()))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option__appears_with_its_help(command: str) -> None:
+    shape, known = COMMANDS[command].shape, property_names(schema(command))
+    assert {last for path in shape.options for last in path.split(".")} <= known
+    assert set(shape.lists) <= known
+
+
+def test_every_plugin__appears_with_its_options() -> None:
+    for kind in ("dataset", "partition", "model", "ssl", "strategy", "attack", "defense"):
+        for name in registry.names(kind):
+            options = {one.name for one, _ in option_fields(registry.load(kind, name))}
+            assert set(schema("simulate")["$defs"][f"{kind}.{name}"]["properties"]) == options

@@ -1,0 +1,62 @@
+"""The forms of a field: four, whichever command; what each says of itself is what flags reach."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from fedmia.cli.commands import COMMANDS
+from fedmia.config.forms import Chosen, Open, Option, Plugin, Section, Settings, forms, mapping
+from fedmia.config.shape import shape_of
+from fedmia.config.tree import from_tree, merge, to_tree
+from fedmia.options.errors import InputError, opt, prefixed
+from fedmia.options.option import option, options_of
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_forms__are_four(command: str) -> None:
+    found = {type(form) for form in forms(COMMANDS[command].settings).values()}
+    assert found <= {Option, Section, Plugin, Open} and Option in found
+
+
+@dataclass(frozen=True)
+class Small(Settings):
+    """Settings with a plugin that an option names."""
+
+    method: str = option("moco", "method")
+    method_options: Any = options_of("method", "ssl")
+    own: Any = mapping("attack")
+    hidden: Any = field(default=None)
+
+
+def test_options_of_a_named_plugin__are_read_where_it_is_named() -> None:
+    assert list(forms(Small)) == ["method", "method_options", "own"]
+    assert shape_of(Small).place("method.queue") == ("method_options", "queue")
+    assert shape_of(Small).place("own.partcrop.views") == ("own", "partcrop", "views")
+    tree = {"method": "mocov2", "method_options": {"queue": 64}}
+    built = from_tree(Small, tree)
+    assert built.method_options == {"queue": 64} and to_tree(built) == tree
+    with pytest.raises(InputError, match="has no 'quue'; did you mean 'queue'"):
+        from_tree(Small, {"method": "moco", "method_options": {"quue": 64}})
+
+
+def test_merge__another_plugin_drops_the_options_of_the_one_before() -> None:
+    lower = {"method": "mocov2", "method_options": {"queue": 64}}
+    merged = merge(Small, lower, {"method": "moco"}, lambda tree: ())
+    assert merged == {"method": "moco", "method_options": {}}
+    assert merge(Small, lower, {"own": {}}, lambda tree: ()) == {**lower, "own": {}}
+
+
+def test_chosen__writes_out_every_option() -> None:
+    whole = Chosen("dirichlet", {"alpha": 0.3}).complete("partition")
+    assert whole.name == "dirichlet" and whole.options["alpha"] == 0.3
+
+
+def test_prefixed__says_where_an_error_is_and_keeps_its_options() -> None:
+    with pytest.raises(InputError) as caught, prefixed(opt("grid", "x")):
+        raise InputError(f"{opt('seed', 3)} is bad")
+    assert str(caught.value) == "grid=x: seed=3 is bad" and caught.value.paths == ("grid", "seed")
+    with pytest.raises(InputError, match="^plain$"), prefixed(""):
+        raise InputError("plain")
