@@ -103,22 +103,20 @@ class Desk:
         """
         sent = {n: t for n, t in state.items() if self.site.leaves(n)}
         told = self.defense.open(metrics)
+        works, tensors = self._trained is not None or self._crafted, self._before
         if self._trained is not None:
-            local, trained, tensors = self._trained
+            local, trained, staying = self._trained
             told |= self.strategy.finish(local, trained, sent)
-            tensors |= {f"strategy.{n}": t for n, t in local.kept.items()}
-            if not all(bool(t.isfinite().all()) for t in tensors.values()):  # as if it had rested
-                tensors = self.kept.tensors if self.kept else {}
-            kept = LocalState(tensors, self.memory)
-            self.store.save(self.task.branch, self.task.client, kept)
-        elif self._crafted:
-            tensors = self.kept.tensors if self.kept else {}
+            staying |= {f"strategy.{n}": t for n, t in local.kept.items()}
+            if all(bool(t.isfinite().all()) for t in staying.values()):  # else as if it had rested
+                tensors = staying
+        if works:
             kept = LocalState(tensors, self.memory)
             self.store.save(self.task.branch, self.task.client, kept)
         changed = self._crafted or self.defense.adapts  # perhaps, by an attack or a defence
         if self._job_done is not None and not changed:
             self.site.kit.give(self._job_done.method, self._job_done.optimizer)
-        images = len(self.indices) if self._trained is not None or self._crafted else 0
+        images = len(self.indices) if works else 0
         return Update(self.task.client, self.task.round, sent, images, told)
 
     @property
@@ -255,7 +253,7 @@ class Desk:
         """What this thread keeps, if the client can go on with it: its own state is set
         afterwards, or, in its first round, the method becomes as one that is built for it."""
         pair = self.site.kit.take()
-        if pair is None or (self.kept is not None and self.kept.tensors):
+        if pair is None or self._before:
             return pair
         anew = self.kept is None and self.site.renew(pair[0], self.task.client, len(self.indices))
         return pair if anew else None
@@ -286,14 +284,18 @@ class Desk:
         )
         return job, local
 
+    @property
+    def _before(self) -> State:
+        """Tensors that the client kept from before this round."""
+        return self.kept.tensors if self.kept else {}
+
     def _own(self, prefix: str) -> State:
-        """Kept tensors whose names begin with `prefix`, without it."""
-        kept = under(prefix, self.kept.tensors if self.kept else {})
-        return {n: t.to(self.site.device) for n, t in kept.items()}
+        """Those whose names begin with `prefix`, without it."""
+        return {n: t.to(self.site.device) for n, t in under(prefix, self._before).items()}
 
     def _restore(self, method: SSLMethod, optimizer: Optimizer) -> None:
         """Go on where the last round ended."""
-        if self.kept is None or not self.kept.tensors:
+        if not self._before:
             method.begin_first_round()
             return
         method.load_local(self._own("local."))

@@ -29,7 +29,7 @@ from fedmia.encoders.base import Wanted, constants
 from fedmia.encoders.memory import Encoder, Images, bring, name_of, pixels
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option_fields
-from fedmia.report.rows import Report
+from fedmia.records.rows import Report
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.augment import Augment
 from fedmia.threat import ACCESS, BlackBox, Labels, Shadow, WhiteBox
@@ -150,7 +150,7 @@ def audit(
             and so on.
 
     Returns:
-        What report.json holds, as `fedmia.report.rows` says; `fedmia.report.terminal.render` makes
+        What report.json holds, as `fedmia.records.rows` says; `fedmia.report.terminal.render` makes
         its table.
 
     Raises:

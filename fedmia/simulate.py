@@ -24,8 +24,8 @@ from fedmia.evaluation.run import execute, run_snapshots  # noqa: E402
 from fedmia.federation.checkpoint import Checkpoint  # noqa: E402
 from fedmia.federation.run import Prepared, fingerprint, prepare  # noqa: E402
 from fedmia.observers._observing import Observing  # noqa: E402
+from fedmia.records.rows import Report  # noqa: E402
 from fedmia.report.publish import publish, show  # noqa: E402
-from fedmia.report.rows import Report  # noqa: E402
 from fedmia.runtime.device import bfloat16_note  # noqa: E402
 from fedmia.runtime.interrupts import Interrupts  # noqa: E402
 from fedmia.runtime.progress import Display  # noqa: E402

@@ -1,7 +1,7 @@
 """One long table of all numbers of a report: a row a number, the same columns for every kind.
 
 Whatever compares runs reads it. It is made of the typed records of report.json by their
-declarations (`fedmia.report.fields`) alone, and never read back into them.
+declarations (`fedmia.records.fields`) alone, and never read back into them.
 
 | Column | Holds |
 |---|---|
@@ -34,8 +34,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, cast
 
-from fedmia.report.fields import Field, fields_of
-from fedmia.report.rows import Report
+from fedmia.records.fields import Field, fields_of
+from fedmia.records.rows import Report
 
 Ends = float | None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from fedmia.defenses._sensitivity import measured, protected
@@ -27,10 +28,14 @@ def clipped(received: State, sent: State, bound: float) -> tuple[State, float]:
     return kept | {n: received[n].double() + scale * update[n] for n in names}, length
 
 
-def clip(received: State, update: Update, bound: float) -> tuple[Update, float]:
-    """The same of an update."""
-    state, length = clipped(received, update.state, bound)
-    return replace(update, state=state), length
+def clip_each(
+    received: State, updates: Iterable[Update], bound: float, lengths: list[float]
+) -> Iterator[Update]:
+    """The same of each update, as it comes; its distance before goes to `lengths`."""
+    for update in updates:
+        state, length = clipped(received, update.state, bound)
+        lengths.append(length)
+        yield replace(update, state=state)
 
 
 def as_received(state: State, received: State) -> State:

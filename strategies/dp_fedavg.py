@@ -21,7 +21,7 @@ from fedmia.records import Epsilon
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Update
 from strategies._accounting import composed, noise_composed, noise_sampled, sampled
-from strategies._clipping import as_received, clip, clipped
+from strategies._clipping import as_received, clip_each, clipped
 from strategies.base import FederatedStrategy, Metrics, cohort
 from strategies.crew import Against
 
@@ -87,16 +87,14 @@ class DPFedAvg(FederatedStrategy):
         spread, votes = self.parts(noise)
         lengths, round = list[float](), 0
 
-        def folded() -> Iterator[Update]:
+        def counted() -> Iterator[Update]:
             nonlocal round
             for update in updates:
-                inside, length = clip(received, update, bound)
-                lengths.append(length)
                 round, name = update.round, str(update.client)
                 self.rounds_of[name] = self.rounds_of.get(name, 0) + 1
-                yield inside
+                yield update
 
-        merged = self.mean(folded())
+        merged = self.mean(clip_each(received, counted(), bound, lengths))
         count, draw = len(lengths), self.draw or rng(self._seed(), "server", round)
         if noise:
             merged = noised(merged, spread * bound / count, draw)

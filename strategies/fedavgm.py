@@ -9,21 +9,15 @@ from typing import ClassVar
 from fedmia.options.option import option
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Update
-from strategies.base import FederatedStrategy
+from strategies.fedavg import FedAvg as _FedAvg
 
 
 @dataclass
-class FedAvgM(FederatedStrategy):
+class FedAvgM(_FedAvg):
     """Server momentum: v' = beta v + (G - mean(L)), G' = G - eta v'; beta 0 is FedAvg."""
 
     paper: ClassVar[str] = "Hsu et al., 2019, arXiv 1909.06335"
 
-    weighting: str = option(
-        "uniform",
-        "weight of a client's update: equal, or by its number of images",
-        choices=("uniform", "examples"),
-    )
-    server_lr: float = option(1.0, "eta, server learning rate", gt=0)
     beta: float = option(0.9, "server momentum", ge=0, lt=1)
     velocity: State = field(default_factory=dict, init=False, repr=False)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -10,7 +10,7 @@ from fedmia.defenses._sensitivity import refuse_running
 from fedmia.options.option import option
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Update
-from strategies._clipping import as_received, clip, clipped
+from strategies._clipping import as_received, clip_each, clipped
 from strategies.base import FederatedStrategy, Metrics
 from strategies.crew import Against
 
@@ -32,20 +32,13 @@ class NormClip(FederatedStrategy):
 
     def aggregate(self, received: State, updates: Iterable[Update]) -> State:
         lengths = list[float]()
-
-        def folded() -> Iterator[Update]:
-            for update in updates:
-                inside, length = clip(received, update, self.clip)
-                lengths.append(length)
-                yield inside
-
-        merged = as_received(self.mean(folded()), received)
+        clipped_mean = self.mean(clip_each(received, updates, self.clip, lengths))
         self.last = {
             "clip": self.clip,
             "clipped": sum(length > self.clip for length in lengths) / len(lengths),
             "update_norm": sum(lengths) / len(lengths),
         }
-        return merged
+        return as_received(clipped_mean, received)
 
     def told(self, against: Against) -> Metrics:
         return dict(self.last)

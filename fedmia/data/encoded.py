@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedmia.data._pixels import Encoded, Gallery, Stored
-from fedmia.data.images import UNLABELLED, ByteArray, ImageSet, IntArray, digests, named
+from fedmia.data.images import ByteArray, Classed, ImageSet, IntArray, digests
 
 
 @dataclass(frozen=True)
-class EncodedSet:
+class EncodedSet(Classed):
     """Encoded images and their labels: decoding takes most of the time that a source takes.
 
     Attributes:
@@ -81,15 +81,6 @@ class EncodedSet:
         for at, name in zip(indices.tolist(), digests(images), strict=True):
             self._names[at] = self._names[first.setdefault(name, at)]
         return len(first) == len(indices)
-
-    def named(self) -> NDArray[np.str_]:
-        """As of ImageSet."""
-        return named(self.labels, self.classes)
-
-    @property
-    def labelled(self) -> bool:
-        """As of ImageSet."""
-        return self.classes != UNLABELLED
 
     def all(self) -> ImageSet:
         """Every image, decoded.

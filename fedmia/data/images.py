@@ -19,8 +19,25 @@ NO_PROBES = (
 UNLABELLED = ("",)  # classes of a source that tells none: every label is 0
 
 
+class Classed:
+    """Images of which each has a class; `labels` and `classes` as of ImageSet."""
+
+    labels: IntArray
+    classes: tuple[str, ...]
+
+    def named(self) -> NDArray[np.str_]:
+        """The class of each image as its source calls it, (N,), its number where `classes` is
+        empty: comparable with other sources, where a number may mean another class."""
+        return np.array(self.classes)[self.labels] if self.classes else self.labels.astype(str)
+
+    @property
+    def labelled(self) -> bool:
+        """Whether its source tells the images' classes."""
+        return self.classes != UNLABELLED
+
+
 @dataclass(frozen=True)
-class ImageSet:
+class ImageSet(Classed):
     """Images and their labels; labels serve non-IID splits and probes only, never training.
 
     Attributes:
@@ -79,21 +96,6 @@ class ImageSet:
         return replace(
             self, images=self.images[indices], labels=self.labels[indices], column=column
         )
-
-    def named(self) -> NDArray[np.str_]:
-        """The class of each image as its source calls it, (N,): comparable with other sources,
-        where a number may mean another class."""
-        return named(self.labels, self.classes)
-
-    @property
-    def labelled(self) -> bool:
-        """Whether its source tells the images' classes."""
-        return self.classes != UNLABELLED
-
-
-def named(labels: IntArray, classes: tuple[str, ...]) -> NDArray[np.str_]:
-    """Names (N,) of the classes of `labels`, the numbers themselves where `classes` is empty."""
-    return np.array(classes)[labels] if classes else labels.astype(str)
 
 
 def digests(images: ByteArray) -> list[bytes]:

@@ -21,7 +21,6 @@ from fedmia.evaluation.audits.images import Dealt, deal
 from fedmia.evaluation.audits.resume import same_audit
 from fedmia.evaluation.audits.runs import from_run, run_folder
 from fedmia.evaluation.audits.shadows import Own
-from fedmia.evaluation.audits.utility import health, probes
 from fedmia.evaluation.steps.assemble import assemble
 from fedmia.evaluation.steps.budgets import sweep
 from fedmia.evaluation.steps.controls import POSERS, pixels
@@ -66,9 +65,9 @@ def examine(
     with display, watch.part("attacks"):
         harness.run(display.tell, stopped, display.ran)
         if audit.sweep:
-            ran = [a.name for a in harness.found if a.name in audit.attacks]
+            ran = [a.name for a in harness.scores if a.name in audit.attacks]
             swept = sweep(harness, RELEASED, ran, audit.sweep, display.say, stopped)
-    if not (harness.found or harness.inferences):
+    if not (harness.scores or harness.inferences):
         place.give_up()
         return gather(harness)
     with watch.part("probes"):
@@ -79,9 +78,9 @@ def examine(
             *notes(harness, controlled, stopped()),
             sweep=swept,
             pixels=alone,
-            utility=probes(harness, RELEASED),
-            utility_untrained=probes(harness, UNTRAINED) if controlled else {},
-            health=health(harness),
+            utility=harness.probes(RELEASED),
+            utility_untrained=harness.probes(UNTRAINED) if controlled else {},
+            health=harness.health(),
             encoder=understood(released, int(dealt.scored_members.shape[2])),
         )
 
@@ -176,7 +175,7 @@ def gather(harness: Harness, *notes: str, **measured: Any) -> RunScores:
     audit, released, dealt = harness.audit, harness.released, harness.dealt
     return assemble(
         audit,
-        attacks=harness.found,
+        attacks=harness.scores,
         controls={UNTRAINED: harness.controls},
         sets=harness.scorer.sets,
         posing=True,
@@ -193,27 +192,27 @@ def gather(harness: Harness, *notes: str, **measured: Any) -> RunScores:
         notes=notes,
         split={"encoder": released.name, "access": released.access} | dealt.counts(),
         config=to_tree(audit) | {"views": vars(harness.augment)},
-        timing={"by_attack": {a.name: a.seconds for a in harness.found}},
+        timing={"by_attack": {a.name: a.seconds for a in harness.scores}},
         **measured,
     )
 
 
 def notes(harness: Harness, controlled: bool, interrupted: bool) -> list[str]:
     """What the reader of the numbers should know."""
-    found = [*harness.released.notes, *harness.dealt.notes, *harness.notes]
-    ran = {scored.name for scored in harness.found}.intersection(harness.audit.attacks)
+    lines = [*harness.released.notes, *harness.dealt.notes, *harness.notes]
+    ran = {scored.name for scored in harness.scores}.intersection(harness.audit.attacks)
     if harness.shadows and any(harness.build(name).asks_shadows() for name in ran):
-        found += harness.shadows.notes()
-    found = [said(note, harness.audit.tongue) for note in found]
+        lines += harness.shadows.notes()
+    lines = [said(note, harness.audit.tongue) for note in lines]
     if controlled:
-        found.append(f"The untrained control is {harness.released.untrained_how}.")
-    found.append(POSERS)
+        lines.append(f"The untrained control is {harness.released.untrained_how}.")
+    lines.append(POSERS)
     if interrupted:
-        found.append(
+        lines.append(
             "The audit was interrupted: the attacks, controls and probes that are missing did not "
             "run."
         )
-    return found
+    return lines
 
 
 def recipe(audit: Audit, augment: Augment, dealt: Dealt, of_run: bool) -> Augment:

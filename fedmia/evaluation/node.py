@@ -97,8 +97,8 @@ def _client(run: Finished, client: int, stated: Callable[[Epsilon], Epsilon]) ->
 
 def read(client: int, content: RecordDict) -> tuple[ClientInfo, dict[str, Any]]:
     """The server's side of `scored` or `kept_in`: the client, and fields of `RunScores`."""
-    held = content.array_records
-    arrays = {n: a.numpy() for n, a in held["scores"].items()} if "scores" in held else {}
+    records = content.array_records
+    arrays = {n: a.numpy() for n, a in records["scores"].items()} if "scores" in records else {}
     told = json.loads(str(content.config_records["told"]["json"]))
     told = {name: unpacked(value, arrays) for name, value in told.items()}
     size = told.pop("size")

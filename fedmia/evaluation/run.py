@@ -33,7 +33,6 @@ from fedmia.runtime.cores import cores
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.snapshot import SnapshotStore
-from fedmia.threat.signals import Signals
 from strategies.crew import FederationError
 
 
@@ -145,19 +144,15 @@ def attacked(evaluation: Evaluation, notebook: Notebook | None = None) -> dict[s
     survive = evaluation.failures.survive
     names = [n for n in names if survive("main", n, partial(allot, evaluation, main, n))]
     on_models = [n for n in names if not kinds[n].reads_training()]
-    of_untrained, sets = Signals(), evaluation.scorer.sets
+    untrained, sets = RoundModel(snapshots.untrained()), evaluation.scorer.sets
     work: dict[str, Callable[[], Any]] = {
-        "attacks": lambda: evaluation.on(
-            main.snapshot, names, sets=sets, signals=main.signals, piece="main"
-        ),
-        "untrained": lambda: evaluation.on(
-            snapshots.untrained(), on_models, signals=of_untrained, piece="untrained"
-        ),
+        "attacks": lambda: evaluation.on(main, names, "main", sets=sets),
+        "untrained": lambda: evaluation.on(untrained, on_models, "untrained"),
         "pixels": lambda: pixels(evaluation.scorer),
     }
     if scored_at in placebo:
         work["placebo"] = lambda: evaluation.on(
-            snapshots.load("placebo", scored_at), names, "placebo", piece="placebo"
+            RoundModel(snapshots.load("placebo", scored_at), "placebo"), names, "placebo"
         )
     trajectories = Trajectories(evaluation, active, notebook) if active and notebook else None
     if active and trajectories and (why := trajectories.unscored()):
@@ -172,10 +167,10 @@ def attacked(evaluation: Evaluation, notebook: Notebook | None = None) -> dict[s
             work[f"round {info.round}"] = partial(leakage, evaluation, info, more)
     done = side_by_side(work, evaluation.site.threads)
     found = {piece: scores for piece, scores in done.items() if scores is not None}
-    infer = evaluation.infer(scored_at, (main.signals, of_untrained))
+    infer = evaluation.inferences((main, untrained))
     attacks, pairs = listed(found["attacks"]), list[Pair]()
-    asked, ran = run.prepared.experiment.sweep, [a.name for a in found["attacks"]]
-    swept = sweep(evaluation, main, ran, asked) if asked else None
+    spec, ran = run.prepared.experiment.sweep, [a.name for a in found["attacks"]]
+    swept = sweep(evaluation, main, ran, spec) if spec else None
     if f"round {scored_at}" in found:
         known = {s.name: s for s in attacks if s.name in by_round}
         found[f"round {scored_at}"] = replace(found[f"round {scored_at}"], leakage=known)
@@ -229,7 +224,7 @@ def leakage(evaluation: Evaluation, info: RoundInfo, names: list[str]) -> RoundI
     """The round with the scores of the named attacks, and of `internal` by layer (Fig. 6)."""
     snapshot = evaluation.run.snapshots.load("main", info.round)
     piece = f"round {info.round}"
-    scored = evaluation.on(snapshot, names, threshold=False, piece=piece)
+    scored = evaluation.on(RoundModel(snapshot), names, piece, threshold=False)
     found, layers = {s.name: s for s in scored}, dict[str, ScoredAttack]()
     if "internal" in evaluation.passive():
         by_layer = partial(evaluation.by_layer, snapshot, threshold=False)

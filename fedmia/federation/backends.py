@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
+from contextlib import closing
 
 from flwr.serverapp import Grid
 
@@ -28,10 +29,8 @@ def run_inline(
         lambda kept, halt: client_app(site.halted_by(halt), kept),
         clients, workers, site.threads, store, timeout,
     )  # fmt: skip
-    try:
+    with closing(grid):
         server(grid)
-    finally:
-        grid.close()
 
 
 def run_ray(
@@ -52,10 +51,7 @@ def run_ray(
 
     connect(address)
     try:
-        grid = RayGrid(site, len(site.roles), Share(cpus, gpus), store, timeout)
-        try:
+        with closing(RayGrid(site, len(site.roles), Share(cpus, gpus), store, timeout)) as grid:
             server(grid)
-        finally:
-            grid.close()
     finally:
         disconnect()

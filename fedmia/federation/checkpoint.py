@@ -30,41 +30,6 @@ INDEX, LOCK = "index.json", "lock"
 FORMAT = 1
 Part = tuple[State, Any] | str  # tensors and what is JSON-able about them
 
-# Everything that the objects of a run hold, by attribute: what a checkpoint CARRIES, what is made
-# again from the settings and the images (REBUILT), and what is empty between two rounds (PASSING).
-CARRIED, REBUILT, PASSING = "carried", "rebuilt", "passing"
-HOLDINGS: Mapping[str, Mapping[str, str]] = {
-    "Federation": {
-        "head": CARRIED, "forked": CARRIED, "rounds": CARRIED, "store": CARRIED,
-        "aggregation": CARRIED, "reader": CARRIED, "crew": CARRIED, "snapshots": CARRIED,
-        "watch": CARRIED,
-        "experiment": REBUILT, "site": REBUILT, "split": REBUILT, "probe": REBUILT,
-        "display": REBUILT, "checkpoint": REBUILT, "schedule": REBUILT, "holder": REBUILT,
-        "active": REBUILT, "_unsaved": REBUILT, "_root": REBUILT,
-        "failure": PASSING, "_crafted": PASSING, "_fork": PASSING,
-    },
-    "Head": dict.fromkeys(("branch", "round", "state", "strategy"), CARRIED),
-    "Crew": {
-        "gone": CARRIED, "faults": CARRIED,
-        "clients": REBUILT, "on_failure": REBUILT, "timeout": REBUILT, "least": REBUILT,
-        "indispensable": REBUILT,
-    },
-    "Notebook": {
-        "readings": CARRIED, "queries": CARRIED,
-        "choices": CARRIED,
-        "observer": REBUILT, "attack": REBUILT, "targets": REBUILT, "_at": REBUILT,
-        "_lock": REBUILT,
-    },
-    "Ledger": {
-        "_held": CARRIED, "_files": CARRIED, "_serial": CARRIED, "_waiting": CARRIED,
-        "root": REBUILT, "room": REBUILT, "_uses": REBUILT, "_told": REBUILT, "_bytes": REBUILT,
-        "_lock": REBUILT,
-    },
-    "FederatedStrategy": {
-        "course": PASSING, "nodes": PASSING, "_global": PASSING,  # of one stretch of rounds
-    },
-}  # fmt: skip
-
 
 @dataclass
 class Head:
@@ -263,5 +228,5 @@ def restore_server(strategy: FederatedStrategy, tensors: State, plain: Mapping[s
 def kept_by(strategy: FederatedStrategy) -> dict[str, Any]:
     """Attributes of a strategy that are neither options nor of one stretch of rounds."""
     options = {field.name for field in fields(strategy) if field.init}
-    passing = HOLDINGS["FederatedStrategy"]
-    return {n: v for n, v in vars(strategy).items() if n not in options and n not in passing}
+    passing = {field.name for field in fields(FederatedStrategy)}
+    return {n: v for n, v in vars(strategy).items() if n not in options | passing}

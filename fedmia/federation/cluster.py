@@ -21,21 +21,20 @@ from typing import Any
 import numpy as np
 import ray
 import torch
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 from ray.exceptions import GetTimeoutError, OutOfMemoryError, RayActorError, RayError
 
 from clients.app import client_app
 from clients.site import Site
 from fedmia.data.images import ByteArray
-from fedmia.federation.inline import SERVER, LocalGrid, Order, branch_of, failed
+from fedmia.federation.inline import LOOK, SERVER, LocalGrid, Order, context_of, failed
 from fedmia.options.errors import InputError, opt
 from fedmia.runtime.cores import cores
 from fedmia.storage.snapshot import Carried, LocalState, StateStore
 from strategies.crew import FederationError
 
 START = 120.0  # seconds in which a first worker is ready
-LOOK = 0.5  # seconds between looks for clients that are over their time
 KNOCK = 5.0  # seconds in which a cluster's port answers
 QUIET: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False}
 
@@ -109,10 +108,9 @@ class Worker:
         self, content: RecordDict, kind: str, node: int, clients: int, state: Packed | None
     ) -> tuple[Message, Packed | None]:
         """The reply to a message, and the client's new state where it has one."""
-        config: dict[str, Any] = {"partition-id": node - SERVER - 1, "num-partitions": clients}
         carried = Carried(unpacked(state) if state is not None else None)
         message = Message(content, dst_node_id=node, message_type=kind)
-        reply = client_app(self._site, carried)(message, Context(1, node, config, RecordDict(), {}))
+        reply = client_app(self._site, carried)(message, context_of(node, clients))
         return reply, packed(carried.new) if carried.new is not None else None
 
 
@@ -145,43 +143,27 @@ class RayGrid(LocalGrid):
             more = f" {opt('gpus_per_client', f'{share.gpus:g}')}" if share.gpus else ""
             raise InputError(f"no node of the Ray cluster holds a client of {asked}{more}")
         workers = min(clients, fit)
-        super().__init__(clients, workers, store)
-        self._timeout = timeout
+        super().__init__(clients, workers, store, timeout)
         self._told = ray.put(site), ray.put(np.ascontiguousarray(site.images)), share.gpus
         self._kind: Any = ray.remote(
             num_cpus=share.cpus, num_gpus=share.gpus, max_restarts=0, max_task_retries=0
         )(Worker)
         self._contents: dict[int, tuple[RecordDict, Any]] = {}
-        self._waiting: list[Order] = []
         self._idle: list[Any] = []
         self._starting: dict[Any, Any] = {}
-        self._working: dict[Any, tuple[Any, Order]] = {}
-        self._done: dict[str, tuple[Order, Message, Carried]] = {}
         for _ in range(workers):
             self._hire()
         self._deadline = time.monotonic() + START
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        orders = [self.ordered(message) for message in messages]
-        for order in orders:
-            heapq.heappush(self._waiting, order)
+        names = super().push_messages(messages)
         self._dispatch()
-        return [order.name for order in orders]
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        wanted = set(message_ids)
-        if wanted and not wanted & self._done.keys():
-            self._wait()
-        found = [self._done.pop(name) for name in sorted(wanted & self._done.keys())]
-        return self.handed(found)
+        return names
 
     def close(self) -> None:
         """Give the cluster back what the actors took."""
-        for actor in [
-            *self._idle,
-            *self._starting.values(),
-            *(a for a, _ in self._working.values()),
-        ]:
+        working = [order.actor for order in self._working.values()]
+        for actor in [*self._idle, *self._starting.values(), *working]:
             ray.kill(actor)
 
     def _hire(self) -> None:
@@ -191,16 +173,15 @@ class RayGrid(LocalGrid):
     def _dispatch(self) -> None:
         """Give waiting orders to idle actors."""
         while self._waiting and self._idle:
-            order, actor = heapq.heappop(self._waiting), self._idle.pop()
-            message = order.message
-            kept = self.store.load(branch_of(message), self.client(order))
-            order.began = time.monotonic()
-            reply = actor.answer.remote(
+            order = heapq.heappop(self._waiting)
+            message, kept = order.message, self.kept(order)
+            order.actor, order.began = self._idle.pop(), time.monotonic()
+            reply = order.actor.answer.remote(
                 self._stored(message.content), message.metadata.message_type,
                 message.metadata.dst_node_id, len(self.contexts),
                 packed(kept) if kept is not None else None,
             )  # fmt: skip
-            self._working[reply] = actor, order
+            self._working[reply] = order
 
     def _stored(self, content: RecordDict) -> Any:
         """A content in the object store: once for all clients that are sent it."""
@@ -209,7 +190,6 @@ class RayGrid(LocalGrid):
         return self._contents[id(content)][1]
 
     def _wait(self) -> None:
-        """Until something happens, or clients are over their time."""
         self._dispatch()
         out = [*self._starting, *self._working]
         ready, _ = ray.wait(out, num_returns=1, timeout=LOOK) if out else ([], [])
@@ -218,7 +198,6 @@ class RayGrid(LocalGrid):
                 self._started(one)
             else:
                 self._answered(one)
-        self._give_up()
         if not self._idle and not self._working and time.monotonic() > self._deadline:
             raise FederationError(f"no worker of the Ray cluster was ready within {START:g} s")
 
@@ -231,18 +210,17 @@ class RayGrid(LocalGrid):
         self._idle.append(actor)
 
     def _answered(self, one: Any) -> None:
-        actor, order = self._working.pop(one)
-        state = Carried(None)
+        order, state = self._working.pop(one), Carried(None)
         try:
             reply, new = ray.get(one)
             state.new = unpacked(new) if new is not None else None
-            self._idle.append(actor)
+            self._idle.append(order.actor)
         except RayError as error:
             reply = failed(order.message, plain(error))
             if isinstance(error, RayActorError | OutOfMemoryError):
                 self._replaced()
             else:
-                self._idle.append(actor)
+                self._idle.append(order.actor)
         self._took[order.message.metadata.dst_node_id] = time.monotonic() - order.began
         self._done[order.name] = order, reply, state
 
@@ -251,15 +229,9 @@ class RayGrid(LocalGrid):
         self._deadline = time.monotonic() + START
         self._hire()
 
-    def _give_up(self) -> None:
-        """Kill the actors of clients that are over their time, and answer for them."""
-        for one, (actor, order) in list(self._working.items()):
-            if self._timeout is not None and time.monotonic() - order.began > self._timeout:
-                del self._working[one]
-                ray.kill(actor)
-                late = failed(order.message, f"no answer within {self._timeout:g} s")
-                self._done[order.name] = order, late, Carried(None)
-                self._replaced()
+    def _abandon(self, order: Order) -> None:
+        ray.kill(order.actor)
+        self._replaced()
 
 
 def plain(error: RayError) -> str:

@@ -7,6 +7,7 @@ import heapq
 import itertools
 import math
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from threading import Condition, Event, Thread
@@ -33,6 +34,7 @@ class Order:
 
     Attributes:
         haste: the least goes first. halt: set when nobody waits for the client any more.
+        actor: the Ray actor that works on it.
     """
 
     haste: tuple[float, int]
@@ -40,6 +42,7 @@ class Order:
     message: Message = field(compare=False)
     halt: Event = field(default_factory=Event, compare=False)
     began: float = field(default=math.inf, compare=False)
+    actor: Any = field(default=None, compare=False)
 
 
 class LocalGrid(Grid):
@@ -47,22 +50,29 @@ class LocalGrid(Grid):
 
     A client's new state comes with its reply, and is kept when its update is taken.
 
+    Args:
+        timeout: seconds that a client may work on an order; then it is given up.
+
     Attributes:
         ahead: orders that may be out at once.
     """
 
-    def __init__(self, clients: int, workers: int, store: StateStore) -> None:
+    def __init__(
+        self, clients: int, workers: int, store: StateStore, timeout: float | None
+    ) -> None:
         # Flower's `Message` asks for its sender's identity; its own runners set it likewise.
         TaskIdentity.task_id = TaskIdentity.run_id = 1
         TaskIdentity.node_id = SERVER
-        self.contexts = {}
-        for client in range(clients):
-            node = SERVER + 1 + client
-            config: dict[str, Any] = {"partition-id": client, "num-partitions": clients}
-            self.contexts[node] = Context(1, node, config, RecordDict(), {})
+        nodes = range(SERVER + 1, SERVER + 1 + clients)
+        self.contexts = {node: context_of(node, clients) for node in nodes}
         self.ahead = max(16, 4 * workers)
         self.store = store
+        self._timeout = timeout
         self._names = itertools.count()
+        self._changed = Condition()
+        self._waiting: list[Order] = []
+        self._working: dict[Any, Order] = {}
+        self._done: dict[str, tuple[Order, Message, Carried]] = {}
         self._took: dict[int, float] = {}
         self._brought: dict[int, tuple[Order, LocalState | None]] = {}
 
@@ -92,17 +102,47 @@ class LocalGrid(Grid):
             found += self.pull_messages(out)
         return found
 
-    def ordered(self, message: Message) -> Order:
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        orders = [self._ordered(message) for message in messages]
+        with self._changed:
+            for order in orders:
+                heapq.heappush(self._waiting, order)
+            self._changed.notify_all()
+        return [order.name for order in orders]
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        wanted = set(message_ids)
+        with self._changed:
+            if wanted and not wanted & self._done.keys():
+                self._wait()
+            self._give_up()
+            done = [self._done.pop(name) for name in sorted(wanted & self._done.keys())]
+        for order, _, state in done:  # which waits for `accept`
+            self._brought[order.message.metadata.dst_node_id] = order, state.new
+        return [reply for _, reply, _ in done]
+
+    @abstractmethod
+    def _wait(self) -> None:
+        """Until something happens, or LOOK seconds."""
+
+    @abstractmethod
+    def _abandon(self, order: Order) -> None:
+        """Nobody waits for the client of an order any more: another worker takes its place."""
+
+    def _give_up(self) -> None:
+        """Answer for the clients that are over their time."""
+        for key, order in list(self._working.items()):
+            if self._timeout is not None and time.monotonic() - order.began > self._timeout:
+                del self._working[key]
+                self._abandon(order)
+                late = failed(order.message, f"no answer within {self._timeout:g} s")
+                self._done[order.name] = order, late, Carried(None)
+
+    def _ordered(self, message: Message) -> Order:
         """The slowest first, by their last order, so that none is waited for at the end."""
         number = next(self._names)
         took = self._took.get(message.metadata.dst_node_id, math.inf)
         return Order((-took, number), str(number), message)
-
-    def handed(self, done: list[tuple[Order, Message, Carried]]) -> list[Message]:
-        """The replies; what came with them waits for `accept`."""
-        for order, _, state in done:
-            self._brought[order.message.metadata.dst_node_id] = order, state.new
-        return [reply for _, reply, _ in done]
 
     def accept(self, node: int) -> None:
         """The update of a node was taken: its state is now as its reply brought it."""
@@ -110,15 +150,19 @@ class LocalGrid(Grid):
         if state is not None:
             self.store.save(branch_of(order.message), self.client(order), state)
 
-    def state(self, order: Order) -> Carried:
+    def kept(self, order: Order) -> LocalState | None:
         """The client's state as its last reply left it."""
-        if not (branch := branch_of(order.message)):
-            return Carried(None)
-        return Carried(self.store.load(branch, self.client(order)))
+        return self.store.load(branch_of(order.message), self.client(order))
 
     def client(self, order: Order) -> int:
         """Partition id of an order's client."""
         return order.message.metadata.dst_node_id - SERVER - 1
+
+
+def context_of(node: int, clients: int) -> Context:
+    """What Flower tells the app of a node."""
+    config: dict[str, Any] = {"partition-id": node - SERVER - 1, "num-partitions": clients}
+    return Context(1, node, config, RecordDict(), {})
 
 
 def branch_of(message: Message) -> str:
@@ -148,12 +192,8 @@ class InlineGrid(LocalGrid):
         self, app_of: AppOf, clients: int, workers: int, threads: int,
         store: StateStore | None = None, timeout: float | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(clients, workers, store or MemoryStore())
-        self._app_of, self._threads, self._timeout = app_of, threads, timeout
-        self._changed = Condition()
-        self._waiting: list[Order] = []
-        self._working: dict[str, Order] = {}
-        self._done: dict[str, tuple[Order, Message, Carried]] = {}
+        super().__init__(clients, workers, store or MemoryStore(), timeout)
+        self._app_of, self._threads = app_of, threads
         self._open = True
         self._crew = [self._hire() for _ in range(workers)]
 
@@ -161,21 +201,7 @@ class InlineGrid(LocalGrid):
         messages = list(messages)
         for record in [r for m in messages for r in m.content.array_records.values()]:
             lively(record)
-        orders = [self.ordered(message) for message in messages]
-        with self._changed:
-            for order in orders:
-                heapq.heappush(self._waiting, order)
-            self._changed.notify_all()
-        return [order.name for order in orders]
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        wanted = set(message_ids)
-        with self._changed:
-            if wanted and not wanted & self._done.keys():
-                self._changed.wait(LOOK)
-            self._give_up()
-            found = [self._done.pop(name) for name in sorted(wanted & self._done.keys())]
-        return self.handed(found)
+        return super().push_messages(messages)
 
     def close(self) -> None:
         """End the threads; one that does not listen is left."""
@@ -216,18 +242,15 @@ class InlineGrid(LocalGrid):
     def _answer(self, order: Order) -> tuple[Message, Carried]:
         message, state = order.message, Carried(None)
         try:
-            state = self.state(order)
+            state = Carried(self.kept(order))
             context = copy.copy(self.contexts[message.metadata.dst_node_id])
             return self._app_of(state, order.halt)(message, context), state
         except Exception as error:  # as Flower does: the strategy says whose it was
             return failed(message, f"{type(error).__name__}: {error}"), Carried(None)
 
-    def _give_up(self) -> None:
-        """Answer for the clients that are over their time."""
-        for name, order in list(self._working.items()):
-            if self._timeout is not None and time.monotonic() - order.began > self._timeout:
-                order.halt.set()
-                del self._working[name]
-                late = failed(order.message, f"no answer within {self._timeout:g} s")
-                self._done[name] = order, late, Carried(None)
-                self._crew.append(self._hire())
+    def _wait(self) -> None:
+        self._changed.wait(LOOK)
+
+    def _abandon(self, order: Order) -> None:
+        order.halt.set()
+        self._crew.append(self._hire())

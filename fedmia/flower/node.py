@@ -7,10 +7,8 @@ import functools
 import json
 import os
 import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 from flwr.app import Context
@@ -18,8 +16,8 @@ from flwr.app import Context
 from clients.site import Site
 from fedmia.config.experiment import Experiment
 from fedmia.config.tree import from_tree
-from fedmia.federation.run import Prepared, fingerprint, make_site, prepare
-from fedmia.flower.private import SIDES, own
+from fedmia.federation.run import Prepared, fingerprint, prepare
+from fedmia.flower.private import SIDES, own, site_of
 from fedmia.flower.releases import Releases
 from fedmia.flower.store import NodeStore, put
 from fedmia.options.errors import InputError
@@ -133,7 +131,4 @@ class Node:
 def rehearsed(settings: str) -> tuple[Prepared, Site]:
     """The run as every node and the server prepare it: a function of the settings alone."""
     prepared = prepare(from_tree(Experiment, json.loads(settings)))
-    with tempfile.TemporaryDirectory(prefix="fedmia-") as made:
-        site = make_site(prepared, Path(made), Event())
-        len(site.images)  # opens the file, which stays open when its name is gone
-    return prepared, site
+    return prepared, site_of(prepared)

@@ -62,10 +62,15 @@ def own(settings: str, client: int, sources: tuple[str, ...]) -> tuple[Prepared,
     data = ImageSet(images, np.zeros(len(images), np.int64), "private images")
     split = _split(experiment, client, digests(images), len(sides[0]))
     prepared = Prepared(experiment, data, split, None, [], ENTROPY)
+    return prepared, site_of(prepared)
+
+
+def site_of(prepared: Prepared) -> Site:
+    """The site of a run whose node keeps no file of the images."""
     with tempfile.TemporaryDirectory(prefix="fedmia-") as made:
         site = make_site(prepared, Path(made), Event())
         len(site.images)  # opens the file, which stays open when its name is gone
-    return prepared, site
+    return site
 
 
 def nobody(experiment: Experiment, channels: int, size: int) -> Prepared:

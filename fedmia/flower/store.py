@@ -36,7 +36,7 @@ class NodeStore(StateStore):
 
     def load(self, branch: str, client: int) -> LocalState | None:
         kept = self._kept(branch, client)
-        return self._read(kept[-1]) if kept else None
+        return LocalState(*read_tensors(kept[-1])) if kept else None
 
     def save(self, branch: str, client: int, state: LocalState) -> None:
         assert self.round is not None
@@ -47,15 +47,12 @@ class NodeStore(StateStore):
     def fork_one(self, source: str, target: str, client: int) -> None:
         """Give branch `target` a copy of the client's state in branch `source`, if it has one."""
         if kept := self._kept(source, client):
-            self._write(target, client, _round(kept[-1]), self._read(kept[-1]))
+            self._write(target, client, _round(kept[-1]), LocalState(*read_tensors(kept[-1])))
 
     def _kept(self, branch: str, client: int) -> list[Path]:
         """Files of the rounds before this one, in order."""
         files = sorted((self.root / branch / f"client-{client:04d}").glob("round-*.safetensors"))
         return [f for f in files if self.round is None or _round(f) < self.round]
-
-    def _read(self, path: Path) -> LocalState:
-        return LocalState(*read_tensors(path))
 
     def _write(self, branch: str, client: int, round: int, state: LocalState) -> None:
         path = self.root / branch / f"client-{client:04d}" / f"round-{round:06d}.safetensors"

@@ -16,7 +16,7 @@ from fedmia.observers._values import by_round, of_the_run, present
 from fedmia.observers.base import RunObserver
 from fedmia.options import registry
 from fedmia.options.errors import InputError
-from fedmia.report.rows import Report
+from fedmia.records.rows import Report
 
 PATIENCE = 60.0  # seconds that a call may take before the run goes on without the observer
 

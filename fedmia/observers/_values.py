@@ -1,13 +1,13 @@
 """The numbers of a report by the names under which observers hear of them.
 
-A name is declared with its number (`fedmia.report.fields.Field.log`).
+A name is declared with its number (`fedmia.records.fields.Field.log`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from fedmia.report.rows import Report
+from fedmia.records.rows import Report
 from fedmia.table import Row, numbers
 
 BY_ROUND = "round"  # the subject of what is logged by its round

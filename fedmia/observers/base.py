@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmia.options.option import Options
-from fedmia.report.rows import Report
+from fedmia.records.rows import Report
 
 
 @dataclass

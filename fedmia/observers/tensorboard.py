@@ -15,7 +15,7 @@ from PIL import Image
 
 from fedmia.observers.base import RunObserver
 from fedmia.options.errors import InputError, opt
-from fedmia.report.rows import Report
+from fedmia.records.rows import Report
 
 
 @dataclass

@@ -10,19 +10,8 @@ import numpy as np
 
 from fedmia.options.errors import said
 from fedmia.records import Aggregation, EncoderInfo, Probe, RoundInfo, RunScores, Sweep
-from fedmia.report.checks import check
-from fedmia.report.clients import client_rows, declared_attack, ranking
-from fedmia.report.datasets import inference_row
-from fedmia.report.defended import defended
-from fedmia.report.faults import dropped, fault_row
-from fedmia.report.fields import row_of
-from fedmia.report.health import health_row, health_sentence
-from fedmia.report.lowerbounds import aggregation_row, bounds_family, by_attacks, refuted
-from fedmia.report.metrics import attack_row, auc_ci_of, auc_numbers, auc_of
-from fedmia.report.paired import paired_row
-from fedmia.report.per_client import named_rows
-from fedmia.report.regime import ASCENT, regime_row
-from fedmia.report.rows import (
+from fedmia.records.fields import row_of
+from fedmia.records.rows import (
     AggregationRow,
     AttackBoundRow,
     AttackRow,
@@ -39,6 +28,17 @@ from fedmia.report.rows import (
     UtilityRow,
     control_sets,
 )
+from fedmia.report.checks import check
+from fedmia.report.clients import client_rows, declared_attack, ranking
+from fedmia.report.datasets import inference_row
+from fedmia.report.defended import defended
+from fedmia.report.faults import dropped, fault_row
+from fedmia.report.health import health_row, health_sentence
+from fedmia.report.lowerbounds import aggregation_row, bounds_family, by_attacks, refuted
+from fedmia.report.metrics import attack_row, auc_ci_of, auc_numbers, auc_of
+from fedmia.report.paired import paired_row
+from fedmia.report.per_client import named_rows
+from fedmia.report.regime import ASCENT, regime_row
 from fedmia.report.sets import set_row
 from fedmia.report.verdict import UNSOUND, verdict
 from fedmia.statistics.intervals import LEVEL, wilson

@@ -22,15 +22,15 @@ from fedmia.records import (
     RunScores,
     ScoredAttack,
 )
-from fedmia.report.fields import row_of
-from fedmia.report.lowerbounds import bounds_family, epsilon_row, part_row
-from fedmia.report.rows import (
+from fedmia.records.fields import row_of
+from fedmia.records.rows import (
     Auc,
     ClientDistribution,
     ClientRow,
     DefenceRow,
     with_auc,
 )
+from fedmia.report.lowerbounds import bounds_family, epsilon_row, part_row
 from fedmia.report.selection import FEW
 from fedmia.statistics.auc import AucEstimate, auc_estimate, auc_interval
 from fedmia.statistics.intervals import LEVEL

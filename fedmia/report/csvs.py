@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fedmia.records import RunScores
-from fedmia.report.rows import Report, SweepRow
+from fedmia.records.rows import Report, SweepRow
 
 # Head of a column -> where its value lies in a row.
 AUC = {

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedmia.records import Inference
-from fedmia.report.rows import InferenceRow, InferredRow
+from fedmia.records.fields import row_of
+from fedmia.records.rows import InferenceRow, InferredRow, PosersRow
 from fedmia.report.selection import FEW
 from fedmia.statistics.pvalues import alarms, fails, holm
 
@@ -17,33 +18,24 @@ def inference_row(run: Inference) -> InferenceRow:
     """One entry of the report's `dataset_inference`."""
     corrected = holm([c.p_value for c in run.clients])
     null = {c.client: c.p_value for c in run.untrained}
-    clients: list[InferredRow] = [
-        {
-            "client": -1 if c.client is None else c.client,
-            "p_value": c.p_value,
-            "p_value_holm": together,
-            "difference": c.difference,
-            "n": c.n,
-            "n_nonmembers": c.others,
-            "p_value_untrained": null.get(c.client),
-        }
+    clients = [
+        row_of(
+            InferredRow,
+            c,
+            client=-1 if c.client is None else c.client,
+            p_value_holm=together,
+            n_nonmembers=c.others,
+            p_value_untrained=null.get(c.client),
+        )
         for c, together in zip(run.clients, corrected, strict=True)
     ]
     posers = [p.p_value for p in run.posers if p.p_value is not None]
     untrained = [p for p in null.values() if p is not None]
     void = fails(posers) or fails(untrained)
-    return {
-        "attack": run.attack,
-        "paper": run.paper,
-        "clients": clients,
-        "posers": {
-            "n": len(posers),
-            "alarms": {level: alarms(posers, float(level)) for level in LEVELS},
-            "p_values": posers,
-        },
-        "void": void,
-        "statement": statement(clients, posers, void),
-    }
+    counts = {level: alarms(posers, float(level)) for level in LEVELS}
+    said = statement(clients, posers, void)
+    row: PosersRow = {"n": len(posers), "alarms": counts, "p_values": posers}
+    return row_of(InferenceRow, run, clients=clients, posers=row, void=void, statement=said)
 
 
 def statement(clients: Sequence[InferredRow], posers: Sequence[float], void: bool) -> str:

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedmia.records import ClientInfo, Probe, RunScores
+from fedmia.records.fields import row_of
+from fedmia.records.rows import DefendedRow, GroupLeak, GroupRow, Interval
 from fedmia.report.clients import declared_attack, leak_of
-from fedmia.report.fields import row_of
-from fedmia.report.rows import DefendedRow, GroupLeak, GroupRow, Interval
 from fedmia.statistics.intervals import wilson
 
 DEFENDED, UNDEFENDED = "defended", "undefended"

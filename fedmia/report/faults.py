@@ -7,8 +7,8 @@ from pathlib import Path
 
 from fedmia.options.errors import said
 from fedmia.records import Fault, RunScores
-from fedmia.report.fields import row_of
-from fedmia.report.rows import FaultRow
+from fedmia.records.fields import row_of
+from fedmia.records.rows import FaultRow
 
 
 def fault_row(fault: Fault) -> FaultRow:

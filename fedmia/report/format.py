@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from fedmia.records import MEANINGFUL
-from fedmia.report.health import health_sentence
-from fedmia.report.regime import regime_sentence
-from fedmia.report.rows import (
+from fedmia.records.rows import (
     AttackRow,
     ClientDistribution,
     DefencePart,
@@ -19,6 +17,8 @@ from fedmia.report.rows import (
     Report,
     control_sets,
 )
+from fedmia.report.health import health_sentence
+from fedmia.report.regime import regime_sentence
 from fedmia.report.selection import crowded
 
 DASH = "–"

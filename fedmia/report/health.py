@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fedmia.records import Health
-from fedmia.report.fields import row_of
-from fedmia.report.rows import HealthRow, Utility
+from fedmia.records.fields import row_of
+from fedmia.records.rows import HealthRow, Utility
 
 # Mean cosines over which outputs count as all alike: where the loss is at chance, and where it does
 # not tell. Untrained encoders tried here reach 0.999.

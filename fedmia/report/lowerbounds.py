@@ -26,8 +26,8 @@ from fedmia.records import (
     RunScores,
     ScoredAttack,
 )
-from fedmia.report.fields import row_of
-from fedmia.report.rows import (
+from fedmia.records.fields import row_of
+from fedmia.records.rows import (
     AggregationRow,
     AttackBoundRow,
     CanaryBoundRow,

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from fedmia.records.rows import Report
 from fedmia.report import tables
 from fedmia.report.format import by_reason, sentences
-from fedmia.report.rows import Report
 from fedmia.report.selection import FEW
 
 CAPTIONS: Mapping[str, str] = {

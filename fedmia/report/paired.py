@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from fedmia.records import Pair
-from fedmia.report.rows import Compared, PairedRow
+from fedmia.records.fields import row_of
+from fedmia.records.rows import PairedRow
 from fedmia.statistics.auc import auc_estimate, auc_interval, difference_interval
 from fedmia.statistics.intervals import LEVEL, Interval
 
@@ -21,28 +24,25 @@ def paired_row(pair: Pair, family: int) -> PairedRow:
             f"attack '{attack.name}' has {sizes[0]} scores, its control '{control.name}' {sizes[1]}"
         )
     n, m = sizes[0]
-    head: Compared = {
-        "attack": attack.name, "control": control.name, "n_members": n, "n_nonmembers": m,
-    }  # fmt: skip
+    row = partial(
+        row_of, PairedRow, pair, attack=attack.name, control=control.name, n_members=n,
+        n_nonmembers=m,
+    )  # fmt: skip
     if n == 0 or m == 0:
-        said = f"{attack.name}: no pairs of members and non-members to compare"
-        return {
-            **head, "difference": None, "ci": None, "ci_simultaneous": None, "statement": said,
-        }  # fmt: skip
+        return row(statement=f"{attack.name}: no pairs of members and non-members to compare")
     both = attack.sides, control.sides
     a, b = (auc_estimate(*one) for one in both)
-    together = difference_interval(*both, LEVEL, family)
-    return {
-        **head,
-        "difference": a.value - b.value,
-        "ci": difference_interval(*both),
-        "ci_simultaneous": together,
-        "auc": a.value,
-        "auc_control": b.value,
-        "auc_control_ci": auc_interval(b),
-        "auc_control_ci_simultaneous": auc_interval(b, LEVEL, family),
-        "statement": statement(attack.name, pair.over, a.value - b.value, together),
-    }
+    difference, together = a.value - b.value, difference_interval(*both, LEVEL, family)
+    return row(
+        difference=difference,
+        ci=difference_interval(*both),
+        ci_simultaneous=together,
+        auc=a.value,
+        auc_control=b.value,
+        auc_control_ci=auc_interval(b),
+        auc_control_ci_simultaneous=auc_interval(b, LEVEL, family),
+        statement=statement(attack.name, pair.over, difference, together),
+    )
 
 
 def statement(attack: str, over: str, difference: float, ci: Interval) -> str:

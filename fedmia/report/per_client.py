@@ -12,7 +12,7 @@ import numpy as np
 
 from fedmia.options.seeding import rng
 from fedmia.records import IntArray, RunScores, ScoredAttack
-from fedmia.report.rows import NamedCounts, NamedNull, NamedRow, PerClientRow
+from fedmia.records.rows import NamedCounts, NamedNull, NamedRow, PerClientRow
 from fedmia.statistics.by_client import asked, named_alike
 from fedmia.statistics.intervals import clopper_pearson, wilson
 from fedmia.statistics.matching import mix_weights

@@ -11,11 +11,11 @@ from rich.console import Console
 
 from fedmia import table
 from fedmia.records import RunScores
+from fedmia.records.rows import Report
 from fedmia.report.build import build_report, strict
 from fedmia.report.csvs import clients_csv, scores_csv, sweep_csv
 from fedmia.report.curves import FILE, to_npz
 from fedmia.report.page import page
-from fedmia.report.rows import Report
 from fedmia.report.selection import crowded
 from fedmia.report.terminal import render
 from fedmia.runtime.stopwatch import Stopwatch

@@ -6,8 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedmia.records import ALONE
+from fedmia.records.fields import fields_of
+from fedmia.records.rows import (
+    AttackRow,
+    AucRow,
+    DefenceRow,
+    EncoderRow,
+    InferenceRow,
+    Interval,
+    Json,
+    Report,
+    UtilityRow,
+    control_sets,
+)
 from fedmia.report.datasets import FOUND
-from fedmia.report.fields import fields_of
 from fedmia.report.format import (
     DASH,
     at_least,
@@ -19,18 +31,6 @@ from fedmia.report.format import (
     most_leaking_first,
     number,
     statements,
-)
-from fedmia.report.rows import (
-    AttackRow,
-    AucRow,
-    DefenceRow,
-    EncoderRow,
-    InferenceRow,
-    Interval,
-    Json,
-    Report,
-    UtilityRow,
-    control_sets,
 )
 from fedmia.report.selection import crowded, shown, told_apart
 

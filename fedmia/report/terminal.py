@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from fedmia.records import ALONE, MEAN
-from fedmia.report.fields import fields_of
+from fedmia.records.fields import fields_of
+from fedmia.records.rows import AttackRow, Report, SetRow, control_sets
 from fedmia.report.format import (
     by_reason,
     control_of,
@@ -23,7 +24,6 @@ from fedmia.report.format import (
     sentences,
 )
 from fedmia.report.lowerbounds import SHOUT
-from fedmia.report.rows import AttackRow, Report, SetRow, control_sets
 
 HOW = {MEAN: "mean of image scores", ALONE: "each climbed alone"}
 COLOURS = {"leaks": "red", "not-established": "green"}  # else yellow

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedmia.records import LOSS_BEFORE
-from fedmia.report.format import model_of
-from fedmia.report.rows import (
+from fedmia.records.rows import (
     AttackRow,
     Auc,
     AucRow,
@@ -16,6 +15,7 @@ from fedmia.report.rows import (
     known_auc,
     with_auc,
 )
+from fedmia.report.format import model_of
 
 UNSOUND = ("shift", "control-failed")  # codes under which no attack says a thing of training
 Found = Sequence[tuple[AttackRow, Auc]]  # attacks whose AUC is known

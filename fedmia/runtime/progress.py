@@ -27,6 +27,7 @@ class Shown:
         left = TimeRemainingColumn(elapsed_when_finished=over)
         columns = (*seen, TimeElapsedColumn(), TextColumn("left"), left)
         silent = quiet or not console.is_terminal
+        self._plain = silent and not quiet
         self._bar = Progress(
             TextColumn("{task.description}"), BarColumn(), done, *columns,
             console=console, disable=silent,
@@ -82,7 +83,6 @@ class AuditDisplay(Shown):
     def __init__(self, attacks: int, quiet: bool) -> None:
         super().__init__(quiet, over=True)
         self._quiet = quiet
-        self._plain = not quiet and not self._bar.console.is_terminal
         self._total = attacks
         self._attacks = self._bar.add_task("attacks", total=max(2 * attacks, 1))
         self._epochs = self._bar.add_task("shadow epochs", total=1, visible=False)
@@ -121,7 +121,6 @@ class SweepDisplay(Shown):
 
     def __init__(self, runs: int, quiet: bool) -> None:
         super().__init__(quiet, TextColumn("{task.fields[seen]}"), over=True)
-        self._plain = not quiet and not self._bar.console.is_terminal
         self._runs = self._bar.add_task("runs", total=max(runs, 1), seen="")
         self._now: list[str] = []
 

@@ -90,15 +90,13 @@ class DefenseCase(Case):
         """Two rounds of a client."""
         memory, released, memories = self.prepared(), self.received, []
         for turn in range(ROUNDS):
-            if self.defense.rests(memory):
-                released = self.received
-                memories.append(copy.deepcopy(memory))
-                continue
-            job = self.job()
-            self.defense.adapt(job, memory)
-            self.defense.train(job, memory)
-            trained, stream = job.method.shared_state(), rng(0, "release", turn)
-            released, _ = self.defense.release(self.received, trained, memory, stream)
+            released = self.received
+            if not self.defense.rests(memory):
+                job = self.job()
+                self.defense.adapt(job, memory)
+                self.defense.train(job, memory)
+                trained, stream = job.method.shared_state(), rng(0, "release", turn)
+                released, _ = self.defense.release(self.received, trained, memory, stream)
             memories.append(copy.deepcopy(memory))
         return Rounds(released, memories)
 

@@ -21,7 +21,6 @@ from fedmia.evaluation.audits.images import (
     one_coding,
     unlike_classes,
 )
-from fedmia.evaluation.audits.utility import health, probes
 from fedmia.evaluation.encoder import recipe
 from fedmia.evaluation.steps import probes as made
 from fedmia.options.errors import InputError
@@ -152,7 +151,7 @@ def test_probes__fit_on_one_half_of_the_scored_nonmembers_and_test_on_the_other(
     )
     monkeypatch.setattr(made, "weighted_knn", knn)
     monkeypatch.setattr(made, "linear_accuracy", linear)
-    found = probes(views, "released")
+    found = views.probes("released")
     zeros = float((seen[0][3] == 0).double().mean())  # as which the kNN takes every image
     assert (found["knn"].value, found["linear"].value) == (zeros, 0.25)
     assert {p.n for p in found.values()} == {5} and len(seen) == 2
@@ -163,6 +162,6 @@ def test_probes__fit_on_one_half_of_the_scored_nonmembers_and_test_on_the_other(
             theirs, test[:, 0].long() % 2
         )
     views.dealt = scored(9, np.zeros(9, int))
-    assert probes(views, "released")["knn"].value is None and len(seen) == 2
+    assert views.probes("released")["knn"].value is None and len(seen) == 2
     views.dealt = scored(1, [0])
-    assert health(views) is None
+    assert views.health() is None

@@ -24,7 +24,7 @@ from fedmia.data.images import digests
 from fedmia.data.sets import ImageSets
 from fedmia.evaluation import run as scoring
 from fedmia.evaluation.federated.probes import Probes
-from fedmia.evaluation.federated.snapshots import Evaluation
+from fedmia.evaluation.federated.snapshots import Evaluation, RoundModel
 from fedmia.evaluation.federated.trajectories import Trajectories
 from fedmia.evaluation.run import attacked
 from fedmia.federation.run import make_site
@@ -68,7 +68,8 @@ def test_passive_attack__reads_the_last_model_before_the_first_crafted_update(
     found = {a.name: a for a in attacked(evaluation(run), run.notebook())["attacks"]}
     assert [found[n].under_attack for n in ("similarity", "ascent")] == [False, True]
     clean, last = (
-        evaluation(run).on(run.snapshots.load("main", r), ["similarity"])[0] for r in (CLEAN, LAST)
+        evaluation(run).on(RoundModel(run.snapshots.load("main", r)), ["similarity"])[0]
+        for r in (CLEAN, LAST)
     )
     np.testing.assert_array_equal(found["similarity"].scores_members, clean.scores_members)
     np.testing.assert_array_equal(found["similarity"].scores_nonmembers, clean.scores_nonmembers)
@@ -131,7 +132,7 @@ def test_with_sets__reads_the_rounds_in_which_sets_are_climbed_alone() -> None:
 def test_passive_attack__without_an_active_one_reads_the_last_model(finished: Finished) -> None:
     run = finished(PASSIVE)
     (found,) = attacked(evaluation(run))["attacks"]
-    (last,) = evaluation(run).on(run.snapshots.load("main", LAST), ["similarity"])
+    (last,) = evaluation(run).on(RoundModel(run.snapshots.load("main", LAST)), ["similarity"])
     np.testing.assert_array_equal(found.scores_members, last.scores_members)
 
 
@@ -150,7 +151,9 @@ def test_dataset_inference__asks_of_each_clients_own_members_on_the_scored_model
     owners = np.array([owner[i] for i in split.scored_members.tolist()])
     mine, rest = (run.prepared.data.labels[s] for s in (split.scored_members,
                                                         split.scored_nonmembers))  # fmt: skip
-    (again,) = evaluation(run).infer(last, (Signals(), Signals()))
+    (again,) = evaluation(run).inferences(
+        RoundModel(model) for model in (run.snapshots.load("main", last), run.snapshots.untrained())
+    )
     for client, row in zip(np.unique(owners), told.clients, strict=True):
         here = (owners == client) & np.isin(mine, rest)
         gaps = [
@@ -200,7 +203,7 @@ def test_clients_view__holds_its_own_branch_up_to_its_round(
     states = weights(run, branch)
     for round in (r for r in states if r):
         (view,) = views(evaluation(run), monkeypatch).on(
-            run.snapshots.load(branch, round), ["similarity"], branch
+            RoundModel(run.snapshots.load(branch, round), branch), ["similarity"]
         )
         assert isinstance(view, ClientView)
         assert max(view.received) == round and set(view.received) <= set(states)
@@ -217,7 +220,7 @@ def test_clients_view__holds_only_models_of_rounds_in_which_it_took_part(
     assert 0 < len(mine) < 6
     for last in range(7):
         (view,) = views(evaluation(run), monkeypatch).on(
-            run.snapshots.load("main", last), ["similarity"]
+            RoundModel(run.snapshots.load("main", last)), ["similarity"]
         )
         assert set(view.received) == {*(r - 1 for r in mine if r <= last), last}
         assert all(same(view.received[r], weights(run)[r]) for r in view.received)
@@ -230,7 +233,7 @@ def test_placebo__keeps_as_many_earlier_models_as_the_run(
     run, counts = finished(ACTIVE), []
     for branch in ("main", "placebo"):
         (view,) = views(evaluation(run), monkeypatch).on(
-            run.snapshots.load(branch, LAST), ["similarity"], branch
+            RoundModel(run.snapshots.load(branch, LAST), branch), ["similarity"]
         )
         assert sorted(view.received) == [0, 1, 2, 3, 4]
         counts += [len(kind().models(view, images[:0])) for kind in (LiRARounds, RMIARounds)]
@@ -244,7 +247,7 @@ def test_servers_view__holds_no_update_of_a_later_round_or_another_branch(
     run = finished(SERVER)
     for round in (CLEAN, LAST):
         (view,) = views(evaluation(run), monkeypatch).on(
-            run.snapshots.load(branch, round), ["all-for-one"], branch
+            RoundModel(run.snapshots.load(branch, round), branch), ["all-for-one"]
         )
         assert isinstance(view, ServerView) and sorted(view.updates) == list(range(1, round + 1))
         for r, sent in view.updates.items():
@@ -401,7 +404,7 @@ def test_by_layer__is_internal_on_each_layer_alone_from_one_pass(
     assert list(layers) == ["layer1", "layer2", "layer3", "layer4", "avgpool", "encoder"]
     for name in ("layer1", "encoder"):
         alone = Evaluation(run, {"internal": {"layers": (name,)}})
-        (want,) = alone.on(snapshot, ["internal"])
+        (want,) = alone.on(RoundModel(snapshot), ["internal"])
         np.testing.assert_array_equal(layers[name].scores_members, want.scores_members)
         np.testing.assert_array_equal(layers[name].known_members, want.known_members)
 
@@ -496,6 +499,6 @@ def test_pooled_training__comes_before_honest_rounds_and_passive_attacks_read_an
         (found["controls"]["untrained"], first),
     ):
         similarity = next(a for a in scored if a.name == "similarity")
-        (want,) = evaluation(run).on(Snapshot(9, state, {}), ["similarity"])
+        (want,) = evaluation(run).on(RoundModel(Snapshot(9, state, {})), ["similarity"])
         np.testing.assert_allclose(similarity.scores_members, want.scores_members, atol=1e-5)
     assert run.snapshots.rounds("untrained") == [0]

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ import torch
 
 from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.federation import checkpoint
-from fedmia.federation.checkpoint import CARRIED, HOLDINGS, Checkpoint
+from fedmia.federation.checkpoint import Checkpoint
 from fedmia.federation.ledger import Ledger
 from fedmia.federation.rounds import Federation
 from fedmia.report.figures import draw
@@ -344,61 +343,6 @@ def test_every__so_many_rounds_and_where_stretches_end(
 
 
 # -- what a checkpoint holds ----------------------------------------------------------------------
-
-
-def test_holdings__name_all_that_a_run_holds(tmp_path: Path, monkeypatch: Patch) -> None:
-    """An attribute that is added must be said to be carried, rebuilt or empty between rounds; and
-    each thing that is carried is what it was, bit by bit, when the checkpoint is read again."""
-    runs, seen = Federation.run, list[tuple[Federation, Any]]()
-
-    def run(self: Federation, grid: Any) -> None:
-        runs(self, grid)
-        seen.append((self, self.reader.notes()))  # type: ignore[union-attr]
-
-    monkeypatch.setattr(Federation, "run", run)
-    monkeypatch.setattr(Checkpoint, "over", lambda self: None)  # it stays on disk
-    assert main([*shlex.split(TINY), "--out", str(tmp_path / "RUN")]) == 0
-    ((live, notes),) = seen
-    assert live.head is not None and live.reader is not None
-    for held in (live, live.head, live.crew, live.reader, live.store):
-        assert set(vars(held)) == set(HOLDINGS[type(held).__name__]), type(held).__name__
-    strategy = live.head.strategy
-    passing = set(HOLDINGS["FederatedStrategy"])
-    assert set(vars(strategy)) - passing == {"weighting", "server_lr", "control"}
-
-    restored_is_what_was_held(live, *notes)
-
-
-def restored_is_what_was_held(live: Federation, readings: Any, queries: Any) -> None:
-    assert live.checkpoint is not None
-    root, key = live.checkpoint.root, live.checkpoint.key
-    other = replace(
-        live, store=Ledger(root / "clients"), rounds=[], head=None, forked=None,
-        crew=replace(live.crew, gone=set(), faults=[]), checkpoint=Checkpoint(root, key=key),
-        aggregation=None,
-    )  # fmt: skip
-    other.resume()
-    assert other.head is not None and live.head is not None
-    for mine, theirs in ((live.head, other.head), (live.forked, other.forked)):
-        assert mine is not None and theirs is not None
-        assert (mine.branch, mine.round) == (theirs.branch, theirs.round)
-        assert all(t.equal(theirs.state[n]) for n, t in mine.state.items())
-        controls = mine.strategy.control, theirs.strategy.control  # type: ignore[attr-defined]
-        assert controls[0].keys() == controls[1].keys() and controls[0]
-        assert all(t.equal(controls[1][n]) for n, t in controls[0].items())
-    assert other.rounds == live.rounds
-    assert other.aggregation == live.aggregation is not None
-    after = other.reader.notes()  # type: ignore[union-attr]
-    assert after[1] == queries and after[0].keys() == readings.keys()
-    assert all(t.nan_to_num().equal(after[0][n].nan_to_num()) for n, t in readings.items())
-    for branch in live.branches():
-        for client in range(3):
-            one, two = live.store.load(branch, client), other.store.load(branch, client)
-            assert one is not None and two is not None and one.memory == two.memory
-            assert all(t.equal(two.tensors[n]) for n, t in one.tensors.items())
-    assert {n for n, how in HOLDINGS["Federation"].items() if how == CARRIED} == {
-        "head", "forked", "rounds", "store", "reader", "crew", "snapshots", "watch", "aggregation",
-    }  # fmt: skip
 
 
 def test_index__takes_its_place_when_all_that_it_names_is_on_disk(

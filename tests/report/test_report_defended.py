@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from fedmia.records import ClientDefence, ClientInfo, Probe, RunScores
+from fedmia.records.rows import DefendedRow
 from fedmia.report.build import build_report
 from fedmia.report.clients import client_rows, declared_attack, leak_of
 from fedmia.report.defended import defended, knn_of
 from fedmia.report.page import page
-from fedmia.report.rows import DefendedRow
 from fedmia.statistics.auc import auc_interval
 from fedmia.statistics.intervals import wilson
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from fedmia.records import Health, Probe, RunScores, ScoredAttack
+from fedmia.records.rows import Utility
 from fedmia.report.build import build_report
 from fedmia.report.health import health_row
 from fedmia.report.page import page
-from fedmia.report.rows import Utility
 
 CHANCE = 4.29  # ln 73
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from fedmia.records import ClientDefence, ClientInfo, Epsilon, Inference, Inferred, RunScores
+from fedmia.records.rows import Report
 from fedmia.report import tables
 from fedmia.report.build import build_report
 from fedmia.report.figures import clients as figures
 from fedmia.report.format import sentences
 from fedmia.report.page import page
 from fedmia.report.publish import write_report
-from fedmia.report.rows import Report
 from fedmia.report.selection import FEW, shown
 from fedmia.report.terminal import lines
 

@@ -12,10 +12,10 @@ from rich.console import Console
 
 from fedmia.options.seeding import rng
 from fedmia.records import RunScores, ScoredAttack
+from fedmia.records.rows import NamedNull
 from fedmia.report.build import build_report
 from fedmia.report.page import page
 from fedmia.report.per_client import named_null
-from fedmia.report.rows import NamedNull
 from fedmia.report.terminal import render
 from fedmia.statistics.intervals import score_limits, wilson
 

@@ -14,10 +14,10 @@ from rich.console import Console
 
 from fedmia.observers._values import of_the_run
 from fedmia.records import RunScores, ScoredAttack
+from fedmia.records.fields import Field, fields_of
+from fedmia.records.rows import AttackRow
 from fedmia.report import build
-from fedmia.report.fields import Field, fields_of
 from fedmia.report.publish import write_report
-from fedmia.report.rows import AttackRow
 from fedmia.report.terminal import render
 from fedmia.table import read
 

@@ -1,4 +1,4 @@
-"""report.json is what `fedmia.report.rows` says: every key, and a value of its type."""
+"""report.json is what `fedmia.records.rows` says: every key, and a value of its type."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from fedmia.records import (
     Sweep,
     SweepPoint,
 )
+from fedmia.records.rows import Report
 from fedmia.report.build import build_report
-from fedmia.report.rows import Report
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 VARYING = {"timing", "versions", "hardware"}

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from fedmia.records import ALONE, RunScores, ScoredAttack, SetScores, Sweep, SweepPoint
+from fedmia.records.rows import Report
 from fedmia.report.build import build_report
-from fedmia.report.rows import Report
 from fedmia.table import COLUMNS, CSV, KEY, Row, flatten, read, repeated, write
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"

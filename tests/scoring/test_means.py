@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedmia.attacks.lpla import LpLA
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.config.experiment import Experiment
@@ -149,3 +150,13 @@ def test_options__out_of_range(flags: str, said: str) -> None:
 def test_private_nodes__count_no_queries(option: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="a node scores without counting queries"):
         check(Experiment(**option))
+
+
+def test_scores__that_are_not_finite_cost_their_attack_alone(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LpLA, "score", lambda self, view, images: np.full(len(images), np.nan))
+    found = scored(run)
+    assert [a.name for a in found.attacks] == ["similarity"] and found.failed == ("lpla",)
+    assert found.not_run["lpla"].startswith("failed: ValueError:")
+    assert found.not_run["lpla"].endswith("scores_members are not finite")

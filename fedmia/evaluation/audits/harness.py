@@ -21,13 +21,15 @@ from fedmia.evaluation.audits.images import Dealt
 from fedmia.evaluation.audits.resume import key
 from fedmia.evaluation.audits.shadows import Own
 from fedmia.evaluation.steps.budgets import allot
-from fedmia.evaluation.steps.datasets import inference, suspects
 from fedmia.evaluation.steps.failures import BROKEN, Failures
+from fedmia.evaluation.steps.probes import NO_PROBES, probe
 from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.evaluation.steps.suite import AttackSuite
 from fedmia.options.errors import InputError, said
 from fedmia.options.option import option_fields
-from fedmia.records import Inference, ScoredAttack, listed
+from fedmia.options.seeding import rng
+from fedmia.probes.utility import mean_cosine
+from fedmia.records import Health, Inference, Probe, ScoredAttack, listed
 from fedmia.shadows.train import CUT, Stopped
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
@@ -55,16 +57,16 @@ class Harness(AttackSuite[str]):
     Args:
         augment: recipe of the attacker's views.
         shadows: the attacker's own encoders; None: it has none.
-        kept: folder of what was scored before and of what is scored now, or None.
+        folder: of what was scored before and of what is scored now, or None.
 
     Attributes:
-        found: scores on the encoder. controls: the same on the control.
+        scores: of the attacks on the encoder. controls: the same on the control.
         inferences: of the scored members as one data set.
     """
 
     def __init__(
         self, audit: Audit, released: Released, dealt: Dealt, augment: Augment,
-        device: torch.device, shadows: Own | None = None, kept: Path | None = None,
+        device: torch.device, shadows: Own | None = None, folder: Path | None = None,
     ) -> None:  # fmt: skip
         self.audit, self.released, self.dealt = audit, released, dealt
         self.augment, self.device, self.shadows = augment, device, shadows
@@ -74,13 +76,14 @@ class Harness(AttackSuite[str]):
             audit.attack,
             Scorer(known, *scored, audit.seed, self.build),
             Failures((), (InputError, BudgetError, Stopped), audit.tongue),
-            Archive(kept, key(audit, released, dealt, augment, device)),
+            Archive(folder, key(audit, released, dealt, augment, device)),
             audit.query_budget,
         )
         self.held, self.pixels = known.both()[0], PixelCache()
         self._signals: dict[str, Signals] = defaultdict(Signals)
         self._methods: dict[str, SSLMethod] = {}
-        self.found, self.controls = list[ScoredAttack](), list[ScoredAttack]()
+        self.scores = list[ScoredAttack]()
+        self.controls = list[ScoredAttack]()
         self.inferences = list[Inference]()
 
     # -- views: rows and drawn images are shared between them, counts are not -------------------
@@ -153,13 +156,13 @@ class Harness(AttackSuite[str]):
             if isinstance(scored, Inference):
                 self.inferences.append(scored)
             elif scored is not None:
-                self.found.append(scored)
+                self.scores.append(scored)
             tell(RELEASED, name, True)
-        ran(len(self.found))
-        missing = self.uncontrolled() if self.found else None
+        ran(len(self.scores))
+        missing = self.uncontrolled() if self.scores else None
         if missing is not None:
             self.notes.append(missing)
-        for name in [scored.name for scored in self.found]:
+        for name in [scored.name for scored in self.scores]:
             if missing is not None or stopped():
                 break
             tell(UNTRAINED, name, False)
@@ -169,7 +172,7 @@ class Harness(AttackSuite[str]):
         for (name, _), why in self.failures.beside.items():
             how = f": {why}".replace(f": {BROKEN}", ", it failed there: ", 1)
             self.notes.append(f"{name} has no untrained control{how}")
-        self.found, self.controls = listed(self.found), listed(self.controls)
+        self.scores, self.controls = listed(self.scores), listed(self.controls)
 
     def uncontrolled(self) -> str | None:
         """Why there is no untrained control, or None where there is one."""
@@ -193,16 +196,19 @@ class Harness(AttackSuite[str]):
         if attack.asks_shadows():
             require_shadows(self.shadows is not None)
         if isinstance(attack, DatasetAttack):
-            self.refuse_budget()
-            return self.infer(attack)
+            models = [RELEASED] + [UNTRAINED] * (self.uncontrolled() is None)
+            views = [self.view(m, name, self.scorer.known, None) for m in models]
+            classes = self.dealt.member_labels, self.dealt.nonmember_labels
+            owner = np.zeros(len(self.dealt.scored_members), dtype=np.int64)  # one data set
+            return self.infer(name, classes, owner, whole, views)
         allot(self, RELEASED, name)
         return self.kept(RELEASED, name)
 
     def kept(self, model: str, name: str) -> ScoredAttack:
         """The scores of one attack on one model, or what was kept of them."""
-        found = self.once(model, name, partial(self.on_images, model, name))
-        assert found is not None
-        return found
+        scored = self.once(model, name, partial(self.on_images, model, name))
+        assert scored is not None
+        return scored
 
     def on_images(self, model: str, name: str) -> ScoredAttack:
         """One attack on one model; sets are judged on the encoder, where queries are free."""
@@ -225,21 +231,31 @@ class Harness(AttackSuite[str]):
             twin_nonmembers=naive.scores_nonmembers,
         )
 
-    def infer(self, attack: DatasetAttack) -> Inference:
-        """The scored members as one data set, against non-members of their classes.
+    # -- what the encoder is good for ----------------------------------------------------------
 
-        Raises:
-            InputError: an image has no class where others have one.
+    def probes(self, model: str) -> dict[str, Probe]:
+        """kNN and linear probe: fitted on half of the scored non-members, tested on the other half.
+
+        Without two classes among the labels neither can run.
         """
-        dealt, seed = self.dealt, self.scorer.seed
-        classes = dealt.member_labels, dealt.nonmember_labels
-        owner = np.zeros(len(dealt.scored_members), dtype=np.int64)
-        of = suspects(dealt.scored_members, dealt.scored_nonmembers, classes, owner, whole, seed)
-        models = [RELEASED] + [UNTRAINED] * (self.uncontrolled() is None)
-        views = [self.view(m, attack.name, self.scorer.known, None) for m in models]
-        return inference(attack, self.scorer.known, of, seed, *views)
+        labels = np.asarray(self.dealt.nonmember_labels)
+        order = rng(self.audit.seed, "probes").permutation(len(labels))
+        fit, test = np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])
+        if len(fit) < 2 or len(np.unique(labels[fit])) < 2:
+            return NO_PROBES
+        rows = self.plain(model).embed_plain(self.dealt.scored_nonmembers, "avgpool")
+        classes = torch.from_numpy(labels)
+        return probe(rows[fit], classes[fit], rows[test], classes[test])
+
+    def health(self) -> Health | None:
+        """How alike the encoder's outputs are for different scored non-members; None of fewer than
+        two. Its loss is not known."""
+        images = self.dealt.scored_nonmembers
+        if len(images) < 2:
+            return None
+        return Health(mean_cosine(self.plain(RELEASED).embed_plain(images)))
 
 
-def whole(labels: IntArray, clients: int, rng: np.random.Generator) -> list[IntArray]:
+def whole(labels: IntArray, clients: int, draw: np.random.Generator) -> list[IntArray]:
     """The partition of an audit, whose members are one data set."""
     return [np.arange(len(labels))]

@@ -51,7 +51,7 @@ class Own:
     progress: Callable[[int, int], None]
     stop: Callable[[], bool]
     given: Given | None = None
-    _made: dict[bool, Sequence[Shadow] | Exception] = field(default_factory=dict, init=False)
+    _shadows: dict[bool, Sequence[Shadow] | Exception] = field(default_factory=dict, init=False)
 
     def augment(self) -> Augment:
         """The attacker's views: the encoder's recipe, or less where its algorithm is unknown.
@@ -79,12 +79,12 @@ class Own:
         Raises:
             InputError: too few images, or knowledge that nobody has.
         """
-        if naive not in self._made:
+        if naive not in self._shadows:
             try:
-                self._made[naive] = self._views(held, augment, pixels, naive)
+                self._shadows[naive] = self._views(held, augment, pixels, naive)
             except Exception as error:
-                self._made[naive] = error
-        made = self._made[naive]
+                self._shadows[naive] = error
+        made = self._shadows[naive]
         if isinstance(made, Exception):
             raise made
         return made

@@ -66,12 +66,12 @@ class Notebook:
 
     def _by_round(self, kind: str, branch: str, *side: str) -> dict[int, Values]:
         """Round, ascending -> readings of one kind."""
-        found: dict[int, Values] = {}
+        by_round: dict[int, Values] = {}
         for name, values in list(self.readings.items()):  # another thread may note meanwhile
             of, where, round, *rest = name.split(".")
             if (of, where, *rest) == (kind, branch, *side):
-                found[int(round)] = values
-        return dict(sorted(found.items()))
+                by_round[int(round)] = values
+        return dict(sorted(by_round.items()))
 
     def rounds(self, branch: str) -> list[int]:
         """Rounds of a branch whose upload was followed by a model received."""

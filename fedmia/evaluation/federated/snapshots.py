@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedmia.attacks.base import ActiveAttack, DatasetAttack, Known
-from fedmia.data.sets import ImageSets
 from fedmia.evaluation.federated.observer import Observer
-from fedmia.evaluation.steps.datasets import inference, suspects
 from fedmia.evaluation.steps.failures import Failures
 from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.evaluation.steps.suite import AttackSuite, Result
@@ -111,30 +109,19 @@ class Evaluation(AttackSuite[RoundModel]):
         )
 
     def on(
-        self,
-        snapshot: Snapshot,
-        names: Iterable[str],
-        branch: str = "main",
-        sets: ImageSets | None = None,
-        signals: Signals | None = None,
-        threshold: bool = True,
-        piece: str = "",
+        self, model: RoundModel, names: Iterable[str], piece: str = "", **how: Any
     ) -> list[ScoredAttack]:
-        """The named attacks on one snapshot of `branch`, sharing what they compute.
+        """The named attacks on the model of a round, sharing what they compute.
 
         Args:
             piece: of the run's scores, by whose name each attack is scored once.
-            sets: to be judged as wholes, by the attacks that can.
-            signals: rows known of the snapshot.
-            threshold: also choose one on the known images.
+            how: as `Scorer.scored`.
         """
-        model = RoundModel(snapshot, branch, Signals() if signals is None else signals)
+        rounds = (model.snapshot.round,)
 
         def scored(name: str) -> ScoredAttack:
-            known, how = self.known.get(name, self.scorer.known), {"rounds": (snapshot.round,)}
-            return self.score(
-                model, name, known, self.budget, sets=sets, threshold=threshold, **how
-            )
+            known = self.known.get(name, self.scorer.known)
+            return self.score(model, name, known, self.budget, rounds=rounds, **how)
 
         found = (self.kept(piece, name, partial(scored, name)) for name in names)
         return [one for one in found if one is not None]
@@ -145,37 +132,21 @@ class Evaluation(AttackSuite[RoundModel]):
         # A disk that is full where scores are kept is no failure of the attack: it ends the run.
         return self.once(piece, name, partial(self.failures.survive, piece, name, call))
 
-    def infer(self, round: int, signals: tuple[Signals, Signals]) -> list[Inference]:
-        """What attacks on data sets say of each client, by the model of `round`.
-
-        Args:
-            signals: rows known of that model, and of the untrained one.
-        """
-        names, scorer = self.of_kind(DatasetAttack), self.scorer
+    def inferences(self, models: Iterable[RoundModel]) -> list[Inference]:
+        """What attacks on data sets say of each client, by a model and the untrained one."""
+        names, prepared, split = self.of_kind(DatasetAttack), self.run.prepared, self.run.split
         if not names:
             return []
-        prepared, split = self.run.prepared, self.run.split
         kinds = prepared.data.labels if split.whose is None else split.whose
+        classes = kinds[split.scored_members], kinds[split.scored_nonmembers]
         deal: Partition = prepared.experiment.partition.build("partition")
         if deal.trains_on_all():  # non-members belong to none, so they pose at random
             deal = IID()
-        of = suspects(
-            scorer.members,
-            scorer.nonmembers,
-            (kinds[split.scored_members], kinds[split.scored_nonmembers]),
-            owners(self.run),
-            deal,
-            scorer.seed,
+        views = [self.observed.view(model.snapshot, model.signals) for model in models]
+        question = classes, owners(self.run), deal, views
+        answers = (
+            self.kept("inferences", name, partial(self.infer, name, *question)) for name in names
         )
-        models = self.snapshots.load("main", round), self.snapshots.untrained()
-        views = [self.observed.view(m, s) for m, s in zip(models, signals, strict=True)]
-
-        def told(name: str) -> Inference:
-            self.refuse_budget()
-            attack: Any = self.build(name)
-            return inference(attack, scorer.known, of, scorer.seed, *views)
-
-        answers = (self.kept("inferences", name, partial(told, name)) for name in names)
         return [one for one in answers if one is not None]
 
     def by_layer(self, snapshot: Snapshot, threshold: bool = True) -> dict[str, ScoredAttack]:

@@ -81,19 +81,19 @@ def sweep(
     suite: AttackSuite[Model],
     model: Model,
     names: Iterable[str],
-    asked: str,
+    spec: str,
     say: Callable[[str], None] = lambda line: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Sweep:
-    """The named attacks at each value that `asked` names, as far as they came.
+    """The named attacks at each value that `spec` names, as far as they came.
 
     All values score the same images, with rows shared. An attack that a value does not suffice for
     has a point that says so. (Figs. 6 and 7 of LpLA.)
 
     Args:
-        asked: as the option `sweep` says it.
+        spec: as the option `sweep` says it.
     """
-    kind, values = points(asked)
+    kind, values = points(spec)
     done: list[SweepPoint] = []
     swept, listed = Sweep(kind, values, done), list(names)
     for value in values:

@@ -110,10 +110,10 @@ class Scorer:
         with view.unmetered():
             if (features := attack.features(view, self.candidates)) is not None:
                 own |= sides("features", self.apart(features[1])) | {"feature_names": features[0]}
-            if (told := attack.by_client(view, self.candidates)) is not None:
-                ids, scores_by_client = told[0], self.apart(told[1].T)  # (K,), (n, K) and (m, K)
-                named = ids[scores_by_client[0].argmax(axis=1)]
-                own |= sides("by_client", scores_by_client)
+            if (by_client := attack.by_client(view, self.candidates)) is not None:
+                ids, columns = by_client[0], self.apart(by_client[1].T)  # (K,), (n, K) and (m, K)
+                named = ids[columns[0].argmax(axis=1)]
+                own |= sides("by_client", columns)
                 own |= {"client_ids": ids, "named_members": named}
             if (without := attack.score_without(view, self.candidates)) is not None:
                 shared |= sides("twin", self.apart(without))
@@ -136,12 +136,12 @@ class Scorer:
         Raises:
             ValueError: they are not finite.
         """
-        found = sides("scores", self.apart(scores)) | sides("known", known)
-        for which, values in found.items():
+        row = sides("scores", self.apart(scores)) | sides("known", known)
+        for which, values in row.items():
             bad = int(np.count_nonzero(~np.isfinite(values)))
             if bad:
                 raise ValueError(f"{bad} of {len(values)} {which} are not finite")
-        return found
+        return row
 
     def _judged(self, attack: Attack, view: BlackBox, sets: ImageSets) -> Sides | None:
         """What `score_sets` says of the sets of members (S, 2) and of the others (T, 2)."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from fedmia.attacks.base import Attack, Known
+from fedmia.attacks.base import Attack, DatasetAttack, Known
+from fedmia.data.images import IntArray
+from fedmia.evaluation.steps.datasets import Partition, inference, suspects
 from fedmia.evaluation.steps.failures import Failures
 from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.options import registry
 from fedmia.options.errors import opt
-from fedmia.records import ScoredAttack
+from fedmia.records import Inference, ScoredAttack
 from fedmia.storage.archive import Archive
 from fedmia.threat import BlackBox, BudgetError
 
@@ -43,7 +45,8 @@ class AttackSuite(Generic[Model]):
     ) -> None:
         self.attacks, self.scorer, self.failures = attacks, scorer, failures
         self.archive, self.budget = archive, budget
-        self.known, self.notes = dict[str, Known](), list[str]()
+        self.known = dict[str, Known]()
+        self.notes = list[str]()
 
     def view(self, model: Model, name: str, known: Known, budget: int | None) -> BlackBox:
         """What the attacker that knows `known` holds of `model` while attack `name` runs."""
@@ -69,11 +72,23 @@ class AttackSuite(Generic[Model]):
         view = self.view(model, name, known, budget)
         return self.scorer.knowing(known).scored(name, view, **how)
 
-    def refuse_budget(self) -> None:
-        """Refuse an attack on data sets where queries are counted.
+    def infer(
+        self, name: str, classes: tuple[IntArray, IntArray], owner: IntArray, deal: Partition,
+        views: Sequence[BlackBox],
+    ) -> Inference:  # fmt: skip
+        """What an attack on data sets says of each client's scored members.
+
+        Args:
+            classes, owner, deal: as `suspects` takes them.
+            views: of the encoder and, where there is one, of its untrained control.
 
         Raises:
-            BudgetError: they are.
+            BudgetError: queries are counted.
         """
         if self.budget is not None:
             raise BudgetError(f"{opt('query_budget')} is for attacks on images, not on data sets")
+        scorer, attack = self.scorer, self.build(name)
+        assert isinstance(attack, DatasetAttack)
+        sides = scorer.members, scorer.nonmembers
+        of = suspects(*sides, classes, owner, deal, scorer.seed)
+        return inference(attack, scorer.known, of, scorer.seed, *views)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedmia.records import RunScores, ScoredAttack
+from fedmia.records.rows import Auc, AucRow, Report, control_sets, known_auc, with_auc
 from fedmia.report.figures import canvas
-from fedmia.report.rows import Auc, AucRow, Report, control_sets, known_auc, with_auc
 from fedmia.statistics.thresholds import roc
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import io
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from fedmia.report.rows import Auc
+from fedmia.records.rows import Auc
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

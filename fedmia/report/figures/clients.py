@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedmia.records.rows import Auc, ClientRow, Report, with_auc
 from fedmia.report.figures import canvas
-from fedmia.report.rows import Auc, ClientRow, Report, with_auc
 from fedmia.report.selection import crowded, shown
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fedmia.records import RunScores
+from fedmia.records.rows import Report
 from fedmia.report.figures import active, attacks, canvas, clients, rounds
-from fedmia.report.rows import Report
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

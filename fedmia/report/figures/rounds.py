@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
+from fedmia.records.rows import AttackRow, Report, RoundRow
 from fedmia.report.figures import canvas
-from fedmia.report.rows import AttackRow, Report, RoundRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

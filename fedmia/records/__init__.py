@@ -1,6 +1,7 @@
-"""What the evaluation hands to the report: scores and truth together, plain arrays and types.
+"""Typed records: what the evaluation hands to the report, plain arrays and types.
 
-The report is the only place that holds both. Nothing here knows the federation.
+`rows` is what report.json holds of them; `fields`, what a row declares of its numbers. The report
+is the only place that holds scores and truth together. Nothing here knows the federation.
 """
 
 from __future__ import annotations

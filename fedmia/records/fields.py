@@ -1,6 +1,6 @@
 """What a field of a record is: a number, a part of one, or what identifies numbers.
 
-A record (`fedmia.report.rows`) declares its fields once: `Annotated[TYPE, Field(..)]`. Whatever
+A record (`fedmia.records.rows`) declares its fields once: `Annotated[TYPE, Field(..)]`. Whatever
 lists numbers reads the declarations. A field of type `float` or `int` is a number without any
 mark. `X_ci` and `X_ci_simultaneous` are the intervals of the number `X`.
 """
