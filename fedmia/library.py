@@ -123,6 +123,7 @@ def audit(
     name: str | None = None,
     out: str | Path | None = None,
     quiet: bool = True,
+    trust_plugins: bool = False,
     **settings: Any,
 ) -> Report:
     """The report of `python -m fedmia.audit` on images in memory: attacks, controls, verdict.
@@ -144,6 +145,8 @@ def audit(
         name: what the report calls the encoder; None: its class.
         out: folder of the results, as the command line writes them; None: nothing is written.
         quiet: print no progress.
+        trust_plugins: import plugins from outside that the folders of runs name which
+            `shadow_encoders` holds.
         settings: any other option of `fedmia.config.audit.Audit` by its name there, as of the
             command line's flags: `known=50`, `limit`, `mean`, `std`, `query_budget`, `sweep`,
             `shadows=4`, `shadow={"epochs": 200, "momentum": 0.9}`, `seed`, `device`, `precision`
@@ -188,7 +191,7 @@ def audit(
         "attack": {**(options or {}), **given},
         "augment": {} if augment is None else vars(augment),
     }
-    asked = from_tree(Audit, told | settings)
+    asked = from_tree(Audit, told | settings, trust_plugins=trust_plugins)
     place, device = folder(asked, None if out is None else Path(out)), device_of(asked)
     with watch.part("data"):
         wanted = Wanted(None, asked.size, asked.mean, asked.std, device, asked.seed)

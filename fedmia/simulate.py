@@ -6,21 +6,20 @@ import time
 
 _STARTED = time.perf_counter()  # before the heavy imports, which the report's timing names
 
-import json  # noqa: E402
 import os  # noqa: E402
 import sys  # noqa: E402
 from collections.abc import Iterator, Sequence  # noqa: E402
 from contextlib import contextmanager  # noqa: E402
 from functools import partial  # noqa: E402
-from pathlib import Path  # noqa: E402
 from threading import Event  # noqa: E402
+from typing import cast  # noqa: E402
 
 from safetensors import SafetensorError  # noqa: E402
 
 from fedmia.cli.command import FAILED, INTERRUPTED, Invocation, run  # noqa: E402
 from fedmia.cli.commands import SIMULATE  # noqa: E402
 from fedmia.config.tree import to_tree  # noqa: E402
-from fedmia.evaluation.run import execute, run_snapshots  # noqa: E402
+from fedmia.evaluation.run import execute  # noqa: E402
 from fedmia.federation.checkpoint import Checkpoint  # noqa: E402
 from fedmia.federation.run import Prepared, fingerprint, prepare  # noqa: E402
 from fedmia.observers._observing import Observing  # noqa: E402
@@ -30,10 +29,11 @@ from fedmia.runtime.device import bfloat16_note  # noqa: E402
 from fedmia.runtime.interrupts import Interrupts  # noqa: E402
 from fedmia.runtime.progress import Display  # noqa: E402
 from fedmia.runtime.stopwatch import Stopwatch  # noqa: E402
+from fedmia.storage.manifest import CHECKPOINT, SNAPSHOTS  # noqa: E402
 from fedmia.storage.outfolder import OutFolder  # noqa: E402
+from fedmia.storage.runfolder import RunFolder  # noqa: E402
+from fedmia.storage.snapshot import SnapshotStore  # noqa: E402
 from strategies.crew import FederationError  # noqa: E402
-
-CHECKPOINT, REPORT = "checkpoint", "report.json"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -53,8 +53,8 @@ def simulate(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
         InputError: before anything is written.
         FederationError: the rounds ended before their time; those that are finished are reported.
     """
-    if asked.resume and (told := finished(asked.out)) is not None:
-        show(told, asked.out, json=asked.json, quiet=asked.quiet)
+    if asked.out and asked.resume and (told := RunFolder(asked.out).finished()) is not None:
+        show(cast(Report, told), asked.out, json=asked.json, quiet=asked.quiet)
         return 0
     observing = Observing(asked.observe, asked.out)
     with watch.part("data"):
@@ -75,27 +75,11 @@ def simulate(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
         whole = scores.interrupted is None and scores.failure is None
         if checkpoint and whole and not scores.failed:  # else --resume scores those again
             checkpoint.over()
-            run_snapshots(checkpoint.root.parent).drop_controls()
+            SnapshotStore(checkpoint.root.parent / SNAPSHOTS).drop_controls()
     show(report, place.folder, json=asked.json, quiet=asked.quiet)
     if scores.failure is not None:
         raise FederationError(f"{scores.failure}; the finished rounds are reported on")
     return INTERRUPTED if stop.is_set() else FAILED if scores.failed else 0
-
-
-def begun(folder: Path) -> bool:
-    """Whether a folder holds a run that can be gone on with."""
-    return Checkpoint(folder / CHECKPOINT).begun()
-
-
-def finished(folder: Path | None) -> Report | None:
-    """The report of a run that is finished, None where something of it is left to do."""
-    if folder is None or (folder / CHECKPOINT).exists() or not (folder / REPORT).is_file():
-        return None
-    try:
-        found: Report = json.loads((folder / REPORT).read_text(encoding="utf-8"))
-        return found if found["interrupted"] is None and found["failure"] is None else None
-    except (ValueError, KeyError):
-        return None
 
 
 @contextmanager

@@ -36,6 +36,7 @@ from typing import Any, TypedDict, cast
 
 from fedmia.records.fields import Field, fields_of
 from fedmia.records.rows import Report
+from fedmia.storage.manifest import TABLE, TABLE_TEXT
 
 Ends = float | None
 
@@ -80,7 +81,6 @@ TEXTS = (
     "run", "point", "branch", "subject", "layer", "attack", "baseline", "control", "family",
     "metric", "unit", "note",
 )  # fmt: skip
-PARQUET, CSV = "table.parquet", "table.csv"
 Columns = Mapping[str, Any]
 Entry = tuple[Field, Columns]
 
@@ -189,19 +189,19 @@ def write(rows: Sequence[Row], folder: Path) -> list[Path]:
     types = {name: pa.float64() for name in COLUMNS}
     types |= dict.fromkeys(INTEGERS, pa.int64()) | dict.fromkeys(TEXTS, pa.string())
     table = pa.Table.from_pylist(list(rows), schema=pa.schema(list(types.items())))
-    pq.write_table(table, folder / PARQUET)
-    with (folder / CSV).open("w", newline="", encoding="utf-8") as file:
+    pq.write_table(table, folder / TABLE)
+    with (folder / TABLE_TEXT).open("w", newline="", encoding="utf-8") as file:
         lines = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         lines.writeheader()
         lines.writerows(rows)
-    return [folder / PARQUET, folder / CSV]
+    return [folder / TABLE, folder / TABLE_TEXT]
 
 
 def read(path: Path) -> list[Row]:
     """The rows of a table.parquet, or of the one that lies in a folder."""
     import pyarrow.parquet as pq
 
-    file = path / PARQUET if path.is_dir() else path
+    file = path / TABLE if path.is_dir() else path
     return cast(list[Row], pq.read_table(file).to_pylist())
 
 

@@ -26,6 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("fedmia.cli",),
     ("fedmia.federation",),
     ("fedmia.evaluation",),
+    ("fedmia.runs",),
     ("fedmia.testing", "fedmia.heads", "fedmia.flower"),
     ("fedmia.study", "fedmia.papers"),
     ("fedmia.library", "fedmia.simulate", "fedmia.audit"),
@@ -35,7 +36,8 @@ OURS = ("fedmia", "clients", "strategies")
 PURE = (
     "fedmia.data", "fedmia.nets", "fedmia.partitions", "fedmia.ssl", "fedmia.attacks",
     "fedmia.probes", "fedmia.encoders", "fedmia.report", "fedmia.threat", "fedmia.records",
-    "fedmia.storage.archive", "fedmia.storage.outfolder",
+    "fedmia.storage.archive", "fedmia.storage.manifest", "fedmia.storage.outfolder",
+    "fedmia.storage.runfolder",
     "fedmia.storage.snapshot", "fedmia.options", "fedmia.config", "fedmia.cli", "fedmia.settings",
     "fedmia.shadows", "fedmia.audit", "fedmia.runtime",
     "fedmia.evaluation.steps", "fedmia.evaluation.audits", "fedmia.evaluation.encoder",

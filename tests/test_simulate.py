@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 import shlex
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.image import imread
 
 from fedmia import audit, paper
 from fedmia.cli.command import parse
@@ -17,6 +19,7 @@ from fedmia.cli.commands import SIMULATE
 from fedmia.evaluation.steps.failures import Failures
 from fedmia.federation.run import prepare
 from fedmia.report.figures import canvas, draw
+from fedmia.runs import open_run
 from fedmia.simulate import main
 
 Report = dict[str, Any]
@@ -83,7 +86,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_out__holds_every_file(folder: Path) -> None:
     kept = {p.name for p in folder.iterdir()}
     assert kept == {"config.yaml", "report.json", "report.html", "scores.csv", "curves.npz",
-                    "figures", "snapshots"}  # fmt: skip
+                    "table.parquet", "table.csv", "figures", "snapshots"}  # fmt: skip
     pictures = sorted(p.stem for p in (folder / "figures").iterdir())
     assert {"roc", "rounds", "layers", "features", "clients"} <= set(pictures)
     assert {"ascent", "ascent-losses", "ascent-thresholds"} <= set(pictures)
@@ -95,6 +98,17 @@ def test_out__holds_every_file(folder: Path) -> None:
     assert rounds == [
         f"round-{r:04d}" for r in (0, 2, 4)
     ]  # first, last clean, last: no attacked one besides
+
+
+@pytest.mark.slow
+def test_figures__drawn_again_from_the_folder_are_the_same(folder: Path) -> None:
+    """But for lines that scores.csv, of 9 digits, moves by less than a pixel."""
+    run = open_run(folder)
+    for file in folder.glob("figures/*.png"):
+        if file.stem != "features":
+            again = imread(io.BytesIO(canvas.png(run.figure(file.stem))))
+            assert (again != imread(file)).any(axis=2).mean() < 1e-4, file.stem
+    assert {"ascent", "ascent-losses", "ascent-thresholds"} <= set(run.figures)
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from fedmia.config.tree import from_tree, merge, normal
 from fedmia.options.errors import InputError, Tongue, in_python, nearest, said
 from fedmia.options.yamlfile import load
 from fedmia.runtime.environment import version
+from fedmia.storage.runfolder import RunFolder
 
 BESIDE = Path(__file__).resolve().parents[2] / "configs"
 # A clone has the presets beside the source, an installed copy where its data files go.
@@ -116,7 +117,8 @@ def parse(command: Command, arguments: Sequence[str]) -> Invocation:
         with told(speak):
             tree = merge(command.root, lower, tree, command.runs)
     with told(speak):
-        settings: Any = from_tree(command.root, tree, tongue=speak)
+        trust = "trust_plugins" in given
+        settings: Any = from_tree(command.root, tree, tongue=speak, trust_plugins=trust)
         command.check(settings)
     folder = Path(given["out"]) if "out" in given else None
     return Invocation(
@@ -128,16 +130,18 @@ def resumed(given: Mapping[str, str], typed: Mapping[str, str]) -> dict[str, str
     """The command's own options for `--resume RUN`: the run's settings are its own.
 
     Raises:
-        InputError: RUN is no run, or something is given that its settings say.
+        InputError: RUN is no run, something is given that its settings say, or these name a
+            plugin from outside that is not trusted.
     """
-    folder = Path(given["resume"])
+    run = RunFolder(folder := Path(given["resume"]), "trust_plugins" in given)
     if beside := [*(f"--{n}" for n in ("out", "config") if n in given), *typed.values()]:
         raise InputError(
             f"--resume goes on with the settings of '{folder}': {beside[0]} cannot be given too"
         )
-    if not (folder / "config.yaml").is_file():
-        raise InputError(f"--resume '{folder}' is no run: it holds no config.yaml")
-    return {**given, "config": str(folder / "config.yaml"), "out": str(folder)}
+    if not run.config.is_file():
+        raise InputError(f"--resume '{folder}' is no run: it holds no {run.config.name}")
+    run.tree()
+    return {**given, "config": str(run.config), "out": str(folder)}
 
 
 def _read(command: Command, file: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:

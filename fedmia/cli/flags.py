@@ -15,6 +15,8 @@ from fedmia.options.values import Text
 SWITCHES: Mapping[str, str] = {
     "quiet": "print no progress",
     "json": "print report.json in place of the table",
+    "trust_plugins": "import plugins from outside (package.module:Class) that the folder of a run "
+    "names, though these settings do not",
     "help": "show this page",
     "version": "show the version",
 }
@@ -223,6 +225,7 @@ def _path(command: Command, name: str) -> tuple[str, ...]:
     if path := place(command.root, command.short.get(key, name)):
         return path
     fixed = {p for p, _, _ in option_paths(command.root)}
-    known = [command.flag_of(p) for p in fixed] + [f"--{k}" for k in sorted(command.commands())]
+    own = sorted(f"--{k.replace('_', '-')}" for k in command.commands())
+    known = [command.flag_of(p) for p in fixed] + own
     hint = nearest(f"--{name}", [*known, *(f"--{p}" for p in fixed)])
     raise InputError(f"unknown flag '--{name}'{hint} (--help shows them all)")

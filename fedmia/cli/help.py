@@ -35,7 +35,8 @@ def help_page(command: Command, columns: int | None = None) -> str:
                 lines += row(f"--{one.name} {hole}", one.metadata[form], width)
     for path in paths.keys() - {p for held in grouped.values() for p in held}:
         lines += option_row(command, path, *paths[path], width)
-    lines += [line for n, text in SWITCHES.items() for line in row(f"--{n}", text, width)]
+    for name, text in SWITCHES.items():
+        lines += row(f"--{name.replace('_', '-')}", text, width)
     lines += row("--list [KIND]", "show every plugin, or one kind of them with its options", width)
     for title, held in grouped.items():
         lines += ["", title]

@@ -26,9 +26,12 @@ class Settings(Options):
 
     Attributes:
         tongue: how its options are said to who gave them, in what is kept for the report.
+        trust_plugins: whether plugins from outside may be imported that a run's folder names, and
+            these settings do not. No option, so that no folder can say it of itself.
     """
 
     tongue: Tongue = field(default=in_python, kw_only=True, compare=False, repr=False)
+    trust_plugins: bool = field(default=False, kw_only=True, compare=False, repr=False)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from fedmia.options.errors import InputError, nearest, opt
 from fedmia.options.option import Options
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
+from fedmia.storage.runfolder import Trust
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 PLAIN = ((0.5,), (0.25,))  # one channel, or any other number of them
@@ -89,6 +90,8 @@ class Wanted:
         key: which of the checkpoint's networks, by the name that its code gives it; None: the one
             that its authors evaluate.
         allow_missing: whether weights that the checkpoint lacks may stay random.
+        trust_plugins: whether plugins from outside may be imported that the folder of a run names:
+            all, none, or those of these names.
     """
 
     checkpoint: Path | None = None
@@ -99,6 +102,7 @@ class Wanted:
     seed: int = 0
     key: str | None = None
     allow_missing: bool = False
+    trust_plugins: Trust = False
 
     def __post_init__(self) -> None:
         for name, made in (("mean", constants), ("std", constants), ("device", torch.device)):

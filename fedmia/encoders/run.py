@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,13 @@ from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option_fields
 from fedmia.options.seeding import torch_rng
 from fedmia.options.values import convert
-from fedmia.options.yamlfile import load as load_yaml
+from fedmia.options.yamlfile import Tree
 from fedmia.ssl.base import SSL, Recipe, SSLMethod, State
+from fedmia.storage.runfolder import RunFolder
 from fedmia.storage.snapshot import SnapshotStore
 
 BRANCH = "main"
+BUILT = ("model", "ssl", "data")  # the sections of a run's settings that an encoder is made of
 
 
 class RunModel(EncoderForm):
@@ -55,8 +56,9 @@ def load(spec: str, wanted: Wanted) -> Released:
     """
     name, _, asked = (spec, "", "") if Path(spec).is_dir() else spec.rpartition("@")
     folder = Path(name)
-    tree = _config(folder)
-    store = SnapshotStore(folder / "snapshots")
+    run = RunFolder(folder, wanted.trust_plugins)
+    tree, report = _config(run), run.known() or {}
+    store = SnapshotStore(run.snapshots)
     kept = store.rounds(BRANCH)
     if not kept:
         raise InputError(f"run '{folder}' holds no snapshots in snapshots/{BRANCH}")
@@ -68,7 +70,7 @@ def load(spec: str, wanted: Wanted) -> Released:
     state = _read(store, turn)
     source, notes = _source(tree), list[str]()
     channels = _channels(state, folder)
-    size = _size(folder, tree, source) or wanted.size
+    size = _size(report, tree, source) or wanted.size
     if size is None:
         raise InputError(
             f"run '{folder}' does not tell the size of its images, and its data cannot be read: "
@@ -99,7 +101,7 @@ def load(spec: str, wanted: Wanted) -> Released:
         how = "the run's architecture with fresh random weights: its round 0 was not kept"
     if wanted.size not in (None, size):
         notes.append(f"The run trained on {size}x{size} pixels; the images have {wanted.size}.")
-    attacked = [row["round"] for row in _report(folder).get("rounds", ()) if row["under_attack"]]
+    attacked = [row["round"] for row in report.get("rounds", ()) if row["under_attack"]]
     before = max((r for r in kept if r < min(attacked, default=0)), default=turn)
     if before < turn:
         here = f"round {turn}, the last of the run" if turn == kept[-1] else f"round {turn}"
@@ -120,15 +122,16 @@ def load(spec: str, wanted: Wanted) -> Released:
     )
 
 
-def _config(folder: Path) -> dict[str, Any]:
-    """The run's config.yaml."""
-    path = folder / "config.yaml"
-    if not path.is_file() or not (folder / "snapshots").is_dir():
-        inner = sorted(p.parent.name for p in folder.glob("*/config.yaml"))
+def _config(run: RunFolder) -> Tree:
+    """The run's settings, those that an encoder is built of complete."""
+    if not run.config.is_file() or not run.snapshots.is_dir():
+        inner = sorted(p.parent.name for p in run.path.glob("*/config.yaml"))
         hint = f"; runs inside it: {', '.join(inner[:5])}" if inner else ""
-        raise InputError(f"folder '{folder}' is no run: no config.yaml and snapshots/ in it{hint}")
-    tree = load_yaml(path)
-    for key in ("model", "ssl", "data"):
+        raise InputError(
+            f"folder '{run.path}' is no run: no config.yaml and snapshots/ in it{hint}"
+        )
+    tree, path = run.tree(*BUILT), run.config
+    for key in BUILT:
         if not isinstance(tree.get(key), dict):
             raise InputError(f"{path} has no section '{key}'")
         if not isinstance(tree[key].get("name"), str):
@@ -177,10 +180,10 @@ def _own(
 
 
 def _size(
-    folder: Path, tree: Mapping[str, Any], source: tuple[Dataset, str | None] | None
+    report: Mapping[str, Any], tree: Mapping[str, Any], source: tuple[Dataset, str | None] | None
 ) -> int | None:
     """Pixels a side: as the report or the configuration tells it, else of the data, read again."""
-    told = _report(folder).get("split", {}).get("size") or tree["data"].get("size")
+    told = report.get("split", {}).get("size") or tree["data"].get("size")
     if isinstance(told, int):
         return told
     if source is None:
@@ -194,15 +197,6 @@ def _size(
         return first.size
     except (InputError, OSError):
         return None
-
-
-def _report(folder: Path) -> Mapping[str, Any]:
-    """What report.json tells, or nothing."""
-    try:
-        found = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _read(store: SnapshotStore, turn: int) -> State:

@@ -19,7 +19,7 @@ from fedmia.evaluation.audits.given import Given
 from fedmia.evaluation.audits.harness import RELEASED, UNTRAINED, Harness
 from fedmia.evaluation.audits.images import Dealt, deal
 from fedmia.evaluation.audits.resume import same_audit
-from fedmia.evaluation.audits.runs import from_run, run_folder
+from fedmia.evaluation.audits.runs import from_run, run_of, trusted
 from fedmia.evaluation.audits.shadows import Own
 from fedmia.evaluation.steps.assemble import assemble
 from fedmia.evaluation.steps.budgets import sweep
@@ -30,6 +30,7 @@ from fedmia.runtime.device import resolve_device
 from fedmia.runtime.progress import AuditDisplay
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.augment import Augment
+from fedmia.storage.manifest import ATTACKS, SHADOWS
 from fedmia.storage.outfolder import OutFolder
 
 LOOK = 16  # images of a side that are embedded first, to refuse an encoder early
@@ -54,11 +55,11 @@ def examine(
     """
     given = None if audit.shadow_encoders is None else Given(audit, dealt)
     dealt = dealt if given is None else given.apart()
-    cache = Path(audit.cache) if audit.cache else place.under("shadows")
+    cache = Path(audit.cache) if audit.cache else place.under(SHADOWS)
     own = Own(audit, released, dealt, cache, device, display.say, display.epochs, stopped, given)
-    augment = recipe(audit, own.augment(), dealt, run_folder(audit.encoder) is not None)
+    augment = recipe(audit, own.augment(), dealt, run_of(audit) is not None)
     has_shadows = audit.shadows or given is not None
-    shadows, kept = own if has_shadows else None, place.under("attacks")
+    shadows, kept = own if has_shadows else None, place.under(ATTACKS)
     harness = Harness(audit, released, dealt, augment, device, shadows, kept)
     place.begin(to_tree(audit))
     swept = None
@@ -117,9 +118,12 @@ def brought(audit: Audit, device: torch.device) -> Released:
 
     Raises:
         InputError: it is missing or broken, or the folder of its shadows is missing.
+        Untrusted: it is a run's, whose settings name a plugin from outside that is not trusted.
     """
     if audit.shadow_encoders is not None and not Path(audit.shadow_encoders).is_dir():
         raise InputError(f"{opt('shadow_encoders')} '{audit.shadow_encoders}': no such folder")
+    if (run := run_of(audit)) is not None:
+        run.tree()  # of its plugins any may be imported later
     return load(
         audit.encoder,
         checkpoint=Path(audit.checkpoint) if audit.checkpoint else None,
@@ -130,6 +134,7 @@ def brought(audit: Audit, device: torch.device) -> Released:
         seed=audit.seed,
         key=audit.checkpoint_key,
         allow_missing=audit.allow_missing,
+        trust_plugins=trusted(audit),
     )
 
 
@@ -139,7 +144,7 @@ def images_for(audit: Audit, released: Released) -> Dealt:
     Raises:
         InputError: they are missing, cannot be read or are too few.
     """
-    run = run_folder(audit.encoder)
+    run = run_of(audit)
     if audit.members is None and run is None:
         sides = [opt(side, "DATASET") for side in ("members", "nonmembers")]
         raise InputError(f"{sides[0]} and {sides[1]} are missing")

@@ -32,13 +32,9 @@ from fedmia.records import ClientInfo, Pair, RoundInfo, RunScores, ScoredAttack,
 from fedmia.runtime.cores import cores
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.storage.manifest import SNAPSHOTS
 from fedmia.storage.snapshot import SnapshotStore
 from strategies.crew import FederationError
-
-
-def run_snapshots(folder: Path) -> SnapshotStore:
-    """The models that lie in a run's folder."""
-    return SnapshotStore(folder / "snapshots")
 
 
 def execute(
@@ -57,7 +53,7 @@ def execute(
     with tempfile.TemporaryDirectory(prefix="fedmia-") as made, shown as display:
         folder = Path(made)
         site = make_site(prepared, folder, stop)
-        snapshots = run_snapshots(out or folder)
+        snapshots = SnapshotStore((out or folder) / SNAPSHOTS)
         probes = Probes(site, prepared.data.labels, prepared.split)
         notes, active = None, prepared.active
         if active is not None:

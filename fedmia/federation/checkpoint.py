@@ -23,10 +23,11 @@ from fedmia.options.errors import InputError
 from fedmia.runtime.environment import version
 from fedmia.ssl.base import State, under
 from fedmia.storage.archive import Archive
+from fedmia.storage.manifest import CHECKPOINT_INDEX
 from fedmia.storage.snapshot import read_tensors, write_tensors
 from strategies.base import FederatedStrategy
 
-INDEX, LOCK = "index.json", "lock"
+INDEX, LOCK = CHECKPOINT_INDEX, "lock"
 FORMAT = 1
 Part = tuple[State, Any] | str  # tensors and what is JSON-able about them
 

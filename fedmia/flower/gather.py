@@ -19,6 +19,7 @@ from fedmia.flower.store import ask
 from fedmia.report.publish import publish
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.storage.manifest import SNAPSHOTS
 from fedmia.storage.outfolder import OutFolder
 from fedmia.storage.snapshot import MemoryStore, SnapshotStore
 from strategies.crew import FederationError
@@ -58,7 +59,7 @@ def trained(
     with tempfile.TemporaryDirectory(prefix="fedmia-") as made:
         site = make_site(prepared, Path(made), Event())
         return federate(
-            prepared, site, Path(made), SnapshotStore(place.folder / "snapshots"),
+            prepared, site, Path(made), SnapshotStore(place.folder / SNAPSHOTS),
             probe=lambda state: None, watch=watch, display=Display(prepared.total_rounds(), True),
             nodes=nodes,
         )  # fmt: skip

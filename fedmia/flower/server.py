@@ -14,7 +14,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedmia.cli.command import Invocation, parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.config.tree import to_tree
-from fedmia.evaluation.run import execute, run_snapshots
+from fedmia.evaluation.run import execute
 from fedmia.federation.run import Nodes, fingerprint
 from fedmia.flower.gather import gather
 from fedmia.flower.node import rehearsed
@@ -24,7 +24,9 @@ from fedmia.options.errors import InputError, opt
 from fedmia.report.publish import publish, show
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.storage.manifest import SNAPSHOTS
 from fedmia.storage.outfolder import OutFolder
+from fedmia.storage.snapshot import SnapshotStore
 from strategies.crew import FederationError
 
 app = ServerApp()
@@ -75,7 +77,7 @@ def rehearse(grid: Grid, asked: Invocation, place: OutFolder, watch: Stopwatch) 
         scores = execute(prepared, place.folder, watch, Event(), shown, beside)
     report = publish(scores, place.folder, watch)
     if place.folder is not None:
-        run_snapshots(place.folder).drop_controls()
+        SnapshotStore(place.folder / SNAPSHOTS).drop_controls()
     show(report, place.folder, json=False, quiet=False)
     if scores.failure is not None:  # so that Flower marks the run as failed
         raise FederationError(f"{scores.failure}; the finished rounds are reported on")

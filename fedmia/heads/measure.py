@@ -68,7 +68,7 @@ def prepare(asked: Head) -> tuple[Released, ImageSet]:
         asked.encoder,
         checkpoint=Path(asked.checkpoint) if asked.checkpoint else None,
         size=asked.size, mean=asked.mean, std=asked.std,
-        device=resolve_device(asked.device), seed=asked.seed,
+        device=resolve_device(asked.device), seed=asked.seed, trust_plugins=asked.trust_plugins,
     )  # fmt: skip
     name, path = dataset_and_path(asked.data)
     source = registry.build("dataset", name, asked.data_options)

@@ -17,6 +17,7 @@ from fedmia.observers.base import RunObserver
 from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.records.rows import Report
+from fedmia.storage.manifest import FIGURES
 
 PATIENCE = 60.0  # seconds that a call may take before the run goes on without the observer
 
@@ -113,7 +114,7 @@ class Observing:
             self._tell("scalars", values, round)
         last = report["rounds"][-1]["round"] if report["rounds"] else 0
         self._tell("scalars", of_the_run(report), last)
-        drawn = sorted((self._folder / "figures").glob("*.png")) if self._folder else []
+        drawn = sorted((self._folder / FIGURES).glob("*.png")) if self._folder else []
         self._tell("report", report, {png.stem: png.read_bytes() for png in drawn})
 
     def _tell(self, method: str, *given: Any) -> None:

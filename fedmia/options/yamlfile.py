@@ -21,6 +21,15 @@ def load(path: Path) -> Tree:
     """The mapping that a YAML file holds, without its `_run`.
 
     Raises:
+        InputError: as `load_all`.
+    """
+    return {k: v for k, v in load_all(path).items() if k != RUN_KEY}
+
+
+def load_all(path: Path) -> Tree:
+    """The mapping that a YAML file holds, with its `_run`.
+
+    Raises:
         InputError: missing, unreadable, not YAML, not a mapping, or a key written twice.
     """
     try:
@@ -33,7 +42,7 @@ def load(path: Path) -> Tree:
     if not isinstance(found, dict):
         holds = "nothing" if found is None else type_name(type(found))
         raise InputError(f"{path} must hold a mapping of options, holds {holds}")
-    return {k: v for k, v in found.items() if k != RUN_KEY}
+    return found
 
 
 def dump(tree: Mapping[str, Any], run: Mapping[str, Any] | None = None) -> str:

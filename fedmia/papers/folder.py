@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,16 +12,14 @@ from threading import Event
 from fedmia.cli.command import told_of
 from fedmia.config.compatibility import gpu
 from fedmia.config.experiment import Experiment
-from fedmia.config.tree import from_tree
 from fedmia.evaluation.federated.snapshots import Evaluation
 from fedmia.federation.run import Finished, make_site, prepare
 from fedmia.options.errors import InputError
-from fedmia.options.yamlfile import load
 from fedmia.records import Curves
-from fedmia.report.curves import FILE, from_npz
-from fedmia.report.faults import gone
-from fedmia.report.rows import RoundRow
-from fedmia.storage.outfolder import CONFIG
+from fedmia.records.rows import RoundRow
+from fedmia.runs import Run
+from fedmia.storage.manifest import REPORT
+from fedmia.storage.runfolder import RunFolder
 from fedmia.storage.snapshot import MemoryStore, SnapshotStore
 
 
@@ -48,61 +45,55 @@ class Opened:
 
 
 @contextmanager
-def opened(folder: Path, device: str) -> Iterator[Opened]:
-    """The run in `folder`, while the context is open.
+def opened(run: Run, device: str) -> Iterator[Opened]:
+    """A finished run, while the context is open.
 
     Raises:
-        InputError: no finished run, or its data cannot be read again.
+        InputError: its data cannot be read again.
     """
-    report, experiment = finished(folder), replace(settings(folder), device=device)
+    history, experiment = run.records["rounds"], replace(settings(run), device=device)
+    files = RunFolder(run.folder)
     gpu(device)
     with TemporaryDirectory(prefix="fedmia-") as work:
-        with told_of(folder / CONFIG):
+        with told_of(files.config):
             prepared = prepare(experiment)
             site = make_site(prepared, Path(work), Event())
-        store = SnapshotStore(folder / "snapshots")
-        left = gone(folder / "report.json")
-        run = Finished(prepared, site, MemoryStore(), store, [], True, gone=left)
-        kept = [r for r in run.schedule.evaluated() if r in store.rounds("main")]
+        store = SnapshotStore(files.snapshots)
+        done = Finished(prepared, site, MemoryStore(), store, [], True, gone=files.dropped())
+        kept = [r for r in done.schedule.evaluated() if r in store.rounds("main")]
         if not kept:
-            raise InputError(f"run '{folder}' holds no snapshots in snapshots/main")
-        attacked = {r["round"] for r in report if r["under_attack"]}
+            raise InputError(f"run '{run.folder}' holds no snapshots in snapshots/main")
+        attacked = {r["round"] for r in history if r["under_attack"]}
         clean = [r for r in kept if r not in attacked]
         yield Opened(
-            folder=folder,
+            folder=run.folder,
             experiment=experiment,
-            evaluation=Evaluation(run, {n: dict(o) for n, o in experiment.attack.items()}),
+            evaluation=Evaluation(done, {n: dict(o) for n, o in experiment.attack.items()}),
             rounds=tuple(kept),
             scored_at=(clean or kept)[-1],
-            history=report,
-            curves=curves(folder),
+            history=history,
+            curves=run.curves,
         )
 
 
-def settings(folder: Path) -> Experiment:
-    """The settings that the run was started with."""
-    with told_of(folder / CONFIG):
-        return from_tree(Experiment, load(folder / CONFIG))
+def settings(run: Run) -> Experiment:
+    """The settings that a simulation was started with.
+
+    Raises:
+        InputError: it is an audit's folder.
+    """
+    if not isinstance(run.settings, Experiment):
+        raise InputError(f"folder '{run.folder}' holds an audit, no finished run")
+    return run.settings
 
 
-def curves(folder: Path) -> Curves | None:
-    """The run's losses by attacked round, None where it kept none."""
-    return from_npz(folder / FILE) if (folder / FILE).is_file() else None
-
-
-def finished(folder: Path) -> Sequence[RoundRow]:
-    """The rounds that the report of the run in `folder` tells of.
+def finished(folder: Path, trust_plugins: bool) -> Run:
+    """The finished run in `folder`.
 
     Raises:
         InputError: no run, or one that was not finished.
     """
-    for name in (CONFIG, "report.json"):
-        if not (folder / name).is_file():
-            raise InputError(f"folder '{folder}' holds no finished run: no {name} in it")
-    try:
-        found: Sequence[RoundRow] = json.loads((folder / "report.json").read_text("utf-8"))[
-            "rounds"
-        ]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise InputError(f"report.json of run '{folder}' is no report of a run") from None
-    return found
+    files = RunFolder(folder, trust_plugins)
+    if "rounds" not in files.report():
+        raise InputError(f"{REPORT} of run '{folder}' is no report of a run")
+    return Run(files)

@@ -16,8 +16,8 @@ from fedmia.papers.folder import Opened
 from fedmia.papers.reading import Judged, Reading, judge, read
 from fedmia.papers.tables import Rates, rates, table_2, table_3, table_4
 from fedmia.records import Curves
+from fedmia.records.rows import RoundRow
 from fedmia.report.build import strict
-from fedmia.report.rows import RoundRow
 
 
 @dataclass(frozen=True)

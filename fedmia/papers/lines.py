@@ -12,9 +12,9 @@ from fedmia.papers.climbs import Climbed
 from fedmia.papers.reading import FEATURES, Reading
 from fedmia.papers.tables import Rates
 from fedmia.records import Curves, FloatArray
+from fedmia.records.rows import RoundRow
 from fedmia.report.figures import canvas
 from fedmia.report.figures.rounds import shade
-from fedmia.report.rows import RoundRow
 from fedmia.statistics.thresholds import best_threshold, roc
 from fedmia.study.drawing import band
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from fedmia.papers.reading import Judged, Reading
 from fedmia.records import FloatArray, ScoredAttack
+from fedmia.records.rows import Interval, ThresholdRow
 from fedmia.report.format import estimate
 from fedmia.report.metrics import attack_row
-from fedmia.report.rows import Interval, ThresholdRow
 from fedmia.report.tables import Cell, Row, Table
 
 CLASSIFIERS: Mapping[str, str] = {"svm": "SVM", "lr": "LR", "lda": "LDA"}

@@ -11,8 +11,6 @@ import numpy as np
 
 from fedmia.records import Curves
 
-FILE = "curves.npz"
-
 
 def to_npz(curves: Curves) -> bytes:
     """Every array of `curves` under its field's name, those that are None left out; losses in

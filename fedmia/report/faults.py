@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 from fedmia.options.errors import said
 from fedmia.records import Fault, RunScores
 from fedmia.records.fields import row_of
@@ -28,12 +25,3 @@ def dropped(run: RunScores) -> list[str]:
         elif fault.action == "dropped":
             found.append(f"{what} and was dropped: its images are in no statistic.")
     return found
-
-
-def gone(report: Path) -> frozenset[int]:
-    """Clients that the run of a report.json dropped, none where it cannot be read."""
-    try:
-        faults: list[FaultRow] = json.loads(report.read_text(encoding="utf-8"))["faults"]
-        return frozenset(f["client"] for f in faults if f["action"] == "dropped")
-    except (OSError, ValueError, KeyError, TypeError):
-        return frozenset()

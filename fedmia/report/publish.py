@@ -14,11 +14,12 @@ from fedmia.records import RunScores
 from fedmia.records.rows import Report
 from fedmia.report.build import build_report, strict
 from fedmia.report.csvs import clients_csv, scores_csv, sweep_csv
-from fedmia.report.curves import FILE, to_npz
+from fedmia.report.curves import to_npz
 from fedmia.report.page import page
 from fedmia.report.selection import crowded
 from fedmia.report.terminal import render
 from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.storage.manifest import CLIENTS, CURVES, FIGURES, PAGE, REPORT, SCORES, SWEEP
 
 
 def publish(run: RunScores, folder: Path | None, watch: Stopwatch) -> Report:
@@ -72,18 +73,18 @@ def write_report(
     not known before; `figures` is what `draw_all` returned.
     """
     texts = {
-        "report.json": json_text(report),
-        "report.html": page(report, figures),
-        "scores.csv": scores_csv(run),
+        REPORT: json_text(report),
+        PAGE: page(report, figures),
+        SCORES: scores_csv(run),
     }
     if crowded(report):
-        texts["clients.csv"] = clients_csv(report)
+        texts[CLIENTS] = clients_csv(report)
     if swept := report.get("sweep"):
-        texts["sweep.csv"] = sweep_csv(swept)
+        texts[SWEEP] = sweep_csv(swept)
     files = {name: text.encode() for name, text in texts.items()}
     if run.curves is not None:
-        files[FILE] = to_npz(run.curves)
-    files |= {f"figures/{name}.png": data for name, data in figures.items()}
+        files[CURVES] = to_npz(run.curves)
+    files |= {f"{FIGURES}/{name}.png": data for name, data in figures.items()}
     for name, data in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(data)

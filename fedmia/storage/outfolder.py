@@ -10,8 +10,7 @@ from pathlib import Path
 from fedmia.options.errors import InputError, opt
 from fedmia.options.yamlfile import dump
 from fedmia.runtime.environment import describe
-
-CONFIG = "config.yaml"
+from fedmia.storage.manifest import CONFIG, FORMAT
 
 
 @dataclass
@@ -68,7 +67,7 @@ class OutFolder:
         self._made = [p for p in (config, folder, *folder.parents) if not p.exists()]
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            config.write_text(dump(tree, describe()), encoding="utf-8")
+            config.write_text(dump(tree, {"format": FORMAT, **describe()}), encoding="utf-8")
         except OSError as error:
             raise InputError(
                 f"{opt('out')} '{self.folder}' cannot be made: {error.strerror}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Event
 
@@ -16,7 +17,7 @@ from fedmia.config.sweep import Cell, Runs
 from fedmia.config.tree import to_tree
 from fedmia.evaluation.audits.images import Dealt
 from fedmia.evaluation.audits.resume import content
-from fedmia.evaluation.audits.runs import run_folder
+from fedmia.evaluation.audits.runs import run_of
 from fedmia.evaluation.encoder import brought, device_of, images_for, look
 from fedmia.options.errors import InputError, opt
 from fedmia.runtime.cores import cores
@@ -38,13 +39,15 @@ def encoders(asked: Invocation, stop: Event, start: Start | None = None) -> int:
         raise InputError(f"{opt('out', 'FOLDER')} is missing: the audits are kept there")
     torch.set_num_threads(wanted.threads or cores())
     runs = Runs(looked_at(wanted.cells), wanted.jobs)
-    work = Work(start or auditing, lambda folder: True)  # an audit goes on with whatever lies there
+    start = start or partial(auditing, trust_plugins=wanted.trust_plugins)
+    work = Work(start, lambda folder: True)  # an audit goes on with whatever lies there
     return conduct(asked, stop, runs, to_tree(wanted), work, EncodersView())
 
 
-def auditing(config: Path, folder: Path) -> Sequence[str]:
+def auditing(config: Path, folder: Path, trust_plugins: bool = False) -> Sequence[str]:
     """The command line of an audit."""
-    return command("fedmia.audit", "--config", config, "--out", folder)
+    trust = ["--trust-plugins"] if trust_plugins else []
+    return command("fedmia.audit", "--config", config, "--out", folder, *trust)
 
 
 def looked_at(cells: Sequence[Cell[Audit]]) -> list[Cell[Audit]]:
@@ -57,7 +60,8 @@ def looked_at(cells: Sequence[Cell[Audit]]) -> list[Cell[Audit]]:
     digests: dict[str, str] = {}
     for audit in [cell.first for cell in cells if cell.nth == 0]:
         released = brought(audit, device_of(audit))
-        source = run_folder(audit.encoder), audit.size or released.size
+        run = run_of(audit)
+        source = None if run is None else run.path, audit.size or released.size
         if source not in held:
             held[source] = images_for(audit, released)
         look(released, held[source], audit.allow_random)

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from fedmia.records.rows import Interval
 from fedmia.report.figures import canvas
-from fedmia.report.rows import Interval
 from fedmia.statistics.spread import spread
 
 if TYPE_CHECKING:

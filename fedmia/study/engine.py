@@ -15,13 +15,14 @@ from fedmia.cli.command import FAILED, INTERRUPTED, Invocation
 from fedmia.config.sweep import Cell, Runs, label
 from fedmia.options.errors import InputError, opt
 from fedmia.options.yamlfile import Tree
-from fedmia.report.rows import Report
+from fedmia.records.rows import Report
 from fedmia.runtime.cores import cores
 from fedmia.runtime.device import resolve_device
 from fedmia.runtime.progress import SweepDisplay
+from fedmia.storage.manifest import TABLE
 from fedmia.study.folder import StudyFolder, names
 from fedmia.study.processes import Task, run_all, said_of
-from fedmia.table import PARQUET, Row, flatten, read
+from fedmia.table import Row, flatten, read
 
 # Command line of the process that makes a run: of the file of its settings, and its folder.
 Start = Callable[[Path, Path], Sequence[str]]
@@ -72,7 +73,7 @@ class Study:
         for cell in self.by_point():
             if cell.key in self.finished:
                 folder, report = self.finished[cell.key]
-                kept = (self.out / folder / PARQUET).is_file()  # not by earlier versions
+                kept = (self.out / folder / TABLE).is_file()  # not by earlier versions
                 own = read(self.out / folder) if kept else flatten(report)
                 place = {"run": self.names[cell.key], "seed": cell.seed, "point": label(cell.grid)}
                 rows += [{**row, **place} for row in own]  # type: ignore[typeddict-item]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import json
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,8 +19,10 @@ from typing import Any, cast
 from fedmia.config.sweep import Cell, Runs, key_of, told
 from fedmia.options.errors import InputError, opt
 from fedmia.options.yamlfile import Tree, dump, load
-from fedmia.report.rows import Report
-from fedmia.storage.outfolder import CONFIG, OutFolder
+from fedmia.records.rows import Report
+from fedmia.storage.manifest import CHECKPOINT, SNAPSHOTS
+from fedmia.storage.outfolder import OutFolder
+from fedmia.storage.runfolder import RunFolder
 
 KEY = "settings.json"  # complete settings of a run, as `Cell.key` has them
 MARK = "jobs"  # what the settings of many runs have
@@ -109,8 +110,8 @@ class StudyFolder:
         """Folder and report of every finished run that is asked for, by the key of its settings."""
         asked, found = {cell.key for cell in self.runs.cells}, {}
         for key, folder in self._found():
-            if key in asked and (report := read(folder)) is not None:
-                found[key] = folder, report
+            if key in asked and (report := RunFolder(folder).whole()) is not None:
+                found[key] = folder, cast(Report, report)
         return found
 
     def begin(self, cell: Cell[Any]) -> tuple[Path, Path, Path]:
@@ -127,14 +128,13 @@ class StudyFolder:
         """Move a run that ended well among the finished ones; why it cannot be, or None."""
         name = self.names[cell.key]
         made, kept = self.unfinished / name, self.cells / name
-        if (report := read(made)) is None:
+        if RunFolder(made).known() is None:
             return "its report cannot be read"
-        partial = report["interrupted"] is not None or report.get("failure") is not None
-        if settings_of(made) != key_of(cell.tree) or partial:
+        if settings_of(made) != key_of(cell.tree) or RunFolder(made).whole() is None:
             return "its report is of another run, or of a part of it"
         (made / KEY).write_text(cell.key, encoding="utf-8")
         if not self.runs.keep_snapshots:
-            for kept_to_go_on in ("snapshots", "checkpoint"):
+            for kept_to_go_on in (SNAPSHOTS, CHECKPOINT):
                 shutil.rmtree(made / kept_to_go_on, ignore_errors=True)
         shutil.rmtree(kept, ignore_errors=True)  # one that somebody broke
         made.rename(kept)
@@ -151,19 +151,9 @@ class StudyFolder:
 def settings_of(folder: Path) -> str | None:
     """The complete settings of a run as one text, None where they cannot be read."""
     try:  # not the report's own copy, whose numbers are rounded
-        return key_of(load(folder / CONFIG))
+        return key_of(RunFolder(folder).facts())
     except InputError:
         return None
-
-
-def read(folder: Path) -> Report | None:
-    """The report of a run; None where there is none that can be read."""
-    try:
-        found = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    whole = isinstance(found, dict) and {"verdict", "attacks", "timing"} <= found.keys()
-    return cast(Report, found) if whole else None
 
 
 def names(cells: Sequence[Cell[Any]]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, TypedDict
 
-from fedmia.report.rows import CanaryBoundRow, Interval, Json, SetRow
+from fedmia.records.rows import CanaryBoundRow, Interval, Json, SetRow
 from fedmia.statistics.spread import Spread
 
 FORMAT = 1

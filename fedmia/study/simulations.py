@@ -9,9 +9,9 @@ from threading import Event
 from fedmia.cli.command import Invocation
 from fedmia.config.sweep import Sweep
 from fedmia.config.tradeoff import Tradeoff
-from fedmia.federation.checkpoint import Checkpoint
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
+from fedmia.storage.runfolder import RunFolder
 from fedmia.study.child import command
 from fedmia.study.engine import Start, Work
 from fedmia.study.run import conduct
@@ -51,12 +51,14 @@ def tradeoff(asked: Invocation, stop: Event, start: Start | None = None) -> int:
     return conduct(asked, stop, wanted.sweep.runs, wanted.tree(), work, *views)
 
 
-def begun(folder: Path) -> bool:
-    """Whether a folder holds a run that can be gone on with."""
-    return Checkpoint(folder / "checkpoint").begun()
-
-
 def simulation(config: Path, folder: Path) -> Sequence[str]:
     """The command line of a run, begun or gone on with."""
-    anew = ("--config", config, "--out", folder)
-    return command("fedmia.simulate", *(("--resume", folder) if begun(folder) else anew))
+    if not begun(folder):
+        return command("fedmia.simulate", "--config", config, "--out", folder)
+    # What lies there is of the study's own settings, whose plugins its user named.
+    return command("fedmia.simulate", "--resume", folder, "--trust-plugins")
+
+
+def begun(folder: Path) -> bool:
+    """Whether a folder holds a run that can be gone on with."""
+    return RunFolder(folder).begun()

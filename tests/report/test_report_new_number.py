@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from fedmia.cli.command import parse
+from fedmia.cli.commands import SWEEP
 from fedmia.observers._values import of_the_run
 from fedmia.records import RunScores, ScoredAttack
 from fedmia.records.fields import Field, fields_of
@@ -19,6 +21,8 @@ from fedmia.records.rows import AttackRow
 from fedmia.report import build
 from fedmia.report.publish import write_report
 from fedmia.report.terminal import render
+from fedmia.study import spreads
+from fedmia.study.engine import Study
 from fedmia.table import read
 
 NUMBER = Field(label="overlap of both", head="over-\nlap", place=3, log="overlap/{attack}")
@@ -83,6 +87,24 @@ def test_number__is_in_json_csv_page_terminal_observer_and_table(
 
     logged = {k: v for k, v in of_the_run(report).items() if k.startswith("overlap")}
     assert logged == {f"overlap/{name}": value for name, value in want.items()}
+
+
+def test_number__is_in_a_study_of_such_runs(declared: None, run: RunScores, tmp_path: Path) -> None:
+    sweep = parse(SWEEP, ["--seeds", "2"]).settings
+    finished = {}
+    for cell in sweep.cells:
+        folder = tmp_path / "cells" / str(cell.seed)
+        folder.mkdir(parents=True)
+        write_report(folder, run, report := build.build_report(run), {})
+        finished[cell.key] = f"cells/{cell.seed}", report
+    study = Study(sweep, sweep.cells, finished, out=tmp_path)
+    spreads.write(study.table, tmp_path)
+    with (tmp_path / "points.csv").open(encoding="utf-8", newline="") as file:
+        lines = [line for line in csv.DictReader(file) if line["metric"] == "overlap"]
+    mine = {line["attack"]: line for line in lines if not line["control"]}
+    want = {attack.name: round(overlap(attack), 6) for attack in run.attacks}
+    assert {name: float(line["mean"]) for name, line in mine.items()} == want
+    assert {line["n"] for line in lines} == {"2"}
 
 
 def test_number__without_the_declaration_is_nowhere_else(run: RunScores, tmp_path: Path) -> None:

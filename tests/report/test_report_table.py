@@ -16,7 +16,8 @@ import pytest
 from fedmia.records import ALONE, RunScores, ScoredAttack, SetScores, Sweep, SweepPoint
 from fedmia.records.rows import Report
 from fedmia.report.build import build_report
-from fedmia.table import COLUMNS, CSV, KEY, Row, flatten, read, repeated, write
+from fedmia.storage.manifest import TABLE_TEXT
+from fedmia.table import COLUMNS, KEY, Row, flatten, read, repeated, write
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 NAMES = ("active", "server", "audit")
@@ -121,7 +122,7 @@ def test_write__is_read_again_as_it_was(everything: Report, tmp_path: Path) -> N
     paths = write(rows, tmp_path)
     assert [p.name for p in paths] == ["table.parquet", "table.csv"]
     assert read(tmp_path) == read(paths[0]) == rows
-    with (tmp_path / CSV).open(encoding="utf-8", newline="") as file:
+    with (tmp_path / TABLE_TEXT).open(encoding="utf-8", newline="") as file:
         lines = list(csv.DictReader(file))
     assert len(lines) == len(rows) and tuple(lines[0]) == COLUMNS
     assert [float(line["value"]) for line in lines] == [row["value"] for row in rows]

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from fedmia.options.errors import InputError
+from fedmia.storage.manifest import FORMAT
 from fedmia.storage.outfolder import OutFolder
 
 
@@ -43,7 +44,9 @@ def test_begin__writes_the_settings_and_where_they_were_run(tmp_path: Path) -> N
     begun(tmp_path / "a" / "RUN", name="é")
     text = (tmp_path / "a" / "RUN" / "config.yaml").read_text(encoding="utf-8")
     found = yaml.safe_load(text)
-    assert found["name"] == "é" and set(found["_run"]) == {"versions", "hardware", "commit"}
+    about = found.pop("_run")
+    assert found["name"] == "é" and about.pop("format") == FORMAT
+    assert set(about) == {"versions", "hardware", "commit"}
 
 
 def test_begin__says_in_one_line_what_stands_in_the_way(tmp_path: Path) -> None:

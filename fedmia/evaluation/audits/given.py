@@ -21,7 +21,7 @@ from fedmia.encoders.base import Wanted
 from fedmia.encoders.run import load as load_run
 from fedmia.encoders.run import plugin
 from fedmia.evaluation.audits.images import Dealt
-from fedmia.evaluation.audits.runs import dealt_again, run_tree
+from fedmia.evaluation.audits.runs import dealt_again, run_of, trusted
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import rng
 from fedmia.shadows.cache import seal
@@ -30,6 +30,8 @@ from fedmia.shadows.given import blueprints, content, load_shadows
 from fedmia.shadows.train import Trained
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSL
+from fedmia.storage.manifest import CONFIG
+from fedmia.storage.runfolder import RunFolder, Untrusted
 from fedmia.threat import Labels
 
 PLAIN = "fedavg"  # the strategy of whoever has no rule
@@ -68,26 +70,27 @@ class Given:
         return Path(str(self.audit.shadow_encoders))
 
     @cached_property
-    def runs(self) -> list[Path]:
-        """Folders of federations, none where they are encoders of the cache."""
-        if (self.path / "config.yaml").is_file():
-            return [self.path]
-        return sorted(f.parent for f in self.path.glob("*/config.yaml"))
+    def runs(self) -> list[RunFolder]:
+        """Federations, none where they are encoders of the cache."""
+        inside = sorted(f.parent for f in self.path.glob(f"*/{CONFIG}"))
+        folders = [self.path] if (self.path / CONFIG).is_file() else inside
+        return [RunFolder(folder, trusted(self.audit)) for folder in folders]
 
     @cached_property
     def told(self) -> list[Told]:
         """Of each; empty where one cannot be read: `load` says why."""
         if not self.runs:
             return [Told(b.spec.augment, b.known_algorithm, b.under) for b in blueprints(self.path)]
-        target = (run_tree(self.audit.encoder) or {}).get("ssl")
+        target = run_of(self.audit)
+        own = None if target is None else target.facts().get("ssl")
         found = []
         for run in self.runs:
             try:
-                tree = run_tree(str(run)) or {}
+                tree = run.tree("ssl")
                 spec: SSL = plugin("ssl", tree)
             except (InputError, KeyError, TypeError):
                 return []
-            found.append(Told(spec.augment, tree["ssl"] == target, under(tree)))
+            found.append(Told(spec.augment, tree["ssl"] == own, under(tree)))
         return found
 
     def paired(self) -> bool:
@@ -120,9 +123,12 @@ class Given:
 
         Raises:
             InputError: a federation holds members under attack, or too few non-members are left.
+            Untrusted: a federation's settings name a plugin from outside that is not trusted.
         """
         try:
             members, others = self._shared(self._loaded)
+        except Untrusted:
+            raise
         except InputError:  # the attacks that ask for shadows say so
             return self.dealt
         if members and self.runs:
@@ -158,14 +164,14 @@ class Given:
         """Which federations they are, and that the target's defences are others than theirs."""
         found = []
         for run, told in zip(self.runs, self.told, strict=False):
-            held = (run_tree(str(run)) or {}).get("federation", {})
+            held = run.facts().get("federation", {})
             found.append(
-                f"Shadow encoder {run.name}: a federation of {held.get('clients')} clients over "
-                f"{held.get('rounds')} rounds, under {named(told.defense)}."
+                f"Shadow encoder {run.path.name}: a federation of {held.get('clients')} clients "
+                f"over {held.get('rounds')} rounds, under {named(told.defense)}."
             )
-        target = run_tree(self.audit.encoder)
+        target = run_of(self.audit)
         if target is not None and self.told:
-            theirs, own = under(target), max((t.defense for t in self.told), key=len)
+            theirs, own = under(target.facts()), max((t.defense for t in self.told), key=len)
             if named(theirs) != named(own):
                 found.append(
                     f"The run was trained under {named(theirs)}, the shadow encoders under "
@@ -179,13 +185,15 @@ class Given:
             return load_shadows(self.path)
         try:
             return [self._federation(run) for run in self.runs]
+        except Untrusted:
+            raise
         except InputError as error:
             raise InputError(f"shadow encoders: {error.text}") from None
 
-    def _federation(self, folder: Path) -> Trained:
+    def _federation(self, run: RunFolder) -> Trained:
         """The last model of a run, with its members and as many of its non-members."""
-        released = load_run(str(folder), Wanted(seed=self.audit.seed))
-        prepared = dealt_again(folder, "bring encoders that the audit trained")
+        released = load_run(str(run.path), Wanted(seed=self.audit.seed, trust_plugins=run.trust))
+        prepared = dealt_again(run, "bring encoders that the audit trained")
         data, split = prepared.data, prepared.split
         others = np.concatenate([split.known_nonmembers, split.scored_nonmembers])
         both = np.concatenate([split.members, others])
@@ -204,8 +212,8 @@ class Given:
             released.method,
             torch.from_numpy(data.images[inside]),
             torch.from_numpy(data.images[outside]),
-            folder.name,
-            under(run_tree(str(folder)) or {}),
+            run.path.name,
+            under(run.facts()),
         )
 
     def _shared(self, loaded: Sequence[Trained]) -> tuple[int, NDArray[np.bool_]]:

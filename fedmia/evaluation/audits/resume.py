@@ -16,8 +16,8 @@ from fedmia.data.images import digests
 from fedmia.encoders.base import Released
 from fedmia.evaluation.audits.images import Dealt
 from fedmia.options.errors import InputError
-from fedmia.options.yamlfile import load
 from fedmia.ssl.augment import Augment
+from fedmia.storage.runfolder import RunFolder
 from fedmia.threat import Labels
 
 # Another list of attacks adds to those finished, and so does a sweep.
@@ -30,7 +30,7 @@ def same_audit(audit: Audit) -> Callable[[Path], bool]:
     def same(config: Path) -> bool:
         mine = to_tree(audit)
         try:
-            theirs = load(config)
+            theirs = RunFolder(config.parent).facts()
         except InputError:
             return False
         sweeps = theirs.get("sweep"), audit.sweep

@@ -4,44 +4,42 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedmia.config.audit import Audit
-from fedmia.config.tree import from_tree
+from fedmia.config.tree import from_tree, to_tree
 from fedmia.data._pixels import square
 from fedmia.data.images import IntArray
 from fedmia.evaluation.audits.images import Dealt
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import rng
-from fedmia.options.yamlfile import load
-from fedmia.report.faults import gone
+from fedmia.storage.runfolder import RunFolder, Trust, outside_plugins
 from fedmia.threat import Labels
 
 if TYPE_CHECKING:
     from fedmia.federation.run import Prepared
 
 
-def run_folder(encoder: str) -> Path | None:
-    """Folder of `RUN` or `RUN@ROUND`, None for other encoders."""
-    for spec in (encoder, encoder.rpartition("@")[0]):
-        if spec and (Path(spec) / "config.yaml").is_file():
-            return Path(spec)
+def trusted(audit: Audit) -> Trust:
+    """Which plugins from outside an audit may import that a run's folder names: those that its own
+    settings name, or all."""
+    return audit.trust_plugins or outside_plugins(to_tree(audit))
+
+
+def run_of(audit: Audit) -> RunFolder | None:
+    """The run whose model is audited, as `RUN` or `RUN@ROUND`, None for other encoders."""
+    for folder in (audit.encoder, audit.encoder.rpartition("@")[0]):
+        if folder and (found := RunFolder(Path(folder), trusted(audit))).config.is_file():
+            return found
     return None
 
 
-def run_tree(encoder: str) -> dict[str, Any] | None:
-    """The configuration of a fedmia run, None for other encoders."""
-    folder = run_folder(encoder)
-    return None if folder is None else load(folder / "config.yaml")
-
-
-def dealt_again(folder: Path, otherwise: str) -> Prepared:
-    """The run in `folder` as it was before its first round, less the images of the clients that it
-    dropped.
+def dealt_again(run: RunFolder, otherwise: str) -> Prepared:
+    """The run as it was before its first round, less the images of the clients that it dropped.
 
     Args:
         otherwise: what to do where that cannot be.
@@ -54,20 +52,20 @@ def dealt_again(folder: Path, otherwise: str) -> Prepared:
         from fedmia.federation.run import prepare  # needs what a simulation needs: Flower
     except ImportError as error:
         raise InputError(
-            f"the images of run '{folder}' cannot be dealt again without "
+            f"the images of run '{run.path}' cannot be dealt again without "
             f"{str(error.name).partition('.')[0]}: install it, or {otherwise}"
         ) from None
-    prepared = prepare(from_tree(Experiment, load(folder / "config.yaml")))
-    return replace(prepared, split=prepared.split.without(gone(folder / "report.json")))
+    prepared = prepare(from_tree(Experiment, run.tree()))
+    return replace(prepared, split=prepared.split.without(run.dropped()))
 
 
-def from_run(audit: Audit, folder: Path) -> Dealt:
+def from_run(audit: Audit, run: RunFolder) -> Dealt:
     """The images that a fedmia run scored, known ones as there, from its own data source.
 
     Raises:
         InputError: the run's data cannot be read again, or what runs need is not installed.
     """
-    prepared = dealt_again(folder, f"give {opt('members')} and {opt('nonmembers')}")
+    prepared = dealt_again(run, f"give {opt('members')} and {opt('nonmembers')}")
     data, split = prepared.data, prepared.split
 
     def take(indices: IntArray) -> Tensor:

@@ -18,7 +18,7 @@ from fedmia.defenses.base import Setting
 from fedmia.encoders.base import Released
 from fedmia.evaluation.audits.given import Given
 from fedmia.evaluation.audits.images import Dealt
-from fedmia.evaluation.audits.runs import run_tree
+from fedmia.evaluation.audits.runs import run_of
 from fedmia.evaluation.audits.shadowimages import ShadowImages
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
@@ -124,7 +124,8 @@ class Own:
 
     def _unknown_defences(self) -> list[str]:
         """That the run's clients trained under defences of which its attacker knows nothing."""
-        layers = (run_tree(self.audit.encoder) or {}).get("defense") or []
+        run = run_of(self.audit)
+        layers = [] if run is None else run.tree().get("defense") or []
         names: dict[bool, list[str]] = {False: [], True: []}
         for one in layers:
             names[registry.load("defense", one["name"]).releases].append(one["name"])
@@ -200,9 +201,9 @@ class Own:
         """What is recorded of the encoder's training: all of it for a fedmia run."""
         encoder: Any = self.released.method.encoder
         shape = self.dealt.scored_members.shape
-        tree = run_tree(self.audit.encoder)
         known: dict[str, Any] = {}
-        if tree is not None:
+        if (run := run_of(self.audit)) is not None:
+            tree = run.tree()
             known = {k: _choice(tree[k]) for k in ("model", "ssl")}
             kinds = {f.name: kind for f, kind in option_fields(Train)}
             own = tree.get("train", {})

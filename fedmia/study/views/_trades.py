@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fedmia.config.tradeoff import Trade, Tradeoff
-from fedmia.report.rows import EpsilonRow, Report
+from fedmia.records.rows import EpsilonRow, Report
 from fedmia.statistics.intervals import LEVEL
 from fedmia.statistics.spread import spread, t_interval, within
 from fedmia.study import formats

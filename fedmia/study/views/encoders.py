@@ -16,12 +16,13 @@ from fedmia.config.audit import Audit
 from fedmia.config.series import round_of
 from fedmia.config.sweep import Cell as Asked
 from fedmia.config.tree import to_tree
+from fedmia.records.rows import Interval, Report
 from fedmia.report.figures import canvas
 from fedmia.report.format import DASH, control_of, estimate, interval, number
-from fedmia.report.rows import Interval, Report
 from fedmia.report.tables import Cell, Table
 from fedmia.statistics.spread import DIGITS as ROUNDED
 from fedmia.statistics.spread import spread
+from fedmia.storage.manifest import SCORES
 from fedmia.study import columns, formats, scores
 from fedmia.study.columns import DIGITS, Column, count, mean, measured, plain, said
 from fedmia.study.drawing import cross
@@ -252,7 +253,7 @@ def both_of(
     """Scores of two audits of the same images; empty where either is not finished."""
     if not {one.key, other.key} <= study.finished.keys():
         return {}, {}
-    files = (Path(study.out, study.finished[c.key][0], "scores.csv") for c in (one, other))
+    files = (Path(study.out, study.finished[c.key][0], SCORES) for c in (one, other))
     (images, first), (same, second) = map(scores.read, files)
     return (first, second) if images == same else ({}, {})
 

@@ -20,10 +20,10 @@ from fedmia.heads.trial import CONFIDENCE, KNOWING, NAIVE, Measured, Rates, Tria
 from fedmia.options.errors import said
 from fedmia.options.seeding import rng
 from fedmia.records import MEANINGFUL
+from fedmia.records.rows import Interval
 from fedmia.report.figures import canvas
 from fedmia.report.format import DASH, estimate, interval, number
 from fedmia.report.lowerbounds import SHOUT, by_canaries
-from fedmia.report.rows import Interval
 from fedmia.report.tables import Cell, Table, flat
 from fedmia.runtime.environment import describe
 from fedmia.statistics.spread import Spread, spread, t_interval, within

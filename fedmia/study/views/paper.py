@@ -18,7 +18,7 @@ from fedmia.options.errors import InputError, opt
 from fedmia.options.yamlfile import load
 from fedmia.papers import claims, lines, space
 from fedmia.papers.climbs import Climbed
-from fedmia.papers.folder import curves, finished, opened, settings
+from fedmia.papers.folder import finished, opened, settings
 from fedmia.papers.gather import Found, gather, numbers
 from fedmia.papers.tables import markdown, plain, text_2, text_3, text_4
 from fedmia.records import Curves
@@ -81,10 +81,10 @@ def make(asked: Invocation) -> int:
     """
     wanted: Paper = asked.settings
     folder = Path(wanted.run)
-    finished(folder)  # before a folder is made in it
+    main = finished(folder, wanted.trust_plugins)  # before a folder is made in it
     place = OutFolder(asked.out or folder / "paper", "another run", lambda c: "run" in load(c))
-    beside = compared(wanted, settings(folder).strategy.name)
-    with opened(folder, wanted.device) as run:
+    beside = compared(wanted, settings(main).strategy.name)
+    with opened(main, wanted.device) as run:
         found = gather(run, beside)
         data = run.evaluation.run.prepared.data.name
     place.begin(to_tree(wanted))
@@ -110,12 +110,11 @@ def compared(wanted: Paper, own: str) -> dict[str, Curves]:
     """
     found: dict[str, Curves] = {}
     for text in wanted.beside:
-        folder = Path(text)
-        finished(folder)
-        if (kept := curves(folder)) is None:
+        run = finished(Path(text), wanted.trust_plugins)
+        if run.curves is None:
             raise InputError(f"{opt('beside', text)}: {NO_CURVES}")
-        name = settings(folder).strategy.name
-        found[f"{name} ({folder.name})" if name in {own, *found} else name] = kept
+        name = settings(run).strategy.name
+        found[f"{name} ({run.folder.name})" if name in {own, *found} else name] = run.curves
     return found
 
 

@@ -12,8 +12,8 @@ from urllib.parse import quote
 from rich.console import Console
 
 from fedmia.config.sweep import Sweep, label, told
+from fedmia.records.rows import Report, control_sets
 from fedmia.report.format import DASH, control_of, number
-from fedmia.report.rows import Report, control_sets
 from fedmia.report.tables import Cell, Table
 from fedmia.study import columns, formats
 from fedmia.study.columns import DIGITS, Column, change, count, ends, mean, models, plain, said

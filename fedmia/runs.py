@@ -1,0 +1,454 @@
+"""A run, an audit or a finished cell of a study, opened again from its folder.
+
+    run = open_run("RUN")
+    run.verdict
+    run.attacks.sort_values("auc")  # a pandas data frame, one row an attack
+    run.figure("roc").savefig("roc.pdf")
+    run.encoder()(pixels)  # the model that was attacked
+
+What a folder does not hold is missed by the property that needs it, and by no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedmia.options.errors import InputError, unknown
+from fedmia.storage.manifest import CURVES, SCORES, TABLE
+from fedmia.storage.runfolder import RunFolder
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+    from torch import nn
+
+    from fedmia.config.audit import Audit
+    from fedmia.config.experiment import Experiment
+    from fedmia.records import Curves, RunScores
+    from fedmia.records.rows import Report
+
+IDS = ("image", "truth", "client", "label")  # the columns of scores.csv that are no attack's
+NOT_KEPT = {"features": "the attacks' features are not kept"}  # figures of more than a folder holds
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredImages:
+    """The images that attacks were scored on, as they were dealt.
+
+    Attributes:
+        members: uint8 (N, C, S, S) images that were trained on.
+        nonmembers: uint8 (M, C, S, S) others.
+        owners: int64 (N,) client that held each member; 0 in an audit, which knows of no clients.
+        member_ids, nonmember_ids: int64 (N,), (M,) as in `scores.csv`: places in the data source.
+        member_labels, nonmember_labels: int64 (N,), (M,) classes, zeros where unlabelled.
+    """
+
+    members: NDArray[np.uint8]
+    nonmembers: NDArray[np.uint8]
+    owners: NDArray[np.int64]
+    member_ids: NDArray[np.int64]
+    nonmember_ids: NDArray[np.int64]
+    member_labels: NDArray[np.int64]
+    nonmember_labels: NDArray[np.int64]
+
+
+def open_run(folder: str | Path, *, trust_plugins: bool = False) -> Run:
+    """The run, audit or finished cell that lies in `folder`.
+
+    Args:
+        trust_plugins: import plugins from outside (`package.module:Class`) that its settings name,
+            which executes whatever they hold. Without, `settings`, `encoder` and `images` of a run
+            with such plugins are refused, and all else is read as data.
+
+    Raises:
+        InputError: no run there, but nothing or the results of another command; settings that are
+            no YAML; a format that is not read here.
+    """
+    opened = RunFolder(Path(folder), trust_plugins)
+    if not opened.config.is_file():
+        inner = sorted(p.parent.name for p in opened.path.glob("*/config.yaml"))
+        hint = f"; runs inside it: {', '.join(inner[:5])}" if inner else ""
+        raise InputError(f"folder '{folder}' is no run: no {opened.config.name} in it{hint}")
+    tree = opened.facts()
+    if "jobs" in tree:
+        raise InputError(f"folder '{folder}' is no run, but of several: open one of its cells/")
+    if {"mechanisms", "run"} & tree.keys():
+        raise InputError(f"folder '{folder}' is no run, but of released heads or a run's tables")
+    return Run(opened)
+
+
+class Run:
+    """What `open_run` returns. Everything is read when it is first asked for.
+
+    Attributes:
+        folder: where it lies.
+    """
+
+    def __init__(self, files: RunFolder) -> None:
+        self._files = files
+        self.folder = files.path
+
+    def __repr__(self) -> str:
+        return f"<Run {self.folder} ({'finished' if self.finished else 'not finished'})>"
+
+    @property
+    def format(self) -> int:
+        """Version of the folder's format."""
+        return self._files.format
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing of it is left to do."""
+        return self._files.finished() is not None
+
+    @cached_property
+    def settings(self) -> Experiment | Audit:
+        """The settings that it was started with.
+
+        Raises:
+            InputError: they name a plugin from outside that is not trusted, no longer suit, or are
+                of a federation and Flower is not installed.
+        """
+        from fedmia.cli.command import told_of
+        from fedmia.config.audit import Audit
+        from fedmia.config.experiment import Experiment
+        from fedmia.config.tree import from_tree
+
+        tree = self._files.tree()
+        with told_of(self._files.config):
+            if self._is_audit():
+                return from_tree(Audit, tree, trust_plugins=self._files.trust is True)
+            try:
+                return from_tree(Experiment, tree)
+            except ImportError as error:  # a strategy is Flower's
+                raise InputError(
+                    f"the settings of run '{self.folder}' cannot be built without {error.name}"
+                ) from None
+
+    @cached_property
+    def records(self) -> Report:
+        """The records of `report.json`, typed as `fedmia.records.rows` says.
+
+        Raises:
+            InputError: it was not finished.
+        """
+        return cast("Report", self._files.report())
+
+    @property
+    def verdict(self) -> str:
+        """What the report says first: whether it leaks, in one sentence."""
+        return self.records["verdict"]
+
+    @property
+    def verdict_code(self) -> str:
+        """`leaks`, `not-established`, `collapsed`, `shift` or `control-failed`."""
+        return self.records["verdict_code"]
+
+    @cached_property
+    def attacks(self) -> pd.DataFrame:
+        """A row an attack, by `name`.
+
+        Columns: `auc` with its 95 % interval `low`, `high` and that of all intervals together
+        `low_simultaneous`, `high_simultaneous`; `tpr_at_RATE` (also `_low`, `_high`) at each
+        false-positive rate; `accuracy`, `precision`, `recall` at the attack's own `threshold`; a
+        column `auc_CONTROL` for each control of it (`untrained`, `placebo`, `posers`); `access`,
+        `vantage`, `round`, `under_attack`, `queries`, `n_members`, `n_nonmembers`.
+        """
+        import pandas as pd
+
+        controls = {
+            name: {row["name"]: row["auc"] for row in rows}
+            for name, rows in self.records["controls"].items()
+            if isinstance(rows, list)
+        }
+        table = [
+            {
+                "name": row["name"],
+                "auc": row["auc"],
+                **_ends("", row["auc_ci"]),
+                **_ends("", row["auc_ci_simultaneous"], "_simultaneous"),
+                **_rates(row["tpr_at_fpr"], row["tpr_at_fpr_ci"]),
+                **{key: row[key] for key in ("accuracy", "precision", "recall", "threshold")},
+                **{f"auc_{name}": aucs.get(row["name"]) for name, aucs in controls.items()},
+                **row["threat"],
+                **{key: row[key] for key in ("round", "under_attack", "queries")},
+                **{key: row[key] for key in ("n_members", "n_nonmembers")},
+            }
+            for row in self.records["attacks"]
+        ]
+        return pd.DataFrame(table).set_index("name") if table else pd.DataFrame()
+
+    @cached_property
+    def clients(self) -> pd.DataFrame:
+        """A row a client, by `id`; empty for an audit.
+
+        Columns: `size` in images, `role`, `defence`, its `epsilon`; `auc` with `low`, `high`,
+        `low_simultaneous`, `high_simultaneous`; `null_auc`, `null_low`, `null_high` of
+        non-members who pose as its members; `n_members`, `attack` that clients are compared by.
+        """
+        import pandas as pd
+
+        table = []
+        for row in self.records["clients"]:
+            defence = row["defence"]
+            epsilon = None if defence is None else defence["epsilon"]
+            table.append({
+                "id": row["id"],
+                "size": row["size"],
+                "role": row["role"],
+                "defence": None if defence is None else defence["name"],
+                "epsilon": None if epsilon is None else epsilon["value"],
+                "auc": row["auc"],
+                **_ends("", row["auc_ci"]),
+                **_ends("", row["auc_ci_simultaneous"], "_simultaneous"),
+                "null_auc": row["null_auc"],
+                **_ends("null_", row["null_ci"]),
+                "n_members": row["n_members"],
+                "attack": row["attack"],
+            })  # fmt: skip
+        return pd.DataFrame(table).set_index("id") if table else pd.DataFrame()
+
+    @cached_property
+    def rounds(self) -> pd.DataFrame:
+        """A row a round, by `round`; empty for an audit.
+
+        Columns: `under_attack`, `loss`, `knn`; for each attack `auc:ATTACK`, `low:ATTACK`,
+        `high:ATTACK`, and for each layer of the internal attack `auc:internal:LAYER`: missing
+        where the round was not scored.
+        """
+        import pandas as pd
+
+        table = []
+        for row in self.records["rounds"]:
+            line: dict[str, Any] = {
+                key: row[key] for key in ("round", "under_attack", "loss", "knn")
+            }
+            for name, auc in row["leakage"].items():
+                low, high = row["leakage_ci"].get(name) or (None, None)
+                line |= {f"auc:{name}": auc, f"low:{name}": low, f"high:{name}": high}
+            table.append(line | {f"auc:internal:{n}": auc for n, auc in row["layers"].items()})
+        return pd.DataFrame(table).set_index("round") if table else pd.DataFrame()
+
+    @cached_property
+    def scores(self) -> pd.DataFrame:
+        """Every attack's score of every image, higher says member: a row an image.
+
+        Columns: `image` (int64, its place in its data source), `truth` (bool, whether a member),
+        `client` (Int64, missing for non-members), `label` (int64), and a float64 column an attack.
+
+        Raises:
+            InputError: there is no scores.csv: it was not finished.
+        """
+        import pandas as pd
+
+        types = {"image": "int64", "truth": "int64", "client": "Int64", "label": "int64"}
+        table = pd.read_csv(self._file(SCORES), dtype=types)
+        names = table.columns.difference(IDS)
+        return table.astype({"truth": bool} | dict.fromkeys(names, "float64"))
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """Every number of the report, a row each, with the columns of `fedmia.table.COLUMNS`."""
+        import pandas as pd
+
+        from fedmia.table import COLUMNS, flatten, read
+
+        kept = self.folder / TABLE
+        rows = read(kept) if kept.is_file() else flatten(self.records)
+        return pd.DataFrame(rows, columns=list(COLUMNS))
+
+    @cached_property
+    def curves(self) -> Curves | None:
+        """Losses by attacked round of the images under test; None where no client attacked."""
+        from fedmia.report.curves import from_npz
+
+        file = self.folder / CURVES
+        return from_npz(file) if file.is_file() else None
+
+    @property
+    def figures(self) -> list[str]:
+        """Names that `figure` takes, those of which this run has no data included."""
+        return sorted(self._figures())
+
+    def figure(self, name: str) -> Figure:
+        """One of the report's figures drawn again, by its name in `figures/`, without `.png`.
+
+        Raises:
+            InputError: no such figure, or one of which the folder holds no data.
+        """
+        figures = self._figures()
+        if name in NOT_KEPT:
+            raise InputError(f"figure '{name}' of '{self.folder}' has no data: {NOT_KEPT[name]}")
+        if name not in figures:
+            raise unknown("figure", name, figures)
+        if (figure := figures[name]()) is None:
+            raise InputError(f"figure '{name}' of '{self.folder}' has no data")
+        return figure
+
+    def encoder(self, round: int | None = None) -> nn.Module:
+        """The run's global model in evaluation mode: pixels (B, C, S, S) in [0, 1] to (B, P).
+
+        Args:
+            round: whose model; None: the one that passive attacks were scored on, the last one
+                where no report says which.
+
+        Raises:
+            InputError: the folder holds no models, not that round's, or an audit's results.
+        """
+        from fedmia.encoders.base import load
+
+        if self._is_audit():
+            raise InputError(f"'{self.folder}' is an audit: it holds no model, it names one")
+        if round is None and (report := self._files.known()) is not None:
+            round = report.get("utility", {}).get("round")
+        spec = str(self.folder) if round is None else f"{self.folder}@{round}"
+        encoder: nn.Module = load(spec, trust_plugins=self._files.trust).method.encoder
+        return encoder.eval()
+
+    @cached_property
+    def images(self) -> ScoredImages:
+        """The images that were scored, read from the data source again, in `scores.csv`'s order.
+
+        Raises:
+            InputError: the data source cannot be read again, or holds other images by now.
+        """
+        of = self._of_audit if self._is_audit() else self._of_run
+        return self._as_scored(of())
+
+    def _is_audit(self) -> bool:
+        return "encoder" in self._files.facts()
+
+    def _of_run(self) -> ScoredImages:
+        """The scored images of a run."""
+        from fedmia.evaluation.audits.runs import dealt_again
+
+        prepared = dealt_again(self._files, "read the data source itself")
+        data, split = prepared.data, prepared.split
+        inside, outside = split.scored_members, split.scored_nonmembers
+        client_of = dict(zip(split.members.tolist(), split.owner.tolist(), strict=True))
+        return ScoredImages(
+            members=data.images[inside],
+            nonmembers=data.images[outside],
+            owners=np.array([client_of[image] for image in inside.tolist()], dtype=np.int64),
+            member_ids=inside,
+            nonmember_ids=outside,
+            member_labels=data.labels[inside],
+            nonmember_labels=data.labels[outside],
+        )
+
+    def _of_audit(self) -> ScoredImages:
+        """The scored images of an audit, of the size at which its encoder was shown them."""
+        from fedmia.evaluation.audits.images import deal
+        from fedmia.evaluation.audits.runs import from_run, run_of
+
+        audit = cast("Audit", self.settings)
+        run = run_of(audit)
+        if audit.members is None and run is not None:
+            dealt = from_run(audit, run)
+        else:
+            shown = (self._files.known() or {}).get("encoder", {})
+            dealt = deal(audit, audit.size or shown.get("size"))
+        return ScoredImages(
+            members=dealt.scored_members.numpy(),
+            nonmembers=dealt.scored_nonmembers.numpy(),
+            owners=np.zeros(len(dealt.member_ids), dtype=np.int64),
+            member_ids=dealt.member_ids,
+            nonmember_ids=dealt.nonmember_ids,
+            member_labels=dealt.member_labels,
+            nonmember_labels=dealt.nonmember_labels,
+        )
+
+    def _as_scored(self, dealt: ScoredImages) -> ScoredImages:
+        """The images in the order of scores.csv, where there is one.
+
+        Raises:
+            InputError: it names images that were not dealt.
+        """
+        if not (self.folder / SCORES).is_file():
+            return dealt
+        truth = self.scores["truth"]
+        members = self._places(dealt.member_ids, self.scores.loc[truth, "image"].tolist())
+        others = self._places(dealt.nonmember_ids, self.scores.loc[~truth, "image"].tolist())
+        return ScoredImages(
+            members=dealt.members[members],
+            nonmembers=dealt.nonmembers[others],
+            owners=dealt.owners[members],
+            member_ids=dealt.member_ids[members],
+            nonmember_ids=dealt.nonmember_ids[others],
+            member_labels=dealt.member_labels[members],
+            nonmember_labels=dealt.nonmember_labels[others],
+        )
+
+    def _places(self, dealt: NDArray[np.int64], scored: Sequence[int]) -> NDArray[np.int64]:
+        """Where in `dealt` (N,) the ids `scored` stand."""
+        place = {image: at for at, image in enumerate(dealt.tolist())}
+        if not place.keys() >= set(scored):
+            raise InputError(
+                f"the data source no longer holds the images that '{self.folder}' was scored on"
+            )
+        return np.array([place[image] for image in scored], dtype=np.int64)
+
+    def _file(self, name: str) -> Path:
+        path = self.folder / name
+        if not path.is_file():
+            raise InputError(f"run '{self.folder}' holds no {name}: it was not finished")
+        return path
+
+    def _figures(self) -> dict[str, Callable[[], Figure | None]]:
+        """Name -> what draws the figure again."""
+        from fedmia.report.figures import draw
+
+        every = draw.figures(self._shown(), self.records)
+        return {name: drawing for name, drawing in every.items() if name not in NOT_KEPT}
+
+    def _shown(self) -> RunScores:
+        """As much of what the report was made of as its figures show."""
+        from fedmia.records import RunScores, ScoredAttack
+
+        act = self.curves.act if self.curves else ""
+        truth = self.scores["truth"]
+        inside, outside = self.scores[truth], self.scores[~truth]
+        attacks = [
+            ScoredAttack(
+                name=row["name"],
+                paper=row["paper"],
+                **row["threat"],
+                scores_members=inside[row["name"]].to_numpy(),
+                scores_nonmembers=outside[row["name"]].to_numpy(),
+                act=act if row["reading"] is not None else "",
+            )
+            for row in self.records["attacks"]
+        ]
+        return RunScores(
+            seed=0,  # of nulls, which the records hold
+            member_ids=inside["image"].to_numpy(),
+            nonmember_ids=outside["image"].to_numpy(),
+            member_client=inside["client"].to_numpy("int64"),
+            member_labels=inside["label"].to_numpy(),
+            nonmember_labels=outside["label"].to_numpy(),
+            attacks=attacks,
+            curves=self.curves,
+        )
+
+
+def _ends(
+    before: str, interval: Sequence[float] | None, after: str = ""
+) -> dict[str, float | None]:
+    """The ends of an interval as two columns."""
+    low, high = (None, None) if interval is None else interval
+    return {f"{before}low{after}": low, f"{before}high{after}": high}
+
+
+def _rates(rates: Mapping[str, Any], intervals: Mapping[str, Any]) -> dict[str, float | None]:
+    """Columns of the true-positive rates at each target."""
+    columns: dict[str, float | None] = {}
+    for target, rate in rates.items():
+        columns |= {f"tpr_at_{target}": rate, **_ends(f"tpr_at_{target}_", intervals[target])}
+    return columns

@@ -1,0 +1,22 @@
+"""What lies in the folder of a run or an audit, each name once, and the version of all of it."""
+
+from __future__ import annotations
+
+FORMAT = 2  # of a folder; its config.yaml says it under `_run`. Folders of fedmia 0.1.0 say none: 1
+OLDEST = 1  # that is still read
+
+CONFIG = "config.yaml"  # complete settings, and where and with what the run took place
+REPORT = "report.json"
+PAGE = "report.html"
+SCORES = "scores.csv"  # a row an image, a column an attack
+CLIENTS = "clients.csv"  # of more clients than the page shows
+SWEEP = "sweep.csv"  # of an audit's sweep
+CURVES = "curves.npz"  # losses by round of an active attack
+TABLE = "table.parquet"  # every number of the report, a row each; from format 2 on
+TABLE_TEXT = "table.csv"  # the same
+FIGURES = "figures"  # NAME.png
+SNAPSHOTS = "snapshots"  # models by branch and round
+CHECKPOINT = "checkpoint"  # of a run that is not finished: what --resume goes on with
+CHECKPOINT_INDEX = "index.json"  # in it, written last: without it there is nothing to go on with
+ATTACKS = "attacks"  # of an audit: finished attacks, to be gone on with
+SHADOWS = "shadows"  # of an audit: the attacker's own encoders

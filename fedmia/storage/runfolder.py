@@ -1,0 +1,198 @@
+"""The folder of a run, an audit or a finished cell, read as data: nothing in it is executed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedmia.options import registry
+from fedmia.options.errors import InputError
+from fedmia.options.yamlfile import RUN_KEY, Tree, load_all
+from fedmia.storage.manifest import (
+    CHECKPOINT,
+    CHECKPOINT_INDEX,
+    CONFIG,
+    FORMAT,
+    OLDEST,
+    REPORT,
+    SNAPSHOTS,
+)
+
+Trust = bool | Collection[str]  # whether plugins from outside may be imported, or which of them
+
+
+class Untrusted(InputError):
+    """The settings in a folder name a plugin from outside that nobody trusts."""
+
+
+# Options that may hold `name:PATH`, where `name` is a plugin of fedmia's own that takes a path.
+WITH_PATH: Mapping[str, str] = {
+    "data": "dataset",
+    "data.name": "dataset",
+    "members": "dataset",
+    "nonmembers": "dataset",
+    "shadow_data": "dataset",
+    "partition": "partition",
+    "partition.name": "partition",
+}
+# Options whose text may hold a colon, and by which nothing is imported when settings are read.
+PLAIN = ("device", "ray_address", "encoder")
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The folder of a run, an audit or a finished cell.
+
+    Its settings may name plugins from outside (`package.module:Class`), and whoever wrote them
+    decides what importing those executes. So its settings are told to those alone who trust the
+    plugins in them.
+
+    Args:
+        trust: whether such plugins may be imported: all, none, or those of these names.
+    """
+
+    path: Path
+    trust: Trust = False
+
+    @property
+    def config(self) -> Path:
+        """The file of its settings."""
+        return self.path / CONFIG
+
+    @property
+    def snapshots(self) -> Path:
+        """Folder of its models."""
+        return self.path / SNAPSHOTS
+
+    @property
+    def format(self) -> int:
+        """Version of the folder's format, which its settings' file tells.
+
+        Raises:
+            InputError: no settings, or a format that is not read here.
+        """
+        return self._settings()[0]
+
+    def tree(self, *sections: str) -> Tree:
+        """The settings that the run was started with, to be built.
+
+        Args:
+            sections: those that will be built, where not all will.
+
+        Raises:
+            InputError: none, or a format that is not read here.
+            Untrusted: a plugin from outside that is not trusted.
+        """
+        tree = self.facts()
+        built = {name: tree[name] for name in sections or tree if name in tree}
+        if self.trust is not True:
+            trusted = self.trust or ()
+            for name in outside_plugins(built):
+                if name not in trusted:
+                    raise Untrusted(
+                        f"the settings of '{self.path}' name the plugin '{name}' from outside "
+                        "fedmia, which is not imported unless you trust it: --trust-plugins (in "
+                        "Python trust_plugins=True)"
+                    )
+        return tree
+
+    def facts(self) -> Tree:
+        """The settings as data, to be compared or told of; nothing may be built of them.
+
+        Raises:
+            InputError: as `format`.
+        """
+        return self._settings()[1]
+
+    def _settings(self) -> tuple[int, Tree]:
+        tree = load_all(self.config)
+        about = tree.pop(RUN_KEY, None)
+        about = about if isinstance(about, Mapping) else {}
+        found = about.get("format", 1)
+        if not isinstance(found, int) or not OLDEST <= found <= FORMAT:
+            age = "too new" if isinstance(found, int) and found > FORMAT else "too old"
+            raise InputError(
+                f"folder '{self.path}' is of format {found}, {age} for this fedmia, which reads "
+                f"{OLDEST} to {FORMAT}"
+            )
+        return found, tree
+
+    def report(self) -> dict[str, Any]:
+        """Its report.json.
+
+        Raises:
+            InputError: no run, or one that is not finished.
+        """
+        for name in (CONFIG, REPORT):
+            if not (self.path / name).is_file():
+                raise InputError(f"folder '{self.path}' holds no finished run: no {name} in it")
+        if (found := self.known()) is None:
+            raise InputError(f"{REPORT} of run '{self.path}' is no report of a run")
+        return found
+
+    def known(self) -> dict[str, Any] | None:
+        """Its report.json, None where there is none that can be read."""
+        try:
+            found = json.loads((self.path / REPORT).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    def whole(self) -> dict[str, Any] | None:
+        """Its report.json where that tells of the whole run, else None."""
+        found = self.known()
+        if found is None or not {"verdict", "attacks", "timing"} <= found.keys():
+            return None
+        ended_early = found.get("interrupted") is not None or found.get("failure") is not None
+        return None if ended_early else found
+
+    def finished(self) -> dict[str, Any] | None:
+        """Its report.json, None where something of the run is left to do."""
+        return None if (self.path / CHECKPOINT).exists() else self.whole()
+
+    def begun(self) -> bool:
+        """Whether it holds a run that can be gone on with."""
+        return (self.path / CHECKPOINT / CHECKPOINT_INDEX).is_file()
+
+    def dropped(self) -> frozenset[int]:
+        """Clients that the run dropped, none where no report tells."""
+        try:
+            faults = (self.known() or {})["faults"]
+            return frozenset(f["client"] for f in faults if f["action"] == "dropped")
+        except (KeyError, TypeError):
+            return frozenset()
+
+
+def outside_plugins(tree: Mapping[str, Any]) -> list[str]:
+    """Names of plugins from outside that settings hold, in order.
+
+    Every text that may name one counts, whatever the option: a plugin takes options of any name.
+    """
+    return [text for path, text in _texts(tree, ()) if _is_outside(path, text)]
+
+
+def _texts(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """(path of the option, text) of every text in it, keys included."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield ".".join(path), str(key)
+            yield from _texts(inner, (*path, str(key)))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts(inner, path)
+    elif isinstance(value, str):
+        yield ".".join(path), value
+
+
+def _is_outside(path: str, text: str) -> bool:
+    """Whether a plugin by that name would be imported from outside: of what the import system
+    takes for a module's name, only a slash is never part."""
+    head, colon, _ = text.partition(":")
+    if not colon or not head or "/" in head or path in PLAIN:
+        return False
+    kind = WITH_PATH.get(path)
+    own = kind is not None and head in registry.names(kind)
+    return not (own and getattr(registry.load(str(kind), head), "takes_path", False))
