@@ -141,7 +141,7 @@ class SetRow(TypedDict):
     """Sets of `size` images, each of members alone or of non-members alone, told apart."""
 
     attack: Attack
-    # Mean: by the mean score of its images; alone: acted on by itself, as a whole.
+    # `mean`: by the mean score of its images; `alone`: acted on by itself, as a whole.
     judged: Annotated[str, Field(column="subject")]
     size: Annotated[int, Field(column="set_size")]
     n_member_sets: int
@@ -369,7 +369,7 @@ def with_auc(rows: Iterable[AnyRow]) -> list[tuple[AnyRow, Auc]]:
 
 
 class PerClientRow(TypedDict):
-    """Whether one given client trained on an image; see `fedmia.report.per_client`."""
+    """Whether one given client trained on an image; see `fedmia.statistics.by_client.asked`."""
 
     auc: float
     auc_ci: Interval | None
@@ -392,7 +392,8 @@ class NamedCounts(TypedDict):
 
 
 class NamedNull(TypedDict):
-    """How often non-members like a member are named its client; see `fedmia.report.naming`."""
+    """How often non-members like a member are named its client; see
+    `fedmia.statistics.by_client.named_alike`."""
 
     accuracy: float
     ci: Annotated[Interval, Field(part="accuracy")]

@@ -12,10 +12,7 @@ from fedmia.options.errors import said
 from fedmia.records import Aggregation, EncoderInfo, Probe, RoundInfo, RunScores, Sweep
 from fedmia.records.fields import row_of
 from fedmia.records.rows import (
-    AggregationRow,
-    AttackBoundRow,
     AttackRow,
-    ClientDistribution,
     ClientRow,
     Controls,
     EncoderRow,
@@ -50,7 +47,6 @@ ONE_MODEL = (
 SEEDS = "; python -m fedmia.sweep --seeds 5 shows the spread between models."
 METHOD = "Bonferroni over Wilson intervals of the AUC with DeLong's (1988) variance"
 NO_RULE = Aggregation("")  # of what is no federation
-OPTIONAL = ("aggregation", "lower_bound", "client_distribution", "encoder", "sweep")
 EXACT = ("config", "choices", "delta")  # asked for, chosen or assumed: no measurement
 ORACLE = (
     "oracle_accuracy takes the best threshold on the scored images themselves, as in the paper: "
@@ -88,26 +84,29 @@ def build_report(run: RunScores) -> Report:
     bound, server = by_attacks(run, bounds), aggregation_row(run.aggregation or NO_RULE, bounds)
     if shout := refuted(clients, server, bound, told[1] not in UNSOUND):
         told = f"{shout}; {told[0][0].lower()}{told[0][1:]}", told[1]
-    report: Report = {
-        "verdict": told[0],
-        "verdict_code": told[1],
-        "attacks": attacks,
-        "sets": [set_row(s, len(run.sets)) for s in run.sets],
-        "dataset_inference": [inference_row(i) for i in run.inferences],
-        "paired": paired,
-        "controls": controls,
-        "utility": useful,
-        "health": health,
-        "regime": regime_row(attacks),
-        "clients": clients,
-        "aggregation": cast(AggregationRow, run.aggregation and server),
-        "client_ranking": ranking(clients),
-        "lower_bound": cast(AttackBoundRow, bound),
-        "client_distribution": cast(ClientDistribution, distribution),
-        "defended": defended(run),
-        "named_clients": named_rows(run),
-        "rounds": [round_row(r) for r in run.rounds],
-        "family": {
+    swept = sweep_rows(run.sweep, len(run.attacks)) if run.sweep else None
+    report = row_of(
+        Report,
+        run,
+        verdict=told[0],
+        verdict_code=told[1],
+        attacks=attacks,
+        sets=[set_row(s, len(run.sets)) for s in run.sets],
+        dataset_inference=[inference_row(i) for i in run.inferences],
+        paired=paired,
+        controls=controls,
+        utility=useful,
+        health=health,
+        regime=regime_row(attacks),
+        clients=clients,
+        aggregation=run.aggregation and server,
+        client_ranking=ranking(clients),
+        lower_bound=bound,
+        client_distribution=distribution,
+        defended=defended(run),
+        named_clients=named_rows(run),
+        rounds=[round_row(r) for r in run.rounds],
+        family={
             "level": LEVEL,
             "intervals": family,
             "intervals_clients": sum(c["auc"] is not None for c in clients),
@@ -115,22 +114,14 @@ def build_report(run: RunScores) -> Report:
             "method": METHOD,
             "widest": widest(attacks, controls, paired),
         },
-        "subject": run.subject,
-        "not_run": [{"attack": a, "reason": r} for a, r in run.not_run.items()],
-        "interrupted": run.interrupted,
-        "failure": failure,
-        "faults": [fault_row(fault) for fault in run.faults],
-        "notes": notes(run, clients),
-        "encoder": cast(EncoderRow, encoder_row(run.encoder, run.round)),
-        "split": run.split,
-        "config": run.config,
-        "versions": run.versions,
-        "hardware": run.hardware,
-        "sweep": sweep_rows(run.sweep, len(run.attacks)) if run.sweep else [],
-        "timing": run.timing,
-    }
-    kept = {name: part for name, part in report.items() if part or name not in OPTIONAL}
-    return cast(Report, strict(kept))
+        not_run=[{"attack": a, "reason": r} for a, r in run.not_run.items()],
+        failure=failure,
+        faults=[fault_row(fault) for fault in run.faults],
+        notes=notes(run, clients),
+        encoder=encoder_row(run.encoder, run.round),
+        sweep=swept or None,
+    )
+    return cast(Report, strict(report))
 
 
 def encoder_row(info: EncoderInfo | None, round: int | None) -> EncoderRow | None:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import numpy as np
 import pytest
 from rich.console import Console
 
-from fedmia.cli.command import parse
-from fedmia.cli.commands import SWEEP
 from fedmia.observers._values import of_the_run
 from fedmia.records import RunScores, ScoredAttack
 from fedmia.records.fields import Field, fields_of
@@ -21,9 +19,8 @@ from fedmia.records.rows import AttackRow
 from fedmia.report import build
 from fedmia.report.publish import write_report
 from fedmia.report.terminal import render
-from fedmia.study import spreads
-from fedmia.study.engine import Study
-from fedmia.table import read
+from fedmia.study.spreads import over_models
+from fedmia.table import Row, flatten, read
 
 NUMBER = Field(label="overlap of both", head="over-\nlap", place=3, log="overlap/{attack}")
 
@@ -89,22 +86,21 @@ def test_number__is_in_json_csv_page_terminal_observer_and_table(
     assert logged == {f"overlap/{name}": value for name, value in want.items()}
 
 
-def test_number__is_in_a_study_of_such_runs(declared: None, run: RunScores, tmp_path: Path) -> None:
-    sweep = parse(SWEEP, ["--seeds", "2"]).settings
-    finished = {}
-    for cell in sweep.cells:
-        folder = tmp_path / "cells" / str(cell.seed)
-        folder.mkdir(parents=True)
-        write_report(folder, run, report := build.build_report(run), {})
-        finished[cell.key] = f"cells/{cell.seed}", report
-    study = Study(sweep, sweep.cells, finished, out=tmp_path)
-    spreads.write(study.table, tmp_path)
-    with (tmp_path / "points.csv").open(encoding="utf-8", newline="") as file:
-        lines = [line for line in csv.DictReader(file) if line["metric"] == "overlap"]
-    mine = {line["attack"]: line for line in lines if not line["control"]}
-    want = {attack.name: round(overlap(attack), 6) for attack in run.attacks}
-    assert {name: float(line["mean"]) for name, line in mine.items()} == want
-    assert {line["n"] for line in lines} == {"2"}
+def test_number__is_in_a_study(declared: None, make_run: Callable[..., RunScores]) -> None:
+    runs = [make_run(seed=seed) for seed in (0, 1)]
+    rows = [
+        cast(Row, {**row, "run": f"run{i}", "seed": i, "point": "lr=0.1"})
+        for i, run in enumerate(runs)
+        for row in flatten(build.build_report(run))
+    ]
+    (mean,) = (
+        one
+        for one in over_models(rows)
+        if (one["metric"], one["attack"], one["control"]) == ("overlap", "similarity", None)
+    )
+    want = [round(overlap(run.attacks[0]), 6) for run in runs]
+    assert (mean["n"], mean["point"]) == (2, "lr=0.1")
+    assert mean["mean"] == pytest.approx(np.mean(want), abs=1e-6)
 
 
 def test_number__without_the_declaration_is_nowhere_else(run: RunScores, tmp_path: Path) -> None:

@@ -1,0 +1,74 @@
+"""`docs/architecture.md` says where things are, and they are there."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+from fedmia.options.registry import KINDS
+from tests.test_layering import LAYERS, ROOT
+
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+FLOORS, PLACES = (PAGE.split(f"## {head}")[1] for head in ("The floors", "Where to put what"))
+FLOORS = FLOORS.split("## Where")[0]
+
+
+def quoted(text: str) -> list[str]:
+    return re.findall(r"`([^`\n]+)`", text)
+
+
+def rows(text: str) -> list[list[str]]:
+    """Cells of the lines of a table, without its head."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def module(path: str) -> str:
+    return path.rstrip("/").removesuffix(".py").replace("/", ".")
+
+
+def test_page__is_one_page_with_one_diagram() -> None:
+    assert PAGE.count("```") == 2 and len(PAGE.splitlines()) <= 130
+
+
+def test_floors__are_those_of_the_imports() -> None:
+    named = [[module(p) for p in quoted(cells[0])] for cells in rows(FLOORS)]
+    floors = [sorted(set(floor) - {"fedmia"}) for floor in LAYERS]
+    listed = [name for floor in named for name in floor]
+    assert sorted(listed) == sorted(name for floor in floors for name in floor)
+    heights = [next(i for i, floor in enumerate(floors) if name in floor) for name in listed]
+    assert heights == sorted(heights), "the page lists a floor above one that it stands on"
+
+
+def test_floors__hold_every_package_and_module_of_the_root() -> None:
+    root = [
+        p for p in (ROOT / "fedmia").iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()
+    ]
+    names = {p.name + "/" * p.is_dir() for p in root} - {"__init__.py"}
+    assert names == {
+        q.removeprefix("fedmia/") for q in quoted(FLOORS) if re.match(r"fedmia/[^/]+/?$", q)
+    }
+
+
+@pytest.mark.parametrize("path", [q for q in quoted(PAGE) if "/" in q and " " not in q])
+def test_paths__exist(path: str) -> None:
+    path = path.replace("NAME", "[a-z]*")
+    inside = ROOT / "fedmia" / "evaluation" if path in ("steps/", "federated/", "audits/") else ROOT
+    assert list(inside.glob(path)), path
+
+
+@pytest.mark.parametrize("name", [q for q in quoted(PLACES) if re.fullmatch(r"\w+(\.\w+)+", q)
+                                  and not q.endswith((".py", ".md"))])  # fmt: skip
+def test_names__can_be_imported(name: str) -> None:
+    where, _, what = name.rpartition(".")
+    assert hasattr(importlib.import_module(where), what)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kinds_of_plugins__each_have_their_place(kind: str) -> None:
+    package, where, base = KINDS[kind]
+    places = {(path, name) for cells in rows(PLACES) for path in quoted(cells[1]) for name in quoted(cells[2])}
+    assert (f"{package.replace('.', '/')}/NAME.py", f"{where}.{base}") in places
