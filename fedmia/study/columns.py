@@ -38,8 +38,8 @@ def table(
 ) -> Table:
     """The rows under the columns; `css`: class of a row in the page's style."""
     listed = list(columns)
-    made = [Row([column.cell(row) for column in listed], css(row)) for row in rows]
-    return Table([column.head for column in listed], made)
+    lines = [Row([column.cell(row) for column in listed], css(row)) for row in rows]
+    return Table([column.head for column in listed], lines)
 
 
 def said(head: str | Cell, key: str) -> Column:
@@ -116,17 +116,17 @@ def screen(
     Args:
         once: columns that only the first of the lines shows whose first cells are equal.
     """
-    made = rich.table.Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
+    grid = rich.table.Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
     for head in left:
-        made.add_column(head, overflow="fold")
+        grid.add_column(head, overflow="fold")
     for head in right:
-        made.add_column(head, justify="right")
+        grid.add_column(head, justify="right")
     last = None
     for line in lines:
         again = line[0] == last
-        made.add_row(*("" if again and i in once else cell for i, cell in enumerate(line)))
+        grid.add_row(*("" if again and i in once else cell for i, cell in enumerate(line)))
         last = line[0]
-    return made
+    return grid
 
 
 def _ends(value: Spread) -> str:

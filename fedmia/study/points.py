@@ -134,7 +134,7 @@ def _sets(results: Sequence[formats.CellResults]) -> list[formats.SetSpread]:
 
 def _measures(cells: Sequence[formats.CellRow]) -> dict[tuple[str, str | None], dict[int, float]]:
     """What points are compared by, and of which attack -> seed -> value, where it is known."""
-    found: dict[tuple[str, str | None], dict[int, float]] = {}
+    by_seed: dict[tuple[str, str | None], dict[int, float]] = {}
     for cell in cells:
         if (results := cell["results"]) is None:
             continue
@@ -144,8 +144,8 @@ def _measures(cells: Sequence[formats.CellRow]) -> dict[tuple[str, str | None], 
         values |= {(name, None): results[name] for name in PROBES}  # type: ignore[literal-required]
         for named, value in values.items():
             if value is not None:
-                found.setdefault(named, {})[cell["seed"]] = value
-    return found
+                by_seed.setdefault(named, {})[cell["seed"]] = value
+    return by_seed
 
 
 def _over(rows: Iterable[Any], key: str) -> Spread:
@@ -160,7 +160,7 @@ def _rows(rows: Iterable[Any], *keys: str) -> dict[tuple[Any, ...], list[Any]]:
 
 def together(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:
     """Key -> the values that share it, in order."""
-    held: dict[Any, list[Any]] = {}
+    groups: dict[Any, list[Any]] = {}
     for key, value in pairs:
-        held.setdefault(key, []).append(value)
-    return held
+        groups.setdefault(key, []).append(value)
+    return groups

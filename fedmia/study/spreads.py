@@ -13,6 +13,7 @@ from typing import Any
 
 from fedmia import table
 from fedmia.statistics.spread import spread
+from fedmia.study.points import together
 from fedmia.table import Row
 
 PLACE = tuple(name for name in table.KEY if name not in ("run", "seed"))
@@ -22,16 +23,14 @@ POINTS = "points.csv"
 def over_models(rows: Iterable[Row]) -> list[dict[str, Any]]:
     """Each number of the table over the models of its point: its place, `n`, `mean`, `low` and
     `high` (95 % between models), `sd`, `least`, `greatest`."""
-    values: dict[tuple[Any, ...], list[float | None]] = {}
-    for row in rows:
-        place: Any = row
-        values.setdefault(tuple(place[name] for name in PLACE), []).append(row["value"])
-    made = []
+    listed: Iterable[Any] = rows
+    values = together((tuple(row[name] for name in PLACE), row["value"]) for row in listed)
+    points = []
     for place, known in values.items():
         numbers: dict[str, Any] = {**spread(known, -math.inf, math.inf)}
         low, high = numbers.pop("ci") or (None, None)
-        made.append({**dict(zip(PLACE, place, strict=True)), **numbers, "low": low, "high": high})
-    return made
+        points.append({**dict(zip(PLACE, place, strict=True)), **numbers, "low": low, "high": high})
+    return points
 
 
 def write(rows: list[Row], out: Path) -> None:
@@ -39,8 +38,8 @@ def write(rows: list[Row], out: Path) -> None:
     if not rows:
         return
     table.write(rows, out)
-    made = over_models(rows)
+    points = over_models(rows)
     with (out / POINTS).open("w", encoding="utf-8", newline="") as file:
-        lines = csv.DictWriter(file, made[0], lineterminator="\n")
+        lines = csv.DictWriter(file, points[0], lineterminator="\n")
         lines.writeheader()
-        lines.writerows(made)
+        lines.writerows(points)

@@ -21,7 +21,7 @@ def rows(tradeoff: Tradeoff, study: Study) -> list[formats.TradeRow]:
     """One row an attack and run, by point, then seed."""
     reports = study.reports()
     scoring = {row["name"] for report in reports.values() for row in report["attacks"]}
-    made: list[Any] = []
+    listed: list[Any] = []
     for i, cell in enumerate(study.by_point()):
         trade = tradeoff.trades[i // tradeoff.seeds]
         place = {"defense": trade.defense, "strength": trade.strength, "seed": cell.seed}
@@ -32,8 +32,8 @@ def rows(tradeoff: Tradeoff, study: Study) -> list[formats.TradeRow]:
             note = ": ".join(filter(None, (state["state"], state["reason"])))
             names = [n for n in cell.first.attacks if n in scoring] or cell.first.attacks
             own = ({"attack": name, "note": note} for name in names)
-        made += [UNKNOWN | place | row for row in own]
-    return made
+        listed += [UNKNOWN | place | row for row in own]
+    return listed
 
 
 def _finished(report: Report) -> Iterator[dict[str, Any]]:

@@ -78,10 +78,10 @@ class SweepView(Whole):
             study.state(cell, grid=dict(cell.grid)) | {"results": results_of(study, cell.key)}
             for cell in study.by_point()
         ]
-        asked = {name: view.report(study) for name, view in self.views.items()}
+        sections = {name: view.report(study) for name, view in self.views.items()}
         after = {
             "cells": cells, "points": point_rows(cells), "differences": list(differences(cells)),
-            **({"views": asked} if asked else {}),
+            **({"views": sections} if sections else {}),
         }  # fmt: skip
         tree = sweep.tree()
         return whole(  # type: ignore[no-any-return]
@@ -124,11 +124,11 @@ class SweepView(Whole):
         return lines
 
     def values(self, report: formats.SweepReport, out: Path) -> dict[str, Any]:
-        asked = report.get("views", {})
+        sections = report.get("views", {})
         return {
             "over": ", ".join(varied(report)) or "seeds",
             "cards": [_card(cell, out) for cell in report["cells"] if cell["path"] is not None],
-            "views": [view.section(asked[name]) for name, view in self.views.items()],
+            "views": [view.section(sections[name]) for name, view in self.views.items()],
         }
 
     def terminal(self, report: formats.SweepReport) -> Any:
