@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import re
-from pathlib import Path
 
 import pytest
 
@@ -70,5 +69,10 @@ def test_names__can_be_imported(name: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_kinds_of_plugins__each_have_their_place(kind: str) -> None:
     package, where, base = KINDS[kind]
-    places = {(path, name) for cells in rows(PLACES) for path in quoted(cells[1]) for name in quoted(cells[2])}
+    places = {
+        (path, name)
+        for cells in rows(PLACES)
+        for path in quoted(cells[1])
+        for name in quoted(cells[2])
+    }
     assert (f"{package.replace('.', '/')}/NAME.py", f"{where}.{base}") in places
