@@ -43,13 +43,13 @@ placebo, which `--federation.placebo auto` runs for them. `baseline-b` needs all
 classes.
 
 What an audit asks of its attacker, a run may ask too; all three are off unless given.
-`--query-budget N` is the most images that one attack may embed: a passive attack knows fewer images
-to keep it, and what needs more does not run, with the reason. An active attack has spent its queries
-in the rounds; over the budget it is not scored. `--sweep known=25,50` or `--sweep
-query_budget=1000,2000` scores every passive attack at each value (`sweep` in report.json, sweep.csv).
-`--posers true` is one more control: half of the scored non-members pose as members, and an attack
-that tells them apart reads something else than membership. On [private images](deployment.md) there
-are posers, but neither budgets nor sweeps.
+`--query-budget N` is the most images that one attack may embed: a passive attack knows fewer
+images to keep it, and what needs more does not run, with the reason. An active attack has spent
+its queries in the rounds; over the budget it is not scored. `--sweep known=25,50` or `--sweep
+query_budget=1000,2000` scores every passive attack at each value (`sweep` in report.json,
+sweep.csv). `--posers true` is one more control: half of the scored non-members pose as members,
+and an attack that tells them apart reads something else than membership. On [private
+images](deployment.md) there are posers, but neither budgets nor sweeps.
 
 ## What the paper says of ascent, and whether a run bears it out
 
