@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from fedmia.attacks.base import ActiveAttack
+from fedmia.config.data import channel_mean, channel_std, data_folder, image_size
 from fedmia.config.forms import Layer, Settings, Values, mapping, plugins
 from fedmia.config.points import points
 from fedmia.options import registry
@@ -49,19 +50,15 @@ class Audit(Settings):
     nonmembers: str | None = option(
         None, "dataset of images that it was not trained on (none: a fedmia run's own)"
     )
-    data_dir: str | None = option(None, "folder of the data sources' files")
+    data_dir: str | None = data_folder("sources'")
     known: int | None = option(
         None, "members, and as many non-members, that the attacker knows (none: a quarter, to 500)",
         ge=2,
     )  # fmt: skip
     limit: int | None = option(None, "most images scored a side (none: all that remain)", ge=2)
-    size: int | None = option(None, "pixels a side to resize to (none: the encoder's)", ge=2)
-    mean: tuple[float, ...] | None = option(
-        None, "mean of each channel, in [0, 1] (none: the encoder's)", ge=0, le=1
-    )
-    std: tuple[float, ...] | None = option(
-        None, "standard deviation of each channel (none: the encoder's)", gt=0
-    )
+    size: int | None = image_size("the encoder's", 2)
+    mean: tuple[float, ...] | None = channel_mean("the encoder's")
+    std: tuple[float, ...] | None = channel_std("the encoder's")
     attacks: tuple[str, ...] = option(("all",), "attacks to run, or all")
     query_budget: int | None = option(
         None, "most images that one attack may embed; it knows fewer images to keep it", ge=1

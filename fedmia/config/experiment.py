@@ -5,17 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from fedmia.attacks.base import ActiveAttack
+from fedmia.config.data import Data
 from fedmia.config.forms import (
     Chosen,
     Layer,
     Settings,
     Values,
-    all_values,
-    dataset_and_path,
     mapping,
     plugin,
     plugins,
@@ -23,10 +21,9 @@ from fedmia.config.forms import (
 )
 from fedmia.config.points import points
 from fedmia.config.roles import ATTACKERS, is_client, refusal, sees
-from fedmia.data.base import Dataset, Request
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
-from fedmia.options.option import Options, option, options_of
+from fedmia.options.option import Options, option
 from fedmia.options.values import convert
 from fedmia.partitions.split import SplitOptions
 from fedmia.runtime.device import DEVICES, check_device
@@ -117,41 +114,6 @@ class Pretrain(Options):
         if "mode" not in tree:
             return {}
         return {"epochs": 0 if tree["mode"] == "none" else 100}
-
-
-@dataclass(frozen=True)
-class Data(Options):
-    """The data source and its pixels; `options` are those of the source itself."""
-
-    name: str = option("digits", "data source, with its path: parquet:PATH")
-    dir: str | None = option(None, "folder of the data source's files")
-    size: int | None = option(None, "pixels a side to resize to (none: the images' own)", ge=8)
-    mean: tuple[float, ...] | None = option(
-        None, "mean of each channel, in [0, 1] (none: the source's own)", ge=0, le=1
-    )
-    std: tuple[float, ...] | None = option(
-        None, "standard deviation of each channel (none: the source's own)", gt=0
-    )
-    options: Values = options_of("name", "dataset", flat=True)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "options", all_values(self.source()))
-
-    @property
-    def plugin(self) -> str:
-        """Name of the data source's plugin, without the path."""
-        return dataset_and_path(self.name)[0]
-
-    def source(self) -> Dataset:
-        """The data source, built."""
-        built: Dataset = registry.build("dataset", self.plugin, self.options)
-        return built
-
-    def request(self, seed: int) -> Request:
-        """What the run asks of the source."""
-        folder = Path(self.dir) if self.dir is not None else None
-        return Request(dataset_and_path(self.name)[1], folder, self.size, seed)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fedmia.config.data import channel_mean, channel_std, data_folder, image_size
 from fedmia.config.forms import Settings, Values, dataset_and_path
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
@@ -29,14 +30,10 @@ class Head(Settings):
     )
     checkpoint: str | None = option(None, "weights for timm:, torchvision: or a factory")
     data: str = option("digits", "dataset of labelled images")
-    data_dir: str | None = option(None, "folder of the data source's files")
-    size: int | None = option(None, "pixels a side to resize to (none: the encoder's)", ge=2)
-    mean: tuple[float, ...] | None = option(
-        None, "mean of each channel, in [0, 1] (none: the encoder's)", ge=0, le=1
-    )
-    std: tuple[float, ...] | None = option(
-        None, "standard deviation of each channel (none: the encoder's)", gt=0
-    )
+    data_dir: str | None = data_folder()
+    size: int | None = image_size("the encoder's", 2)
+    mean: tuple[float, ...] | None = channel_mean("the encoder's")
+    std: tuple[float, ...] | None = channel_std("the encoder's")
     images: int = option(100, "|d|, labelled images that a head is fine-tuned on", ge=2)
     hidden: int = option(0, "width of a ReLU layer before the last one (0: a linear head)", ge=0)
     epochs: int = option(60, "passes over the head's images", ge=1)

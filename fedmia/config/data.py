@@ -1,0 +1,63 @@
+"""Where images come from, and how their pixels are read: the same options in every command."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedmia.config.forms import Values, all_values, dataset_and_path
+from fedmia.data.base import Dataset, Request
+from fedmia.options import registry
+from fedmia.options.option import Options, option, options_of
+
+
+def data_folder(of: str = "source's") -> Any:
+    """An option: where the files of data sources lie."""
+    return option(None, f"folder of the data {of} files")
+
+
+def image_size(default: str, least: int) -> Any:
+    """An option: pixels a side; `default` says whose stay, where none are named."""
+    return option(None, f"pixels a side to resize to (none: {default})", ge=least)
+
+
+def channel_mean(default: str) -> Any:
+    """An option: mean of each channel; `default` as of `image_size`."""
+    return option(None, f"mean of each channel, in [0, 1] (none: {default})", ge=0, le=1)
+
+
+def channel_std(default: str) -> Any:
+    """An option: standard deviation of each channel; `default` as of `image_size`."""
+    return option(None, f"standard deviation of each channel (none: {default})", gt=0)
+
+
+@dataclass(frozen=True)
+class Data(Options):
+    """The data source and its pixels; `options` are those of the source itself."""
+
+    name: str = option("digits", "data source, with its path: parquet:PATH")
+    dir: str | None = data_folder()
+    size: int | None = image_size("the images' own", 8)
+    mean: tuple[float, ...] | None = channel_mean("the source's own")
+    std: tuple[float, ...] | None = channel_std("the source's own")
+    options: Values = options_of("name", "dataset", flat=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "options", all_values(self.source()))
+
+    @property
+    def plugin(self) -> str:
+        """Name of the data source's plugin, without the path."""
+        return dataset_and_path(self.name)[0]
+
+    def source(self) -> Dataset:
+        """The data source, built."""
+        built: Dataset = registry.build("dataset", self.plugin, self.options)
+        return built
+
+    def request(self, seed: int) -> Request:
+        """What the run asks of the source."""
+        place = Path(self.dir) if self.dir is not None else None
+        return Request(dataset_and_path(self.name)[1], place, self.size, seed)
