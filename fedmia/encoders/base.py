@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedmia.options import registry
 from fedmia.options.errors import InputError, nearest, opt
 from fedmia.options.option import Options
 from fedmia.ssl.augment import Augment
@@ -230,8 +229,18 @@ def load(spec: str, **options: Any) -> Released:
 
 def forms() -> list[EncoderForm]:
     """Every form in the registry, in the order in which messages list them."""
+    from fedmia.options import registry  # who brings a module needs no form
+
     built = [registry.build("encoder", name, {}) for name in registry.names("encoder")]
     return sorted(built, key=lambda form: form.order)
+
+
+def outside_form(name: str) -> EncoderForm:
+    """The form that `package.module:Class` names."""
+    from fedmia.options import registry
+
+    built: EncoderForm = registry.build("encoder", name, {})
+    return built
 
 
 def find_form(spec: str) -> tuple[EncoderForm, str]:
@@ -248,7 +257,7 @@ def find_form(spec: str) -> tuple[EncoderForm, str]:
             return form, spec.removeprefix(f"{form.prefix}:") if form.prefix else spec
     module, *rest = spec.split(":", 2)
     if len(rest) == 2 and all(map(str.isidentifier, [*module.split("."), rest[0]])):
-        return registry.build("encoder", f"{module}:{rest[0]}", {}), rest[1]
+        return outside_form(f"{module}:{rest[0]}"), rest[1]
     missing = " (no such folder)" if "/" in spec or "@" in spec else ""
     if Path(spec).is_file():
         missing = f" (a file that ends in '{Path(spec).suffix}')"

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.options.yamlfile import RUN_KEY, Tree, load_all
 from fedmia.storage.manifest import (
@@ -194,5 +193,7 @@ def _is_outside(path: str, text: str) -> bool:
     if not colon or not head or "/" in head or path in PLAIN:
         return False
     kind = WITH_PATH.get(path)
+    from fedmia.options import registry  # takes its time, and `view` in Python needs none
+
     own = kind is not None and head in registry.names(kind)
     return not (own and getattr(registry.load(str(kind), head), "takes_path", False))

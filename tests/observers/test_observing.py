@@ -98,7 +98,8 @@ def test_report__is_the_same_with_observers_and_without(runs):
     bare, seen = (text[: text.index('  "timing": {')] for text in printed)
     assert bare == seen
     assert {p.name for p in out.iterdir()} == {
-        "config.yaml", "figures", "report.html", "report.json", "scores.csv", "snapshots"
+        "config.yaml", "figures", "report.html", "report.json", "scores.csv", "snapshots",
+        "table.csv", "table.parquet",
     }  # fmt: skip
 
 
