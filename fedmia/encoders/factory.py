@@ -10,7 +10,6 @@ from fedmia.encoders._hooked import CHANNELS, hooked, trial
 from fedmia.encoders._module import seeded, white_box
 from fedmia.encoders.base import EncoderForm, Loading, Released, Wanted, first
 from fedmia.nets.base import Backbone
-from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.ssl.base import Encoder
 
@@ -62,6 +61,8 @@ def wrap(loading: Loading, module: nn.Module, channels: int | None = None) -> Re
 
 
 def _made(spec: str) -> nn.Module:
+    from fedmia.options import registry  # a module in memory needs none
+
     found = registry.outside("encoder", spec)
     if isinstance(found, type) and issubclass(found, EncoderForm):
         raise InputError(f"encoder '{spec}' is a form of encoders: give {spec}:SOURCE")
