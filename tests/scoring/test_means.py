@@ -85,7 +85,10 @@ def test_query_budget__attacks_keep_to_it_or_do_not_run(run: Run) -> None:
 
 
 def test_query_budget__an_active_attack_over_it_does_not_run(tmp_path: Path) -> None:
-    flags = "--attacker active --attacks lpla,ascent --attack.ascent.lr 5 --query-budget 100"
+    flags = (
+        "--attacker active --attacks lpla,ascent --attack.ascent.lr 5 --query-budget 100 "
+        "--rounds 2 --attack_rounds 1 --federation.placebo false"
+    )
     found = scored(federated(prepared(flags), tmp_path / "run"))
     assert [a.name for a in found.attacks] == ["lpla"] and found.attacks[0].queries <= 100
     assert found.not_run["ascent"].endswith("100 of 100 left") and not found.failed
