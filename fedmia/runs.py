@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedmia.options.errors import InputError, unknown
-from fedmia.storage.manifest import CURVES, SCORES, TABLE
+from fedmia.storage.manifest import CURVES, SCORES
 from fedmia.storage.runfolder import RunFolder
 
 if TYPE_CHECKING:
@@ -258,10 +258,9 @@ class Run:
         """Every number of the report, a row each, with the columns of `fedmia.table.COLUMNS`."""
         import pandas as pd
 
-        from fedmia.table import COLUMNS, flatten, read
+        from fedmia.table import COLUMNS, rows_of
 
-        kept = self.folder / TABLE
-        rows = read(kept) if kept.is_file() else flatten(self.records)
+        rows = rows_of(self.folder, lambda: self.records)
         return pd.DataFrame(rows, columns=list(COLUMNS))
 
     @cached_property

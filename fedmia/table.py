@@ -30,7 +30,7 @@ runs are equal. Nor has a number that could not be known.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, cast
 
@@ -203,6 +203,11 @@ def read(path: Path) -> list[Row]:
 
     file = path / TABLE if path.is_dir() else path
     return cast(list[Row], pq.read_table(file).to_pylist())
+
+
+def rows_of(folder: Path, report: Callable[[], Report]) -> list[Row]:
+    """The rows of the table in a run's folder; earlier versions wrote none: made of its report."""
+    return read(folder) if (folder / TABLE).is_file() else flatten(report())
 
 
 def repeated(rows: Iterable[Row]) -> list[tuple[object, ...]]:

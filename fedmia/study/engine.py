@@ -19,10 +19,9 @@ from fedmia.records.rows import Report
 from fedmia.runtime.cores import cores
 from fedmia.runtime.device import resolve_device
 from fedmia.runtime.progress import SweepDisplay
-from fedmia.storage.manifest import TABLE
 from fedmia.study.folder import StudyFolder, names
 from fedmia.study.processes import Task, run_all, said_of
-from fedmia.table import Row, flatten, read
+from fedmia.table import Row, rows_of
 
 # Command line of the process that makes a run: of the file of its settings, and its folder.
 Start = Callable[[Path, Path], Sequence[str]]
@@ -72,12 +71,13 @@ class Study:
         rows: list[Row] = []
         for cell in self.by_point():
             if cell.key in self.finished:
-                folder, report = self.finished[cell.key]
-                kept = (self.out / folder / TABLE).is_file()  # not by earlier versions
-                own = read(self.out / folder) if kept else flatten(report)
                 place = {"run": self.names[cell.key], "seed": cell.seed, "point": label(cell.grid)}
-                rows += [{**row, **place} for row in own]  # type: ignore[typeddict-item]
+                rows += [{**row, **place} for row in self._rows(cell.key)]  # type: ignore[typeddict-item]
         return rows
+
+    def _rows(self, key: str) -> list[Row]:
+        folder, report = self.finished[key]
+        return rows_of(self.out / folder, lambda: report)
 
     def reports(self) -> dict[str, Report]:
         """Key of each finished run -> its report."""
