@@ -62,6 +62,11 @@ def bound_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.name
 
 
+def is_read(node: ast.Name) -> bool:
+    """Whether a name is read there, not bound."""
+    return isinstance(node.ctx, ast.Load)
+
+
 def main() -> int:
     """Print one line for each fault; 1 where there are any."""
     faults = []
@@ -77,9 +82,8 @@ def main() -> int:
                 place_of_other = classes.setdefault(node.name, place)
                 if place_of_other != place:
                     faults.append(f"{place}:{node.lineno}: {place_of_other} has a {node.name}, too")
-            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-                if node.id in RENAMED:
-                    faults.append(f"{place}:{node.lineno}: {node.id} is {RENAMED[node.id]} now")
+            elif isinstance(node, ast.Name) and node.id in RENAMED and is_read(node):
+                faults.append(f"{place}:{node.lineno}: {node.id} is {RENAMED[node.id]} now")
     print("\n".join([*faults, f"{len(faults)} names to mend"]))
     return bool(faults)
 
