@@ -13,8 +13,8 @@ import torch
 from fedmia.config.audit import Audit
 from fedmia.config.compatibility import gpu
 from fedmia.config.tree import to_tree
-from fedmia.encoders.base import Released, load
-from fedmia.encoders.describe import probe, understood
+from fedmia.encoders.base import LoadedEncoder, load
+from fedmia.encoders.describe import describe, probe_encoder
 from fedmia.evaluation.audits.given import Given
 from fedmia.evaluation.audits.harness import RELEASED, UNTRAINED, Harness
 from fedmia.evaluation.audits.images import Dealt, deal
@@ -38,7 +38,7 @@ LOOK = 16  # images of a side that are embedded first, to refuse an encoder earl
 
 def examine(
     audit: Audit,
-    released: Released,
+    released: LoadedEncoder,
     dealt: Dealt,
     device: torch.device,
     place: OutFolder,
@@ -82,7 +82,7 @@ def examine(
             utility=harness.probes(RELEASED),
             utility_untrained=harness.probes(UNTRAINED) if controlled else {},
             health=harness.health(),
-            encoder=understood(released, int(dealt.scored_members.shape[2])),
+            encoder=describe(released, int(dealt.scored_members.shape[2])),
         )
 
 
@@ -101,7 +101,7 @@ def device_of(audit: Audit) -> torch.device:
     return torch.device(resolve_device(audit.device))
 
 
-def prepare(audit: Audit, device: torch.device) -> tuple[Released, Dealt]:
+def prepare(audit: Audit, device: torch.device) -> tuple[LoadedEncoder, Dealt]:
     """The encoder and the images, checked against each other.
 
     Raises:
@@ -113,7 +113,7 @@ def prepare(audit: Audit, device: torch.device) -> tuple[Released, Dealt]:
     return released, dealt
 
 
-def brought(audit: Audit, device: torch.device) -> Released:
+def brought(audit: Audit, device: torch.device) -> LoadedEncoder:
     """The encoder.
 
     Raises:
@@ -138,7 +138,7 @@ def brought(audit: Audit, device: torch.device) -> Released:
     )
 
 
-def images_for(audit: Audit, released: Released) -> Dealt:
+def images_for(audit: Audit, released: LoadedEncoder) -> Dealt:
     """The images in their roles, of the encoder's size.
 
     Raises:
@@ -159,7 +159,7 @@ def images_for(audit: Audit, released: Released) -> Dealt:
     return dealt
 
 
-def look(released: Released, dealt: Dealt, allow_random: bool) -> None:
+def look(released: LoadedEncoder, dealt: Dealt, allow_random: bool) -> None:
     """Embed a few images of each side, and note on the encoder what is odd.
 
     Raises:
@@ -167,7 +167,7 @@ def look(released: Released, dealt: Dealt, allow_random: bool) -> None:
             when it is asked again (unless `allow_random`).
     """
     for images in (dealt.scored_members, dealt.scored_nonmembers):
-        found = probe(released, images[:LOOK], allow_random=allow_random)
+        found = probe_encoder(released, images[:LOOK], allow_random=allow_random)
         released.notes += [n for n in found if n not in released.notes]
 
 

@@ -16,8 +16,8 @@ from fedmia.config.head import Head
 from fedmia.data._source import renumbered
 from fedmia.data.base import Request
 from fedmia.data.images import ImageSet
-from fedmia.encoders.base import Released, load
-from fedmia.encoders.describe import probe
+from fedmia.encoders.base import LoadedEncoder, load
+from fedmia.encoders.describe import probe_encoder
 from fedmia.heads.release import Setting
 from fedmia.heads.trial import Dealt, Labelled, Trial, deal, trial
 from fedmia.options import registry
@@ -39,7 +39,7 @@ class Heads:
     """
 
     asked: Head
-    released: Released
+    released: LoadedEncoder
     images: ImageSet
     labelled: Labelled
     settings: Sequence[Setting]
@@ -57,7 +57,7 @@ class Heads:
         return sum((a + 1) * b for a, b in zip(widths, widths[1:], strict=False))
 
 
-def prepare(asked: Head) -> tuple[Released, ImageSet]:
+def prepare(asked: Head) -> tuple[LoadedEncoder, ImageSet]:
     """The encoder and the labelled images, checked against each other; no image twice.
 
     Raises:
@@ -85,7 +85,7 @@ def prepare(asked: Head) -> tuple[Released, ImageSet]:
     if len(classes) < 2:
         raise InputError(f"{opt('data', asked.data)}: a head needs 2 classes, got {len(classes)}")
     deal(len(images), asked.images, rng(asked.seed, "trial"))  # refused before a long computation
-    released.notes += probe(released, torch.from_numpy(images.images[:LOOK]))
+    released.notes += probe_encoder(released, torch.from_numpy(images.images[:LOOK]))
     return released, replace(images, labels=labels, classes=classes)
 
 
@@ -108,7 +108,7 @@ def features(method: SSLMethod, images: ImageSet) -> Labelled:
 
 
 def measure(
-    asked: Head, released: Released, images: ImageSet, ended: Callable[[], None] = lambda: None
+    asked: Head, released: LoadedEncoder, images: ImageSet, ended: Callable[[], None] = lambda: None
 ) -> Heads:
     """Train and attack every head.
 

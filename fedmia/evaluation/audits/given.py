@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from fedmia.config.audit import Audit
 from fedmia.data._pixels import square
 from fedmia.data.images import digests
-from fedmia.encoders.base import Wanted
+from fedmia.encoders.base import LoadOptions
+from fedmia.encoders.run import build_plugin
 from fedmia.encoders.run import load as load_run
-from fedmia.encoders.run import plugin
 from fedmia.evaluation.audits.images import Dealt
 from fedmia.evaluation.audits.runs import dealt_again, run_of, trusted
 from fedmia.options.errors import InputError, opt
@@ -87,7 +87,7 @@ class Given:
         for run in self.runs:
             try:
                 tree = run.tree("ssl")
-                spec: SSL = plugin("ssl", tree)
+                spec: SSL = build_plugin("ssl", tree)
             except (InputError, KeyError, TypeError):
                 return []
             found.append(Told(spec.augment, tree["ssl"] == own, under(tree)))
@@ -192,7 +192,9 @@ class Given:
 
     def _federation(self, run: RunFolder) -> Trained:
         """The last model of a run, with its members and as many of its non-members."""
-        released = load_run(str(run.path), Wanted(seed=self.audit.seed, trust_plugins=run.trust))
+        released = load_run(
+            str(run.path), LoadOptions(seed=self.audit.seed, trust_plugins=run.trust)
+        )
         prepared = dealt_again(run, "bring encoders that the audit trained")
         data, split = prepared.data, prepared.split
         others = np.concatenate([split.known_nonmembers, split.scored_nonmembers])

@@ -16,7 +16,7 @@ import torch
 from fedmia.attacks.base import DatasetAttack, Known
 from fedmia.config.audit import Audit, outside_reason
 from fedmia.data.images import IntArray
-from fedmia.encoders.base import Released
+from fedmia.encoders.base import LoadedEncoder
 from fedmia.evaluation.audits.images import Dealt
 from fedmia.evaluation.audits.resume import key
 from fedmia.evaluation.audits.shadows import Own
@@ -65,7 +65,7 @@ class Harness(AttackSuite[str]):
     """
 
     def __init__(
-        self, audit: Audit, released: Released, dealt: Dealt, augment: Augment,
+        self, audit: Audit, released: LoadedEncoder, dealt: Dealt, augment: Augment,
         device: torch.device, shadows: Own | None = None, folder: Path | None = None,
     ) -> None:  # fmt: skip
         self.audit, self.released, self.dealt = audit, released, dealt

@@ -15,7 +15,7 @@ from fedmia.config.audit import Audit
 from fedmia.config.compatibility import norm_of
 from fedmia.defenses._stack import Stack
 from fedmia.defenses.base import Setting
-from fedmia.encoders.base import Released
+from fedmia.encoders.base import LoadedEncoder
 from fedmia.evaluation.audits.given import Given
 from fedmia.evaluation.audits.images import Dealt
 from fedmia.evaluation.audits.runs import run_of
@@ -43,7 +43,7 @@ class Own:
     """
 
     audit: Audit
-    released: Released
+    released: LoadedEncoder
     dealt: Dealt
     cache: Path | None
     device: torch.device

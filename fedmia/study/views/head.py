@@ -13,7 +13,7 @@ from rich.console import Console
 
 from fedmia.config.head import Head
 from fedmia.config.tree import to_tree
-from fedmia.encoders.base import Released
+from fedmia.encoders.base import LoadedEncoder
 from fedmia.heads.measure import Heads
 from fedmia.heads.release import ASSUMPTIONS, Setting, audited
 from fedmia.heads.trial import CONFIDENCE, KNOWING, NAIVE, Measured, Rates, Trial
@@ -163,7 +163,7 @@ def _stopped(noised: Sequence[formats.HeadRow]) -> str:
     return said + (f"a leak is left under {names}." if left else "no leak is established there.")
 
 
-def notes(asked: Head, released: Released, shadows: int) -> list[str]:
+def notes(asked: Head, released: LoadedEncoder, shadows: int) -> list[str]:
     """What the reader of the numbers should know."""
     found = [said(note, asked.tongue) for note in released.notes]
     found.append(
