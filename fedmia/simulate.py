@@ -8,10 +8,10 @@ _STARTED = time.perf_counter()  # before the heavy imports, which the report's t
 
 import sys  # noqa: E402
 
-from fedmia.cli.command import FAILED, INTERRUPTED, Invocation, answer, run  # noqa: E402
+from fedmia.cli.command import FAILED, INTERRUPTED, Invocation, answer_page, run  # noqa: E402
 from fedmia.cli.commands import SIMULATE  # noqa: E402
 
-if __name__ == "__main__" and (_code := answer(SIMULATE, sys.argv[1:])) is not None:
+if __name__ == "__main__" and (_code := answer_page(SIMULATE, sys.argv[1:])) is not None:
     sys.exit(_code)  # a page or a wrong flag, which take none of the heavy imports below
 
 import os  # noqa: E402
@@ -71,7 +71,7 @@ def simulate(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
     tree = to_tree(asked.settings)
     if not asked.resume:
         place.begin(tree)
-    with observing, checkpointed(prepared, place) as checkpoint:
+    with observing, open_checkpoint(prepared, place) as checkpoint:
         observing.begin(tree)
         shown = Display(prepared.total_rounds(), asked.quiet or asked.json, observing.round)
         scores = execute(prepared, place.folder, watch, stop, shown, checkpoint=checkpoint)
@@ -88,7 +88,7 @@ def simulate(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
 
 
 @contextmanager
-def checkpointed(prepared: Prepared, place: OutFolder) -> Iterator[Checkpoint | None]:
+def open_checkpoint(prepared: Prepared, place: OutFolder) -> Iterator[Checkpoint | None]:
     """The checkpoint of a run with a folder, held while the context is open.
 
     Raises:

@@ -15,7 +15,7 @@ from fedmia import simulate
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.config.experiment import expand_attacks
-from fedmia.config.roles import refusal, sees
+from fedmia.config.roles import granted_threat, refusal
 from fedmia.federation.checkpoint import Head
 from fedmia.federation.rounds import Federation, Schedule
 from fedmia.options.registry import load
@@ -108,9 +108,11 @@ def test_aggregation__told_is_that_of_the_main_branch() -> None:
 
 
 def test_secure_aggregation__leaves_the_server_the_models_alone() -> None:
-    whole, sums = sees("server"), sees("server", True)
+    whole, sums = granted_threat("server"), granted_threat("server", True)
     assert (whole.vantage, sums.vantage) == ("server", "client")
-    assert sees("active", True) == sees("active") and sees("none", True) == sees("none")
+    assert granted_threat("active", True) == granted_threat("active") and granted_threat(
+        "none", True
+    ) == granted_threat("none")
     named, left = (expand_attacks(("all",), "server", s) for s in (False, True))
     assert set(named) - set(left) == {"all-for-one"} and left
     assert refusal(load("attack", "all-for-one"), "server") is None

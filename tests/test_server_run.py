@@ -14,7 +14,7 @@ import torch
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
-from fedmia.config.compatibility import check
+from fedmia.config.compatibility import check_experiment
 from fedmia.federation.rounds import Federation
 from fedmia.options.errors import InputError
 from fedmia.report.figures import draw
@@ -145,7 +145,7 @@ def test_check__fewer_clients_suffice_for_other_attacks() -> None:
         SIMULATE, shlex.split("--attacker server --clients 2 --attacks similarity")
     ).settings
     assert asked is not None
-    check(asked)
+    check_experiment(asked)
 
 
 def test_attacks__main_of_a_server_holds_all_for_one() -> None:

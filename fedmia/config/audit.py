@@ -9,7 +9,7 @@ from typing import Any
 from fedmia.attacks.base import ActiveAttack
 from fedmia.config.data import channel_mean, channel_std, data_folder, image_size
 from fedmia.config.forms import Layer, Settings, Values, mapping, plugins
-from fedmia.config.points import points
+from fedmia.config.points import parse_points
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option, option_fields, options_of
@@ -113,7 +113,7 @@ class Audit(Settings):
             given, other = map(opt, ("members", "nonmembers")[:: 1 if self.members else -1])
             raise InputError(f"{given} is given without {other}; an audit needs both")
         self._check_shadows()
-        names = expand(self.attacks)
+        names = expand_names(self.attacks)
         for name in self.attack:
             if name not in names:
                 raise InputError(f"options for attack '{name}', which is not run")
@@ -123,7 +123,7 @@ class Audit(Settings):
         self._check_knowledge()
         Augment(**self.augment)
         if self.sweep is not None:
-            points(self.sweep)
+            parse_points(self.sweep)
 
     def _check_shadows(self) -> None:
         """Refuse what says how shadows are trained where none are, or says it twice."""
@@ -183,12 +183,14 @@ class Audit(Settings):
         return Plan(**{"count": max(self.shadows, 1), "seed": self.seed, **rest, "train": train})
 
 
-def runs(tree: Mapping[str, Any]) -> tuple[str, ...]:
+def attack_names(tree: Mapping[str, Any]) -> tuple[str, ...]:
     """Names of the attacks that a tree of an audit runs."""
-    return expand(convert(opt("attacks"), tree.get("attacks", Audit.attacks), tuple[str, ...]))
+    return expand_names(
+        convert(opt("attacks"), tree.get("attacks", Audit.attacks), tuple[str, ...])
+    )
 
 
-def expand(names: tuple[str, ...]) -> tuple[str, ...]:
+def expand_names(names: tuple[str, ...]) -> tuple[str, ...]:
     """Names of attacks: `("all",)` is every one of the registry, those that cannot run included,
     so that the report says why they did not.
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedmia.options.errors import InputError, nearest, opt
+from fedmia.options.errors import InputError, opt, suggest_nearest
 from fedmia.options.option import Options
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
@@ -292,5 +292,5 @@ def first_line(error: BaseException) -> str:
 def unknown_model_error(library: str, name: str, known: Sequence[str]) -> InputError:
     """The error for a model that a library lacks; its list is too long to print."""
     return InputError(
-        f"unknown {library} model '{name}'{nearest(name, known)} ({len(known)} are known)"
+        f"unknown {library} model '{name}'{suggest_nearest(name, known)} ({len(known)} are known)"
     )

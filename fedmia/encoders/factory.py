@@ -66,7 +66,7 @@ def wrap(loading: LoadContext, module: nn.Module, channels: int | None = None) -
 def _made(spec: str) -> nn.Module:
     from fedmia.options import registry  # a module in memory needs none
 
-    found = registry.outside("encoder", spec)
+    found = registry.load_outside("encoder", spec)
     if isinstance(found, type) and issubclass(found, EncoderForm):
         raise InputError(f"encoder '{spec}' is a form of encoders: give {spec}:SOURCE")
     if not callable(found) or isinstance(found, nn.Module):

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fedmia.options.errors import InputError, nearest, opt
+from fedmia.options.errors import InputError, opt, suggest_nearest
 
 Tensors = Mapping[str, Tensor]
 
@@ -162,7 +162,7 @@ def find_encoder(
         more = f" (it has {', '.join(known)})" if known else ""
         raise InputError(
             f"{opt('checkpoint_key', key)}: no such network in {path.name}"
-            f"{nearest(str(key), known)}{more}"
+            f"{suggest_nearest(str(key), known)}{more}"
         )
     return best[1]
 

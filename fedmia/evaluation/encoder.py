@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from fedmia.config.audit import Audit
-from fedmia.config.compatibility import gpu
+from fedmia.config.compatibility import check_gpu
 from fedmia.config.tree import to_tree
 from fedmia.encoders.base import LoadedEncoder, load
 from fedmia.encoders.describe import describe, probe_encoder
@@ -24,7 +24,7 @@ from fedmia.evaluation.audits.shadows import Own
 from fedmia.evaluation.steps.assemble import assemble
 from fedmia.evaluation.steps.budgets import sweep
 from fedmia.evaluation.steps.controls import POSERS, pixels
-from fedmia.options.errors import InputError, opt, said
+from fedmia.options.errors import InputError, format_error, opt
 from fedmia.records import RunScores
 from fedmia.runtime.device import resolve_device
 from fedmia.runtime.progress import AuditDisplay
@@ -97,7 +97,7 @@ def device_of(audit: Audit) -> torch.device:
     Raises:
         InputError: a GPU that is not there.
     """
-    gpu(audit.device)
+    check_gpu(audit.device)
     return torch.device(resolve_device(audit.device))
 
 
@@ -208,7 +208,7 @@ def notes(harness: Harness, controlled: bool, interrupted: bool) -> list[str]:
     ran = {scored.name for scored in harness.scores}.intersection(harness.audit.attacks)
     if harness.shadows and any(harness.build(name).asks_shadows() for name in ran):
         lines += harness.shadows.notes()
-    lines = [said(note, harness.audit.tongue) for note in lines]
+    lines = [format_error(note, harness.audit.tongue) for note in lines]
     if controlled:
         lines.append(f"The untrained control is {harness.released.untrained_how}.")
     lines.append(POSERS)

@@ -157,7 +157,9 @@ def foresee(experiment: Experiment, split: Split) -> None:
     rounds = experiment.federation.rounds
     for layer in experiment.defense:
         defense = layer.build("defense")
-        for size in sorted({len(split.parts[client]) for client in experiment.applied_by(layer)}):
+        for size in sorted(
+            {len(split.parts[client]) for client in experiment.layer_client_ids(layer)}
+        ):
             try:
                 defense.foresee(size, experiment.train, rounds)
             except InputError as error:
@@ -219,7 +221,7 @@ def make_site(prepared: Prepared, workdir: Path, stop: Event) -> Site:
         train=experiment.train,
         public=split.public,
         defenses=tuple(
-            (one.name, dict(one.options), frozenset(experiment.applied_by(one)))
+            (one.name, dict(one.options), frozenset(experiment.layer_client_ids(one)))
             for one in experiment.defense
         ),
         attack=prepared.active,

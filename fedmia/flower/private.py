@@ -12,7 +12,7 @@ import numpy as np
 
 from clients.site import Site
 from fedmia.config.experiment import Experiment
-from fedmia.config.forms import dataset_and_path
+from fedmia.config.forms import split_dataset
 from fedmia.config.tree import from_tree
 from fedmia.data.base import Request
 from fedmia.data.images import ImageSet, IntArray, digests
@@ -83,7 +83,7 @@ def nobody(experiment: Experiment, channels: int, size: int) -> Prepared:
 
 
 def _load(experiment: Experiment, side: str, source: str) -> np.ndarray:
-    name, path = dataset_and_path(source)
+    name, path = split_dataset(source)
     request = Request(path, None, experiment.data.size, experiment.seed)
     try:
         found: ImageSet = registry.build("dataset", name, {}).load(request)

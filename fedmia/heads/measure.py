@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from fedmia.config.compatibility import gpu
-from fedmia.config.forms import dataset_and_path
+from fedmia.config.compatibility import check_gpu
+from fedmia.config.forms import split_dataset
 from fedmia.config.head import Head
 from fedmia.data._source import renumbered
 from fedmia.data.base import Request
@@ -21,7 +21,7 @@ from fedmia.encoders.describe import probe_encoder
 from fedmia.heads.release import Setting
 from fedmia.heads.trial import Dealt, Labelled, Trial, deal, trial
 from fedmia.options import registry
-from fedmia.options.errors import InputError, opt, renamed
+from fedmia.options.errors import InputError, map_options, opt
 from fedmia.options.seeding import rng
 from fedmia.runtime.device import resolve_device
 from fedmia.ssl.base import SSLMethod, in_parts
@@ -63,20 +63,20 @@ def prepare(asked: Head) -> tuple[LoadedEncoder, ImageSet]:
     Raises:
         InputError: either is missing or broken, they do not fit, or there are too few.
     """
-    gpu(asked.device)
+    check_gpu(asked.device)
     released = load(
         asked.encoder,
         checkpoint=Path(asked.checkpoint) if asked.checkpoint else None,
         size=asked.size, mean=asked.mean, std=asked.std,
         device=resolve_device(asked.device), seed=asked.seed, trust_plugins=asked.trust_plugins,
     )  # fmt: skip
-    name, path = dataset_and_path(asked.data)
+    name, path = split_dataset(asked.data)
     source = registry.build("dataset", name, asked.data_options)
     folder = None if asked.data_dir is None else Path(asked.data_dir)
     try:
         found = source.load(Request(path, folder, asked.size or released.size, asked.seed))
     except InputError as error:
-        raise InputError(renamed(error.text, _here)) from None
+        raise InputError(map_options(error.text, _here)) from None
     first = sorted({name: i for i, name in reversed(list(enumerate(found.digests())))}.values())
     if len(first) < len(found):
         released.notes.append(f"{len(found) - len(first)} byte-equal copies were left out.")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fedmia.options.errors import unknown
+from fedmia.options.errors import unknown_name
 from fedmia.options.option import Options
 
 NORMS = ("group", "batch")
@@ -61,7 +61,7 @@ class Backbone(nn.Module):
         found, wanted = {**stages, "avgpool": pooled}, list(layers)
         for name in wanted:
             if name not in found:
-                raise unknown("layer", name, [*self.layers, "avgpool"])
+                raise unknown_name("layer", name, [*self.layers, "avgpool"])
         return {name: found[name] for name in wanted}
 
 

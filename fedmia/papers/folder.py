@@ -9,11 +9,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event
 
-from fedmia.config.compatibility import gpu
+from fedmia.config.compatibility import check_gpu
 from fedmia.config.experiment import Experiment
 from fedmia.evaluation.federated.snapshots import Evaluation
 from fedmia.federation.run import Finished, make_site, prepare
-from fedmia.options.errors import InputError, told_of
+from fedmia.options.errors import InputError, style_of_file
 from fedmia.records import Curves
 from fedmia.records.rows import RoundRow
 from fedmia.runs import Run
@@ -52,9 +52,9 @@ def opened(run: Run, device: str) -> Iterator[Opened]:
     """
     history, experiment = run.records["rounds"], replace(settings(run), device=device)
     files = RunFolder(run.folder)
-    gpu(device)
+    check_gpu(device)
     with TemporaryDirectory(prefix="fedmia-") as work:
-        with told_of(files.config):
+        with style_of_file(files.config):
             prepared = prepare(experiment)
             site = make_site(prepared, Path(work), Event())
         store = SnapshotStore(files.snapshots)

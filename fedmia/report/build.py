@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from fedmia.options.errors import said
+from fedmia.options.errors import format_error
 from fedmia.records import Aggregation, EncoderInfo, Probe, RoundInfo, RunScores, Sweep
 from fedmia.records.fields import row_of
 from fedmia.records.rows import (
@@ -78,7 +78,7 @@ def build_report(run: RunScores) -> Report:
     }
     health = health_row(run.health, useful)
     gone = health_sentence(health, useful) if health and health["collapsed"] else None
-    failure = None if run.failure is None else said(run.failure)
+    failure = None if run.failure is None else format_error(run.failure)
     told = verdict(attacks, controls, paired, run.pretrain, run.interrupted, gone, failure)
     bounds = bounds_family(run)
     bound, server = by_attacks(run, bounds), aggregation_row(run.aggregation or NO_RULE, bounds)

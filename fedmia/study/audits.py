@@ -13,7 +13,7 @@ import torch
 from fedmia.cli.command import Invocation
 from fedmia.config.audit import Audit
 from fedmia.config.series import Series
-from fedmia.config.sweep import Cell, Runs
+from fedmia.config.sweep import Cell, RunBatch
 from fedmia.config.tree import to_tree
 from fedmia.evaluation.audits.images import Dealt
 from fedmia.evaluation.audits.resume import content
@@ -38,7 +38,7 @@ def encoders(asked: Invocation, stop: Event, start: Start | None = None) -> int:
     if asked.out is None:
         raise InputError(f"{opt('out', 'FOLDER')} is missing: the audits are kept there")
     torch.set_num_threads(wanted.threads or cores())
-    runs = Runs(looked_at(wanted.cells), wanted.jobs)
+    runs = RunBatch(looked_at(wanted.cells), wanted.jobs)
     start = start or partial(auditing, trust_plugins=wanted.trust_plugins)
     work = Work(start, lambda folder: True)  # an audit goes on with whatever lies there
     return conduct(asked, stop, runs, to_tree(wanted), work, EncodersView())

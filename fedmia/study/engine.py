@@ -12,7 +12,7 @@ from threading import Event
 from typing import Any
 
 from fedmia.cli.command import FAILED, INTERRUPTED, Invocation
-from fedmia.config.sweep import Cell, Runs, label
+from fedmia.config.sweep import Cell, RunBatch, label
 from fedmia.options.errors import InputError, opt
 from fedmia.options.yamlfile import Tree
 from fedmia.records.rows import Report
@@ -117,7 +117,7 @@ STATES = ("finished", "failed", "not run")
 
 
 @contextmanager
-def done(runs: Runs, tree: Tree, asked: Invocation, stop: Event, work: Work) -> Iterator[Study]:
+def done(runs: RunBatch, tree: Tree, asked: Invocation, stop: Event, work: Work) -> Iterator[Study]:
     """Do the runs that are not finished yet; their folder is held while the context is open.
 
     Args:
@@ -141,7 +141,7 @@ def done(runs: Runs, tree: Tree, asked: Invocation, stop: Event, work: Work) -> 
         yield Study(asked.settings, runs.cells, finished, failed, seconds, folder.out, code)
 
 
-def side_by_side(runs: Runs) -> int:
+def side_by_side(runs: RunBatch) -> int:
     """How many runs are done at once."""
     if runs.jobs is not None:
         return runs.jobs
@@ -150,7 +150,9 @@ def side_by_side(runs: Runs) -> int:
     return max(1, cores() // max(cell.threads or cores() for cell in runs.cells))
 
 
-def _run(folder: StudyFolder, runs: Runs, stop: Event, quiet: bool, start: Start) -> dict[str, str]:
+def _run(
+    folder: StudyFolder, runs: RunBatch, stop: Event, quiet: bool, start: Start
+) -> dict[str, str]:
     """Do what is not finished; the reason of each run that failed, by the key of its settings."""
     done = folder.finished()
     waiting = {folder.names[c.key]: c for c in runs.cells if c.key not in done}

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from fedmia.config.sweep import key_of
+from fedmia.config.sweep import tree_key
 from fedmia.statistics.pvalues import holm
 from fedmia.statistics.spread import Spread, p_value, spread
 from fedmia.study import formats
@@ -52,7 +52,7 @@ def differences(cells: Sequence[formats.CellRow]) -> Iterator[formats.Difference
 
 def grouped(cells: Sequence[formats.CellRow]) -> dict[str, list[formats.CellRow]]:
     """The runs of each point of the grid, in order."""
-    return together((key_of(cell["grid"]), cell) for cell in cells)
+    return together((tree_key(cell["grid"]), cell) for cell in cells)
 
 
 def change(ours: BySeed, theirs: BySeed) -> Spread:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from threading import Event
 
 from fedmia.cli.command import Invocation
-from fedmia.config.sweep import Runs
+from fedmia.config.sweep import RunBatch
 from fedmia.options.yamlfile import Tree
 from fedmia.study.engine import Work, done
 from fedmia.study.spreads import write
@@ -13,7 +13,7 @@ from fedmia.study.view import Whole
 
 
 def conduct(
-    asked: Invocation, stop: Event, runs: Runs, tree: Tree, work: Work, *views: Whole
+    asked: Invocation, stop: Event, runs: RunBatch, tree: Tree, work: Work, *views: Whole
 ) -> int:
     """Do the runs that are not finished yet, write what each view makes of all, and print the last
     view; the exit code.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedmia.data.images import digests
-from fedmia.options.errors import unknown
+from fedmia.options.errors import unknown_name
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
 from fedmia.threat._rows import CHUNK, OUTPUTS, PRECISIONS, Rows, Views
@@ -62,7 +62,7 @@ class BlackBox(Rows):
         precision: str = "float32",
     ) -> None:
         if precision not in PRECISIONS:
-            raise unknown("precision", precision, PRECISIONS)
+            raise unknown_name("precision", precision, PRECISIONS)
         self._method = method.to(device).eval()
         self._signals = Signals() if signals is None else signals
         self._pixels = PixelCache(limit=0) if pixels is None else pixels
@@ -220,4 +220,4 @@ class Shadow:
 
 def _known(layer: str) -> None:
     if layer not in OUTPUTS:
-        raise unknown("output", layer, OUTPUTS)
+        raise unknown_name("output", layer, OUTPUTS)

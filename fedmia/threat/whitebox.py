@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedmia.data.images import digests, ranked
-from fedmia.options.errors import InputError, unknown
+from fedmia.options.errors import InputError, unknown_name
 from fedmia.ssl.base import SSLMethod, State
 from fedmia.threat.blackbox import BlackBox
 from fedmia.threat.needs import Meter, Threat
@@ -44,7 +44,7 @@ class WhiteBox(BlackBox):
         wanted = tuple(layers)
         for name in wanted:
             if name not in self.layers:
-                raise unknown("layer", name, self.layers)
+                raise unknown_name("layer", name, self.layers)
         self.charge(len(images))
         passed: dict[tuple[bytes, ...], dict[str, Tensor]] = {}
 

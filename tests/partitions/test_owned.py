@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedmia.config.compatibility import check
+from fedmia.config.compatibility import check_experiment
 from fedmia.config.experiment import Experiment
 from fedmia.config.tree import from_tree, to_tree
 from fedmia.data.digits import Digits
@@ -301,7 +301,7 @@ def test_settings__a_path_after_the_name_is_the_files(tmp_path):
         ({"partition": {"name": "natural", "column": "site"}}, "digits has none"),
     ):
         with pytest.raises(InputError, match=message):
-            check(from_tree(Experiment, {**tree, "attacks": "none"}))
+            check_experiment(from_tree(Experiment, {**tree, "attacks": "none"}))
 
 
 def test_prepare__reads_the_column_and_says_who_is_who(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedmia.config.audit import Audit
-from fedmia.config.compatibility import check
+from fedmia.config.compatibility import check_experiment
 from fedmia.config.experiment import Experiment
 from fedmia.evaluation.encoder import device_of
 from fedmia.options.errors import InputError
@@ -38,7 +38,7 @@ def test_both_commands__refuse_a_gpu_that_is_not_there(gpus: int) -> None:
     with pytest.raises(InputError) as audited:
         device_of(Audit(encoder="x", device="cuda:2"))
     with pytest.raises(InputError) as simulated:
-        check(Experiment(device="cuda:2"))
+        check_experiment(Experiment(device="cuda:2"))
     assert str(audited.value) == str(simulated.value) == want
     assert simulated.value.paths == ("device",)
 

@@ -19,7 +19,7 @@ from flwr.clientapp import ClientApp
 from fedmia.federation import inline
 from fedmia.federation.inline import AppOf, InlineGrid, Order, failed
 from fedmia.options import registry
-from fedmia.options.errors import said
+from fedmia.options.errors import format_error
 from fedmia.options.seeding import rng
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Carried, Update
@@ -298,7 +298,7 @@ def test_every_strategy__a_spoiled_update_names_its_client(
 ) -> None:
     with pytest.raises(FederationError, match=message) as raised:
         federate(registry.build("strategy", name, {}), reply=spoiled(how))
-    flags = said(str(raised.value), lambda path, value: f"--{path}")
+    flags = format_error(str(raised.value), lambda path, value: f"--{path}")
     assert ("a lower --train.lr or a milder attack" in flags) == (how in ("nan", "inf", "shape"))
 
 

@@ -25,7 +25,7 @@ from fedmia.evaluation.steps.failures import BROKEN, Failures
 from fedmia.evaluation.steps.probes import NO_PROBES, probe
 from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.evaluation.steps.suite import AttackSuite
-from fedmia.options.errors import InputError, said
+from fedmia.options.errors import InputError, format_error
 from fedmia.options.option import option_fields
 from fedmia.options.seeding import rng
 from fedmia.probes.utility import mean_cosine
@@ -179,7 +179,7 @@ class Harness(AttackSuite[str]):
         try:
             self.method(UNTRAINED)
         except InputError as error:
-            return said(error.text, self.audit.tongue)
+            return format_error(error.text, self.audit.tongue)
         return None
 
     def on_encoder(self, name: str) -> ScoredAttack | Inference:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedmia.config.audit import Audit
-from fedmia.config.compatibility import norm_of
+from fedmia.config.compatibility import norm_kind
 from fedmia.defenses._stack import Stack
 from fedmia.defenses.base import Setting
 from fedmia.encoders.base import LoadedEncoder
@@ -152,7 +152,7 @@ class Own:
         if not layers:
             return None
         made = blueprint(self.audit.plan(), target)
-        setting = Setting(norm_of(made.model[1], made.ssl[1]), made.spec)
+        setting = Setting(norm_kind(made.model[1], made.ssl[1]), made.spec)
         for name, defense in layers:
             try:
                 defense.check(setting)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from fedmia.attacks.base import Known
-from fedmia.config.points import points
+from fedmia.config.points import parse_points
 from fedmia.evaluation.steps.scorer import threshold_asks
 from fedmia.evaluation.steps.suite import AttackSuite, Model
 from fedmia.options.errors import InputError, opt
@@ -93,7 +93,7 @@ def sweep(
     Args:
         spec: as the option `sweep` says it.
     """
-    kind, values = points(spec)
+    kind, values = parse_points(spec)
     done: list[SweepPoint] = []
     swept, listed = Sweep(kind, values, done), list(names)
     for value in values:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import numpy as np
 
 from fedmia.config.audit import Audit
-from fedmia.config.series import round_of
+from fedmia.config.series import split_round
 from fedmia.config.sweep import Cell as Asked
 from fedmia.config.tree import to_tree
 from fedmia.records.rows import Interval, Report
@@ -187,7 +187,7 @@ def _point(cells: Cells, study: Study) -> formats.SeriesPoint:
     """One encoder, over its seeds."""
     reports = [study.finished[cell.key][1] for cell in cells if cell.key in study.finished]
     spec = cells[0].first.encoder
-    run, turn = round_of(spec)
+    run, turn = split_round(spec)
     names = dict.fromkeys(row["name"] for report in reports for row in report["attacks"])
     useful = [report["utility"] for report in reports]
     first = reports[0] if reports else None

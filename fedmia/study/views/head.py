@@ -17,7 +17,7 @@ from fedmia.encoders.base import LoadedEncoder
 from fedmia.heads.measure import Heads
 from fedmia.heads.release import ASSUMPTIONS, Setting, audited
 from fedmia.heads.trial import CONFIDENCE, KNOWING, NAIVE, Measured, Rates, Trial
-from fedmia.options.errors import said
+from fedmia.options.errors import format_error
 from fedmia.options.seeding import rng
 from fedmia.records import MEANINGFUL
 from fedmia.records.rows import Interval
@@ -118,12 +118,12 @@ def sentence(found: Sequence[formats.HeadRow], heads: int) -> str:
 
 def _plain(plain: formats.HeadRow, heads: int) -> str:
     naive = plain["attacks"][0]
-    said = (
+    sentence = (
         f"Without noise the attack has AUC {number(naive['auc']['mean'])} "
         f"{_ci(naive['auc_ci_simultaneous'])}, accuracy "
         f"{estimate(naive['accuracy']['mean'], naive['accuracy']['ci'])}, mean over {heads} heads"
     )
-    return said + (": the heads leak." if leaks(plain) else ": no leak is established.")
+    return sentence + (": the heads leak." if leaks(plain) else ": no leak is established.")
 
 
 def _ci(ci: Interval | None) -> str:
@@ -157,15 +157,17 @@ def _stopped(noised: Sequence[formats.HeadRow]) -> str:
     left = [r for r in small if leaks(r)]
     best = min(small, key=lambda r: r["utility_loss"]["mean"] or 0.0)
     who = f"{best['mechanism']} at {best['epsilon']:g}"
-    said = f"Of epsilons of at most {MEANINGFUL:g}, {who} costs least, "
-    said += f"{best['utility_loss']['mean'] or 0.0:.0%} of utility; "
+    format_error = f"Of epsilons of at most {MEANINGFUL:g}, {who} costs least, "
+    format_error += f"{best['utility_loss']['mean'] or 0.0:.0%} of utility; "
     names = ", ".join(f"{r['mechanism']} at {r['epsilon']:g}" for r in left)
-    return said + (f"a leak is left under {names}." if left else "no leak is established there.")
+    return format_error + (
+        f"a leak is left under {names}." if left else "no leak is established there."
+    )
 
 
 def notes(asked: Head, released: LoadedEncoder, shadows: int) -> list[str]:
     """What the reader of the numbers should know."""
-    found = [said(note, asked.tongue) for note in released.notes]
+    found = [format_error(note, asked.tongue) for note in released.notes]
     found.append(
         f"The attacker has {shadows} shadow head{'s' * (shadows > 1)} on the same encoder, trained "
         "as the head is on images of the same source; classifiers and thresholds are fitted on "

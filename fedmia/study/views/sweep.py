@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from rich.console import Console
 
-from fedmia.config.sweep import Sweep, label, told
+from fedmia.config.sweep import Sweep, format_grid_value, label
 from fedmia.records.rows import Report, control_sets
 from fedmia.report.format import DASH, control_of, number
 from fedmia.report.tables import Cell, Table
@@ -44,8 +44,8 @@ POINTS = (
     count(columns.MODELS, "finished"), count("failed", "failed"),
 )  # fmt: skip
 DIFFERENCES = (
-    said("option", "option"), Column("from", lambda row: told(row["first"])),
-    Column("to", lambda row: told(row["second"])),
+    said("option", "option"), Column("from", lambda row: format_grid_value(row["first"])),
+    Column("to", lambda row: format_grid_value(row["second"])),
     Column("where", lambda row: label(row["others"]) or DASH),
     Column("of", lambda row: MEASURES[row["measure"]]), said("attack", "attack"),
     change("mean difference, 95 %", "difference"), models("difference"),
@@ -273,4 +273,4 @@ def _chosen(row: formats.AttackSpread) -> str | Cell:
 
 
 def _place(point: Mapping[str, Any], path: str) -> str:
-    return told(point[path]) if path in point else DASH
+    return format_grid_value(point[path]) if path in point else DASH

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import rich.table
 
-from fedmia.config.sweep import told
+from fedmia.config.sweep import format_grid_value
 from fedmia.config.tradeoff import NONE, Tradeoff
 from fedmia.records import MEANINGFUL
 from fedmia.report.figures import canvas
@@ -170,7 +170,9 @@ def lost(report: formats.TradeoffReport) -> Iterator[tuple[str, str]]:
 def _short(point: formats.TradePoint) -> str:
     """The defence and its strength without the option's name, which fills a terminal's line."""
     given = point["strength"] is not None
-    return point["defense"] + f" {told(point['strength'])}" if given else point["label"]
+    return (
+        point["defense"] + f" {format_grid_value(point['strength'])}" if given else point["label"]
+    )
 
 
 def epsilon(point: formats.TradePoint) -> str:
@@ -234,6 +236,6 @@ def _curve(
         cross(axes, at, point["knn"]["ci"], best["auc"]["ci"] if best else None, **bars)
         if point["option"]:
             axes.annotate(
-                told(point["strength"]), at, xytext=(5, 5), textcoords="offset points",
+                format_grid_value(point["strength"]), at, xytext=(5, 5), textcoords="offset points",
                 fontsize=8, color=look["color"],
             )  # fmt: skip
