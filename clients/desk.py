@@ -20,7 +20,7 @@ from fedmia.options.seeding import rng, root
 from fedmia.ssl.base import SSLMethod, State, under
 from fedmia.ssl.optimizers import held, restore
 from fedmia.ssl.train import Job
-from fedmia.storage.snapshot import Local, LocalState, StateStore, Update
+from fedmia.storage.snapshot import ClientState, StateStore, StrategyContext, Update
 from fedmia.threat import WhiteBox
 
 GUESSES = 8  # of honest clients' uploads at most, by an attacker who knows the server's rule
@@ -44,7 +44,7 @@ class Desk:
         self.strategy = registry.build("strategy", *site.strategy)
         self.defense = site.defended(task.client)
         self._root = root(site.noise_source, site.seed)
-        self._trained: tuple[Local, State, State] | None = None
+        self._trained: tuple[StrategyContext, State, State] | None = None
         self._job_done: Job | None = None
         self._crafted = False
         self._guesses: list[State] | None = None
@@ -111,7 +111,7 @@ class Desk:
             if all(bool(t.isfinite().all()) for t in staying.values()):  # else as if it had rested
                 tensors = staying
         if works:
-            kept = LocalState(tensors, self.memory)
+            kept = ClientState(tensors, self.memory)
             self.store.save(self.task.branch, self.task.client, kept)
         changed = self._crafted or self.defense.adapts  # perhaps, by an attack or a defence
         if self._job_done is not None and not changed:
@@ -261,7 +261,7 @@ class Desk:
     def _job(
         self, indices: IntArray, kept: State, memory: dict[str, Any],
         pair: tuple[SSLMethod, Optimizer] | None = None, start: State | None = None,
-    ) -> tuple[Job, Local]:  # fmt: skip
+    ) -> tuple[Job, StrategyContext]:  # fmt: skip
         """This round's training on the images at `indices`, from where the strategy starts.
 
         Args:
@@ -272,7 +272,7 @@ class Desk:
         method, optimizer = pair or (site.method(self.task.client, len(indices)), None)
         weights = dict(zip(method.shared_parameters(), method.trainable(), strict=True))
         received = self.received if start is None else start
-        local = Local(received, self.broadcast, kept, memory, weights)
+        local = StrategyContext(received, self.broadcast, kept, memory, weights)
         method.load_shared(self.strategy.begin(local))
         task = self.task
         stream = self.stream("train")
@@ -314,7 +314,10 @@ class Desk:
 
 
 def after_each(
-    optimizer: Optimizer, momentum: float, local: Local, then: Callable[[Local], None]
+    optimizer: Optimizer,
+    momentum: float,
+    local: StrategyContext,
+    then: Callable[[StrategyContext], None],
 ) -> Callable[[], None]:
     """What a job does after each backward pass. It knows neither the job nor the desk: in a circle
     of references a client's weights would stay until Python looks for such, gigabytes later."""

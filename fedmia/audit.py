@@ -24,7 +24,7 @@ from fedmia.evaluation.encoder import device_of, examine, folder, prepare  # noq
 from fedmia.options.errors import InputError, Tongue, format_error  # noqa: E402
 from fedmia.records import RunScores  # noqa: E402
 from fedmia.report.publish import publish, show  # noqa: E402
-from fedmia.runtime.cores import cores  # noqa: E402
+from fedmia.runtime.cores import count_cores  # noqa: E402
 from fedmia.runtime.device import bfloat16_note  # noqa: E402
 from fedmia.runtime.interrupts import Interrupts  # noqa: E402
 from fedmia.runtime.progress import AuditDisplay  # noqa: E402
@@ -67,7 +67,7 @@ def run_audit(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
     """
     audit, quiet = asked.settings, asked.quiet or asked.json
     place = folder(audit, asked.out)
-    torch.set_num_threads(audit.threads or cores())
+    torch.set_num_threads(audit.threads or count_cores())
     device = device_of(audit)
     with watch.part("data"):
         released, dealt = prepare(audit, device)

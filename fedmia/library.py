@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from fedmia.attacks.base import Attack
-from fedmia.data._source import renumbered
+from fedmia.data._source import renumber_labels
 from fedmia.data.base import Views
 from fedmia.data.images import UNLABELLED, ImageSet
 from fedmia.encoders.base import LoadOptions, channel_constants
@@ -176,8 +176,8 @@ def audit(
     if not 2 <= len(labels) <= len(given_images):
         raise InputError(f"labels must be of {' and '.join(given_images)}, got {len(labels)}")
     sides = zip_longest(given_images.items(), labels)
-    sets = {side: image_set(as_tensor(x, side), y, side) for (side, x), y in sides}
-    names, given = chosen(attacks)
+    sets = {side: build_image_set(as_tensor(x, side), y, side) for (side, x), y in sides}
+    names, given = split_attacks(attacks)
     called = name or encoder_name(encoder)
     for constant in {"mean", "std"} & settings.keys():
         settings[constant] = channel_constants(settings[constant])
@@ -209,7 +209,7 @@ def audit(
     return publish(scores, place.folder, watch)
 
 
-def chosen(
+def split_attacks(
     attacks: str | Sequence[str | Attack],
 ) -> tuple[tuple[str, ...], dict[str, dict[str, Any]]]:
     """Names as the command line has them, and the options of attacks given as objects.
@@ -229,7 +229,7 @@ def chosen(
     return tuple(names), options
 
 
-def image_set(images: Tensor, labels: Any, side: str) -> ImageSet:
+def build_image_set(images: Tensor, labels: Any, side: str) -> ImageSet:
     """uint8 (N, C, S, S) images with labels 0..classes-1, zeros where there are none.
 
     Raises:
@@ -247,5 +247,5 @@ def image_set(images: Tensor, labels: Any, side: str) -> ImageSet:
             f"labels of {side} must be integers ({len(images)},), one an image, got "
             f"{found.dtype} {found.shape}"
         )
-    numbers, classes = renumbered(found)
+    numbers, classes = renumber_labels(found)
     return ImageSet(images.numpy(), numbers, side, classes)

@@ -258,9 +258,9 @@ class Run:
         """Every number of the report, a row each, with the columns of `fedmia.table.COLUMNS`."""
         import pandas as pd
 
-        from fedmia.table import COLUMNS, rows_of
+        from fedmia.table import COLUMNS, load_rows
 
-        rows = rows_of(self.folder, lambda: self.records)
+        rows = load_rows(self.folder, lambda: self.records)
         return pd.DataFrame(rows, columns=list(COLUMNS))
 
     @cached_property

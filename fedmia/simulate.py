@@ -27,7 +27,7 @@ from fedmia.config.tree import to_tree  # noqa: E402
 from fedmia.evaluation.run import execute  # noqa: E402
 from fedmia.federation.checkpoint import Checkpoint  # noqa: E402
 from fedmia.federation.run import Prepared, fingerprint, prepare  # noqa: E402
-from fedmia.observers._observing import Observing  # noqa: E402
+from fedmia.observers._observing import RunObservers  # noqa: E402
 from fedmia.records.rows import Report  # noqa: E402
 from fedmia.report.publish import publish, show  # noqa: E402
 from fedmia.runtime.device import bfloat16_note  # noqa: E402
@@ -61,7 +61,7 @@ def simulate(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
     if asked.out and asked.resume and (told := RunFolder(asked.out).finished()) is not None:
         show(cast(Report, told), asked.out, json=asked.json, quiet=asked.quiet)
         return 0
-    observing = Observing(asked.observe, asked.out)
+    observing = RunObservers(asked.observe, asked.out)
     with watch.part("data"):
         prepared = prepare(asked.settings)
     note = bfloat16_note(asked.settings.device, asked.settings.train.precision)

@@ -19,7 +19,7 @@ from fedmia.options.seeding import rng
 from fedmia.records import Epsilon
 from fedmia.ssl.base import State
 from fedmia.storage.arrays import record, tensors
-from fedmia.storage.snapshot import Local, Update
+from fedmia.storage.snapshot import StrategyContext, Update
 from strategies.crew import Against, Crew, FederationError
 from strategies.replies import Judge, Refused, replies
 
@@ -135,11 +135,11 @@ class FederatedStrategy(Options, Strategy):
 
     # -- the client's half ---------------------------------------------------------------------
 
-    def begin(self, local: Local) -> State:
+    def begin(self, local: StrategyContext) -> State:
         """The weights that local training starts from."""
         return local.received
 
-    def after_backward(self, local: Local) -> None:
+    def after_backward(self, local: StrategyContext) -> None:
         """Change the gradients of `local.weights` in place, before each step of the optimizer.
 
         Under DP-SGD they are clipped and noised by then, so what is added here costs no privacy as
@@ -147,7 +147,7 @@ class FederatedStrategy(Options, Strategy):
         """
         return None
 
-    def finish(self, local: Local, trained: State, sent: State) -> dict[str, float]:
+    def finish(self, local: StrategyContext, trained: State, sent: State) -> dict[str, float]:
         """Keep what the next round needs; metrics that travel with the upload, and that a defence
         does not hold back: like gradients above they rest on what was received and sent alone.
 

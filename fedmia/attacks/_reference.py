@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedmia.attacks._measure import SIGNALS, Measure
 from fedmia.attacks.base import Attack, Known, Scores, refuse_other_size
-from fedmia.data.images import digests, ranked
+from fedmia.data.images import digests, rank_digests
 from fedmia.options.errors import InputError
 from fedmia.options.option import option
 from fedmia.threat import OUTPUTS, BlackBox, ClientView, Threat
@@ -157,7 +157,7 @@ class FromRounds(Referenced):
 
 def by_content(images: Tensor) -> Tensor:
     """The images in an order that their bytes alone decide, so that no sum depends on theirs."""
-    return images[ranked(digests(images.numpy()))]
+    return images[rank_digests(digests(images.numpy()))]
 
 
 def mean_and_sum(values: Scores, which: NDArray[np.bool_]) -> tuple[Scores, Scores]:

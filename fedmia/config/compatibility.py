@@ -15,7 +15,7 @@ from fedmia.defenses.base import Setting
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt, prefix_errors
 from fedmia.partitions.base import Partition
-from fedmia.runtime.device import gpus_without
+from fedmia.runtime.device import gpus_if_missing
 from fedmia.ssl.base import SSL
 
 
@@ -291,7 +291,7 @@ def check_gpu(device: str) -> None:
     Raises:
         InputError: naming those that are.
     """
-    found, asked = gpus_without(device), opt("device", device)
+    found, asked = gpus_if_missing(device), opt("device", device)
     if found == 0:
         raise InputError(f"{asked}: torch finds no CUDA GPU on this machine")
     if found is not None:

@@ -22,7 +22,7 @@ from fedmia.federation.run import Finished, Prepared
 from fedmia.options import registry
 from fedmia.records import ClientDefence, ClientInfo, Epsilon, RunScores, ScoredAttack
 from fedmia.ssl.base import State
-from fedmia.storage.archive import packed, unpacked
+from fedmia.storage.archive import pack, unpack
 from fedmia.storage.snapshot import Snapshot, SnapshotStore, StateStore
 
 # What is told of an attack: nothing else of it leaves the node.
@@ -70,7 +70,7 @@ def kept_in(prepared: Prepared, site: Site, client: int, store: StateStore) -> R
 
 def _answer(told: dict[str, Any]) -> RecordDict:
     arrays: dict[str, np.ndarray] = {}
-    text = json.dumps({name: packed(value, arrays) for name, value in told.items()})
+    text = json.dumps({name: pack(value, arrays) for name, value in told.items()})
     answer = RecordDict({"told": ConfigRecord({"json": text})})
     if arrays:
         answer["scores"] = ArrayRecord({name: Array(a) for name, a in arrays.items()})
@@ -100,7 +100,7 @@ def read(client: int, content: RecordDict) -> tuple[ClientInfo, dict[str, Any]]:
     records = content.array_records
     arrays = {n: a.numpy() for n, a in records["scores"].items()} if "scores" in records else {}
     told = json.loads(str(content.config_records["told"]["json"]))
-    told = {name: unpacked(value, arrays) for name, value in told.items()}
+    told = {name: unpack(value, arrays) for name, value in told.items()}
     size = told.pop("size")
     info = ClientInfo(client, size, "honest", told.pop("defence"), (size,))
     members, others = map(len, told.get("pixels", ((), ())))

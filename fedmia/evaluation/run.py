@@ -29,7 +29,7 @@ from fedmia.federation.run import Finished, Nodes, Prepared, federate, make_site
 from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.records import ClientInfo, Pair, RoundInfo, RunScores, ScoredAttack, listed
-from fedmia.runtime.cores import cores
+from fedmia.runtime.cores import count_cores
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.manifest import SNAPSHOTS
@@ -207,7 +207,7 @@ def placebo_note(names: Sequence[str], run: Finished, scored: bool) -> list[str]
 
 def side_by_side(work: Mapping[str, Callable[[], Any]], threads: int) -> dict[str, Any]:
     """Results of independent pieces of work, run in as many threads as the cores allow."""
-    workers = max(1, cores() // threads)
+    workers = max(1, count_cores() // threads)
     pool = ThreadPoolExecutor(workers, "score", torch.set_num_threads, (threads,))
     try:
         running = {name: pool.submit(call) for name, call in work.items()}

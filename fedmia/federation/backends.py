@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 from clients.app import client_app
 from clients.site import Site
 from fedmia.federation.inline import InlineGrid
-from fedmia.runtime.cores import cores
+from fedmia.runtime.cores import count_cores
 from fedmia.storage.snapshot import StateStore
 
 ServerMain = Callable[[Grid], None]
@@ -24,7 +24,7 @@ def run_inline(
     """Run `server` against clients in this process, as many at once as the cores allow."""
     logging.getLogger("flwr").setLevel(logging.ERROR)  # it logs every round of every branch
     clients = len(site.roles)
-    workers = max(1, min(clients, cores() // site.threads))
+    workers = max(1, min(clients, count_cores() // site.threads))
     grid = InlineGrid(
         lambda kept, halt: client_app(site.halted_by(halt), kept),
         clients, workers, site.threads, store, timeout,

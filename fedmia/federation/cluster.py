@@ -30,8 +30,8 @@ from clients.site import Site
 from fedmia.data.images import ByteArray
 from fedmia.federation.inline import LOOK, SERVER, LocalGrid, Order, context_of, failed
 from fedmia.options.errors import InputError, opt
-from fedmia.runtime.cores import cores
-from fedmia.storage.snapshot import Carried, LocalState, StateStore
+from fedmia.runtime.cores import count_cores
+from fedmia.storage.snapshot import ClientState, SingleStateStore, StateStore
 from strategies.crew import FederationError
 
 START = 120.0  # seconds in which a first worker is ready
@@ -49,7 +49,7 @@ def connect(address: str | None) -> None:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or Ray prints a warning
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if address is None:
-        ray.init(address="local", num_cpus=cores(), logging_level=logging.ERROR, **QUIET)
+        ray.init(address="local", num_cpus=count_cores(), logging_level=logging.ERROR, **QUIET)
         return
     asked = opt("ray_address", address)
     if address != "auto":
@@ -108,20 +108,20 @@ class Worker:
         self, content: RecordDict, kind: str, node: int, clients: int, state: Packed | None
     ) -> tuple[Message, Packed | None]:
         """The reply to a message, and the client's new state where it has one."""
-        carried = Carried(unpacked(state) if state is not None else None)
+        carried = SingleStateStore(unpacked(state) if state is not None else None)
         message = Message(content, dst_node_id=node, message_type=kind)
         reply = client_app(self._site, carried)(message, context_of(node, clients))
         return reply, packed(carried.new) if carried.new is not None else None
 
 
-def packed(state: LocalState) -> Packed:
+def packed(state: ClientState) -> Packed:
     """Arrays, which Ray moves without copying."""
     return {n: t.detach().cpu().numpy() for n, t in state.tensors.items()}, state.memory
 
 
-def unpacked(state: Packed) -> LocalState:
+def unpacked(state: Packed) -> ClientState:
     """Tensors of their own: those of the object store cannot be written."""
-    return LocalState({n: torch.from_numpy(a.copy()) for n, a in state[0].items()}, state[1])
+    return ClientState({n: torch.from_numpy(a.copy()) for n, a in state[0].items()}, state[1])
 
 
 class RayGrid(LocalGrid):
@@ -210,7 +210,7 @@ class RayGrid(LocalGrid):
         self._idle.append(actor)
 
     def _answered(self, one: Any) -> None:
-        order, state = self._working.pop(one), Carried(None)
+        order, state = self._working.pop(one), SingleStateStore(None)
         try:
             reply, new = ray.get(one)
             state.new = unpacked(new) if new is not None else None

@@ -19,8 +19,8 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedmia.storage.arrays import lively
-from fedmia.storage.snapshot import Carried, LocalState, MemoryStore, StateStore
+from fedmia.storage.arrays import make_lazy
+from fedmia.storage.snapshot import ClientState, MemoryStore, SingleStateStore, StateStore
 
 SERVER = 1  # Flower's node id of the server; clients are the nodes after it
 LOOK = 0.5  # seconds between looks for clients that are over their time
@@ -72,9 +72,9 @@ class LocalGrid(Grid):
         self._changed = Condition()
         self._waiting: list[Order] = []
         self._working: dict[Any, Order] = {}
-        self._done: dict[str, tuple[Order, Message, Carried]] = {}
+        self._done: dict[str, tuple[Order, Message, SingleStateStore]] = {}
         self._took: dict[int, float] = {}
-        self._brought: dict[int, tuple[Order, LocalState | None]] = {}
+        self._brought: dict[int, tuple[Order, ClientState | None]] = {}
 
     def set_run(self, run: Any) -> None:
         return None
@@ -136,7 +136,7 @@ class LocalGrid(Grid):
                 del self._working[key]
                 self._abandon(order)
                 late = failed(order.message, f"no answer within {self._timeout:g} s")
-                self._done[order.name] = order, late, Carried(None)
+                self._done[order.name] = order, late, SingleStateStore(None)
 
     def _ordered(self, message: Message) -> Order:
         """The slowest first, by their last order, so that none is waited for at the end."""
@@ -150,7 +150,7 @@ class LocalGrid(Grid):
         if state is not None:
             self.store.save(branch_of(order.message), self.client(order), state)
 
-    def kept(self, order: Order) -> LocalState | None:
+    def kept(self, order: Order) -> ClientState | None:
         """The client's state as its last reply left it."""
         return self.store.load(branch_of(order.message), self.client(order))
 
@@ -200,7 +200,7 @@ class InlineGrid(LocalGrid):
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         messages = list(messages)
         for record in [r for m in messages for r in m.content.array_records.values()]:
-            lively(record)
+            make_lazy(record)
         return super().push_messages(messages)
 
     def close(self) -> None:
@@ -239,14 +239,14 @@ class InlineGrid(LocalGrid):
                 self._done[order.name] = order, reply, state
                 self._changed.notify_all()
 
-    def _answer(self, order: Order) -> tuple[Message, Carried]:
-        message, state = order.message, Carried(None)
+    def _answer(self, order: Order) -> tuple[Message, SingleStateStore]:
+        message, state = order.message, SingleStateStore(None)
         try:
-            state = Carried(self.kept(order))
+            state = SingleStateStore(self.kept(order))
             context = copy.copy(self.contexts[message.metadata.dst_node_id])
             return self._app_of(state, order.halt)(message, context), state
         except Exception as error:  # as Flower does: the strategy says whose it was
-            return failed(message, f"{type(error).__name__}: {error}"), Carried(None)
+            return failed(message, f"{type(error).__name__}: {error}"), SingleStateStore(None)
 
     def _wait(self) -> None:
         self._changed.wait(LOOK)

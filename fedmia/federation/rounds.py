@@ -33,9 +33,9 @@ from fedmia.options.seeding import rng, root
 from fedmia.partitions.split import Split
 from fedmia.records import Aggregation, RoundInfo
 from fedmia.runtime.progress import Display
-from fedmia.runtime.stopwatch import Stopwatch, covered
+from fedmia.runtime.stopwatch import Stopwatch, covered_seconds
 from fedmia.ssl.base import State, under
-from fedmia.storage.archive import packed, unpacked
+from fedmia.storage.archive import pack, unpack
 from fedmia.storage.snapshot import Snapshot, SnapshotStore, StateStore, Update
 from strategies.base import Course, FederatedStrategy, Round, cohort
 from strategies.crew import Against, Crew, FederationError
@@ -188,10 +188,10 @@ class Federation:
             self.snapshots.clear()
             return
         self.store.restore(found["clients"])
-        self.rounds[:] = unpacked(found["rounds"], {})
-        self.aggregation = unpacked(found["aggregation"], {})
+        self.rounds[:] = unpack(found["rounds"], {})
+        self.aggregation = unpack(found["aggregation"], {})
         self.crew.gone.update(found["gone"])
-        self.crew.faults[:] = unpacked(found["faults"], {})
+        self.crew.faults[:] = unpack(found["faults"], {})
         self.watch.add(found["seconds"])
         self.head = self._head("head")
         if self.checkpoint.has("forked"):
@@ -272,9 +272,9 @@ class Federation:
             parts["notes"] = self.reader.notes()
         self.watch.claim()
         about = {
-            "rounds": packed(self.rounds, {}), "gone": sorted(self.crew.gone),
-            "faults": packed(self.crew.faults, {}), "seconds": dict(self.watch.seconds),
-            "aggregation": packed(self.aggregation, {}),
+            "rounds": pack(self.rounds, {}), "gone": sorted(self.crew.gone),
+            "faults": pack(self.crew.faults, {}), "seconds": dict(self.watch.seconds),
+            "aggregation": pack(self.aggregation, {}),
         }  # fmt: skip
         checkpoint.write(about, parts, self.store)
 
@@ -385,7 +385,7 @@ class Federation:
         """Keep what is to be read of a round whose clients had `received`."""
         branch, round, told = course.branch, done.number, done.metrics
         spans = [(m["began"], m["ended"]) for m in told.values() if "began" in m]
-        self.watch.move("train", min(covered(spans), done.seconds))
+        self.watch.move("train", min(covered_seconds(spans), done.seconds))
         crafted, self._crafted = self._crafted, None
         if crafted is not None:
             self._read(branch, round, received)

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from fedmia.config.compatibility import check_gpu
 from fedmia.config.forms import split_dataset
 from fedmia.config.head import Head
-from fedmia.data._source import renumbered
+from fedmia.data._source import renumber_labels
 from fedmia.data.base import Request
 from fedmia.data.images import ImageSet
 from fedmia.encoders.base import LoadedEncoder, load
@@ -81,7 +81,7 @@ def prepare(asked: Head) -> tuple[LoadedEncoder, ImageSet]:
     if len(first) < len(found):
         released.notes.append(f"{len(found) - len(first)} byte-equal copies were left out.")
     images = found.take(np.array(first))
-    labels, classes = renumbered(images.labels)
+    labels, classes = renumber_labels(images.labels)
     if len(classes) < 2:
         raise InputError(f"{opt('data', asked.data)}: a head needs 2 classes, got {len(classes)}")
     deal(len(images), asked.images, rng(asked.seed, "trial"))  # refused before a long computation

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from fedmia.options.errors import InputError
-from fedmia.runtime.cores import cores
+from fedmia.runtime.cores import count_cores
 from fedmia.shadows._one import CUT, Stopped, Trained, Training, train_one
 from fedmia.shadows.cache import ENCODER, Folder, about, key_of
 from fedmia.shadows.draw import Ground, Pixels, as_bytes, deal, survey
@@ -87,7 +87,7 @@ def train_shadows(
 
     every = max(1, math.ceil(plan.epochs / SAVES)) if save_every is None else save_every
     if workers is None:
-        workers = 1 if device.type != "cpu" else max(1, cores() // threads)
+        workers = 1 if device.type != "cpu" else max(1, count_cores() // threads)
     threadpool = ThreadPoolExecutor(workers, "shadow", torch.set_num_threads, (threads,))
     try:
         running = {

@@ -20,7 +20,7 @@ from fedmia.evaluation.audits.resume import content
 from fedmia.evaluation.audits.runs import run_of
 from fedmia.evaluation.encoder import brought, device_of, images_for, look
 from fedmia.options.errors import InputError, opt
-from fedmia.runtime.cores import cores
+from fedmia.runtime.cores import count_cores
 from fedmia.study.child import command
 from fedmia.study.engine import Start, Work
 from fedmia.study.run import conduct
@@ -37,7 +37,7 @@ def encoders(asked: Invocation, stop: Event, start: Start | None = None) -> int:
     wanted: Series = asked.settings
     if asked.out is None:
         raise InputError(f"{opt('out', 'FOLDER')} is missing: the audits are kept there")
-    torch.set_num_threads(wanted.threads or cores())
+    torch.set_num_threads(wanted.threads or count_cores())
     runs = RunBatch(looked_at(wanted.cells), wanted.jobs)
     start = start or partial(auditing, trust_plugins=wanted.trust_plugins)
     work = Work(start, lambda folder: True)  # an audit goes on with whatever lies there

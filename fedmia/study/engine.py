@@ -16,12 +16,12 @@ from fedmia.config.sweep import Cell, RunBatch, label
 from fedmia.options.errors import InputError, opt
 from fedmia.options.yamlfile import Tree
 from fedmia.records.rows import Report
-from fedmia.runtime.cores import cores
+from fedmia.runtime.cores import count_cores
 from fedmia.runtime.device import resolve_device
 from fedmia.runtime.progress import SweepDisplay
 from fedmia.study.folder import StudyFolder, names
 from fedmia.study.processes import Task, run_all, said_of
-from fedmia.table import Row, rows_of
+from fedmia.table import Row, load_rows
 
 # Command line of the process that makes a run: of the file of its settings, and its folder.
 Start = Callable[[Path, Path], Sequence[str]]
@@ -77,7 +77,7 @@ class Study:
 
     def _rows(self, key: str) -> list[Row]:
         folder, report = self.finished[key]
-        return rows_of(self.out / folder, lambda: report)
+        return load_rows(self.out / folder, lambda: report)
 
     def reports(self) -> dict[str, Report]:
         """Key of each finished run -> its report."""
@@ -147,7 +147,7 @@ def side_by_side(runs: RunBatch) -> int:
         return runs.jobs
     if any(resolve_device(cell.first.device) != "cpu" for cell in runs.cells):
         return 1
-    return max(1, cores() // max(cell.threads or cores() for cell in runs.cells))
+    return max(1, count_cores() // max(cell.threads or count_cores() for cell in runs.cells))
 
 
 def _run(
@@ -173,7 +173,7 @@ def _run(
 
     def task(name: str, cell: Cell[Any]) -> Task:
         config, made, log = folder.begin(cell)
-        return Task(name, start(config, made), log, cell.threads or max(1, cores() // jobs))
+        return Task(name, start(config, made), log, cell.threads or max(1, count_cores() // jobs))
 
     with SweepDisplay(len(waiting), quiet) as display:
         tasks = [task(name, cell) for name, cell in waiting.items()]

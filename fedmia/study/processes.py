@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
 
-from fedmia.runtime.cores import bound, dealt
+from fedmia.runtime.cores import bind_cores, share_cores
 
 LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 PAUSE = 0.02  # seconds between two looks
@@ -52,13 +52,13 @@ def run_all(
             it); not called for those that `stop` ended.
     """
     waiting, running = deque(tasks), list[tuple[Task, subprocess.Popen[bytes], list[int]]]()
-    free = dealt(min(jobs, len(tasks)))
+    free = share_cores(min(jobs, len(tasks)))
     try:
         while (waiting or running) and not stop.is_set():
             while waiting and free:
                 task, share = waiting.popleft(), free.pop()
                 began(task)
-                with bound(share):
+                with bind_cores(share):
                     running.append((task, _start(task), share))
             # Not `stop.wait`: the handler of Ctrl-C that sets it runs in this very thread.
             time.sleep(PAUSE)

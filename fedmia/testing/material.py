@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedmia.attacks.base import ActiveAttack, Attack, Known, Turn
 from fedmia.data.base import Request
-from fedmia.data.images import digests, ranked
+from fedmia.data.images import digests, rank_digests
 from fedmia.data.synthetic import Synthetic
 from fedmia.nets.smallnet import SmallNet
 from fedmia.options.seeding import rng, torch_rng
@@ -198,7 +198,7 @@ def least_view(
         return cls(copy.deepcopy(method), augment, **values)
     if not isinstance(attack, ActiveAttack):
         return cls(copy.deepcopy(method), augment, received=earlier(method), **values)
-    targets = targets[ranked(digests(targets.numpy()))]  # an order that carries no truth
+    targets = targets[rank_digests(digests(targets.numpy()))]  # an order that carries no truth
     received, sent, notes = [method.shared_state()], [], dict[str, Any]()
     known, size = Known(held[: len(held) // 2], held[len(held) // 2 :]), attack.round_size
     for number in range(2 if size is None else -(-len(targets) // size)):

@@ -15,7 +15,7 @@ import yaml
 from fedmia.cli.command import parse
 from fedmia.cli.commands import AUDIT
 from fedmia.config.tree import to_tree
-from fedmia.data._pixels import square
+from fedmia.data._pixels import resize_all
 from fedmia.evaluation.audits.given import Given
 from fedmia.evaluation.audits.shadows import Own
 from fedmia.evaluation.encoder import prepare
@@ -341,14 +341,14 @@ def test_shadows__of_their_own_size_train_on_no_image_under_attack(
     """Where the source is resized for the audit, its images are told at the audited size."""
     large = textures(30, pixels=16, seed=8)
     file = write(tmp_path / "own.npz", large.images, large.labels)
-    members = write(tmp_path / "m.npz", square(large.images[:20], 8, "m"), large.labels[:20])
+    members = write(tmp_path / "m.npz", resize_all(large.images[:20], 8, "m"), large.labels[:20])
     flags = f"{DATA}--attacks encodermi-t --attack.encodermi-t.layer avgpool --shadow.size 12 "
     flags += f"--members npz:{members} --nonmembers npz:{archives.nonmembers} "
     done = audit(f"{flags}--shadow-data npz:{file} ", tmp_path / "AUDIT")
     assert done.names() == ["encodermi-t"]
     with np.load(next((tmp_path / "AUDIT" / "shadows").glob("*/images.npz"))) as held:
         trained = {x.tobytes() for side in held.values() for x in side}
-    assert trained == {x.tobytes() for x in square(large.images[20:], 12, "own")}
+    assert trained == {x.tobytes() for x in resize_all(large.images[20:], 12, "own")}
 
 
 def test_encodermi__fitted_on_known_images_needs_no_shadow(audit: Audit, tmp_path: Path) -> None:

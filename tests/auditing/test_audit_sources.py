@@ -66,13 +66,13 @@ def dealt(line: str) -> Dealt:
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What has been decoded."""
     found: list[str] = []
-    decode = _pixels.Gallery._decode
+    decode = _pixels.ImageDecoder._decode
 
-    def counted(self: _pixels.Gallery, item: _pixels.Encoded) -> object:
+    def counted(self: _pixels.ImageDecoder, item: _pixels.Encoded) -> object:
         found.append(f"{self.name} {item[0]}")
         return decode(self, item)
 
-    monkeypatch.setattr(_pixels.Gallery, "_decode", counted)
+    monkeypatch.setattr(_pixels.ImageDecoder, "_decode", counted)
     return found
 
 

@@ -36,7 +36,7 @@ from fedmia.ssl.moco import MoCo
 from fedmia.ssl.optimizers import noise_moves
 from fedmia.ssl.simclr import SimCLR
 from fedmia.ssl.train import Job, Train
-from fedmia.storage.snapshot import Local, MemoryStore
+from fedmia.storage.snapshot import MemoryStore, StrategyContext
 from strategies.fedprox import FedProx
 
 OPEN = DPSGD(noise_multiplier=0.0, max_grad_norm=1e6)
@@ -89,7 +89,7 @@ def test_step__clips_each_image_to_the_norm(symmetric: bool, make_moco: Any, mak
 def pull(method: Any, mu: float) -> Callable[[], None]:
     """FedProx's client half on a job's method."""
     weights = dict(zip(method.shared_parameters(), method.trainable(), strict=True))
-    local = Local(method.shared_state(), {}, {}, {}, weights)
+    local = StrategyContext(method.shared_state(), {}, {}, {}, weights)
     return lambda: FedProx(mu=mu).after_backward(local)
 
 

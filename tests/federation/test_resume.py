@@ -27,7 +27,7 @@ from fedmia.federation.rounds import Federation
 from fedmia.report.figures import draw
 from fedmia.simulate import main
 from fedmia.storage import archive, snapshot
-from fedmia.storage.snapshot import LocalState
+from fedmia.storage.snapshot import ClientState
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = (
@@ -364,7 +364,7 @@ def test_index__takes_its_place_when_all_that_it_names_is_on_disk(
     monkeypatch.setattr(checkpoint.os, "replace", looked)
     for round in (1, 2, 3):
         for client in range(3 if round < 3 else 1):
-            ledger.save("main", client, LocalState({"w": torch.full((2,), 10.0 * round + client)}))
+            ledger.save("main", client, ClientState({"w": torch.full((2,), 10.0 * round + client)}))
         kept.write({}, {"head": ({"w": torch.full((2,), float(round))}, {"round": round})}, ledger)
         kept.settle()
         found = Checkpoint(tmp_path)

@@ -22,7 +22,7 @@ from fedmia.federation.rounds import Federation, Interrupted, Schedule
 from fedmia.federation.run import _indispensable
 from fedmia.options.seeding import rng
 from fedmia.runtime.stopwatch import Stopwatch
-from fedmia.storage.snapshot import LocalState, MemoryStore, Snapshot, SnapshotStore, Update
+from fedmia.storage.snapshot import ClientState, MemoryStore, Snapshot, SnapshotStore, Update
 from strategies.base import Course, Round
 from strategies.fedavg import FedAvg
 
@@ -271,7 +271,7 @@ def test_keep_only__what_a_resumed_run_goes_on_with(tmp_path: Path) -> None:
 def test_snapshot__holds_the_holders_bank_and_not_its_key_encoder() -> None:
     store, one = MemoryStore(), torch.ones(1)
     tensors = {"local.queue": one, "local.key.w": one, "optimizer.0": one, "strategy.w": one}
-    store.save("main", 2, LocalState(tensors, {}))
+    store.save("main", 2, ClientState(tensors, {}))
     for holder, want in ((2, {"queue"}), (1, set()), (None, set())):
         run = SimpleNamespace(store=store, holder=holder)
         found = Federation._snapshot(run, "main", 4, {"w": one})  # type: ignore[arg-type]
@@ -292,8 +292,8 @@ def test_indispensable__two_known_and_two_scored_members() -> None:
 def test_ledger__counts_its_bytes_and_forks_what_is_where_it_is(tmp_path: Path) -> None:
     """Of a state that is replaced, forked or put on disk; what stays is the last that was saved."""
 
-    def state(number: float) -> LocalState:
-        return LocalState({"w": torch.full((4,), float(number))}, {"n": number})
+    def state(number: float) -> ClientState:
+        return ClientState({"w": torch.full((4,), float(number))}, {"n": number})
 
     room = 3 * size(state(0))
     store = Ledger(tmp_path, room)

@@ -22,7 +22,7 @@ from fedmia.flower.store import NodeStates, NodeStore, kept_record
 from fedmia.options.errors import InputError
 from fedmia.records import Epsilon
 from fedmia.storage.arrays import record
-from fedmia.storage.snapshot import LocalState
+from fedmia.storage.snapshot import ClientState
 from strategies.crew import FederationError
 
 
@@ -99,8 +99,8 @@ def test_node_store__branches_and_clients_are_apart(tmp_path: Path) -> None:
     """Round 10 comes after round 9, and a branch that nobody forked is empty."""
     for round in (9, 10, 11):
         store = NodeStore(tmp_path, round)
-        store.save("main", 0, LocalState({"a": torch.tensor(float(round))}, {"n": round}))
-        store.save("zero", 1, LocalState({"a": torch.tensor(-1.0)}, {"n": -round}))
+        store.save("main", 0, ClientState({"a": torch.tensor(float(round))}, {"n": round}))
+        store.save("zero", 1, ClientState({"a": torch.tensor(-1.0)}, {"n": -round}))
     found = [
         (kept := NodeStore(tmp_path, r).load(branch, client)) and kept.memory["n"]
         for r, branch, client in ((None, "main", 0), (11, "main", 0), (12, "zero", 1),
@@ -110,7 +110,7 @@ def test_node_store__branches_and_clients_are_apart(tmp_path: Path) -> None:
 
 
 def test_node_states__come_as_the_node_keeps_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    states = {0: LocalState({"a": torch.arange(3)}, {"n": [1]}), 1: None}
+    states = {0: ClientState({"a": torch.arange(3)}, {"n": [1]}), 1: None}
     asked = list[Any]()
 
     def ask(grid: Any, nodes: Any, action: str, orders: dict[int, Any]) -> Any:

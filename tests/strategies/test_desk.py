@@ -20,7 +20,7 @@ from fedmia.attacks.ascent_static import attack_losses
 from fedmia.options.seeding import rng
 from fedmia.ssl.base import State
 from fedmia.ssl.train import Train, two_views
-from fedmia.storage.snapshot import Local, LocalState, MemoryStore
+from fedmia.storage.snapshot import ClientState, MemoryStore, StrategyContext
 from fedmia.threat.whitebox import in_halves
 from strategies.fedema import FedEMA
 
@@ -83,7 +83,7 @@ def test_fedema__start_of_a_round_by_the_formula(site: Site, tau: float) -> None
         gap = distance(own, received)
         scale = tau / gap if scale is None else scale  # lambda, fixed in the second round
         mu = min(1.0, scale * gap)
-        start = FedEMA(tau=tau).begin(Local(received, {}, mine, dict(kept.memory), {}))
+        start = FedEMA(tau=tau).begin(StrategyContext(received, {}, mine, dict(kept.memory), {}))
         for name in received:
             want = mu * own[name] + (1 - mu) * received[name]
             torch.testing.assert_close(start[name], want, atol=1e-6, rtol=1e-5)
@@ -135,7 +135,7 @@ def test_desk__resumes_queue_key_encoder_and_momentum(site: Site) -> None:
     fresh, _, _ = desk(site, MemoryStore(), trained, 2).train()
     assert not exactly(onward, fresh)
     again = MemoryStore()
-    again.save("main", 0, LocalState(dict(kept.tensors), {}))
+    again.save("main", 0, ClientState(dict(kept.tensors), {}))
     assert exactly(desk(site, again, trained, 2).train()[0], onward)
 
 

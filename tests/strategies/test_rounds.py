@@ -22,7 +22,7 @@ from fedmia.options import registry
 from fedmia.options.errors import format_error
 from fedmia.options.seeding import rng
 from fedmia.ssl.base import State
-from fedmia.storage.snapshot import Carried, Update
+from fedmia.storage.snapshot import SingleStateStore, Update
 from strategies import replies
 from strategies.base import Course, FederatedStrategy, call_roll, cohort
 from strategies.crew import TRIES, Crew, FederationError
@@ -90,7 +90,7 @@ class Failing(InlineGrid):
 
     def _answer(self, order: Order) -> Any:
         if "arrays" in order.message.content and self.client(order) == 1:
-            return failed(order.message, "out of memory"), Carried(None)
+            return failed(order.message, "out of memory"), SingleStateStore(None)
         return super()._answer(order)
 
 

@@ -18,7 +18,7 @@ from fedmia.options.seeding import rng
 from fedmia.simulate import main
 from fedmia.ssl.base import State
 from fedmia.ssl.train import Job, make_optimizer
-from fedmia.storage.snapshot import Local, Update
+from fedmia.storage.snapshot import StrategyContext, Update
 from strategies.base import FederatedStrategy
 from strategies.fedavg import FedAvg
 from strategies.scaffold import METRIC, Scaffold
@@ -112,7 +112,9 @@ class Toy:
     def client(self, i: int, steps: int, rate: float) -> Update:
         w = nn.Parameter(self.x.clone())
         own = type(self.strategy)()
-        local = Local({"w": self.x}, self.strategy.broadcast(), self.kept[i], {}, {"w": w})
+        local = StrategyContext(
+            {"w": self.x}, self.strategy.broadcast(), self.kept[i], {}, {"w": w}
+        )
         w.data = own.begin(local)["w"].clone()
         for _ in range(steps):
             w.grad = self.slopes[i] * (w.detach() - self.ends[i])
@@ -185,7 +187,9 @@ def test_client_without_a_step__keeps_its_control_and_is_left_out() -> None:
 def test_finish__takes_what_was_sent_not_what_was_trained() -> None:
     """So that the control holds the defence's noise and nothing from behind it."""
     x, w = torch.zeros(2), nn.Parameter(torch.zeros(2))
-    local = Local({"w": x}, {"w": torch.ones(2)}, {"w": torch.full((2,), 3.0)}, {}, {"w": w}, 0.5)
+    local = StrategyContext(
+        {"w": x}, {"w": torch.ones(2)}, {"w": torch.full((2,), 3.0)}, {}, {"w": w}, 0.5
+    )
     noisy = torch.tensor([-1.0, 2.0])
     Scaffold().finish(local, {"w": torch.tensor([7.0, 7.0])}, {"w": noisy})
     torch.testing.assert_close(local.kept["w"], 3 - 1 + (0 - noisy) / 0.5)

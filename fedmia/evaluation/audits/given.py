@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedmia.config.audit import Audit
-from fedmia.data._pixels import square
+from fedmia.data._pixels import resize_all
 from fedmia.data.images import digests
 from fedmia.encoders.base import LoadOptions
 from fedmia.encoders.run import build_plugin
@@ -31,7 +31,7 @@ from fedmia.shadows.train import Trained
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSL
 from fedmia.storage.manifest import CONFIG
-from fedmia.storage.runfolder import RunFolder, Untrusted
+from fedmia.storage.runfolder import RunFolder, UntrustedPluginError
 from fedmia.threat import Labels
 
 PLAIN = "fedavg"  # the strategy of whoever has no rule
@@ -127,7 +127,7 @@ class Given:
         """
         try:
             members, others = self._shared(self._loaded)
-        except Untrusted:
+        except UntrustedPluginError:
             raise
         except InputError:  # the attacks that ask for shadows say so
             return self.dealt
@@ -185,7 +185,7 @@ class Given:
             return load_shadows(self.path)
         try:
             return [self._federation(run) for run in self.runs]
-        except Untrusted:
+        except UntrustedPluginError:
             raise
         except InputError as error:
             raise InputError(f"shadow encoders: {error.text}") from None
@@ -224,7 +224,7 @@ class Given:
         names = {d for t in loaded for x in (t.members, t.nonmembers) for d in digests(x.numpy())}
         names |= self._held
         inside = [
-            np.array([d in names for d in digests(square(side.numpy(), size, "scored images"))])
+            np.array([d in names for d in digests(resize_all(side.numpy(), size, "scored images"))])
             for side in (self.dealt.scored_members, self.dealt.scored_nonmembers)
         ]
         return int(inside[0].sum()), inside[1]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedmia.config.audit import Audit
 from fedmia.config.tree import from_tree, to_tree
-from fedmia.data._pixels import square
+from fedmia.data._pixels import resize_all
 from fedmia.data.images import IntArray
 from fedmia.evaluation.audits.images import Dealt
 from fedmia.options.errors import InputError, opt
@@ -69,7 +69,7 @@ def from_run(audit: Audit, run: RunFolder) -> Dealt:
     data, split = prepared.data, prepared.split
 
     def take(indices: IntArray) -> Tensor:
-        return torch.from_numpy(square(data.images[indices], audit.size, data.name))
+        return torch.from_numpy(resize_all(data.images[indices], audit.size, data.name))
 
     known = len(split.known_members) if audit.known is None else audit.known
     if not 2 <= known <= min(len(split.known_members), len(split.known_nonmembers)):

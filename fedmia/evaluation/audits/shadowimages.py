@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from fedmia.config.audit import Audit
-from fedmia.data._pixels import square
+from fedmia.data._pixels import resize_all
 from fedmia.data.images import ImageSet, digests
 from fedmia.evaluation.audits.images import Dealt
 from fedmia.evaluation.audits.sources import load_images
@@ -45,7 +45,7 @@ class ShadowImages:
                 f"{tuple(attacked.shape[1:])}"
             )
         # Resized alike, so that an image under attack is known again among the shadows' own.
-        own, theirs = (square(x, size, "shadow images") for x in (pool, attacked.numpy()))
+        own, theirs = (resize_all(x, size, "shadow images") for x in (pool, attacked.numpy()))
         return torch.from_numpy(own), torch.from_numpy(theirs)
 
     def contents(self) -> str:
@@ -86,4 +86,4 @@ class ShadowImages:
         held = self.dealt.shadow_data
         if held is None:
             return load_images(self.audit, "shadow_data", size)
-        return replace(held, images=square(held.images, size, held.name))
+        return replace(held, images=resize_all(held.images, size, held.name))

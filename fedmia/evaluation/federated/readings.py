@@ -20,9 +20,9 @@ from fedmia.attacks.base import ActiveAttack
 from fedmia.data.images import IntArray, digests
 from fedmia.evaluation.federated.observer import Observer
 from fedmia.federation.forks import Fork
-from fedmia.runtime.cores import cores
+from fedmia.runtime.cores import count_cores
 from fedmia.ssl.base import State, under
-from fedmia.storage.snapshot import Carried, Snapshot
+from fedmia.storage.snapshot import SingleStateStore, Snapshot
 from fedmia.threat import ClientView, Trajectory
 from fedmia.threat.signals import Signals
 
@@ -137,7 +137,7 @@ class Notebook:
         holder = self.observer.holder
         assert holder is not None
         task = Task(holder, fork.round, fork.branch, craft=True)
-        desk = Desk(site, Carried(fork.holder), task, fork.received, fork.broadcast)
+        desk = Desk(site, SingleStateStore(fork.holder), task, fork.received, fork.broadcast)
         bank = under("local.", fork.holder.tensors if fork.holder else {})
         bank = {name: t for name, t in bank.items() if not name.startswith("key.")}
         read = partial(self._read, f"{fork.branch}-{kind}")
@@ -151,7 +151,7 @@ class Notebook:
             alone["after"][rows] = read(Snapshot(fork.round, fork.ended(crafted), bank), rows)
 
         climb(batches[0])  # chooses for all
-        workers = max(1, cores() // site.threads)
+        workers = max(1, count_cores() // site.threads)
         with ThreadPoolExecutor(workers, "fork", torch.set_num_threads, (site.threads,)) as pool:
             list(pool.map(climb, batches[1:]))
         rows = np.sort(np.concatenate([rows for _, rows in batches]))
