@@ -28,7 +28,7 @@ from fedmia.federation.checkpoint import Checkpoint
 from fedmia.federation.run import Finished, Nodes, Prepared, federate, make_site
 from fedmia.options import registry
 from fedmia.options.errors import InputError
-from fedmia.records import ClientInfo, Pair, RoundInfo, RunScores, ScoredAttack, listed
+from fedmia.records import ClientInfo, Pair, RoundInfo, RunScores, ScoredAttack, list_attacks
 from fedmia.runtime.cores import count_cores
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
@@ -164,22 +164,24 @@ def attacked(evaluation: Evaluation, notebook: Notebook | None = None) -> dict[s
     done = side_by_side(work, evaluation.site.threads)
     found = {piece: scores for piece, scores in done.items() if scores is not None}
     infer = evaluation.inferences((main, untrained))
-    attacks, pairs = listed(found["attacks"]), list[Pair]()
+    attacks, pairs = list_attacks(found["attacks"]), list[Pair]()
     spec, ran = run.prepared.experiment.sweep, [a.name for a in found["attacks"]]
     swept = sweep(evaluation, main, ran, spec) if spec else None
     if f"round {scored_at}" in found:
         known = {s.name: s for s in attacks if s.name in by_round}
         found[f"round {scored_at}"] = replace(found[f"round {scored_at}"], leakage=known)
-    attacks += listed([found["active"]]) if "active" in found else []
+    attacks += list_attacks([found["active"]]) if "active" in found else []
     controls: dict[str, list[ScoredAttack]] = {}
     for name in ("untrained", "placebo"):
         if name in found:
             scored = [s for s in found[name] if s.name not in lost]
             if {"active", f"active-{name}"} <= found.keys():
                 scored.append(found[f"active-{name}"])
-            controls[name] = listed(scored)
+            controls[name] = list_attacks(scored)
     if trajectories and {"active", "active-zero"} <= found.keys():
-        both = zip(listed([found["active"]]), listed([found["active-zero"]]), strict=True)
+        both = zip(
+            list_attacks([found["active"]]), list_attacks([found["active-zero"]]), strict=True
+        )
         pairs += [Pair(act, zero, trajectories.attack.over) for act, zero in both]
     return {
         "attacks": attacks,

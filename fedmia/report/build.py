@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from fedmia.options.errors import format_error
-from fedmia.records import Aggregation, EncoderInfo, Probe, RoundInfo, RunScores, Sweep
+from fedmia.records import Aggregation, AttackSweep, EncoderInfo, Probe, RoundInfo, RunScores
 from fedmia.records.fields import row_of
 from fedmia.records.rows import (
     AttackRow,
@@ -186,7 +186,7 @@ def round_row(info: RoundInfo) -> RoundRow:
     )
 
 
-def sweep_rows(sweep: Sweep, attacks: int) -> list[SweepRow]:
+def sweep_rows(sweep: AttackSweep, attacks: int) -> list[SweepRow]:
     """The report's `sweep`; its simultaneous intervals hold over all values of all attacks."""
     rows: list[SweepRow] = []
     for point in sweep.points:

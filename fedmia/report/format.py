@@ -10,9 +10,9 @@ from fedmia.records import MEANINGFUL
 from fedmia.records.rows import (
     AttackRow,
     ClientDistribution,
+    DefenceGroupsRow,
     DefencePart,
     DefenceRow,
-    DefendedRow,
     Interval,
     Report,
     control_sets,
@@ -230,7 +230,7 @@ def aggregation_sentence(report: Report) -> str | None:
     return f"{said} {spent['assumptions']}" if spent else said
 
 
-def defended_sentence(row: DefendedRow) -> str | None:
+def defended_sentence(row: DefenceGroupsRow) -> str | None:
     """Whether defended clients leak all the same."""
     return None if row["statement"] is None else f"{row['statement']}."
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from statistics import median
 
-from fedmia.records.rows import ClientRow, InferredRow, Report, with_auc
+from fedmia.records.rows import ClientInferenceRow, ClientRow, Report, rows_with_auc
 
 FEW = 20  # clients that are all shown, and most that are shown of more
 LARGE = 1.5  # times the median: below, a client holds about as much as the others
@@ -34,7 +34,7 @@ def shown(report: Report) -> list[Shown]:
                 found.setdefault(row["id"], Shown(row)).why.append(reason)
         if len(found) == FEW:
             break
-    order = {row["id"]: auc.value for row, auc in with_auc(one.row for one in found.values())}
+    order = {row["id"]: auc.value for row, auc in rows_with_auc(one.row for one in found.values())}
     return sorted(found.values(), key=lambda one: -order.get(one.row["id"], -1.0))
 
 
@@ -49,11 +49,11 @@ def reasons(rows: Sequence[ClientRow]) -> Mapping[str, Sequence[ClientRow]]:
     The most leaking have the highest lower ends of their 95 % intervals, the least leaking the
     lowest upper ones: by the AUC alone they would be those with the fewest images.
     """
-    scored = sorted(with_auc(rows), key=lambda s: -s[1].ci[0])
+    scored = sorted(rows_with_auc(rows), key=lambda s: -s[1].ci[0])
     ranked = [row for row, _ in scored]
     told = [r for r, a in scored if a.together[0] > 0.5]
     told += [r for r, a in reversed(scored) if a.together[1] < 0.5]
-    least = sorted(with_auc(rows), key=lambda s: s[1].ci[1])
+    least = sorted(rows_with_auc(rows), key=lambda s: s[1].ci[1])
     defended = [row for row in ranked if row["defence"]]
     large = LARGE * median(row["size"] for row in rows)
     by_size = sorted(rows, key=lambda row: -row["size"])
@@ -68,7 +68,7 @@ def reasons(rows: Sequence[ClientRow]) -> Mapping[str, Sequence[ClientRow]]:
     }
 
 
-def told_apart(rows: Sequence[InferredRow]) -> list[InferredRow]:
+def told_apart(rows: Sequence[ClientInferenceRow]) -> list[ClientInferenceRow]:
     """All of at most FEW rows, in their order; of more, the FEW with the smallest p-values."""
     if len(rows) <= FEW:
         return list(rows)

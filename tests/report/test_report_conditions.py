@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmia.records import Health, Inference, Inferred, Probe, RunScores
+from fedmia.records import ClientInference, DatasetInference, Health, Probe, RunScores
 from fedmia.report.build import family_size, utility, widest
 from fedmia.report.clients import client_leak, declared_attack, distribution, ranking
 from fedmia.report.datasets import inference_row
@@ -144,10 +144,10 @@ def test_told_apart__the_smallest_p_values_of_many() -> None:
 
 
 def test_inference__of_one_set_and_of_clients() -> None:
-    def sets(*p: float | None) -> Inference:
-        held = [Inferred(i, v, 0.1, 5, 7) for i, v in enumerate(p)]
-        posers = [Inferred(None, v, 0.0, 5, 6) for v in (0.04, 0.5, None)]
-        return Inference("a", "p", held, posers)
+    def sets(*p: float | None) -> DatasetInference:
+        held = [ClientInference(i, v, 0.1, 5, 7) for i, v in enumerate(p)]
+        posers = [ClientInference(None, v, 0.0, 5, 6) for v in (0.04, 0.5, None)]
+        return DatasetInference("a", "p", held, posers)
 
     one = inference_row(sets(0.05))
     assert one["statement"] == (
@@ -162,7 +162,7 @@ def test_inference__of_one_set_and_of_clients() -> None:
         "of 0 of 2 clients are found, p <= 0.05 for all clients together; "
         in (inference_row(sets(0.026, 0.06))["statement"])
     )
-    alone = replace(sets(0.5), clients=[Inferred(None, 0.5, 0.1, 5, 7)])
+    alone = replace(sets(0.5), clients=[ClientInference(None, 0.5, 0.1, 5, 7)])
     assert inference_row(alone)["clients"][0]["client"] == -1
 
 

@@ -10,7 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedmia.records import ClientDefence, ClientInfo, Epsilon, Inference, Inferred, RunScores
+from fedmia.records import (
+    ClientDefence,
+    ClientInference,
+    ClientInfo,
+    DatasetInference,
+    Epsilon,
+    RunScores,
+)
 from fedmia.records.rows import Report
 from fedmia.report import tables
 from fedmia.report.build import build_report
@@ -55,12 +62,12 @@ def make_many(run: RunScores) -> Callable[..., RunScores]:
             )
             for i in range(MANY)
         ]  # fmt: skip
-        asked = [Inferred(i, (i + 1) / 70_000, 0.1, EACH, 400) for i in range(honest)]
+        asked = [ClientInference(i, (i + 1) / 70_000, 0.1, EACH, 400) for i in range(honest)]
         return replace(
             run, attacks=[attack], controls={}, pairs=[], curves=None, rounds=[],
             member_ids=np.arange(len(owner)), nonmember_ids=np.arange(5000, 5400),
             member_client=owner, member_labels=labels[0], nonmember_labels=labels[1],
-            clients=clients, inferences=[Inference("dataset-inference", "p", asked, [])],
+            clients=clients, inferences=[DatasetInference("dataset-inference", "p", asked, [])],
         )  # fmt: skip
 
     return made

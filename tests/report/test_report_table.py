@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from fedmia.records import ALONE, RunScores, ScoredAttack, SetScores, Sweep, SweepPoint
+from fedmia.records import ALONE, AttackSweep, RunScores, ScoredAttack, SetScores, SweepPoint
 from fedmia.records.rows import Report
 from fedmia.report.build import build_report
 from fedmia.storage.manifest import TABLE_TEXT
@@ -50,7 +50,7 @@ def everything(run: RunScores, scored: Callable[..., ScoredAttack]) -> Report:
         clients=clients,
         member_client=np.arange(112) % 27,
         sets=[whole, replace(whole, judged="mean"), replace(whole, size=4)],
-        sweep=Sweep("known", (4, 9), points),
+        sweep=AttackSweep("known", (4, 9), points),
     )
     return cast(Report, json.loads(json.dumps(build_report(full))))
 

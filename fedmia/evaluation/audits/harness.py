@@ -29,7 +29,7 @@ from fedmia.options.errors import InputError, format_error
 from fedmia.options.option import option_fields
 from fedmia.options.seeding import rng
 from fedmia.probes.utility import mean_cosine
-from fedmia.records import Health, Inference, Probe, ScoredAttack, listed
+from fedmia.records import DatasetInference, Health, Probe, ScoredAttack, list_attacks
 from fedmia.shadows.train import CUT, Stopped
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
@@ -84,7 +84,7 @@ class Harness(AttackSuite[str]):
         self._methods: dict[str, SSLMethod] = {}
         self.scores = list[ScoredAttack]()
         self.controls = list[ScoredAttack]()
-        self.inferences = list[Inference]()
+        self.inferences = list[DatasetInference]()
 
     # -- views: rows and drawn images are shared between them, counts are not -------------------
 
@@ -153,7 +153,7 @@ class Harness(AttackSuite[str]):
                 continue
             tell(RELEASED, name, False)
             scored = self.failures.survive("main", name, partial(self.on_encoder, name))
-            if isinstance(scored, Inference):
+            if isinstance(scored, DatasetInference):
                 self.inferences.append(scored)
             elif scored is not None:
                 self.scores.append(scored)
@@ -172,7 +172,7 @@ class Harness(AttackSuite[str]):
         for (name, _), why in self.failures.beside.items():
             how = f": {why}".replace(f": {BROKEN}", ", it failed there: ", 1)
             self.notes.append(f"{name} has no untrained control{how}")
-        self.scores, self.controls = listed(self.scores), listed(self.controls)
+        self.scores, self.controls = list_attacks(self.scores), list_attacks(self.controls)
 
     def uncontrolled(self) -> str | None:
         """Why there is no untrained control, or None where there is one."""
@@ -182,7 +182,7 @@ class Harness(AttackSuite[str]):
             return format_error(error.text, self.audit.tongue)
         return None
 
-    def on_encoder(self, name: str) -> ScoredAttack | Inference:
+    def on_encoder(self, name: str) -> ScoredAttack | DatasetInference:
         """What one attack says of the encoder.
 
         Raises:

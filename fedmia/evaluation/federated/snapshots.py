@@ -18,7 +18,7 @@ from fedmia.federation.run import Finished
 from fedmia.options import registry
 from fedmia.partitions.base import Partition
 from fedmia.partitions.iid import IID
-from fedmia.records import Inference, ScoredAttack
+from fedmia.records import DatasetInference, ScoredAttack
 from fedmia.storage.snapshot import Snapshot, StateFiles
 from fedmia.threat import BlackBox
 from fedmia.threat.signals import Signals
@@ -132,7 +132,7 @@ class Evaluation(AttackSuite[RoundModel]):
         # A disk that is full where scores are kept is no failure of the attack: it ends the run.
         return self.once(piece, name, partial(self.failures.survive, piece, name, call))
 
-    def inferences(self, models: Iterable[RoundModel]) -> list[Inference]:
+    def inferences(self, models: Iterable[RoundModel]) -> list[DatasetInference]:
         """What attacks on data sets say of each client, by a model and the untrained one."""
         names, prepared, split = self.of_kind(DatasetAttack), self.run.prepared, self.run.split
         if not names:

@@ -13,7 +13,7 @@ from fedmia.attacks.base import DatasetAttack, Known
 from fedmia.data.images import IntArray
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
-from fedmia.records import Inference, Inferred
+from fedmia.records import ClientInference, DatasetInference
 from fedmia.threat import BlackBox, require
 
 POSERS = 100  # about so many sets of non-members pose as clients' sets
@@ -78,7 +78,7 @@ def suspects(
 
 def inferred(
     attack: DatasetAttack, view: BlackBox, known: Known, of: Suspects, seed: int, posers: bool
-) -> tuple[list[Inferred], list[Inferred]]:
+) -> tuple[list[ClientInference], list[ClientInference]]:
     """What the attack says of each client's set, and of each poser's where asked for. It hears of
     them in one random order.
 
@@ -94,7 +94,8 @@ def inferred(
     back = [told[i] for i in np.argsort(order)]
     ids = [*of.held, *[None] * (len(asked) - len(of.held))]
     rows = [
-        Inferred(k, t.p_value, t.difference, t.n, t.others) for k, t in zip(ids, back, strict=True)
+        ClientInference(k, t.p_value, t.difference, t.n, t.others)
+        for k, t in zip(ids, back, strict=True)
     ]
     return rows[: len(of.held)], rows[len(of.held) :]
 
@@ -102,8 +103,8 @@ def inferred(
 def inference(
     attack: DatasetAttack, known: Known, of: Suspects, seed: int, view: BlackBox,
     untrained: BlackBox | None,
-) -> Inference:  # fmt: skip
+) -> DatasetInference:  # fmt: skip
     """The attack on the encoder, with posers, and on the untrained one without."""
     clients, posers = inferred(attack, view, known, of, seed, posers=True)
     null = [] if untrained is None else inferred(attack, untrained, known, of, seed, False)[0]
-    return Inference(attack.name, attack.paper, clients, posers, null)
+    return DatasetInference(attack.name, attack.paper, clients, posers, null)

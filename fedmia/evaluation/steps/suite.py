@@ -12,7 +12,7 @@ from fedmia.evaluation.steps.failures import Failures
 from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.options import registry
 from fedmia.options.errors import opt
-from fedmia.records import Inference, ScoredAttack
+from fedmia.records import DatasetInference, ScoredAttack
 from fedmia.storage.archive import Archive
 from fedmia.threat import BlackBox, BudgetError
 
@@ -75,7 +75,7 @@ class AttackSuite(Generic[Model]):
     def infer(
         self, name: str, classes: tuple[IntArray, IntArray], owner: IntArray, deal: Partition,
         views: Sequence[BlackBox],
-    ) -> Inference:  # fmt: skip
+    ) -> DatasetInference:  # fmt: skip
         """What an attack on data sets says of each client's scored members.
 
         Args:
