@@ -11,8 +11,8 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
+from fedmia.config.flag_layout import FlagLayout, flag_layout
 from fedmia.config.forms import unknown_option
-from fedmia.config.shape import FlagLayout, flag_layout
 from fedmia.options.errors import InputError, prefix_errors, suggest_nearest
 from fedmia.options.values import Text
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from fedmia.cli.commands import COMMANDS
+from fedmia.config.flag_layout import flag_layout
 from fedmia.config.forms import field_forms
-from fedmia.config.shape import flag_layout
 from fedmia.options import registry
 
 FILE = Path(__file__).with_name("index.json")

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from fedmia.config.layered import (
+from fedmia.config.plugin_lists import (
     copy_mapping,
     expand_layers,
     overlay_layers,

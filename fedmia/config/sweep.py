@@ -13,8 +13,8 @@ from fedmia.config import compatibility as suits
 from fedmia.config import experiment
 from fedmia.config.audit import Audit
 from fedmia.config.experiment import Experiment
+from fedmia.config.flag_layout import flag_layout
 from fedmia.config.forms import Settings, field_forms, mapping, settings_tree
-from fedmia.config.shape import flag_layout
 from fedmia.config.tree import from_tree, merge, normalize, to_tree
 from fedmia.options.errors import InputError, format_value, opt, prefix_errors, suggest_nearest
 from fedmia.options.option import option, option_fields

@@ -13,7 +13,7 @@ from fedmia.cli.command import PRESETS, Invocation, parse, print_bad_input
 from fedmia.cli.commands import AUDIT, SIMULATE
 from fedmia.cli.flags import Command, read
 from fedmia.config.experiment import Experiment, expand_attacks
-from fedmia.config.shape import flag_layout
+from fedmia.config.flag_layout import flag_layout
 from fedmia.config.tree import merge, to_tree
 from fedmia.options import registry
 from fedmia.options.errors import InputError

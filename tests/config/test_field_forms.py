@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fedmia.cli.commands import COMMANDS
+from fedmia.config.flag_layout import flag_layout
 from fedmia.config.forms import (
     MappingForm,
     PluginChoice,
@@ -18,7 +19,6 @@ from fedmia.config.forms import (
     field_forms,
     mapping,
 )
-from fedmia.config.shape import flag_layout
 from fedmia.config.tree import from_tree, merge, to_tree
 from fedmia.options.errors import InputError, opt, prefix_errors
 from fedmia.options.option import option, options_of
