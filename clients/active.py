@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clients.desk import Desk
+from clients.client_round import ClientRound
 from clients.passive import Passive as _Passive
 from fedmia.defenses.base import Metrics
 from fedmia.ssl.base import State
@@ -16,7 +16,7 @@ class Active(_Passive):
 
     crafts = True
 
-    def work(self, desk: Desk) -> tuple[State, Metrics]:
+    def work(self, desk: ClientRound) -> tuple[State, Metrics]:
         if desk.crafts:
             return desk.craft(desk.idle(), desk.received), {}
         return super().work(desk)

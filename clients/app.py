@@ -10,15 +10,15 @@ from flwr.app import Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from clients.base import Role
-from clients.desk import Desk
-from clients.site import Site, Task
+from clients.client_context import ClientContext, RoundTask
+from clients.client_round import ClientRound
 from fedmia.options import registry
 from fedmia.ssl.base import State
 from fedmia.storage.arrays import record
 from fedmia.storage.snapshot import StateStore, Update
 
 
-def client_app(site: Site, store: StateStore) -> ClientApp:
+def client_app(site: ClientContext, store: StateStore) -> ClientApp:
     """The Flower app of every client: `query` answers the roll call, `train` works a round."""
     app = ClientApp()
 
@@ -40,13 +40,13 @@ def client_app(site: Site, store: StateStore) -> ClientApp:
     return app
 
 
-def _work(site: Site, store: StateStore, message: Message, client: int) -> Update:
+def _work(site: ClientContext, store: StateStore, message: Message, client: int) -> Update:
     """One client's round."""
     config: dict[str, Any] = dict(message.content.config_records["config"])
     received, broadcast = (_tensors(message, n, site.device) for n in ("arrays", "broadcast"))
     began = time.perf_counter()
     role: Role = registry.build("role", site.roles[client], {})
-    update = role.answer(Desk(site, store, Task(client, **config), received, broadcast))
+    update = role.answer(ClientRound(site, store, RoundTask(client, **config), received, broadcast))
     update.metrics.update(began=began, ended=time.perf_counter())
     return update
 

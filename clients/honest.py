@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clients.base import Role
-from clients.desk import Desk
+from clients.client_round import ClientRound
 from fedmia.defenses.base import Metrics
 from fedmia.ssl.base import State
 
@@ -11,7 +11,7 @@ from fedmia.ssl.base import State
 class Honest(Role):
     """Trains on its own images and uploads what its defences let out; attacks nothing."""
 
-    def work(self, desk: Desk) -> tuple[State, Metrics]:
+    def work(self, desk: ClientRound) -> tuple[State, Metrics]:
         if desk.rests:
             return desk.received, {}
         trained, metrics, _ = desk.train()

@@ -26,7 +26,7 @@ from safetensors import SafetensorError  # noqa: E402
 from fedmia.config.tree import to_tree  # noqa: E402
 from fedmia.evaluation.run import execute  # noqa: E402
 from fedmia.federation.checkpoint import Checkpoint  # noqa: E402
-from fedmia.federation.run import Prepared, fingerprint, prepare  # noqa: E402
+from fedmia.federation.run import PreparedRun, fingerprint, prepare  # noqa: E402
 from fedmia.observers._observing import RunObservers  # noqa: E402
 from fedmia.records.rows import Report  # noqa: E402
 from fedmia.report.publish import publish, show  # noqa: E402
@@ -38,7 +38,7 @@ from fedmia.storage.manifest import CHECKPOINT, SNAPSHOTS  # noqa: E402
 from fedmia.storage.outfolder import OutFolder  # noqa: E402
 from fedmia.storage.runfolder import RunFolder  # noqa: E402
 from fedmia.storage.snapshot import SnapshotStore  # noqa: E402
-from strategies.crew import FederationError  # noqa: E402
+from strategies.failure_policy import FederationError  # noqa: E402
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -88,7 +88,7 @@ def simulate(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
 
 
 @contextmanager
-def open_checkpoint(prepared: Prepared, place: OutFolder) -> Iterator[Checkpoint | None]:
+def open_checkpoint(prepared: PreparedRun, place: OutFolder) -> Iterator[Checkpoint | None]:
     """The checkpoint of a run with a folder, held while the context is open.
 
     Raises:

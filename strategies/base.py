@@ -20,8 +20,8 @@ from fedmia.records import Epsilon
 from fedmia.ssl.base import State
 from fedmia.storage.arrays import record, tensors
 from fedmia.storage.snapshot import StrategyContext, Update
-from strategies.crew import Against, Crew, FederationError
-from strategies.replies import Judge, Refused, replies
+from strategies.failure_policy import Adversary, FailurePolicy, FederationError
+from strategies.replies import RejectedReply, ReplyReader, replies
 
 Seen = Callable[[Update], None]
 Metrics = dict[str, float]
@@ -32,7 +32,7 @@ def unseen(update: Update) -> None:
 
 
 @dataclass(frozen=True)
-class Course:
+class RoundRange:
     """A stretch of rounds of one branch.
 
     Attributes:
@@ -91,7 +91,7 @@ class FederatedStrategy(Options, Strategy):
     strength: ClassVar[str] = ""
     strengths: ClassVar[tuple[float, ...]] = ()
 
-    course: Course | None = field(default=None, init=False, repr=False)
+    course: RoundRange | None = field(default=None, init=False, repr=False)
     nodes: dict[int, int] = field(default_factory=dict, init=False, repr=False)
     _global: State = field(default_factory=dict, init=False, repr=False)
 
@@ -125,11 +125,11 @@ class FederatedStrategy(Options, Strategy):
         """
         return None
 
-    def privacy(self, against: Against) -> Epsilon | None:
+    def privacy(self, against: Adversary) -> Epsilon | None:
         """The privacy statement for a client after the rounds aggregated; None: none is made."""
         return None
 
-    def told(self, against: Against) -> Metrics:
+    def told(self, against: Adversary) -> Metrics:
         """What is reported of the aggregation: of its last round, or over all."""
         return {}
 
@@ -173,7 +173,7 @@ class FederatedStrategy(Options, Strategy):
     # -- the rounds ----------------------------------------------------------------------------
 
     def rounds(
-        self, grid: Grid, course: Course, state: State, crew: Crew,
+        self, grid: Grid, course: RoundRange, state: State, crew: FailurePolicy,
         seen: Seen = unseen,
     ) -> Iterator[Round]:  # fmt: skip
         """The rounds of `course` from `state`, each as it is done, after a roll call of the nodes.
@@ -192,7 +192,7 @@ class FederatedStrategy(Options, Strategy):
             asked = self.configure_train(turn, arrays, ConfigRecord(), grid)
             orders = {names[order.metadata.dst_node_id]: order for order in asked}
             orders = {client: orders[client] for client in crew.present(orders)}
-            judge = Judge(self._global, names, round)
+            judge = ReplyReader(self._global, names, round)
             metrics = self._fold(replies(grid, orders, judge, crew, course.branch), seen)
             crew.suffice(round, len(metrics))
             arrays = record(self._global)
@@ -237,10 +237,10 @@ class FederatedStrategy(Options, Strategy):
         """For Flower's own loop, whose replies come all at once and must all be sound."""
         assert self.course is not None
         names = {node: client for client, node in self.nodes.items()}
-        judge = Judge(self._global, names, self.course.first + server_round)
+        judge = ReplyReader(self._global, names, self.course.first + server_round)
         try:
             self._fold(map(judge, sorted(replies, key=lambda m: names[m.metadata.src_node_id])))
-        except Refused as error:
+        except RejectedReply as error:
             raise FederationError(f"round {judge.round}: a client {error}") from error
         return record(self._global), MetricRecord()
 
@@ -307,7 +307,7 @@ def connected(grid: Grid, clients: int, patience: float = 120.0) -> list[int]:
     return ids
 
 
-def cohort(course: Course, round: int, clients: int) -> list[int]:
+def cohort(course: RoundRange, round: int, clients: int) -> list[int]:
     """Sorted partition ids that take part in `round`: a seeded draw without replacement."""
     size = max(1, int(course.participation * clients + 0.5))
     if size >= clients:

@@ -23,7 +23,7 @@ from fedmia.storage.snapshot import Update
 from strategies._accounting import composed, noise_composed, noise_sampled, sampled
 from strategies._clipping import as_received, clip_each, clipped
 from strategies.base import FederatedStrategy, Metrics, cohort
-from strategies.crew import Against
+from strategies.failure_policy import Adversary
 
 DEFAULT_NOISE = 0.03
 CLIP = "clip"  # C of the coming round, beside the weights
@@ -142,7 +142,7 @@ class DPFedAvg(FederatedStrategy):
         share = self.vote_share
         return noise / math.sqrt(1 - share), noise / (2 * math.sqrt(share))
 
-    def privacy(self, against: Against) -> Epsilon | None:
+    def privacy(self, against: Adversary) -> Epsilon | None:
         """For one client of all; None where the noise is 0: nothing is promised."""
         noise = self.noise() if self.releases else 0.0
         if self.releases and not noise:
@@ -198,7 +198,7 @@ class DPFedAvg(FederatedStrategy):
         add_scores(self.audited, scores)
         self.audited["rounds"] = done + 1
 
-    def _spent(self, noise: float, most: int, against: Against) -> float:
+    def _spent(self, noise: float, most: int, against: Adversary) -> float:
         if self.cohorts == "known":
             return composed(noise, most, self.delta)
         known = composed(noise, most, self.delta, 2.0)
@@ -206,7 +206,7 @@ class DPFedAvg(FederatedStrategy):
         rate = self._rate(size, against.malicious)
         return min(known, sampled(noise, rate, self.releases, self.delta))
 
-    def told(self, against: Against) -> Metrics:
+    def told(self, against: Adversary) -> Metrics:
         return dict(self.last)
 
     def passing(
@@ -231,7 +231,7 @@ def noised(state: State, deviation: float, draw: Generator) -> State:
     return found
 
 
-def statement(secret: bool, most: int, rounds: int, against: Against) -> str:
+def statement(secret: bool, most: int, rounds: int, against: Adversary) -> str:
     """What the epsilon is of, and what it rests on."""
     if secret:
         unit = "one client, all its images, replaced by another"

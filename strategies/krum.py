@@ -13,7 +13,7 @@ from fedmia.options.option import option
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Update
 from strategies.base import FederatedStrategy, Metrics
-from strategies.crew import Against
+from strategies.failure_policy import Adversary
 
 HALVINGS = 12  # of the interval in which an attacker looks for its largest update that is chosen
 
@@ -59,7 +59,7 @@ class Krum(FederatedStrategy):
         order = sorted(range(len(states)), key=lambda i: scores[i])
         return sorted(order[: self.kept(len(states))])
 
-    def told(self, against: Against) -> Metrics:
+    def told(self, against: Adversary) -> Metrics:
         """The malicious clients' share of all updates that were averaged in rounds in which they
         might craft."""
         if not (count := sum(self.taken.values())):

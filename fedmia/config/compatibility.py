@@ -11,7 +11,7 @@ from fedmia.config.experiment import Experiment
 from fedmia.config.forms import missing_option
 from fedmia.config.roles import refusal
 from fedmia.defenses._stack import exclusive
-from fedmia.defenses.base import Setting
+from fedmia.defenses.base import RunConditions
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt, prefix_errors
 from fedmia.partitions.base import Partition
@@ -230,7 +230,7 @@ def _defense(experiment: Experiment) -> None:
     ssl: SSL = experiment.ssl.build("ssl")
     built = [(layer, layer.build("defense")) for layer in experiment.defense]
     before = experiment.pretrain.mode == "public"
-    setting = Setting(_norm(experiment), ssl, experiment.split.public, before)
+    setting = RunConditions(_norm(experiment), ssl, experiment.split.public, before)
     for layer, defense in built:
         where = opt("defense.name", layer.name)
         if ssl.coupled:

@@ -92,7 +92,7 @@ def guessed(memory: dict[str, Any], audit: str = "one-run") -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Steps:
+class AuditedSteps:
     """DP-SGD as it ran: noise over `clip`, sampling rate, expected batch, number of steps."""
 
     noise: float
@@ -103,7 +103,7 @@ class Steps:
 
 
 def audit_steps(
-    job: Job, steps: Steps, inside: NDArray[np.bool_], stream: np.random.Generator
+    job: Job, steps: AuditedSteps, inside: NDArray[np.bool_], stream: np.random.Generator
 ) -> FloatArray:
     """(m,) scores of canaries by an auditor who sees every noised step of `steps`.
 
@@ -126,7 +126,7 @@ def audit_steps(
 
 
 def _audited(
-    job: Job, steps: Steps, inside: NDArray[np.bool_], stream: np.random.Generator
+    job: Job, steps: AuditedSteps, inside: NDArray[np.bool_], stream: np.random.Generator
 ) -> FloatArray:
     """`audit_steps` of canaries that share one run."""
     method = copy.deepcopy(job.method)

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from fedmia.data.images import IntArray
-from fedmia.defenses.base import Outlook
+from fedmia.defenses.base import PreparationContext
 from fedmia.options.errors import InputError, opt
 from fedmia.statistics.auc import auc_estimate, auc_interval
 
@@ -25,7 +25,7 @@ LEAST = 8  # public images
 
 
 @dataclass(frozen=True)
-class Estimate:
+class LeakEstimate:
     """The shadow after one round.
 
     Attributes:
@@ -39,7 +39,7 @@ class Estimate:
     loss: float
 
 
-def halves(outlook: Outlook) -> tuple[IntArray, IntArray]:
+def halves(outlook: PreparationContext) -> tuple[IntArray, IntArray]:
     """Positions of the public images in two halves: to train on, and to hold out."""
     order = outlook.rng.permutation(len(outlook.public))
     half = len(order) // 2
@@ -47,8 +47,8 @@ def halves(outlook: Outlook) -> tuple[IntArray, IntArray]:
 
 
 def estimates(
-    outlook: Outlook, parts: tuple[IntArray, IntArray], change: Callable[[Job], None]
-) -> Iterator[Estimate]:
+    outlook: PreparationContext, parts: tuple[IntArray, IntArray], change: Callable[[Job], None]
+) -> Iterator[LeakEstimate]:
     """One estimate a round of a federation of one, trained on the first of `parts`.
 
     Args:
@@ -60,7 +60,7 @@ def estimates(
         rows, losses = view.views_and_losses(outside, VIEWS, "held")
         known = similarity(view.embed_views(inside, VIEWS))
         found = auc_estimate(known, similarity(rows))
-        yield Estimate(found.value, auc_interval(found)[0], float(losses.double().mean()))
+        yield LeakEstimate(found.value, auc_interval(found)[0], float(losses.double().mean()))
 
 
 def similarity(rows: Tensor) -> NDArray[np.float64]:

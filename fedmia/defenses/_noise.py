@@ -21,7 +21,7 @@ from fedmia.defenses._sensitivity import (
     refuse_running,
     sampled_sensitivity,
 )
-from fedmia.defenses.base import Defense, Metrics, Outlook, Setting
+from fedmia.defenses.base import Defense, Metrics, PreparationContext, RunConditions
 from fedmia.options.errors import InputError
 from fedmia.options.option import option
 from fedmia.records import Epsilon
@@ -110,10 +110,10 @@ class ReleaseNoise(Defense):
         """Epsilon of `rounds` releases at scale > 0."""
         return rounds * sensitivity / scale
 
-    def check(self, setting: Setting) -> None:
+    def check(self, setting: RunConditions) -> None:
         refuse_running(setting.norm)
 
-    def prepare(self, outlook: Outlook, memory: dict[str, Any]) -> None:
+    def prepare(self, outlook: PreparationContext, memory: dict[str, Any]) -> None:
         """Note the rounds to come and, where asked for, estimate the sensitivity."""
         memory["planned"] = outlook.rounds
         if self.sensitivity == "sampled":

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from fedmia.data.images import IntArray
-from fedmia.defenses.base import Outlook
+from fedmia.defenses.base import PreparationContext
 from fedmia.options.errors import InputError, opt
 from fedmia.ssl.base import State
 
@@ -56,7 +56,7 @@ def measured(after: State, before: State, order: int) -> tuple[State, float]:
     return {n: torch.zeros_like(t) for n, t in update.items()}, 0.0
 
 
-def sampled_sensitivity(outlook: Outlook, pairs: int, order: int) -> float:
+def sampled_sensitivity(outlook: PreparationContext, pairs: int, order: int) -> float:
     """Largest distance of two trainings on the client's images without d_i and without d_j.
 
     The Sensitivity Sampler (Yang et al., Algorithm 2; Rubinstein and Alda, 2017).

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedmia.defenses.base import Defense, Metrics, Outlook
+from fedmia.defenses.base import Defense, Metrics, PreparationContext
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import SEEDED
 from fedmia.records import ClientDefence, Epsilon
@@ -22,7 +22,7 @@ TOGETHER = " One of the statements of {names}, which hold side by side; of its u
 
 
 @dataclass(frozen=True)
-class Stack:
+class DefenseStack:
     """Defences by name. Each keeps a memory of its own under its name in the client's.
 
     Training and release are a chain: what one defence guarantees of its result, the next only
@@ -50,7 +50,7 @@ class Stack:
         """Of the metrics, those that may leave."""
         return {k: v for k, v in metrics.items() if not self.withholds or k in OPEN}
 
-    def prepare(self, outlook: Outlook, memory: dict[str, Any]) -> None:
+    def prepare(self, outlook: PreparationContext, memory: dict[str, Any]) -> None:
         """Before the client's first round."""
         for name, defense in self.layers:
             defense.prepare(outlook, memory.setdefault(name, {}))

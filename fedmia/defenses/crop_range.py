@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedmia.defenses._estimate import estimates, halves, require_public
-from fedmia.defenses.base import Defense, Outlook, Setting
+from fedmia.defenses.base import Defense, PreparationContext, RunConditions
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option
 from fedmia.ssl.train import Job
@@ -47,7 +47,7 @@ class CropRange(Defense):
         if self.choose and self.lower is not None:
             raise InputError(f"CropRange.lower {self.lower} is given, and choose too")
 
-    def check(self, setting: Setting) -> None:
+    def check(self, setting: RunConditions) -> None:
         own = setting.ssl.augment
         if own.operations is not None and "crop" not in own.operations:
             raise InputError(f"the method's views are not cropped: {opt('ssl.operations')}")
@@ -60,7 +60,7 @@ class CropRange(Defense):
             what = "the choice of the lower bound"
             require_public(setting.public, what, "lower", setting.pretrained)
 
-    def prepare(self, outlook: Outlook, memory: dict[str, Any]) -> None:
+    def prepare(self, outlook: PreparationContext, memory: dict[str, Any]) -> None:
         """The lower bound, where it is to be chosen: `memory["share"]` of the range.
 
         Raises:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from fedmia.defenses._estimate import Estimate, estimates, halves, require_public
-from fedmia.defenses.base import Defense, Outlook, Setting
+from fedmia.defenses._estimate import LeakEstimate, estimates, halves, require_public
+from fedmia.defenses.base import Defense, PreparationContext, RunConditions
 from fedmia.options.errors import InputError
 from fedmia.options.option import option
 from fedmia.ssl.train import Job
@@ -48,12 +48,12 @@ class EarlyStopping(Defense):
                 "patience"
             )
 
-    def check(self, setting: Setting) -> None:
+    def check(self, setting: RunConditions) -> None:
         if self.after is None:
             what = "the choice of the last round"
             require_public(setting.public, what, "after", setting.pretrained)
 
-    def prepare(self, outlook: Outlook, memory: dict[str, Any]) -> None:
+    def prepare(self, outlook: PreparationContext, memory: dict[str, Any]) -> None:
         """Choose the last round, unless it is given; `memory["stop"]`, None where there is none.
 
         Raises:
@@ -71,13 +71,13 @@ class EarlyStopping(Defense):
             for name, value in vars(one).items()
         }
 
-    def by_leak(self, course: Sequence[Estimate]) -> int | None:
+    def by_leak(self, course: Sequence[LeakEstimate]) -> int | None:
         """The last round before the first that leaks, at least 1; None where none does."""
         bound = LEAK if (self.leak, self.patience) == (None, None) else self.leak
         leaking = [n for n, e in enumerate(course, start=1) if bound is not None and e.low > bound]
         return max(1, leaking[0] - 1) if leaking else None
 
-    def by_loss(self, course: Sequence[Estimate]) -> int | None:
+    def by_loss(self, course: Sequence[LeakEstimate]) -> int | None:
         """The round of least loss once `patience` rounds after it were no lower, else None."""
         best = 1
         for n, one in enumerate(course, start=1):

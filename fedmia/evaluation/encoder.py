@@ -15,12 +15,12 @@ from fedmia.config.compatibility import check_gpu
 from fedmia.config.tree import to_tree
 from fedmia.encoders.base import LoadedEncoder, load
 from fedmia.encoders.describe import describe, probe_encoder
-from fedmia.evaluation.audits.given import Given
-from fedmia.evaluation.audits.harness import RELEASED, UNTRAINED, Harness
-from fedmia.evaluation.audits.images import Dealt, deal
+from fedmia.evaluation.audits.attack_suite import RELEASED, UNTRAINED, EncoderAttackSuite
+from fedmia.evaluation.audits.images import AuditSplit, deal
+from fedmia.evaluation.audits.provided_shadows import ProvidedShadows
 from fedmia.evaluation.audits.resume import same_audit
 from fedmia.evaluation.audits.runs import from_run, run_of, trusted
-from fedmia.evaluation.audits.shadows import Own
+from fedmia.evaluation.audits.shadows import OwnShadows
 from fedmia.evaluation.steps.assemble import assemble
 from fedmia.evaluation.steps.budgets import sweep
 from fedmia.evaluation.steps.controls import POSERS, pixels
@@ -39,7 +39,7 @@ LOOK = 16  # images of a side that are embedded first, to refuse an encoder earl
 def examine(
     audit: Audit,
     released: LoadedEncoder,
-    dealt: Dealt,
+    dealt: AuditSplit,
     device: torch.device,
     place: OutFolder,
     display: AuditDisplay,
@@ -53,14 +53,16 @@ def examine(
         InputError: the folder of the results cannot be made, or members under attack are among
             the images of a shadow federation.
     """
-    given = None if audit.shadow_encoders is None else Given(audit, dealt)
+    given = None if audit.shadow_encoders is None else ProvidedShadows(audit, dealt)
     dealt = dealt if given is None else given.apart()
     cache = Path(audit.cache) if audit.cache else place.under(SHADOWS)
-    own = Own(audit, released, dealt, cache, device, display.say, display.epochs, stopped, given)
+    own = OwnShadows(
+        audit, released, dealt, cache, device, display.say, display.epochs, stopped, given
+    )
     augment = recipe(audit, own.augment(), dealt, run_of(audit) is not None)
     has_shadows = audit.shadows or given is not None
     shadows, kept = own if has_shadows else None, place.under(ATTACKS)
-    harness = Harness(audit, released, dealt, augment, device, shadows, kept)
+    harness = EncoderAttackSuite(audit, released, dealt, augment, device, shadows, kept)
     place.begin(to_tree(audit))
     swept = None
     with display, watch.part("attacks"):
@@ -101,7 +103,7 @@ def device_of(audit: Audit) -> torch.device:
     return torch.device(resolve_device(audit.device))
 
 
-def prepare(audit: Audit, device: torch.device) -> tuple[LoadedEncoder, Dealt]:
+def prepare(audit: Audit, device: torch.device) -> tuple[LoadedEncoder, AuditSplit]:
     """The encoder and the images, checked against each other.
 
     Raises:
@@ -138,7 +140,7 @@ def brought(audit: Audit, device: torch.device) -> LoadedEncoder:
     )
 
 
-def images_for(audit: Audit, released: LoadedEncoder) -> Dealt:
+def images_for(audit: Audit, released: LoadedEncoder) -> AuditSplit:
     """The images in their roles, of the encoder's size.
 
     Raises:
@@ -159,7 +161,7 @@ def images_for(audit: Audit, released: LoadedEncoder) -> Dealt:
     return dealt
 
 
-def look(released: LoadedEncoder, dealt: Dealt, allow_random: bool) -> None:
+def look(released: LoadedEncoder, dealt: AuditSplit, allow_random: bool) -> None:
     """Embed a few images of each side, and note on the encoder what is odd.
 
     Raises:
@@ -171,7 +173,7 @@ def look(released: LoadedEncoder, dealt: Dealt, allow_random: bool) -> None:
         released.notes += [n for n in found if n not in released.notes]
 
 
-def gather(harness: Harness, *notes: str, **measured: Any) -> RunScores:
+def gather(harness: EncoderAttackSuite, *notes: str, **measured: Any) -> RunScores:
     """All that the report is made of.
 
     Args:
@@ -202,7 +204,7 @@ def gather(harness: Harness, *notes: str, **measured: Any) -> RunScores:
     )
 
 
-def notes(harness: Harness, controlled: bool, interrupted: bool) -> list[str]:
+def notes(harness: EncoderAttackSuite, controlled: bool, interrupted: bool) -> list[str]:
     """What the reader of the numbers should know."""
     lines = [*harness.released.notes, *harness.dealt.notes, *harness.notes]
     ran = {scored.name for scored in harness.scores}.intersection(harness.audit.attacks)
@@ -220,7 +222,7 @@ def notes(harness: Harness, controlled: bool, interrupted: bool) -> list[str]:
     return lines
 
 
-def recipe(audit: Audit, augment: Augment, dealt: Dealt, of_run: bool) -> Augment:
+def recipe(audit: Audit, augment: Augment, dealt: AuditSplit, of_run: bool) -> Augment:
     """The attacker's views: the encoder's recipe, as far as the images bear it, then --augment."""
     if not of_run:
         v = dealt.views

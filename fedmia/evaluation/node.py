@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from clients.site import Site
+from clients.client_context import ClientContext
 from fedmia.attacks.base import DatasetAttack
 from fedmia.evaluation.federated.snapshots import Evaluation
 from fedmia.evaluation.run import attacked, client_rows
 from fedmia.evaluation.steps.assemble import assemble
 from fedmia.evaluation.steps.controls import POSERS
-from fedmia.federation.run import Finished, Prepared
+from fedmia.federation.run import FederationResult, PreparedRun
 from fedmia.options import registry
 from fedmia.records import ClientDefence, ClientInfo, Epsilon, RunScores, ScoredAttack
 from fedmia.ssl.base import State
@@ -39,7 +39,7 @@ BESIDE = (
 
 
 def scored(
-    prepared: Prepared, site: Site, client: int, store: StateStore, last: int, final: State,
+    prepared: PreparedRun, site: ClientContext, client: int, store: StateStore, last: int, final: State,
     untrained: State,
 ) -> RecordDict:  # fmt: skip
     """The run's attacks on the final encoder and on the untrained one: scores, sides apart."""
@@ -52,7 +52,7 @@ def scored(
         snapshots = SnapshotStore(Path(made))
         snapshots.save("main", Snapshot(0, untrained, {}))
         snapshots.save("main", Snapshot(last, final, {}))
-        run = Finished(prepared, site, store, snapshots, [], True)
+        run = FederationResult(prepared, site, store, snapshots, [], True)
         found = attacked(Evaluation(run, options))
     told = _client(run, client, beside_scores)
     told |= {"split": prepared.split.counts(), "pixels": found["pixels"]}
@@ -61,10 +61,12 @@ def scored(
     return _answer(told)
 
 
-def kept_in(prepared: Prepared, site: Site, client: int, store: StateStore) -> RecordDict:
+def kept_in(
+    prepared: PreparedRun, site: ClientContext, client: int, store: StateStore
+) -> RecordDict:
     """The client's statement, and no score."""
     with tempfile.TemporaryDirectory(prefix="fedmia-") as made:
-        run = Finished(prepared, site, store, SnapshotStore(Path(made)), [], True)
+        run = FederationResult(prepared, site, store, SnapshotStore(Path(made)), [], True)
         return _answer(_client(run, client, lambda epsilon: epsilon))
 
 
@@ -82,7 +84,9 @@ def beside_scores(epsilon: Epsilon) -> Epsilon:
     return replace(epsilon, standing=WEIGHTS, assumptions=epsilon.assumptions + BESIDE)
 
 
-def _client(run: Finished, client: int, stated: Callable[[Epsilon], Epsilon]) -> dict[str, Any]:
+def _client(
+    run: FederationResult, client: int, stated: Callable[[Epsilon], Epsilon]
+) -> dict[str, Any]:
     """Size and defence of the client, less the metrics that rest on its images."""
     (row,) = (r for r in client_rows(run, run.prepared.data.labels, 1) if r.id == client)
 
@@ -117,7 +121,7 @@ def read(client: int, content: RecordDict) -> tuple[ClientInfo, dict[str, Any]]:
     }
 
 
-def material(client: int, content: RecordDict, done: Finished) -> RunScores:
+def material(client: int, content: RecordDict, done: FederationResult) -> RunScores:
     """What a report is made of, from one node's answer."""
     experiment, server = done.prepared.experiment, done.aggregation
     info, found = read(client, content)

@@ -17,7 +17,7 @@ import torch
 from fedmia.data.images import IntArray
 from fedmia.evaluation.federated.observer import Observer
 from fedmia.evaluation.federated.probes import Probes
-from fedmia.evaluation.federated.readings import Notebook
+from fedmia.evaluation.federated.recorder import TrajectoryRecorder
 from fedmia.evaluation.federated.snapshots import Evaluation, RoundModel, owners
 from fedmia.evaluation.federated.trajectories import Trajectories
 from fedmia.evaluation.steps.assemble import assemble
@@ -25,7 +25,7 @@ from fedmia.evaluation.steps.budgets import allot, sweep
 from fedmia.evaluation.steps.controls import POSERS, pixels
 from fedmia.evaluation.steps.failures import Failures
 from fedmia.federation.checkpoint import Checkpoint
-from fedmia.federation.run import Finished, Nodes, Prepared, federate, make_site
+from fedmia.federation.run import FederationResult, Nodes, PreparedRun, federate, make_site
 from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.records import ClientInfo, Pair, RoundInfo, RunScores, ScoredAttack, list_attacks
@@ -34,11 +34,11 @@ from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.manifest import SNAPSHOTS
 from fedmia.storage.snapshot import SnapshotStore
-from strategies.crew import FederationError
+from strategies.failure_policy import FederationError
 
 
 def execute(
-    prepared: Prepared, out: Path | None, watch: Stopwatch, stop: Event, shown: Display,
+    prepared: PreparedRun, out: Path | None, watch: Stopwatch, stop: Event, shown: Display,
     nodes: Nodes | None = None, checkpoint: Checkpoint | None = None,
 ) -> RunScores:  # fmt: skip
     """Train, attack and score. The snapshots stay in `out` where it is given.
@@ -57,7 +57,7 @@ def execute(
         probes = Probes(site, prepared.data.labels, prepared.split)
         notes, active = None, prepared.active
         if active is not None:
-            notes = Notebook(Observer(prepared.experiment, site), active)
+            notes = TrajectoryRecorder(Observer(prepared.experiment, site), active)
         finished = federate(
             prepared, site, folder, snapshots, reader=notes, probe=probes.knn, watch=watch,
             display=display, nodes=nodes, checkpoint=checkpoint,
@@ -67,7 +67,10 @@ def execute(
 
 
 def score(
-    run: Finished, probes: Probes, watch: Stopwatch, notebook: Notebook | None = None
+    run: FederationResult,
+    probes: Probes,
+    watch: Stopwatch,
+    notebook: TrajectoryRecorder | None = None,
 ) -> RunScores:
     """All that the report is made of, from the rounds that are finished.
 
@@ -122,7 +125,7 @@ def score(
     )
 
 
-def attacked(evaluation: Evaluation, notebook: Notebook | None = None) -> dict[str, Any]:
+def attacked(evaluation: Evaluation, notebook: TrajectoryRecorder | None = None) -> dict[str, Any]:
     """Scores of attacks, controls, pairs and sets, and the rounds with their leakage.
 
     Passive attacks are scored at `Evaluation.scored_at`. Independent work runs side by side.
@@ -198,7 +201,7 @@ def attacked(evaluation: Evaluation, notebook: Notebook | None = None) -> dict[s
     }
 
 
-def placebo_note(names: Sequence[str], run: Finished, scored: bool) -> list[str]:
+def placebo_note(names: Sequence[str], run: FederationResult, scored: bool) -> list[str]:
     """Why the attacks `names` have no untrained control, and which they have."""
     own = "their control is the placebo" if scored else "the placebo was not finished"
     if not run.split.placebo_parts:
@@ -235,7 +238,7 @@ def without(info: RoundInfo, lost: Mapping[str, str]) -> RoundInfo:
     return replace(info, leakage={n: s for n, s in info.leakage.items() if n not in lost})
 
 
-def client_rows(run: Finished, labels: IntArray, classes: int) -> list[ClientInfo]:
+def client_rows(run: FederationResult, labels: IntArray, classes: int) -> list[ClientInfo]:
     """Each client with its role, its images, and its defence's statement."""
     site, rows = run.site, []
     for client, role in enumerate(site.roles):

@@ -10,7 +10,7 @@ from contextlib import closing
 from flwr.serverapp import Grid
 
 from clients.app import client_app
-from clients.site import Site
+from clients.client_context import ClientContext
 from fedmia.federation.inline import InlineGrid
 from fedmia.runtime.cores import count_cores
 from fedmia.storage.snapshot import StateStore
@@ -19,7 +19,7 @@ ServerMain = Callable[[Grid], None]
 
 
 def run_inline(
-    server: ServerMain, site: Site, store: StateStore, timeout: float | None = None
+    server: ServerMain, site: ClientContext, store: StateStore, timeout: float | None = None
 ) -> None:
     """Run `server` against clients in this process, as many at once as the cores allow."""
     logging.getLogger("flwr").setLevel(logging.ERROR)  # it logs every round of every branch
@@ -34,7 +34,7 @@ def run_inline(
 
 
 def run_ray(
-    server: ServerMain, site: Site, store: StateStore, cpus: float, gpus: float,
+    server: ServerMain, site: ClientContext, store: StateStore, cpus: float, gpus: float,
     address: str | None = None, timeout: float | None = None,
 ) -> None:  # fmt: skip
     """Run `server` against actors of a Ray cluster, each of `cpus` cores and `gpus` GPUs.
@@ -47,11 +47,13 @@ def run_ray(
     """
     os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
     logging.getLogger("flwr").setLevel(logging.CRITICAL)  # what fails is said once, in one line
-    from fedmia.federation.cluster import RayGrid, Share, connect, disconnect
+    from fedmia.federation.cluster import ClientResources, RayGrid, connect, disconnect
 
     connect(address)
     try:
-        with closing(RayGrid(site, len(site.roles), Share(cpus, gpus), store, timeout)) as grid:
+        with closing(
+            RayGrid(site, len(site.roles), ClientResources(cpus, gpus), store, timeout)
+        ) as grid:
             server(grid)
     finally:
         disconnect()

@@ -29,11 +29,11 @@ from strategies.base import FederatedStrategy
 
 INDEX, LOCK = CHECKPOINT_INDEX, "lock"
 FORMAT = 1
-Part = tuple[State, Any] | str  # tensors and what is JSON-able about them
+CheckpointPart = tuple[State, Any] | str  # tensors and what is JSON-able about them
 
 
 @dataclass
-class Head:
+class BranchState:
     """Where a branch stands.
 
     Attributes:
@@ -110,7 +110,9 @@ class Checkpoint:
         self.generation, self._files = found["generation"], found["files"]
         return found
 
-    def write(self, about: Mapping[str, Any], parts: Mapping[str, Part], ledger: Ledger) -> None:
+    def write(
+        self, about: Mapping[str, Any], parts: Mapping[str, CheckpointPart], ledger: Ledger
+    ) -> None:
         """Have a checkpoint written while the next round is at work; of those tensors nobody may
         change any. First the one before is waited for.
 

@@ -26,13 +26,13 @@ from flwr.supercore.task_identity import TaskIdentity
 from ray.exceptions import GetTimeoutError, OutOfMemoryError, RayActorError, RayError
 
 from clients.app import client_app
-from clients.site import Site
+from clients.client_context import ClientContext
 from fedmia.data.images import ByteArray
-from fedmia.federation.inline import LOOK, SERVER, LocalGrid, Order, context_of, failed
+from fedmia.federation.inline import LOOK, SERVER, LocalGrid, PendingMessage, context_of, failed
 from fedmia.options.errors import InputError, opt
 from fedmia.runtime.cores import count_cores
 from fedmia.storage.snapshot import ClientState, SingleStateStore, StateStore
-from strategies.crew import FederationError
+from strategies.failure_policy import FederationError
 
 START = 120.0  # seconds in which a first worker is ready
 KNOCK = 5.0  # seconds in which a cluster's port answers
@@ -71,7 +71,7 @@ def disconnect() -> None:
 
 
 @dataclass(frozen=True)
-class Share:
+class ClientResources:
     """What a client takes of a machine."""
 
     cpus: float
@@ -92,7 +92,7 @@ Packed = tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]
 class Worker:
     """An actor: one client after the other, each from the state that comes with its order."""
 
-    def __init__(self, site: Site, images: ByteArray, gpus: float) -> None:
+    def __init__(self, site: ClientContext, images: ByteArray, gpus: float) -> None:
         TaskIdentity.task_id = TaskIdentity.run_id = 1
         TaskIdentity.node_id = SERVER
         site.__dict__["images"] = images  # in the object store of its machine
@@ -135,7 +135,7 @@ class RayGrid(LocalGrid):
     """
 
     def __init__(
-        self, site: Site, clients: int, share: Share, store: StateStore,
+        self, site: ClientContext, clients: int, share: ClientResources, store: StateStore,
         timeout: float | None = None,
     ) -> None:  # fmt: skip
         if not (fit := share.fit()):
@@ -229,7 +229,7 @@ class RayGrid(LocalGrid):
         self._deadline = time.monotonic() + START
         self._hire()
 
-    def _abandon(self, order: Order) -> None:
+    def _abandon(self, order: PendingMessage) -> None:
         ray.kill(order.actor)
         self._replaced()
 

@@ -29,7 +29,7 @@ AppOf = Callable[[StateStore, Event], ClientApp]
 
 
 @dataclass(order=True)
-class Order:
+class PendingMessage:
     """A message to a client that is waiting, in work or given up.
 
     Attributes:
@@ -70,11 +70,11 @@ class LocalGrid(Grid):
         self._timeout = timeout
         self._names = itertools.count()
         self._changed = Condition()
-        self._waiting: list[Order] = []
-        self._working: dict[Any, Order] = {}
-        self._done: dict[str, tuple[Order, Message, SingleStateStore]] = {}
+        self._waiting: list[PendingMessage] = []
+        self._working: dict[Any, PendingMessage] = {}
+        self._done: dict[str, tuple[PendingMessage, Message, SingleStateStore]] = {}
         self._took: dict[int, float] = {}
-        self._brought: dict[int, tuple[Order, ClientState | None]] = {}
+        self._brought: dict[int, tuple[PendingMessage, ClientState | None]] = {}
 
     def set_run(self, run: Any) -> None:
         return None
@@ -126,7 +126,7 @@ class LocalGrid(Grid):
         """Until something happens, or LOOK seconds."""
 
     @abstractmethod
-    def _abandon(self, order: Order) -> None:
+    def _abandon(self, order: PendingMessage) -> None:
         """Nobody waits for the client of an order any more: another worker takes its place."""
 
     def _give_up(self) -> None:
@@ -138,11 +138,11 @@ class LocalGrid(Grid):
                 late = failed(order.message, f"no answer within {self._timeout:g} s")
                 self._done[order.name] = order, late, SingleStateStore(None)
 
-    def _ordered(self, message: Message) -> Order:
+    def _ordered(self, message: Message) -> PendingMessage:
         """The slowest first, by their last order, so that none is waited for at the end."""
         number = next(self._names)
         took = self._took.get(message.metadata.dst_node_id, math.inf)
-        return Order((-took, number), str(number), message)
+        return PendingMessage((-took, number), str(number), message)
 
     def accept(self, node: int) -> None:
         """The update of a node was taken: its state is now as its reply brought it."""
@@ -150,11 +150,11 @@ class LocalGrid(Grid):
         if state is not None:
             self.store.save(branch_of(order.message), self.client(order), state)
 
-    def kept(self, order: Order) -> ClientState | None:
+    def kept(self, order: PendingMessage) -> ClientState | None:
         """The client's state as its last reply left it."""
         return self.store.load(branch_of(order.message), self.client(order))
 
-    def client(self, order: Order) -> int:
+    def client(self, order: PendingMessage) -> int:
         """Partition id of an order's client."""
         return order.message.metadata.dst_node_id - SERVER - 1
 
@@ -239,7 +239,7 @@ class InlineGrid(LocalGrid):
                 self._done[order.name] = order, reply, state
                 self._changed.notify_all()
 
-    def _answer(self, order: Order) -> tuple[Message, SingleStateStore]:
+    def _answer(self, order: PendingMessage) -> tuple[Message, SingleStateStore]:
         message, state = order.message, SingleStateStore(None)
         try:
             state = SingleStateStore(self.kept(order))
@@ -251,6 +251,6 @@ class InlineGrid(LocalGrid):
     def _wait(self) -> None:
         self._changed.wait(LOOK)
 
-    def _abandon(self, order: Order) -> None:
+    def _abandon(self, order: PendingMessage) -> None:
         order.halt.set()
         self._crew.append(self._hire())

@@ -18,12 +18,12 @@ from typing import Any, Protocol
 import numpy as np
 from flwr.serverapp import Grid
 
-from clients.site import Site
+from clients.client_context import ClientContext
 from fedmia.config.experiment import Experiment
 from fedmia.federation.checkpoint import (
+    BranchState,
     Checkpoint,
-    Head,
-    Part,
+    CheckpointPart,
     restore_server,
     server_state,
 )
@@ -37,8 +37,8 @@ from fedmia.runtime.stopwatch import Stopwatch, covered_seconds
 from fedmia.ssl.base import State, under
 from fedmia.storage.archive import pack, unpack
 from fedmia.storage.snapshot import Snapshot, SnapshotStore, StateStore, Update
-from strategies.base import Course, FederatedStrategy, Round, cohort
-from strategies.crew import Against, Crew, FederationError
+from strategies.base import FederatedStrategy, Round, RoundRange, cohort
+from strategies.failure_policy import Adversary, FailurePolicy, FederationError
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,12 @@ class Schedule:
         spread = np.linspace(0, self.last, asked + 1)[1:]
         return {int(r) for r in spread.round()} - {0}
 
-    def course(self, branch: str, first: int, last: int, *, craft: bool) -> Course:
+    def course(self, branch: str, first: int, last: int, *, craft: bool) -> RoundRange:
         """The rounds after `first` to `last` of a branch."""
         run, share = self.experiment, self.experiment.federation.participation
-        return Course(branch, first, last, craft, share, run.seed, self.last, run.malicious_clients)
+        return RoundRange(
+            branch, first, last, craft, share, run.seed, self.last, run.malicious_clients
+        )
 
     def takes_part(self, client: int, round: int) -> bool:
         """Whether the client is drawn for the round, in every branch."""
@@ -82,7 +84,7 @@ class Schedule:
         return client in cohort(course, round, self.experiment.federation.clients)
 
 
-class Reader(Protocol):
+class RoundRecorder(Protocol):
     """What the active client notes of the models that it holds, as the rounds pass."""
 
     def received(self, branch: str, round: int, snapshot: Snapshot) -> None:
@@ -104,12 +106,12 @@ class Reader(Protocol):
         """Note what `notes` told of, and nothing else."""
 
 
-class Interrupted(Exception):
+class RunInterrupted(Exception):
     """The user ended the run; what is finished is kept."""
 
 
 @dataclass
-class Federation:
+class FederatedRun:
     """One run's branches over one grid.
 
     Attributes:
@@ -124,18 +126,18 @@ class Federation:
     """
 
     experiment: Experiment
-    site: Site
+    site: ClientContext
     split: Split
     store: StateStore
     snapshots: SnapshotStore
     probe: Callable[[State], float | None]
-    reader: Reader | None
+    reader: RoundRecorder | None
     watch: Stopwatch
     display: Display
-    crew: Crew
+    crew: FailurePolicy
     checkpoint: Checkpoint | None = None
-    head: Head | None = None
-    forked: Head | None = None
+    head: BranchState | None = None
+    forked: BranchState | None = None
     rounds: list[RoundInfo] = field(default_factory=list)
     aggregation: Aggregation | None = None
     failure: FederationError | None = None
@@ -156,7 +158,7 @@ class Federation:
             for branch in self.branches():
                 self._branch(grid, branch)
             return
-        except Interrupted:
+        except RunInterrupted:
             pass
         except FederationError as error:
             self.failure = error
@@ -218,13 +220,13 @@ class Federation:
         here = order.index(self.head.branch)
         return sum(last - begun[b] for b in order[:here]) + self.head.round - begun[order[here]]
 
-    def _head(self, part: str) -> Head:
+    def _head(self, part: str) -> BranchState:
         """A head as the checkpoint keeps it."""
         assert self.checkpoint is not None
         tensors, about = self.checkpoint.get(part)
         strategy: FederatedStrategy = self.experiment.strategy.build("strategy")
         restore_server(strategy, under("server.", tensors), about["server"])
-        return Head(about["branch"], about["round"], under("global.", tensors), strategy)
+        return BranchState(about["branch"], about["round"], under("global.", tensors), strategy)
 
     def _branch(self, grid: Grid, branch: str) -> None:
         """The rounds of a branch that are left."""
@@ -236,7 +238,7 @@ class Federation:
             self._stretch(grid, self.head, self.schedule.clean, craft=False)
             self._stretch(grid, self.head, self.schedule.last, craft=True)
 
-    def _begun(self, branch: str) -> Head:
+    def _begun(self, branch: str) -> BranchState:
         """Where a branch begins."""
         if branch == "zero":
             assert self.forked is not None
@@ -249,9 +251,9 @@ class Federation:
             self.keep("untrained", 0, state)
             state = self.pretrained(branch, state)
             self.keep(branch, 0, state)
-        return Head(branch, 0, state, self.experiment.strategy.build("strategy"))
+        return BranchState(branch, 0, state, self.experiment.strategy.build("strategy"))
 
-    def _begin_beside(self, at: Head) -> None:
+    def _begin_beside(self, at: BranchState) -> None:
         """Where the branch beside the attacked rounds begins."""
         self.store.fork("main", "zero", len(self.site.roles))
         self.forked = replace(at, strategy=copy.deepcopy(at.strategy))
@@ -265,7 +267,7 @@ class Federation:
         if not (at_once or at.round % checkpoint.every == 0 or at.round in ends):
             return
         assert isinstance(self.store, Ledger)
-        parts: dict[str, Part] = {"head": self._part(at)}
+        parts: dict[str, CheckpointPart] = {"head": self._part(at)}
         if self.forked is not None:
             parts["forked"] = "forked" if checkpoint.has("forked") else self._part(self.forked)
         if self.reader is not None:
@@ -278,7 +280,7 @@ class Federation:
         }  # fmt: skip
         checkpoint.write(about, parts, self.store)
 
-    def _part(self, at: Head) -> Part:
+    def _part(self, at: BranchState) -> CheckpointPart:
         """A head as the checkpoint keeps it."""
         tensors, plain = server_state(at.strategy)
         named = {f"global.{n}": t for n, t in at.state.items()}
@@ -302,10 +304,10 @@ class Federation:
         with self.watch.part("train"):
             job.run()
         if site.stopped():
-            raise Interrupted
+            raise RunInterrupted
         return method.shared_state()
 
-    def _stretch(self, grid: Grid, at: Head, last: int, *, craft: bool) -> None:
+    def _stretch(self, grid: Grid, at: BranchState, last: int, *, craft: bool) -> None:
         """The rounds after the head's, to `last`; the head goes with them."""
         if at.round >= last:
             return
@@ -326,7 +328,7 @@ class Federation:
             self._checkpoint()
             self._prepare_fork(course, at)
 
-    def _prepare_fork(self, course: Course, at: Head) -> None:
+    def _prepare_fork(self, course: RoundRange, at: BranchState) -> None:
         """Note how things stand before the next round, if it is the one to be replayed."""
         reader, round, holder = self.reader, at.round + 1, self.holder
         if reader is None or holder is None or not course.craft or not reader.forks(at.branch):
@@ -345,7 +347,7 @@ class Federation:
             strategy.broadcast(),
         )  # fmt: skip
 
-    def _replay(self, reader: Reader, round: int) -> None:
+    def _replay(self, reader: RoundRecorder, round: int) -> None:
         """Hand the round to the reader, if it is the one to be replayed, now that it is done."""
         fork = self._fork
         if fork is None or fork.round != round:
@@ -358,7 +360,7 @@ class Federation:
     def _aggregated(self, strategy: FederatedStrategy) -> Aggregation:
         """What the server has done so far, and what that promises its clients."""
         experiment = self.experiment
-        against = Against(
+        against = Adversary(
             experiment.malicious_clients, self.active, experiment.threat.vantage == "server"
         )
         view = "sums" if experiment.federation.secure_aggregation else "updates"
@@ -366,7 +368,7 @@ class Federation:
         promised = promised and replace(promised, noise_source=self.site.noise_source)
         return Aggregation(experiment.strategy.name, view, promised, told)
 
-    def _seen(self, course: Course, received: State, update: Update) -> None:
+    def _seen(self, course: RoundRange, received: State, update: Update) -> None:
         """Keep what is to be read of an update, as it is taken."""
         branch, round = course.branch, update.round
         if branch in ("main", "placebo") and round in self.schedule.updates_kept():
@@ -381,7 +383,7 @@ class Federation:
         if course.craft and update.client == self.holder:
             self._crafted = update.state
 
-    def _record(self, course: Course, received: State, done: Round) -> None:
+    def _record(self, course: RoundRange, received: State, done: Round) -> None:
         """Keep what is to be read of a round whose clients had `received`."""
         branch, round, told = course.branch, done.number, done.metrics
         spans = [(m["began"], m["ended"]) for m in told.values() if "began" in m]
@@ -391,14 +393,14 @@ class Federation:
             self._read(branch, round, received)
         if self.site.stopped():
             self.snapshots.drop_updates(branch, round)
-            raise Interrupted
+            raise RunInterrupted
         if crafted is not None and self.reader is not None:
             with self.watch.part("attacks"):
                 self.reader.sent(branch, round, self._snapshot(branch, round, crafted))
                 self._replay(self.reader, round)
             if self.site.stopped():  # perhaps before all was replayed: the round is made again
                 self.snapshots.drop_updates(branch, round)
-                raise Interrupted
+                raise RunInterrupted
         honest = {c: m for c, m in told.items() if c not in self.experiment.malicious_clients}
         losses = [m["loss"] for m in honest.values() if "loss" in m]
         loss = float(np.mean(losses)) if losses else None

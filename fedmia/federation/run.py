@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from flwr.serverapp import Grid
 
-from clients.site import Site
+from clients.client_context import ClientContext
 from fedmia.attacks.base import ActiveAttack
 from fedmia.config.experiment import Experiment
 from fedmia.data.encoded import EncodedSet
@@ -23,7 +23,7 @@ from fedmia.data.sets import ImageSets, form_sets
 from fedmia.federation.backends import run_inline, run_ray
 from fedmia.federation.checkpoint import Checkpoint
 from fedmia.federation.ledger import Ledger
-from fedmia.federation.rounds import Federation, Reader, Schedule
+from fedmia.federation.rounds import FederatedRun, RoundRecorder, Schedule
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import SEEDED, rng, torch_rng
@@ -35,11 +35,11 @@ from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.base import Recipe, State
 from fedmia.storage.archive import Archive
 from fedmia.storage.snapshot import SnapshotStore, StateStore
-from strategies.crew import Crew
+from strategies.failure_policy import FailurePolicy
 
 
 @dataclass
-class Prepared:
+class PreparedRun:
     """What is known before the first round: nothing of it is written to the run folder yet."""
 
     experiment: Experiment
@@ -56,7 +56,7 @@ class Prepared:
 
 
 @dataclass(frozen=True)
-class Finished:
+class FederationResult:
     """A federation whose rounds are over: all that is scored.
 
     Attributes:
@@ -70,8 +70,8 @@ class Finished:
         aggregation: what the server of `main` did.
     """
 
-    prepared: Prepared
-    site: Site
+    prepared: PreparedRun
+    site: ClientContext
     store: StateStore
     snapshots: SnapshotStore
     rounds: list[RoundInfo]
@@ -102,7 +102,7 @@ class Finished:
         return Schedule(self.prepared.experiment)
 
 
-def prepare(experiment: Experiment) -> Prepared:
+def prepare(experiment: Experiment) -> PreparedRun:
     """Load the data and deal the roles.
 
     Raises:
@@ -149,7 +149,7 @@ def prepare(experiment: Experiment) -> Prepared:
             "Batch norm is local: the global model that is scored has the running "
             "statistics of the first model, which no client ever used."
         )
-    return Prepared(experiment, data, split, next(iter(active.values()), None), notes)
+    return PreparedRun(experiment, data, split, next(iter(active.values()), None), notes)
 
 
 def foresee(experiment: Experiment, split: Split) -> None:
@@ -181,7 +181,7 @@ def split_notes(split: Split, data: ImageSet) -> list[str]:
     return notes
 
 
-def fingerprint(prepared: Prepared) -> str:
+def fingerprint(prepared: PreparedRun) -> str:
     """Digest of the images with a role, of all labels and of who trains on which."""
     split = prepared.split
     found = hashlib.sha256(prepared.data.images[np.sort(split.used)].data)
@@ -190,7 +190,7 @@ def fingerprint(prepared: Prepared) -> str:
     return found.hexdigest()
 
 
-def make_site(prepared: Prepared, workdir: Path, stop: Event) -> Site:
+def make_site(prepared: PreparedRun, workdir: Path, stop: Event) -> ClientContext:
     """What the clients are told; the images go to a file that every worker maps: those that have a
     role, so that the file of a large source is mostly holes."""
     experiment, data, split = prepared.experiment, prepared.data, prepared.split
@@ -206,7 +206,7 @@ def make_site(prepared: Prepared, workdir: Path, stop: Event) -> Site:
     )
     mean, std = pixel_constants(experiment, data.channels)
     targets = rng(experiment.seed, "targets").permutation(candidates)
-    return Site(
+    return ClientContext(
         seed=experiment.seed,
         images_file=file,
         roles=("honest",) * honest + (experiment.attacker,) * malicious,
@@ -274,10 +274,10 @@ class Nodes:
 
 
 def federate(
-    prepared: Prepared, site: Site, folder: Path, snapshots: SnapshotStore, *,
+    prepared: PreparedRun, site: ClientContext, folder: Path, snapshots: SnapshotStore, *,
     probe: Callable[[State], float | None], watch: Stopwatch, display: Display,
-    reader: Reader | None = None, nodes: Nodes | None = None, checkpoint: Checkpoint | None = None,
-) -> Finished:  # fmt: skip
+    reader: RoundRecorder | None = None, nodes: Nodes | None = None, checkpoint: Checkpoint | None = None,
+) -> FederationResult:  # fmt: skip
     """Run the rounds on the backend asked for; what clients keep lies in `folder`.
 
     Args:
@@ -293,11 +293,11 @@ def federate(
     store: StateStore = nodes.store if nodes else Ledger(kept)
     options = experiment.federation
     least = max(options.min_clients, experiment.strategy.build("strategy").least)
-    crew = Crew(
+    crew = FailurePolicy(
         options.clients, options.on_failure, options.client_timeout, least,
         partial(_indispensable, split, frozenset(experiment.malicious_clients)),
     )  # fmt: skip
-    run = Federation(
+    run = FederatedRun(
         experiment, site, split, store, snapshots, probe, reader, watch, display, crew, checkpoint
     )
     if checkpoint:
@@ -323,7 +323,7 @@ def federate(
     gone, archive = frozenset(crew.gone), Archive(None)
     if checkpoint and run.head:
         archive = checkpoint.archive(f"{run.head.branch} {run.head.round} {sorted(gone)}")
-    return Finished(
+    return FederationResult(
         prepared, site, store, snapshots, run.rounds, run.complete, tuple(crew.faults), gone,
         str(run.failure) if run.failure else None, archive, run.aggregation,
     )  # fmt: skip

@@ -12,9 +12,9 @@ from flwr.serverapp import Grid
 from fedmia.cli.command import Invocation
 from fedmia.config.experiment import Experiment
 from fedmia.evaluation.node import material
-from fedmia.federation.run import Finished, Nodes, federate, make_site
+from fedmia.federation.run import FederationResult, Nodes, federate, make_site
+from fedmia.flower.nodes import agree, underway
 from fedmia.flower.private import check, nobody
-from fedmia.flower.roll import agree, underway
 from fedmia.flower.store import ask
 from fedmia.report.publish import publish
 from fedmia.runtime.progress import Display
@@ -22,7 +22,7 @@ from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.manifest import SNAPSHOTS
 from fedmia.storage.outfolder import OutFolder
 from fedmia.storage.snapshot import MemoryStore, SnapshotStore
-from strategies.crew import FederationError
+from strategies.failure_policy import FederationError
 
 
 def gather(grid: Grid, asked: Invocation, place: OutFolder, watch: Stopwatch) -> None:
@@ -52,7 +52,7 @@ def gather(grid: Grid, asked: Invocation, place: OutFolder, watch: Stopwatch) ->
 
 def trained(
     experiment: Experiment, shape: dict[str, int], nodes: Nodes, place: OutFolder, watch: Stopwatch
-) -> Finished:
+) -> FederationResult:
     """The rounds of the federation, by a server that holds no image."""
     assert place.folder is not None
     prepared = nobody(experiment, **shape)

@@ -18,7 +18,7 @@ from fedmia.evaluation.run import execute
 from fedmia.federation.run import Nodes, fingerprint
 from fedmia.flower.gather import gather
 from fedmia.flower.node import rehearsed
-from fedmia.flower.roll import agree, underway
+from fedmia.flower.nodes import agree, underway
 from fedmia.flower.store import NodeStates
 from fedmia.options.errors import InputError, opt
 from fedmia.report.publish import publish, show
@@ -27,7 +27,7 @@ from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.manifest import SNAPSHOTS
 from fedmia.storage.outfolder import OutFolder
 from fedmia.storage.snapshot import SnapshotStore
-from strategies.crew import FederationError
+from strategies.failure_policy import FederationError
 
 app = ServerApp()
 

@@ -14,7 +14,7 @@ from flwr.serverapp import Grid
 
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import ClientState, StateStore, read_tensors, write_tensors
-from strategies.crew import FederationError
+from strategies.failure_policy import FederationError
 
 PATIENCE = 3600.0  # seconds in which every node answers
 PAUSE = 0.1  # seconds between questions to Flower whether a node has answered

@@ -12,7 +12,7 @@ from threading import Event
 from fedmia.config.compatibility import check_gpu
 from fedmia.config.experiment import Experiment
 from fedmia.evaluation.federated.snapshots import Evaluation
-from fedmia.federation.run import Finished, make_site, prepare
+from fedmia.federation.run import FederationResult, make_site, prepare
 from fedmia.options.errors import InputError, style_of_file
 from fedmia.records import Curves
 from fedmia.records.rows import RoundRow
@@ -58,7 +58,9 @@ def opened(run: Run, device: str) -> Iterator[Opened]:
             prepared = prepare(experiment)
             site = make_site(prepared, Path(work), Event())
         store = SnapshotStore(files.snapshots)
-        done = Finished(prepared, site, MemoryStore(), store, [], True, gone=files.dropped())
+        done = FederationResult(
+            prepared, site, MemoryStore(), store, [], True, gone=files.dropped()
+        )
         kept = [r for r in done.schedule.evaluated() if r in store.rounds("main")]
         if not kept:
             raise InputError(f"run '{run.folder}' holds no snapshots in snapshots/main")

@@ -13,13 +13,13 @@ from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet, IntArray
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option
-from fedmia.partitions.base import Owned
+from fedmia.partitions.base import OwnerPartition
 
 SHOWN = 20  # clients that a note names
 
 
 @dataclass(frozen=True)
-class Natural(Owned):
+class Natural(OwnerPartition):
     """A client is a value of a column of the data source: a hospital, a writer."""
 
     paper: ClassVar[str] = "Caldas et al., 'LEAF: A Benchmark for Federated Settings', 2018"

@@ -15,7 +15,7 @@ from fedmia.config.audit import Audit
 from fedmia.config.series import Series
 from fedmia.config.sweep import Cell, RunBatch
 from fedmia.config.tree import to_tree
-from fedmia.evaluation.audits.images import Dealt
+from fedmia.evaluation.audits.images import AuditSplit
 from fedmia.evaluation.audits.resume import content
 from fedmia.evaluation.audits.runs import run_of
 from fedmia.evaluation.encoder import brought, device_of, images_for, look
@@ -56,7 +56,7 @@ def looked_at(cells: Sequence[Cell[Audit]]) -> list[Cell[Audit]]:
     Raises:
         InputError: an audit that would be refused.
     """
-    held: dict[tuple[Path | None, int | None], Dealt] = {}
+    held: dict[tuple[Path | None, int | None], AuditSplit] = {}
     digests: dict[str, str] = {}
     for audit in [cell.first for cell in cells if cell.nth == 0]:
         released = brought(audit, device_of(audit))

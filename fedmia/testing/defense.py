@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from fedmia.defenses.base import Defense, Outlook, Setting
+from fedmia.defenses.base import Defense, PreparationContext, RunConditions
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
 from fedmia.records import UNITS, Epsilon
@@ -64,7 +64,7 @@ class DefenseCase(Case):
         """The memory of a client before its first round."""
         memory: dict[str, Any] = {}
         public = textures(12, seed=2).numpy()
-        outlook = Outlook(
+        outlook = PreparationContext(
             ROUNDS, 10, self._rehearse, rng(0, "outlook"), public,
             rehearse_alone=self._rehearse_alone,
         )  # fmt: skip
@@ -110,7 +110,7 @@ def check_refuses_with_a_reason_only(case: DefenseCase) -> None:
     """By InputError, and never group norm with uncoupled losses."""
     for norm, ssl in itertools.product(("group", "batch", "local"), (MoCo(), SimCLR())):
         try:
-            case.defense.check(Setting(norm, ssl, public=12))
+            case.defense.check(RunConditions(norm, ssl, public=12))
         except InputError as error:
             text = f".check refuses even group norm and uncoupled losses: {error}"
             case.must(norm != "group" or ssl.coupled, text)

@@ -12,10 +12,10 @@ import torch
 
 from fedmia.data.base import Views
 from fedmia.data.images import ImageSet
-from fedmia.evaluation.audits.harness import Harness
+from fedmia.evaluation.audits.attack_suite import EncoderAttackSuite
 from fedmia.evaluation.audits.images import (
     MOST_KNOWN,
-    Dealt,
+    AuditSplit,
     _order,
     _sizes,
     one_coding,
@@ -87,11 +87,11 @@ def test_recipe__is_the_encoders_as_far_as_the_images_bear_it() -> None:
     assert found.hue == 0.5  # the most that there is
 
 
-def scored(count: int, labels: Any) -> Dealt:
+def scored(count: int, labels: Any) -> AuditSplit:
     images = material.textures(count, seed=3)
     rows: dict[str, Any] = dict.fromkeys(("known_members", "known_nonmembers"), images[:3])
     rows |= dict.fromkeys(("member_ids", "member_labels"), np.arange(2))
-    return Dealt(
+    return AuditSplit(
         scored_members=images[:2], scored_nonmembers=images, spare=images[:0], spared=4,
         nonmember_ids=10 + np.arange(count), nonmember_labels=np.asarray(labels), labels=Any,
         names=("m", "o"), **rows,
@@ -144,7 +144,7 @@ def test_probes__fit_on_one_half_of_the_scored_nonmembers_and_test_on_the_other(
         return 0.25
 
     labels = np.arange(9) % 2
-    views: Any = Harness.__new__(Harness)
+    views: Any = EncoderAttackSuite.__new__(EncoderAttackSuite)
     views.audit, views.dealt = audit(), scored(9, labels)
     views.plain = lambda model: SimpleNamespace(
         embed_plain=lambda images, layer: torch.arange(9.0)[:, None]

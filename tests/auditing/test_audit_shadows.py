@@ -16,8 +16,8 @@ from fedmia.cli.command import parse
 from fedmia.cli.commands import AUDIT
 from fedmia.config.tree import to_tree
 from fedmia.data._pixels import resize_all
-from fedmia.evaluation.audits.given import Given
-from fedmia.evaluation.audits.shadows import Own
+from fedmia.evaluation.audits.provided_shadows import ProvidedShadows
+from fedmia.evaluation.audits.shadows import OwnShadows
 from fedmia.evaluation.encoder import prepare
 from fedmia.options.errors import InputError
 from fedmia.shadows import train
@@ -274,8 +274,8 @@ def test_shadow_encoders__say_what_the_attacker_knows_of_the_views(
     flags = f"--encoder tests.auditing.brought:tiny --shadow-encoders {tmp_path} {archives.flags}"
     asked, cpu = parse(AUDIT, flags.split()).settings, torch.device("cpu")
     released, dealt = prepare(asked, cpu)
-    given = Given(asked, dealt)
-    own = Own(asked, released, dealt, None, cpu, print, print, bool, given)
+    given = ProvidedShadows(asked, dealt)
+    own = OwnShadows(asked, released, dealt, None, cpu, print, print, bool, given)
     known = "algorithm" in knowledge
     assert own.augment() == (MoCo().augment if known else crop_alone(MoCoV2().augment))
     assert own.augment().jitter_p == float(known)

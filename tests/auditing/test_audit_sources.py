@@ -15,7 +15,7 @@ from fedmia.cli.command import parse
 from fedmia.cli.commands import AUDIT
 from fedmia.data import _pixels
 from fedmia.data.images import NO_PROBES, digests
-from fedmia.evaluation.audits.images import Dealt, deal
+from fedmia.evaluation.audits.images import AuditSplit, deal
 from fedmia.options.errors import InputError
 from tests.auditing.conftest import MEMBERS, NONMEMBERS, Audit, textures
 
@@ -58,7 +58,7 @@ def flags(kind: str, folder: Path, **more: list[bytes]) -> str:
     return found
 
 
-def dealt(line: str) -> Dealt:
+def dealt(line: str) -> AuditSplit:
     return deal(parse(AUDIT, f"--encoder x {line}".split()).settings, None)
 
 

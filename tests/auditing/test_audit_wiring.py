@@ -17,7 +17,7 @@ from fedmia.attacks.base import Attack, Known, Scores
 from fedmia.cli.command import parse
 from fedmia.cli.commands import AUDIT
 from fedmia.data.images import ImageSet, digests
-from fedmia.evaluation.audits.harness import UNTRAINED, Harness
+from fedmia.evaluation.audits.attack_suite import UNTRAINED, EncoderAttackSuite
 from fedmia.evaluation.audits.images import deal, unlike_classes
 from fedmia.evaluation.encoder import prepare
 from fedmia.evaluation.steps.controls import posers
@@ -78,12 +78,12 @@ def test_posers__are_one_half_of_the_nonmembers_and_the_rest_the_other() -> None
     assert not set(one) & set(other)
 
 
-def made(archives: Sides, flags: str) -> Harness:
+def made(archives: Sides, flags: str) -> EncoderAttackSuite:
     line = f"--encoder tests.auditing.brought:tiny {archives.flags} --attacks similarity {flags}"
     asked = parse(AUDIT, line.split()).settings
     device = torch.device("cpu")
     released, dealt = prepare(asked, device)
-    return Harness(asked, released, dealt, released.augment, device)
+    return EncoderAttackSuite(asked, released, dealt, released.augment, device)
 
 
 def test_threshold__is_set_on_scores_of_known_images_that_were_left_out(archives: Sides) -> None:

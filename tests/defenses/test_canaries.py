@@ -16,7 +16,7 @@ from scipy.stats import norm
 
 from fedmia.defenses import _canaries
 from fedmia.defenses._accounting import noise_for
-from fedmia.defenses._canaries import Steps, audit_steps
+from fedmia.defenses._canaries import AuditedSteps, audit_steps
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.defenses.laplace import Laplace
@@ -110,7 +110,7 @@ def test_dpsgd__training_meets_no_canary(make_moco: Any, make_job: MakeJob) -> N
 def test_scores__do_not_depend_on_physical_batches_and_split_over_runs(
     make_moco: Any, make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job, steps = make_job(make_moco().train()), Steps(0.5, 2.0, 0.5, 6.0, 3)
+    job, steps = make_job(make_moco().train()), AuditedSteps(0.5, 2.0, 0.5, 6.0, 3)
     inside = rng(0, "coins").random(40) < 0.5
     whole = audit_steps(job, steps, inside, rng(1, "audit"))
     monkeypatch.setattr(_canaries, "NUMBERS", 3 * sum(w.numel() for w in job.method.trainable()))
@@ -144,7 +144,7 @@ def test_dpsgd__canaries_enter_steps_at_the_rate_of_images(
     monkeypatch.setattr(_canaries, "_take", counted)
     job, inside = make_job(make_moco().train()), rng(0, "coins").random(400) < 0.5
     noise, memory = noise_for(1.0, 1e-5, rate, 20, "rdp"), dict[str, Any]()
-    steps = Steps(noise, 1.0, rate, 40.0, 20)
+    steps = AuditedSteps(noise, 1.0, rate, 40.0, 20)
     memory["canaries"] = {"in": inside, "scores": audit_steps(job, steps, inside, rng(1, "audit"))}
     assert len(taken) % 20 == 0
     share = sum(taken) / inside.sum() / 20

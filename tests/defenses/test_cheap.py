@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import torch
 
-from clients.desk import Desk
+from clients.client_context import RoundTask
+from clients.client_round import ClientRound
 from clients.honest import Honest
-from clients.site import Task
 from fedmia.defenses import _estimate, crop_range, early_stopping
-from fedmia.defenses._estimate import Estimate, similarity
-from fedmia.defenses.base import Outlook, Setting
+from fedmia.defenses._estimate import LeakEstimate, similarity
+from fedmia.defenses.base import PreparationContext, RunConditions
 from fedmia.defenses.crop_range import CropRange, between
 from fedmia.defenses.early_stopping import EarlyStopping
 from fedmia.nets.smallnet import SmallNet
@@ -39,7 +39,7 @@ def same(a: State, b: State) -> bool:
     return a.keys() == b.keys() and all(torch.equal(t, b[n]) for n, t in a.items())
 
 
-def sent(desk: Desk) -> State:
+def sent(desk: ClientRound) -> State:
     return Honest().answer(desk).state
 
 
@@ -48,7 +48,9 @@ def beside_public(make_desk: Any, tmp_path: Path, textures: Callable[..., torch.
     """`beside_public(name, options, private=0, public=0, ..)`: a client of ten images of
     the seed `private`, in a run with twelve public ones of the seed `public`."""
 
-    def make(name: str, options: Any, private: int = 0, public: int = 0, **more: Any) -> Desk:
+    def make(
+        name: str, options: Any, private: int = 0, public: int = 0, **more: Any
+    ) -> ClientRound:
         file = tmp_path / f"{private}-{public}.npy"
         np.save(file, torch.cat([textures(10, seed=private), textures(12, seed=9 + public)]))
         return make_desk(name, options, images_file=file, public=PUBLIC, **more)
@@ -69,7 +71,9 @@ def test_weight_decay__is_the_option_of_that_client_alone(make_desk: Any) -> Non
     for defenses in ((("weight-decay", asked, frozenset({0})),), ()):
         desk = make_desk("", {}, store, defenses=defenses, parts={"members": halves})
         for round, client in itertools.product((1, 2), (0, 1)):  # one thread, so one optimizer
-            at = Desk(desk.site, store, Task(client, round, "main", False), desk.received)
+            at = ClientRound(
+                desk.site, store, RoundTask(client, round, "main", False), desk.received
+            )
             found.append(sent(at))
         store = MemoryStore()
     assert not same(found[2], found[6]) and same(found[3], found[7])
@@ -197,7 +201,7 @@ def test_estimate__asks_images_trained_on_against_those_held_out(count: int) -> 
         return iter([view, view])
 
     public = np.arange(100, 100 + count, dtype=np.uint8).reshape(-1, 1, 1, 1)
-    outlook = Outlook(2, 5, lambda _: {}, rng(0), public, None, alone)
+    outlook = PreparationContext(2, 5, lambda _: {}, rng(0), public, None, alone)
     inside, outside = parts = _estimate.halves(outlook)
     assert (len(inside), len(outside)) == (count // 2, -(-count // 2))
     assert sorted([*inside, *outside]) == list(range(count))
@@ -213,7 +217,7 @@ def test_crop_range__of_equal_leaks_the_narrower_range(
     monkeypatch: pytest.MonkeyPatch, beside_public: Any
 ) -> None:
     outlook = beside_public("crop-range", {})._outlook()
-    monkeypatch.setattr(crop_range, "estimates", lambda *_: [Estimate(0.6, 0.5, 1.0)])
+    monkeypatch.setattr(crop_range, "estimates", lambda *_: [LeakEstimate(0.6, 0.5, 1.0)])
     memory: dict[str, Any] = {}
     CropRange(choose=True).prepare(outlook, memory)
     assert memory["share"] == 3 / 8
@@ -234,8 +238,8 @@ def test_early_stopping__tells_its_course_and_the_whole_run_where_it_does_not_st
     })  # fmt: skip
 
 
-def course(lows: list[float], losses: list[float]) -> list[Estimate]:
-    return [Estimate(low + 0.1, low, loss) for low, loss in zip(lows, losses, strict=True)]
+def course(lows: list[float], losses: list[float]) -> list[LeakEstimate]:
+    return [LeakEstimate(low + 0.1, low, loss) for low, loss in zip(lows, losses, strict=True)]
 
 
 def test_early_stopping__before_the_first_leak_or_at_the_least_loss() -> None:
@@ -275,11 +279,11 @@ def test_crop_range__is_chosen_in_two_stages(
     tried, outlook = list[float](), beside_public("crop-range", {})._outlook()
     job = make_job(MoCo(dim=8).build(SmallNet(width=4).build(3, 8), RECIPE, torch_rng(0)))
 
-    def leaks(outlook: Any, parts: Any, change: Any) -> list[Estimate]:
+    def leaks(outlook: Any, parts: Any, change: Any) -> list[LeakEstimate]:
         job.augment = Augment()
         change(job)
         tried.append(round(job.augment.crop_min, 9))
-        return [Estimate(0.9, 0.8, 1.0), Estimate(abs(tried[-1] - 0.44), 0.0, 1.0)]
+        return [LeakEstimate(0.9, 0.8, 1.0), LeakEstimate(abs(tried[-1] - 0.44), 0.0, 1.0)]
 
     monkeypatch.setattr(crop_range, "estimates", leaks)
     memory: dict[str, Any] = {}
@@ -300,14 +304,14 @@ def test_crop_range__is_chosen_in_two_stages(
 )
 def test_check__one_clear_line(defense: Any, public: int, said: str) -> None:
     with pytest.raises(InputError, match=said.replace("--split", ".*split")):
-        defense.check(Setting("group", MoCo(), public))
-    whole = Setting("group", MoCo(operations=("flip", "jitter")), 0)
+        defense.check(RunConditions("group", MoCo(), public))
+    whole = RunConditions("group", MoCo(operations=("flip", "jitter")), 0)
     with pytest.raises(InputError, match="the method's views are not cropped: ssl.operations"):
         CropRange().check(whole)
-    EarlyStopping(after=3).check(Setting("batch", MoCo(), 0, pretrained=True))
+    EarlyStopping(after=3).check(RunConditions("batch", MoCo(), 0, pretrained=True))
     for chosen in (EarlyStopping(), CropRange(choose=True)):
         with pytest.raises(InputError, match="trains on all of them before; give its"):
-            chosen.check(Setting("group", MoCo(), 80, pretrained=True))
+            chosen.check(RunConditions("group", MoCo(), 80, pretrained=True))
     for options in ({"after": 0}, {"after": 2, "leak": 0.6}, {"leak": 1.2}):
         with pytest.raises(InputError, match="EarlyStopping"):
             EarlyStopping(**options)  # type: ignore[arg-type]

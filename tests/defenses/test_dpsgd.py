@@ -25,7 +25,7 @@ from fedmia.defenses._persample import (
     private_optimizer,
     sample_rate,
 )
-from fedmia.defenses.base import Setting
+from fedmia.defenses.base import RunConditions
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
@@ -362,14 +362,14 @@ def test_options__refused_in_one_line() -> None:
         DPSGD(accountant="moments")
     for norm in ("batch", "local"):
         with pytest.raises(InputError, match="batch norm mixes"):
-            DPSGD().check(Setting(norm, MoCo()))
+            DPSGD().check(RunConditions(norm, MoCo()))
     with pytest.raises(InputError, match="no gradient belongs to one image"):
-        DPSGD().check(Setting("group", SimCLR()))
+        DPSGD().check(RunConditions("group", SimCLR()))
     for coupled in (BYOL(), DINO()):
         with pytest.raises(InputError, match="no gradient belongs to one image"):
-            DPSGD().check(Setting("group", coupled))
+            DPSGD().check(RunConditions("group", coupled))
     for sound in (MoCo(), BYOL(head_norm="layer"), DINO(head_norm="none")):
-        DPSGD().check(Setting("group", sound))
+        DPSGD().check(RunConditions("group", sound))
 
 
 def test_history__entries_join_where_noise_and_rate_are_the_same() -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from clients.honest import Honest
 from fedmia.defenses._persample import image_gradients, private_optimizer, private_step
-from fedmia.defenses._stack import Stack
+from fedmia.defenses._stack import DefenseStack
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.nets.smallnet import SmallNet
 from fedmia.nets.vit import ViTTiny
@@ -330,7 +330,7 @@ def test_statement__fits_the_method(make_job: Any) -> None:
 
 def test_metrics__what_is_told_rests_on_no_image(make_job: Any) -> None:
     told, kept = [], []
-    stack = Stack([("dpsgd", DPSGD(noise_multiplier=2.0))])
+    stack = DefenseStack([("dpsgd", DPSGD(noise_multiplier=2.0))])
     for brightness in (1.0, 0.2):
         job, memory = make_job(moco()()), dict[str, Any]()
         job.images = (job.images * brightness).astype(np.uint8)

@@ -10,7 +10,7 @@ import torch
 
 from clients.honest import Honest
 from fedmia.defenses._sensitivity import sampled_sensitivity
-from fedmia.defenses.base import Outlook
+from fedmia.defenses.base import PreparationContext
 from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
@@ -91,7 +91,7 @@ def test_sampler__maximum_of_known_distances() -> None:
     def rehearse(positions: np.ndarray) -> State:
         return {"w": torch.tensor([float(np.asarray(positions).sum()), 0.0])}
 
-    outlook = Outlook(1, 5, rehearse, rng(3, "pairs"), NONE)
+    outlook = PreparationContext(1, 5, rehearse, rng(3, "pairs"), NONE)
     draw = rng(3, "pairs")
     pairs = [draw.choice(5, 2, replace=False) for _ in range(4)]
     expected = max(abs(int(i) - int(j)) for i, j in pairs)  # sums differ by what was left out
@@ -109,7 +109,7 @@ def test_sampler__the_largest_wherever_it_was_seen() -> None:
     gaps = [float(abs(int(i) - int(j))) for i, j in drawn]
     assert 0 < int(np.argmax(gaps)) < 5 and gaps[-1] < max(gaps)
     found = [
-        sampled_sensitivity(Outlook(1, 9, rehearse, rng(2, "pairs"), NONE), pairs, 2)
+        sampled_sensitivity(PreparationContext(1, 9, rehearse, rng(2, "pairs"), NONE), pairs, 2)
         for pairs in range(1, 7)
     ]
     assert found == np.maximum.accumulate(gaps).tolist()
@@ -128,4 +128,4 @@ def test_sampler__nothing_is_clipped(name: str, states: tuple[State, State]) -> 
 
 def test_sampler__one_image_is_refused() -> None:
     with pytest.raises(InputError, match="at least 2 images, got 1"):
-        sampled_sensitivity(Outlook(1, 1, lambda p: {}, rng(0, "x"), NONE), 1, 1)
+        sampled_sensitivity(PreparationContext(1, 1, lambda p: {}, rng(0, "x"), NONE), 1, 1)

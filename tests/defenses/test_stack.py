@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from clients.honest import Honest
-from fedmia.defenses._stack import Stack, exclusive, least
+from fedmia.defenses._stack import DefenseStack, exclusive, least
 from fedmia.defenses.base import Defense
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.defenses.gaussian import Gaussian
@@ -70,7 +70,7 @@ class Tired(Defense):
 def test_train__one_that_defines_it_takes_the_place_of_training() -> None:
     """Wherever it stands in the order, and no other such one beside it."""
     memory: dict[str, Any] = {}
-    stack = Stack([("times", Times()), ("slower", Slower())])
+    stack = DefenseStack([("times", Times()), ("slower", Slower())])
     job: Any = None  # so that nothing else can train
     assert stack.train(job, memory) == {"loss": 0.5} and memory["slower"] == {"trained": True}
     with pytest.raises(InputError, match="dpsgd and slower exclude each other"):
@@ -79,11 +79,11 @@ def test_train__one_that_defines_it_takes_the_place_of_training() -> None:
 
 def test_release__each_sees_what_the_one_before_let_out() -> None:
     weights, memory = {"w": torch.tensor([3.0])}, dict[str, Any]()
-    stack = Stack([("times", Times()), ("plus", Plus(5.0))])
+    stack = DefenseStack([("times", Times()), ("plus", Plus(5.0))])
     sent, metrics = stack.release({}, weights, memory, rng(0))
     assert float(sent["w"]) == 11.0 and metrics == {"factor": 2.0, "added": 5.0}
     assert memory == {"times": {"seen": 3.0}, "plus": {"seen": 6.0}}
-    other = Stack([("plus", Plus(5.0)), ("times", Times())])
+    other = DefenseStack([("plus", Plus(5.0)), ("times", Times())])
     assert float(other.release({}, weights, {}, rng(0))[0]["w"]) == 16.0
 
 
@@ -179,7 +179,7 @@ def test_statement__parts_in_order(make_desk: Any) -> None:
     first, second = (p.epsilon for p in told.parts)
     assert (told.epsilon.unit, told.epsilon.value) == ("image", first.value)
     assert [(e.unit, e.value) for e in told.beside] == [("client", second.value)]
-    assert Stack().statement({}) is None and not Stack()
+    assert DefenseStack().statement({}) is None and not DefenseStack()
 
 
 class Other(Times):
@@ -207,12 +207,12 @@ def test_statement__says_where_its_noise_comes_from() -> None:
     layers = [("dpsgd", DPSGD()), ("gaussian", Gaussian())]
     for source in ("seeded", "entropy"):
         for count in (1, 2):
-            told = Stack(layers[:count], source).statement(memory)
+            told = DefenseStack(layers[:count], source).statement(memory)
             assert told is not None and told.epsilon is not None
             stated = [told.epsilon, *told.beside, *(p.epsilon for p in told.parts)]
             assert [e.noise_source for e in stated if e] == [source] * (2 * count)
             assert told.metrics == ({"lr": 0.1} if count == 1 else {"lr": 0.1, "clipped": 1.0})
-    assert Stack(layers).noise_source == "seeded"
+    assert DefenseStack(layers).noise_source == "seeded"
 
 
 def test_least__at_one_epsilon_the_smaller_delta() -> None:

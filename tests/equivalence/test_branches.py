@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from clients.desk import Desk
-from clients.site import Site
+from clients.client_context import ClientContext
+from clients.client_round import ClientRound
 from fedmia.federation.run import make_site
 
-from .conftest import Finished, Run, federated, prepared, same, unattacked, weights
+from .conftest import FederationResult, Run, federated, prepared, same, unattacked, weights
 
 ACTIVE = "--attacker active --attacks ascent "
 IDLE = ACTIVE + "--attack.ascent.steps 0"
@@ -27,7 +27,7 @@ CLEAN = 2  # clean rounds of the tiny experiment
     ["fedavg", *(pytest.param(n, marks=pytest.mark.slow) for n in ("fedavgm", "fedema"))],
 )
 def test_disarmed_attack__main_and_zero_are_the_same_federation(
-    strategy: str, finished: Finished
+    strategy: str, finished: FederationResult
 ) -> None:
     """Zero starts from all that is kept (queues, key encoders, momenta), not from weights alone."""
     run = finished(f"{IDLE} --strategy {strategy}")
@@ -41,7 +41,7 @@ def test_disarmed_attack__main_and_zero_are_the_same_federation(
         assert kept[0] is not kept[1] and same(kept[0].tensors, kept[1].tensors)
 
 
-def test_zero_branch__is_the_run_without_ascent(finished: Finished) -> None:
+def test_zero_branch__is_the_run_without_ascent(finished: FederationResult) -> None:
     armed, without = finished(ACTIVE), finished(IDLE)
     main, zero, plain = weights(armed), weights(armed, "zero"), weights(without)
     assert all(same(zero[r], plain[r]) for r in zero)
@@ -52,7 +52,7 @@ def test_zero_branch__is_the_run_without_ascent(finished: Finished) -> None:
 
 
 def test_active_client__is_an_honest_one_until_it_may_craft(
-    tmp_path: Path, finished: Finished
+    tmp_path: Path, finished: FederationResult
 ) -> None:
     run = finished(ACTIVE)
     roles = ("honest",) * 3 + ("passive",)
@@ -63,7 +63,7 @@ def test_active_client__is_an_honest_one_until_it_may_craft(
     assert not same(weights(run)[3], weights(passive)[3])
 
 
-def test_no_ascent_from_the_received_model__sends_it_back(finished: Finished) -> None:
+def test_no_ascent_from_the_received_model__sends_it_back(finished: FederationResult) -> None:
     run = finished(IDLE)
     assert list(run.sent("main")) == [3, 4]
     for round, sent in run.sent("main").items():
@@ -72,7 +72,7 @@ def test_no_ascent_from_the_received_model__sends_it_back(finished: Finished) ->
 
 @pytest.mark.slow
 def test_placebo__trains_the_same_way_on_images_that_nobody_is_scored_on(
-    tmp_path: Path, finished: Finished
+    tmp_path: Path, finished: FederationResult
 ) -> None:
     even = ACTIVE + "--partition iid"
     setup, run = prepared(even), finished(even)
@@ -139,13 +139,13 @@ class Watched:
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Watched:
     trained: set[tuple[int, int]] = set()
     rates: dict[int, set[float]] = {}
-    train, plain = Desk.train, Site.job
+    train, plain = ClientRound.train, ClientContext.job
 
-    def noted(desk: Desk) -> Any:
+    def noted(desk: ClientRound) -> Any:
         trained.add((desk.task.client, desk.task.round))
         return train(desk)
 
-    def rated(self: Site, method: Any, images: Any, round: int, *rest: Any) -> Any:
+    def rated(self: ClientContext, method: Any, images: Any, round: int, *rest: Any) -> Any:
         job = plain(self, method, images, round, *rest)
         job.begin_step()
         rates.setdefault(round, set()).add(job.optimizer.param_groups[0]["lr"])
@@ -155,8 +155,8 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Watched:
     more = "--federation.attacked_rate constant --attack.ascent.lr 0.02"
     root = tmp_path_factory.mktemp("watched") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Desk, "train", noted)
-        patch.setattr(Site, "job", rated)
+        patch.setattr(ClientRound, "train", noted)
+        patch.setattr(ClientContext, "job", rated)
         run = federated(prepared(ACTIVE + flags + more), root)
     kept = root / "snapshots"
     files = sorted(str(p.relative_to(kept)) for p in kept.rglob("*") if p.is_file())

@@ -12,11 +12,11 @@ import torch
 from fedmia.attacks import ascent
 from fedmia.attacks.ascent import Ascent, AscentAlgorithm1
 from fedmia.evaluation.federated.observer import Observer
-from fedmia.evaluation.federated.readings import Notebook
+from fedmia.evaluation.federated.recorder import TrajectoryRecorder
 from fedmia.storage.snapshot import Snapshot
 from fedmia.threat.signals import Signals
 
-from .conftest import Finished, Run, same, weights
+from .conftest import FederationResult, Run, same, weights
 
 ACTIVE = "--attacker active --attacks ascent "
 FIRST = 3  # the first attacked round of the tiny experiment
@@ -24,16 +24,16 @@ SETS = Ascent(pairs=1, steps=1, lr=0.05)
 BATCHES = AscentAlgorithm1(batch=16, steps=1, lr=0.05)
 
 
-def notebook(run: Run, attack: Ascent, sets: Any = None) -> Notebook:
+def notebook(run: Run, attack: Ascent, sets: Any = None) -> TrajectoryRecorder:
     """Of the run's forked round, acted on by an attack, with all sets or some."""
     sets = run.site.sets if sets is None else sets
     site = replace(run.site, attack=attack, sets=sets)
-    book = Notebook(Observer(run.prepared.experiment, site), attack)
+    book = TrajectoryRecorder(Observer(run.prepared.experiment, site), attack)
     book.received("main", FIRST, run.recorder.models["main"][FIRST])
     return book
 
 
-def alone(book: Notebook, kind: str, rows: Any, idle: bool = False) -> Any:
+def alone(book: TrajectoryRecorder, kind: str, rows: Any, idle: bool = False) -> Any:
     """(3, n): what was noted of targets before, under the upload and after their own round."""
     view: Any = book.observer.view(Snapshot(0, run_weights(book), {}), Signals())
     seen = book.of_alone("main", kind, view, book.targets[rows], idle=idle)
@@ -41,7 +41,7 @@ def alone(book: Notebook, kind: str, rows: Any, idle: bool = False) -> Any:
     return np.concatenate([seen.before, seen.sent, seen.after])
 
 
-def run_weights(book: Notebook) -> Any:
+def run_weights(book: TrajectoryRecorder) -> Any:
     return book.observer.site.method(-1, None).shared_state()
 
 
@@ -49,7 +49,9 @@ def run_weights(book: Notebook) -> Any:
     "strategy",
     ["fedavg", *(pytest.param(n, marks=pytest.mark.slow) for n in ("trimmed-mean", "fedavgm"))],
 )
-def test_ended__is_what_the_server_made_of_the_upload(strategy: str, finished: Finished) -> None:
+def test_ended__is_what_the_server_made_of_the_upload(
+    strategy: str, finished: FederationResult
+) -> None:
     """Of the attacker's own upload that round of `main`, and of none that of `zero`, to the bit."""
     run = finished(ACTIVE if strategy == "fedavg" else f"{ACTIVE} --strategy {strategy}")
     for branch in ("main", "placebo"):
@@ -65,7 +67,7 @@ def test_ended__is_what_the_server_made_of_the_upload(strategy: str, finished: F
     assert not (run.recorder.replayed.keys() - {"main", "placebo"})
 
 
-def test_sets__each_has_its_round_whatever_the_others(finished: Finished) -> None:
+def test_sets__each_has_its_round_whatever_the_others(finished: FederationResult) -> None:
     """Its readings are of its own climb, to the bit, with one set fewer, the first or the last; and
     are not those of the round in which all climbed."""
     run = finished(ACTIVE)
@@ -100,7 +102,9 @@ def test_sets__each_has_its_round_whatever_the_others(finished: Finished) -> Non
     )
 
 
-def test_sets__what_auto_chooses_does_not_depend_on_which_set_is_first(finished: Finished) -> None:
+def test_sets__what_auto_chooses_does_not_depend_on_which_set_is_first(
+    finished: FederationResult,
+) -> None:
     run = finished(ACTIVE)
     attack, sets = Ascent(pairs=1, steps=1), run.site.sets[:3]
     read = []
@@ -114,7 +118,7 @@ def test_sets__what_auto_chooses_does_not_depend_on_which_set_is_first(finished:
 
 
 def test_batches__each_has_its_round_and_half_of_the_held_as_queue(
-    finished: Finished, monkeypatch: pytest.MonkeyPatch
+    finished: FederationResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Known images apart from those under test; each image once, whatever fills a short batch."""
     run = finished(ACTIVE)
@@ -146,7 +150,7 @@ def test_batches__each_has_its_round_and_half_of_the_held_as_queue(
         assert not np.array_equal(got[1], got[2]) and np.isfinite(got).all()
 
 
-def test_notes__give_the_forks_again(finished: Finished) -> None:
+def test_notes__give_the_forks_again(finished: FederationResult) -> None:
     run = finished(ACTIVE)
     book = notebook(run, BATCHES, run.site.sets[:2])
     book._batches = lambda size: [(np.arange(16),) * 2]  # type: ignore[method-assign]
@@ -167,7 +171,7 @@ def test_notes__give_the_forks_again(finished: Finished) -> None:
 
 
 def test_forked__main_is_replayed_for_sets_and_what_goes_by_batches_everywhere(
-    finished: Finished,
+    finished: FederationResult,
 ) -> None:
     run = finished(ACTIVE)
     branches = ("main", "zero", "placebo")
@@ -178,7 +182,9 @@ def test_forked__main_is_replayed_for_sets_and_what_goes_by_batches_everywhere(
         assert [notebook(run, attack, sets).forks(b) for b in branches] == want
 
 
-def test_first_attacked_round__of_main_is_a_snapshot_of_the_fork(finished: Finished) -> None:
+def test_first_attacked_round__of_main_is_a_snapshot_of_the_fork(
+    finished: FederationResult,
+) -> None:
     """What the attacker's client kept before it: its bank, and no key encoder is read."""
     run = finished(ACTIVE)
     fork = run.recorder.replayed["main"]

@@ -10,7 +10,7 @@ from flwr.app import Message
 
 from fedmia.federation.backends import InlineGrid
 
-from .conftest import Finished, Run, federated, prepared, same, weights
+from .conftest import FederationResult, Run, federated, prepared, same, weights
 
 FLAGS = "--attacker active --attacks ascent --strategy fedavg --strategy.weighting examples"
 
@@ -65,7 +65,7 @@ def test_replies__their_order_does_not_matter(
     assert equal(serial, federated(prepared(FLAGS), tmp_path / "turned"))
 
 
-def test_seed__another_gives_other_weights(finished: Finished) -> None:
+def test_seed__another_gives_other_weights(finished: FederationResult) -> None:
     one, other = finished("--attacks none"), finished("--attacks none --seed 1")
     assert not same(weights(one)[0], weights(other)[0])
     assert not same(weights(one)[4], weights(other)[4])

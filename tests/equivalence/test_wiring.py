@@ -16,7 +16,7 @@ import pytest
 import torch
 from scipy.stats import rankdata
 
-from clients.site import Site
+from clients.client_context import ClientContext
 from fedmia.attacks.ascent import Ascent
 from fedmia.attacks.lira import LiRARounds
 from fedmia.attacks.rmia import RMIARounds
@@ -36,9 +36,9 @@ from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Snapshot
 from fedmia.threat import ClientView, ServerView, WhiteBox
 from fedmia.threat.signals import Signals
-from strategies.base import Course, cohort
+from strategies.base import RoundRange, cohort
 
-from .conftest import Finished, federated, prepared, same, weights
+from .conftest import FederationResult, federated, prepared, same, weights
 
 CLEAN, LAST = 2, 4  # rounds of the tiny experiment: the last before an attack, the last of all
 ACTIVE = (
@@ -62,7 +62,7 @@ def views(found: Evaluation, monkeypatch: pytest.MonkeyPatch) -> Evaluation:
 
 @pytest.mark.slow
 def test_passive_attack__reads_the_last_model_before_the_first_crafted_update(
-    finished: Finished,
+    finished: FederationResult,
 ) -> None:
     run = finished(ACTIVE)
     found = {a.name: a for a in attacked(evaluation(run), run.notebook())["attacks"]}
@@ -77,7 +77,7 @@ def test_passive_attack__reads_the_last_model_before_the_first_crafted_update(
 
 
 def test_probes__are_of_the_model_that_passive_attacks_are_scored_on(
-    finished: Finished, monkeypatch: pytest.MonkeyPatch
+    finished: FederationResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each number a probe gives is the sum of the weights it was shown."""
     run = finished(ACTIVE)
@@ -129,7 +129,9 @@ def test_with_sets__reads_the_rounds_in_which_sets_are_climbed_alone() -> None:
     assert found.with_sets(other) is other
 
 
-def test_passive_attack__without_an_active_one_reads_the_last_model(finished: Finished) -> None:
+def test_passive_attack__without_an_active_one_reads_the_last_model(
+    finished: FederationResult,
+) -> None:
     run = finished(PASSIVE)
     (found,) = attacked(evaluation(run))["attacks"]
     (last,) = evaluation(run).on(RoundModel(run.snapshots.load("main", LAST)), ["similarity"])
@@ -137,7 +139,7 @@ def test_passive_attack__without_an_active_one_reads_the_last_model(finished: Fi
 
 
 def test_dataset_inference__asks_of_each_clients_own_members_on_the_scored_model(
-    finished: Finished,
+    finished: FederationResult,
 ) -> None:
     """Its statistic is `similarity`'s score, so its differences can be told from those."""
     run = finished(
@@ -172,7 +174,7 @@ def test_dataset_inference__asks_of_each_clients_own_members_on_the_scored_model
     ["main", *(pytest.param(b, marks=pytest.mark.slow) for b in ("zero", "placebo"))],
 )
 def test_active_attack__sees_the_rounds_of_the_branch_it_is_scored_on(
-    branch: str, finished: Finished
+    branch: str, finished: FederationResult
 ) -> None:
     """What it noted is its loss under the models of its branch and under its own uploads."""
     run = finished(ACTIVE)
@@ -197,7 +199,7 @@ def test_active_attack__sees_the_rounds_of_the_branch_it_is_scored_on(
 
 @pytest.mark.parametrize("branch", ["main", "placebo"])
 def test_clients_view__holds_its_own_branch_up_to_its_round(
-    branch: str, finished: Finished, monkeypatch: pytest.MonkeyPatch
+    branch: str, finished: FederationResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = finished(ACTIVE)
     states = weights(run, branch)
@@ -216,7 +218,7 @@ def test_clients_view__holds_only_models_of_rounds_in_which_it_took_part(
     """Received for its rounds, and the one that is attacked."""
     flags = "--attacker passive --attacks similarity --federation.participation 0.5 --rounds 6"
     run = federated(prepared(flags), tmp_path / "run")
-    mine = [r for r in range(1, 7) if 3 in cohort(Course("", 0, 6, False, 0.5, 0), r, 4)]
+    mine = [r for r in range(1, 7) if 3 in cohort(RoundRange("", 0, 6, False, 0.5, 0), r, 4)]
     assert 0 < len(mine) < 6
     for last in range(7):
         (view,) = views(evaluation(run), monkeypatch).on(
@@ -227,7 +229,7 @@ def test_clients_view__holds_only_models_of_rounds_in_which_it_took_part(
 
 
 def test_placebo__keeps_as_many_earlier_models_as_the_run(
-    finished: Finished, monkeypatch: pytest.MonkeyPatch, images: torch.Tensor
+    finished: FederationResult, monkeypatch: pytest.MonkeyPatch, images: torch.Tensor
 ) -> None:
     """Else the control of an attack on earlier rounds would be another test than the attack."""
     run, counts = finished(ACTIVE), []
@@ -242,7 +244,7 @@ def test_placebo__keeps_as_many_earlier_models_as_the_run(
 
 @pytest.mark.parametrize("branch", ["main", "placebo"])
 def test_servers_view__holds_no_update_of_a_later_round_or_another_branch(
-    branch: str, finished: Finished, monkeypatch: pytest.MonkeyPatch
+    branch: str, finished: FederationResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = finished(SERVER)
     for round in (CLEAN, LAST):
@@ -256,7 +258,7 @@ def test_servers_view__holds_no_update_of_a_later_round_or_another_branch(
             assert all(same(sent[c], kept[c]) for c in kept)
 
 
-def test_defence__draws_its_noise_from_a_stream_of_its_own(finished: Finished) -> None:
+def test_defence__draws_its_noise_from_a_stream_of_its_own(finished: FederationResult) -> None:
     """What leaves client 0 is what it would have sent undefended, plus the noise of the stream
     `release`: training draws the same numbers with and without the defence."""
     scale = 0.01
@@ -326,7 +328,7 @@ def test_held_images__are_the_attackers_own_and_the_known(tmp_path: Path) -> Non
     assert set(held) == {*outsider.split.known_members, *outsider.split.known_nonmembers}
 
 
-def test_scored_images__are_none_that_the_attacker_knows(finished: Finished) -> None:
+def test_scored_images__are_none_that_the_attacker_knows(finished: FederationResult) -> None:
     scorer = evaluation(finished(ACTIVE)).scorer
     known = set(digests(scorer.known.both()[0].numpy()))
     scored = digests(scorer.candidates.numpy())
@@ -338,11 +340,11 @@ def test_server_training__sees_the_pool_or_the_public_images_and_no_others(
     mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Any] = []
-    plain = Site.job
+    plain = ClientContext.job
 
     epochs: list[int] = []
 
-    def noted(self: Site, method: Any, images: Any, *more: Any) -> Any:
+    def noted(self: ClientContext, method: Any, images: Any, *more: Any) -> Any:
         seen.append(sorted(digests(images)))
         epochs.append(self.train.local_epochs)
         job = plain(self, method, images, *more)
@@ -350,7 +352,7 @@ def test_server_training__sees_the_pool_or_the_public_images_and_no_others(
             assert job.step == 0 and job.total_steps == 3 * -(-len(images) // job.train.batch_size)
         return job
 
-    monkeypatch.setattr(Site, "job", noted)
+    monkeypatch.setattr(ClientContext, "job", noted)
     setup = prepared(
         f"--attacker none --attacks none --pretrain {mode} --pretrain-epochs 3 --split.public 12 "
         "--rounds 2"
@@ -366,7 +368,9 @@ def test_server_training__sees_the_pool_or_the_public_images_and_no_others(
 
 
 @pytest.mark.slow
-def test_strategy__each_moves_the_model_in_its_own_way(finished: Finished, tmp_path: Path) -> None:
+def test_strategy__each_moves_the_model_in_its_own_way(
+    finished: FederationResult, tmp_path: Path
+) -> None:
     """Four rounds from one seed: all start alike, none ends where another does, and an option
     that takes the difference away gives FedAvg back."""
     plainly = "--attacker none --attacks none --clients 5 --strategy"
@@ -387,7 +391,7 @@ def test_strategy__each_moves_the_model_in_its_own_way(finished: Finished, tmp_p
 
 
 def test_by_layer__is_internal_on_each_layer_alone_from_one_pass(
-    finished: Finished, monkeypatch: pytest.MonkeyPatch
+    finished: FederationResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, passed = finished("--attacks internal"), list[int]()
     found, snapshot = evaluation(run), run.snapshots.load("main", LAST)
@@ -419,7 +423,7 @@ PARTIAL = (
 
 @pytest.mark.slow
 def test_partial_participation__without_a_finished_round_the_attack_is_not_run(
-    finished: Finished,
+    finished: FederationResult,
 ) -> None:
     """Half of four rounds are the client's, of this seed; it reads every image in both."""
     run = finished(PARTIAL)
@@ -438,7 +442,7 @@ def test_partial_participation__without_a_finished_round_the_attack_is_not_run(
 
 @pytest.mark.slow
 def test_untrained_control__goes_through_the_strategys_own_aggregate(
-    finished: Finished, monkeypatch: pytest.MonkeyPatch
+    finished: FederationResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weights by images, cohorts, server learning rate and momentum; honest clients send back what
     they received."""
@@ -454,7 +458,7 @@ def test_untrained_control__goes_through_the_strategys_own_aggregate(
     velocity = {n: torch.zeros_like(t, dtype=torch.float64) for n, t in state.items()}
     start = state
     for round in range(5, 9):
-        drawn = cohort(Course("", 0, 8, False, 0.5, 4), round, 4)
+        drawn = cohort(RoundRange("", 0, 8, False, 0.5, 4), round, 4)
         sent = uploads.get(round, state)
         assert (3 in drawn) is (round in uploads) is (round in models)
         share, after = sizes[3] / sum(sizes[c] for c in drawn) if 3 in drawn else 0.0, {}
@@ -481,7 +485,7 @@ def noting(book: Any, name: str, kept: dict[int, State]) -> Any:
 
 @pytest.mark.slow
 def test_pooled_training__comes_before_honest_rounds_and_passive_attacks_read_an_aggregate(
-    finished: Finished,
+    finished: FederationResult,
 ) -> None:
     run = finished(f"{ACTIVE} --pretrain pooled --pretrain-epochs 2 --federation.keep_updates 4")
     first, states = run.snapshots.untrained().state, weights(run)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from clients.base import Role
-from clients.desk import Desk
+from clients.client_round import ClientRound
 from fedmia.attacks.base import ActiveAttack, Scores, Turn
 from fedmia.options.option import option
 from fedmia.ssl.base import State
@@ -23,7 +23,7 @@ class Loud(Role):
     sees: ClassVar[Threat | None] = Threat("white_box", "client")
     crafts: ClassVar[bool] = True
 
-    def work(self, desk: Desk) -> tuple[State, dict[str, float]]:
+    def work(self, desk: ClientRound) -> tuple[State, dict[str, float]]:
         trained, metrics, method = desk.train()
         return desk.craft(method, trained) if desk.crafts else trained, metrics | {"loud": 1.0}
 
@@ -31,7 +31,7 @@ class Loud(Role):
 class Idler(Role):
     """Sends back what it received; attacks nothing."""
 
-    def work(self, desk: Desk) -> tuple[State, dict[str, float]]:
+    def work(self, desk: ClientRound) -> tuple[State, dict[str, float]]:
         return desk.received, {}
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from clients.honest import Honest
 from clients.passive import Passive
-from fedmia.federation.rounds import Federation
+from fedmia.federation.rounds import FederatedRun
 from fedmia.report.figures import draw
 from fedmia.simulate import main
 
@@ -102,9 +102,9 @@ def test_drop__holds_in_a_run_that_is_gone_on_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client that was dropped is not asked again, and what befell it is still told."""
-    noted, orders = Federation._note, list[tuple[int, int]]()
+    noted, orders = FederatedRun._note, list[tuple[int, int]]()
 
-    def killed(self: Federation, branch: str, round: int, *rest: Any) -> Any:
+    def killed(self: FederatedRun, branch: str, round: int, *rest: Any) -> Any:
         if round == 4:
             raise Killed
         return noted(self, branch, round, *rest)
@@ -116,7 +116,7 @@ def test_drop__holds_in_a_run_that_is_gone_on_with(
     monkeypatch.setattr(Honest, "work", work)
     flags = shlex.split(TINY[: TINY.index("--attacks")] + "--attacks none --on-failure drop")
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(Federation, "_note", killed)
+        patch.setattr(FederatedRun, "_note", killed)
         main([*flags, "--quiet", "--out", str(tmp_path / "RUN")])
     orders.clear()
     assert main(["--resume", str(tmp_path / "RUN"), "--quiet"]) == 0

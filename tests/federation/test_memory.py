@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clients.desk import Desk
+from clients.client_round import ClientRound
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
-from fedmia.federation.rounds import Federation
+from fedmia.federation.rounds import FederatedRun
 from fedmia.federation.run import fingerprint, make_site, prepare
 from fedmia.simulate import main
 from fedmia.ssl.train import Job
@@ -33,9 +33,9 @@ def test_round__leaves_no_desk_and_no_job_to_the_garbage_collector(
 ) -> None:
     alive: dict[str, list[weakref.ref[Any]]] = {"desk": [], "job": []}
     most: dict[str, int] = {"desk": 0, "job": 0}
-    works, runs, notes = Desk.train, Job.run, Federation._note
+    works, runs, notes = ClientRound.train, Job.run, FederatedRun._note
 
-    def train(self: Desk) -> Any:
+    def train(self: ClientRound) -> Any:
         alive["desk"].append(weakref.ref(self))
         return works(self)
 
@@ -43,14 +43,14 @@ def test_round__leaves_no_desk_and_no_job_to_the_garbage_collector(
         alive["job"].append(weakref.ref(self))
         return runs(self)
 
-    def note(self: Federation, *given: Any) -> Any:
+    def note(self: FederatedRun, *given: Any) -> Any:
         for kind, refs in alive.items():
             most[kind] = max(most[kind], sum(ref() is not None for ref in refs))
         return notes(self, *given)
 
-    monkeypatch.setattr(Desk, "train", train)
+    monkeypatch.setattr(ClientRound, "train", train)
     monkeypatch.setattr(Job, "run", run)
-    monkeypatch.setattr(Federation, "_note", note)
+    monkeypatch.setattr(FederatedRun, "_note", note)
     gc.disable()
     try:
         assert main(shlex.split(TINY)) == 0

@@ -23,7 +23,7 @@ from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.federation import checkpoint
 from fedmia.federation.checkpoint import Checkpoint
 from fedmia.federation.ledger import Ledger
-from fedmia.federation.rounds import Federation
+from fedmia.federation.rounds import FederatedRun
 from fedmia.report.figures import draw
 from fedmia.simulate import main
 from fedmia.storage import archive, snapshot
@@ -161,16 +161,16 @@ def test_full_disk__one_line_and_nothing_is_lost(
 def test_interrupted__is_reported_on_and_goes_on(
     branch: str, whole: dict[str, Any], tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    noted = Federation._note
+    noted = FederatedRun._note
 
-    def note(self: Federation, now: str, number: int, *rest: Any) -> Any:
+    def note(self: FederatedRun, now: str, number: int, *rest: Any) -> Any:
         if (now, number) == (branch, 3):
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.01)
         return noted(self, now, number, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Federation, "_note", note)
+        patch.setattr(FederatedRun, "_note", note)
         assert main([*shlex.split(TINY), "--out", str(tmp_path / "RUN")]) == 130
     assert read(tmp_path / "RUN")["interrupted"] is not None
     assert resume(tmp_path / "RUN") == 0 and read(tmp_path / "RUN") == whole
@@ -217,10 +217,10 @@ def test_other_optimizers__and_a_momentum_that_is_raised_go_on(
         f"--train.optimizer {optimizer} --train.warmup_epochs 2 --ssl.momentum_schedule cosine"
     )
     assert main([*shlex.split(flags), "--out", str(tmp_path / "whole")]) == 0
-    noted = Federation._note
+    noted = FederatedRun._note
 
     def killed_in(last: int) -> Callable[..., Any]:
-        def note(self: Federation, now: str, number: int, *rest: Any) -> Any:
+        def note(self: FederatedRun, now: str, number: int, *rest: Any) -> Any:
             if number == last:
                 raise Killed
             return noted(self, now, number, *rest)
@@ -230,7 +230,7 @@ def test_other_optimizers__and_a_momentum_that_is_raised_go_on(
     begin = [*shlex.split(flags), "--out", str(tmp_path / "RUN")]
     for given, last in ((begin, 2), (["--resume", str(tmp_path / "RUN"), "--quiet"], 4)):
         with monkeypatch.context() as patch, pytest.raises(Killed):
-            patch.setattr(Federation, "_note", killed_in(last))
+            patch.setattr(FederatedRun, "_note", killed_in(last))
             main(given)
     assert resume(tmp_path / "RUN") == 0
     assert read(tmp_path / "RUN") == read(tmp_path / "whole")
@@ -241,16 +241,16 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was killed in its third round, on images of its own."""
     folder = tmp_path_factory.mktemp("begun")
     draw_images(folder / "images.npz", 0)
-    noted = Federation._note
+    noted = FederatedRun._note
 
-    def note(self: Federation, now: str, number: int, *rest: Any) -> Any:
+    def note(self: FederatedRun, now: str, number: int, *rest: Any) -> Any:
         if number == 3:
             raise Killed
         return noted(self, now, number, *rest)
 
     flags = f"{TINY} --dataset npz:{folder / 'images.npz'} --out {folder / 'RUN'}"
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(Federation, "_note", note)
+        patch.setattr(FederatedRun, "_note", note)
         main(shlex.split(flags))
     return folder / "RUN"
 

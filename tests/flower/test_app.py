@@ -27,7 +27,7 @@ from fedmia.simulate import main
 from fedmia.storage.outfolder import OutFolder
 from fedmia.storage.snapshot import ClientState, MemoryStore, SnapshotStore
 from strategies.base import call_roll
-from strategies.crew import FederationError
+from strategies.failure_policy import FederationError
 
 TINY = (
     "--clients 2 --rounds 2 --train.local_epochs 1 --model.width 4 --split.members 24 --device cpu "

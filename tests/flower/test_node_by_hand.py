@@ -15,15 +15,15 @@ from fedmia import __version__
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.evaluation.node import WEIGHTS, beside_scores
+from fedmia.flower.nodes import agree
 from fedmia.flower.private import _split
 from fedmia.flower.releases import digest
-from fedmia.flower.roll import agree
 from fedmia.flower.store import NodeStates, NodeStore, kept_record
 from fedmia.options.errors import InputError
 from fedmia.records import Epsilon
 from fedmia.storage.arrays import record
 from fedmia.storage.snapshot import ClientState
-from strategies.crew import FederationError
+from strategies.failure_policy import FederationError
 
 
 def split(names: list[bytes], members: int, client: int = 1) -> Any:

@@ -14,16 +14,16 @@ import torch
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from clients.desk import Desk
+from clients.client_context import RoundTask
+from clients.client_round import ClientRound
 from clients.honest import Honest
-from clients.site import Task
 from fedmia.config.tree import to_tree
 from fedmia.defenses._accounting import epsilon_at
 from fedmia.defenses._stack import OPEN
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.evaluation.node import material, read
 from fedmia.federation.rounds import Schedule
-from fedmia.federation.run import Finished, Nodes
+from fedmia.federation.run import FederationResult, Nodes
 from fedmia.flower import client, gather, private, server
 from fedmia.flower.node import Node
 from fedmia.flower.private import nobody, own
@@ -36,7 +36,7 @@ from fedmia.ssl.base import State
 from fedmia.storage.arrays import record, tensors
 from fedmia.storage.outfolder import OutFolder
 from fedmia.storage.snapshot import MemoryStore, SnapshotStore, Update, read_tensors
-from strategies.base import Course, Round, cohort
+from strategies.base import Round, RoundRange, cohort
 from strategies.dp_fedavg import DPFedAvg
 
 TINY = (
@@ -90,7 +90,7 @@ class Private:
         file = Path(str(self.config["folder"])) / "images.npy"
         np.save(file, self.site.images)
         site = replace(self.site, noise_source="seeded", images_file=file)
-        desk = Desk(site, MemoryStore(), Task(0, 1, "main", False), self.start)
+        desk = ClientRound(site, MemoryStore(), RoundTask(0, 1, "main", False), self.start)
         return Honest().answer(desk).state
 
     def spent(self) -> float:
@@ -284,7 +284,7 @@ def test_scores__kept_in_leave_the_guarantee_and_a_report_without_attacks(tmp_pa
     assert info.defence is not None and info.defence.epsilon is not None
     assert info.defence.epsilon.standing == "guaranteed" and not found["attacks"]
     prepared = nobody(server.invocation(TINY + GAUSSIAN).settings, 1, 8)
-    done = Finished(prepared, node.site, MemoryStore(), SnapshotStore(tmp_path), [], True)
+    done = FederationResult(prepared, node.site, MemoryStore(), SnapshotStore(tmp_path), [], True)
     report = build_report(material(0, content, done))
     assert report["not_run"] == [
         {"attack": "similarity", "reason": "the node keeps the scores of its images"}
@@ -311,10 +311,10 @@ def test_server__of_private_images_draws_cohorts_and_noise_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And plans the noise of an epsilon with the cohorts that it will draw."""
-    courses = list[Course]()
+    courses = list[RoundRange]()
     sent_by: State = {}
 
-    def rounds(self: DPFedAvg, grid: Any, course: Course, state: State, *_: Any) -> Any:
+    def rounds(self: DPFedAvg, grid: Any, course: RoundRange, state: State, *_: Any) -> Any:
         courses.append(course)
         self.course, self.nodes = course, dict.fromkeys(range(20), 0)
         for round in range(1, course.last + 1):

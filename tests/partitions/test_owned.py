@@ -19,7 +19,7 @@ from fedmia.data.images import ImageSet
 from fedmia.data.npz import Npz
 from fedmia.federation.run import prepare
 from fedmia.options.errors import InputError
-from fedmia.partitions.base import Owned
+from fedmia.partitions.base import OwnerPartition
 from fedmia.partitions.file import File
 from fedmia.partitions.natural import Natural
 from fedmia.partitions.split import Split, SplitOptions, make_split
@@ -33,7 +33,9 @@ def images_of(column: np.ndarray[Any, Any] | None, count: int = 900) -> ImageSet
     return ImageSet(pixels, np.arange(count) % 5, "toy", column=column)
 
 
-def split_of(data: ImageSet, law: Owned, clients: int, malicious: int, placebo: bool) -> Split:
+def split_of(
+    data: ImageSet, law: OwnerPartition, clients: int, malicious: int, placebo: bool
+) -> Split:
     return make_split(data, SMALL, law, clients, malicious, placebo, 0)
 
 

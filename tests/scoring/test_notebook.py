@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedmia.evaluation.federated.readings import SIDES, Notebook
+from fedmia.evaluation.federated.recorder import SIDES, TrajectoryRecorder
 from fedmia.evaluation.steps.failures import Failures
 from fedmia.options.errors import InputError
 from fedmia.testing import material
@@ -40,7 +40,7 @@ def notebook(uploads: bool = False) -> Any:
     observer: Any = SimpleNamespace(
         site=site, view=lambda model, signals: SimpleNamespace(model=model, queries=0)
     )
-    return Notebook(observer, Reads(uploads))  # type: ignore[arg-type]
+    return TrajectoryRecorder(observer, Reads(uploads))  # type: ignore[arg-type]
 
 
 def filled(uploads: bool) -> Any:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedmia.defenses._stack import Stack
+from fedmia.defenses._stack import DefenseStack
 from fedmia.defenses.crop_range import CropRange
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.defenses.early_stopping import EarlyStopping
@@ -26,7 +26,7 @@ PLAN = make_plan(count=1)
 
 
 def under(*layers: Any, plan: Any = PLAN, pool: Tensor, **more: Any) -> list[Trained]:
-    return train(plan, pool, target=make_target(guard=Stack(layers)), **more)
+    return train(plan, pool, target=make_target(guard=DefenseStack(layers)), **more)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_guard__a_stopped_shadow_is_one_of_fewer_epochs(plain: list[Trained], po
     """At a rate that does not depend on how many there are."""
     told = list[tuple[int, int]]()
     options = {"train": Train(batch_size=4, lr=0.05, schedule="constant")}
-    stack = Stack([("early-stopping", EarlyStopping(after=1))])
+    stack = DefenseStack([("early-stopping", EarlyStopping(after=1))])
     target = make_target(guard=stack, **options)
     found = train(PLAN, pool, target=target, progress=lambda *at: told.append(at))
     once = make_plan(count=1, epochs=1)

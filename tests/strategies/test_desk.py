@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from clients.active import Active
-from clients.desk import Desk
+from clients.client_context import ClientContext, RoundTask
+from clients.client_round import ClientRound
 from clients.honest import Honest
-from clients.site import Site, Task
 from fedmia.attacks.ascent import Ascent, AscentAlgorithm1
 from fedmia.attacks.ascent_static import attack_losses
 from fedmia.options.seeding import rng
@@ -30,11 +30,11 @@ def exactly(a: State, b: State) -> bool:
 
 
 @pytest.fixture
-def site(tmp_path: Path, images: torch.Tensor) -> Site:
+def site(tmp_path: Path, images: torch.Tensor) -> ClientContext:
     """Three clients of six images each."""
     np.save(tmp_path / "images.npy", images.numpy())
     parts = tuple(np.arange(6 * c, 6 * c + 6) for c in range(3))
-    return Site(
+    return ClientContext(
         seed=0, images_file=tmp_path / "images.npy", roles=("honest",) * 3,
         parts={"members": parts}, targets=np.arange(0), held=np.arange(0),
         known=(np.arange(0), np.arange(0)),
@@ -49,15 +49,15 @@ def site(tmp_path: Path, images: torch.Tensor) -> Site:
 
 
 def desk(
-    site: Site, store: MemoryStore, received: State, round: int, name: str = "fedavg",
+    site: ClientContext, store: MemoryStore, received: State, round: int, name: str = "fedavg",
     **options: Any,
-) -> Desk:  # fmt: skip
+) -> ClientRound:  # fmt: skip
     """Client 0 in a round under the strategy `name`."""
     told = replace(site, strategy=(name, options))
-    return Desk(told, store, Task(0, round, "main", False), received)
+    return ClientRound(told, store, RoundTask(0, round, "main", False), received)
 
 
-def sent(at: Desk) -> State:
+def sent(at: ClientRound) -> State:
     """A whole round of an honest client."""
     return Honest().answer(at).state
 
@@ -67,7 +67,7 @@ def distance(a: State, b: State) -> float:
 
 
 @pytest.mark.parametrize("tau", [0.0, 0.4, 1.0])
-def test_fedema__start_of_a_round_by_the_formula(site: Site, tau: float) -> None:
+def test_fedema__start_of_a_round_by_the_formula(site: ClientContext, tau: float) -> None:
     store, first = MemoryStore(), site.method(-1, None).shared_state()
     own = sent(desk(site, store, first, 1, "fedema", tau=tau))
     plain = sent(desk(site, MemoryStore(), first, 1))
@@ -94,7 +94,7 @@ def test_fedema__start_of_a_round_by_the_formula(site: Site, tau: float) -> None
     assert kept is not None and kept.memory["ema_mu"] == pytest.approx(min(1.0, mu), rel=1e-4)
 
 
-def test_fedprox__mu_reaches_the_steps_and_0_is_fedavg(site: Site) -> None:
+def test_fedprox__mu_reaches_the_steps_and_0_is_fedavg(site: ClientContext) -> None:
     first = site.method(-1, None).shared_state()
     ends = {
         mu: sent(desk(site, MemoryStore(), first, 1, "fedprox", mu=mu)) for mu in (0.0, 0.5, 5.0)
@@ -104,7 +104,9 @@ def test_fedprox__mu_reaches_the_steps_and_0_is_fedavg(site: Site) -> None:
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
-def test_scaffold__reach_counts_what_momentum_makes_of_a_step(site: Site, momentum: float) -> None:
+def test_scaffold__reach_counts_what_momentum_makes_of_a_step(
+    site: ClientContext, momentum: float
+) -> None:
     """W is how far a gradient of 1 in each of K steps moves a weight in the end, and the control
     what was sent over W: Algorithm 1 at momentum 0, so many times a step under momentum."""
     train = replace(site.train, momentum=momentum, schedule="constant")
@@ -120,7 +122,7 @@ def test_scaffold__reach_counts_what_momentum_makes_of_a_step(site: Site, moment
         torch.testing.assert_close(kept.tensors[f"strategy.{name}"], slope)
 
 
-def test_desk__resumes_queue_key_encoder_and_momentum(site: Site) -> None:
+def test_desk__resumes_queue_key_encoder_and_momentum(site: ClientContext) -> None:
     store, first = MemoryStore(), site.method(-1, None).shared_state()
     at = desk(site, store, first, 1)
     trained, metrics, method = at.train()
@@ -141,7 +143,7 @@ def test_desk__resumes_queue_key_encoder_and_momentum(site: Site) -> None:
 
 @pytest.mark.parametrize("knows", [False, True])
 def test_two_malicious_clients__send_the_same_where_they_know_the_server(
-    site: Site, knows: bool
+    site: ClientContext, knows: bool
 ) -> None:
     """And else each what it climbs to by itself."""
     attack = Ascent(steps=1, lr=0.05, server="known" if knows else "unknown")
@@ -151,7 +153,7 @@ def test_two_malicious_clients__send_the_same_where_they_know_the_server(
     first, store, sent = site.method(-1, None).shared_state(), MemoryStore(), []
     for client in (1, 2):
         for craft in (False, True):
-            at = Desk(told, store, Task(client, 1 + craft, "main", craft), first)
+            at = ClientRound(told, store, RoundTask(client, 1 + craft, "main", craft), first)
             state = Active().answer(at).state
         sent.append(state)
     assert exactly(*sent) == knows
@@ -161,23 +163,23 @@ def test_two_malicious_clients__send_the_same_where_they_know_the_server(
 
 @pytest.mark.parametrize("name", ["krum", "trimmed-mean", "norm-clip"])
 def test_passing__rests_on_the_attackers_own_images(
-    site: Site, name: str, monkeypatch: pytest.MonkeyPatch
+    site: ClientContext, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It trains on them to guess what honest clients send, where the rule compares updates."""
-    seen, job = list[set[int]](), Desk._job
+    seen, job = list[set[int]](), ClientRound._job
 
-    def noted(self: Desk, indices: Any, *more: Any, **rest: Any) -> Any:
+    def noted(self: ClientRound, indices: Any, *more: Any, **rest: Any) -> Any:
         seen.append(set(indices.tolist()))
         return job(self, indices, *more, **rest)
 
-    monkeypatch.setattr(Desk, "_job", noted)
+    monkeypatch.setattr(ClientRound, "_job", noted)
     attack = Ascent(steps=2, lr=0.5, server="known")
     held = {"targets": np.arange(6), "held": np.arange(6, 18), "attack": attack}
     told = replace(
         site, roles=("honest", "honest", "active"), share=1 / 5, strategy=(name, {}), **held
     )
     first, store = site.method(-1, None).shared_state(), MemoryStore()
-    at = Desk(told, store, Task(2, 1, "main", True), first)
+    at = ClientRound(told, store, RoundTask(2, 1, "main", True), first)
     crafted = Active().answer(at).state
     assert len(seen) == (0 if name == "norm-clip" else 4)
     assert all(images <= set(range(12, 18)) for images in seen)
@@ -191,19 +193,23 @@ def test_passing__rests_on_the_attackers_own_images(
      (1.0, 1, [3, 6])],
 )  # fmt: skip
 def test_guesses__one_for_each_honest_client_from_few_images_to_all(
-    site: Site, share: float, malicious: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+    site: ClientContext,
+    share: float,
+    malicious: int,
+    sizes: list[int],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of the first attacker's images, eight at most, once a round; each fellow guesses the same."""
     drawn = list[list[int]]()
     monkeypatch.setattr(
-        Desk, "_guess", lambda self, indices: drawn.append(indices.tolist()) or self.received
+        ClientRound, "_guess", lambda self, indices: drawn.append(indices.tolist()) or self.received
     )
     attack = Ascent(steps=1, lr=0.5, server="known")
     roles = ("honest",) * (3 - malicious) + ("active",) * malicious
     told = replace(site, roles=roles, share=share, strategy=("krum", {}), attack=attack)
     first, store, ways = site.method(-1, None).shared_state(), MemoryStore(), []
     for client in told.fellows:
-        at = Desk(told, store, Task(client, 4, "main", True), first)
+        at = ClientRound(told, store, RoundTask(client, 4, "main", True), first)
         at._passing(first)
         at._passing(first)
         ways.append(drawn.copy())
@@ -213,7 +219,7 @@ def test_guesses__one_for_each_honest_client_from_few_images_to_all(
     assert all(set(one) <= own for one in ways[0])
 
 
-def test_settle__what_is_not_finite_is_not_kept(site: Site) -> None:
+def test_settle__what_is_not_finite_is_not_kept(site: ClientContext) -> None:
     """The client goes on from where it was, and its defences' memory from where it is."""
     first, store, bad = (
         site.method(-1, None).shared_state(),
@@ -235,7 +241,7 @@ def test_settle__what_is_not_finite_is_not_kept(site: Site) -> None:
     assert exactly(after.tensors, before.tensors) and after.memory["rounds"] == 2
 
 
-def test_settle__without_training_nothing_is_kept_and_no_image_counts(site: Site) -> None:
+def test_settle__without_training_nothing_is_kept_and_no_image_counts(site: ClientContext) -> None:
     store, first = MemoryStore(), site.method(-1, None).shared_state()
     update = desk(site, store, first, 3).settle(first, {})
     assert (update.client, update.round, update.examples) == (0, 3, 0)
@@ -244,7 +250,9 @@ def test_settle__without_training_nothing_is_kept_and_no_image_counts(site: Site
 
 @pytest.mark.parametrize("attacked", [False, True])
 @pytest.mark.parametrize("rate", ["schedule", "constant"])
-def test_job__stands_where_the_round_is_in_the_run(site: Site, rate: str, attacked: bool) -> None:
+def test_job__stands_where_the_round_is_in_the_run(
+    site: ClientContext, rate: str, attacked: bool
+) -> None:
     """Two epochs of three steps a round, the third of four rounds; `constant` is the first rate, in
     attacked rounds alone."""
     train = replace(site.train, local_epochs=2, batch_size=2, warmup_epochs=1.0)
@@ -268,7 +276,7 @@ def test_job__stands_where_the_round_is_in_the_run(site: Site, rate: str, attack
     ],
 )
 def test_matched__climbs_as_honest_clients_train(
-    site: Site, schedule: str, attacked_rate: str, rate: float
+    site: ClientContext, schedule: str, attacked_rate: str, rate: float
 ) -> None:
     """Three steps for three local epochs, by SGD with momentum and decay, at the rate with which
     honest clients begin the third round."""
@@ -279,7 +287,7 @@ def test_matched__climbs_as_honest_clients_train(
         held=np.arange(6, 18), roles=("honest", "honest", "active"),
     )  # fmt: skip
     first = told.method(-1, None).shared_state()
-    at = Desk(told, MemoryStore(), Task(2, 3, "main", True), first)
+    at = ClientRound(told, MemoryStore(), RoundTask(2, 3, "main", True), first)
     crafted = at.craft(at.idle(), first)
 
     method, stream = at.idle(), rng(0, "craft", 3, 2)
@@ -299,7 +307,9 @@ def test_matched__climbs_as_honest_clients_train(
 
 
 @pytest.mark.parametrize("keep", ["keep", "reset"])
-def test_resumed__momentum_where_it_is_kept_and_statistics_that_stay(site: Site, keep: str) -> None:
+def test_resumed__momentum_where_it_is_kept_and_statistics_that_stay(
+    site: ClientContext, keep: str
+) -> None:
     """Local batch norm's running statistics go on from the client's own, not from the server's."""
     told = replace(
         site, batch_norm="local", model=("smallnet", {"width": 2, "norm": "batch"}),

@@ -22,11 +22,11 @@ from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Update
 from strategies import dp_fedavg
 from strategies._accounting import composed, noise_composed, noise_sampled, sampled, sampled_renyi
-from strategies.base import Course, cohort
-from strategies.crew import Against
+from strategies.base import RoundRange, cohort
 from strategies.dp_fedavg import CLIP, DPFedAvg
+from strategies.failure_policy import Adversary
 
-ALONE = Against()
+ALONE = Adversary()
 
 
 def of_norms(norms: Sequence[float], round: int = 1, size: int = 400) -> tuple[State, list[Update]]:
@@ -45,7 +45,7 @@ def at(
     strategy: DPFedAvg, clients: int, total: int, share: float = 1.0, malicious: int = 0
 ) -> DPFedAvg:
     who = tuple(range(clients - malicious, clients))
-    strategy.course = Course("main", 0, total, False, share, 0, total, who)
+    strategy.course = RoundRange("main", 0, total, False, share, 0, total, who)
     strategy.nodes = {client: client for client in range(clients)}
     return strategy
 
@@ -85,7 +85,7 @@ def test_votes__are_noised_as_the_parts_say() -> None:
     votes = []
     for seed in range(400):
         strategy = DPFedAvg(adaptive=True, noise_multiplier=1.3, clip_lr=1.0, quantile=0.5)
-        strategy.course = Course("main", 0, 1, False, 1.0, seed, 1)
+        strategy.course = RoundRange("main", 0, 1, False, 1.0, seed, 1)
         strategy.aggregate(*of_norms([0.5, 0.5, 0.5, 2.0], size=4))
         votes.append(-4 * math.log(strategy._bound()))  # of C = 1: three under it, one over
     assert np.std(votes) == pytest.approx(strategy.parts(1.3)[1], rel=0.12)
@@ -250,7 +250,7 @@ def test_privacy__counts_the_rounds_of_the_client_drawn_most_often() -> None:
     for round in range(1, 10):
         received, ups = of_norms([0.5] * 3, round)
         strategy.aggregate(received, [u for u in ups if u.client != 2 or round > 5])
-    told = strategy.privacy(Against(malicious=(0, 1)))
+    told = strategy.privacy(Adversary(malicious=(0, 1)))
     assert told is not None and told.value == pytest.approx(composed(1.0, 4, 1e-5))
 
 
@@ -295,7 +295,7 @@ def test_privacy__says_whom_it_holds_against() -> None:
     strategy = rounds_of(at(DPFedAvg(noise_multiplier=2.0), 6, 3), 3)
 
     def said(**against: Any) -> tuple[float | None, str]:
-        found = strategy.privacy(Against(**against))
+        found = strategy.privacy(Adversary(**against))
         assert found is not None
         return found.value, found.assumptions
 
@@ -305,7 +305,7 @@ def test_privacy__says_whom_it_holds_against() -> None:
     value, text = said(malicious=(5,), crafts=True)
     assert value is not None and "Client 5 uploads what an attack crafts" in text
     assert "none for the crafting clients' own images" in text
-    found = strategy.privacy(Against(server=True))
+    found = strategy.privacy(Adversary(server=True))
     assert found is not None and found.standing == "empirical"
     value, text = said(server=True)
     assert value is None and "No epsilon holds against this run's attacker" in text
@@ -321,7 +321,7 @@ def test_privacy__secret_cohorts_replace_a_client_and_are_never_poisson() -> Non
     assert other.value == pytest.approx(sampled(8.0, 0.06, 3, 1e-5))
     assert other.value < composed(8.0, 3, 1e-5, 2.0)
     assert "replaced by another" in other.assumptions and "not Poisson" in other.assumptions
-    fewer = secret.privacy(Against(malicious=tuple(range(80, 100))))  # these know of themselves
+    fewer = secret.privacy(Adversary(malicious=tuple(range(80, 100))))  # these know of themselves
     assert fewer is not None and fewer.value is not None and fewer.value > other.value
     planned = at(DPFedAvg(epsilon=2.0, cohorts="secret"), 100, 30, 0.06)
     assert sampled(planned.noise(), 0.06, 30, 1e-5) <= 2.0
@@ -345,7 +345,7 @@ def test_epsilon__is_kept_whoever_is_malicious(
             for client in cohort(strategy.course, round, 100)
         ]
         strategy.aggregate({"w": torch.zeros(2)}, ups)
-    stated = strategy.privacy(Against(malicious=strategy.course.malicious))
+    stated = strategy.privacy(Adversary(malicious=strategy.course.malicious))
     assert stated is not None and stated.value is not None and 7.9 < stated.value <= 8.0 + 1e-6
 
 

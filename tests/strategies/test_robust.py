@@ -14,8 +14,8 @@ from flwr.serverapp.strategy.multikrum import select_multikrum
 from fedmia.options import registry
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Update
-from strategies.base import Course
-from strategies.crew import Against
+from strategies.base import RoundRange
+from strategies.failure_policy import Adversary
 from strategies.fedavg import FedAvg
 from strategies.krum import Krum, krum_scores
 from strategies.median import Median
@@ -130,7 +130,7 @@ def test_norm_clip__is_that_of_the_paper() -> None:
     strategy = NormClip(clip=clip)
     got = strategy.aggregate(received, updates(states))
     np.testing.assert_allclose(flat(got), flat(received) + mean, rtol=1e-5, atol=1e-6)
-    told = strategy.told(Against())
+    told = strategy.told(Adversary())
     assert told["clipped"] == np.mean([np.linalg.norm(u) > clip for u in steps])
     assert told["update_norm"] == pytest.approx(np.mean([np.linalg.norm(u) for u in steps]))
 
@@ -159,9 +159,9 @@ def test_least__clients_of_a_round(name: str, options: dict[str, Any], least: in
 def test_krum__tells_how_much_of_the_model_was_crafted() -> None:
     strategy = MultiKrum(malicious=1, keep=2)
     states = [some(s, 0.1) for s in range(5)]
-    against = Against(malicious=(1,), crafts=True)
+    against = Adversary(malicious=(1,), crafts=True)
     for craft in (False, True):
-        strategy.course = Course("main", 0, 1, craft, 1.0, 0)
+        strategy.course = RoundRange("main", 0, 1, craft, 1.0, 0)
         scores = krum_scores(states, 1)
         best = np.argsort(scores)[:2]
         strategy.aggregate(some(99), updates(states))

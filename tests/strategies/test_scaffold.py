@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedmia.federation.run import Prepared, make_site
+from fedmia.federation.run import PreparedRun, make_site
 from fedmia.options import registry
 from fedmia.options.seeding import rng
 from fedmia.simulate import main
@@ -32,7 +32,7 @@ PLAIN = (
 )
 
 
-def algorithm_1(setup: Prepared, folder: Path) -> tuple[list[State], State, list[State]]:
+def algorithm_1(setup: PreparedRun, folder: Path) -> tuple[list[State], State, list[State]]:
     """Algorithm 1, option II, eta_g 1, all clients: x of every round, c, and every c_i."""
     site = make_site(setup, folder, Event())
     x = site.method(-1, None).shared_state()

@@ -14,7 +14,7 @@ from fedmia.config.audit import Audit
 from fedmia.config.tree import to_tree
 from fedmia.data.images import digests
 from fedmia.encoders.base import LoadedEncoder
-from fedmia.evaluation.audits.images import Dealt
+from fedmia.evaluation.audits.images import AuditSplit
 from fedmia.options.errors import InputError
 from fedmia.ssl.augment import Augment
 from fedmia.storage.runfolder import RunFolder
@@ -41,7 +41,7 @@ def same_audit(audit: Audit) -> Callable[[Path], bool]:
 
 
 def key(
-    audit: Audit, released: LoadedEncoder, dealt: Dealt, augment: Augment, device: torch.device
+    audit: Audit, released: LoadedEncoder, dealt: AuditSplit, augment: Augment, device: torch.device
 ) -> str:
     """Digest of all that decides the scores: weights, images and their classes, views, options;
     neither the attacks nor their shadows (`Harness.decides`)."""
@@ -52,7 +52,7 @@ def key(
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
 
 
-def content(audit: Audit, released: LoadedEncoder, dealt: Dealt) -> str:
+def content(audit: Audit, released: LoadedEncoder, dealt: AuditSplit) -> str:
     """Digest of weights, images and their classes."""
     digest = hashlib.sha256()
     # A large .onnx keeps its weights in a second file beside it.

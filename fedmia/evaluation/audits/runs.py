@@ -14,14 +14,14 @@ from fedmia.config.audit import Audit
 from fedmia.config.tree import from_tree, to_tree
 from fedmia.data._pixels import resize_all
 from fedmia.data.images import IntArray
-from fedmia.evaluation.audits.images import Dealt
+from fedmia.evaluation.audits.images import AuditSplit
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import rng
 from fedmia.storage.runfolder import RunFolder, Trust, outside_plugins
 from fedmia.threat import Labels
 
 if TYPE_CHECKING:
-    from fedmia.federation.run import Prepared
+    from fedmia.federation.run import PreparedRun
 
 
 def trusted(audit: Audit) -> Trust:
@@ -38,7 +38,7 @@ def run_of(audit: Audit) -> RunFolder | None:
     return None
 
 
-def dealt_again(run: RunFolder, otherwise: str) -> Prepared:
+def dealt_again(run: RunFolder, otherwise: str) -> PreparedRun:
     """The run as it was before its first round, less the images of the clients that it dropped.
 
     Args:
@@ -59,7 +59,7 @@ def dealt_again(run: RunFolder, otherwise: str) -> Prepared:
     return replace(prepared, split=prepared.split.without(run.dropped()))
 
 
-def from_run(audit: Audit, run: RunFolder) -> Dealt:
+def from_run(audit: Audit, run: RunFolder) -> AuditSplit:
     """The images that a fedmia run scored, known ones as there, from its own data source.
 
     Raises:
@@ -86,7 +86,7 @@ def from_run(audit: Audit, run: RunFolder) -> Dealt:
     spare = np.concatenate([others[half:], *split.placebo_parts, split.public])
     members, others = np.sort(members[: audit.limit]), np.sort(others[:half][: audit.limit])
     every = np.concatenate([known_members, known_others, members, others, spare])
-    return Dealt(
+    return AuditSplit(
         known_members=take(known_members[:known]),
         known_nonmembers=take(known_others[:known]),
         scored_members=take(members),

@@ -13,7 +13,7 @@ import torch
 from fedmia.config.audit import Audit
 from fedmia.data._pixels import resize_all
 from fedmia.data.images import ImageSet, digests
-from fedmia.evaluation.audits.images import Dealt
+from fedmia.evaluation.audits.images import AuditSplit
 from fedmia.evaluation.audits.sources import load_images
 from fedmia.options.errors import InputError, opt
 from fedmia.threat import Labels
@@ -28,7 +28,7 @@ class ShadowImages:
     """
 
     audit: Audit
-    dealt: Dealt
+    dealt: AuditSplit
     say: Callable[[str], None]
 
     def ground(self) -> tuple[torch.Tensor, torch.Tensor]:

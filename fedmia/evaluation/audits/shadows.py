@@ -13,11 +13,11 @@ from torch import Tensor
 
 from fedmia.config.audit import Audit
 from fedmia.config.compatibility import norm_kind
-from fedmia.defenses._stack import Stack
-from fedmia.defenses.base import Setting
+from fedmia.defenses._stack import DefenseStack
+from fedmia.defenses.base import RunConditions
 from fedmia.encoders.base import LoadedEncoder
-from fedmia.evaluation.audits.given import Given
-from fedmia.evaluation.audits.images import Dealt
+from fedmia.evaluation.audits.images import AuditSplit
+from fedmia.evaluation.audits.provided_shadows import ProvidedShadows
 from fedmia.evaluation.audits.runs import run_of
 from fedmia.evaluation.audits.shadowimages import ShadowImages
 from fedmia.options import registry
@@ -33,7 +33,7 @@ from fedmia.threat.signals import PixelCache, Signals
 
 
 @dataclass
-class Own:
+class OwnShadows:
     """Shadow encoders of one audit.
 
     Args:
@@ -44,13 +44,13 @@ class Own:
 
     audit: Audit
     released: LoadedEncoder
-    dealt: Dealt
+    dealt: AuditSplit
     cache: Path | None
     device: torch.device
     say: Callable[[str], None]
     progress: Callable[[int, int], None]
     stop: Callable[[], bool]
-    given: Given | None = None
+    given: ProvidedShadows | None = None
     _shadows: dict[bool, Sequence[Shadow] | Exception] = field(default_factory=dict, init=False)
 
     def augment(self) -> Augment:
@@ -142,7 +142,7 @@ class Own:
             )
         return found
 
-    def _guard(self, target: Target) -> Stack | None:
+    def _guard(self, target: Target) -> DefenseStack | None:
         """The defences that the shadows are trained under, None without any.
 
         Raises:
@@ -152,14 +152,14 @@ class Own:
         if not layers:
             return None
         made = blueprint(self.audit.plan(), target)
-        setting = Setting(norm_kind(made.model[1], made.ssl[1]), made.spec)
+        setting = RunConditions(norm_kind(made.model[1], made.ssl[1]), made.spec)
         for name, defense in layers:
             try:
                 defense.check(setting)
             except InputError as error:
                 where = opt("shadow_defense.name", name)
                 raise InputError(f"{where}: {error.text}") from None
-        return Stack(layers)
+        return DefenseStack(layers)
 
     def contents(self) -> str:
         """Digest of what the user gave to make them of, "" where that is nothing.

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clients.site import Site
+from clients.client_context import ClientContext
 from fedmia.attacks.base import Known
 from fedmia.config.experiment import Experiment
 from fedmia.options import registry
@@ -23,7 +23,7 @@ Noted = Callable[[ClientView, Tensor], Trajectory]
 class Observer:
     """Views of models for the attacker of an experiment; they draw the same pixels."""
 
-    def __init__(self, experiment: Experiment, site: Site) -> None:
+    def __init__(self, experiment: Experiment, site: ClientContext) -> None:
         self.site, self.holder = site, experiment.holder
         self.vantage = experiment.threat.vantage
         self.augment = registry.build("ssl", *site.ssl).augment

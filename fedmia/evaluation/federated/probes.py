@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clients.site import Site
+from clients.client_context import ClientContext
 from fedmia.data.images import IntArray
 from fedmia.evaluation.steps.probes import NO_PROBES, probe
 from fedmia.options import registry
@@ -17,7 +17,7 @@ from fedmia.partitions.split import Split
 from fedmia.probes.utility import knn_accuracy, mean_cosine
 from fedmia.records import Health, Probe
 from fedmia.ssl.base import State
-from strategies.crew import FederationError
+from strategies.failure_policy import FederationError
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Probes:
             no probe runs.
     """
 
-    site: Site
+    site: ClientContext
     labels: IntArray
     split: Split
 

@@ -14,7 +14,7 @@ from fedmia.evaluation.federated.observer import Observer
 from fedmia.evaluation.steps.failures import Failures
 from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.evaluation.steps.suite import AttackSuite, Result
-from fedmia.federation.run import Finished
+from fedmia.federation.run import FederationResult
 from fedmia.options import registry
 from fedmia.partitions.base import Partition
 from fedmia.partitions.iid import IID
@@ -44,7 +44,7 @@ class Evaluation(AttackSuite[RoundModel]):
 
     def __init__(
         self,
-        run: Finished,
+        run: FederationResult,
         attacks: dict[str, dict[str, Any]] | None = None,
         observer: Observer | None = None,
         failures: Failures | None = None,
@@ -162,7 +162,7 @@ class Evaluation(AttackSuite[RoundModel]):
         return found
 
 
-def owners(run: Finished) -> np.ndarray:
+def owners(run: FederationResult) -> np.ndarray:
     """(n,) id of the client that holds each scored member."""
     owner = dict(zip(run.split.members, run.split.owner, strict=True))
     return np.array([owner[i] for i in run.split.scored_members])

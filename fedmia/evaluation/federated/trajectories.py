@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from fedmia.attacks.base import ActiveAttack, Attack
-from fedmia.evaluation.federated.readings import Notebook
+from fedmia.evaluation.federated.recorder import TrajectoryRecorder
 from fedmia.evaluation.federated.snapshots import Evaluation
 from fedmia.evaluation.steps.scorer import sides
 from fedmia.federation.forks import Fork
@@ -30,7 +30,7 @@ UNTRAINED = "untrained"
 class Trajectories:
     """Scores of the active attack `name`: its own, its controls', its curves."""
 
-    def __init__(self, evaluation: Evaluation, name: str, notebook: Notebook) -> None:
+    def __init__(self, evaluation: Evaluation, name: str, notebook: TrajectoryRecorder) -> None:
         self.evaluation, self.name, self.notebook = evaluation, name, notebook
         self.run, self.site, self.attack = evaluation.run, evaluation.site, notebook.attack
 

@@ -23,7 +23,7 @@ Partition = Callable[[IntArray, int, np.random.Generator], list[IntArray]]
 
 
 @dataclass(frozen=True, eq=False)
-class Suspects:
+class CandidateSets:
     """The sets that are asked about: scored members by client, and non-members who pose as such.
 
     Attributes:
@@ -52,7 +52,7 @@ def suspects(
     owner: IntArray,
     partition: Partition,
     seed: int,
-) -> Suspects:
+) -> CandidateSets:
     """The members that each client holds; and as many non-members at a time, at most half of all,
     dealt by the clients' own partition, until about POSERS sets pose. Where half of all are fewer
     than the members, so few sets are dealt that each has about LEAST images.
@@ -73,11 +73,11 @@ def suspects(
             break
         posing += [first + chosen[part] for part in parts]
     both = torch.cat([members, nonmembers]), np.concatenate(classes)
-    return Suspects(*both, first, held, posing)
+    return CandidateSets(*both, first, held, posing)
 
 
 def inferred(
-    attack: DatasetAttack, view: BlackBox, known: Known, of: Suspects, seed: int, posers: bool
+    attack: DatasetAttack, view: BlackBox, known: Known, of: CandidateSets, seed: int, posers: bool
 ) -> tuple[list[ClientInference], list[ClientInference]]:
     """What the attack says of each client's set, and of each poser's where asked for. It hears of
     them in one random order.
@@ -101,7 +101,7 @@ def inferred(
 
 
 def inference(
-    attack: DatasetAttack, known: Known, of: Suspects, seed: int, view: BlackBox,
+    attack: DatasetAttack, known: Known, of: CandidateSets, seed: int, view: BlackBox,
     untrained: BlackBox | None,
 ) -> DatasetInference:  # fmt: skip
     """The attack on the encoder, with posers, and on the untrained one without."""

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch.optim import Optimizer
 
-from clients.site import Site, Task
+from clients.client_context import ClientContext, RoundTask
 from fedmia.data.images import IntArray
-from fedmia.defenses.base import Metrics, Outlook
+from fedmia.defenses.base import Metrics, PreparationContext
 from fedmia.options import registry
 from fedmia.options.seeding import rng, root
 from fedmia.ssl.base import SSLMethod, State, under
@@ -27,12 +27,12 @@ GUESSES = 8  # of honest clients' uploads at most, by an attacker who knows the 
 
 
 @dataclass
-class Desk:
+class ClientRound:
     """A client in a round: its images, its method, its memory, its upload."""
 
-    site: Site
+    site: ClientContext
     store: StateStore
-    task: Task
+    task: RoundTask
     received: State
     broadcast: State = field(default_factory=dict)
 
@@ -85,12 +85,12 @@ class Desk:
         held: dict[str, Any] = self.memory.setdefault("defense", {}) if self.defense else {}
         return held
 
-    def _outlook(self) -> Outlook:
+    def _outlook(self) -> PreparationContext:
         """What the client's defences know before its first round."""
         site, public = self.site, self.site.images[self.site.public]
         stream = self.stream("prepare")
         rehearse_public = self.rehearse_public if len(public) else None
-        return Outlook(
+        return PreparationContext(
             site.total_rounds, len(self.indices), self.rehearse, stream, public, rehearse_public,
             self.rehearse_alone,
         )  # fmt: skip

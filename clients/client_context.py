@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from clients.kit import Kit
+from clients.method_cache import MethodCache
 from fedmia.attacks.base import ActiveAttack, Known, Turn
 from fedmia.data.images import ByteArray, IntArray
-from fedmia.defenses._stack import Stack
+from fedmia.defenses._stack import DefenseStack
 from fedmia.options import registry
 from fedmia.options.seeding import SEEDED, torch_rng
 from fedmia.ssl.augment import Augment
@@ -26,7 +26,7 @@ from fedmia.ssl.train import Job, Train, make_optimizer
 
 
 @dataclass(frozen=True)
-class Site:
+class ClientContext:
     """What every client of a run is told; small, so that it travels with the app.
 
     Attributes:
@@ -96,9 +96,9 @@ class Site:
         return np.array(self.images[self.public]) if len(self.public) else None
 
     @cached_property
-    def kit(self) -> Kit:
+    def kit(self) -> MethodCache:
         """What each thread of this process keeps between its clients."""
-        return Kit()
+        return MethodCache()
 
     @cached_property
     def augment(self) -> Augment:
@@ -123,11 +123,11 @@ class Site:
     def _drawing(self, client: int) -> torch.Generator:
         return torch_rng(self.seed, "client-method", client)
 
-    def defended(self, client: int) -> Stack:
+    def defended(self, client: int) -> DefenseStack:
         """The client's defences."""
         own = [(name, options) for name, options, clients in self.defenses if client in clients]
         layers = [(n, registry.build("defense", n, options)) for n, options in own]
-        return Stack(layers, self.noise_source)
+        return DefenseStack(layers, self.noise_source)
 
     def leaves(self, name: str) -> bool:
         """Whether the tensor leaves its client: local batch norm keeps its running statistics."""
@@ -228,16 +228,18 @@ class Site:
         """Whether the run was interrupted, or nobody waits for this client any more."""
         return any(event is not None and event.is_set() for event in (self.stop, self.halt))
 
-    def halted_by(self, event: Event) -> Site:
+    def halted_by(self, event: Event) -> ClientContext:
         """The same site for one client's order, given up when `event` is set."""
         _ = self.images, self.public_images, self.kit, self.augment  # what all orders share
-        own = object.__new__(Site)  # `copy.copy` would leave out what stays in this process
+        own = object.__new__(
+            ClientContext
+        )  # `copy.copy` would leave out what stays in this process
         own.__dict__.update(self.__dict__, halt=event)
         return own
 
 
 @dataclass(frozen=True)
-class Task:
+class RoundTask:
     """One round's order to one client.
 
     Attributes:

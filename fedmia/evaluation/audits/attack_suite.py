@@ -17,9 +17,9 @@ from fedmia.attacks.base import DatasetAttack, Known
 from fedmia.config.audit import Audit, outside_reason
 from fedmia.data.images import IntArray
 from fedmia.encoders.base import LoadedEncoder
-from fedmia.evaluation.audits.images import Dealt
+from fedmia.evaluation.audits.images import AuditSplit
 from fedmia.evaluation.audits.resume import key
-from fedmia.evaluation.audits.shadows import Own
+from fedmia.evaluation.audits.shadows import OwnShadows
 from fedmia.evaluation.steps.budgets import allot
 from fedmia.evaluation.steps.failures import BROKEN, Failures
 from fedmia.evaluation.steps.probes import NO_PROBES, probe
@@ -51,7 +51,7 @@ VIEWS = {"black_box": BlackBox, "white_box": WhiteBox}
 Tell = Callable[[str, str, bool], None]  # (model, attack, finished)
 
 
-class Harness(AttackSuite[str]):
+class EncoderAttackSuite(AttackSuite[str]):
     """Runs attacks through views of one encoder, RELEASED, and of its UNTRAINED control.
 
     Args:
@@ -65,8 +65,8 @@ class Harness(AttackSuite[str]):
     """
 
     def __init__(
-        self, audit: Audit, released: LoadedEncoder, dealt: Dealt, augment: Augment,
-        device: torch.device, shadows: Own | None = None, folder: Path | None = None,
+        self, audit: Audit, released: LoadedEncoder, dealt: AuditSplit, augment: Augment,
+        device: torch.device, shadows: OwnShadows | None = None, folder: Path | None = None,
     ) -> None:  # fmt: skip
         self.audit, self.released, self.dealt = audit, released, dealt
         self.augment, self.device, self.shadows = augment, device, shadows

@@ -20,7 +20,7 @@ from fedmia.data.images import digests
 from fedmia.encoders.base import LoadOptions
 from fedmia.encoders.run import build_plugin
 from fedmia.encoders.run import load as load_run
-from fedmia.evaluation.audits.images import Dealt
+from fedmia.evaluation.audits.images import AuditSplit
 from fedmia.evaluation.audits.runs import dealt_again, run_of, trusted
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import rng
@@ -38,7 +38,7 @@ PLAIN = "fedavg"  # the strategy of whoever has no rule
 
 
 @dataclass(frozen=True)
-class Told:
+class ShadowRecord:
     """What a shadow says of its training, without being loaded.
 
     Attributes:
@@ -52,7 +52,7 @@ class Told:
 
 
 @dataclass
-class Given:
+class ProvidedShadows:
     """The shadows of --shadow-encoders.
 
     Where they were trained under two sets of defences and one holds the other, those under more
@@ -60,7 +60,7 @@ class Given:
     """
 
     audit: Audit
-    dealt: Dealt
+    dealt: AuditSplit
 
     def __post_init__(self) -> None:
         self._classes, self._held = Labels(), set[bytes]()
@@ -77,10 +77,13 @@ class Given:
         return [RunFolder(folder, trusted(self.audit)) for folder in folders]
 
     @cached_property
-    def told(self) -> list[Told]:
+    def told(self) -> list[ShadowRecord]:
         """Of each; empty where one cannot be read: `load` says why."""
         if not self.runs:
-            return [Told(b.spec.augment, b.known_algorithm, b.under) for b in blueprints(self.path)]
+            return [
+                ShadowRecord(b.spec.augment, b.known_algorithm, b.under)
+                for b in blueprints(self.path)
+            ]
         target = run_of(self.audit)
         own = None if target is None else target.facts().get("ssl")
         found = []
@@ -90,7 +93,7 @@ class Given:
                 spec: SSL = build_plugin("ssl", tree)
             except (InputError, KeyError, TypeError):
                 return []
-            found.append(Told(spec.augment, tree["ssl"] == own, under(tree)))
+            found.append(ShadowRecord(spec.augment, tree["ssl"] == own, under(tree)))
         return found
 
     def paired(self) -> bool:
@@ -117,7 +120,7 @@ class Given:
             )
         return found
 
-    def apart(self) -> Dealt:
+    def apart(self) -> AuditSplit:
         """The images less those non-members that the shadows know: none of them is scored, but by
         online shadows, which half of the images under attack were put into.
 

@@ -16,7 +16,7 @@ class FederationError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Against:
+class Adversary:
     """Whom a privacy statement is to hold against.
 
     Attributes:
@@ -30,7 +30,7 @@ class Against:
 
 
 @dataclass
-class Crew:
+class FailurePolicy:
     """The clients of a run and the policy for those that fail.
 
     Attributes:

@@ -15,7 +15,7 @@ from fedmia.config.tree import to_tree
 from fedmia.flower.store import ask
 from fedmia.storage.outfolder import OutFolder
 from strategies.base import connected
-from strategies.crew import FederationError
+from strategies.failure_policy import FederationError
 
 FAREWELL = 120.0  # seconds in which nodes are to say that they keep nothing
 

@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from clients.desk import Desk
-from clients.site import Task
+from clients.client_context import RoundTask
+from clients.client_round import ClientRound
 from fedmia.attacks.base import ActiveAttack
 from fedmia.data.images import IntArray, digests
 from fedmia.evaluation.federated.observer import Observer
@@ -33,7 +33,7 @@ Batch = tuple[IntArray, IntArray]  # positions that a climb acts on, and those t
 SIDES = ("sent", "after", "idle")
 
 
-class Notebook:
+class TrajectoryRecorder:
     """Readings of the targets, (T,) a model: no model is kept for them.
 
     Attributes:
@@ -136,8 +136,8 @@ class Notebook:
         alone = {side: np.full(count, np.nan) for side in SIDES}
         holder = self.observer.holder
         assert holder is not None
-        task = Task(holder, fork.round, fork.branch, craft=True)
-        desk = Desk(site, SingleStateStore(fork.holder), task, fork.received, fork.broadcast)
+        task = RoundTask(holder, fork.round, fork.branch, craft=True)
+        desk = ClientRound(site, SingleStateStore(fork.holder), task, fork.received, fork.broadcast)
         bank = under("local.", fork.holder.tensors if fork.holder else {})
         bank = {name: t for name, t in bank.items() if not name.startswith("key.")}
         read = partial(self._read, f"{fork.branch}-{kind}")
