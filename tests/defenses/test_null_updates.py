@@ -24,7 +24,7 @@ from fedmia.defenses.base import PreparationContext
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.defenses.laplace import Laplace
 from fedmia.defenses.logistic import Logistic
-from fedmia.heads.sensitivity import sampled
+from fedmia.heads.sensitivity import sample_sensitivity
 from fedmia.heads.stack import DefenseStack
 from fedmia.nets.smallnet import SmallNet
 from fedmia.options.errors import InputError
@@ -181,4 +181,4 @@ def test_sensitivity__of_trainings_that_diverged_is_refused(value: float) -> Non
         )
 
     with pytest.raises(InputError, match="a head diverged; lower lr"):
-        sampled(heads, np.arange(6), 3, rng(0, "x"))
+        sample_sensitivity(heads, np.arange(6), 3, rng(0, "x"))

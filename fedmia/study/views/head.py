@@ -14,9 +14,9 @@ from rich.console import Console
 from fedmia.config.head import Head
 from fedmia.config.tree import to_tree
 from fedmia.encoders.base import LoadedEncoder
-from fedmia.heads.measure import Heads
-from fedmia.heads.release import ASSUMPTIONS, Setting, audited
-from fedmia.heads.trial import CONFIDENCE, KNOWING, NAIVE, Measured, Rates, Trial
+from fedmia.heads.measure import HeadTrials
+from fedmia.heads.release import ASSUMPTIONS, ReleaseSetting, audit_noise
+from fedmia.heads.trial import CONFIDENCE, KNOWING, NAIVE, AttackRates, HeadTrial, ReleaseResult
 from fedmia.options.errors import format_error
 from fedmia.options.seeding import rng
 from fedmia.records import MEANINGFUL
@@ -51,7 +51,7 @@ def tried(settings: int) -> int:
 
 
 def rows(
-    trials: Sequence[Trial], asked: Head, settings: Sequence[Setting]
+    trials: Sequence[HeadTrial], asked: Head, settings: Sequence[ReleaseSetting]
 ) -> list[formats.HeadRow]:
     """Heads without noise, then at each setting in order."""
     family = tried(len(settings))
@@ -61,13 +61,13 @@ def rows(
         if asked.canaries:
             sensitivity, scale = trials[0].sensitivity, trials[0].noised[s].scale
             draw = rng(asked.seed, "head", "canaries", s.mechanism, repr(s.epsilon))
-            audit = audited(s, asked.delta, sensitivity, scale, asked.canaries, draw)
+            audit = audit_noise(s, asked.delta, sensitivity, scale, asked.canaries, draw)
             found[-1]["lower_bound"] = by_canaries(audit, len(settings))
     return found
 
 
 def row(
-    setting: Setting | None, measured: Sequence[Measured], asked: Head, family: int
+    setting: ReleaseSetting | None, measured: Sequence[ReleaseResult], asked: Head, family: int
 ) -> formats.HeadRow:
     """Heads at one setting, None: without noise."""
     mechanism, epsilon = (setting.mechanism, setting.epsilon) if setting else (None, None)
@@ -86,7 +86,9 @@ def row(
     }
 
 
-def attack_rows(heads: Sequence[Mapping[str, Rates]], family: int) -> list[formats.HeadAttack]:
+def attack_rows(
+    heads: Sequence[Mapping[str, AttackRates]], family: int
+) -> list[formats.HeadAttack]:
     """Each attack over the heads. `family`: AUCs whose intervals hold together."""
     return [
         {
@@ -182,7 +184,7 @@ def notes(asked: Head, released: LoadedEncoder, shadows: int) -> list[str]:
     return found
 
 
-def ratio(trials: Sequence[Trial]) -> str:
+def ratio(trials: Sequence[HeadTrial]) -> str:
     """Why mechanisms that are scaled by another norm cost as much as they do."""
     found = [t.sensitivity[1] / t.sensitivity[2] for t in trials if t.sensitivity[2]]
     many = f"{statistics.fmean(found):.1f}" if found else "unknown"
@@ -254,8 +256,8 @@ class HeadView(Whole):
         "trains on shadow heads under the same noise. Line: without noise.",
     }
 
-    def report(self, study: Heads) -> formats.HeadReport:  # type: ignore[override]
-        asked, trials, dealt = study.asked, study.trials, study.dealt()
+    def report(self, study: HeadTrials) -> formats.HeadReport:  # type: ignore[override]
+        asked, trials, dealt = study.config, study.trials, study.split()
         family, environment = tried(len(study.settings)), describe()
         listed = rows(trials, asked, study.settings)
         shadows = len(dealt.shadow_in)
@@ -270,7 +272,7 @@ class HeadView(Whole):
             "n_nonmembers": len(dealt.others),
             "shadows": shadows,
             "weights": study.weights(),
-            "fitted": spread(t.fitted for t in trials),
+            "fitted": spread(t.train_accuracy for t in trials),
             "sensitivity": {
                 f"l{order}": spread((t.sensitivity[order] for t in trials), high=math.inf)
                 for order in (1, 2)
