@@ -92,7 +92,7 @@ def climb(round: int = 0) -> Climbed:
     return Climbed(round, scored, members, others)
 
 
-def curves() -> Curves:
+def loss_curves() -> Curves:
     """Two attacked rounds: members at 1 and 2, non-members at 3 and 4, all at 9 without the act."""
     return Curves(
         act="ascent",

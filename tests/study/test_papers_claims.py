@@ -203,7 +203,7 @@ def test_line_25__against_the_section(curves: Curves, verdict: str, supported: s
 def test_claims__say_why_they_were_not_run() -> None:
     climb, curves = climbed(noise(9), 2 + noise(9)), changing(-2, -1)
     overflowed = replace(curves, members=np.full_like(curves.members, np.nan))
-    for none in (None, planted.curves(), replace(curves, act="inversion"), overflowed):
+    for none in (None, planted.loss_curves(), replace(curves, act="inversion"), overflowed):
         found = claims.claims(climb, none)
         assert [c["verdict"] == NOT_RUN for c in found] == [False, False, True, True, True]
         assert all("no client's ascent" in c["remark"] and not c["numbers"] for c in found[2:])

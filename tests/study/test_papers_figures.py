@@ -16,7 +16,7 @@ from fedmia.papers.gather import Found, numbers
 from fedmia.report.curves import from_npz, to_npz
 from fedmia.report.figures import canvas
 from fedmia.study.views import paper as make
-from tests.study.planted import MEMBERS, NONMEMBERS, Evaluation, climb, curves, judged, reading
+from tests.study.planted import MEMBERS, NONMEMBERS, Evaluation, climb, judged, loss_curves, reading
 
 HISTORY: Any = [
     {"round": 1, "under_attack": False},
@@ -35,8 +35,11 @@ def found() -> Found:
         judged=[judged(evaluation, r) for r in readings],
         climbs=[climb(0), climb(2)],
         history=HISTORY,
-        curves=curves(),
-        by_strategy={"fedavg": curves(), "fedprox": replace(curves(), control_members=None)},
+        curves=loss_curves(),
+        by_strategy={
+            "fedavg": loss_curves(),
+            "fedprox": replace(loss_curves(), control_members=None),
+        },
     )
 
 
@@ -164,7 +167,7 @@ def test_thresholds__rises_over_decades_share_a_log_scale(seen: list[Any]) -> No
 
 
 def test_federated__rounds_under_the_act_and_by_aggregation(found: Found, seen: list[Any]) -> None:
-    lines.federated(curves(), found.by_strategy)
+    lines.federated(loss_curves(), found.by_strategy)
     ours, compared = seen[0].axes
     assert drawn(ours, "members") == [[3, 1], [4, 2]]
     assert drawn(ours, "non-members") == [[3, 3], [4, 4]]
@@ -176,7 +179,7 @@ def test_federated__rounds_under_the_act_and_by_aggregation(found: Found, seen: 
 
 def test_federated__before_the_attack_and_right_after_the_climb(seen: list[Any]) -> None:
     whole = replace(
-        curves(), before_nonmembers=np.full(NONMEMBERS, 2.5), after_members=np.full(MEMBERS, 200.0),
+        loss_curves(), before_nonmembers=np.full(NONMEMBERS, 2.5), after_members=np.full(MEMBERS, 200.0),
         after_nonmembers=np.full(NONMEMBERS, 300.0),
     )  # fmt: skip
     lines.federated(whole, {"fedavg": whole})
@@ -226,11 +229,11 @@ def test_numbers__rounds_steps_and_tables(found: Found) -> None:
 
 
 def test_curves__survive_their_file(tmp_path: Path) -> None:
-    before = curves()
+    before = loss_curves()
     (tmp_path / "curves.npz").write_bytes(to_npz(before))
     after = from_npz(tmp_path / "curves.npz")
     assert after.act == "ascent" and after.after_members is None
     assert np.array_equal(after.rounds, before.rounds)
     assert np.array_equal(after.members, before.members)
     assert np.array_equal(after.before_members, before.before_members)
-    assert to_npz(before) == to_npz(curves())
+    assert to_npz(before) == to_npz(loss_curves())
