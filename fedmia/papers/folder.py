@@ -23,7 +23,7 @@ from fedmia.storage.snapshot import MemoryStore, SnapshotStore
 
 
 @dataclass(frozen=True)
-class Opened:
+class ReopenedRun:
     """A run whose snapshots can be attacked again.
 
     Attributes:
@@ -44,7 +44,7 @@ class Opened:
 
 
 @contextmanager
-def opened(run: Run, device: str) -> Iterator[Opened]:
+def reopen_run(run: Run, device: str) -> Iterator[ReopenedRun]:
     """A finished run, while the context is open.
 
     Raises:
@@ -66,7 +66,7 @@ def opened(run: Run, device: str) -> Iterator[Opened]:
             raise InputError(f"run '{run.folder}' holds no snapshots in snapshots/main")
         attacked = {r["round"] for r in history if r["under_attack"]}
         clean = [r for r in kept if r not in attacked]
-        yield Opened(
+        yield ReopenedRun(
             folder=run.folder,
             experiment=experiment,
             evaluation=Evaluation(done, {n: dict(o) for n, o in experiment.attack.items()}),
@@ -88,7 +88,7 @@ def settings(run: Run) -> Experiment:
     return run.settings
 
 
-def finished(folder: Path, trust_plugins: bool) -> Run:
+def open_finished_run(folder: Path, trust_plugins: bool) -> Run:
     """The finished run in `folder`.
 
     Raises:

@@ -11,7 +11,7 @@ from sklearn.metrics import roc_auc_score
 
 from fedmia.papers import claims
 from fedmia.papers.claims import HELD, NOT_HELD, NOT_RUN, UNDECIDED, Claim
-from fedmia.papers.climbs import Climbed
+from fedmia.papers.static_ascent import StaticAscentScores
 from fedmia.records import Curves, FloatArray, ScoredAttack
 from fedmia.report.tables import Cell
 from tests.study import planted
@@ -26,7 +26,7 @@ def noise(n: int, seed: int = 0) -> FloatArray:
     return np.random.default_rng(seed).permutation(values - values.mean())
 
 
-def climbed(members: FloatArray, others: FloatArray, shift: float = 0.0) -> Climbed:
+def climbed(members: FloatArray, others: FloatArray, shift: float = 0.0) -> StaticAscentScores:
     """Losses at 1 before the climb, which rise by so much; the attacker's known images rise by
     `shift` more."""
     sides = [np.stack([np.ones(len(r)), 1 + r / 2, 1 + r]) for r in (members, others)]
@@ -34,7 +34,7 @@ def climbed(members: FloatArray, others: FloatArray, shift: float = 0.0) -> Clim
         "ascent-static", "", "white_box", "outsider", -members, -others,
         known_members=-members[:40] - shift, known_nonmembers=-others[:40] - shift,
     )  # fmt: skip
-    return Climbed(2, scored, *sides)
+    return StaticAscentScores(2, scored, *sides)
 
 
 def curved(
@@ -65,7 +65,7 @@ def changing(members: float, others: float, n: int = MANY) -> Curves:
     return curved((level - 1, level - 1), (level, level), after)
 
 
-def of(place: str, climb: Climbed | None = None, curves: Curves | None = None) -> Claim:
+def of(place: str, climb: StaticAscentScores | None = None, curves: Curves | None = None) -> Claim:
     (found,) = [one for one in claims.claims(climb, curves) if one["place"] == place]
     return found
 
