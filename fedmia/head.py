@@ -14,9 +14,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     if (code := answer_page(HEAD, arguments)) is not None:
         return code
-    from fedmia.study.heads import conduct  # heavy, and no page has a use for it
+    from fedmia.study.heads import run_heads  # heavy, and no page has a use for it
 
-    return run(HEAD, arguments, conduct)
+    return run(HEAD, arguments, run_heads)
 
 
 if __name__ == "__main__":

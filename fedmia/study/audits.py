@@ -22,8 +22,8 @@ from fedmia.evaluation.encoder import brought, device_of, images_for, look
 from fedmia.options.errors import InputError, opt
 from fedmia.runtime.cores import count_cores
 from fedmia.study.child import command
-from fedmia.study.engine import Start, Work
-from fedmia.study.run import conduct
+from fedmia.study.engine import RunLauncher, Start
+from fedmia.study.run import run_study
 from fedmia.study.views.encoders import EncodersView
 
 
@@ -38,19 +38,19 @@ def encoders(asked: Invocation, stop: Event, start: Start | None = None) -> int:
     if asked.out is None:
         raise InputError(f"{opt('out', 'FOLDER')} is missing: the audits are kept there")
     torch.set_num_threads(wanted.threads or count_cores())
-    runs = RunBatch(looked_at(wanted.cells), wanted.jobs)
-    start = start or partial(auditing, trust_plugins=wanted.trust_plugins)
-    work = Work(start, lambda folder: True)  # an audit goes on with whatever lies there
-    return conduct(asked, stop, runs, to_tree(wanted), work, EncodersView())
+    runs = RunBatch(add_digests(wanted.cells), wanted.jobs)
+    start = start or partial(audit_command, trust_plugins=wanted.trust_plugins)
+    work = RunLauncher(start, lambda folder: True)  # an audit goes on with whatever lies there
+    return run_study(asked, stop, runs, to_tree(wanted), work, EncodersView())
 
 
-def auditing(config: Path, folder: Path, trust_plugins: bool = False) -> Sequence[str]:
+def audit_command(config: Path, folder: Path, trust_plugins: bool = False) -> Sequence[str]:
     """The command line of an audit."""
     trust = ["--trust-plugins"] if trust_plugins else []
     return command("fedmia.audit", "--config", config, "--out", folder, *trust)
 
 
-def looked_at(cells: Sequence[Cell[Audit]]) -> list[Cell[Audit]]:
+def add_digests(cells: Sequence[Cell[Audit]]) -> list[Cell[Audit]]:
     """The audits with the digests of their encoders and images, all of which are loaded once.
 
     Raises:

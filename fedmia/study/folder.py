@@ -43,9 +43,9 @@ class StudyFolder:
     """
 
     def __init__(
-        self, out: Path, runs: RunBatch, tree: Tree, begun: Callable[[Path], bool]
+        self, out: Path, runs: RunBatch, tree: Tree, is_resumable: Callable[[Path], bool]
     ) -> None:
-        self.out, self.runs, self.tree, self.begun = out, runs, tree, begun
+        self.out, self.runs, self.tree, self.is_resumable = out, runs, tree, is_resumable
         self.cells, self.unfinished, self.failed = (
             out / name for name in ("cells", "unfinished", "failed")
         )
@@ -74,7 +74,7 @@ class StudyFolder:
                 yield (folder / KEY).read_text(encoding="utf-8"), folder
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Make the folder, keep other sweeps out of it, and clear what an ended one left.
 
         Raises:
@@ -105,7 +105,7 @@ class StudyFolder:
         for path in self.unfinished.iterdir():
             if not path.is_dir():
                 path.unlink()
-            elif not self.begun(path) or settings_of(path) != asked.get(path.name):
+            elif not self.is_resumable(path) or settings_of(path) != asked.get(path.name):
                 shutil.rmtree(path)
 
     def finished(self) -> dict[str, tuple[Path, Report]]:

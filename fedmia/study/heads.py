@@ -15,7 +15,7 @@ from fedmia.storage.outfolder import OutFolder
 from fedmia.study.views.head import HeadView
 
 
-def conduct(asked: Invocation) -> int:
+def run_heads(asked: Invocation) -> int:
     """Load, train, attack, report; the exit code.
 
     Raises:

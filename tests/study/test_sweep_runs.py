@@ -118,7 +118,7 @@ def test_again__an_unfinished_run_of_other_settings_is_not_gone_on_with(tmp_path
         (made / "config.yaml").write_text(dump(cell.tree))
     other = {**sweep.cells[1].tree, "seed": 9}
     (folder.unfinished / NAMES[1] / "config.yaml").write_text(dump(other))
-    with folder.held():
+    with folder.locked():
         assert [p.name for p in folder.unfinished.iterdir()] == [NAMES[0]]
 
 

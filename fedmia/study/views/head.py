@@ -30,8 +30,8 @@ from fedmia.statistics.spread import Spread, spread, t_interval, within
 from fedmia.study import columns, formats
 from fedmia.study.columns import Column
 from fedmia.study.drawing import band, cross
-from fedmia.study.points import together
-from fedmia.study.view import Whole
+from fedmia.study.points import group_by_key
+from fedmia.study.view import StudyPage
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -134,7 +134,7 @@ def _ci(ci: Interval | None) -> str:
 
 def by_mechanism(noised: Sequence[formats.HeadRow]) -> dict[str, list[formats.HeadRow]]:
     """The rows of each mechanism."""
-    return together((str(row["mechanism"]), row) for row in noised)
+    return group_by_key((str(row["mechanism"]), row) for row in noised)
 
 
 def _cheapest(name: str, found: Sequence[formats.HeadRow]) -> str:
@@ -243,7 +243,7 @@ PLACEBO = Cell("placebo", ("a head that saw none of the images",))
 
 
 @dataclass(frozen=True)
-class HeadView(Whole):
+class HeadView(StudyPage):
     """Heads without noise and at each setting; figures 1 and 2 of Yang et al. (2022)."""
 
     file: ClassVar[str] = "head"
