@@ -38,7 +38,7 @@ from fedmia.defenses.laplace import Laplace
 from fedmia.defenses.logistic import Logistic
 from fedmia.options.seeding import rng
 from fedmia.records import Epsilon
-from fedmia.report.lowerbounds import shown
+from fedmia.report.lowerbounds import epsilon_lower_bound
 from fedmia.runtime.environment import describe
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
@@ -148,14 +148,14 @@ def row(case: Case) -> dict[str, Any]:
         Epsilon(case.claim, delta, 1, "guaranteed", "", **one(case, noise, seed))
         for seed in range(case.seeds)
     ]
-    bounds = [shown(epsilon, epsilon.correct, ERROR) for epsilon in stated]
+    bounds = [epsilon_lower_bound(epsilon, epsilon.correct, ERROR) for epsilon in stated]
     alarms = sum(bound > case.claim for bound in bounds)
     low, high = clopper_pearson(alarms, case.seeds)
     return {
         "mechanism": case.mechanism, "claim": case.claim, "violation": case.violation,
         "canaries": case.canaries, "seeds": case.seeds, "alarms": alarms,
         "alarms_ci": [round(low, 3), round(high, 3)], "bound": round(float(np.mean(bounds)), 3),
-        "most": round(shown(stated[0], stated[0].guesses, ERROR), 3), "audit": stated[0].audit,
+        "most": round(epsilon_lower_bound(stated[0], stated[0].guesses, ERROR), 3), "audit": stated[0].audit,
         "true": spent(case, noise),
     }  # fmt: skip
 

@@ -17,7 +17,7 @@ from fedmia.papers.static_ascent import StaticAscentScores, score_static_ascent
 from fedmia.papers.tables import MethodRates, rates, table_2, table_3, table_4
 from fedmia.records import Curves
 from fedmia.records.rows import RoundRow
-from fedmia.report.build import strict
+from fedmia.report.build import to_json_types
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def numbers(found: PaperResults) -> dict[str, Any]:
         )
     sides = {"members": climb.members, "nonmembers": climb.nonmembers}
     steps = {k: np.asarray(v).mean(axis=1) for k, v in sides.items() if v is not None}
-    told: dict[str, Any] = strict(
+    told: dict[str, Any] = to_json_types(
         {
             "round": found.features[at].round,
             "table_2": table_2(found.scores[at]),

@@ -112,7 +112,7 @@ def build_report(run: RunScores) -> Report:
             "intervals_clients": sum(c["auc"] is not None for c in clients),
             "intervals_sets": len(run.sets),
             "method": METHOD,
-            "widest": widest(attacks, controls, paired),
+            "widest": widest_interval(attacks, controls, paired),
         },
         not_run=[{"attack": a, "reason": r} for a, r in run.not_run.items()],
         failure=failure,
@@ -121,7 +121,7 @@ def build_report(run: RunScores) -> Report:
         encoder=encoder_row(run.encoder, run.round),
         sweep=swept or None,
     )
-    return cast(Report, strict(report))
+    return cast(Report, to_json_types(report))
 
 
 def encoder_row(info: EncoderInfo | None, round: int | None) -> EncoderRow | None:
@@ -147,7 +147,7 @@ def family_size(run: RunScores) -> int:
     return max(count + (run.pixels is not None), 1)
 
 
-def widest(
+def widest_interval(
     attacks: Sequence[AttackRow], controls: Controls, paired: Sequence[PairedRow]
 ) -> float | None:
     """Width of the widest simultaneous interval of the family, None where there is none."""
@@ -229,16 +229,16 @@ def notes(run: RunScores, clients: Sequence[ClientRow]) -> list[str]:
     return found + dropped(run) + [n for n in run.notes if n not in found]
 
 
-def strict(value: Any, key: str = "", *, exact: bool = False) -> Any:
+def to_json_types(value: Any, key: str = "", *, exact: bool = False) -> Any:
     """`value` in strict JSON types: floats rounded unless `exact` or under a key of EXACT, null for
     what is not finite."""
     exact = exact or key in EXACT
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, Mapping):
-        return {str(k): strict(v, str(k), exact=exact) for k, v in value.items()}
+        return {str(k): to_json_types(v, str(k), exact=exact) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [strict(v, key, exact=exact) for v in value]
+        return [to_json_types(v, key, exact=exact) for v in value]
     if isinstance(value, float):
         if not math.isfinite(value):
             return None

@@ -14,31 +14,31 @@ LARGE = 1.5  # times the median: below, a client holds about as much as the othe
 
 
 @dataclass(frozen=True)
-class Shown:
+class SelectedClient:
     """A client, and why it is shown; empty where all are."""
 
     row: ClientRow
     why: list[str] = field(default_factory=list)
 
 
-def shown(report: Report) -> list[Shown]:
+def select_clients(report: Report) -> list[SelectedClient]:
     """All of at most FEW clients, in their order; of more, FEW of those that matter, the most
     leaking first. Each reason names clients in turn, so that none crowds out the others."""
-    if not crowded(report):
-        return [Shown(row) for row in report["clients"]]
+    if not has_many_clients(report):
+        return [SelectedClient(row) for row in report["clients"]]
     lists = reasons(report["clients"])
-    found: dict[int, Shown] = {}
+    found: dict[int, SelectedClient] = {}
     for turn in zip_longest(*lists.values()):
         for reason, row in zip(lists, turn, strict=True):
             if row is not None and (row["id"] in found or len(found) < FEW):
-                found.setdefault(row["id"], Shown(row)).why.append(reason)
+                found.setdefault(row["id"], SelectedClient(row)).why.append(reason)
         if len(found) == FEW:
             break
     order = {row["id"]: auc.value for row, auc in rows_with_auc(one.row for one in found.values())}
     return sorted(found.values(), key=lambda one: -order.get(one.row["id"], -1.0))
 
 
-def crowded(report: Report) -> bool:
+def has_many_clients(report: Report) -> bool:
     """Whether there are more clients than are shown one by one."""
     return len(report["clients"]) > FEW
 
@@ -68,7 +68,7 @@ def reasons(rows: Sequence[ClientRow]) -> Mapping[str, Sequence[ClientRow]]:
     }
 
 
-def told_apart(rows: Sequence[ClientInferenceRow]) -> list[ClientInferenceRow]:
+def select_inferred(rows: Sequence[ClientInferenceRow]) -> list[ClientInferenceRow]:
     """All of at most FEW rows, in their order; of more, the FEW with the smallest p-values."""
     if len(rows) <= FEW:
         return list(rows)

@@ -17,7 +17,7 @@ from rich.console import Console, RenderableType
 from fedmia.cli.command import Invocation
 from fedmia.report.page import picture, templates
 from fedmia.report.tables import Table, flat
-from fedmia.report.tell import failures, tell, write_files
+from fedmia.report.tell import failures, print_summary, write_files
 from fedmia.study import formats
 from fedmia.study.engine import Study
 
@@ -115,7 +115,7 @@ class StudyPage(View):
     def show(self, report: Any, asked: Invocation, page: Path | None) -> None:
         """Print the report: as JSON, as its sentence alone, or as a table and where its page is."""
         more = self.more(report)
-        tell(
+        print_summary(
             report, lambda: self.terminal(report), page, json=asked.json, quiet=asked.quiet,
             more=more,
         )  # fmt: skip

@@ -52,7 +52,7 @@ class Unclipped(HONEST):
 
 def shown(told: Epsilon | None) -> float:
     assert told is not None
-    return lowerbounds.shown(told, told.correct, 0.05)
+    return lowerbounds.epsilon_lower_bound(told, told.correct, 0.05)
 
 
 def audited(make_moco: Any, make_job: MakeJob, rounds: int = 1, **more: Any) -> tuple[Any, Any]:
