@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from clients.method_cache import MethodCache
-from fedmia.attacks.base import ActiveAttack, Known, Turn
+from fedmia.attacks.base import ActiveAttack, CraftContext, Known
 from fedmia.data.images import ByteArray, IntArray
 from fedmia.defenses._stack import DefenseStack
 from fedmia.options import registry
@@ -176,7 +176,7 @@ class ClientContext:
         batch: IntArray | None = None, tuning: np.random.Generator | None = None,
         passing: Callable[[State], State] = lambda crafted: crafted,
         rehearse: Callable[[State], State] = lambda received: received,
-    ) -> Turn:  # fmt: skip
+    ) -> CraftContext:  # fmt: skip
         """What the active attack has at hand in crafted round `number`, the run's `round`.
 
         Args:
@@ -184,7 +184,7 @@ class ClientContext:
         """
         targets = self.targets if batch is None else self.targets[batch]
         own = len(self.parts["members"][self.fellows[0]])
-        return Turn(
+        return CraftContext(
             method=method,
             received=received,
             trained=trained,

@@ -29,7 +29,7 @@ from fedmia.runtime.device import bfloat16_note  # noqa: E402
 from fedmia.runtime.interrupts import Interrupts  # noqa: E402
 from fedmia.runtime.progress import AuditDisplay  # noqa: E402
 from fedmia.runtime.stopwatch import Stopwatch  # noqa: E402
-from fedmia.shadows.train import Stopped  # noqa: E402
+from fedmia.shadows.train import TrainingStopped  # noqa: E402
 from fedmia.study.audits import encoders as several  # noqa: E402
 
 
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None, tongue: Tongue | None = None) -> int
         with Interrupts("attacks and audits") as stop:
             arguments = sys.argv[1:] if argv is None else argv
             return run(AUDIT, arguments, lambda asked: run_audits(asked, watch, stop, tongue))
-    except Stopped:
+    except TrainingStopped:
         return INTERRUPTED
 
 

@@ -15,7 +15,7 @@ from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option, option_fields, options_of
 from fedmia.options.values import convert
 from fedmia.runtime.device import DEVICES, check_device
-from fedmia.shadows.plan import Plan
+from fedmia.shadows.plan import ShadowPlan
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.train import Train
 from fedmia.threat import PRECISIONS
@@ -92,7 +92,9 @@ class Audit(Settings):
         choices=PRECISIONS,
     )
     # An epoch is a shadow's only round.
-    shadow: Values = mapping(classes=(Plan, Train), without=("local_epochs", "optimizer_state"))
+    shadow: Values = mapping(
+        classes=(ShadowPlan, Train), without=("local_epochs", "optimizer_state")
+    )
     augment: Values = mapping(classes=(Augment,))
     members_options: Values = options_of("members", "dataset")
     nonmembers_options: Values = options_of("nonmembers", "dataset")
@@ -175,12 +177,14 @@ class Audit(Settings):
     def _help(self, name: str) -> str:
         return next(f.metadata["help"] for f, _ in option_fields(type(self)) if f.name == name)
 
-    def plan(self) -> Plan:
+    def plan(self) -> ShadowPlan:
         """How the shadows are trained."""
-        own = {one.name for one in fields(Plan)}
+        own = {one.name for one in fields(ShadowPlan)}
         train = {name: value for name, value in self.shadow.items() if name not in own}
         rest = {name: value for name, value in self.shadow.items() if name in own}
-        return Plan(**{"count": max(self.shadows, 1), "seed": self.seed, **rest, "train": train})
+        return ShadowPlan(
+            **{"count": max(self.shadows, 1), "seed": self.seed, **rest, "train": train}
+        )
 
 
 def attack_names(tree: Mapping[str, Any]) -> tuple[str, ...]:

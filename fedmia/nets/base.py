@@ -100,7 +100,7 @@ class Net(Options, ABC):
         """
 
 
-class Drawn(nn.Module, ABC):
+class SelfInitialisedLayer(nn.Module, ABC):
     """A layer that holds parameters of a kind of its own and sets them itself.
 
     `forward` takes one batch, so that Opacus finds the gradient of each image.
@@ -135,7 +135,7 @@ def initialise(module: nn.Module, generator: torch.Generator) -> None:
         ):
             nn.init.ones_(layer.weight)
             nn.init.zeros_(layer.bias)
-        elif isinstance(layer, Drawn):
+        elif isinstance(layer, SelfInitialisedLayer):
             layer.draw(generator)
         if isinstance(layer, _BatchNorm):
             layer.reset_running_stats()

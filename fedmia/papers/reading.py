@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedmia.attacks._classifier import CLASSIFIERS, Classified
+from fedmia.attacks._classifier import CLASSIFIERS, ClassifierAttack
 from fedmia.attacks._cosine import pairwise_cosines
 from fedmia.attacks.base import Scores
 from fedmia.attacks.combined import Combined
@@ -35,7 +35,7 @@ PART = 512  # images whose rows are in memory at once: the first layer's map of 
 
 
 @dataclass
-class PrecomputedFeatures(Classified):
+class PrecomputedFeatures(ClassifierAttack):
     """A classifier on features that were read before, looked up by the image's bytes."""
 
     paper: ClassVar[str] = "Chen et al., Federated Contrastive Learning"

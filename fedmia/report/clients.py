@@ -34,7 +34,7 @@ from fedmia.report.lowerbounds import bounds_family, epsilon_row, part_row
 from fedmia.report.selection import FEW
 from fedmia.statistics.auc import AucEstimate, auc_estimate, auc_interval
 from fedmia.statistics.intervals import LEVEL
-from fedmia.statistics.matching import OVER, Null, effective_size, mix_weights, null_of
+from fedmia.statistics.matching import OVER, NullDistribution, effective_size, mix_weights, null_of
 
 DECLARED = ("combined", "similarity")
 FIRST = 3  # clients that a sentence names of many
@@ -55,7 +55,7 @@ class Leak:
 
     auc: AucEstimate
     effective: float
-    null: Null | None
+    null: NullDistribution | None
 
     def numbers(self, family: int) -> dict[str, Any]:
         """Its numbers as rows name them; `family`: intervals that hold together."""

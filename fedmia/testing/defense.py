@@ -31,7 +31,7 @@ OFF = STRENGTHS | {"epsilon": None, "clip": 1e6, "max_grad_norm": 1e6}
 ROUNDS = 2
 
 
-class Rounds(NamedTuple):
+class DefendedRounds(NamedTuple):
     """What leaves after the last round, and the memory after each."""
 
     released: State
@@ -39,7 +39,7 @@ class Rounds(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Undefended(Defense):
+class IdentityDefense(Defense):
     """Every hook the identity."""
 
 
@@ -86,7 +86,7 @@ class DefenseCase(Case):
             job.run()
             yield WhiteBox(job.method, Augment(), seed=0, device=CPU, held=held)
 
-    def rounds(self) -> Rounds:
+    def rounds(self) -> DefendedRounds:
         """Two rounds of a client."""
         memory, released, memories = self.prepared(), self.received, []
         for turn in range(ROUNDS):
@@ -98,10 +98,10 @@ class DefenseCase(Case):
                 trained, stream = job.method.shared_state(), rng(0, "release", turn)
                 released, _ = self.defense.release(self.received, trained, memory, stream)
             memories.append(copy.deepcopy(memory))
-        return Rounds(released, memories)
+        return DefendedRounds(released, memories)
 
     @cached_property
-    def usual(self) -> Rounds:
+    def usual(self) -> DefendedRounds:
         """`rounds` with the usual seed, run once."""
         return under_seeds(self.rounds, 1)[0]
 
@@ -140,7 +140,7 @@ def zero_strength_is_the_identity(case: DefenseCase) -> None:
     found = off.defense.privacy(memory)
     case.must(found is None or found.value is None, "zero strength promises privacy")
     if own & set(TRAINING):
-        want = DefenseCase(Undefended()).rounds().released
+        want = DefenseCase(IdentityDefense()).rounds().released
         case.kept(want, off.rounds().released, "at zero strength it trains otherwise: {} differs")
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedmia.attacks.base import ActiveAttack, Attack, Known, Turn
+from fedmia.attacks.base import ActiveAttack, Attack, CraftContext, Known
 from fedmia.data.base import Request
 from fedmia.data.images import digests, rank_digests
 from fedmia.data.synthetic import Synthetic
@@ -151,7 +151,7 @@ def small_moco(seed: int = 0, images: int | None = None, **options: Any) -> Mome
     return spec.build(SmallNet(width=4).build(3, PIXELS), recipe, torch_rng(seed, "test"))
 
 
-class ByBytes(Labels):
+class ByteSumLabels(Labels):
     """Any image has a class: the sum of its bytes modulo 3."""
 
     def of(self, images: Tensor) -> ClassNames:
@@ -163,7 +163,7 @@ def small_shadows() -> tuple[Shadow, ...]:
     pool, found = textures(20, seed=3), []
     for i in range(3):
         order = torch.from_numpy(rng(i, "shadow").permutation(20))
-        own: dict[str, Any] = {"held": pool[order[10:]], "labels": ByBytes()}
+        own: dict[str, Any] = {"held": pool[order[10:]], "labels": ByteSumLabels()}
         view = WhiteBox(small_moco(seed=i + 5), AUGMENT, seed=0, device=CPU, **own)
         found.append(Shadow(view, pool[order[:10]], pool[order[10:]]))
     return tuple(found)
@@ -190,7 +190,7 @@ def least_view(
     values: dict[str, Any] = {"seed": 0, "device": CPU, "held": held}
     if attack.asks_shadows():
         own = small_shadows() if shadows is None else shadows
-        values |= {"labels": ByBytes(), "shadows": own}
+        values |= {"labels": ByteSumLabels(), "shadows": own}
     values |= more
     if cls is ServerView:
         return cls(copy.deepcopy(method), augment, **uploads(method), **values)
@@ -205,7 +205,9 @@ def least_view(
         base = received[0 if size else number]  # batches have the first round each
         batch = targets if size is None else torch.roll(targets, -number * size, 0)[:size]
         at = number, 2, 0.5, notes, augment, rng(0, "craft", number)
-        turn = Turn(copy.deepcopy(method), base, base, batch, held, known, *at, alone=bool(size))
+        turn = CraftContext(
+            copy.deepcopy(method), base, base, batch, held, known, *at, alone=bool(size)
+        )
         sent.append(attack.craft(turn))
         received.append({n: (t + sent[-1][n]) / 2 for n, t in base.items()})
     released = copy.deepcopy(method)

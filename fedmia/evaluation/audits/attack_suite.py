@@ -30,7 +30,7 @@ from fedmia.options.option import option_fields
 from fedmia.options.seeding import rng
 from fedmia.probes.utility import mean_cosine
 from fedmia.records import DatasetInference, Health, Probe, ScoredAttack, list_attacks
-from fedmia.shadows.train import CUT, Stopped
+from fedmia.shadows.train import CUT, TrainingStopped
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
 from fedmia.storage.archive import Archive
@@ -75,7 +75,7 @@ class EncoderAttackSuite(AttackSuite[str]):
         super().__init__(
             audit.attack,
             Scorer(known, *scored, audit.seed, self.build),
-            Failures((), (InputError, BudgetError, Stopped), audit.tongue),
+            Failures((), (InputError, BudgetError, TrainingStopped), audit.tongue),
             Archive(folder, key(audit, released, dealt, augment, device)),
             audit.query_budget,
         )

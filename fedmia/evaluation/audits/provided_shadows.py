@@ -27,7 +27,7 @@ from fedmia.options.seeding import rng
 from fedmia.shadows.cache import seal
 from fedmia.shadows.draw import content_digest
 from fedmia.shadows.given import blueprints, content, load_shadows
-from fedmia.shadows.train import Trained
+from fedmia.shadows.train import TrainedShadow
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSL
 from fedmia.storage.manifest import CONFIG
@@ -103,7 +103,7 @@ class ProvidedShadows:
         except InputError:
             return False
 
-    def load(self, *, naive: bool = False) -> list[Trained]:
+    def load(self, *, naive: bool = False) -> list[TrainedShadow]:
         """Those of the attacker who knows the defence, or of the `naive` one.
 
         Raises:
@@ -183,7 +183,7 @@ class ProvidedShadows:
         return found
 
     @cached_property
-    def _loaded(self) -> list[Trained]:
+    def _loaded(self) -> list[TrainedShadow]:
         if not self.runs:
             return load_shadows(self.path)
         try:
@@ -193,7 +193,7 @@ class ProvidedShadows:
         except InputError as error:
             raise InputError(f"shadow encoders: {error.text}") from None
 
-    def _federation(self, run: RunFolder) -> Trained:
+    def _federation(self, run: RunFolder) -> TrainedShadow:
         """The last model of a run, with its members and as many of its non-members."""
         released = load_run(
             str(run.path), LoadOptions(seed=self.audit.seed, trust_plugins=run.trust)
@@ -213,7 +213,7 @@ class ProvidedShadows:
         self._classes = self._classes | Labels(
             [(torch.from_numpy(data.images[both]), data.named()[both])]
         )
-        return Trained(
+        return TrainedShadow(
             released.method,
             torch.from_numpy(data.images[inside]),
             torch.from_numpy(data.images[outside]),
@@ -221,7 +221,7 @@ class ProvidedShadows:
             under(run.facts()),
         )
 
-    def _shared(self, loaded: Sequence[Trained]) -> tuple[int, NDArray[np.bool_]]:
+    def _shared(self, loaded: Sequence[TrainedShadow]) -> tuple[int, NDArray[np.bool_]]:
         """How many scored members are among the shadows' images, and which (N,) non-members."""
         size = int(loaded[0].members.shape[2])  # resized alike, an image is known again
         names = {d for t in loaded for x in (t.members, t.nonmembers) for d in digests(x.numpy())}

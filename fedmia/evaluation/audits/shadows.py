@@ -24,8 +24,8 @@ from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option_fields
 from fedmia.options.values import convert
-from fedmia.shadows.plan import Target, attacker_augment, blueprint, crop_alone
-from fedmia.shadows.train import Trained, shadow_notes, train_shadows
+from fedmia.shadows.plan import TargetTraining, attacker_augment, blueprint, crop_alone
+from fedmia.shadows.train import TrainedShadow, shadow_notes, train_shadows
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.train import Train
 from fedmia.threat import Shadow, WhiteBox
@@ -142,7 +142,7 @@ class OwnShadows:
             )
         return found
 
-    def _guard(self, target: Target) -> DefenseStack | None:
+    def _guard(self, target: TargetTraining) -> DefenseStack | None:
         """The defences that the shadows are trained under, None without any.
 
         Raises:
@@ -182,7 +182,7 @@ class OwnShadows:
         """What the shadows are trained on."""
         return ShadowImages(self.audit, self.dealt, self.say)
 
-    def _trained(self, naive: bool) -> list[Trained]:
+    def _trained(self, naive: bool) -> list[TrainedShadow]:
         if self.given is not None:
             return self.given.load(naive=naive)
         target = self._target()
@@ -197,7 +197,7 @@ class OwnShadows:
             stop=self.stop,
         )
 
-    def _target(self) -> Target:
+    def _target(self) -> TargetTraining:
         """What is recorded of the encoder's training: all of it for a fedmia run."""
         encoder: Any = self.released.method.encoder
         shape = self.dealt.scored_members.shape
@@ -208,7 +208,7 @@ class OwnShadows:
             kinds = {f.name: kind for f, kind in option_fields(Train)}
             own = tree.get("train", {})
             known["train"] = Train(**{k: convert(k, v, kinds[k]) for k, v in own.items()})
-        return Target(
+        return TargetTraining(
             channels=int(shape[1]),
             size=int(shape[2]),
             mean=tuple(encoder.mean.flatten().tolist()),
