@@ -276,7 +276,8 @@ class Nodes:
 def federate(
     prepared: PreparedRun, site: ClientContext, folder: Path, snapshots: SnapshotStore, *,
     probe: Callable[[State], float | None], watch: Stopwatch, display: Display,
-    reader: RoundRecorder | None = None, nodes: Nodes | None = None, checkpoint: Checkpoint | None = None,
+    reader: RoundRecorder | None = None, nodes: Nodes | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> FederationResult:  # fmt: skip
     """Run the rounds on the backend asked for; what clients keep lies in `folder`.
 
