@@ -320,7 +320,8 @@ def federate(
     elif experiment.backend == "ray":
         cpus = experiment.cpus_per_client or client_context.threads
         run_ray(
-            run.run, client_context, store, cpus, experiment.gpus_per_client, experiment.ray_address,
+            run.run, client_context, store, cpus, experiment.gpus_per_client,
+            experiment.ray_address,
             failure_policy.timeout,
         )  # fmt: skip
     else:
@@ -335,7 +336,8 @@ def federate(
     if checkpoint and run.head:
         archive = checkpoint.archive(f"{run.head.branch} {run.head.round} {sorted(gone)}")
     return FederationResult(
-        prepared, client_context, store, snapshots, run.rounds, run.complete, tuple(failure_policy.faults), gone,
+        prepared, client_context, store, snapshots, run.rounds, run.complete,
+        tuple(failure_policy.faults), gone,
         str(run.failure) if run.failure else None, archive, run.aggregation,
     )  # fmt: skip
 
