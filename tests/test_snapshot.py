@@ -13,6 +13,7 @@ from fedmia.storage.snapshot import (
     SingleStateStore,
     ClientState,
     MemoryStore,
+    SingleStateStore,
     Snapshot,
     SnapshotStore,
     StateStore,

@@ -12,6 +12,7 @@ from fedmia.config.data import Data
 from fedmia.config.forms import (
     PluginChoice,
     Layer,
+    PluginChoice,
     Settings,
     Values,
     mapping,

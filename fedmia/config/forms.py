@@ -21,6 +21,7 @@ from fedmia.options.option import (
     Options,
     check_limits,
     check_type,
+    describe_option,
     option_fields,
     placeholder,
     describe_option,

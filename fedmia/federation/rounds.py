@@ -21,6 +21,7 @@ from flwr.serverapp import Grid
 from clients.client_context import ClientContext
 from fedmia.config.experiment import Experiment
 from fedmia.federation.checkpoint import (
+    BranchState,
     Checkpoint,
     BranchState,
     CheckpointPart,

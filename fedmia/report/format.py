@@ -10,6 +10,7 @@ from fedmia.records import MEANINGFUL
 from fedmia.records.rows import (
     AttackRow,
     ClientDistribution,
+    DefenceGroupsRow,
     DefencePart,
     DefenceRow,
     DefenceGroupsRow,

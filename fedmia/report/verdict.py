@@ -10,6 +10,7 @@ from fedmia.records.rows import (
     KnownAuc,
     AucRow,
     Controls,
+    KnownAuc,
     PairedRow,
     control_sets,
     known_auc,

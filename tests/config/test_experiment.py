@@ -24,6 +24,7 @@ from fedmia.config.experiment import (
     Experiment,
     Federation,
     Layer,
+    PluginChoice,
     Pretrain,
     expand_attacks,
 )

@@ -15,6 +15,7 @@ import pytest
 from fedmia.records import (
     ALONE,
     Aggregation,
+    AttackSweep,
     EncoderInfo,
     RunScores,
     ScoredAttack,
