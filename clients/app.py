@@ -10,8 +10,8 @@ from flwr.app import Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from clients.base import Role
-from clients.client_round import ClientRound
 from clients.client_context import ClientContext, RoundTask
+from clients.client_round import ClientRound
 from fedmia.options import registry
 from fedmia.ssl.base import State
 from fedmia.storage.arrays import record
@@ -40,13 +40,19 @@ def client_app(client_context: ClientContext, store: StateStore) -> ClientApp:
     return app
 
 
-def _work(client_context: ClientContext, store: StateStore, message: Message, client: int) -> Update:
+def _work(
+    client_context: ClientContext, store: StateStore, message: Message, client: int
+) -> Update:
     """One client's round."""
     config: dict[str, Any] = dict(message.content.config_records["config"])
-    received, broadcast = (_tensors(message, n, client_context.device) for n in ("arrays", "broadcast"))
+    received, broadcast = (
+        _tensors(message, n, client_context.device) for n in ("arrays", "broadcast")
+    )
     began = time.perf_counter()
     role: Role = registry.build("role", client_context.roles[client], {})
-    update = role.answer(ClientRound(client_context, store, RoundTask(client, **config), received, broadcast))
+    update = role.answer(
+        ClientRound(client_context, store, RoundTask(client, **config), received, broadcast)
+    )
     update.metrics.update(began=began, ended=time.perf_counter())
     return update
 

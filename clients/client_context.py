@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from clients.method_cache import MethodCache
-from fedmia.attacks.base import ActiveAttack, Known, CraftContext
+from fedmia.attacks.base import ActiveAttack, CraftContext, Known
 from fedmia.data.images import ByteArray, IntArray
 from fedmia.defenses._stack import DefenseStack
 from fedmia.options import registry
@@ -230,8 +230,15 @@ class ClientContext:
 
     def with_halt(self, event: Event) -> ClientContext:
         """The same site for one client's order, given up when `event` is set."""
-        _ = self.images, self.public_images, self.method_cache, self.augment  # what all orders share
-        own = object.__new__(ClientContext)  # `copy.copy` would leave out what stays in this process
+        _ = (
+            self.images,
+            self.public_images,
+            self.method_cache,
+            self.augment,
+        )  # what all orders share
+        own = object.__new__(
+            ClientContext
+        )  # `copy.copy` would leave out what stays in this process
         own.__dict__.update(self.__dict__, halt=event)
         return own
 

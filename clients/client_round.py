@@ -20,7 +20,7 @@ from fedmia.options.seeding import rng, root
 from fedmia.ssl.base import SSLMethod, State, under
 from fedmia.ssl.optimizers import held, restore
 from fedmia.ssl.train import Job
-from fedmia.storage.snapshot import StrategyContext, ClientState, StateStore, Update
+from fedmia.storage.snapshot import ClientState, StateStore, StrategyContext, Update
 from fedmia.threat import WhiteBox
 
 GUESSES = 8  # of honest clients' uploads at most, by an attacker who knows the server's rule
@@ -87,11 +87,15 @@ class ClientRound:
 
     def _outlook(self) -> PreparationContext:
         """What the client's defences know before its first round."""
-        client_context, public = self.client_context, self.client_context.images[self.client_context.public]
+        client_context, public = (
+            self.client_context,
+            self.client_context.images[self.client_context.public],
+        )
         stream = self.stream("prepare")
         rehearse_public = self.rehearse_public if len(public) else None
         return PreparationContext(
-            client_context.total_rounds, len(self.indices), self.rehearse, stream, public, rehearse_public,
+            client_context.total_rounds, len(self.indices), self.rehearse, stream, public,
+            rehearse_public,
             self.rehearse_alone,
         )  # fmt: skip
 
@@ -142,7 +146,9 @@ class ClientRound:
         if attack.together:
             stream = rng(client_context.seed, "craft", self.task.round, client_context.fellows[0])
         if batch is not None:  # by content: no batch knows of another
-            digest = hashlib.sha256(client_context.images[client_context.targets[batch]].tobytes()).hexdigest()
+            digest = hashlib.sha256(
+                client_context.images[client_context.targets[batch]].tobytes()
+            ).hexdigest()
             stream = rng(client_context.seed, "craft-batch", self.task.round, digest)
             tuning = self.stream("tune")  # whichever batch is the first
         turn = client_context.craft_context(
@@ -162,7 +168,10 @@ class ClientRound:
         Each begins anew: with the attacker's momentum and queue they would all train on its images.
         """
         client_context, holder = self.client_context, self.client_context.fellows[0]
-        own, stream = client_context.branch_parts(self.task.branch)[holder], rng(client_context.seed, "rehearse", holder)
+        own, stream = (
+            client_context.branch_parts(self.task.branch)[holder],
+            rng(client_context.seed, "rehearse", holder),
+        )
         pool = stream.permutation(np.concatenate([own, client_context.known[0]]))
         honest = max(1, round(1 / client_context.share) - len(client_context.fellows))
         parts = np.array_split(pool, min(honest, max(1, len(pool) // max(1, len(own)))))
@@ -178,7 +187,11 @@ class ClientRound:
         """What the server would let through that is nearest to `crafted`. The honest clients, or
         GUESSES of them, are guessed to send what trainings on random draws of the attacker's own
         images give, from a few of them to as many as it has."""
-        strategy, client_context, fellows = self.strategy, self.client_context, len(self.client_context.fellows)
+        strategy, client_context, fellows = (
+            self.strategy,
+            self.client_context,
+            len(self.client_context.fellows),
+        )
         if self._guesses is None:
             draw = rng(client_context.seed, "guess", self.task.round, client_context.fellows[0])
             pool = client_context.branch_parts(self.task.branch)[client_context.fellows[0]]
@@ -216,7 +229,9 @@ class ClientRound:
 
     def rehearse_public(self) -> tuple[State, State]:
         """Weights received, and after a first round on as many public images; nothing is kept."""
-        return self.received, self._rehearsed(np.resize(self.client_context.public, len(self.indices)))
+        return self.received, self._rehearsed(
+            np.resize(self.client_context.public, len(self.indices))
+        )
 
     def _rehearsed(self, indices: IntArray) -> State:
         job, _ = self._job(indices, {}, {})
@@ -232,7 +247,10 @@ class ClientRound:
 
         Nothing that rests on anybody's images goes in: it starts from the run's first weights.
         """
-        client_context, images = self.client_context, self.client_context.images[self.client_context.public[positions]]
+        client_context, images = (
+            self.client_context,
+            self.client_context.images[self.client_context.public[positions]],
+        )
         method, optimizer = client_context.method(self.task.client, len(images)), None
         method.load_shared(client_context.method(-1, None).shared_state())
         method.begin_first_round()
@@ -255,7 +273,9 @@ class ClientRound:
         pair = self.client_context.method_cache.take()
         if pair is None or self._before:
             return pair
-        anew = self.kept is None and self.client_context.renew(pair[0], self.task.client, len(self.indices))
+        anew = self.kept is None and self.client_context.renew(
+            pair[0], self.task.client, len(self.indices)
+        )
         return pair if anew else None
 
     def _job(
@@ -314,7 +334,10 @@ class ClientRound:
 
 
 def after_each(
-    optimizer: Optimizer, momentum: float, local: StrategyContext, then: Callable[[StrategyContext], None]
+    optimizer: Optimizer,
+    momentum: float,
+    local: StrategyContext,
+    then: Callable[[StrategyContext], None],
 ) -> Callable[[], None]:
     """What a job does after each backward pass. It knows neither the job nor the desk: in a circle
     of references a client's weights would stay until Python looks for such, gigabytes later."""

@@ -26,7 +26,7 @@ from fedmia.data._source import renumber_labels
 from fedmia.data.base import Views
 from fedmia.data.images import UNLABELLED, ImageSet
 from fedmia.encoders.base import LoadOptions, channel_constants
-from fedmia.encoders.memory import Encoder, Images, load_module, encoder_name, as_tensor
+from fedmia.encoders.memory import Encoder, Images, as_tensor, encoder_name, load_module
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option_fields
 from fedmia.records.rows import Report
@@ -86,7 +86,9 @@ def view(
         InputError: an encoder that takes no such images or returns something else, or access
             that it does not grant.
     """
-    wanted = LoadOptions(None, size, channel_constants(mean), channel_constants(std), torch.device(device), seed)
+    wanted = LoadOptions(
+        None, size, channel_constants(mean), channel_constants(std), torch.device(device), seed
+    )
     released = load_module(encoder, wanted, channels=channels)
     granted = ACCESS[: ACCESS.index(released.access) + 1]
     if access is not None and access not in granted:
@@ -165,7 +167,7 @@ def audit(
         from fedmia.config.audit import Audit
         from fedmia.config.tree import from_tree
         from fedmia.evaluation.audits.images import deal_sets
-        from fedmia.evaluation.encoder import device_of, examine, folder, check_embeddings
+        from fedmia.evaluation.encoder import check_embeddings, device_of, examine, folder
         from fedmia.report.publish import publish
         from fedmia.runtime.progress import AuditDisplay
     given_images = {"members": members, "nonmembers": nonmembers}

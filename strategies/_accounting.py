@@ -67,4 +67,6 @@ def sampled_noise(epsilon: float, rate: float, rounds: int, delta: float) -> flo
     none does: at a rate near 1 the theorem's factor 2 does not go away."""
     if sampled_epsilon(MOST, rate, rounds, delta) > epsilon:
         return math.inf
-    return least_noise(lambda z: sampled_epsilon(z, rate, rounds, delta), epsilon, LEAST, MOST, 1e-6)
+    return least_noise(
+        lambda z: sampled_epsilon(z, rate, rounds, delta), epsilon, LEAST, MOST, 1e-6
+    )

@@ -21,7 +21,7 @@ from fedmia.ssl.base import State
 from fedmia.storage.arrays import record, tensors
 from fedmia.storage.snapshot import StrategyContext, Update
 from strategies.failure_policy import Adversary, FailurePolicy, FederationError
-from strategies.replies import ReplyReader, RejectedReply, replies
+from strategies.replies import RejectedReply, ReplyReader, replies
 
 Seen = Callable[[Update], None]
 Metrics = dict[str, float]
@@ -193,7 +193,9 @@ class FederatedStrategy(Options, Strategy):
             orders = {names[order.metadata.dst_node_id]: order for order in asked}
             orders = {client: orders[client] for client in failure_policy.present(orders)}
             judge = ReplyReader(self._global, names, round)
-            metrics = self._aggregate_updates(replies(grid, orders, judge, failure_policy, course.branch), seen)
+            metrics = self._aggregate_updates(
+                replies(grid, orders, judge, failure_policy, course.branch), seen
+            )
             failure_policy.require_updates(round, len(metrics))
             arrays = record(self._global)
             yield Round(round, self._global, metrics, time.perf_counter() - began)
@@ -239,12 +241,16 @@ class FederatedStrategy(Options, Strategy):
         names = {node: client for client, node in self.nodes.items()}
         judge = ReplyReader(self._global, names, self.course.first + server_round)
         try:
-            self._aggregate_updates(map(judge, sorted(replies, key=lambda m: names[m.metadata.src_node_id])))
+            self._aggregate_updates(
+                map(judge, sorted(replies, key=lambda m: names[m.metadata.src_node_id]))
+            )
         except RejectedReply as error:
             raise FederationError(f"round {judge.round}: a client {error}") from error
         return record(self._global), MetricRecord()
 
-    def _aggregate_updates(self, updates: Iterable[Update], seen: Seen = ignore_update) -> dict[int, Metrics]:
+    def _aggregate_updates(
+        self, updates: Iterable[Update], seen: Seen = ignore_update
+    ) -> dict[int, Metrics]:
         """Aggregate the updates that rest on images; metrics of all of them, by client."""
         metrics = dict[int, Metrics]()
 

@@ -20,7 +20,7 @@ from fedmia.options.seeding import rng
 from fedmia.records import Epsilon
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Update
-from strategies._accounting import composed_epsilon, composed_noise, sampled_noise, sampled_epsilon
+from strategies._accounting import composed_epsilon, composed_noise, sampled_epsilon, sampled_noise
 from strategies._clipping import as_received, clip_each, clipped
 from strategies.base import FederatedStrategy, Metrics, draw_cohort
 from strategies.failure_policy import Adversary
@@ -124,7 +124,9 @@ class DPFedAvg(FederatedStrategy):
             return DEFAULT_NOISE if given is None else float(given)
         if self.course is None or not self.course.total:
             raise InputError("an epsilon is of a whole run, whose rounds are not known here")
-        drawn = [draw_cohort(self.course, r, len(self.nodes)) for r in range(1, self.course.total + 1)]
+        drawn = [
+            draw_cohort(self.course, r, len(self.nodes)) for r in range(1, self.course.total + 1)
+        ]
         rounds_of = Counter(client for one in drawn for client in one)
         most = max([n for c, n in rounds_of.items() if c not in self.course.malicious], default=1)
         if self.cohorts == "known":

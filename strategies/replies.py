@@ -26,7 +26,11 @@ class RejectedReply(Exception):
 
 
 def replies(
-    grid: Grid, orders: Mapping[int, Message], judge: ReplyReader, failure_policy: FailurePolicy, branch: str
+    grid: Grid,
+    orders: Mapping[int, Message],
+    judge: ReplyReader,
+    failure_policy: FailurePolicy,
+    branch: str,
 ) -> Iterator[Update]:
     """The update of each client that was ordered, by partition id, less those that are dropped.
 

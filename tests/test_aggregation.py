@@ -15,13 +15,13 @@ from fedmia import simulate
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.config.experiment import expand_attacks
-from fedmia.config.roles import refusal, granted_threat
+from fedmia.config.roles import granted_threat, refusal
 from fedmia.federation.checkpoint import BranchState
 from fedmia.federation.rounds import FederatedRun, Schedule
 from fedmia.options.registry import load
 from fedmia.report.lowerbounds import aggregation_row
 from fedmia.simulate import main
-from strategies.base import RoundRange, Round
+from strategies.base import Round, RoundRange
 from tests.equivalence.conftest import federated, prepared
 
 TINY = (
@@ -96,7 +96,8 @@ def test_aggregation__told_is_that_of_the_main_branch() -> None:
 
     run: Any = SimpleNamespace(
         schedule=Schedule(settings), _root=0, failure_policy=None, active=False, aggregation=None,
-        _record=lambda *_: None, _checkpoint=lambda: None, _describe_aggregation=lambda rule: rule.name,
+        _record=lambda *_: None, _checkpoint=lambda: None,
+        _describe_aggregation=lambda rule: rule.name,
         _prepare_fork=lambda *_: None,
     )  # fmt: skip
     for branch in ("main", "placebo"):
@@ -110,7 +111,9 @@ def test_aggregation__told_is_that_of_the_main_branch() -> None:
 def test_secure_aggregation__leaves_the_server_the_models_alone() -> None:
     whole, sums = granted_threat("server"), granted_threat("server", True)
     assert (whole.vantage, sums.vantage) == ("server", "client")
-    assert granted_threat("active", True) == granted_threat("active") and granted_threat("none", True) == granted_threat("none")
+    assert granted_threat("active", True) == granted_threat("active") and granted_threat(
+        "none", True
+    ) == granted_threat("none")
     named, left = (expand_attacks(("all",), "server", s) for s in (False, True))
     assert set(named) - set(left) == {"all-for-one"} and left
     assert refusal(load("attack", "all-for-one"), "server") is None

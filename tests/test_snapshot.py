@@ -10,7 +10,6 @@ import torch
 from fedmia.federation.ledger import Ledger, size
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import (
-    SingleStateStore,
     ClientState,
     MemoryStore,
     SingleStateStore,

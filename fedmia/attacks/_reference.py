@@ -32,7 +32,9 @@ class ReferenceSignals(NamedTuple):
 
     def of(self, which: NDArray[np.bool_]) -> ReferenceSignals:
         """Those of some of the images, `which` (N,)."""
-        return ReferenceSignals(self.target[which], self.references[:, which], self.inside[:, which])
+        return ReferenceSignals(
+            self.target[which], self.references[:, which], self.inside[:, which]
+        )
 
 
 @dataclass

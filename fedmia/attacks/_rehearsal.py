@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from fedmia.attacks.ascent_static import attack_losses
-from fedmia.attacks.base import Scores, CraftContext
+from fedmia.attacks.base import CraftContext, Scores
 from fedmia.ssl.base import State
 from fedmia.ssl.train import two_views
 from fedmia.threat import Trajectory

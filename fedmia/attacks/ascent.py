@@ -15,7 +15,7 @@ from torch.optim import SGD, Optimizer
 
 from fedmia.attacks._rehearsal import Lots, Rows, best, tried
 from fedmia.attacks.ascent_static import LOSSES, attack_losses, read_losses
-from fedmia.attacks.base import ActiveAttack, Scores, CraftContext, negatives_option
+from fedmia.attacks.base import ActiveAttack, CraftContext, Scores, negatives_option
 from fedmia.data.images import digests
 from fedmia.options.errors import InputError
 from fedmia.options.option import option

@@ -8,7 +8,13 @@ from typing import ClassVar
 import numpy as np
 from torch import Tensor
 
-from fedmia.attacks._reference import RoundReferenceAttack, ShadowReferenceAttack, ReferenceSignals, ReferenceAttack, mean_and_sum
+from fedmia.attacks._reference import (
+    ReferenceAttack,
+    ReferenceSignals,
+    RoundReferenceAttack,
+    ShadowReferenceAttack,
+    mean_and_sum,
+)
 from fedmia.attacks.base import Known, Scores
 from fedmia.options.option import option
 from fedmia.threat import BlackBox

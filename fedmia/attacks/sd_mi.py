@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from fedmia.attacks._selector import (
     AnchorSelector,
-    TrainingRecipe,
     ScaledNetwork,
+    TrainingRecipe,
     in_batches,
     in_one_batch,
     tanh_attacker,

@@ -13,7 +13,15 @@ from typing import Any
 from fedmia.cli import help
 from fedmia.cli.flags import Command, FlagStyle, read, refuse_options
 from fedmia.config.tree import from_tree, merge, normalize
-from fedmia.options.errors import InputError, Tongue, spell_in_python, suggest_nearest, format_error, option_style, style_of_file
+from fedmia.options.errors import (
+    InputError,
+    Tongue,
+    format_error,
+    option_style,
+    spell_in_python,
+    style_of_file,
+    suggest_nearest,
+)
 from fedmia.options.yamlfile import load
 
 BESIDE = Path(__file__).resolve().parents[2] / "configs"

@@ -11,9 +11,9 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
-from fedmia.config.forms import unknown_option
 from fedmia.config.flag_layout import FlagLayout, flag_layout
-from fedmia.options.errors import InputError, suggest_nearest, prefix_errors
+from fedmia.config.forms import unknown_option
+from fedmia.options.errors import InputError, prefix_errors, suggest_nearest
 from fedmia.options.values import Text
 
 # Switches of every command. `list` may be followed by a kind of plugin.

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from fedmia.cli.flags import SWITCHES, Command
 from fedmia.options import registry
 from fedmia.options.errors import unknown_name
-from fedmia.options.option import option_fields, placeholder, describe_option
+from fedmia.options.option import describe_option, option_fields, placeholder
 
 LIST = "show every plugin, or one kind of them with its options"
 _LEFT = 28  # columns of the flags

@@ -92,7 +92,9 @@ class Audit(Settings):
         choices=PRECISIONS,
     )
     # An epoch is a shadow's only round.
-    shadow: Values = mapping(classes=(ShadowPlan, Train), without=("local_epochs", "optimizer_state"))
+    shadow: Values = mapping(
+        classes=(ShadowPlan, Train), without=("local_epochs", "optimizer_state")
+    )
     augment: Values = mapping(classes=(Augment,))
     members_options: Values = options_of("members", "dataset")
     nonmembers_options: Values = options_of("nonmembers", "dataset")
@@ -180,12 +182,16 @@ class Audit(Settings):
         own = {one.name for one in fields(ShadowPlan)}
         train = {name: value for name, value in self.shadow.items() if name not in own}
         rest = {name: value for name, value in self.shadow.items() if name in own}
-        return ShadowPlan(**{"count": max(self.shadows, 1), "seed": self.seed, **rest, "train": train})
+        return ShadowPlan(
+            **{"count": max(self.shadows, 1), "seed": self.seed, **rest, "train": train}
+        )
 
 
 def attack_names(tree: Mapping[str, Any]) -> tuple[str, ...]:
     """Names of the attacks that a tree of an audit runs."""
-    return expand_names(convert(opt("attacks"), tree.get("attacks", Audit.attacks), tuple[str, ...]))
+    return expand_names(
+        convert(opt("attacks"), tree.get("attacks", Audit.attacks), tuple[str, ...])
+    )
 
 
 def expand_names(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Literal
 from fedmia.attacks.base import ActiveAttack
 from fedmia.config.data import Data
 from fedmia.config.forms import (
-    PluginChoice,
     Layer,
     PluginChoice,
     Settings,
@@ -21,7 +20,7 @@ from fedmia.config.forms import (
     section,
 )
 from fedmia.config.points import parse_points
-from fedmia.config.roles import ATTACKERS, is_client, refusal, granted_threat
+from fedmia.config.roles import ATTACKERS, granted_threat, is_client, refusal
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import Options, option
@@ -126,7 +125,7 @@ class Experiment(Settings):
 
     Raises:
         InputError: on construction, for an unknown plugin or option or a value out of range.
-            Whether the values suit one another is asked by `fedmia.config.compatibility.check_experiment`.
+            `fedmia.config.compatibility.check_experiment` asks whether the values suit one another.
     """
 
     seed: int = option(0, "root of all randomness", ge=0)
@@ -218,7 +217,9 @@ class Experiment(Settings):
             if name not in names:
                 listed = ", ".join(names) or "none"
                 raise InputError(f"options for attack '{name}', which is not run (run: {listed})")
-        complete = {n: PluginChoice(n, self.attack.get(n, {})).complete("attack").options for n in names}
+        complete = {
+            n: PluginChoice(n, self.attack.get(n, {})).complete("attack").options for n in names
+        }
         object.__setattr__(self, "attacks", names)
         object.__setattr__(self, "attack", complete)
 

@@ -14,9 +14,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from fedmia.config.plugin_lists import copy_mapping, overlay_layers, plain_layers, split_file_path, expand_layers
+from fedmia.config.plugin_lists import (
+    copy_mapping,
+    expand_layers,
+    overlay_layers,
+    plain_layers,
+    split_file_path,
+)
 from fedmia.options import registry
-from fedmia.options.errors import InputError, Tongue, spell_in_python, suggest_nearest, opt, unknown_name
+from fedmia.options.errors import (
+    InputError,
+    Tongue,
+    opt,
+    spell_in_python,
+    suggest_nearest,
+    unknown_name,
+)
 from fedmia.options.option import (
     Options,
     check_limits,
@@ -24,7 +37,6 @@ from fedmia.options.option import (
     describe_option,
     option_fields,
     placeholder,
-    describe_option,
 )
 from fedmia.options.values import convert, plain
 from fedmia.options.yamlfile import Tree
@@ -383,7 +395,9 @@ def _forms(cls: Any) -> dict[str, Form]:
 
 def find_flat_field(fields: Mapping[str, Form]) -> str | None:
     """The field whose keys stand among those of the section, if one does."""
-    return next((n for n, form in fields.items() if isinstance(form, MappingForm) and form.flat), None)
+    return next(
+        (n for n, form in fields.items() if isinstance(form, MappingForm) and form.flat), None
+    )
 
 
 def dependent_fields(classes: tuple[type, ...]) -> dict[str, MappingForm]:
@@ -408,7 +422,10 @@ def read_options(
         InputError: an unknown key (with the nearest), a wrong type, a value out of range.
     """
     known = {
-        name: one for cls in classes for name, one in field_forms(cls).items() if name not in without
+        name: one
+        for cls in classes
+        for name, one in field_forms(cls).items()
+        if name not in without
     }
     gone = {name: why for cls in classes for name, why in getattr(cls, "gone", {}).items()}
     flat = find_flat_field(known)
@@ -437,11 +454,15 @@ def plugin_options(kind: str, name: str, path: str, tree: Tree) -> Tree:
     for key in tree:
         if key not in field_forms(cls):
             options = {n: list(field_forms(registry.load(kind, n))) for n in registry.names(kind)}
-            raise unknown_option(kind, name, f"{path}.{key}", {**options, name: list(field_forms(cls))})
+            raise unknown_option(
+                kind, name, f"{path}.{key}", {**options, name: list(field_forms(cls))}
+            )
     return read_options((cls,), path, tree)
 
 
-def unknown_option(kind: str, name: str, path: str, options: Mapping[str, Sequence[str]]) -> InputError:
+def unknown_option(
+    kind: str, name: str, path: str, options: Mapping[str, Sequence[str]]
+) -> InputError:
     """The error for an option, at `path`, that the plugin `name` does not have.
 
     Args:

@@ -12,7 +12,15 @@ import typing
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fedmia.config.forms import Form, MappingForm, ScalarForm, PluginForm, SectionForm, find_flat_field, field_forms
+from fedmia.config.forms import (
+    Form,
+    MappingForm,
+    PluginForm,
+    ScalarForm,
+    SectionForm,
+    field_forms,
+    find_flat_field,
+)
 from fedmia.options import registry
 from fedmia.options.errors import format_error
 from fedmia.options.option import LIMITS, union_members
@@ -119,7 +127,9 @@ def _choices(choices: Iterable[str], more: Iterable[Any]) -> Schema:
 
 def _of_section(form: SectionForm, defs: Schema) -> Schema:
     fields = field_forms(form.cls)
-    own = {name: _of_form(one, defs) for name, one in fields.items() if name != find_flat_field(fields)}
+    own = {
+        name: _of_form(one, defs) for name, one in fields.items() if name != find_flat_field(fields)
+    }
     flat = fields.get(str(find_flat_field(fields)))
     objects = [_object(own)]
     if isinstance(flat, MappingForm):

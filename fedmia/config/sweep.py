@@ -13,10 +13,10 @@ from fedmia.config import compatibility as suits
 from fedmia.config import experiment
 from fedmia.config.audit import Audit
 from fedmia.config.experiment import Experiment
-from fedmia.config.forms import Settings, settings_tree, field_forms, mapping
 from fedmia.config.flag_layout import flag_layout
+from fedmia.config.forms import Settings, field_forms, mapping, settings_tree
 from fedmia.config.tree import from_tree, merge, normalize, to_tree
-from fedmia.options.errors import InputError, suggest_nearest, opt, prefix_errors, format_value
+from fedmia.options.errors import InputError, format_value, opt, prefix_errors, suggest_nearest
 from fedmia.options.option import option, option_fields
 from fedmia.options.values import Text, from_text, plain
 from fedmia.options.yamlfile import Tree
@@ -168,7 +168,11 @@ class Sweep(RepeatedRuns):
     def tree(self) -> Tree:
         """The sweep as its YAML file says it; reads back the same."""
         own = {f.name: plain(getattr(self, f.name)) for f, _ in option_fields(type(self))}
-        return {**parse_values(self.base), **own, "grid": [parse_values(dict(one)) for one in self.grid]}
+        return {
+            **parse_values(self.base),
+            **own,
+            "grid": [parse_values(dict(one)) for one in self.grid],
+        }
 
 
 def check_sweep(sweep: Sweep) -> None:

@@ -9,11 +9,18 @@ from typing import Any
 from fedmia.config import compatibility as suits
 from fedmia.config import experiment
 from fedmia.config.experiment import Experiment
-from fedmia.config.forms import settings_tree, mapping
+from fedmia.config.forms import mapping, settings_tree
 from fedmia.config.sweep import Grid, RepeatedRuns, Sweep, format_grid_value, parse_values
 from fedmia.config.tree import from_tree, merge, normalize
 from fedmia.options import registry
-from fedmia.options.errors import InputError, suggest_nearest, opt, prefix_errors, map_options, unknown_name
+from fedmia.options.errors import (
+    InputError,
+    map_options,
+    opt,
+    prefix_errors,
+    suggest_nearest,
+    unknown_name,
+)
 from fedmia.options.option import check_limits, check_type, option, option_fields
 from fedmia.options.values import convert, plain
 from fedmia.options.yamlfile import Tree
@@ -45,7 +52,9 @@ class DefensePoint:
         if self.defense == NONE:
             return "no defence"
         return (
-            f"{self.defense} {self.option}={format_grid_value(self.strength)}" if self.option else self.defense
+            f"{self.defense} {self.option}={format_grid_value(self.strength)}"
+            if self.option
+            else self.defense
         )
 
     def grid(self, named: bool) -> Grid:
@@ -238,7 +247,8 @@ def _compared(tradeoff: Tradeoff) -> None:
     for key in tradeoff.strengths:
         if not any(_measured(key, name) is not None for name in named):
             raise InputError(
-                f"{opt(f'strengths.{key}')}: no such defence is compared{suggest_nearest(key, named)} "
+                f"{opt(f'strengths.{key}')}: no such defence is compared"
+                f"{suggest_nearest(key, named)} "
                 f"({opt('defenses', tradeoff.defenses)})"
             )
 

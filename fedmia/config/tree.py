@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from fedmia.config.forms import field_forms, tree_fields, read_options
+from fedmia.config.forms import field_forms, read_options, tree_fields
 from fedmia.options.yamlfile import Tree
 
 Root = TypeVar("Root")
@@ -17,7 +17,9 @@ Root = TypeVar("Root")
 def to_tree(settings: Any) -> Tree:
     """The complete settings in plain mappings, lists and scalars; without empty open groups, and
     options that are `omitted` at their defaults."""
-    fields = {name: (form, getattr(settings, name)) for name, form in field_forms(type(settings)).items()}
+    fields = {
+        name: (form, getattr(settings, name)) for name, form in field_forms(type(settings)).items()
+    }
     return {n: form.plain(value) for n, (form, value) in fields.items() if not form.omits(value)}
 
 

@@ -76,7 +76,9 @@ class ImageDecoder:
                     )
                 colour = found.mode not in GREY
                 image = ImageOps.exif_transpose(found).convert("RGB" if colour else "L")
-                pixels = np.asarray(image if self.size is None else crop_and_resize(image, self.size))
+                pixels = np.asarray(
+                    image if self.size is None else crop_and_resize(image, self.size)
+                )
                 return (pixels.transpose(2, 0, 1) if colour else pixels[None]), colour
         except InputError:
             raise

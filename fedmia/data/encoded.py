@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedmia.data._pixels import Encoded, ImageDecoder, ByteSource
-from fedmia.data.images import ByteArray, LabelledImages, ImageSet, IntArray, digests
+from fedmia.data._pixels import ByteSource, Encoded, ImageDecoder
+from fedmia.data.images import ByteArray, ImageSet, IntArray, LabelledImages, digests
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedmia.data._pixels import resize_all
-from fedmia.data._source import file_path, renumber_labels, absent_labels
+from fedmia.data._source import absent_labels, file_path, renumber_labels
 from fedmia.data.base import Dataset, Request
 from fedmia.data.images import ImageSet
 from fedmia.options.errors import InputError

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from fedmia.data._pixels import Encoded
-from fedmia.data._source import file_path, renumber_labels, absent_labels
+from fedmia.data._source import absent_labels, file_path, renumber_labels
 from fedmia.data.base import FileDataset, Request
 from fedmia.data.encoded import EncodedSet
 from fedmia.options.errors import InputError, opt

@@ -42,7 +42,9 @@ class Synthetic(Dataset):
             raise InputError("Synthetic.channels must be 1 or 3, got 2")
         if self.images < self.classes:
             raise InputError(f"synthetic: {self.images} images for {self.classes} classes")
-        look = _ClassTextures.draw(self.classes, self.channels, rng(request.seed, "synthetic", "classes"))
+        look = _ClassTextures.draw(
+            self.classes, self.channels, rng(request.seed, "synthetic", "classes")
+        )
         draw = rng(request.seed, "synthetic", "images")
         labels = draw.permutation(np.arange(self.images) % self.classes)
         shape = (self.images, self.channels, self.pixels, self.pixels)

@@ -61,7 +61,9 @@ def other_stream(stream: np.random.Generator) -> np.random.Generator:
     return np.random.Generator(ahead)
 
 
-def draw_coins(memory: dict[str, Any], count: int, stream: np.random.Generator) -> NDArray[np.bool_]:
+def draw_coins(
+    memory: dict[str, Any], count: int, stream: np.random.Generator
+) -> NDArray[np.bool_]:
     """(count,) which canaries are in, thrown in the first round and kept in `memory`."""
     if "canaries" not in memory:
         thrown = stream.random(count) < 0.5

@@ -12,7 +12,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedmia.defenses._canaries import FAR, add_scores, check_noise, draw_coins, guess_canaries, other_stream
+from fedmia.defenses._canaries import (
+    FAR,
+    add_scores,
+    check_noise,
+    draw_coins,
+    guess_canaries,
+    other_stream,
+)
 from fedmia.defenses._sensitivity import (
     difference,
     measure_update,

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedmia.defenses._estimate import estimates, split_public, require_public
+from fedmia.defenses._estimate import estimates, require_public, split_public
 from fedmia.defenses.base import Defense, PreparationContext, RunConditions
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from fedmia.defenses._estimate import LeakEstimate, estimates, split_public, require_public
+from fedmia.defenses._estimate import LeakEstimate, estimates, require_public, split_public
 from fedmia.defenses.base import Defense, PreparationContext, RunConditions
 from fedmia.options.errors import InputError
 from fedmia.options.option import option

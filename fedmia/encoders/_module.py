@@ -11,7 +11,14 @@ from torch import Tensor, nn
 
 from fedmia.encoders import checkpoint, untrained
 from fedmia.encoders._hooked import TrialPass
-from fedmia.encoders.base import FAILURES, Constants, LoadContext, LoadedEncoder, Weights, first_line
+from fedmia.encoders.base import (
+    FAILURES,
+    Constants,
+    LoadContext,
+    LoadedEncoder,
+    Weights,
+    first_line,
+)
 from fedmia.nets.base import Backbone
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import torch_rng

@@ -92,7 +92,9 @@ class ProgramBackbone(Trunk):
         return {} if one is None or not self.layers else {"map": one}, vector
 
 
-def load_black_box(program: Program, permuted: Callable[[int], Program], wanted: LoadOptions) -> LoadedEncoder:
+def load_black_box(
+    program: Program, permuted: Callable[[int], Program], wanted: LoadOptions
+) -> LoadedEncoder:
     """The program as a released encoder.
 
     Args:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedmia.options.errors import InputError, suggest_nearest, opt
+from fedmia.options.errors import InputError, opt, suggest_nearest
 from fedmia.options.option import Options
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
@@ -104,7 +104,11 @@ class LoadOptions:
     trust_plugins: Trust = False
 
     def __post_init__(self) -> None:
-        for name, made in (("mean", channel_constants), ("std", channel_constants), ("device", torch.device)):
+        for name, made in (
+            ("mean", channel_constants),
+            ("std", channel_constants),
+            ("device", torch.device),
+        ):
             object.__setattr__(self, name, made(getattr(self, name)))
 
     def refuse_constants(self, whose: str) -> None:
@@ -112,7 +116,9 @@ class LoadOptions:
         if self.mean is not None or self.std is not None:
             raise InputError(f"{opt('mean')} and {opt('std')}: {whose} holds its own")
 
-    def channel_constants(self, channels: int, own: Constants | None, notes: list[str]) -> Constants:
+    def channel_constants(
+        self, channels: int, own: Constants | None, notes: list[str]
+    ) -> Constants:
         """Mean and standard deviation, one value a channel: given, else `own`, else usual ones.
 
         Raises:

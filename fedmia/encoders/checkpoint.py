@@ -48,7 +48,9 @@ def load_checkpoint(loading: LoadContext, module: nn.Module, *, adapt: bool = Fa
     path, notes = loading.wanted.checkpoint, loading.notes
     assert path is not None
     own = module.state_dict()
-    found = find_encoder(read(path), path, loading.wanted.key, lambda one: _named(one, module, own)[0])
+    found = find_encoder(
+        read(path), path, loading.wanted.key, lambda one: _named(one, module, own)[0]
+    )
     _, given, how = _named(found, module, own)
     notes += how
     if adapt:
@@ -60,7 +62,9 @@ def load_checkpoint(loading: LoadContext, module: nn.Module, *, adapt: bool = Fa
     return load_tensors(loading, module, found, given)
 
 
-def load_tensors(loading: LoadContext, module: nn.Module, found: EncoderMatch, given: Tensors) -> Weights:
+def load_tensors(
+    loading: LoadContext, module: nn.Module, found: EncoderMatch, given: Tensors
+) -> Weights:
     """Load `given`, what was found by the module's names, into the module.
 
     Raises:
@@ -146,7 +150,9 @@ def _strangers(given: Tensors, ready: Tensors) -> list[str]:
     ]  # fmt: skip
 
 
-def _check(loading: LoadContext, own: Tensors, given: Tensors, ready: Tensors, found: EncoderMatch) -> None:
+def _check(
+    loading: LoadContext, own: Tensors, given: Tensors, ready: Tensors, found: EncoderMatch
+) -> None:
     """Raise InputError for the first tensor that is missing or of another shape, or strangers."""
     where, wanted = loading.where, loading.wanted
     needed = [n for n, t in own.items() if t.is_floating_point()]

@@ -17,7 +17,9 @@ SAME = 1e-4  # of the largest output: what two passes of one image may differ by
 
 
 @torch.no_grad()
-def probe_encoder(released: LoadedEncoder, images: Tensor, *, allow_random: bool = False) -> list[str]:
+def probe_encoder(
+    released: LoadedEncoder, images: Tensor, *, allow_random: bool = False
+) -> list[str]:
     """Embed a few of the user's images, and say what is odd about the features.
 
     Args:

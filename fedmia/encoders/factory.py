@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from fedmia.encoders import checkpoint
-from fedmia.encoders._hooked import CHANNELS, hook_backbone, find_input_size
+from fedmia.encoders._hooked import CHANNELS, find_input_size, hook_backbone
 from fedmia.encoders._module import build_seeded, load_white_box
 from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions, first_line
 from fedmia.nets.base import Backbone
@@ -34,7 +34,10 @@ class Factory(EncoderForm):
         Raises:
             InputError: it cannot be imported or called, returns no module, or takes no images.
         """
-        loading, module = LoadContext(source, wanted), build_seeded(lambda: _made(source), wanted.seed)
+        loading, module = (
+            LoadContext(source, wanted),
+            build_seeded(lambda: _made(source), wanted.seed),
+        )
         if wanted.checkpoint is not None:
             loading.weights = checkpoint.load_checkpoint(loading, module)
         return wrap(loading, module)

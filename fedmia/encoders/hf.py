@@ -20,8 +20,8 @@ from fedmia.encoders.base import (
     LoadedEncoder,
     LoadOptions,
     Weights,
-    import_extra,
     first_line,
+    import_extra,
 )
 from fedmia.encoders.checkpoint import RANDOM
 from fedmia.encoders.torchfile import folder_weights, read_json
@@ -91,7 +91,9 @@ class HuggingFaceFolder(EncoderForm):
         transformers = import_extra("transformers", "hf:FOLDER", "hf")
         try:
             with _quiet(transformers.logging):
-                model, missing, unused = build_seeded(lambda: _made(transformers, folder), wanted.seed)
+                model, missing, unused = build_seeded(
+                    lambda: _made(transformers, folder), wanted.seed
+                )
         except Exception as error:  # of many libraries, which share no class
             raise InputError(f"{where} cannot be loaded: {first_line(error)}") from None
         if missing and not wanted.allow_missing:

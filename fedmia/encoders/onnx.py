@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedmia.encoders._program import Program, load_black_box
-from fedmia.encoders.base import EncoderForm, LoadedEncoder, LoadOptions, import_extra, first_line
+from fedmia.encoders.base import EncoderForm, LoadedEncoder, LoadOptions, first_line, import_extra
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
 
@@ -42,7 +42,9 @@ class Session(Program):
         try:
             self.session = runtime.InferenceSession(model, options, providers=providers)
         except Exception as error:  # the runtime's own exceptions have no common base
-            raise InputError(f"cannot read '{where}' as an ONNX model: {first_line(error)}") from None
+            raise InputError(
+                f"cannot read '{where}' as an ONNX model: {first_line(error)}"
+            ) from None
         inputs = self.session.get_inputs()
         if len(inputs) != 1:
             raise InputError(

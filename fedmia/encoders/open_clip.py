@@ -35,9 +35,13 @@ class OpenClipModel(EncoderForm):
             InputError: open_clip is not installed, no such model, a checkpoint that does not fit.
         """
         library, parts = (
-            import_extra(module, "open_clip:NAME", "clip") for module in ("open_clip", "open_clip.model")
+            import_extra(module, "open_clip:NAME", "clip")
+            for module in ("open_clip", "open_clip.model")
         )
-        config, loading = library.get_model_config(source), LoadContext(f"open_clip:{source}", wanted)
+        config, loading = (
+            library.get_model_config(source),
+            LoadContext(f"open_clip:{source}", wanted),
+        )
         if config is None:
             raise unknown_model_error("open_clip", source, library.list_models())
         vision = {**config["vision_cfg"], "timm_model_pretrained": False}

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fedmia.options.errors import InputError, suggest_nearest, opt
+from fedmia.options.errors import InputError, opt, suggest_nearest
 
 Tensors = Mapping[str, Tensor]
 
@@ -129,7 +129,9 @@ class EncoderMatch:
         return "" if f"{form}:" in what else what
 
 
-def find_encoder(contents: Any, path: Path, key: str | None, score: Callable[[EncoderMatch], float]) -> EncoderMatch:
+def find_encoder(
+    contents: Any, path: Path, key: str | None, score: Callable[[EncoderMatch], float]
+) -> EncoderMatch:
     """The encoder in `contents` under the scheme whose names score best.
 
     Args:

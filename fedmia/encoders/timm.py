@@ -16,7 +16,14 @@ from fedmia.encoders import _resnet
 from fedmia.encoders._hooked import SIZES, STAGES, capture_outputs, find_input_size
 from fedmia.encoders._module import build, load_weights, load_white_box
 from fedmia.encoders._outputs import grid, is_map
-from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions, import_extra, unknown_model_error
+from fedmia.encoders.base import (
+    EncoderForm,
+    LoadContext,
+    LoadedEncoder,
+    LoadOptions,
+    import_extra,
+    unknown_model_error,
+)
 from fedmia.encoders.torchfile import folder_weights, read_json
 from fedmia.nets.base import Trunk
 

@@ -11,7 +11,14 @@ from torch import Tensor, nn
 from fedmia.encoders import _resnet
 from fedmia.encoders._hooked import SIZES, hook_backbone
 from fedmia.encoders._module import build_seeded, load_weights, load_white_box
-from fedmia.encoders.base import IMAGENET, EncoderForm, LoadContext, LoadedEncoder, LoadOptions, unknown_model_error
+from fedmia.encoders.base import (
+    IMAGENET,
+    EncoderForm,
+    LoadContext,
+    LoadedEncoder,
+    LoadOptions,
+    unknown_model_error,
+)
 
 HEADS = ("fc", "classifier", "heads", "head")
 
@@ -57,7 +64,10 @@ class TorchvisionModel(EncoderForm):
                 made.__class__ = type("AnySize", (models.VisionTransformer,), members)
             return made
 
-        loading, module = LoadContext(f"torchvision:{source}", wanted), build_seeded(make, wanted.seed)
+        loading, module = (
+            LoadContext(f"torchvision:{source}", wanted),
+            build_seeded(make, wanted.seed),
+        )
         load_weights(loading, module)
         first = next(m for m in module.modules() if isinstance(m, nn.Conv2d))
         channels, sizes = first.in_channels, _resnet.sizes(module)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmia.encoders import _resnet, _vit
-from fedmia.encoders._hooked import hook_backbone, find_input_size
+from fedmia.encoders._hooked import find_input_size, hook_backbone
 from fedmia.encoders._module import build_seeded, load_white_box
 from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions
 from fedmia.encoders.checkpoint import load_tensors
@@ -54,7 +54,9 @@ class WeightsFile(EncoderForm):
         loading.notes += _resnet.adapt(net, given, relu, found.scheme.padding)
         loading.weights = load_tensors(loading, net, found, given)
         sizes = _resnet.sizes(net)
-        return load_white_box(loading, *hook_backbone(loading, net, (net.conv1.in_channels,), sizes=sizes))
+        return load_white_box(
+            loading, *hook_backbone(loading, net, (net.conv1.in_channels,), sizes=sizes)
+        )
 
 
 def _known(one: EncoderMatch) -> float:

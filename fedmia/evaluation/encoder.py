@@ -14,17 +14,17 @@ from fedmia.config.audit import Audit
 from fedmia.config.compatibility import check_gpu
 from fedmia.config.tree import to_tree
 from fedmia.encoders.base import LoadedEncoder, load
-from fedmia.encoders.describe import probe_encoder, describe
-from fedmia.evaluation.audits.provided_shadows import ProvidedShadows
+from fedmia.encoders.describe import describe, probe_encoder
 from fedmia.evaluation.audits.attack_suite import RELEASED, UNTRAINED, EncoderAttackSuite
 from fedmia.evaluation.audits.images import AuditSplit, deal
+from fedmia.evaluation.audits.provided_shadows import ProvidedShadows
 from fedmia.evaluation.audits.resume import same_audit
 from fedmia.evaluation.audits.runs import from_run, run_of, trust_setting
 from fedmia.evaluation.audits.shadows import OwnShadows
 from fedmia.evaluation.steps.assemble import assemble
 from fedmia.evaluation.steps.budgets import sweep
 from fedmia.evaluation.steps.controls import POSERS, pixels
-from fedmia.options.errors import InputError, opt, format_error
+from fedmia.options.errors import InputError, format_error, opt
 from fedmia.records import RunScores
 from fedmia.runtime.device import resolve_device
 from fedmia.runtime.progress import AuditDisplay
@@ -56,7 +56,9 @@ def examine(
     given = None if audit.shadow_encoders is None else ProvidedShadows(audit, audit_split)
     audit_split = audit_split if given is None else given.drop_known_images()
     cache = Path(audit.cache) if audit.cache else place.under(SHADOWS)
-    own = OwnShadows(audit, released, audit_split, cache, device, display.say, display.epochs, stopped, given)
+    own = OwnShadows(
+        audit, released, audit_split, cache, device, display.say, display.epochs, stopped, given
+    )
     augment = recipe(audit, own.augment(), audit_split, run_of(audit) is not None)
     has_shadows = audit.shadows or given is not None
     shadows, kept = own if has_shadows else None, place.under(ATTACKS)

@@ -15,7 +15,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from clients.client_context import ClientContext
 from fedmia.attacks.base import DatasetAttack
 from fedmia.evaluation.federated.snapshots import Evaluation
-from fedmia.evaluation.run import score_all_attacks, client_rows
+from fedmia.evaluation.run import client_rows, score_all_attacks
 from fedmia.evaluation.steps.assemble import assemble
 from fedmia.evaluation.steps.controls import POSERS
 from fedmia.federation.run import FederationResult, PreparedRun
@@ -39,7 +39,8 @@ BESIDE = (
 
 
 def scored(
-    prepared: PreparedRun, client_context: ClientContext, client: int, store: StateStore, last: int, final: State,
+    prepared: PreparedRun, client_context: ClientContext, client: int, store: StateStore, last: int,
+    final: State,
     untrained: State,
 ) -> RecordDict:  # fmt: skip
     """The run's attacks on the final encoder and on the untrained one: scores, sides apart."""
@@ -61,7 +62,9 @@ def scored(
     return _answer(told)
 
 
-def state_defenses(prepared: PreparedRun, client_context: ClientContext, client: int, store: StateStore) -> RecordDict:
+def state_defenses(
+    prepared: PreparedRun, client_context: ClientContext, client: int, store: StateStore
+) -> RecordDict:
     """The client's statement, and no score."""
     with tempfile.TemporaryDirectory(prefix="fedmia-") as made:
         run = FederationResult(prepared, client_context, store, SnapshotStore(Path(made)), [], True)
@@ -82,7 +85,9 @@ def void_beside_scores(epsilon: Epsilon) -> Epsilon:
     return replace(epsilon, standing=WEIGHTS, assumptions=epsilon.assumptions + BESIDE)
 
 
-def _client(run: FederationResult, client: int, stated: Callable[[Epsilon], Epsilon]) -> dict[str, Any]:
+def _client(
+    run: FederationResult, client: int, stated: Callable[[Epsilon], Epsilon]
+) -> dict[str, Any]:
     """Size and defence of the client, less the metrics that rest on its images."""
     (row,) = (r for r in client_rows(run, run.prepared.data.labels, 1) if r.id == client)
 

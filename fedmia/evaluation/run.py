@@ -25,7 +25,13 @@ from fedmia.evaluation.steps.budgets import allot, sweep
 from fedmia.evaluation.steps.controls import POSERS, pixels
 from fedmia.evaluation.steps.failures import Failures
 from fedmia.federation.checkpoint import Checkpoint
-from fedmia.federation.run import FederationResult, Nodes, PreparedRun, federate, make_client_context
+from fedmia.federation.run import (
+    FederationResult,
+    Nodes,
+    PreparedRun,
+    federate,
+    make_client_context,
+)
 from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.records import ClientInfo, Pair, RoundInfo, RunScores, ScoredAttack, list_attacks
@@ -59,7 +65,8 @@ def execute(
         if active is not None:
             notes = TrajectoryRecorder(Observer(prepared.experiment, client_context), active)
         finished = federate(
-            prepared, client_context, folder, snapshots, round_recorder=notes, probe=probes.knn, watch=watch,
+            prepared, client_context, folder, snapshots, round_recorder=notes, probe=probes.knn,
+            watch=watch,
             display=display, nodes=nodes, checkpoint=checkpoint,
         )  # fmt: skip
         display.say("attacks")
@@ -67,7 +74,10 @@ def execute(
 
 
 def score(
-    run: FederationResult, probes: Probes, watch: Stopwatch, trajectory_recorder: TrajectoryRecorder | None = None
+    run: FederationResult,
+    probes: Probes,
+    watch: Stopwatch,
+    trajectory_recorder: TrajectoryRecorder | None = None,
 ) -> RunScores:
     """All that the report is made of, from the rounds that are finished.
 
@@ -80,7 +90,9 @@ def score(
     prepared, snapshots, split = run.prepared, run.snapshots, run.split
     experiment, data = prepared.experiment, prepared.data
     failures = Failures((InputError, FederationError), tongue=experiment.tongue)
-    evaluation = Evaluation(run, None, trajectory_recorder.observer if trajectory_recorder else None, failures)
+    evaluation = Evaluation(
+        run, None, trajectory_recorder.observer if trajectory_recorder else None, failures
+    )
     with watch.part("probes"):
         scored_at, end = evaluation.scored_at(), snapshots.rounds("main")[-1]
         model = snapshots.load("main", scored_at).state
@@ -122,7 +134,9 @@ def score(
     )
 
 
-def score_all_attacks(evaluation: Evaluation, trajectory_recorder: TrajectoryRecorder | None = None) -> dict[str, Any]:
+def score_all_attacks(
+    evaluation: Evaluation, trajectory_recorder: TrajectoryRecorder | None = None
+) -> dict[str, Any]:
     """Scores of attacks, controls, pairs and sets, and the rounds with their leakage.
 
     Passive attacks are scored at `Evaluation.scored_at`. Independent work runs side by side.
@@ -150,7 +164,11 @@ def score_all_attacks(evaluation: Evaluation, trajectory_recorder: TrajectoryRec
         work["placebo"] = lambda: evaluation.score_attacks(
             RoundModel(snapshots.load("placebo", scored_at), "placebo"), names, "placebo"
         )
-    trajectories = Trajectories(evaluation, active, trajectory_recorder) if active and trajectory_recorder else None
+    trajectories = (
+        Trajectories(evaluation, active, trajectory_recorder)
+        if active and trajectory_recorder
+        else None
+    )
     if active and trajectories and (why := trajectories.unscored()):
         not_run[active], trajectories = why, None
     if trajectories:
@@ -179,7 +197,9 @@ def score_all_attacks(evaluation: Evaluation, trajectory_recorder: TrajectoryRec
                 scored.append(found[f"active-{name}"])
             controls[name] = list_attacks(scored)
     if trajectories and {"active", "active-zero"} <= found.keys():
-        both = zip(list_attacks([found["active"]]), list_attacks([found["active-zero"]]), strict=True)
+        both = zip(
+            list_attacks([found["active"]]), list_attacks([found["active-zero"]]), strict=True
+        )
         pairs += [Pair(act, zero, trajectories.attack.over) for act, zero in both]
     return {
         "attacks": attacks,

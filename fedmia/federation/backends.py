@@ -19,7 +19,10 @@ ServerMain = Callable[[Grid], None]
 
 
 def run_inline(
-    server: ServerMain, client_context: ClientContext, store: StateStore, timeout: float | None = None
+    server: ServerMain,
+    client_context: ClientContext,
+    store: StateStore,
+    timeout: float | None = None,
 ) -> None:
     """Run `server` against clients in this process, as many at once as the cores allow."""
     logging.getLogger("flwr").setLevel(logging.ERROR)  # it logs every round of every branch
@@ -47,11 +50,19 @@ def run_ray(
     """
     os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
     logging.getLogger("flwr").setLevel(logging.CRITICAL)  # what fails is said once, in one line
-    from fedmia.federation.cluster import RayGrid, ClientResources, connect, disconnect
+    from fedmia.federation.cluster import ClientResources, RayGrid, connect, disconnect
 
     connect(address)
     try:
-        with closing(RayGrid(client_context, len(client_context.roles), ClientResources(cpus, gpus), store, timeout)) as grid:
+        with closing(
+            RayGrid(
+                client_context,
+                len(client_context.roles),
+                ClientResources(cpus, gpus),
+                store,
+                timeout,
+            )
+        ) as grid:
             server(grid)
     finally:
         disconnect()

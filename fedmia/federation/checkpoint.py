@@ -110,7 +110,9 @@ class Checkpoint:
         self.generation, self._files = found["generation"], found["files"]
         return found
 
-    def write(self, about: Mapping[str, Any], parts: Mapping[str, CheckpointPart], ledger: Ledger) -> None:
+    def write(
+        self, about: Mapping[str, Any], parts: Mapping[str, CheckpointPart], ledger: Ledger
+    ) -> None:
         """Have a checkpoint written while the next round is at work; of those tensors nobody may
         change any. First the one before is waited for.
 

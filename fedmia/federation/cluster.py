@@ -31,7 +31,7 @@ from fedmia.data.images import ByteArray
 from fedmia.federation.inline import LOOK, SERVER, LocalGrid, PendingMessage, context_of, failed
 from fedmia.options.errors import InputError, opt
 from fedmia.runtime.cores import count_cores
-from fedmia.storage.snapshot import SingleStateStore, ClientState, StateStore
+from fedmia.storage.snapshot import ClientState, SingleStateStore, StateStore
 from strategies.failure_policy import FederationError
 
 START = 120.0  # seconds in which a first worker is ready
@@ -135,7 +135,8 @@ class RayGrid(LocalGrid):
     """
 
     def __init__(
-        self, client_context: ClientContext, clients: int, share: ClientResources, store: StateStore,
+        self, client_context: ClientContext, clients: int, share: ClientResources,
+        store: StateStore,
         timeout: float | None = None,
     ) -> None:  # fmt: skip
         if not (fit := share.fit()):
@@ -144,7 +145,11 @@ class RayGrid(LocalGrid):
             raise InputError(f"no node of the Ray cluster holds a client of {asked}{more}")
         workers = min(clients, fit)
         super().__init__(clients, workers, store, timeout)
-        self._told = ray.put(client_context), ray.put(np.ascontiguousarray(client_context.images)), share.gpus
+        self._told = (
+            ray.put(client_context),
+            ray.put(np.ascontiguousarray(client_context.images)),
+            share.gpus,
+        )
         self._kind: Any = ray.remote(
             num_cpus=share.cpus, num_gpus=share.gpus, max_restarts=0, max_task_retries=0
         )(Worker)

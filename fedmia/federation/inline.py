@@ -20,7 +20,7 @@ from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedmia.storage.arrays import make_lazy
-from fedmia.storage.snapshot import SingleStateStore, ClientState, MemoryStore, StateStore
+from fedmia.storage.snapshot import ClientState, MemoryStore, SingleStateStore, StateStore
 
 SERVER = 1  # Flower's node id of the server; clients are the nodes after it
 LOOK = 0.5  # seconds between looks for clients that are over their time

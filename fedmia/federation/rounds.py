@@ -23,7 +23,6 @@ from fedmia.config.experiment import Experiment
 from fedmia.federation.checkpoint import (
     BranchState,
     Checkpoint,
-    BranchState,
     CheckpointPart,
     restore_server,
     server_state,
@@ -38,7 +37,7 @@ from fedmia.runtime.stopwatch import Stopwatch, covered_seconds
 from fedmia.ssl.base import State, under
 from fedmia.storage.archive import pack, unpack
 from fedmia.storage.snapshot import Snapshot, SnapshotStore, StateStore, Update
-from strategies.base import RoundRange, FederatedStrategy, Round, draw_cohort
+from strategies.base import FederatedStrategy, Round, RoundRange, draw_cohort
 from strategies.failure_policy import Adversary, FailurePolicy, FederationError
 
 
@@ -75,7 +74,9 @@ class Schedule:
     def course(self, branch: str, first: int, last: int, *, craft: bool) -> RoundRange:
         """The rounds after `first` to `last` of a branch."""
         run, share = self.experiment, self.experiment.federation.participation
-        return RoundRange(branch, first, last, craft, share, run.seed, self.last, run.malicious_clients)
+        return RoundRange(
+            branch, first, last, craft, share, run.seed, self.last, run.malicious_clients
+        )
 
     def takes_part(self, client: int, round: int) -> bool:
         """Whether the client is drawn for the round, in every branch."""
@@ -330,14 +331,25 @@ class FederatedRun:
     def _prepare_fork(self, course: RoundRange, at: BranchState) -> None:
         """Note how things stand before the next round, if it is the one to be replayed."""
         round_recorder, round, holder = self.round_recorder, at.round + 1, self.holder
-        if round_recorder is None or holder is None or not course.craft or not round_recorder.forks(at.branch):
+        if (
+            round_recorder is None
+            or holder is None
+            or not course.craft
+            or not round_recorder.forks(at.branch)
+        ):
             return
         attacked = range(self.schedule.clean + 1, self.schedule.last + 1)
         if round != next((r for r in attacked if self.schedule.takes_part(holder, r)), None):
             return
         strategy = copy.deepcopy(at.strategy)
-        strategy.course, strategy.nodes = course, {c: c for c in range(len(self.client_context.roles))}
-        malicious, own = self.experiment.malicious_clients, self.client_context.branch_parts(at.branch)
+        strategy.course, strategy.nodes = (
+            course,
+            {c: c for c in range(len(self.client_context.roles))},
+        )
+        malicious, own = (
+            self.experiment.malicious_clients,
+            self.client_context.branch_parts(at.branch),
+        )
         self.snapshots.drop("forks")
         self._fork = Fork(
             at.branch, round, at.state, strategy,
@@ -397,7 +409,9 @@ class FederatedRun:
             with self.watch.part("attacks"):
                 self.round_recorder.sent(branch, round, self._snapshot(branch, round, crafted))
                 self._replay(self.round_recorder, round)
-            if self.client_context.is_stopped():  # perhaps before all was replayed: the round is made again
+            if (
+                self.client_context.is_stopped()
+            ):  # perhaps before all was replayed: the round is made again
                 self.snapshots.drop_updates(branch, round)
                 raise RunInterrupted
         honest = {c: m for c, m in told.items() if c not in self.experiment.malicious_clients}

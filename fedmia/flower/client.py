@@ -43,7 +43,9 @@ def train(message: Message, context: Context) -> Message:
     node, task = Node.of(context), message.content.config_records["config"]
     client_context = node.prepared()[1]
     if node.sources:
-        return node.releases().answer(message, lambda r: client_app(client_context, r)(message, context))
+        return node.releases().answer(
+            message, lambda r: client_app(client_context, r)(message, context)
+        )
     return client_app(client_context, node.store(int(str(task["round"]))))(message, context)
 
 
@@ -67,7 +69,7 @@ def kept(message: Message, context: Context) -> Message:
 def score(message: Message, context: Context) -> Message:
     """Scores of the node's own images, under the final encoder and under the first one, if they may
     leave it."""
-    from fedmia.evaluation.node import state_defenses, scored  # what scores takes seconds to import
+    from fedmia.evaluation.node import scored, state_defenses  # what scores takes seconds to import
 
     node = Node.of(context)
     prepared, client_context = node.prepared()

@@ -13,8 +13,8 @@ from fedmia.cli.command import Invocation
 from fedmia.config.experiment import Experiment
 from fedmia.evaluation.node import material
 from fedmia.federation.run import FederationResult, Nodes, federate, make_client_context
-from fedmia.flower.private import check, prepare_server
 from fedmia.flower.nodes import check_agreement, open_nodes
+from fedmia.flower.private import check, prepare_server
 from fedmia.flower.store import ask
 from fedmia.report.publish import publish
 from fedmia.runtime.progress import Display

@@ -46,7 +46,9 @@ def check(experiment: Experiment) -> None:
 
 
 @functools.lru_cache(maxsize=1)  # a simulation's actors answer many messages of one run
-def prepare_own(settings: str, client: int, sources: tuple[str, ...]) -> tuple[PreparedRun, ClientContext]:
+def prepare_own(
+    settings: str, client: int, sources: tuple[str, ...]
+) -> tuple[PreparedRun, ClientContext]:
     """The run as the node of `client` sees it: nobody's images but its own.
 
     Raises:

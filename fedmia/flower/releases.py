@@ -12,7 +12,7 @@ from flwr.app import Message, MetricRecord, RecordDict
 from fedmia.flower.store import keep
 from fedmia.ssl.base import under
 from fedmia.storage.arrays import record, tensors
-from fedmia.storage.snapshot import SingleStateStore, ClientState, read_tensors
+from fedmia.storage.snapshot import ClientState, SingleStateStore, read_tensors
 
 
 class Releases(SingleStateStore):

@@ -19,9 +19,9 @@ from fedmia.data.images import ImageSet
 from fedmia.encoders.base import LoadedEncoder, load
 from fedmia.encoders.describe import probe_encoder
 from fedmia.heads.release import ReleaseSetting
-from fedmia.heads.trial import HeadSplit, LabelledFeatures, HeadTrial, split_images, run_trial
+from fedmia.heads.trial import HeadSplit, HeadTrial, LabelledFeatures, run_trial, split_images
 from fedmia.options import registry
-from fedmia.options.errors import InputError, opt, map_options
+from fedmia.options.errors import InputError, map_options, opt
 from fedmia.options.seeding import rng
 from fedmia.runtime.device import resolve_device
 from fedmia.ssl.base import SSLMethod, in_parts
@@ -84,7 +84,9 @@ def prepare(asked: Head) -> tuple[LoadedEncoder, ImageSet]:
     labels, classes = renumber_labels(images.labels)
     if len(classes) < 2:
         raise InputError(f"{opt('data', asked.data)}: a head needs 2 classes, got {len(classes)}")
-    split_images(len(images), asked.images, rng(asked.seed, "trial"))  # refused before a long computation
+    split_images(
+        len(images), asked.images, rng(asked.seed, "trial")
+    )  # refused before a long computation
     released.notes += probe_encoder(released, torch.from_numpy(images.images[:LOOK]))
     return released, replace(images, labels=labels, classes=classes)
 

@@ -54,7 +54,9 @@ def noise_scale(law: ReleaseNoise, epsilon: float, sensitivity: Mapping[int, flo
     return law.scale_for(epsilon, sensitivity[law.order], 1)
 
 
-def add_noise(heads: HeadStack, law: ReleaseNoise, scale: float, rng: np.random.Generator) -> HeadStack:
+def add_noise(
+    heads: HeadStack, law: ReleaseNoise, scale: float, rng: np.random.Generator
+) -> HeadStack:
     """The heads, each with noise of its own on every weight; at scale 0 they themselves."""
     if scale == 0:
         return heads
@@ -63,7 +65,8 @@ def add_noise(heads: HeadStack, law: ReleaseNoise, scale: float, rng: np.random.
 
 
 def audit_noise(
-    setting: ReleaseSetting, delta: float, sensitivity: Mapping[int, float], scale: float, count: int,
+    setting: ReleaseSetting, delta: float, sensitivity: Mapping[int, float], scale: float,
+    count: int,
     rng: np.random.Generator,
 ) -> Epsilon:  # fmt: skip
     """A setting's statement with the guesses of `count` canaries: made-up heads of one weight, the

@@ -13,7 +13,13 @@ from torch import Tensor
 from fedmia.config.head import Head
 from fedmia.data.images import IntArray
 from fedmia.heads import attack
-from fedmia.heads.release import ReleaseSetting, predict_probabilities, mechanism, add_noise, noise_scale
+from fedmia.heads.release import (
+    ReleaseSetting,
+    add_noise,
+    mechanism,
+    noise_scale,
+    predict_probabilities,
+)
 from fedmia.heads.sensitivity import sample_sensitivity
 from fedmia.heads.stack import HeadStack, train_heads
 from fedmia.options.errors import InputError, opt
@@ -158,19 +164,28 @@ class HeadExperiment:
             found.append(asked.flatten(0, 1)[: attack.PAIRS // 2])
         return torch.cat(found)
 
-    def measure_release(self, heads: HeadStack, scale: float, classifiers: Mapping[str, HeadStack]) -> ReleaseResult:
+    def measure_release(
+        self, heads: HeadStack, scale: float, classifiers: Mapping[str, HeadStack]
+    ) -> ReleaseResult:
         """The attacks on releases of the head, by name; and the head's use."""
         accuracy = self._accuracy(heads)
         return ReleaseResult(
-            scale, accuracy, 1 - accuracy / max(self.accuracy, 1e-12), self.attack_heads(heads, classifiers)
+            scale,
+            accuracy,
+            1 - accuracy / max(self.accuracy, 1e-12),
+            self.attack_heads(heads, classifiers),
         )
 
-    def attack_heads(self, heads: HeadStack, classifiers: Mapping[str, HeadStack]) -> dict[str, AttackRates]:
+    def attack_heads(
+        self, heads: HeadStack, classifiers: Mapping[str, HeadStack]
+    ) -> dict[str, AttackRates]:
         """What each attack gets right of members and others, on any heads."""
         labels = self.labelled.labels[self.queried]
         said = predict_probabilities(heads, self.labelled.features[self.queried])
         asked = attack.classifier_inputs(said, labels)
-        found = {n: self._rates(attack.score_answers(c, asked), 0.0) for n, c in classifiers.items()}
+        found = {
+            n: self._rates(attack.score_answers(c, asked), 0.0) for n, c in classifiers.items()
+        }
         return found | {CONFIDENCE: self._rates(attack.label_log_probability(said, labels), None)}
 
     def _rates(self, scores: FloatArray, threshold: float | None) -> AttackRates:
@@ -201,7 +216,9 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return float(np.mean(known)) if known else None
 
 
-def run_trial(labelled: LabelledFeatures, asked: Head, seed: int, settings: Sequence[ReleaseSetting]) -> HeadTrial:
+def run_trial(
+    labelled: LabelledFeatures, asked: Head, seed: int, settings: Sequence[ReleaseSetting]
+) -> HeadTrial:
     """Train a head and its shadows, and attack it without noise and at each setting.
 
     The knowing attacker noises its shadows by the same law and scale.
@@ -223,7 +240,9 @@ def run_trial(labelled: LabelledFeatures, asked: Head, seed: int, settings: Sequ
     )
     naive = fitted.take([0])
     found = [
-        bench.measure_release(release, scale, {NAIVE: naive} | ({KNOWING: fitted.take([i])} if i else {}))
+        bench.measure_release(
+            release, scale, {NAIVE: naive} | ({KNOWING: fitted.take([i])} if i else {})
+        )
         for i, (release, scale) in enumerate(zip(releases, scales, strict=True))
     ]
     return HeadTrial(

@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, Self
 
-from fedmia.observers._values import round_values, run_values, drop_missing
+from fedmia.observers._values import drop_missing, round_values, run_values
 from fedmia.observers.base import RunObserver
 from fedmia.options import registry
 from fedmia.options.errors import InputError

@@ -61,7 +61,9 @@ class InputError(ValueError):
 
 def opt(path: str, value: Any = ...) -> str:
     """The option at `path` in a message, with the value that it has or should have."""
-    return f"\u27e8{path}\u27e9" if value is ... else f"\u27e8{path}\u2254{format_value(value)}\u27e9"
+    return (
+        f"\u27e8{path}\u27e9" if value is ... else f"\u27e8{path}\u2254{format_value(value)}\u27e9"
+    )
 
 
 def _parts(text: str) -> tuple[str | OptionMention, ...]:
@@ -150,5 +152,6 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> InputError:
     """The error for a name that is not among the known ones, with the nearest of them."""
     listed = sorted(known)
     return InputError(
-        f"unknown {what} '{name}'{suggest_nearest(name, listed)} (known: {', '.join(listed) or 'none'})"
+        f"unknown {what} '{name}'{suggest_nearest(name, listed)} "
+        f"(known: {', '.join(listed) or 'none'})"
     )

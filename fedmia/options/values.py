@@ -7,7 +7,7 @@ import typing
 from typing import Any
 
 from fedmia.options.errors import InputError
-from fedmia.options.option import union_members, type_name
+from fedmia.options.option import type_name, union_members
 
 _INT = re.compile(r"[+-]?[0-9]+")
 _SPAN = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")

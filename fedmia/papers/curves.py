@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedmia.papers.claims import PAPER
-from fedmia.papers.static_ascent import StaticAscentScores
 from fedmia.papers.reading import FEATURES, SnapshotFeatures
+from fedmia.papers.static_ascent import StaticAscentScores
 from fedmia.papers.tables import MethodRates
 from fedmia.records import Curves, FloatArray
 from fedmia.records.rows import RoundRow
@@ -81,7 +81,10 @@ def overfitting(readings: Sequence[SnapshotFeatures], history: History) -> Figur
 
 @canvas.drawn
 def by_round(
-    rows: Mapping[str, Sequence[tuple[int, MethodRates]]], history: History, heading: str, dashed: str
+    rows: Mapping[str, Sequence[tuple[int, MethodRates]]],
+    history: History,
+    heading: str,
+    dashed: str,
 ) -> Figure:
     """Figs. 6 and 8: accuracy and AUC of each name by round, with 95 % bands.
 

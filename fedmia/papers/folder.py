@@ -58,7 +58,9 @@ def reopen_run(run: Run, device: str) -> Iterator[ReopenedRun]:
             prepared = prepare(experiment)
             client_context = make_client_context(prepared, Path(work), Event())
         store = SnapshotStore(files.snapshots)
-        done = FederationResult(prepared, client_context, MemoryStore(), store, [], True, gone=files.dropped())
+        done = FederationResult(
+            prepared, client_context, MemoryStore(), store, [], True, gone=files.dropped()
+        )
         kept = [r for r in done.schedule.evaluated() if r in store.rounds("main")]
         if not kept:
             raise InputError(f"run '{run.folder}' holds no snapshots in snapshots/main")

@@ -11,9 +11,9 @@ import numpy as np
 
 from fedmia.evaluation.run import run_side_by_side
 from fedmia.papers.claims import claims
-from fedmia.papers.static_ascent import StaticAscentScores, score_static_ascent
 from fedmia.papers.folder import ReopenedRun
-from fedmia.papers.reading import SnapshotScores, SnapshotFeatures, score_snapshot, read_features
+from fedmia.papers.reading import SnapshotFeatures, SnapshotScores, read_features, score_snapshot
+from fedmia.papers.static_ascent import StaticAscentScores, score_static_ascent
 from fedmia.papers.tables import MethodRates, rates, table_2, table_3, table_4
 from fedmia.records import Curves
 from fedmia.records.rows import RoundRow
@@ -68,7 +68,9 @@ def gather_results(run: ReopenedRun, beside: Mapping[str, Curves]) -> PaperResul
     )
 
 
-def _round(run: ReopenedRun, round: int, *, by_step: bool) -> tuple[SnapshotFeatures, SnapshotScores, StaticAscentScores]:
+def _round(
+    run: ReopenedRun, round: int, *, by_step: bool
+) -> tuple[SnapshotFeatures, SnapshotScores, StaticAscentScores]:
     snapshot = run.evaluation.snapshots.load("main", round)
     reading = read_features(run.evaluation, snapshot)
     judged = score_snapshot(run.evaluation, snapshot, reading)
@@ -80,7 +82,9 @@ def numbers(found: PaperResults) -> dict[str, Any]:
     at, attacked = found.at, {r["round"] for r in found.history if r["under_attack"]}
     climb = found.static_ascents[at]
     rounds = []
-    for reading, judged, each in zip(found.features, found.scores, found.static_ascents, strict=True):
+    for reading, judged, each in zip(
+        found.features, found.scores, found.static_ascents, strict=True
+    ):
         members, others = (side.mean(axis=0) for side in reading.scored("combined"))
         rounds.append(
             {

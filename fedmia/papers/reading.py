@@ -84,7 +84,9 @@ class SnapshotFeatures:
     ) -> ScoredAttack:
         """A classifier on one feature, fitted on the known images, scored on the others."""
         rows = dict(zip(self.names, self.features[name], strict=True))
-        own_scorer = replace(scorer, build=lambda _: PrecomputedFeatures(rows=rows, classifier=classifier))
+        own_scorer = replace(
+            scorer, build=lambda _: PrecomputedFeatures(rows=rows, classifier=classifier)
+        )
         return own_scorer.score_attack(name, view)
 
 
@@ -157,7 +159,9 @@ class SnapshotScores:
     classifiers: Mapping[str, ScoredAttack]
 
 
-def score_snapshot(evaluation: Evaluation, snapshot: Snapshot, reading: SnapshotFeatures) -> SnapshotScores:
+def score_snapshot(
+    evaluation: Evaluation, snapshot: Snapshot, reading: SnapshotFeatures
+) -> SnapshotScores:
     """Fit and score every attack on what was read of the snapshot."""
     scorer, view = evaluation.scorer, evaluation.observed.view(snapshot, Signals())
 

@@ -29,7 +29,9 @@ class StaticAscentScores:
     nonmembers: FloatArray | None = None
 
 
-def score_static_ascent(evaluation: Evaluation, snapshot: Snapshot, *, by_step: bool = False) -> StaticAscentScores:
+def score_static_ascent(
+    evaluation: Evaluation, snapshot: Snapshot, *, by_step: bool = False
+) -> StaticAscentScores:
     """Score the static attack on a snapshot, with the options that the run gave it."""
     view, built = evaluation.observed.view(snapshot, Signals()), list[AscentStatic]()
 

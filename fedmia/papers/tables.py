@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from fedmia.papers.reading import SnapshotScores, SnapshotFeatures
+from fedmia.papers.reading import SnapshotFeatures, SnapshotScores
 from fedmia.records import FloatArray, ScoredAttack
 from fedmia.records.rows import Interval, ThresholdRow
 from fedmia.report.format import estimate
@@ -112,7 +112,9 @@ def table_4(judged: SnapshotScores) -> dict[str, MethodRates]:
 def text_2(row: MethodRates, run: str) -> Table:
     """Table II, the run above the datasets of the paper."""
     rows = [Row([run, *_numbers(row)])]
-    rows += [Row([f"{PAPER}{name}", "", *format_numbers(said), ""]) for name, said in TABLE_2.items()]
+    rows += [
+        Row([f"{PAPER}{name}", "", *format_numbers(said), ""]) for name, said in TABLE_2.items()
+    ]
     return Table(["", "AUC", "accuracy", "precision", "recall", "n"], rows)
 
 

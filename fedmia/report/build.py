@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from fedmia.options.errors import format_error
-from fedmia.records import Aggregation, EncoderInfo, Probe, RoundInfo, RunScores, AttackSweep
+from fedmia.records import Aggregation, AttackSweep, EncoderInfo, Probe, RoundInfo, RunScores
 from fedmia.records.fields import row_of
 from fedmia.records.rows import (
     AttackRow,

@@ -24,10 +24,10 @@ from fedmia.records import (
 )
 from fedmia.records.fields import row_of
 from fedmia.records.rows import (
-    KnownAuc,
     ClientDistribution,
     ClientRow,
     DefenceRow,
+    KnownAuc,
     rows_with_auc,
 )
 from fedmia.report.lowerbounds import bounds_family, epsilon_row, part_row

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fedmia.records import DatasetInference
 from fedmia.records.fields import row_of
-from fedmia.records.rows import InferenceRow, ClientInferenceRow, PosersRow
+from fedmia.records.rows import ClientInferenceRow, InferenceRow, PosersRow
 from fedmia.report.selection import FEW
 from fedmia.statistics.pvalues import alarms, fails, holm
 

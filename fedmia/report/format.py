@@ -13,7 +13,6 @@ from fedmia.records.rows import (
     DefenceGroupsRow,
     DefencePart,
     DefenceRow,
-    DefenceGroupsRow,
     Interval,
     Report,
     control_sets,

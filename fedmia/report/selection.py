@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from statistics import median
 
-from fedmia.records.rows import ClientRow, ClientInferenceRow, Report, rows_with_auc
+from fedmia.records.rows import ClientInferenceRow, ClientRow, Report, rows_with_auc
 
 FEW = 20  # clients that are all shown, and most that are shown of more
 LARGE = 1.5  # times the median: below, a client holds about as much as the others

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from fedmia.records import LOSS_BEFORE
 from fedmia.records.rows import (
     AttackRow,
-    KnownAuc,
     AucRow,
     Controls,
     KnownAuc,

@@ -15,7 +15,7 @@ from fedmia.data.images import ByteArray
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
 from fedmia.shadows.cache import PROGRESS, DamagedShadowError, ShadowFolder
-from fedmia.shadows.plan import ShadowSettings, ShadowDefense
+from fedmia.shadows.plan import ShadowDefense, ShadowSettings
 from fedmia.ssl.base import SSLMethod, State, under
 from fedmia.ssl.optimizers import held, restore
 from fedmia.ssl.train import Job, make_optimizer

@@ -41,7 +41,9 @@ class DamagedShadowError(Exception):
     """A file that is cut short, altered, or another shadow's."""
 
 
-def about(blueprint: ShadowSettings, index: int, images: str, device: torch.device) -> dict[str, Any]:
+def about(
+    blueprint: ShadowSettings, index: int, images: str, device: torch.device
+) -> dict[str, Any]:
     """All that decides the bits of shadow `index`, as JSON holds it.
 
     Args:

@@ -11,10 +11,17 @@ from safetensors import SafetensorError, safe_open
 
 from fedmia.data.images import digests
 from fedmia.options.errors import InputError
-from fedmia.shadows._one import TrainedShadow, ShadowTraining
-from fedmia.shadows.cache import ABOUT, ENCODER, FORMAT, DamagedShadowError, ShadowFolder, read_images
+from fedmia.shadows._one import ShadowTraining, TrainedShadow
+from fedmia.shadows.cache import (
+    ABOUT,
+    ENCODER,
+    FORMAT,
+    DamagedShadowError,
+    ShadowFolder,
+    read_images,
+)
 from fedmia.shadows.draw import content_digest
-from fedmia.shadows.plan import ShadowSettings, Choice
+from fedmia.shadows.plan import Choice, ShadowSettings
 from fedmia.ssl.train import Train
 
 

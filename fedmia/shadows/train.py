@@ -13,10 +13,10 @@ import torch
 
 from fedmia.options.errors import InputError
 from fedmia.runtime.cores import count_cores
-from fedmia.shadows._one import CUT, TrainingStopped, TrainedShadow, ShadowTraining, train_one
+from fedmia.shadows._one import CUT, ShadowTraining, TrainedShadow, TrainingStopped, train_one
 from fedmia.shadows.cache import ENCODER, ShadowFolder, about, key_of
 from fedmia.shadows.draw import ImagePool, Pixels, as_bytes, deal, survey
-from fedmia.shadows.plan import ShadowSettings, ShadowDefense, ShadowPlan, TargetTraining, blueprint
+from fedmia.shadows.plan import ShadowDefense, ShadowPlan, ShadowSettings, TargetTraining, blueprint
 from fedmia.ssl.base import State
 
 __all__ = ["CUT", "TrainingStopped", "TrainedShadow", "shadow_notes", "train_shadows"]
@@ -104,7 +104,9 @@ def train_shadows(
     return [s.trained(done[s.index]) for s in shadows]
 
 
-def shadow_notes(plan: ShadowPlan, target: TargetTraining, pool: Pixels, candidates: Pixels | None) -> list[str]:
+def shadow_notes(
+    plan: ShadowPlan, target: TargetTraining, pool: Pixels, candidates: Pixels | None
+) -> list[str]:
     """What the reader should know of how the plan's shadows are trained, as of a queue that is cut;
     arguments and errors as of `train_shadows`, which trains them."""
     members = deal(plan, survey(pool, candidates))[0].members

@@ -32,7 +32,7 @@ from fedmia.ssl._pixelops import (
     resized_crop,
     solarize,
 )
-from fedmia.ssl._plan import ViewParameters, BatchPlan
+from fedmia.ssl._plan import BatchPlan, ViewParameters
 
 # The operations that EncoderMI takes apart (Fig. 3), with their strengths where they are not done.
 OFF: Mapping[str, Mapping[str, float]] = {

@@ -18,7 +18,7 @@ from fedmia.ssl._options import (
     key_option,
     momentum_schedule_option,
 )
-from fedmia.ssl._prototypes import PrototypeSSL, Prototypes, freeze_for, swapped
+from fedmia.ssl._prototypes import Prototypes, PrototypeSSL, freeze_for, swapped
 from fedmia.ssl._twoview import KeyedTwoView, TwoViewSSL
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder, Recipe, State, in_parts

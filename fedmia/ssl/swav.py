@@ -13,7 +13,7 @@ from fedmia.nets.base import Backbone
 from fedmia.options.option import option
 from fedmia.ssl._bank import Bank
 from fedmia.ssl._options import COLLAPSES, head_norm_option
-from fedmia.ssl._prototypes import FREEZE, SEEN, PrototypeSSL, Prototypes, freeze_for, swapped
+from fedmia.ssl._prototypes import FREEZE, SEEN, Prototypes, PrototypeSSL, freeze_for, swapped
 from fedmia.ssl._twoview import TwoViewSSL
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder, Recipe, State

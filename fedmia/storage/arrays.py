@@ -46,7 +46,9 @@ class LazyArray(Array):
         return make_lazy_array, (self.values,)  # so that Ray moves the numbers without copying them
 
 
-LazyArray.__qualname__ = "Array"  # Flower writes it before the bytes, and the other side knows its own
+LazyArray.__qualname__ = (
+    "Array"  # Flower writes it before the bytes, and the other side knows its own
+)
 
 
 def make_lazy_array(values: NDArray[Any]) -> LazyArray:
@@ -64,7 +66,9 @@ def record(state: State) -> ArrayRecord:
 
 def make_lazy(arrays: ArrayRecord) -> None:
     """Read what is not `Live` yet, for all who ask."""
-    arrays.update({n: LazyArray(a.numpy()) for n, a in arrays.items() if not isinstance(a, LazyArray)})
+    arrays.update(
+        {n: LazyArray(a.numpy()) for n, a in arrays.items() if not isinstance(a, LazyArray)}
+    )
 
 
 def tensors(arrays: ArrayRecord) -> State:

@@ -18,11 +18,11 @@ from fedmia.config.tree import to_tree
 from fedmia.evaluation.audits.images import AuditSplit
 from fedmia.evaluation.audits.resume import content
 from fedmia.evaluation.audits.runs import run_of
-from fedmia.evaluation.encoder import load_encoder, device_of, images_for, check_embeddings
+from fedmia.evaluation.encoder import check_embeddings, device_of, images_for, load_encoder
 from fedmia.options.errors import InputError, opt
 from fedmia.runtime.cores import count_cores
 from fedmia.study.child import command
-from fedmia.study.engine import Start, RunLauncher
+from fedmia.study.engine import RunLauncher, Start
 from fedmia.study.run import run_study
 from fedmia.study.views.encoders import EncodersView
 

@@ -20,7 +20,7 @@ from fedmia.runtime.cores import count_cores
 from fedmia.runtime.device import resolve_device
 from fedmia.runtime.progress import SweepDisplay
 from fedmia.study.folder import StudyFolder, names
-from fedmia.study.processes import StudyProcess, run_all, explain_exit
+from fedmia.study.processes import StudyProcess, explain_exit, run_all
 from fedmia.table import Row, load_rows
 
 # Command line of the process that makes a run: of the file of its settings, and its folder.
@@ -117,7 +117,9 @@ STATES = ("finished", "failed", "not run")
 
 
 @contextmanager
-def run_cells(runs: RunBatch, tree: Tree, asked: Invocation, stop: Event, work: RunLauncher) -> Iterator[Study]:
+def run_cells(
+    runs: RunBatch, tree: Tree, asked: Invocation, stop: Event, work: RunLauncher
+) -> Iterator[Study]:
     """Do the runs that are not finished yet; their folder is held while the context is open.
 
     Args:
@@ -150,7 +152,9 @@ def side_by_side(runs: RunBatch) -> int:
     return max(1, count_cores() // max(cell.threads or count_cores() for cell in runs.cells))
 
 
-def _run(folder: StudyFolder, runs: RunBatch, stop: Event, quiet: bool, start: Start) -> dict[str, str]:
+def _run(
+    folder: StudyFolder, runs: RunBatch, stop: Event, quiet: bool, start: Start
+) -> dict[str, str]:
     """Do what is not finished; the reason of each run that failed, by the key of its settings."""
     finished = folder.finished()
     waiting = {folder.names[c.key]: c for c in runs.cells if c.key not in finished}
@@ -171,7 +175,9 @@ def _run(folder: StudyFolder, runs: RunBatch, stop: Event, quiet: bool, start: S
 
     def task(name: str, cell: Cell[Any]) -> StudyProcess:
         config, made, log = folder.begin(cell)
-        return StudyProcess(name, start(config, made), log, cell.threads or max(1, count_cores() // jobs))
+        return StudyProcess(
+            name, start(config, made), log, cell.threads or max(1, count_cores() // jobs)
+        )
 
     with SweepDisplay(len(waiting), quiet) as display:
         tasks = [task(name, cell) for name, cell in waiting.items()]

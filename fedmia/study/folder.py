@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from fedmia.config.sweep import Cell, RunBatch, tree_key, format_grid_value
+from fedmia.config.sweep import Cell, RunBatch, format_grid_value, tree_key
 from fedmia.options.errors import InputError, opt
 from fedmia.options.yamlfile import Tree, dump, load
 from fedmia.records.rows import Report
@@ -42,7 +42,9 @@ class StudyFolder:
         InputError: it holds anything else, or cannot be made.
     """
 
-    def __init__(self, out: Path, runs: RunBatch, tree: Tree, is_resumable: Callable[[Path], bool]) -> None:
+    def __init__(
+        self, out: Path, runs: RunBatch, tree: Tree, is_resumable: Callable[[Path], bool]
+    ) -> None:
         self.out, self.runs, self.tree, self.is_resumable = out, runs, tree, is_resumable
         self.cells, self.unfinished, self.failed = (
             out / name for name in ("cells", "unfinished", "failed")
@@ -171,4 +173,6 @@ def names(cells: Sequence[Cell[Any]]) -> dict[str, str]:
 
 def _name(values: Mapping[str, Any]) -> str:
     # Between commas an audit reads several encoders.
-    return "_".join(f"{path}={format_grid_value(value).replace(',', '+')}" for path, value in values.items())
+    return "_".join(
+        f"{path}={format_grid_value(value).replace(',', '+')}" for path, value in values.items()
+    )

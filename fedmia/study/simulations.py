@@ -13,9 +13,9 @@ from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.storage.runfolder import RunFolder
 from fedmia.study.child import command
-from fedmia.study.engine import Start, RunLauncher
+from fedmia.study.engine import RunLauncher, Start
 from fedmia.study.run import run_study
-from fedmia.study.view import View, StudyPage
+from fedmia.study.view import StudyPage, View
 from fedmia.study.views.baseline import Baseline
 from fedmia.study.views.paper import PaperView
 from fedmia.study.views.sweep import SweepView
@@ -25,7 +25,10 @@ from fedmia.study.views.tradeoff import TradeoffView
 def sweep(asked: Invocation, stop: Event, start: Start | None = None) -> int:
     """`python -m fedmia.sweep`; `start`: makes the command line of a run's process."""
     wanted: Sweep = asked.settings
-    work, view = RunLauncher(start or simulate_command, is_resumable), SweepView(wanted, sections(wanted))
+    work, view = (
+        RunLauncher(start or simulate_command, is_resumable),
+        SweepView(wanted, sections(wanted)),
+    )
     return run_study(asked, stop, wanted.runs, wanted.tree(), work, view)
 
 
@@ -47,7 +50,10 @@ def sections(wanted: Sweep) -> dict[str, View]:
 def tradeoff(asked: Invocation, stop: Event, start: Start | None = None) -> int:
     """`python -m fedmia.tradeoff`: the sweep that it is, and what compares the defences."""
     wanted: Tradeoff = asked.settings
-    work, views = RunLauncher(start or simulate_command, is_resumable), (SweepView(wanted.sweep), TradeoffView())
+    work, views = (
+        RunLauncher(start or simulate_command, is_resumable),
+        (SweepView(wanted.sweep), TradeoffView()),
+    )
     return run_study(asked, stop, wanted.sweep.runs, wanted.tree(), work, *views)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedmia.attacks.base import ActiveAttack, Attack, Known, CraftContext
+from fedmia.attacks.base import ActiveAttack, Attack, CraftContext, Known
 from fedmia.data.base import Request
 from fedmia.data.images import digests, rank_digests
 from fedmia.data.synthetic import Synthetic
@@ -205,7 +205,9 @@ def least_view(
         base = received[0 if size else number]  # batches have the first round each
         batch = targets if size is None else torch.roll(targets, -number * size, 0)[:size]
         at = number, 2, 0.5, notes, augment, rng(0, "craft", number)
-        turn = CraftContext(copy.deepcopy(method), base, base, batch, held, known, *at, alone=bool(size))
+        turn = CraftContext(
+            copy.deepcopy(method), base, base, batch, held, known, *at, alone=bool(size)
+        )
         sent.append(attack.craft(turn))
         received.append({n: (t + sent[-1][n]) / 2 for n, t in base.items()})
     released = copy.deepcopy(method)

@@ -14,7 +14,7 @@ from torch import Tensor
 from fedmia.attacks import ascent
 from fedmia.attacks.ascent import Ascent, AscentAlgorithm1
 from fedmia.attacks.ascent_static import attack_losses
-from fedmia.attacks.base import Known, CraftContext
+from fedmia.attacks.base import CraftContext, Known
 from fedmia.data.images import digests
 from fedmia.options.seeding import rng
 from fedmia.ssl.augment import Augment

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from fedmia.attacks import _rehearsal, ascent, ascent_static
 from fedmia.attacks.ascent import Ascent, AscentAlgorithm1
 from fedmia.attacks.ascent_static import AscentStatic
-from fedmia.attacks.base import Known, CraftContext
+from fedmia.attacks.base import CraftContext, Known
 from fedmia.nets.base import Backbone
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng

@@ -19,7 +19,7 @@ import yaml
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import AUDIT
-from fedmia.config.series import Series, split_encoders, short_names, split_round
+from fedmia.config.series import Series, short_names, split_encoders, split_round
 from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import torch_rng
@@ -28,10 +28,10 @@ from fedmia.ssl.base import Recipe
 from fedmia.statistics.auc import difference_interval
 from fedmia.statistics.intervals import LEVEL
 from fedmia.storage.snapshot import Snapshot, SnapshotStore
-from fedmia.study.audits import split_encoders as conduct
+from fedmia.study.audits import encoders as conduct
 from fedmia.study.formats import SeriesReport
 from fedmia.study.scores import read
-from fedmia.study.views import split_encoders as compare
+from fedmia.study.views import encoders as compare
 from fedmia.study.views.encoders import EncodersView, models
 from tests.auditing.conftest import Audit, Sides, numbers
 from tests.report.test_report_rows import wrong

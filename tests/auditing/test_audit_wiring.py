@@ -90,7 +90,9 @@ def test_threshold__is_set_on_scores_of_known_images_that_were_left_out(archives
     """An attack that learns its known images by heart scores them as strangers, fold by fold."""
     audit_split = deal(parse(AUDIT, f"--encoder x {archives.flags}".split()).settings, None)
     known = Known(audit_split.known_members, audit_split.known_nonmembers)
-    scorer = Scorer(known, audit_split.scored_members, audit_split.scored_nonmembers, 0, lambda name: Memory())
+    scorer = Scorer(
+        known, audit_split.scored_members, audit_split.scored_nonmembers, 0, lambda name: Memory()
+    )
     method = made(archives, "").method("released")
     view = BlackBox(method, made(archives, "").augment, seed=0, device=torch.device("cpu"))
     found = scorer.score_attack("memory", view)

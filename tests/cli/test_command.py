@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedmia.cli import help as catalogue
-from fedmia.cli.command import PRESETS, Invocation, print_bad_input, parse
+from fedmia.cli.command import PRESETS, Invocation, parse, print_bad_input
 from fedmia.cli.commands import AUDIT, SIMULATE
 from fedmia.cli.flags import Command, read
 from fedmia.config.experiment import Experiment, expand_attacks

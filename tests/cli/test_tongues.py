@@ -19,7 +19,7 @@ from fedmia.config.audit import Audit
 from fedmia.config.experiment import Experiment
 from fedmia.config.tree import from_tree, to_tree
 from fedmia.library import audit
-from fedmia.options.errors import InputError, opt, map_options, format_error
+from fedmia.options.errors import InputError, format_error, map_options, opt
 from fedmia.options.option import option
 from fedmia.options.yamlfile import dump
 
@@ -142,7 +142,9 @@ def test_new_option__is_one_field(tmp_path: Path) -> None:
 def test_settings__pickle_with_the_tongue_in_which_they_were_given() -> None:
     found = parse(SIMULATE, ["--clients", "4"]).settings
     back: Experiment = pickle.loads(pickle.dumps(found))
-    assert back == found and format_error(opt("federation.clients", 4), back.tongue) == "--clients 4"
+    assert (
+        back == found and format_error(opt("federation.clients", 4), back.tongue) == "--clients 4"
+    )
 
 
 def test_opt__marks_survive_in_another_error() -> None:

@@ -19,7 +19,6 @@ from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.config.compatibility import check_experiment
 from fedmia.config.experiment import (
-    PluginChoice,
     Data,
     Experiment,
     Federation,

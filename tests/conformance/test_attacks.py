@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import fedmia.attacks
-from fedmia.attacks.base import ActiveAttack, Known, CraftContext
+from fedmia.attacks.base import ActiveAttack, CraftContext, Known
 from fedmia.options import registry
 from fedmia.options.seeding import rng
 from fedmia.testing.attack import ATTACK_CHECKS

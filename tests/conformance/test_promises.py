@@ -331,7 +331,9 @@ class Classless(Owner):
 
 @dataclass
 class Places(Owner):
-    def infer(self, view: Any, images: Tensor, classes: Any, asked: Any, rng: Any) -> list[SetComparison]:
+    def infer(
+        self, view: Any, images: Tensor, classes: Any, asked: Any, rng: Any
+    ) -> list[SetComparison]:
         found = super().infer(view, images, classes, asked, rng)
         first = [float(s.mean() < len(images) / 2) for s, _ in asked]
         return [t if t.p_value is None else replace(t, difference=d)
@@ -340,7 +342,9 @@ class Places(Owner):
 
 @dataclass
 class OwnDraws(Owner):
-    def infer(self, view: Any, images: Tensor, classes: Any, asked: Any, rng: Any) -> list[SetComparison]:
+    def infer(
+        self, view: Any, images: Tensor, classes: Any, asked: Any, rng: Any
+    ) -> list[SetComparison]:
         own = np.random.default_rng(np.random.randint(1 << 30))
         return super().infer(view, images, classes, asked, own)
 

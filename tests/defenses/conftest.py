@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from clients.client_round import ClientRound
 from clients.client_context import ClientContext, RoundTask
+from clients.client_round import ClientRound
 from fedmia.options.seeding import rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod, State
@@ -66,7 +66,9 @@ def make_desk(tmp_path: Path, textures: Callable[..., torch.Tensor]) -> MakeDesk
         }  # fmt: skip
         client_context = ClientContext(**{**values, **more})
         start = client_context.method(-1, None).shared_state() if received is None else received
-        return ClientRound(client_context, store or MemoryStore(), RoundTask(0, round, "main", False), start)
+        return ClientRound(
+            client_context, store or MemoryStore(), RoundTask(0, round, "main", False), start
+        )
 
     return make
 

@@ -150,7 +150,9 @@ def test_dpsgd__canaries_enter_steps_at_the_rate_of_images(
     share = sum(taken) / inside.sum() / 20
     assert share == pytest.approx(rate, rel=0.1)
     kinds = {0.1: "one-run", 1.0: "one-run-gdp"}
-    stated = Epsilon(1.0, 1e-5, 1, "guaranteed", "", **_canaries.guess_canaries(memory, kinds[rate]))
+    stated = Epsilon(
+        1.0, 1e-5, 1, "guaranteed", "", **_canaries.guess_canaries(memory, kinds[rate])
+    )
     assert shown(stated) < 1.0
 
 
@@ -236,7 +238,8 @@ def test_coins__are_thrown_once_and_scores_add() -> None:
     memory: dict[str, Any] = {}
     first = _canaries.draw_coins(memory, 400, rng(0, "a"))
     assert (
-        150 < first.sum() < 250 and first.tolist() == _canaries.draw_coins(memory, 400, rng(1)).tolist()
+        150 < first.sum() < 250
+        and first.tolist() == _canaries.draw_coins(memory, 400, rng(1)).tolist()
     )
     for _ in range(3):
         _canaries.add_scores(memory, np.arange(400.0))

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 
+from clients.client_context import RoundTask
 from clients.client_round import ClientRound
 from clients.honest import Honest
-from clients.client_context import RoundTask
 from fedmia.defenses import _estimate, crop_range, early_stopping
 from fedmia.defenses._estimate import LeakEstimate, similarity
 from fedmia.defenses.base import PreparationContext, RunConditions
@@ -48,7 +48,9 @@ def beside_public(make_desk: Any, tmp_path: Path, textures: Callable[..., torch.
     """`beside_public(name, options, private=0, public=0, ..)`: a client of ten images of
     the seed `private`, in a run with twelve public ones of the seed `public`."""
 
-    def make(name: str, options: Any, private: int = 0, public: int = 0, **more: Any) -> ClientRound:
+    def make(
+        name: str, options: Any, private: int = 0, public: int = 0, **more: Any
+    ) -> ClientRound:
         file = tmp_path / f"{private}-{public}.npy"
         np.save(file, torch.cat([textures(10, seed=private), textures(12, seed=9 + public)]))
         return make_desk(name, options, images_file=file, public=PUBLIC, **more)
@@ -69,7 +71,12 @@ def test_weight_decay__is_the_option_of_that_client_alone(make_desk: Any) -> Non
     for defenses in ((("weight-decay", asked, frozenset({0})),), ()):
         client_round = make_desk("", {}, store, defenses=defenses, parts={"members": halves})
         for round, client in itertools.product((1, 2), (0, 1)):  # one thread, so one optimizer
-            at = ClientRound(client_round.client_context, store, RoundTask(client, round, "main", False), client_round.received)
+            at = ClientRound(
+                client_round.client_context,
+                store,
+                RoundTask(client, round, "main", False),
+                client_round.received,
+            )
             found.append(sent(at))
         store = MemoryStore()
     assert not same(found[2], found[6]) and same(found[3], found[7])

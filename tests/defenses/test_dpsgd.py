@@ -36,7 +36,7 @@ from fedmia.ssl.moco import MoCo
 from fedmia.ssl.optimizers import noise_moves
 from fedmia.ssl.simclr import SimCLR
 from fedmia.ssl.train import Job, Train
-from fedmia.storage.snapshot import StrategyContext, MemoryStore
+from fedmia.storage.snapshot import MemoryStore, StrategyContext
 from strategies.fedprox import FedProx
 
 OPEN = DPSGD(noise_multiplier=0.0, max_grad_norm=1e6)
@@ -262,7 +262,9 @@ def test_train__two_rounds_continue_what_one_desk_began(make_desk: Any) -> None:
     optimizer = make_optimizer(method, client_context.train)
     memory: dict[str, Any] = {}
     for round in (1, 2):
-        job = client_context.job(method, client_context.images[by_hand.indices], 1, rng(0, "train", round, 0))
+        job = client_context.job(
+            method, client_context.images[by_hand.indices], 1, rng(0, "train", round, 0)
+        )
         job.optimizer, job.step = optimizer, (round - 1) * 2
         by_hand.defense.train(job, memory)
         if round == 1:

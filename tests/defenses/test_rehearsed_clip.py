@@ -74,5 +74,7 @@ def test_clip__an_update_that_cannot_bound_is_not_taken(states: tuple[State, Sta
     broken = {n: t * torch.nan for n, t in trained.items()}
     for bad in (received, broken):
         memory = dict[str, Any]()
-        Logistic().prepare(replace(preparation(2), rehearse_public=lambda b=bad: (received, b)), memory)
+        Logistic().prepare(
+            replace(preparation(2), rehearse_public=lambda b=bad: (received, b)), memory
+        )
         assert "clip" not in memory

@@ -49,7 +49,10 @@ def test_constants__usual_ones_are_noted_and_one_value_is_of_every_channel() -> 
     assert LoadOptions().channel_constants(1, None, notes) == PLAIN and "mean 0.5" in notes[1]
     assert LoadOptions(mean=(0.1,)).channel_constants(2, None, notes) == ((0.1,) * 2, PLAIN[1] * 2)
     assert len(notes) == 3
-    assert LoadOptions(mean=(0.1,), std=(2.0,)).channel_constants(2, None, notes) == ((0.1,) * 2, (2.0,) * 2)
+    assert LoadOptions(mean=(0.1,), std=(2.0,)).channel_constants(2, None, notes) == (
+        (0.1,) * 2,
+        (2.0,) * 2,
+    )
     assert len(notes) == 3  # nothing is left open
     for wanted, said in (
         (LoadOptions(mean=(0.1, 0.2)), "2 values for images of 3 channels"),

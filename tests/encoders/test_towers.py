@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from fedmia.encoders.base import LoadedEncoder, load
-from fedmia.encoders.describe import probe_encoder, describe
+from fedmia.encoders.describe import describe, probe_encoder
 from fedmia.encoders.hf import _preprocessing
 from fedmia.options.errors import InputError
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from clients.client_round import ClientRound
 from clients.client_context import ClientContext
+from clients.client_round import ClientRound
 from fedmia.federation.run import make_client_context
 
 from .conftest import FederationResult, Run, federated, prepared, same, unattacked, weights
@@ -192,7 +192,9 @@ def test_attacked_rate__modes(mode: str, rate: float, tmp_path: Path) -> None:
     for round in (1, 3):
         for attacked in (False, True):
             images = np.zeros((4, 1, 8, 8), dtype=np.uint8)
-            job = client_context.job(client_context.method(0, 4), images, round, np.random.default_rng(0), attacked)
+            job = client_context.job(
+                client_context.method(0, 4), images, round, np.random.default_rng(0), attacked
+            )
             follows = 0.04 * (1 + np.cos(np.pi * (round - 1) / 4))
             job.begin_step()
             got = job.optimizer.param_groups[0]["lr"]

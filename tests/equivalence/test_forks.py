@@ -49,7 +49,9 @@ def run_weights(book: TrajectoryRecorder) -> Any:
     "strategy",
     ["fedavg", *(pytest.param(n, marks=pytest.mark.slow) for n in ("trimmed-mean", "fedavgm"))],
 )
-def test_ended__is_what_the_server_made_of_the_upload(strategy: str, finished: FederationResult) -> None:
+def test_ended__is_what_the_server_made_of_the_upload(
+    strategy: str, finished: FederationResult
+) -> None:
     """Of the attacker's own upload that round of `main`, and of none that of `zero`, to the bit."""
     run = finished(ACTIVE if strategy == "fedavg" else f"{ACTIVE} --strategy {strategy}")
     for branch in ("main", "placebo"):
@@ -100,7 +102,9 @@ def test_sets__each_has_its_round_whatever_the_others(finished: FederationResult
     )
 
 
-def test_sets__what_auto_chooses_does_not_depend_on_which_set_is_first(finished: FederationResult) -> None:
+def test_sets__what_auto_chooses_does_not_depend_on_which_set_is_first(
+    finished: FederationResult,
+) -> None:
     run = finished(ACTIVE)
     attack, sets = Ascent(pairs=1, steps=1), run.client_context.sets[:3]
     read = []
@@ -132,7 +136,9 @@ def test_batches__each_has_its_round_and_half_of_the_held_as_queue(
     assert all(set(read) <= set(acted) for acted, read in batches)
     known = np.isin(client_context.targets, np.concatenate(client_context.known))
     assert {len(set(known[acted])) for acted, _ in batches} == {1}
-    assert sorted(int(i) for _, read in batches for i in read) == list(range(len(client_context.targets)))
+    assert sorted(int(i) for _, read in batches for i in read) == list(
+        range(len(client_context.targets))
+    )
     some = [batches[0], batches[1], batches[-1]]
     monkeypatch.setattr(book, "_batches", lambda size: some)
     book.forked(run.recorder.replayed["main"])
@@ -178,7 +184,9 @@ def test_forked__main_is_replayed_for_sets_and_what_goes_by_batches_everywhere(
         assert [trajectory_recorder(run, attack, sets).forks(b) for b in branches] == want
 
 
-def test_first_attacked_round__of_main_is_a_snapshot_of_the_fork(finished: FederationResult) -> None:
+def test_first_attacked_round__of_main_is_a_snapshot_of_the_fork(
+    finished: FederationResult,
+) -> None:
     """What the attacker's client kept before it: its bank, and no key encoder is read."""
     run = finished(ACTIVE)
     fork = run.recorder.replayed["main"]

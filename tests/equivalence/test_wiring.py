@@ -65,7 +65,9 @@ def test_passive_attack__reads_the_last_model_before_the_first_crafted_update(
     finished: FederationResult,
 ) -> None:
     run = finished(ACTIVE)
-    found = {a.name: a for a in score_all_attacks(evaluation(run), run.trajectory_recorder())["attacks"]}
+    found = {
+        a.name: a for a in score_all_attacks(evaluation(run), run.trajectory_recorder())["attacks"]
+    }
     assert [found[n].under_attack for n in ("similarity", "ascent")] == [False, True]
     clean, last = (
         evaluation(run).score_attacks(RoundModel(run.snapshots.load("main", r)), ["similarity"])[0]
@@ -85,7 +87,9 @@ def test_probes__are_of_the_model_that_passive_attacks_are_scored_on(
     losses = {info.round: info.loss for info in run.rounds}
     monkeypatch.setattr(Probes, "both", lambda self, state: {"knn": Probe(total(state), 1)})
     monkeypatch.setattr(Probes, "health", lambda self, state, loss: Health(total(state), loss))
-    monkeypatch.setattr(scoring, "score_all_attacks", lambda evaluation, trajectory_recorder: {"notes": []})
+    monkeypatch.setattr(
+        scoring, "score_all_attacks", lambda evaluation, trajectory_recorder: {"notes": []}
+    )
     probes = Probes(run.client_context, run.prepared.data.labels, run.split)
     told = scoring.score(run, probes, Stopwatch(time.perf_counter()))
     assert len(set(sums.values())) == len(sums) and losses[CLEAN] != losses[LAST]
@@ -117,7 +121,9 @@ def test_with_sets__reads_the_rounds_in_which_sets_are_climbed_alone() -> None:
     attack.other_readings = lambda: {"level": level}
     found: Any = Trajectories.__new__(Trajectories)
     found.attack = attack
-    found.trajectory_recorder = SimpleNamespace(of_alone=alone, rounds_alone=lambda branch, kind: [3])
+    found.trajectory_recorder = SimpleNamespace(
+        of_alone=alone, rounds_alone=lambda branch, kind: [3]
+    )
     found.view, found.evaluation = lambda branch: branch, SimpleNamespace(scorer=scorer)
     other = ScoredAttack("a-level", "", "white_box", "client", none, none, reading="level")
     told = found.with_sets(ScoredAttack("a", "", "white_box", "client", none, none, also=[other]))
@@ -129,10 +135,14 @@ def test_with_sets__reads_the_rounds_in_which_sets_are_climbed_alone() -> None:
     assert found.with_sets(other) is other
 
 
-def test_passive_attack__without_an_active_one_reads_the_last_model(finished: FederationResult) -> None:
+def test_passive_attack__without_an_active_one_reads_the_last_model(
+    finished: FederationResult,
+) -> None:
     run = finished(PASSIVE)
     (found,) = score_all_attacks(evaluation(run))["attacks"]
-    (last,) = evaluation(run).score_attacks(RoundModel(run.snapshots.load("main", LAST)), ["similarity"])
+    (last,) = evaluation(run).score_attacks(
+        RoundModel(run.snapshots.load("main", LAST)), ["similarity"]
+    )
     np.testing.assert_array_equal(found.scores_members, last.scores_members)
 
 
@@ -366,7 +376,9 @@ def test_server_training__sees_the_pool_or_the_public_images_and_no_others(
 
 
 @pytest.mark.slow
-def test_strategy__each_moves_the_model_in_its_own_way(finished: FederationResult, tmp_path: Path) -> None:
+def test_strategy__each_moves_the_model_in_its_own_way(
+    finished: FederationResult, tmp_path: Path
+) -> None:
     """Four rounds from one seed: all start alike, none ends where another does, and an option
     that takes the difference away gives FedAvg back."""
     plainly = "--attacker none --attacks none --clients 5 --strategy"
@@ -447,9 +459,14 @@ def test_untrained_control__goes_through_the_strategys_own_aggregate(
     uploads: dict[int, State] = {}
     active = Trajectories(evaluation(run), "ascent", run.trajectory_recorder())
     for name, kept in (("received", models), ("sent", uploads)):
-        monkeypatch.setattr(active.trajectory_recorder, name, noting(active.trajectory_recorder, name, kept))
+        monkeypatch.setattr(
+            active.trajectory_recorder, name, noting(active.trajectory_recorder, name, kept)
+        )
     active.untrained()
-    state, sizes = run.snapshots.untrained().state, [len(p) for p in run.client_context.parts["members"]]
+    state, sizes = (
+        run.snapshots.untrained().state,
+        [len(p) for p in run.client_context.parts["members"]],
+    )
     assert list(uploads) == [6, 8] and list(models) == [6, 8, 9] and len({*sizes}) > 1
     velocity = {n: torch.zeros_like(t, dtype=torch.float64) for n, t in state.items()}
     start = state

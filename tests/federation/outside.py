@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from clients.base import Role
 from clients.client_round import ClientRound
-from fedmia.attacks.base import ActiveAttack, Scores, CraftContext
+from fedmia.attacks.base import ActiveAttack, CraftContext, Scores
 from fedmia.options.option import option
 from fedmia.ssl.base import State
 from fedmia.threat import Threat, Trajectory, WhiteBox
@@ -25,7 +25,9 @@ class Loud(Role):
 
     def work(self, client_round: ClientRound) -> tuple[State, dict[str, float]]:
         trained, metrics, method = client_round.train()
-        return client_round.craft(method, trained) if client_round.crafts else trained, metrics | {"loud": 1.0}
+        return client_round.craft(method, trained) if client_round.crafts else trained, metrics | {
+            "loud": 1.0
+        }
 
 
 class Idler(Role):

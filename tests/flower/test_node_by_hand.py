@@ -15,9 +15,9 @@ from fedmia import __version__
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.evaluation.node import WEIGHTS, void_beside_scores
+from fedmia.flower.nodes import check_agreement
 from fedmia.flower.private import _split
 from fedmia.flower.releases import digest
-from fedmia.flower.nodes import check_agreement
 from fedmia.flower.store import NodeStates, NodeStore, kept_record
 from fedmia.options.errors import InputError
 from fedmia.records import Epsilon

@@ -14,9 +14,9 @@ import torch
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
+from clients.client_context import RoundTask
 from clients.client_round import ClientRound
 from clients.honest import Honest
-from clients.client_context import RoundTask
 from fedmia.config.tree import to_tree
 from fedmia.defenses._accounting import epsilon_at
 from fedmia.defenses._stack import OPEN
@@ -26,7 +26,7 @@ from fedmia.federation.rounds import Schedule
 from fedmia.federation.run import FederationResult, Nodes
 from fedmia.flower import client, gather, private, server
 from fedmia.flower.node import Node
-from fedmia.flower.private import prepare_server, prepare_own
+from fedmia.flower.private import prepare_own, prepare_server
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng, torch_noise
 from fedmia.records import ClientInfo
@@ -36,7 +36,7 @@ from fedmia.ssl.base import State
 from fedmia.storage.arrays import record, tensors
 from fedmia.storage.outfolder import OutFolder
 from fedmia.storage.snapshot import MemoryStore, SnapshotStore, Update, read_tensors
-from strategies.base import RoundRange, Round, draw_cohort
+from strategies.base import Round, RoundRange, draw_cohort
 from strategies.dp_fedavg import DPFedAvg
 
 TINY = (
@@ -90,7 +90,9 @@ class Private:
         file = Path(str(self.config["folder"])) / "images.npy"
         np.save(file, self.client_context.images)
         client_context = replace(self.client_context, noise_source="seeded", images_file=file)
-        client_round = ClientRound(client_context, MemoryStore(), RoundTask(0, 1, "main", False), self.start)
+        client_round = ClientRound(
+            client_context, MemoryStore(), RoundTask(0, 1, "main", False), self.start
+        )
         return Honest().answer(client_round).state
 
     def spent(self) -> float:
@@ -284,7 +286,9 @@ def test_scores__kept_in_leave_the_guarantee_and_a_report_without_attacks(tmp_pa
     assert info.defence is not None and info.defence.epsilon is not None
     assert info.defence.epsilon.standing == "guaranteed" and not found["attacks"]
     prepared = prepare_server(server.invocation(TINY + GAUSSIAN).settings, 1, 8)
-    done = FederationResult(prepared, node.client_context, MemoryStore(), SnapshotStore(tmp_path), [], True)
+    done = FederationResult(
+        prepared, node.client_context, MemoryStore(), SnapshotStore(tmp_path), [], True
+    )
     report = build_report(material(0, content, done))
     assert report["not_run"] == [
         {"attack": "similarity", "reason": "the node keeps the scores of its images"}
@@ -327,7 +331,9 @@ def test_server__of_private_images_draws_cohorts_and_noise_anew(
         "--clients 2 ", "--clients 20 --federation.participation .3 --strategy dp-fedavg "
     )
     settings = server.invocation(flags + "--strategy.epsilon 4").settings
-    seeded = [draw_cohort(Schedule(settings).course("main", 0, 4, craft=False), r, 20) for r in (1, 2)]
+    seeded = [
+        draw_cohort(Schedule(settings).course("main", 0, 4, craft=False), r, 20) for r in (1, 2)
+    ]
     noises = []
     for name in "ab":
         place, beside = OutFolder(tmp_path / name, "a run"), Nodes(None, MemoryStore())  # type: ignore[arg-type]

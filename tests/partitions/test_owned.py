@@ -33,7 +33,9 @@ def images_of(column: np.ndarray[Any, Any] | None, count: int = 900) -> ImageSet
     return ImageSet(pixels, np.arange(count) % 5, "toy", column=column)
 
 
-def split_of(data: ImageSet, law: OwnerPartition, clients: int, malicious: int, placebo: bool) -> Split:
+def split_of(
+    data: ImageSet, law: OwnerPartition, clients: int, malicious: int, placebo: bool
+) -> Split:
     return make_split(data, SMALL, law, clients, malicious, placebo, 0)
 
 

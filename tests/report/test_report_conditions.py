@@ -8,12 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmia.records import Health, DatasetInference, ClientInference, Probe, RunScores
+from fedmia.records import ClientInference, DatasetInference, Health, Probe, RunScores
 from fedmia.report.build import family_size, utility, widest_interval
 from fedmia.report.clients import client_leak, declared_attack, distribution, ranking
 from fedmia.report.datasets import inference_row
 from fedmia.report.defended import statement
-from fedmia.report.health import ALIKE, ALIKE_ALONE, AT_CHANCE, health_row, health_sentence, probes_below_untrained
+from fedmia.report.health import (
+    ALIKE,
+    ALIKE_ALONE,
+    AT_CHANCE,
+    health_row,
+    health_sentence,
+    probes_below_untrained,
+)
 from fedmia.report.selection import FEW, reasons, select_inferred
 from fedmia.report.verdict import verdict
 from fedmia.statistics.intervals import wilson
@@ -93,7 +100,11 @@ def test_health__at_its_limits(cosine: float, loss: float, collapsed: bool) -> N
     found = health_row(Health(cosine, loss, 4.0), use)
     assert found is not None and found["collapsed"] is collapsed
     assert probes_below_untrained(use) == ["kNN 0.40 under the untrained encoder's 0.50"]
-    assert probes_below_untrained(use | {"knn": None}) == probes_below_untrained(use | {"untrained": before | {"knn": None}}) == []
+    assert (
+        probes_below_untrained(use | {"knn": None})
+        == probes_below_untrained(use | {"untrained": before | {"knn": None}})
+        == []
+    )
     said = health_sentence(found, use)
     assert said is not None and ("kNN 0.40" in said) == collapsed
     assert f"training loss {loss:.2f} where 4.00 is chance" in said
@@ -209,7 +220,9 @@ def test_family__counts_what_has_both_sides_and_the_widest_is_of_all(run: RunSco
     assert widest_interval(some, NOTHING, []) == pytest.approx(0.2)
     assert widest_interval(some, controls, []) == pytest.approx(0.3)
     assert widest_interval(some, controls, [wide]) == pytest.approx(0.5)
-    assert widest_interval(some, controls | {"pixels": row("", 0.2, 0.9)}, [wide]) == pytest.approx(0.7)
+    assert widest_interval(some, controls | {"pixels": row("", 0.2, 0.9)}, [wide]) == pytest.approx(
+        0.7
+    )
     assert widest_interval([], NOTHING, []) is None
 
 

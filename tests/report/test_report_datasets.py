@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedmia.records import DatasetInference, ClientInference, RunScores
+from fedmia.records import ClientInference, DatasetInference, RunScores
 from fedmia.report.build import build_report
 from fedmia.report.datasets import inference_row
 from fedmia.report.tables import datasets as table
@@ -20,7 +20,9 @@ def told(*p: float | None) -> list[ClientInference]:
 
 
 def test_inference_row__whose_data_set_is_found() -> None:
-    row = inference_row(DatasetInference("a", "p", told(0.004, 0.02, None, 0.3), EVEN, told(0.4, 0.5)))
+    row = inference_row(
+        DatasetInference("a", "p", told(0.004, 0.02, None, 0.3), EVEN, told(0.4, 0.5))
+    )
     assert [c["client"] for c in row["clients"]] == [3, 4, 5, 6]
     assert [c["p_value_holm"] for c in row["clients"]] == pytest.approx([0.012, 0.04, None, 0.3])
     assert [c["p_value_untrained"] for c in row["clients"]] == [0.4, 0.5, None, None]

@@ -10,7 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedmia.records import ClientDefence, ClientInfo, Epsilon, DatasetInference, ClientInference, RunScores
+from fedmia.records import (
+    ClientDefence,
+    ClientInference,
+    ClientInfo,
+    DatasetInference,
+    Epsilon,
+    RunScores,
+)
 from fedmia.records.rows import Report
 from fedmia.report import tables
 from fedmia.report.build import build_report
@@ -96,7 +103,9 @@ def test_shown__each_reason_has_its_turn(report: Report) -> None:
 def test_shown__few_clients_are_all_shown_without_a_reason(run: RunScores) -> None:
     report = build_report(run)
     assert [one.row for one in select_clients(report)] == report["clients"]
-    assert not any(one.why for one in select_clients(report)) and "client_distribution" not in report
+    assert (
+        not any(one.why for one in select_clients(report)) and "client_distribution" not in report
+    )
     assert "clients-distribution" not in page(report, {}) and "clients.csv" not in page(report, {})
     assert figures.distribution(report) is None
 

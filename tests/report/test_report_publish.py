@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmia.records import RunScores, AttackSweep, SweepPoint
+from fedmia.records import AttackSweep, RunScores, SweepPoint
 from fedmia.report.build import build_report
 from fedmia.report.figures import draw
 from fedmia.report.publish import publish, show

@@ -20,7 +20,6 @@ from fedmia.records import (
     RunScores,
     ScoredAttack,
     SetScores,
-    AttackSweep,
     SweepPoint,
 )
 from fedmia.records.rows import Report

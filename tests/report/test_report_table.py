@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from fedmia.records import ALONE, RunScores, ScoredAttack, SetScores, AttackSweep, SweepPoint
+from fedmia.records import ALONE, AttackSweep, RunScores, ScoredAttack, SetScores, SweepPoint
 from fedmia.records.rows import Report
 from fedmia.report.build import build_report
 from fedmia.storage.manifest import TABLE_TEXT

@@ -38,7 +38,8 @@ def trajectory_recorder(uploads: bool = False) -> Any:
     client_context = SimpleNamespace(targets=None, take=lambda which: TARGETS, threads=1,
                            sets=[np.array([1, 3]), np.array([3, 4])])  # fmt: skip
     observer: Any = SimpleNamespace(
-        client_context=client_context, view=lambda model, signals: SimpleNamespace(model=model, queries=0)
+        client_context=client_context,
+        view=lambda model, signals: SimpleNamespace(model=model, queries=0),
     )
     return TrajectoryRecorder(observer, Reads(uploads))  # type: ignore[arg-type]
 

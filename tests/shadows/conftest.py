@@ -29,7 +29,9 @@ def make_target(**more: Any) -> TargetTraining:
     return TargetTraining(**(values | more))
 
 
-def train(plan: ShadowPlan, pool: Tensor, candidates: Tensor | None = None, **more: Any) -> list[TrainedShadow]:
+def train(
+    plan: ShadowPlan, pool: Tensor, candidates: Tensor | None = None, **more: Any
+) -> list[TrainedShadow]:
     target = more.pop("target", make_target())
     return train_shadows(plan, target, pool, candidates, device=torch.device("cpu"), **more)
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedmia.options.errors import InputError
 from fedmia.shadows.given import blueprints, load_shadows
-from fedmia.shadows.train import TrainingStopped, TrainedShadow
+from fedmia.shadows.train import TrainedShadow, TrainingStopped
 
 from .conftest import make_plan, make_target, same, train
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedmia.data.images import digests
 from fedmia.options.errors import InputError
-from fedmia.shadows.draw import ShadowDraw, Pixels, deal, survey
+from fedmia.shadows.draw import Pixels, ShadowDraw, deal, survey
 from fedmia.shadows.plan import ShadowPlan
 
 from .conftest import make_plan

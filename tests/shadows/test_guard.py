@@ -16,7 +16,7 @@ from fedmia.defenses.dpsgd import DPSGD
 from fedmia.defenses.early_stopping import EarlyStopping
 from fedmia.defenses.weight_decay import WeightDecay
 from fedmia.shadows.given import load_shadows
-from fedmia.shadows.train import TrainingStopped, TrainedShadow
+from fedmia.shadows.train import TrainedShadow, TrainingStopped
 from fedmia.ssl.train import Train
 
 from .conftest import MOCO, make_plan, make_target, same, train, weights
@@ -47,7 +47,9 @@ def test_guard__is_the_options_that_it_changes(pool: Tensor, layer: Any, twin: A
     assert not same(both, found)
 
 
-def test_guard__a_stopped_shadow_is_one_of_fewer_epochs(plain: list[TrainedShadow], pool: Tensor) -> None:
+def test_guard__a_stopped_shadow_is_one_of_fewer_epochs(
+    plain: list[TrainedShadow], pool: Tensor
+) -> None:
     """At a rate that does not depend on how many there are."""
     told = list[tuple[int, int]]()
     options = {"train": Train(batch_size=4, lr=0.05, schedule="constant")}

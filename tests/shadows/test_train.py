@@ -15,7 +15,7 @@ from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng, torch_rng
 from fedmia.shadows.draw import deal, survey
-from fedmia.shadows.train import TrainingStopped, TrainedShadow
+from fedmia.shadows.train import TrainedShadow, TrainingStopped
 from fedmia.ssl.base import Recipe
 from fedmia.ssl.moco import MoCo
 from fedmia.ssl.train import Job, Train, make_optimizer

@@ -12,15 +12,15 @@ import pytest
 import torch
 
 from clients.active import Active
+from clients.client_context import ClientContext, RoundTask
 from clients.client_round import ClientRound
 from clients.honest import Honest
-from clients.client_context import ClientContext, RoundTask
 from fedmia.attacks.ascent import Ascent, AscentAlgorithm1
 from fedmia.attacks.ascent_static import attack_losses
 from fedmia.options.seeding import rng
 from fedmia.ssl.base import State
 from fedmia.ssl.train import Train, two_views
-from fedmia.storage.snapshot import StrategyContext, ClientState, MemoryStore
+from fedmia.storage.snapshot import ClientState, MemoryStore, StrategyContext
 from fedmia.threat.whitebox import in_halves
 from strategies.fedema import FedEMA
 
@@ -49,7 +49,8 @@ def client_context(tmp_path: Path, images: torch.Tensor) -> ClientContext:
 
 
 def client_round(
-    client_context: ClientContext, store: MemoryStore, received: State, round: int, name: str = "fedavg",
+    client_context: ClientContext, store: MemoryStore, received: State, round: int,
+    name: str = "fedavg",
     **options: Any,
 ) -> ClientRound:  # fmt: skip
     """Client 0 in a round under the strategy `name`."""
@@ -97,14 +98,17 @@ def test_fedema__start_of_a_round_by_the_formula(client_context: ClientContext, 
 def test_fedprox__mu_reaches_the_steps_and_0_is_fedavg(client_context: ClientContext) -> None:
     first = client_context.method(-1, None).shared_state()
     ends = {
-        mu: sent(client_round(client_context, MemoryStore(), first, 1, "fedprox", mu=mu)) for mu in (0.0, 0.5, 5.0)
+        mu: sent(client_round(client_context, MemoryStore(), first, 1, "fedprox", mu=mu))
+        for mu in (0.0, 0.5, 5.0)
     }
     assert exactly(sent(client_round(client_context, MemoryStore(), first, 1)), ends[0.0])
     assert distance(ends[0.0], first) > distance(ends[0.5], first) > distance(ends[5.0], first)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
-def test_scaffold__reach_counts_what_momentum_makes_of_a_step(client_context: ClientContext, momentum: float) -> None:
+def test_scaffold__reach_counts_what_momentum_makes_of_a_step(
+    client_context: ClientContext, momentum: float
+) -> None:
     """W is how far a gradient of 1 in each of K steps moves a weight in the end, and the control
     what was sent over W: Algorithm 1 at momentum 0, so many times a step under momentum."""
     train = replace(client_context.train, momentum=momentum, schedule="constant")
@@ -155,7 +159,9 @@ def test_two_malicious_clients__send_the_same_where_they_know_the_server(
             state = Active().answer(at).state
         sent.append(state)
     assert exactly(*sent) == knows
-    turns = told.craft_context(client_context.method(-1, None), first, first, 0, {}, np.random.default_rng(0))
+    turns = told.craft_context(
+        client_context.method(-1, None), first, first, 0, {}, np.random.default_rng(0)
+    )
     assert turns.share == pytest.approx(2 / 3 if knows else 1 / 3)
 
 
@@ -174,7 +180,11 @@ def test_passing__rests_on_the_attackers_own_images(
     attack = Ascent(steps=2, lr=0.5, server="known")
     held = {"targets": np.arange(6), "held": np.arange(6, 18), "attack": attack}
     told = replace(
-        client_context, roles=("honest", "honest", "active"), share=1 / 5, strategy=(name, {}), **held
+        client_context,
+        roles=("honest", "honest", "active"),
+        share=1 / 5,
+        strategy=(name, {}),
+        **held,
     )
     first, store = client_context.method(-1, None).shared_state(), MemoryStore()
     at = ClientRound(told, store, RoundTask(2, 1, "main", True), first)
@@ -191,7 +201,11 @@ def test_passing__rests_on_the_attackers_own_images(
      (1.0, 1, [3, 6])],
 )  # fmt: skip
 def test_guesses__one_for_each_honest_client_from_few_images_to_all(
-    client_context: ClientContext, share: float, malicious: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+    client_context: ClientContext,
+    share: float,
+    malicious: int,
+    sizes: list[int],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of the first attacker's images, eight at most, once a round; each fellow guesses the same."""
     drawn = list[list[int]]()
@@ -235,7 +249,9 @@ def test_settle__what_is_not_finite_is_not_kept(client_context: ClientContext) -
     assert exactly(after.tensors, before.tensors) and after.memory["rounds"] == 2
 
 
-def test_settle__without_training_nothing_is_kept_and_no_image_counts(client_context: ClientContext) -> None:
+def test_settle__without_training_nothing_is_kept_and_no_image_counts(
+    client_context: ClientContext,
+) -> None:
     store, first = MemoryStore(), client_context.method(-1, None).shared_state()
     update = client_round(client_context, store, first, 3).finish_round(first, {})
     assert (update.client, update.round, update.examples) == (0, 3, 0)
@@ -244,7 +260,9 @@ def test_settle__without_training_nothing_is_kept_and_no_image_counts(client_con
 
 @pytest.mark.parametrize("attacked", [False, True])
 @pytest.mark.parametrize("rate", ["schedule", "constant"])
-def test_job__stands_where_the_round_is_in_the_run(client_context: ClientContext, rate: str, attacked: bool) -> None:
+def test_job__stands_where_the_round_is_in_the_run(
+    client_context: ClientContext, rate: str, attacked: bool
+) -> None:
     """Two epochs of three steps a round, the third of four rounds; `constant` is the first rate, in
     attacked rounds alone."""
     train = replace(client_context.train, local_epochs=2, batch_size=2, warmup_epochs=1.0)
@@ -256,7 +274,11 @@ def test_job__stands_where_the_round_is_in_the_run(client_context: ClientContext
     assert job.train == (
         replace(train, schedule="constant", warmup_epochs=0.0, lr=0.05) if own else train
     )
-    assert client_context.branch_parts("zero") is client_context.branch_parts("main") is client_context.parts["members"]
+    assert (
+        client_context.branch_parts("zero")
+        is client_context.branch_parts("main")
+        is client_context.parts["members"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -272,10 +294,13 @@ def test_matched__climbs_as_honest_clients_train(
 ) -> None:
     """Three steps for three local epochs, by SGD with momentum and decay, at the rate with which
     honest clients begin the third round."""
-    train = replace(client_context.train, local_epochs=3, momentum=0.8, weight_decay=0.3, schedule=schedule)
+    train = replace(
+        client_context.train, local_epochs=3, momentum=0.8, weight_decay=0.3, schedule=schedule
+    )
     attack = AscentAlgorithm1(batch=6)
     told = replace(
-        client_context, train=train, attacked_rate=attacked_rate, attack=attack, targets=np.arange(6),
+        client_context, train=train, attacked_rate=attacked_rate, attack=attack,
+        targets=np.arange(6),
         held=np.arange(6, 18), roles=("honest", "honest", "active"),
     )  # fmt: skip
     first = told.method(-1, None).shared_state()
@@ -299,7 +324,9 @@ def test_matched__climbs_as_honest_clients_train(
 
 
 @pytest.mark.parametrize("keep", ["keep", "reset"])
-def test_resumed__momentum_where_it_is_kept_and_statistics_that_stay(client_context: ClientContext, keep: str) -> None:
+def test_resumed__momentum_where_it_is_kept_and_statistics_that_stay(
+    client_context: ClientContext, keep: str
+) -> None:
     """Local batch norm's running statistics go on from the client's own, not from the server's."""
     told = replace(
         client_context, batch_norm="local", model=("smallnet", {"width": 2, "norm": "batch"}),

@@ -21,9 +21,14 @@ from fedmia.report.lowerbounds import epsilon_lower_bound
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Update
 from strategies import dp_fedavg
-from strategies._accounting import composed_epsilon, composed_noise, sampled_noise, sampled_epsilon, sampled_renyi
+from strategies._accounting import (
+    composed_epsilon,
+    composed_noise,
+    sampled_epsilon,
+    sampled_noise,
+    sampled_renyi,
+)
 from strategies.base import RoundRange, draw_cohort
-from strategies.failure_policy import Adversary
 from strategies.dp_fedavg import CLIP, DPFedAvg
 from strategies.failure_policy import Adversary
 
@@ -154,7 +159,11 @@ def test_flowers_adaptive_clip__goes_the_other_way() -> None:
     theirs._geometric_update(1.0)  # all ten clipped
     ours = DPFedAvg(clip=0.1, adaptive=True, noise_multiplier=0.0)
     ours.aggregate(*of_norms([5.0] * 10))
-    assert theirs.clipping_norm < 0.1 < ours.aggregation_metrics(ALONE)["clip"] * math.exp(0.2 * 0.5) + 1e-12
+    assert (
+        theirs.clipping_norm
+        < 0.1
+        < ours.aggregation_metrics(ALONE)["clip"] * math.exp(0.2 * 0.5) + 1e-12
+    )
     assert float(ours.broadcast()[CLIP]) > 0.1
 
 
@@ -207,7 +216,11 @@ def test_secret_cohorts__are_amplified_as_the_theorem_says(noise: float, rate: f
 
 def test_secret_cohorts__noise_to_epsilon_and_back() -> None:
     found = sampled_noise(3.0, 0.05, 50, 1e-5)
-    assert sampled_epsilon(found, 0.05, 50, 1e-5) <= 3.0 <= sampled_epsilon(found * 0.999, 0.05, 50, 1e-5)
+    assert (
+        sampled_epsilon(found, 0.05, 50, 1e-5)
+        <= 3.0
+        <= sampled_epsilon(found * 0.999, 0.05, 50, 1e-5)
+    )
     assert sampled_epsilon(10.0, 0.02, 50, 1e-5) < composed_epsilon(10.0, 50, 1e-5, 2.0)
 
 
@@ -243,7 +256,9 @@ def test_privacy__of_a_target_is_spent_round_by_round() -> None:
     assert (whole.rounds, whole.standing, whole.delta) == (8, "guaranteed", 1e-5)
     again = at(DPFedAvg(epsilon=4.0, adaptive=True), 6, 8)
     restore_server(again, *server_state(strategy))
-    assert again.privacy(ALONE) == whole and again.aggregation_metrics(ALONE) == strategy.aggregation_metrics(ALONE)
+    assert again.privacy(ALONE) == whole and again.aggregation_metrics(
+        ALONE
+    ) == strategy.aggregation_metrics(ALONE)
 
 
 def test_privacy__counts_the_rounds_of_the_client_drawn_most_often() -> None:

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
+from clients.client_context import ClientContext, RoundTask
 from clients.client_round import ClientRound
 from clients.honest import Honest
-from clients.client_context import ClientContext, RoundTask
 from fedmia.defenses.base import Defense
 from fedmia.ssl.base import SSLMethod
 from fedmia.ssl.train import Job, Train
@@ -91,7 +91,9 @@ def same(a: Weights, b: Weights) -> bool:
     ],
     ids=lambda more: "-".join(str(v) for v in more.values())[:40],
 )  # fmt: skip
-def test_kit__clients_train_as_with_methods_of_their_own(client_context: ClientContext, more: dict[str, Any]) -> None:
+def test_kit__clients_train_as_with_methods_of_their_own(
+    client_context: ClientContext, more: dict[str, Any]
+) -> None:
     told = replace(client_context, **more)
     assert same(uploads(told, keep=True), uploads(told, keep=False))
 
@@ -124,6 +126,8 @@ def test_kit__is_a_threads_own_and_stays_at_home(client_context: ClientContext) 
     other = threading.Thread(target=lambda: found.append(client_context.method_cache.take()))
     other.start()
     other.join()
-    assert found == [None] and pickle.loads(pickle.dumps(client_context)).method_cache.take() is None
+    assert (
+        found == [None] and pickle.loads(pickle.dumps(client_context)).method_cache.take() is None
+    )
     pair = client_context.method_cache.take()
     assert pair is not None and not pair[1].state and client_context.method_cache.take() is None

@@ -165,7 +165,9 @@ def test_krum__tells_how_much_of_the_model_was_crafted() -> None:
         scores = krum_scores(states, 1)
         best = np.argsort(scores)[:2]
         strategy.aggregate(some(99), updates(states))
-        assert strategy.aggregation_metrics(against) == ({"malicious_share": (1 in best) / 2} if craft else {})
+        assert strategy.aggregation_metrics(against) == (
+            {"malicious_share": (1 in best) / 2} if craft else {}
+        )
 
 
 @pytest.mark.parametrize(("f", "fellows"), [(1, 1), (2, 1), (2, 2)])

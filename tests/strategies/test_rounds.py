@@ -24,7 +24,7 @@ from fedmia.options.seeding import rng
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import SingleStateStore, Update
 from strategies import replies
-from strategies.base import RoundRange, FederatedStrategy, call_roll, draw_cohort
+from strategies.base import FederatedStrategy, RoundRange, call_roll, draw_cohort
 from strategies.failure_policy import TRIES, FailurePolicy, FederationError
 from strategies.fedavg import FedAvg
 
@@ -128,7 +128,8 @@ def app_of(reply: Reply) -> AppOf:
 
 def federate(
     strategy: FederatedStrategy, grid_type: type[InlineGrid] = InlineGrid, reply: Reply = drift,
-    clients: int = 4, rounds: int = 3, share: float = 1.0, first: int = 5, failure_policy: FailurePolicy | None = None,
+    clients: int = 4, rounds: int = 3, share: float = 1.0, first: int = 5,
+    failure_policy: FailurePolicy | None = None,
 ) -> tuple[State, Seen]:  # fmt: skip
     grid = grid_type(app_of(reply), clients, 2, 1)
     seen: Seen = []
@@ -257,7 +258,11 @@ def test_suffice__the_least_number_is_enough() -> None:
 
 def test_finite__large_values_whose_sum_is_not() -> None:
     large = torch.full((4,), 3e38)
-    assert replies.all_finite(large) and replies.all_finite(-large) and replies.all_finite(torch.tensor([1, 2]))
+    assert (
+        replies.all_finite(large)
+        and replies.all_finite(-large)
+        and replies.all_finite(torch.tensor([1, 2]))
+    )
     for odd in (float("nan"), float("inf"), -float("inf")):
         assert not replies.all_finite(torch.tensor([1.0, odd, 3e38]))
 
@@ -359,7 +364,10 @@ def test_retry__tries_are_those_of_one_order() -> None:
                 raise RuntimeError("lost")
         return drift(client, round, state)
 
-    assert exactly(federate(FedAvg(), reply=tired, failure_policy=FailurePolicy(4, "retry"))[0], federate(FedAvg())[0])
+    assert exactly(
+        federate(FedAvg(), reply=tired, failure_policy=FailurePolicy(4, "retry"))[0],
+        federate(FedAvg())[0],
+    )
     assert asked == [round for round in (6, 7, 8) for _ in range(TRIES)]
 
 
@@ -368,14 +376,18 @@ def test_retry__tries_are_those_of_one_order() -> None:
 def test_drop__goes_on_without_the_client(name: str, how: str) -> None:
     """In this round and in later ones: the aggregate is that of the others alone."""
     failure_policy = FailurePolicy(4, "drop")
-    _, seen = federate(registry.build("strategy", name, {}), reply=spoiled(how), failure_policy=failure_policy)
+    _, seen = federate(
+        registry.build("strategy", name, {}), reply=spoiled(how), failure_policy=failure_policy
+    )
     assert [[u.client for u in ups] for _, _, ups in seen] == [[0, 1, 2, 3], [0, 1, 3], [0, 1, 3]]
     assert failure_policy.gone == {2} and [f.action for f in failure_policy.faults] == ["dropped"]
 
 
 def test_drop__not_whom_the_run_needs_and_not_too_many() -> None:
     with pytest.raises(FederationError, match=r"round 7: client 2 .* \(it holds the key\)"):
-        failure_policy = FailurePolicy(4, "drop", indispensable=lambda gone: "it holds the key" * (gone == {2}))
+        failure_policy = FailurePolicy(
+            4, "drop", indispensable=lambda gone: "it holds the key" * (gone == {2})
+        )
         federate(FedAvg(), reply=spoiled("nan"), failure_policy=failure_policy)
     with pytest.raises(FederationError, match="round 7: 3 clients answered, at least 4"):
         federate(FedAvg(), reply=spoiled("nan"), failure_policy=FailurePolicy(4, "drop", least=4))
@@ -383,12 +395,19 @@ def test_drop__not_whom_the_run_needs_and_not_too_many() -> None:
 
 def test_drop__whom_the_run_needs_beside_those_that_are_gone() -> None:
     """Either of two may go, both may not."""
-    failure_policy = FailurePolicy(4, "drop", indispensable=lambda gone: "one of them stays" * (gone >= {1, 2}))
+    failure_policy = FailurePolicy(
+        4, "drop", indispensable=lambda gone: "one of them stays" * (gone >= {1, 2})
+    )
     assert not failure_policy.note_failure("main", 6, 1, "is late") and failure_policy.gone == {1}
-    assert not failure_policy.note_failure("main", 6, 3, "is late") and failure_policy.gone == {1, 3}
+    assert not failure_policy.note_failure("main", 6, 3, "is late") and failure_policy.gone == {
+        1,
+        3,
+    }
     with pytest.raises(FederationError, match=r"round 7: client 2 is late \(one of them stays\)"):
         failure_policy.note_failure("main", 7, 2, "is late")
-    assert failure_policy.gone == {1, 3} and [f.action for f in failure_policy.faults][-1] == "stopped"
+    assert (
+        failure_policy.gone == {1, 3} and [f.action for f in failure_policy.faults][-1] == "stopped"
+    )
 
 
 @pytest.mark.slow

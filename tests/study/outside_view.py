@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fedmia.report.tables import Table
-from fedmia.study.columns import Column, decimal, text_column, table
+from fedmia.study.columns import Column, decimal, table, text_column
 from fedmia.study.drawing import forest
 from fedmia.study.engine import Study
 from fedmia.study.view import View

@@ -11,8 +11,8 @@ import torch
 from fedmia.attacks.base import Known
 from fedmia.data.images import digests
 from fedmia.evaluation.steps.scorer import Scorer
+from fedmia.papers.reading import SnapshotFeatures, SnapshotScores, score_snapshot
 from fedmia.papers.static_ascent import StaticAscentScores
-from fedmia.papers.reading import SnapshotScores, SnapshotFeatures, score_snapshot
 from fedmia.records import Curves, ScoredAttack
 from fedmia.testing import material
 from fedmia.threat import Threat
@@ -47,7 +47,9 @@ class Evaluation:
         return NoModel()
 
 
-def reading(evaluation: Evaluation, round: int = 0, shift: float = 1.0, seed: int = 0) -> SnapshotFeatures:
+def reading(
+    evaluation: Evaluation, round: int = 0, shift: float = 1.0, seed: int = 0
+) -> SnapshotFeatures:
     """Normal features, those of members moved by `shift`; layers hold logarithms of shares."""
     known, truth = evaluation.scorer.known.both()
     images = torch.cat([known, evaluation.members, evaluation.nonmembers])

@@ -13,9 +13,23 @@ from scipy import stats
 
 from fedmia.config.head import MECHANISMS, Head
 from fedmia.heads import attack
-from fedmia.heads.release import ReleaseSetting, predict_probabilities, mechanism, add_noise, noise_scale
+from fedmia.heads.release import (
+    ReleaseSetting,
+    add_noise,
+    mechanism,
+    noise_scale,
+    predict_probabilities,
+)
 from fedmia.heads.stack import HeadStack, init_heads
-from fedmia.heads.trial import CONFIDENCE, KNOWING, NAIVE, HeadExperiment, LabelledFeatures, split_images, run_trial
+from fedmia.heads.trial import (
+    CONFIDENCE,
+    KNOWING,
+    NAIVE,
+    HeadExperiment,
+    LabelledFeatures,
+    run_trial,
+    split_images,
+)
 from fedmia.lowerbounds.gdp import delta_at
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
@@ -53,7 +67,9 @@ def test_released__zero_strength_is_the_identity(name: str) -> None:
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 10.0])
 def test_scale__is_the_papers_and_the_gaussians_is_exact(epsilon: float) -> None:
-    scales = {n: noise_scale(mechanism(ReleaseSetting(n, epsilon), 1e-5), epsilon, DELTAS) for n in LAWS}
+    scales = {
+        n: noise_scale(mechanism(ReleaseSetting(n, epsilon), 1e-5), epsilon, DELTAS) for n in LAWS
+    }
     assert scales["logistic"] == pytest.approx(3.0 / epsilon) == scales["laplace"]
     assert delta_at(epsilon, 0.4 / scales["gaussian"]) == pytest.approx(1e-5, rel=1e-6)
     classical = 0.4 * math.sqrt(2 * math.log(1.25 / 1e-5)) / epsilon
@@ -146,9 +162,13 @@ def test_trial__utility_loss_is_definition_6_1(
     found = bench.measure_release(releases, 3.0, {})
     rows, right = bench.split.others, []
     for stack in (releases, bench.head):
-        said = [int(predict_probabilities(stack, labelled.features[r : r + 1])[k].argmax()) == labelled.labels[r]
-                for k in range(len(stack)) for r in rows]  # fmt: skip
-        right.append(np.mean(said))
+        hits = [
+            int(predict_probabilities(stack, labelled.features[r : r + 1])[k].argmax())
+            == labelled.labels[r]
+            for k in range(len(stack))
+            for r in rows
+        ]
+        right.append(np.mean(hits))
     assert found.loss == pytest.approx(1 - right[0] / right[1])
     assert found.utility == pytest.approx(right[0])
 
@@ -158,7 +178,11 @@ def test_trial__who_knows_trains_on_shadows_noised_as_the_release(
 ) -> None:
     """By the same law and scale, of draws of their own; who does not know, on bare ones."""
     labelled, asked = memorised
-    short, fit, given = replace(asked, epochs=2, samples=2), attack.fit_classifiers, list[torch.Tensor]()
+    short, fit, given = (
+        replace(asked, epochs=2, samples=2),
+        attack.fit_classifiers,
+        list[torch.Tensor](),
+    )
 
     def noted(pairs: torch.Tensor, *rest: Any) -> HeadStack:
         given.append(pairs)

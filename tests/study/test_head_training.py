@@ -102,7 +102,9 @@ def test_sensitivity__equals_algorithm_2_written_out(widths: list[int]) -> None:
 
 def test_sensitivity__largest_of_all_chunks() -> None:
     def fit(rows: Tensor) -> HeadStack:
-        return HeadStack((rows.double().sum(dim=1)[:, None, None],), (torch.zeros(len(rows), 1, 1),))
+        return HeadStack(
+            (rows.double().sum(dim=1)[:, None, None],), (torch.zeros(len(rows), 1, 1),)
+        )
 
     draw = rng(2, "pairs")
     pairs = [draw.choice(9, 2, replace=False) for _ in range(150)]

@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 
 from fedmia.attacks._classifier import decide, fit_classifier
-from fedmia.papers import (scatter3d)
-from fedmia.papers import (curves)
+from fedmia.papers import curves, scatter3d
 from fedmia.papers.gather import PaperResults, numbers
 from fedmia.report.curves import from_npz, to_npz
 from fedmia.report.figures import canvas
 from fedmia.study.views import paper as make
-from tests.study.planted import MEMBERS, NONMEMBERS, Evaluation, climb, loss_curves, judged, reading
+from tests.study.planted import MEMBERS, NONMEMBERS, Evaluation, climb, judged, loss_curves, reading
 
 HISTORY: Any = [
     {"round": 1, "under_attack": False},
@@ -37,7 +36,10 @@ def found() -> PaperResults:
         static_ascents=[climb(0), climb(2)],
         history=HISTORY,
         curves=loss_curves(),
-        by_strategy={"fedavg": loss_curves(), "fedprox": replace(loss_curves(), control_members=None)},
+        by_strategy={
+            "fedavg": loss_curves(),
+            "fedprox": replace(loss_curves(), control_members=None),
+        },
     )
 
 
@@ -63,10 +65,15 @@ def close(points: list[list[float]], want: list[tuple[float, Any]]) -> bool:
 def test_figures__say_what_a_run_did_not_do(
     found: PaperResults, seen: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module, name in ((curves, "thresholds"), (scatter3d, "confidences"), (scatter3d, "combined")):
+    for module, name in (
+        (curves, "thresholds"),
+        (scatter3d, "confidences"),
+        (scatter3d, "combined"),
+    ):
         monkeypatch.setattr(module, name, lambda _: b"png")
     few = replace(
-        found, features=found.features[:1], scores=found.scores[:1], static_ascents=found.static_ascents[:1],
+        found, features=found.features[:1], scores=found.scores[:1],
+        static_ascents=found.static_ascents[:1],
         curves=None, by_strategy={},
     )  # fmt: skip
     made = make.figures(few)
@@ -164,7 +171,9 @@ def test_thresholds__rises_over_decades_share_a_log_scale(seen: list[Any]) -> No
     assert axes.get_xscale() == "symlog" and axes.get_xlim()[1] > 50
 
 
-def test_federated__rounds_under_the_act_and_by_aggregation(found: PaperResults, seen: list[Any]) -> None:
+def test_federated__rounds_under_the_act_and_by_aggregation(
+    found: PaperResults, seen: list[Any]
+) -> None:
     curves.federated(loss_curves(), found.by_strategy)
     ours, compared = seen[0].axes
     assert drawn(ours, "members") == [[3, 1], [4, 2]]
@@ -177,9 +186,11 @@ def test_federated__rounds_under_the_act_and_by_aggregation(found: PaperResults,
 
 def test_federated__before_the_attack_and_right_after_the_climb(seen: list[Any]) -> None:
     whole = replace(
-        loss_curves(), before_nonmembers=np.full(NONMEMBERS, 2.5), after_members=np.full(MEMBERS, 200.0),
+        loss_curves(),
+        before_nonmembers=np.full(NONMEMBERS, 2.5),
+        after_members=np.full(MEMBERS, 200.0),
         after_nonmembers=np.full(NONMEMBERS, 300.0),
-    )  # fmt: skip
+    )
     curves.federated(whole, {"fedavg": whole})
     ours, _ = seen[0].axes
     before, upload = (

@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from fedmia.papers import tables
-from fedmia.papers.reading import SnapshotScores, SnapshotFeatures
+from fedmia.papers.reading import SnapshotFeatures, SnapshotScores
 from tests.study.planted import KNOWN, MEMBERS, NONMEMBERS, Evaluation, judged, reading
 
 
@@ -85,14 +85,18 @@ def test_table_4__scikit_learns_classifiers_on_known_images(
     assert len({row["auc"] for row in rows.values()}) > 1
 
 
-def test_judge__each_method_reads_its_own_feature(evaluation: Evaluation, read: SnapshotFeatures) -> None:
+def test_judge__each_method_reads_its_own_feature(
+    evaluation: Evaluation, read: SnapshotFeatures
+) -> None:
     """A leak planted in one feature is told by the methods that read it, and by no other."""
     told = (read.truth == 1)[:, None] * 50.0
     blind = {name: np.zeros_like(rows) for name, rows in read.features.items()}
 
     def aucs(leaking: str) -> dict[str, float | None]:
         rows = {**blind, leaking: read.features[leaking] + told}
-        one = judged(evaluation, SnapshotFeatures(0, rows, read.layers, read.names, read.truth, read.known))
+        one = judged(
+            evaluation, SnapshotFeatures(0, rows, read.layers, read.names, read.truth, read.known)
+        )
         return {name: tables.rates(scored)["auc"] for name, scored in one.methods.items()}
 
     for leaking, method in (

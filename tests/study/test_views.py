@@ -175,13 +175,13 @@ def test_view__is_a_plugin() -> None:
 def test_docs__the_view_of_its_own_runs() -> None:
     text = (Path(__file__).parents[2] / "docs" / "studies.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
-    from fedmia.study.columns import decimal, text_column, table
+    from fedmia.study.columns import decimal, table, text_column
     from fedmia.study.points import group_by_key
     from fedmia.study.view import View
 
     names: dict[str, Any] = {
         "dataclass": dataclass, "ClassVar": ClassVar, "View": View, "is_score": is_score,
-        "together": group_by_key, "table": table, "text_column": text_column, "decimal": decimal,
+        "group_by_key": group_by_key, "table": table, "text_column": text_column, "decimal": decimal,
     }  # fmt: skip
     exec(compile(code, "studies.md", "exec"), names)
     rows = [row("x", s, "similarity", 0.5 + s / 10) for s in (0, 1, 2)]

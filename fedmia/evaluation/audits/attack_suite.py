@@ -29,7 +29,7 @@ from fedmia.options.errors import InputError, format_error
 from fedmia.options.option import option_fields
 from fedmia.options.seeding import rng
 from fedmia.probes.utility import mean_cosine
-from fedmia.records import Health, DatasetInference, Probe, ScoredAttack, list_attacks
+from fedmia.records import DatasetInference, Health, Probe, ScoredAttack, list_attacks
 from fedmia.shadows.train import CUT, TrainingStopped
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
@@ -166,7 +166,9 @@ class EncoderAttackSuite(AttackSuite[str]):
             if missing is not None or stopped():
                 break
             tell(UNTRAINED, name, False)
-            scored = self.failures.attempt(UNTRAINED, name, partial(self.score_or_restore, UNTRAINED, name))
+            scored = self.failures.attempt(
+                UNTRAINED, name, partial(self.score_or_restore, UNTRAINED, name)
+            )
             self.controls += [] if scored is None else [scored]
             tell(UNTRAINED, name, True)
         for (name, _), why in self.failures.beside.items():

@@ -18,8 +18,8 @@ from fedmia.config.audit import Audit
 from fedmia.data._pixels import resize_all
 from fedmia.data.images import digests
 from fedmia.encoders.base import LoadOptions
-from fedmia.encoders.run import load as load_run
 from fedmia.encoders.run import build_plugin
+from fedmia.encoders.run import load as load_run
 from fedmia.evaluation.audits.images import AuditSplit
 from fedmia.evaluation.audits.runs import dealt_again, run_of, trust_setting
 from fedmia.options.errors import InputError, opt
@@ -80,7 +80,10 @@ class ProvidedShadows:
     def shadow_records(self) -> list[ShadowRecord]:
         """Of each; empty where one cannot be read: `load` says why."""
         if not self.runs:
-            return [ShadowRecord(b.spec.augment, b.known_algorithm, b.under) for b in blueprints(self.path)]
+            return [
+                ShadowRecord(b.spec.augment, b.known_algorithm, b.under)
+                for b in blueprints(self.path)
+            ]
         target = run_of(self.audit)
         own = None if target is None else target.facts().get("ssl")
         found = []
@@ -171,7 +174,10 @@ class ProvidedShadows:
             )
         target = run_of(self.audit)
         if target is not None and self.shadow_records:
-            theirs, own = under(target.facts()), max((t.defense for t in self.shadow_records), key=len)
+            theirs, own = (
+                under(target.facts()),
+                max((t.defense for t in self.shadow_records), key=len),
+            )
             if named(theirs) != named(own):
                 found.append(
                     f"The run was trained under {named(theirs)}, the shadow encoders under "
@@ -192,7 +198,9 @@ class ProvidedShadows:
 
     def _federation(self, run: RunFolder) -> TrainedShadow:
         """The last model of a run, with its members and as many of its non-members."""
-        released = load_run(str(run.path), LoadOptions(seed=self.audit.seed, trust_plugins=run.trust))
+        released = load_run(
+            str(run.path), LoadOptions(seed=self.audit.seed, trust_plugins=run.trust)
+        )
         prepared = dealt_again(run, "bring encoders that the audit trained")
         data, split = prepared.data, prepared.split
         others = np.concatenate([split.known_nonmembers, split.scored_nonmembers])

@@ -41,7 +41,11 @@ def same_audit(audit: Audit) -> Callable[[Path], bool]:
 
 
 def key(
-    audit: Audit, released: LoadedEncoder, audit_split: AuditSplit, augment: Augment, device: torch.device
+    audit: Audit,
+    released: LoadedEncoder,
+    audit_split: AuditSplit,
+    augment: Augment,
+    device: torch.device,
 ) -> str:
     """Digest of all that decides the scores: weights, images and their classes, views, options;
     neither the attacks nor their shadows (`Harness.decides`)."""

@@ -16,8 +16,8 @@ from fedmia.config.compatibility import norm_kind
 from fedmia.defenses._stack import DefenseStack
 from fedmia.defenses.base import RunConditions
 from fedmia.encoders.base import LoadedEncoder
-from fedmia.evaluation.audits.provided_shadows import ProvidedShadows
 from fedmia.evaluation.audits.images import AuditSplit
+from fedmia.evaluation.audits.provided_shadows import ProvidedShadows
 from fedmia.evaluation.audits.runs import run_of
 from fedmia.evaluation.audits.shadowimages import ShadowImages
 from fedmia.options import registry

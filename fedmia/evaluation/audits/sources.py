@@ -13,7 +13,7 @@ from fedmia.data.base import Dataset, Request, Views
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet, IntArray
 from fedmia.options import registry
-from fedmia.options.errors import InputError, opt, map_options
+from fedmia.options.errors import InputError, map_options, opt
 
 Found = ImageSet | EncodedSet
 

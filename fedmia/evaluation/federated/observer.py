@@ -53,14 +53,18 @@ class Observer:
             known: images of known membership, where the attacker knows fewer than the run's.
             budget: most images that may be embedded.
         """
-        mine = self.client_context.parts["members"][self.holder] if self.holder is not None else None
+        mine = (
+            self.client_context.parts["members"][self.holder] if self.holder is not None else None
+        )
         method = self.client_context.method(-1, len(mine) if mine is not None else None)
         method.load_shared(snapshot.state)
         method.eval()
         if snapshot.holder:
             method.load_local(snapshot.holder)
         else:
-            method.fill_bank(self.client_context.pixels(self.client_context.held if mine is None else mine))
+            method.fill_bank(
+                self.client_context.pixels(self.client_context.held if mine is None else mine)
+            )
         shared: dict[str, Any] = {
             "seed": self.client_context.seed,
             "device": torch.device(self.client_context.device),

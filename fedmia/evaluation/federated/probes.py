@@ -71,7 +71,10 @@ class Probes:
 
     def health(self, state: State, loss: float | None) -> Health:
         """Whether the state tells the test images apart; `loss`: the last round's."""
-        client_context, method = self.client_context, registry.build("ssl", *self.client_context.ssl)
+        client_context, method = (
+            self.client_context,
+            registry.build("ssl", *self.client_context.ssl),
+        )
         parts = zip(client_context.parts["members"], client_context.roles, strict=True)
         sizes = [len(part) for part, role in parts if role == "honest" and len(part)]
         each = [method.chance_loss(size, client_context.train.batch_size) for size in sizes]

@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from clients.client_round import ClientRound
 from clients.client_context import RoundTask
+from clients.client_round import ClientRound
 from fedmia.attacks.base import ActiveAttack
 from fedmia.data.images import IntArray, digests
 from fedmia.evaluation.federated.observer import Observer
@@ -137,7 +137,9 @@ class TrajectoryRecorder:
         holder = self.observer.holder
         assert holder is not None
         task = RoundTask(holder, fork.round, fork.branch, craft=True)
-        client_round = ClientRound(client_context, SingleStateStore(fork.holder), task, fork.received, fork.broadcast)
+        client_round = ClientRound(
+            client_context, SingleStateStore(fork.holder), task, fork.received, fork.broadcast
+        )
         bank = under("local.", fork.holder.tensors if fork.holder else {})
         bank = {name: t for name, t in bank.items() if not name.startswith("key.")}
         read = partial(self._read, f"{fork.branch}-{kind}")
@@ -152,7 +154,9 @@ class TrajectoryRecorder:
 
         climb(batches[0])  # chooses for all
         workers = max(1, count_cores() // client_context.threads)
-        with ThreadPoolExecutor(workers, "fork", torch.set_num_threads, (client_context.threads,)) as pool:
+        with ThreadPoolExecutor(
+            workers, "fork", torch.set_num_threads, (client_context.threads,)
+        ) as pool:
             list(pool.map(climb, batches[1:]))
         rows = np.sort(np.concatenate([rows for _, rows in batches]))
         alone["idle"][rows] = read(Snapshot(fork.round, fork.ended(fork.received), bank), rows)

@@ -30,9 +30,15 @@ UNTRAINED = "untrained"
 class Trajectories:
     """Scores of the active attack `name`: its own, its controls', its curves."""
 
-    def __init__(self, evaluation: Evaluation, name: str, trajectory_recorder: TrajectoryRecorder) -> None:
+    def __init__(
+        self, evaluation: Evaluation, name: str, trajectory_recorder: TrajectoryRecorder
+    ) -> None:
         self.evaluation, self.name, self.trajectory_recorder = evaluation, name, trajectory_recorder
-        self.run, self.client_context, self.attack = evaluation.run, evaluation.client_context, trajectory_recorder.attack
+        self.run, self.client_context, self.attack = (
+            evaluation.run,
+            evaluation.client_context,
+            trajectory_recorder.attack,
+        )
 
     def unscored(self) -> str | None:
         """Why the attack cannot be scored, or None."""
@@ -139,13 +145,17 @@ class Trajectories:
                 number = len(self.trajectory_recorder.rounds(UNTRAINED))
                 stream = rng(client_context.seed, "craft-untrained", round)
                 self.trajectory_recorder.received(UNTRAINED, round, Snapshot(round, state, {}))
-                turn = client_context.craft_context(method, state, state, number, notes, stream, round=round)
+                turn = client_context.craft_context(
+                    method, state, state, number, notes, stream, round=round
+                )
                 crafted = self.attack.craft(turn)
                 self.trajectory_recorder.sent(UNTRAINED, round, Snapshot(round, crafted, {}))
                 sent |= {c: crafted for c in experiment.malicious_clients if c in sent}
             updates = [Update(c, round, s, sizes[c], {}) for c, s in sent.items()]
             state = state | strategy.aggregate(state, updates)
-        self.trajectory_recorder.received(UNTRAINED, schedule.last + 1, Snapshot(schedule.last, state, {}))
+        self.trajectory_recorder.received(
+            UNTRAINED, schedule.last + 1, Snapshot(schedule.last, state, {})
+        )
         return self.score_branch(UNTRAINED)
 
     def _untrained_alone(
@@ -164,7 +174,9 @@ class Trajectories:
     def curves(self) -> Curves:
         """What was noted of the evaluated images, acted on and not."""
         images, apart = self.evaluation.scorer.candidates, self.evaluation.scorer.split_sides
-        main, zero = (self.trajectory_recorder.of(b, self.view(b), images) for b in ("main", "zero"))
+        main, zero = (
+            self.trajectory_recorder.of(b, self.view(b), images) for b in ("main", "zero")
+        )
         acted = self.view("main").trajectory(images)  # of which each image was acted on
         after, control = apart(main.after.T), apart(zero.after.T)
         return Curves(

@@ -13,7 +13,7 @@ from fedmia.attacks.base import DatasetAttack, Known
 from fedmia.data.images import IntArray
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
-from fedmia.records import DatasetInference, ClientInference
+from fedmia.records import ClientInference, DatasetInference
 from fedmia.threat import BlackBox, require
 
 POSERS = 100  # about so many sets of non-members pose as clients' sets
@@ -94,7 +94,8 @@ def infer_sets(
     back = [told[i] for i in np.argsort(order)]
     ids = [*of.held, *[None] * (len(asked) - len(of.held))]
     rows = [
-        ClientInference(k, t.p_value, t.difference, t.n, t.others) for k, t in zip(ids, back, strict=True)
+        ClientInference(k, t.p_value, t.difference, t.n, t.others)
+        for k, t in zip(ids, back, strict=True)
     ]
     return rows[: len(of.held)], rows[len(of.held) :]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from fedmia.options.errors import InputError, Tongue, spell_in_python, format_error
+from fedmia.options.errors import InputError, Tongue, format_error, spell_in_python
 from fedmia.threat import BudgetError
 
 Result = TypeVar("Result")

@@ -109,9 +109,14 @@ class Scorer:
         own["reading"] = getattr(attack, "reading", "") if attack.readings else ""
         with view.unmetered():
             if (features := attack.features(view, self.candidates)) is not None:
-                own |= sides("features", self.split_sides(features[1])) | {"feature_names": features[0]}
+                own |= sides("features", self.split_sides(features[1])) | {
+                    "feature_names": features[0]
+                }
             if (by_client := attack.by_client(view, self.candidates)) is not None:
-                ids, columns = by_client[0], self.split_sides(by_client[1].T)  # (K,), (n, K) and (m, K)
+                ids, columns = (
+                    by_client[0],
+                    self.split_sides(by_client[1].T),
+                )  # (K,), (n, K) and (m, K)
                 named = ids[columns[0].argmax(axis=1)]
                 own |= sides("by_client", columns)
                 own |= {"client_ids": ids, "named_members": named}

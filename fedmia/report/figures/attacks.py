@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedmia.records import RunScores, ScoredAttack
-from fedmia.records.rows import KnownAuc, AucRow, Report, control_sets, known_auc, rows_with_auc
+from fedmia.records.rows import AucRow, KnownAuc, Report, control_sets, known_auc, rows_with_auc
 from fedmia.report.figures import canvas
 from fedmia.statistics.thresholds import roc
 

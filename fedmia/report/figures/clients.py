@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedmia.records.rows import KnownAuc, ClientRow, Report, rows_with_auc
+from fedmia.records.rows import ClientRow, KnownAuc, Report, rows_with_auc
 from fedmia.report.figures import canvas
 from fedmia.report.selection import has_many_clients, select_clients
 
@@ -113,6 +113,8 @@ def holdings(report: Report) -> Figure | None:
                 axes.text(j, i, f"{count}", ha="center", va="center", fontsize=8, color=colour)
     else:
         figure.colorbar(image, ax=axes, label="images", shrink=0.8)
-    of = f" of {len(rows)} of {len(report['clients']):,} clients" if has_many_clients(report) else ""
+    of = (
+        f" of {len(rows)} of {len(report['clients']):,} clients" if has_many_clients(report) else ""
+    )
     axes.set_title(f"Who holds what ({int(table.sum()):,} images{of})")
     return figure

@@ -18,7 +18,7 @@ from fedmia.report.format import interval, number
 from fedmia.statistics.intervals import LEVEL
 from fedmia.statistics.spread import p_value
 from fedmia.study import formats
-from fedmia.study.points import BySeed, paired_differences, change
+from fedmia.study.points import BySeed, change, paired_differences
 from fedmia.study.views._trades import best_of, leaks, values
 
 WITHIN = 0.05

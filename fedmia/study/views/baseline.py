@@ -10,10 +10,10 @@ from fedmia.report.format import DASH
 from fedmia.report.tables import Cell, Table
 from fedmia.statistics.intervals import LEVEL
 from fedmia.study import columns, formats
-from fedmia.study.columns import Column, change, ends, models, decimal, text_column
+from fedmia.study.columns import Column, change, decimal, ends, models, text_column
 from fedmia.study.drawing import forest
 from fedmia.study.engine import Study
-from fedmia.study.points import fill_holm, test_difference, group_by_key
+from fedmia.study.points import fill_holm, group_by_key, test_difference
 from fedmia.study.view import View
 from fedmia.table import Row
 

@@ -24,7 +24,7 @@ from fedmia.statistics.spread import DIGITS as ROUNDED
 from fedmia.statistics.spread import spread
 from fedmia.storage.manifest import SCORES
 from fedmia.study import columns, formats, scores
-from fedmia.study.columns import DIGITS, Column, count, mean, number_with_ci, decimal, text_column
+from fedmia.study.columns import DIGITS, Column, count, decimal, mean, number_with_ci, text_column
 from fedmia.study.drawing import cross
 from fedmia.study.engine import Study
 from fedmia.study.points import by_code, group_by_key

@@ -16,7 +16,7 @@ from fedmia.config.tree import to_tree
 from fedmia.encoders.base import LoadedEncoder
 from fedmia.heads.measure import HeadTrials
 from fedmia.heads.release import ASSUMPTIONS, ReleaseSetting, audit_noise
-from fedmia.heads.trial import CONFIDENCE, KNOWING, NAIVE, ReleaseResult, AttackRates, HeadTrial
+from fedmia.heads.trial import CONFIDENCE, KNOWING, NAIVE, AttackRates, HeadTrial, ReleaseResult
 from fedmia.options.errors import format_error
 from fedmia.options.seeding import rng
 from fedmia.records import MEANINGFUL
@@ -86,7 +86,9 @@ def row(
     }
 
 
-def attack_rows(heads: Sequence[Mapping[str, AttackRates]], family: int) -> list[formats.HeadAttack]:
+def attack_rows(
+    heads: Sequence[Mapping[str, AttackRates]], family: int
+) -> list[formats.HeadAttack]:
     """Each attack over the heads. `family`: AUCs whose intervals hold together."""
     return [
         {
@@ -160,7 +162,9 @@ def _stopped(noised: Sequence[formats.HeadRow]) -> str:
     format_error = f"Of epsilons of at most {MEANINGFUL:g}, {who} costs least, "
     format_error += f"{best['utility_loss']['mean'] or 0.0:.0%} of utility; "
     names = ", ".join(f"{r['mechanism']} at {r['epsilon']:g}" for r in left)
-    return format_error + (f"a leak is left under {names}." if left else "no leak is established there.")
+    return format_error + (
+        f"a leak is left under {names}." if left else "no leak is established there."
+    )
 
 
 def notes(asked: Head, released: LoadedEncoder, shadows: int) -> list[str]:

@@ -16,12 +16,10 @@ from fedmia.config.paper import Paper
 from fedmia.config.tree import to_tree
 from fedmia.options.errors import InputError, opt
 from fedmia.options.yamlfile import load
-from fedmia.papers import (claims)
-from fedmia.papers import (scatter3d)
-from fedmia.papers import (curves)
-from fedmia.papers.static_ascent import StaticAscentScores
+from fedmia.papers import claims, curves, scatter3d
 from fedmia.papers.folder import open_finished_run, reopen_run, settings
 from fedmia.papers.gather import PaperResults, gather_results, numbers
+from fedmia.papers.static_ascent import StaticAscentScores
 from fedmia.papers.tables import markdown, plain, text_2, text_3, text_4
 from fedmia.records import Curves
 from fedmia.report.figures import active, canvas
@@ -122,7 +120,11 @@ def compared(wanted: Paper, own: str) -> dict[str, Curves]:
 
 def figures(found: PaperResults) -> dict[str, bytes | str]:
     """PNG of each figure by name, or why it could not be drawn."""
-    reading, climb, history = found.features[found.at], found.static_ascents[found.at], found.history
+    reading, climb, history = (
+        found.features[found.at],
+        found.static_ascents[found.at],
+        found.history,
+    )
     made: dict[str, bytes | str | None] = dict.fromkeys(CAPTIONS, ONE_ROUND)
     if len(found.features) > 1:
         made["fig-5"] = curves.overfitting(found.features, history)

@@ -11,16 +11,26 @@ from urllib.parse import quote
 
 from rich.console import Console
 
-from fedmia.config.sweep import Sweep, label, format_grid_value
+from fedmia.config.sweep import Sweep, format_grid_value, label
 from fedmia.records.rows import Report, control_sets
 from fedmia.report.format import DASH, control_of, number
 from fedmia.report.tables import Cell, Table
 from fedmia.study import columns, formats
-from fedmia.study.columns import DIGITS, Column, change, count, ends, mean, models, decimal, text_column
+from fedmia.study.columns import (
+    DIGITS,
+    Column,
+    change,
+    count,
+    decimal,
+    ends,
+    mean,
+    models,
+    text_column,
+)
 from fedmia.study.drawing import forest
 from fedmia.study.engine import Study
-from fedmia.study.points import differences, group_by_point, point_rows, group_by_key
-from fedmia.study.view import View, StudyPage, note_left_out, study_report
+from fedmia.study.points import differences, group_by_key, group_by_point, point_rows
+from fedmia.study.view import StudyPage, View, note_left_out, study_report
 
 MAIN = ("attacks", "roc", "rounds")  # figures of a run, the first that it has stands for it
 MEASURES = {"auc": "AUC", "knn": "weighted kNN", "linear": "linear probe",
@@ -34,7 +44,8 @@ PAIRS = (
     models("difference"),
 )  # fmt: skip
 SETS = (
-    text_column("attack", "attack"), text_column("judged", "judged"), text_column("images a set", "size"),
+    text_column("attack", "attack"), text_column("judged", "judged"), text_column("images a set",
+    "size"),
     mean("mean AUC, 95 %", "auc"), ends("auc"), change("less its control, 95 %", "difference"),
     *TESTED, models("auc"),
 )  # fmt: skip
@@ -246,7 +257,9 @@ def _lines(
     return [
         (
             label(held[0]["grid"]).replace(", ", "\n") or "the experiment",
-            group_by_key(one for cell in held if cell["results"] for one in values(cell["results"])),
+            group_by_key(
+                one for cell in held if cell["results"] for one in values(cell["results"])
+            ),
         )
         for held in group_by_point(cells).values()
     ]

@@ -16,7 +16,7 @@ from fedmia.report.figures import canvas
 from fedmia.report.format import DASH, estimate
 from fedmia.report.tables import Cell, Table
 from fedmia.study import columns, formats
-from fedmia.study.columns import Column, change, mean, models, text_column, number_over_cis
+from fedmia.study.columns import Column, change, mean, models, number_over_cis, text_column
 from fedmia.study.drawing import cross
 from fedmia.study.engine import Study
 from fedmia.study.points import group_by_key
@@ -170,7 +170,9 @@ def lost(report: formats.TradeoffReport) -> Iterator[tuple[str, str]]:
 def _short(point: formats.TradePoint) -> str:
     """The defence and its strength without the option's name, which fills a terminal's line."""
     given = point["strength"] is not None
-    return point["defense"] + f" {format_grid_value(point['strength'])}" if given else point["label"]
+    return (
+        point["defense"] + f" {format_grid_value(point['strength'])}" if given else point["label"]
+    )
 
 
 def epsilon(point: formats.TradePoint) -> str:
