@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -16,10 +17,24 @@ from fedmia.ssl.moco import MomentumContrast
 from fedmia.testing import material
 from fedmia.threat import BlackBox, Shadow
 
+# Collecting 6,000 tests makes millions of objects that stay: each search for garbage among them
+# takes longer than the one before and finds nothing.
+gc.disable()
 torch.set_num_threads(1)
 # No property is one of time, and a slow or busy machine draws and runs examples slowly.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
+
+
+def pytest_collection_finish() -> None:
+    """Garbage is collected again from the first test on, but not sought among what is there."""
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()
+
 
 Textures = Callable[..., Tensor]
 MakeMoCo = Callable[..., MomentumContrast]
