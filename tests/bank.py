@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 
-# An active attacker among four clients, two of them defended; without and with the attacks' options.
+# An active attacker among four clients, two of them defended; then with options of the attacks.
 ATTACKED = (
     "--clients 4 --rounds 4 --train.local_epochs 1 --train.batch_size 8 --train.lr 0.06 "
     "--model.width 4 --split.members 32 --split.nonmembers 60 --split.known 8 --split.test 20 "
