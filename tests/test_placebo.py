@@ -118,7 +118,8 @@ def test_false__leaves_it_out_and_says_who_has_no_control(
 ) -> None:
     attack = {"passive": "loss-slope", "active": "ascent", "server": "all-for-one"}[attacker]
     flags = f"{TINY},{attack} --attacker {attacker} --federation.placebo false"
-    flags += " --attack.ascent.steps 1 --attack.ascent.lr 0.1" * (attacker == "active")
+    if attacker == "active":
+        flags += " --attack.ascent.steps 1 --attack.ascent.lr 0.1 --attack.ascent.pairs 1"
     report = ran(flags, tmp_path / "RUN", monkeypatch)
     assert "placebo" not in report["controls"] and report["split"]["placebo"] == 0
     also = ["ascent-level"] * (attack == "ascent")
