@@ -296,7 +296,7 @@ MESSAGES = {
 
 
 @pytest.mark.parametrize(
-    ("name", "how"), [(n, h) for n in NAMES for h in MESSAGES if "fedavg" == n or h == "nan"]
+    ("name", "how"), [(n, h) for n in NAMES for h in MESSAGES if n == "fedavg" or h == "nan"]
 )
 def test_every_strategy__a_spoiled_update_names_its_client(name: str, how: str) -> None:
     with pytest.raises(FederationError, match=MESSAGES[how]) as raised:
