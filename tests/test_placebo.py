@@ -133,15 +133,6 @@ def test_false__leaves_it_out_and_says_who_has_no_control(
         assert line.startswith(f"{attack}: ") and "no control: --federation.placebo true" in line
 
 
-@pytest.mark.parametrize("value", ["maybe", "1", "none"])
-def test_placebo__another_value_is_refused_in_one_line(
-    value: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(shlex.split(f"{TINY} --federation.placebo {value}")) == 2
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    assert f"--federation.placebo must be bool or auto, got '{value}'" in line
-
-
 def test_yaml__takes_the_same_values(tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     for value, beside in (("true", True), ("false", False), ("auto", True)):
