@@ -19,6 +19,7 @@ from fedmia.config.roles import refusal, sees
 from fedmia.federation.checkpoint import Head
 from fedmia.federation.rounds import Federation, Schedule
 from fedmia.options.registry import load
+from fedmia.report.figures import draw
 from fedmia.report.lowerbounds import aggregation_row
 from fedmia.simulate import main
 from strategies.base import Course, Round
@@ -138,8 +139,9 @@ def test_secure_aggregation__is_told_of_the_run(tmp_path: Path) -> None:
     ],
 )
 def test_run__ray_equals_inline_and_goes_on_where_it_stopped(
-    flags: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    flags: str, one_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
     ends = []
     for backend in ("inline", "ray"):
         out = tmp_path / backend
