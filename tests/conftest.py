@@ -15,6 +15,7 @@ from fedmia.data.images import digests
 from fedmia.ssl.moco import MomentumContrast
 from fedmia.testing import material
 from fedmia.threat import BlackBox, Shadow
+from tests.longest import pytest_collection_modifyitems  # noqa: F401
 from tests.one_ray import _ends_ray, no_ray, one_ray  # noqa: F401
 
 torch.set_num_threads(1)

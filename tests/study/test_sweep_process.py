@@ -52,6 +52,7 @@ def at_work(out: Path) -> list[Path]:
     return found
 
 
+@pytest.mark.slow(seconds=25)
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="reads /proc")
 def test_killed__nothing_finished_runs_twice_and_a_run_is_what_simulate_makes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
