@@ -48,7 +48,7 @@ def test_public_queue__earns_the_guarantee(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_public_queue__same_on_ray(tmp_path: Path) -> None:
+def test_public_queue__same_on_ray(one_ray: None, tmp_path: Path) -> None:
     for name, more in (("inline", ""), ("ray", "--backend ray")):
         assert run(DEFENDED + more, tmp_path / name)[0] == 0
     one, two = weights(tmp_path / "inline"), weights(tmp_path / "ray")
@@ -102,6 +102,7 @@ def test_foresee__refuses_what_no_noise_keeps() -> None:
 def test_mae__stays_finite_beside_defended_clients(tmp_path: Path) -> None:
     flags = (
         "--clients 4 --rounds 1 --model vit-tiny --ssl mae --attacks none --quiet --device cpu "
-        "--defense dpsgd --defense.epsilon 8 --defended-clients 0-1"
+        "--defense dpsgd --defense.epsilon 8 --defended-clients 0-1 --train.local_epochs 4 "
+        "--split.members 64 --split.nonmembers 40 --split.known 8 --split.test 20"
     )
     assert main([*shlex.split(flags), "--out", str(tmp_path / "out")]) == 0
