@@ -139,6 +139,13 @@ class AscentStatic(Attack):
 
         Called after `fit`. 2 pairs (G + 1) queries for each image that climbs, scored or not, and
         `view.bank_queries`.
+
+        Args:
+            view: white-box view of the released model.
+            images: uint8 `(N, C, H, W)`.
+
+        Returns:
+            losses, `(G + 1, N)`, for G steps.
         """
         steps, lr = self._chosen
         self._charge(view, images, steps)
@@ -245,6 +252,15 @@ def read_losses(method: SSLMethod, z1: Tensor, z2: Tensor, reading: str) -> Tens
     `algorithm1`: lines 12-14 of Algorithm 1 (Chen et al.) to the letter: no temperature, and only
     the queue in the denominator.
 
+    Args:
+        method: supplies the bank of negatives and the temperature.
+        z1: encoder outputs of the first view, `(B, P)`.
+        z2: encoder outputs of the second view, `(B, P)`.
+        reading: `training` or `algorithm1`.
+
+    Returns:
+        losses, `(B,)`, differentiable.
+
     Raises:
         InputError: `algorithm1` on a method without a queue.
     """
@@ -260,13 +276,30 @@ def read_losses(method: SSLMethod, z1: Tensor, z2: Tensor, reading: str) -> Tens
 
 
 def attack_losses(method: SSLMethod, view1: Tensor, view2: Tensor, reading: str) -> Tensor:
-    """`read_losses` of two views (B, C, H, W) in [0, 1]."""
+    """`read_losses` of two views (B, C, H, W) in [0, 1].
+
+    Args:
+        method: the model under attack.
+        view1: first view of each image, `(B, C, H, W)` in [0, 1].
+        view2: second view of each image, of the same shape.
+        reading: as of `read_losses`.
+
+    Returns:
+        losses, `(B,)`, differentiable.
+    """
     z1, z2 = outputs(method.encoder, torch.cat([view1, view2])).split(len(view1))
     return read_losses(method, z1, z2, reading)
 
 
 def climb(method: SSLMethod, loss: Callable[[], Tensor], steps: int, lr: float) -> None:
-    """`steps` of plain SGD on -mean(loss), changing the method's shared weights in place."""
+    """`steps` of plain SGD on -mean(loss), changing the method's shared weights in place.
+
+    Args:
+        method: the model, whose shared weights change in place.
+        loss: computes the losses `(B,)` under the current weights.
+        steps: number of ascent steps, at least 0.
+        lr: learning rate, > 0.
+    """
     weights = method.trainable()
     for _ in range(steps):
         grads = torch.autograd.grad(loss().mean(), weights, allow_unused=True)

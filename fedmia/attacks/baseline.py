@@ -78,6 +78,12 @@ class Patch:
     """One patch of a grid of disjoint ones, resized to the image's own size; nothing is random.
 
     Where the sides do not divide evenly, borders are rounded to whole pixels.
+
+    Attributes:
+        row: row of the patch in the grid, from 0.
+        column: column of the patch in the grid, from 0.
+        rows: number of rows of the grid.
+        columns: number of columns of the grid.
     """
 
     row: int

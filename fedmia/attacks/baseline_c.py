@@ -30,7 +30,9 @@ class Downstream(nn.Module):
     Passes through it are the attacker's own work, not queries.
 
     Args:
+        encoder: the attacker's own encoder.
         model: standardisation and logistic regression on `layer` of the encoder.
+        layer: its layer that the classifier reads.
     """
 
     mean: Tensor
@@ -77,7 +79,11 @@ class Adversarial:
 
     Attributes:
         key: digest of `model`, which stands for it in comparisons.
-        epsilon: largest change of a pixel. step: change of a pixel in one of `steps`.
+        target: class that the image is moved towards.
+        epsilon: largest change of a pixel.
+        steps: number of steps of the descent.
+        step: change of a pixel in one of `steps`.
+        model: the network that is deceived.
     """
 
     key: bytes

@@ -114,7 +114,15 @@ class DatasetInference(DatasetAttack):
 
 def binary(rows: Tensor, known: Tensor) -> Tensor:
     """(N,) mean change of an image's cosine to a known one from view to view, over all pairs of
-    views and all known images. Rows (N, V, P) and (K, V, P) of length 1."""
+    views and all known images. Rows (N, V, P) and (K, V, P) of length 1.
+
+    Args:
+        rows: unit vectors of the images' views, `(N, V, P)`.
+        known: unit vectors of the known images' views, `(K, V, P)`.
+
+    Returns:
+        mean absolute change, `(N,)`.
+    """
     views = rows.shape[1]
     ordered = torch.einsum("nvp,kvp->nkv", rows, known).sort(dim=2).values
     # sum over i < j of |c_i - c_j| is a weighted sum of the sorted cosines

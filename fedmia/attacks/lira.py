@@ -157,5 +157,14 @@ class LiRARounds(RoundReferenceAttack):
 
 
 def log_normal(x: Scores, mean: Scores, deviation: Scores) -> Scores:
-    """log N(x; mean, deviation^2) without its constant."""
+    """log N(x; mean, deviation^2) without its constant.
+
+    Args:
+        x: where the density is taken, `(N,)`.
+        mean: means, `(N,)`.
+        deviation: standard deviations, `(N,)`, > 0.
+
+    Returns:
+        log densities, `(N,)`, up to a constant.
+    """
     return np.asarray(-(((x - mean) / deviation) ** 2) / 2 - np.log(deviation))

@@ -50,7 +50,15 @@ class Crops(Options):
         return PLACE + 1
 
     def pixels(self, height: int, width: int) -> tuple[int, int]:
-        """Height and width of a resized crop of an image: whole patches, at least 2 pixels."""
+        """Height and width of a resized crop of an image: whole patches, at least 2 pixels.
+
+        Args:
+            height: of the image, in pixels.
+            width: of the image, in pixels.
+
+        Returns:
+            height and width of the crop, in pixels.
+        """
         sides = (self.patch * max(1, round(self.size * s / self.patch)) for s in (height, width))
         high, wide = sides
         return max(2, high), max(2, wide)
@@ -162,6 +170,7 @@ class NormTanh(RMSNorm):
     """What stands between two linear layers in place of ReLU: RMSNorm, then tanh."""
 
     def forward(self, x: Tensor) -> Tensor:
+        """Normalise `(N, D)`, then apply tanh."""
         return torch.tanh(super().forward(x))
 
 

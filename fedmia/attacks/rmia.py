@@ -113,6 +113,14 @@ def beaten(ratios: Scores, population: Scores, gamma: float) -> Scores:
 
     Within a step, the share grows by less than 1 / Z with the ratio, so that no two images whose
     ratios differ are tied.
+
+    Args:
+        ratios: likelihood ratios of the images to score, `(N,)`.
+        population: ratios of the population images, `(Z,)`, ascending.
+        gamma: factor by which an image must exceed a population image, >= 1 (Eq. 3 of RMIA).
+
+    Returns:
+        shares in [0, 1], `(N,)`.
     """
     # The comparison is made as the paper's quotient is, by multiplication: no division by 0.
     counts = np.searchsorted(gamma * population, ratios, side="right")

@@ -108,7 +108,16 @@ class SDMI(Attack):
 
 
 def distances(vectors: Tensor, anchors: Tensor, kind: str) -> Tensor:
-    """(N, A) Euclidean distances of (N, P) to (A, P) in double precision, or their squares."""
+    """(N, A) Euclidean distances of (N, P) to (A, P) in double precision, or their squares.
+
+    Args:
+        vectors: features of the images, `(N, P)`.
+        anchors: features of the anchors, `(A, P)`.
+        kind: which distance: Euclidean, or squared.
+
+    Returns:
+        distances, `(N, A)`, float64.
+    """
     found = torch.cdist(vectors.double(), anchors.double(), compute_mode="use_mm_for_euclid_dist")
     return found.square() if kind == "squared" else found
 
@@ -118,6 +127,14 @@ def choose_anchors(
 ) -> NDArray[np.bool_]:
     """(N,) which known images are anchors: `count` of them (0: a quarter, at most MOST_ANCHORS),
     of each side its share.
+
+    Args:
+        truth: membership of the known images, `(N,)`, 1 = member.
+        count: number of anchors, or 0 for the default.
+        rng: stream of the choice.
+
+    Returns:
+        bool `(N,)`, True for an anchor.
 
     Raises:
         InputError: fewer than 2 of a side are left.

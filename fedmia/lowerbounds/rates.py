@@ -45,7 +45,14 @@ def rates_bound(
 
     Args:
         members, nonmembers: (n,), (m,), neither empty.
+        delta: at which epsilon is bounded, in [0, 1].
         error: in (0, 1), shared equally by the TRIED bounds.
+
+    Returns:
+        the bound and the operating point that gives it.
+
+    Raises:
+        ValueError: a side without scores.
     """
     each = error / TRIED
     found = [

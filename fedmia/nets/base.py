@@ -54,6 +54,13 @@ class Backbone(nn.Module):
         """Outputs of the named layers: a stage of `layers` (the last is a map (B, D, h, w), the
         parts of the image), or `avgpool`, the pooled vector whatever pools it.
 
+        Args:
+            x: normalised pixels, `(B, C, H, W)`.
+            layers: names of stages, or `avgpool`.
+
+        Returns:
+            output of each layer by its name.
+
         Raises:
             InputError: a layer that this backbone does not have.
         """
@@ -77,6 +84,13 @@ def make_norm(name: str, channels: int) -> nn.Module:
 
     Group norm is the default of the house: it keeps no running statistics to average between
     clients, mixes no images, and per-sample gradients exist (Wu and He, ECCV 2018, 32 groups).
+
+    Args:
+        name: `group` or `batch`.
+        channels: of the maps that it normalises.
+
+    Returns:
+        the normalisation layer.
     """
     if name == "batch":
         return nn.BatchNorm2d(channels)
@@ -94,6 +108,13 @@ class Net(Options, ABC):
     @abstractmethod
     def build(self, channels: int, size: int) -> Backbone:
         """A backbone for (B, channels, size, size) pixels, weights not yet set.
+
+        Args:
+            channels: of the images.
+            size: height and width of the images, in pixels.
+
+        Returns:
+            the backbone, with weights not yet set.
 
         Raises:
             InputError: the size does not suit the architecture.
@@ -116,6 +137,10 @@ def initialise(module: nn.Module, generator: torch.Generator) -> None:
     any statistics; the rest by its own `draw`.
 
     Sets every parameter from `generator` alone, so the global generator plays no part.
+
+    Args:
+        module: the network whose parameters are set in place.
+        generator: the stream that all values come from.
     """
     for layer in module.modules():
         if isinstance(layer, nn.Conv2d):

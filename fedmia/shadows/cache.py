@@ -47,8 +47,13 @@ def about(
     """All that decides the bits of shadow `index`, as JSON holds it.
 
     Args:
+        blueprint: what every shadow of the plan is built from.
+        index: number of the shadow, from 0.
         images: digest of its members and non-members.
         device: a GPU sums in another order than a CPU, so its shadows are others.
+
+    Returns:
+        the description, whose digest is the key of the cache.
     """
     plain = asdict(blueprint) | {
         "format": FORMAT, "index": index, "images": images, "device": device.type,
@@ -78,13 +83,24 @@ class ShadowFolder:
         self.key = key_of(description)
 
     def finish(self, tensors: State, members: ByteArray, nonmembers: ByteArray) -> None:
-        """Write the finished shadow and drop its progress."""
+        """Write the finished shadow and drop its progress.
+
+        Args:
+            tensors: weights and state of the encoder.
+            members: uint8 `(M, C, H, W)`, that it was trained on.
+            nonmembers: uint8 `(M, C, H, W)`, that it was not.
+        """
         self.describe(members, nonmembers)
         self.write(ENCODER, tensors)
         (self.path / PROGRESS).unlink(missing_ok=True)
 
     def describe(self, members: ByteArray, nonmembers: ByteArray) -> None:
-        """Write `about.json` and `images.npz`, unless they stand there already."""
+        """Write `about.json` and `images.npz`, unless they stand there already.
+
+        Args:
+            members: uint8 `(M, C, H, W)`, that the shadow trains on.
+            nonmembers: uint8 `(M, C, H, W)`, that it does not.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
         try:
             kept = read_images(self.path)
@@ -99,7 +115,12 @@ class ShadowFolder:
                 file.write_text(json.dumps(self.description, indent=2, sort_keys=True) + "\n")
 
     def write(self, name: str, tensors: State) -> None:
-        """Write the file `name` (ENCODER, PROGRESS) with its seal."""
+        """Write the file `name` (ENCODER, PROGRESS) with its seal.
+
+        Args:
+            name: ENCODER or PROGRESS.
+            tensors: what the file holds, by name.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
         kept = {n: t.detach().cpu().contiguous() for n, t in tensors.items()}
         with replacing(self.path / name) as file:
@@ -140,7 +161,15 @@ def read_images(path: Path) -> tuple[ByteArray, ByteArray]:
 
 
 def seal(key: str, tensors: State) -> Tensor:
-    """SHA-256 of a key and of named tensors, uint8 (32,)."""
+    """SHA-256 of a key and of named tensors, uint8 (32,).
+
+    Args:
+        key: of the shadow's description.
+        tensors: what the file holds, by name.
+
+    Returns:
+        the digest, uint8 `(32,)`.
+    """
     whole = hashlib.sha256(key.encode())
     for name in sorted(tensors):
         tensor = tensors[name]

@@ -55,6 +55,9 @@ def survey(pool: Pixels, candidates: Pixels | None) -> ImagePool:
     Args:
         pool, candidates: uint8 (N, C, H, W).
 
+    Returns:
+        the distinct images, and how many were left out.
+
     Raises:
         InputError: images of another type, or of different shapes.
     """
@@ -84,6 +87,13 @@ def deal(plan: ShadowPlan, ground: ImagePool) -> list[ShadowDraw]:
     depend on how many there are. Offline, no shadow meets a candidate. Online, shadows 2j and
     2j + 1 train on complementary halves of the candidates, so each is in exactly half of them,
     or within one shadow of it if their number is odd.
+
+    Args:
+        plan: says how many shadows of how many images, and the seed.
+        ground: distinct images, of `survey`.
+
+    Returns:
+        the images of each shadow, in order.
 
     Raises:
         InputError: too few images.
@@ -126,7 +136,15 @@ def _one(seed: int, index: int, images: int, pool: Named, candidates: Named) -> 
 
 
 def content_digest(members: list[bytes], nonmembers: list[bytes]) -> str:
-    """SHA-256 (hex) of the images of a shadow, by their digests in order."""
+    """SHA-256 (hex) of the images of a shadow, by their digests in order.
+
+    Args:
+        members: digests of the members' images.
+        nonmembers: digests of the non-members' images.
+
+    Returns:
+        64 hexadecimal digits.
+    """
     whole = hashlib.sha256(f"{len(members)}\x1f{len(nonmembers)}\x1f".encode())
     for one in (*members, *nonmembers):
         whole.update(one)
@@ -135,6 +153,13 @@ def content_digest(members: list[bytes], nonmembers: list[bytes]) -> str:
 
 def as_bytes(images: Pixels, what: str) -> ByteArray:
     """`images` as a uint8 array (N, C, H, W).
+
+    Args:
+        images: tensor or array of images.
+        what: what the images are, for the error.
+
+    Returns:
+        the images, uint8 `(N, C, H, W)`.
 
     Raises:
         InputError: they are something else.

@@ -32,7 +32,15 @@ class ShadowDefense(Protocol):
         """Whether training is over."""
 
     def train(self, job: Job, memory: dict[str, Any]) -> dict[str, float]:
-        """One job; its metrics, with the `loss`."""
+        """One job; its metrics, with the `loss`.
+
+        Args:
+            job: the training of one epoch.
+            memory: what the defence keeps from epoch to epoch; changes in place.
+
+        Returns:
+            metrics by name, `loss` among them.
+        """
 
 
 @dataclass(frozen=True)
@@ -127,7 +135,14 @@ class ShadowSettings:
     """What every shadow of a plan is built from and trained by; all options written out.
 
     Attributes:
-        model, ssl: name and every option. train: of one epoch.
+        model, ssl: name and every option.
+        train: of one epoch.
+        epochs: number of epochs.
+        seed: root seed of the shadows.
+        channels: of the images.
+        size: height and width of the images, in pixels.
+        mean: of the pixels, one value a channel.
+        std: standard deviation of the pixels, one value a channel.
         known_algorithm: whether `ssl` is the target's, views included.
         defense: name and every option of each defence of training, in order.
     """
@@ -160,6 +175,13 @@ class ShadowSettings:
     def method(self, index: int, images: int) -> SSLMethod:
         """Shadow `index` before training, for `images` members, on the CPU.
 
+        Args:
+            index: number of the shadow, from 0.
+            images: number of its members.
+
+        Returns:
+            the untrained method.
+
         Raises:
             InputError: the image size does not suit the architecture.
         """
@@ -170,6 +192,13 @@ class ShadowSettings:
 
 def blueprint(plan: ShadowPlan, target: TargetTraining) -> ShadowSettings:
     """The target's architecture and algorithm where the plan knows them, else the stand-ins.
+
+    Args:
+        plan: what the attacker knows and chooses.
+        target: what there is to know of the target's training.
+
+    Returns:
+        the settings that all shadows share.
 
     Raises:
         InputError: an unknown plugin, or knowledge of what nobody told.
@@ -232,6 +261,14 @@ def attacker_augment(
     random resized crop alone, as EncoderMI (section 5.1) found best, or what the plan's operations
     say; the paper does not give its area, here the stand-in's.
 
+    Args:
+        plan: what the attacker knows and chooses.
+        target_augment: the target's recipe, if there is one.
+        views: view options of the shadow images' data set, for a stand-in that leaves them open.
+
+    Returns:
+        the recipe.
+
     Raises:
         InputError: the algorithm is claimed to be known, but no recipe is given.
     """
@@ -254,7 +291,15 @@ def crop_alone(augment: Augment) -> Augment:
 
 
 def stand_in(plan: ShadowPlan, views: Views | None) -> Choice:
-    """The method in place of an unknown one: where it leaves its views to the images, theirs."""
+    """The method in place of an unknown one: where it leaves its views to the images, theirs.
+
+    Args:
+        plan: names the method and its options.
+        views: view options of the shadow images' data set, or None.
+
+    Returns:
+        name and options of the method.
+    """
     own = {} if views is None else asdict(views)
     left = {f.name for f, _ in option_fields(registry.load("ssl", plan.ssl)) if f.default is None}
     return plan.ssl, {**{k: v for k, v in own.items() if k in left}, **plan.ssl_options}
@@ -262,6 +307,13 @@ def stand_in(plan: ShadowPlan, views: Views | None) -> Choice:
 
 def operating(ssl: Choice, plan: ShadowPlan) -> Choice:
     """The method with the plan's operations in place of its own.
+
+    Args:
+        ssl: name and options of a method.
+        plan: whose `operations` replace the method's own; None: they stay.
+
+    Returns:
+        name and options of the method.
 
     Raises:
         InputError: it has no such choice.

@@ -45,9 +45,12 @@ def train_shadows(
     interruptions.
 
     Args:
+        plan: what the attacker knows and chooses.
+        target: what there is to know of the target's training.
         pool: uint8 (N, C, H, W), the attacker's shadow images.
         candidates: uint8 (M, C, H, W), the images under attack: kept out of every shadow, or
             (`online`) put into half of them.
+        device: where the shadows train.
         cache: folder of finished and of unfinished shadows, or None to keep nothing.
         say: takes a line for the user.
         progress: takes the epochs done and to do, over all shadows; called from any thread.
@@ -56,9 +59,12 @@ def train_shadows(
         workers: shadows side by side (none: as many as the cores allow; one on a GPU).
         save_every: epochs between two writings of a shadow's progress (none: a tenth of them).
 
+    Returns:
+        the shadows in the plan's order.
+
     Raises:
-        InputError: too few images, an unknown plugin, knowledge of what nobody told, images that
-            do not fit the encoder, a learning rate at which training diverges.
+        InputError: too few images, an unknown plugin, knowledge of what nobody told, images that do
+            not fit the encoder, a learning rate at which training diverges.
         Stopped: `stop` said so.
     """
     made = blueprint(plan, target)
@@ -108,7 +114,17 @@ def shadow_notes(
     plan: ShadowPlan, target: TargetTraining, pool: Pixels, candidates: Pixels | None
 ) -> list[str]:
     """What the reader should know of how the plan's shadows are trained, as of a queue that is cut;
-    arguments and errors as of `train_shadows`, which trains them."""
+    arguments and errors as of `train_shadows`, which trains them.
+
+    Args:
+        plan: what the attacker knows and chooses.
+        target: what there is to know of the target's training.
+        pool: the attacker's shadow images, uint8 `(N, C, H, W)`.
+        candidates: the images under attack, uint8 `(M, C, H, W)`, or None.
+
+    Returns:
+        one sentence a note, possibly none.
+    """
     members = deal(plan, survey(pool, candidates))[0].members
     return [f"Shadow encoders: {n}." for n in blueprint(plan, target).spec.notes(len(members))]
 

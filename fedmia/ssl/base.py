@@ -28,7 +28,15 @@ PART = 1 << 20
 
 def in_parts(images: Tensor, device: torch.device) -> Iterator[Tensor]:
     """Images (N, C, H, W), in [0, 1] or uint8, as floats in [0, 1] on `device`: parts of at most
-    PART pixels, or of one image."""
+    PART pixels, or of one image.
+
+    Args:
+        images: in [0, 1] or uint8, `(N, C, H, W)`.
+        device: where the parts are needed.
+
+    Yields:
+        float `(n, C, H, W)` in [0, 1], in order.
+    """
     for part in images.split(max(1, min(1024, PART // images[0, 0].numel()))):
         here = part.to(device)
         yield here.float() / 255 if here.dtype == torch.uint8 else here
@@ -39,6 +47,13 @@ def outputs(encoder: Encoder, pixels: Tensor) -> Tensor:
 
     In evaluation mode, where no image's output depends on another's, more than PART pixels go in
     parts: what the gradient needs is computed again when it is asked for, and held of one part.
+
+    Args:
+        encoder: the encoder to ask.
+        pixels: `(B, C, H, W)` in [0, 1].
+
+    Returns:
+        outputs, `(B, P)`.
     """
     if encoder.training or pixels[:, 0].numel() <= PART:
         out: Tensor = encoder(pixels)
@@ -52,6 +67,12 @@ class Encoder(nn.Module):
     """Normalisation, backbone and projection head: pixels in [0, 1] -> (B, P).
 
     Its output is what the papers call the encoder's; `avgpool` is what probes are fitted on.
+
+    Args:
+        backbone: pixels to a pooled vector `(B, D)`.
+        head: projection head, `(B, D)` to `(B, P)`.
+        mean: of the pixels, one value a channel.
+        std: standard deviation of the pixels, one value a channel.
     """
 
     mean: Tensor
@@ -88,7 +109,15 @@ class Encoder(nn.Module):
         return out
 
     def features(self, pixels: Tensor, layers: Iterable[str]) -> dict[str, Tensor]:
-        """Outputs of the named layers, each (B, ...), from one forward pass."""
+        """Outputs of the named layers, each (B, ...), from one forward pass.
+
+        Args:
+            pixels: `(B, C, H, W)` in [0, 1].
+            layers: names of the backbone's layers, or `projection`.
+
+        Returns:
+            output of each layer by its name.
+        """
         wanted = list(layers)
         inner = [name for name in wanted if name != "encoder"]
         if "encoder" in wanted and "avgpool" not in inner:
@@ -115,7 +144,15 @@ class SSLMethod(nn.Module, ABC):
 
     @abstractmethod
     def losses(self, view1: Tensor, view2: Tensor) -> Tensor:
-        """Training loss of each image, (B,), from two views (B, C, H, W) in [0, 1]."""
+        """Training loss of each image, (B,), from two views (B, C, H, W) in [0, 1].
+
+        Args:
+            view1: first view of each image, `(B, C, H, W)` in [0, 1].
+            view2: second view of each image, of the same shape.
+
+        Returns:
+            losses, `(B,)`, differentiable.
+        """
 
     @abstractmethod
     def after_step(self) -> None:
@@ -136,12 +173,23 @@ class SSLMethod(nn.Module, ABC):
         """Loss of each image as an observer of the shared weights computes it, (B,).
 
         Args:
-            z1, z2: (B, P) encoder outputs of two views. Negatives are the holder's own. Leaves
-                the state untouched and is differentiable.
+            z1, z2: (B, P) encoder outputs of two views. Negatives are the holder's own. Leaves the
+                state untouched and is differentiable.
+
+        Returns:
+            losses, `(B,)`.
         """
 
     def probe_losses(self, view1: Tensor, view2: Tensor) -> Tensor:
-        """`output_losses` of two views (B, C, H, W) in [0, 1], in one forward pass."""
+        """`output_losses` of two views (B, C, H, W) in [0, 1], in one forward pass.
+
+        Args:
+            view1: first view of each image, `(B, C, H, W)` in [0, 1].
+            view2: second view of each image, of the same shape.
+
+        Returns:
+            losses, `(B,)`.
+        """
         z1, z2 = self.encoder(torch.cat([view1, view2])).split(len(view1))
         return self.output_losses(z1, z2)
 
@@ -160,6 +208,10 @@ class SSLMethod(nn.Module, ABC):
     def renew(self, images: int | None, generator: torch.Generator) -> bool:
         """Become, on the CPU, what `SSL.build` makes for a holder of `images` images, but for what
         `load_shared` and `begin_first_round` set next: draws what it draws, in its order.
+
+        Args:
+            images: number of images that the holder trains on; None: no cap.
+            generator: the stream that `SSL.build` would draw from.
 
         Returns:
             whether the method can. If not, which is the default, one is built in its place.
@@ -243,12 +295,28 @@ class Recipe:
 
 
 def copies(prefix: str, module: nn.Module) -> State:
-    """Copies of a module's tensors, `prefix` before their names."""
+    """Copies of a module's tensors, `prefix` before their names.
+
+    Args:
+        prefix: put before each name.
+        module: whose tensors are copied.
+
+    Returns:
+        the copies by name.
+    """
     return {prefix + n: t.detach().clone() for n, t in module.state_dict().items()}
 
 
 def under(prefix: str, state: Mapping[str, Tensor]) -> State:
-    """The tensors whose names begin with `prefix`, without it."""
+    """The tensors whose names begin with `prefix`, without it.
+
+    Args:
+        prefix: that a name must begin with.
+        state: tensors by name.
+
+    Returns:
+        the tensors by their shorter names, not copied.
+    """
     return {n.removeprefix(prefix): t for n, t in state.items() if n.startswith(prefix)}
 
 
@@ -275,11 +343,28 @@ class SSL(Options, ABC):
 
     @abstractmethod
     def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> SSLMethod:
-        """The method around `backbone`, every weight drawn from `generator`."""
+        """The method around `backbone`, every weight drawn from `generator`.
+
+        Args:
+            backbone: the network, with weights not yet set.
+            recipe: what the method needs besides its options.
+            generator: the stream of the initial weights.
+
+        Returns:
+            the untrained method, on the CPU.
+        """
 
     def chance_loss(self, images: int, batch: int) -> float | None:
         """Mean training loss over `images` images, in batches of `batch`, of an encoder whose
-        output is the same for all; None where the method's loss does not tell."""
+        output is the same for all; None where the method's loss does not tell.
+
+        Args:
+            images: number of images.
+            batch: images a step.
+
+        Returns:
+            the loss, or None.
+        """
         return None
 
     def notes(self, images: int) -> list[str]:

@@ -25,7 +25,13 @@ from fedmia.ssl.base import Encoder, Recipe, State, in_parts
 
 
 class DINOMethod(PrototypeSSL, KeyedTwoView):
-    """Student and prototypes, which the federation averages; teacher and centre stay at home."""
+    """Student and prototypes, which the federation averages; teacher and centre stay at home.
+
+    Args:
+        encoder: the student.
+        prototypes: the last layer of the head.
+        spec: the options.
+    """
 
     centre: Tensor  # (K,), a buffer
 
@@ -105,6 +111,11 @@ class DINO(TwoViewSSL):
     is what observers see, with ReLU for GELU and batch norm, which keeps the outputs of small
     networks apart. The last layer is the prototypes. Without batch norm one image's loss does not
     depend on the others of its batch, but still on earlier batches, through centre and teacher.
+
+    Attributes:
+        momentum_schedule: whether the momentum rises to 1 over the run, or stays (`constant`).
+        key: whether the teacher stays with the client or starts each round from the global weights.
+        head_norm: normalisation in the head.
     """
 
     paper: ClassVar[str] = "Caron et al., ICCV 2021, arXiv 2104.14294"

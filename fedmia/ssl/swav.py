@@ -30,6 +30,9 @@ def potentials(scores: Tensor, epsilon: float, iterations: int) -> Tensor:
         scores: (N, K), of N features with K prototypes, N >= 0; without any feature u is 1.
         epsilon: > 0, smoothness.
         iterations: >= 0.
+
+    Returns:
+        log u, `(K,)`.
     """
     logits = scores / epsilon
     u, v = logits.new_zeros(scores.shape[1]), logits.new_zeros(scores.shape[0])
@@ -40,7 +43,16 @@ def potentials(scores: Tensor, epsilon: float, iterations: int) -> Tensor:
 
 
 def codes(scores: Tensor, u: Tensor, epsilon: float) -> Tensor:
-    """Assignment of each feature, (N, K), rows summing to 1, under the `potentials` u (K,)."""
+    """Assignment of each feature, (N, K), rows summing to 1, under the `potentials` u (K,).
+
+    Args:
+        scores: of N features with K prototypes, `(N, K)`.
+        u: of `potentials`, `(K,)`.
+        epsilon: smoothness, > 0.
+
+    Returns:
+        assignments, `(N, K)`.
+    """
     return torch.softmax(scores / epsilon + u, dim=1)
 
 
@@ -49,6 +61,11 @@ class SwAVMethod(PrototypeSSL):
 
     The bank is the queue: outputs of earlier batches, both views of each image, that take part in
     the assignment. Rows of zeros are not yet filled.
+
+    Args:
+        encoder: with the projection head.
+        prototypes: layer of K prototypes.
+        spec: the options.
     """
 
     bank: Bank

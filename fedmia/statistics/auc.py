@@ -34,6 +34,7 @@ class AucEstimate:
     """An AUC in [0, 1] and how sure it is.
 
     Attributes:
+        value: the AUC, in [0, 1].
         variance: DeLong's (1988), unbiased.
         freedom: its degrees of freedom, at least 1 (Welch and Satterthwaite).
         smaller: images of the smaller side; may be an effective number, at least 1.
@@ -48,6 +49,13 @@ class AucEstimate:
 def auc(members: FloatArray, nonmembers: FloatArray) -> float:
     """Mann-Whitney AUC with mid-ranks: P(member > non-member) + P(equal) / 2.
 
+    Args:
+        members: scores of the members, `(n,)`.
+        nonmembers: scores of the non-members, `(m,)`.
+
+    Returns:
+        the AUC, in [0, 1].
+
     Raises:
         ValueError: no scores on one side.
     """
@@ -59,7 +67,16 @@ def auc(members: FloatArray, nonmembers: FloatArray) -> float:
 
 
 def share_below(scores: FloatArray, others: FloatArray, weights: FloatArray) -> FloatArray:
-    """Weight of the `others` (m,) below each of `scores` (n,); ties count half."""
+    """Weight of the `others` (m,) below each of `scores` (n,); ties count half.
+
+    Args:
+        scores: `(n,)`.
+        others: `(m,)`.
+        weights: of the others, `(m,)`.
+
+    Returns:
+        weights below each score, `(n,)`.
+    """
     order = np.argsort(others, kind="stable")
     ranked, sums = others[order], np.concatenate([[0.0], np.cumsum(weights[order])])
     left, right = (np.searchsorted(ranked, scores, side=side) for side in ("left", "right"))
@@ -69,7 +86,15 @@ def share_below(scores: FloatArray, others: FloatArray, weights: FloatArray) -> 
 
 def placements(members: FloatArray, nonmembers: FloatArray) -> tuple[FloatArray, FloatArray]:
     """DeLong's (1988) structural components: for each member the share of non-members below it,
-    for each non-member the share of members above it; ties count half. Shapes (n,), (m,)."""
+    for each non-member the share of members above it; ties count half. Shapes (n,), (m,).
+
+    Args:
+        members: scores of the members, `(n,)`.
+        nonmembers: scores of the non-members, `(m,)`.
+
+    Returns:
+        components of the members `(n,)` and of the non-members `(m,)`, in [0, 1].
+    """
     below = share_below(members, nonmembers, np.full(len(nonmembers), 1 / len(nonmembers)))
     above = 1 - share_below(nonmembers, members, np.full(len(members), 1 / len(members)))
     return below, above
@@ -81,7 +106,12 @@ def auc_estimate(
     """The AUC of scores (n,) and (m,) with DeLong's variance.
 
     Args:
+        members: scores of the members, `(n,)`.
+        nonmembers: scores of the non-members, `(m,)`.
         weights: (m,) of the non-members, which sum to 1; none: all the same.
+
+    Returns:
+        the AUC, its variance and its degrees of freedom.
 
     Raises:
         ValueError: no scores on one side.
@@ -116,6 +146,14 @@ def auc_interval(found: AucEstimate, level: float = LEVEL, family: int = 1) -> I
     1957). w is the doubt whether the wrongly ordered images that were drawn, about smaller
     AUC (1 - AUC) of them, tell the variance: 1 where none was, 0.01 at five; its two constants are
     those tried that cover best.
+
+    Args:
+        found: of `auc_estimate`.
+        level: confidence level, in (0, 1).
+        family: number of intervals that hold together at `level`, at least 1.
+
+    Returns:
+        lower and upper limit, in [0, 1].
     """
     p, k = found.value, found.smaller
     wrong = k * p * (1 - p)
@@ -136,7 +174,15 @@ def _variance(parts: FloatArray, weights: FloatArray, value: float) -> float:
 
 
 def auc_correlation(attack: Sides, control: Sides) -> float:
-    """Correlation in [-1, 1] of two AUCs of the same images (DeLong 1988); 0 where undefined."""
+    """Correlation in [-1, 1] of two AUCs of the same images (DeLong 1988); 0 where undefined.
+
+    Args:
+        attack: scores of members `(n,)` and non-members `(m,)` by one attack.
+        control: scores of the same images, in the same order, by another.
+
+    Returns:
+        the correlation, in [-1, 1].
+    """
     a10, a01 = placements(*attack)
     b10, b01 = placements(*control)
     if len(a10) < 2 or len(a01) < 2:
@@ -158,7 +204,11 @@ def difference_interval(
 
     Args:
         attack, control: scores of the same members (n,) and the same non-members (m,), in order.
+        level: confidence level, in (0, 1).
         family: intervals that shall hold together at `level`.
+
+    Returns:
+        lower and upper limit, in [-1, 1].
     """
     a, b = auc_estimate(*attack), auc_estimate(*control)
     a_ci, b_ci = auc_interval(a, level, family), auc_interval(b, level, family)

@@ -32,7 +32,14 @@ ROUNDING = 1e-12  # of sums of weights
 @dataclass(frozen=True)
 class ClientAuc:
     """An AUC in [0, 1] and its 95 % interval; `reached`: members that at most the target share of
-    their non-members reach; `resolved`: whether so small a share is of one non-member at least."""
+    their non-members reach; `resolved`: whether so small a share is of one non-member at least.
+
+    Attributes:
+        auc: in [0, 1].
+        auc_ci: its 95 % interval, or None.
+        reached: members whose score at most the target share of their non-members reach.
+        resolved: whether the target share is one non-member at least.
+    """
 
     auc: float
     auc_ci: Interval | None
@@ -57,6 +64,9 @@ def asked(
         weights: (n, m) of the non-members; rows sum to 1.
         target: false-positive rate.
         generator: of the bootstrap.
+
+    Returns:
+        the AUC, its interval, and the members at the target rate.
     """
     mine = members[:, None]
     wins = weights * ((mine > nonmembers) + (mine == nonmembers) / 2)
@@ -79,6 +89,14 @@ def interval_over_images(
     pairs of all clients, which are not independent; each pair keeps its weight. None where a side
     has fewer than two images. Where the value is 0 or 1 every draw repeats it: `auc_interval`
     stands in, with the effective number of non-members of the client that has fewest.
+
+    Args:
+        wins: weighted wins of each pair, `(n, m)`.
+        weights: weight of each pair, `(n, m)`.
+        generator: of the bootstrap.
+
+    Returns:
+        lower and upper limit, or None.
     """
     n, m = wins.shape
     if n < 2 or m < 2:
@@ -100,7 +118,14 @@ def interval_over_images(
 @dataclass(frozen=True)
 class MatchedNamingRate:
     """The share of non-members alike that are named the member's client, in [0, 1], and what the
-    members have over it, in [-1, 1]; each with its 95 % interval."""
+    members have over it, in [-1, 1]; each with its 95 % interval.
+
+    Attributes:
+        value: share of matched non-members that are named the member's client, in [0, 1].
+        ci: its 95 % interval.
+        difference: the members' rate less `value`, in [-1, 1].
+        difference_ci: its 95 % interval.
+    """
 
     value: float
     ci: Interval
@@ -126,6 +151,9 @@ def named_alike(
         named: (m,) client that each non-member is named, two at least.
         same: (n, m) whether the two are alike; some non-member for each member.
         like: (m,) kind of each non-member.
+
+    Returns:
+        the rate and the difference to the members' rate, with their intervals.
     """
     n = len(owners)
     weights = same / same.sum(axis=1, keepdims=True)

@@ -29,6 +29,13 @@ def mix_weights(mix: IntArray, labels: IntArray) -> FloatArray:
 
     Every image of a class weighs the same. A class that `labels` lacks gets nothing; all zero
     where no class is shared.
+
+    Args:
+        mix: classes of the client's members, `(n,)`.
+        labels: classes of the non-members, `(m,)`.
+
+    Returns:
+        weights, `(m,)`.
     """
     weights = np.zeros(len(labels))
     for label, count in zip(*np.unique(mix, return_counts=True), strict=True):
@@ -46,7 +53,12 @@ def effective_size(weights: FloatArray) -> float:
 
 @dataclass(frozen=True, eq=False)
 class NullDistribution:
-    """AUCs (DRAWS,) of posers, `posers` non-members a draw."""
+    """AUCs (DRAWS,) of posers, `posers` non-members a draw.
+
+    Attributes:
+        aucs: AUC of each draw of posers, `(DRAWS,)`, in [0, 1].
+        posers: number of non-members in a draw.
+    """
 
     aucs: FloatArray
     posers: int
@@ -69,7 +81,12 @@ def null_of(
     left to pose.
 
     Args:
+        mix: classes of the client's scored members, `(n,)`.
         scores, labels: (m,) of the scored non-members.
+        generator: of the draws.
+
+    Returns:
+        the AUCs of the posers, or None.
     """
     order = np.argsort(scores, kind="stable")
     scores, labels = scores[order], labels[order]
@@ -102,6 +119,14 @@ def drawn(
     The numbers are read off the stream draw by draw, in the order of `Generator.choice`, which also
     draws a shuffle: the sets are those of a loop over it (up to 10,000 places), in little of its
     time.
+
+    Args:
+        sizes: number of places of each pool.
+        counts: how many places to draw from each pool.
+        generator: of the draws.
+
+    Returns:
+        for each pool, indices `(DRAWS, count)`.
     """
     spans = [np.r_[s - c : s, c - 1 : 0 : -1] for s, c in zip(sizes, counts, strict=True)]
     highest = np.concatenate(spans).astype(np.int64)

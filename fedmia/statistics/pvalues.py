@@ -22,7 +22,15 @@ def holm(found: Sequence[float | None]) -> list[float | None]:
 
 
 def alarms(values: Sequence[float], level: float) -> int:
-    """How many p-values are at most `level`."""
+    """How many p-values are at most `level`.
+
+    Args:
+        values: p-values, in [0, 1].
+        level: in (0, 1).
+
+    Returns:
+        their number.
+    """
     return int(np.sum(np.asarray(values) <= level + 1e-12))
 
 

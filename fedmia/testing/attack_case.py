@@ -33,7 +33,15 @@ BRIEF = {"steps": 2, "epochs": 1, "crops": 6, "downstream_images": 20, "views": 
 
 
 class ScoredAttack(NamedTuple):
-    """A fitted attack and its view, the scores, what they cost and how many images passed."""
+    """A fitted attack and its view, the scores, what they cost and how many images passed.
+
+    Attributes:
+        attack: the fitted attack.
+        view: its view.
+        scores: of the images, `(N,)`.
+        queries: that the scores cost.
+        passed: number of images that passed through the encoder.
+    """
 
     attack: Attack
     view: Any
@@ -70,9 +78,15 @@ class AttackCase(Case):
         """Scores of the images under test by a new attack that is fitted with the usual seed.
 
         Args:
-            seed: of the global generators. refit: fit on other images first.
+            known: images to fit on; None: the usual ones.
+            seed: of the global generators.
+            refit: fit on other images first.
             others: score some of the images first, on a view of their own.
+            attack: the instance to run; None: a new one.
             more: of the view.
+
+        Returns:
+            the fitted attack, its scores and its cost.
         """
         attack, view = attack or self.new(), self.view(**more)
         with self.watched(view) as passed, global_seed(seed):
@@ -104,7 +118,14 @@ class AttackCase(Case):
             raise AssertionError(text) from None
 
     def same(self, got: Scores, want: Scores, text: str, atol: float = 0.0) -> None:
-        """Refuse scores further than `atol` from others; says by how much."""
+        """Refuse scores further than `atol` from others; says by how much.
+
+        Args:
+            got: scores, `(N,)`.
+            want: scores to compare with, `(N,)`.
+            text: sentence of the error.
+            atol: largest absolute difference allowed.
+        """
         found, wanted = np.shape(got), np.shape(want)
         self.must(found == wanted, f"scores are of shape {found}, not {wanted}")
         gap = float(np.abs(np.asarray(got) - want).max())

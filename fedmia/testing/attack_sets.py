@@ -25,7 +25,15 @@ def judges_sets(case: AttackCase) -> bool:
 
 
 def of_sets(case: AttackCase, *chosen: int) -> Call:
-    """`score_sets` of the chosen sets of the images, or of all five."""
+    """`score_sets` of the chosen sets of the images, or of all five.
+
+    Args:
+        case: the attack under check.
+        chosen: indices of sets; none: all five.
+
+    Returns:
+        a function of (attack, view) that returns the scores `(S, 2)`.
+    """
     sets = case.images.view(-1, SIZE, *case.images.shape[1:])
     some = sets[list(chosen)] if chosen else sets
     return lambda attack, view: np.array(attack.score_sets(view, some, case.known))
@@ -33,7 +41,15 @@ def of_sets(case: AttackCase, *chosen: int) -> Call:
 
 def of_data_sets(case: AttackCase, turned: bool = False) -> Call:
     """(3, 4) p-value, difference, n and others that `infer` tells of three sets, -1 for None. The
-    third set is one image of a class of its own. `turned`: the images stand in another order."""
+    third set is one image of a class of its own. `turned`: the images stand in another order.
+
+    Args:
+        case: the attack under check.
+        turned: whether the images stand in another order.
+
+    Returns:
+        a function of (attack, view) that returns the table `(3, 4)`.
+    """
     count = len(case.images)
     order = np.arange(count) if not turned else rng(0, "places").permutation(count)
     classes, place = np.arange(count) % 3, order.argsort()
@@ -59,7 +75,16 @@ def calls(case: AttackCase) -> Iterator[tuple[str, Call]]:
 
 
 def told(case: AttackCase, call: Call, seed: int = 1) -> tuple[Table, int, int]:
-    """What the fitted attack says, the queries of it, and how many images passed."""
+    """What the fitted attack says, the queries of it, and how many images passed.
+
+    Args:
+        case: the attack under check.
+        call: of `of_sets` or `of_data_sets`.
+        seed: of the global generators.
+
+    Returns:
+        the table, the queries, and the number of images that passed.
+    """
     view = case.view()
     with case.watched(view) as passed, global_seed(seed):
         found = call(case.usual().attack, view)

@@ -32,7 +32,12 @@ ROUNDS = 2
 
 
 class DefendedRounds(NamedTuple):
-    """What leaves after the last round, and the memory after each."""
+    """What leaves after the last round, and the memory after each.
+
+    Attributes:
+        released: the update that leaves after the last round.
+        memories: the defence's memory after each round.
+    """
 
     released: State
     memories: list[dict[str, Any]]

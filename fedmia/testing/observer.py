@@ -52,7 +52,15 @@ class ObserverCase(Case):
         }
 
     def tell(self, methods: str, folder: Path | None) -> None:
-        """Tell a new one by `methods`, in order."""
+        """Tell a new one by `methods`, in order.
+
+        Args:
+            methods: names of the methods to call, separated by spaces.
+            folder: the run's folder, or None.
+
+        Raises:
+            AssertionError: the observer raises an error.
+        """
         observer = self.cls() if isinstance(self.first, type) else copy.deepcopy(self.first)
         observer.check(folder)
         for method in methods.split():

@@ -28,7 +28,18 @@ class SSLCase(Case):
         self.spec: SSL = self.first
 
     def build(self, seed: int = 0, images: int | None = None) -> SSLMethod:
-        """An untrained method on a narrow SmallNet, or on a transformer where it needs one."""
+        """An untrained method on a narrow SmallNet, or on a transformer where it needs one.
+
+        Args:
+            seed: of the weights.
+            images: number of images of the holder; None: no cap.
+
+        Returns:
+            the method, on the CPU.
+
+        Raises:
+            AssertionError: the method cannot be built.
+        """
         recipe = Recipe((0.5,) * 3, (0.25,) * 3, images, textures(7, seed=3).numpy(), 4)
         for net in (SmallNet(width=4), ViTTiny(width=12, heads=3, depth=4, patch=2)):
             try:
@@ -40,7 +51,15 @@ class SSLCase(Case):
         raise refused
 
     def views(self, count: int = 5, seed: int = 0) -> tuple[Tensor, Tensor]:
-        """Two views (count, 3, 8, 8) in [0, 1] of different images."""
+        """Two views (count, 3, 8, 8) in [0, 1] of different images.
+
+        Args:
+            count: number of images.
+            seed: of the pixels.
+
+        Returns:
+            both views.
+        """
         pixels = textures(count, seed).float() / 255
         noise = 0.1 * torch.rand(2, *pixels.shape, generator=torch_rng(seed, "views"))
         return (pixels + noise[0]).clamp(0, 1), (pixels + noise[1]).clamp(0, 1)
@@ -65,7 +84,13 @@ class SSLCase(Case):
         return copy.deepcopy(self._usual)
 
     def losses_of(self, losses: Tensor, count: int, what: str) -> None:
-        """Refuse losses that are not one finite number an image, with gradients."""
+        """Refuse losses that are not one finite number an image, with gradients.
+
+        Args:
+            losses: `(B,)`.
+            count: wanted number of losses, B.
+            what: what gave the losses, for the error.
+        """
         self.must(
             losses.shape == (count,), f"{what} are of shape {tuple(losses.shape)}, not ({count},)"
         )

@@ -29,7 +29,15 @@ def some_state(seed: int) -> State:
 
 
 def some_updates(count: int = 4, state: State | None = None) -> list[Update]:
-    """Updates of clients that hold 3, 5, 7 .. images; all the same where `state` is given."""
+    """Updates of clients that hold 3, 5, 7 .. images; all the same where `state` is given.
+
+    Args:
+        count: number of clients.
+        state: weights that all send; None: random ones.
+
+    Returns:
+        the updates.
+    """
     return [Update(c, 1, state or some_state(c), 3 + 2 * c, {}) for c in range(count)]
 
 
@@ -41,7 +49,13 @@ class StrategyCase(Case):
         self.received = some_state(99)
 
     def near(self, got: State, want: State, text: str) -> None:
-        """Refuse a state further than rounding from another."""
+        """Refuse a state further than rounding from another.
+
+        Args:
+            got: tensors by name.
+            want: tensors to compare with.
+            text: sentence of the error.
+        """
         for n, t in want.items():
             gap = float((got[n].double() - t.double()).abs().max())
             self.must(gap <= 1e-5, f"{text} ({n} by {gap:.2g})")

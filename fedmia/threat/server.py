@@ -22,6 +22,8 @@ class ServerView(ClientView):
     """The view of an honest but curious server, which aggregates as it should.
 
     Args:
+        method: the released model; its bank of negatives is the holder's own.
+        augment: recipe of the attacker's views.
         updates: round -> client -> the weights that it sent, from which the update is their
             difference to `before`. States may be read from disk at every access.
         before: round -> the global weights that the clients received, for the same rounds.
@@ -62,6 +64,9 @@ class ServerView(ClientView):
             name: of the measurement; what has one name is computed once.
             measure: of (the client's model, images) -> (N,).
             queries: what it costs on one model.
+
+        Returns:
+            measurements, `(clients, N)`.
 
         Raises:
             KeyError: a round whose updates were not kept.

@@ -32,7 +32,16 @@ class Signals:
     def get(
         self, key: tuple[object, ...], images: Tensor, compute: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        """(N, ...) signal of uint8 `images`, computing only the rows not yet known."""
+        """(N, ...) signal of uint8 `images`, computing only the rows not yet known.
+
+        Args:
+            key: tells signals apart.
+            images: uint8 `(N, C, H, W)`.
+            compute: images without known rows -> their rows.
+
+        Returns:
+            rows, `(N, ...)`.
+        """
         return self.grow(key, images, 1, lambda x, *_: compute(x)[:, None])[:, 0]
 
     def grow(
@@ -45,7 +54,13 @@ class Signals:
         """(N, columns, ...) signal whose column j does not depend on how many are asked for.
 
         Args:
+            key: tells signals apart.
+            images: uint8 `(N, C, H, W)`.
+            columns: number of columns wanted.
             compute: (images, first, last) -> (B, last - first, ...), the columns that lack.
+
+        Returns:
+            rows, `(N, columns, ...)`.
         """
         known = self.rows.setdefault(key, {})
         names = digests(images.numpy())
@@ -68,6 +83,7 @@ class PixelCache:
     Attributes:
         limit: most bytes kept; what does not fit is drawn again.
         used: bytes kept.
+        rows: views by recipe and image.
     """
 
     limit: int = 1 << 28
@@ -78,7 +94,17 @@ class PixelCache:
     def get(
         self, key: tuple[object, ...], images: Tensor, views: int, draw: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        """(views, N, C, H, W); view j does not depend on how many are asked for."""
+        """(views, N, C, H, W); view j does not depend on how many are asked for.
+
+        Args:
+            key: tells recipes apart.
+            images: uint8 `(N, C, H, W)`.
+            views: number of views an image.
+            draw: images -> their views, `(views, n, C, H, W)`.
+
+        Returns:
+            pixels in [0, 1], `(views, N, C, H, W)`.
+        """
         kept = self.rows.setdefault(key, {})
         names = digests(images.numpy())
         rows = {n: kept[n][:views] for n in names if n in kept}  # another thread may replace them

@@ -20,7 +20,16 @@ Loss = Callable[[SSLMethod, Tensor, Tensor], Tensor]  # of outputs of two views 
 
 
 def training_loss(method: SSLMethod, z1: Tensor, z2: Tensor) -> Tensor:
-    """The method's own."""
+    """The method's own loss of encoder outputs (`SSLMethod.output_losses`).
+
+    Args:
+        method: supplies the loss and its negatives.
+        z1: encoder outputs of the first views, `(B, P)`.
+        z2: encoder outputs of the second views, `(B, P)`.
+
+    Returns:
+        losses, `(B,)`.
+    """
     return method.output_losses(z1, z2)
 
 
@@ -37,6 +46,13 @@ class WhiteBox(BlackBox):
     @torch.no_grad()
     def features(self, images: Tensor, layers: Iterable[str]) -> dict[str, Tensor]:
         """Layer outputs of the plain images uint8 (N, C, H, W), flattened: (N, D) each; N queries.
+
+        Args:
+            images: uint8 `(N, C, H, W)`.
+            layers: names of the backbone's layers.
+
+        Returns:
+            outputs `(N, D)` of each layer by its name.
 
         Raises:
             InputError: a layer that the encoder lacks.
@@ -72,7 +88,17 @@ class WhiteBox(BlackBox):
         self, images: Tensor, pairs: int, negatives: str, loss: Loss = training_loss
     ) -> Tensor:
         """`loss` (N,) of uint8 (N, C, H, W), mean over `pairs` pairs of the image's fixed views;
-        2 N pairs queries, and `bank_queries`."""
+        2 N pairs queries, and `bank_queries`.
+
+        Args:
+            images: uint8 `(N, C, H, W)`.
+            pairs: pairs of views an image.
+            negatives: one of NEGATIVES: which images fill the bank.
+            loss: of (method, z1, z2) -> `(B,)`.
+
+        Returns:
+            losses, `(N,)`.
+        """
         return self.views_and_losses(images, 2 * pairs, negatives, loss)[1]
 
     @torch.no_grad()
@@ -80,7 +106,17 @@ class WhiteBox(BlackBox):
         self, images: Tensor, views: int, negatives: str, loss: Loss = training_loss
     ) -> tuple[Tensor, Tensor]:
         """`embed_views` (N, views, P), and `losses` (N,) of the same views paired first half with
-        second; N x views queries, and `bank_queries`."""
+        second; N x views queries, and `bank_queries`.
+
+        Args:
+            images: uint8 `(N, C, H, W)`.
+            views: views an image, an even number.
+            negatives: one of NEGATIVES: which images fill the bank.
+            loss: of (method, z1, z2) -> `(B,)`.
+
+        Returns:
+            outputs `(N, views, P)` and losses `(N,)`.
+        """
         self.charge(views * len(images) + self.bank_queries(negatives))
         rows = self._rows(images, views)[:, :, self._columns("encoder")]
         method, pairs = self.copy_method(), views // 2
@@ -98,6 +134,14 @@ class WhiteBox(BlackBox):
         """(N, ...) rows of uint8 `images` that views of this model compute once for each key.
 
         Queries that `compute` counts are counted where it runs.
+
+        Args:
+            key: tells signals apart.
+            images: uint8 `(N, C, H, W)`.
+            compute: images without known rows -> their rows.
+
+        Returns:
+            rows, `(N, ...)`.
         """
         return self._signals.get(key, images, compute)
 
@@ -132,7 +176,13 @@ class WhiteBox(BlackBox):
         whoever meets them: keys of all images held, uncounted here.
 
         Args:
+            method: whose bank is filled.
+            negatives: one of NEGATIVES: which images fill the bank.
+            images: uint8 `(N, C, H, W)`.
             read: rows of `images`, (n,) -> (n, ...).
+
+        Returns:
+            what `read` returned, in the order of the images.
         """
         if negatives != "held":
             return read(torch.arange(len(images)))
@@ -145,7 +195,15 @@ class WhiteBox(BlackBox):
         return torch.cat([values for _, values in found])[whole.argsort()]
 
     def groups(self, images: Tensor, negatives: str) -> list[Tensor]:
-        """The rows of `images` that `by_negatives` reads together; no query."""
+        """The rows of `images` that `by_negatives` reads together; no query.
+
+        Args:
+            images: uint8 `(N, C, H, W)`.
+            negatives: one of NEGATIVES: which images fill the bank.
+
+        Returns:
+            indices of each group.
+        """
         if negatives != "held":
             return [torch.arange(len(images))]
         return [rows for rows in self._meeting(images) if len(rows)]
@@ -177,7 +235,12 @@ class WhiteBox(BlackBox):
         """A view of the same network with other shared weights, through the same pixels.
 
         Args:
-            signals: rows known of it. meter: counts its queries; None: this view's own.
+            state: shared weights by name.
+            signals: rows known of it.
+            meter: counts its queries; None: this view's own.
+
+        Returns:
+            the view.
         """
         method = self.copy_method()
         method.load_shared(state)
