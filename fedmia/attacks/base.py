@@ -235,8 +235,7 @@ class Attack(Options, ABC):
             images: images to score, uint8 `(N, C, H, W)`.
 
         Returns:
-            finite scores, `(N,)`; higher says member, and above 0 decides for it where `decides`
-            holds.
+            finite scores, `(N,)`; higher says member.
 
         Raises:
             NotFitted: before `fit`.
@@ -350,6 +349,9 @@ class CraftContext:
     alone: bool = False
     passing: Callable[[State], State] = lambda crafted: crafted
     rehearse: Callable[[State], State] = lambda received: received
+
+
+Turn = CraftContext  # its name before 0.2
 
 
 class DatasetAttack(Attack):

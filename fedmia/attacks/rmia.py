@@ -117,7 +117,7 @@ def beaten(ratios: Scores, population: Scores, gamma: float) -> Scores:
     Args:
         ratios: likelihood ratios of the images to score, `(N,)`.
         population: ratios of the population images, `(Z,)`, ascending.
-        gamma: factor by which an image must exceed a population image, >= 1 (Eq. 3 of RMIA).
+        gamma: factor by which an image must exceed a population image, >= 1.
 
     Returns:
         shares in [0, 1], `(N,)`.

@@ -22,7 +22,7 @@ def delta_at(epsilon: float, mu: float) -> float:
         mu: parameter of Gaussian differential privacy, > 0.
 
     Returns:
-        delta, in [0, 1]; Corollary 2.13 of Dong et al. (2019).
+        delta, in [0, 1]; Theorem 8 of Balle and Wang (2018).
     """
     return _delta(mu / 2 - epsilon / mu, mu)
 

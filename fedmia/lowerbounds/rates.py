@@ -50,9 +50,6 @@ def rates_bound(
 
     Returns:
         the bound and the operating point that gives it.
-
-    Raises:
-        ValueError: a side without scores.
     """
     each = error / TRIED
     found = [

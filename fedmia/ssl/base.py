@@ -113,7 +113,7 @@ class Encoder(nn.Module):
 
         Args:
             pixels: `(B, C, H, W)` in [0, 1].
-            layers: names of the backbone's layers, or `projection`.
+            layers: names of the backbone's layers, or `encoder`, the head's output.
 
         Returns:
             output of each layer by its name.

@@ -7,6 +7,17 @@ McNeil 1982; Newcombe 2006) miss where members are more spread than non-members,
 is told and the rest is not; DeLong's own is too small near 0 and 1, where the few pairs that it
 rests on may not have been drawn. There it is mixed with the largest variance that any shape has.
 `fedmia.statistics.coverage` measures what is covered.
+
+Example:
+    >>> import numpy as np
+    >>> members = np.array([0.9, 0.8, 0.4])
+    >>> nonmembers = np.array([0.7, 0.3, 0.2, 0.1])
+    >>> estimate = auc_estimate(members, nonmembers)
+    >>> round(estimate.value, 3)
+    0.917
+    >>> low, high = auc_interval(estimate)
+    >>> round(low, 3), round(high, 3)
+    (0.291, 0.997)
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def alone(name: str, draws: int, seed: int) -> Iterator[dict[str, Any]]:
         seed: root seed.
 
     Yields:
-        one row for each sample size and true AUC.
+        rows of results, one for each setting.
     """
     for at, ((n, m), truth) in enumerate(product(SIZES, AUCS)):
         stream, shape = rng(seed, "auc", name, at), ScoreDistribution(name, truth)
@@ -124,7 +124,7 @@ def family(name: str, draws: int, seed: int) -> Iterator[dict[str, Any]]:
         seed: root seed.
 
     Yields:
-        one row for each sample size and number of attacks.
+        rows of results, one for each setting.
     """
     for at, truth in enumerate((0.5, 0.7)):
         stream, shape = rng(seed, "family", name, at), ScoreDistribution(name, truth)
@@ -151,7 +151,7 @@ def paired(name: str, draws: int, seed: int) -> Iterator[dict[str, Any]]:
         seed: root seed.
 
     Yields:
-        one row for each sample size.
+        rows of results, one for each setting.
     """
     sizes, gaps = ((30, 60), (MEMBERS, NONMEMBERS)), (0.0, 0.5, 1.0)
     spread, mix = SPREADS[name], np.array([[1.0, 0.0], [0.8, 0.6]])
@@ -176,7 +176,7 @@ def rates(name: str, draws: int, seed: int) -> Iterator[dict[str, Any]]:
         seed: root seed.
 
     Yields:
-        one row for each sample size and rate.
+        rows of results, one for each setting.
     """
     sizes = ((104, 1080, 0.01), (960, 960, 0.01), (100, 100, 0.1), (104, 1080, 0.001),
              (1000, 5000, 0.001))  # fmt: skip

@@ -2,6 +2,11 @@
 
 `level` is the confidence level in (0, 1); `family` is the number of intervals that shall hold
 together, by Bonferroni: each is then taken at 1 - (1 - level) / family.
+
+Example:
+    >>> low, high = wilson(8, 10)
+    >>> round(low, 3), round(high, 3)
+    (0.49, 0.943)
 """
 
 from __future__ import annotations

@@ -7,6 +7,10 @@ The null says what the AUC would be if nothing leaked: non-members pose as the m
 takes, class by class, as many non-members as the client has scored members and scores them against
 the rest, weighted to the same mix. Where a class has too few, all counts shrink by one factor so
 that at least half of every class stays behind; classes left with none are dropped.
+
+Example:
+    >>> mix_weights(np.array([0, 0, 1]), np.array([0, 1, 1])).round(3).tolist()
+    [0.667, 0.167, 0.167]
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""P-values of many tests: corrected together, and their false alarms where nothing is true."""
+"""P-values of many tests: corrected together, and their false alarms where nothing is true.
+
+Example:
+    >>> holm([0.01, 0.04, 0.3])
+    [0.03, 0.08, 0.3]
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Numbers over independent models: mean, Student's interval, a test that the mean is 0."""
+"""Numbers over independent models: mean, Student's interval, a test that the mean is 0.
+
+Example:
+    >>> row = spread([0.6, 0.7, 0.65])
+    >>> row["mean"], row["ci"]
+    (0.65, (0.525793, 0.774207))
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,14 @@
-"""Decisions at a threshold of a score: accuracy, precision and recall, and the TPR at an FPR."""
+"""Decisions at a threshold of a score: accuracy, precision and recall, and the TPR at an FPR.
+
+Example:
+    >>> members = np.array([0.9, 0.8, 0.4])
+    >>> nonmembers = np.array([0.7, 0.3, 0.2, 0.1])
+    >>> tpr, interval, fpr = tpr_at_fpr(members, nonmembers, target=0.25)
+    >>> tpr, fpr
+    (1.0, 0.25)
+    >>> best_threshold(members, nonmembers)
+    0.35
+"""
 
 from __future__ import annotations
 

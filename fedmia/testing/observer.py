@@ -52,7 +52,7 @@ class ObserverCase(Case):
         }
 
     def tell(self, methods: str, folder: Path | None) -> None:
-        """Tell a new one by `methods`, in order.
+        """Call `methods` of a new observer, in order.
 
         Args:
             methods: names of the methods to call, separated by spaces.
