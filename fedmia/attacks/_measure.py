@@ -65,14 +65,14 @@ class MembershipSignal:
         if layer == "auto":
             layer = "avgpool" if self.signal == "norm" else "encoder"
         if self.signal == "norm":
-            found = self._shortness(view, images, others, layer)
+            signal = self._shortness(view, images, others, layer)
         else:
             rows = view.embed_views(images, self.views, layer)
             if self.signal == "similarity":
-                found = (1 + pairwise_cosines(rows).mean(axis=1)) / 2
+                signal = (1 + pairwise_cosines(rows).mean(axis=1)) / 2
             else:
-                found = self._picked(rows, images, view, others, layer)
-        return np.clip(found, EDGE, 1 - EDGE)
+                signal = self._picked(rows, images, view, others, layer)
+        return np.clip(signal, EDGE, 1 - EDGE)
 
     def _shortness(self, view: BlackBox, images: Tensor, others: Tensor, layer: str) -> Scores:
         typical = _log_norms(view.embed_plain(others, layer)).mean()

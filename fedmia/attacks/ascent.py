@@ -207,21 +207,21 @@ class Ascent(ActiveAttack):
     def read(self, view: WhiteBox, images: Tensor) -> Scores:
         """(N,) loss of each image, mean over `pairs` pairs of its fixed views."""
         loss = partial(read_losses, reading=self.loss)
-        found = view.losses(images, self.pairs, self.negatives, loss)
-        return np.asarray(found.double().numpy())
+        losses = view.losses(images, self.pairs, self.negatives, loss)
+        return np.asarray(losses.double().numpy())
 
     def reads_uploads(self) -> bool:
         return self.reading == "line23"
 
-    def judge(self, seen: Trajectory) -> Scores:
+    def judge(self, trajectory: Trajectory) -> Scores:
         """(N,) minus the reading asked for, mean over the rounds; a rise is since before the first
         (Sec. V-A3)."""
         if self.reading == "level":
-            change = -seen.after
+            change = -trajectory.after
         elif self.reading == "line23":
-            change = -np.abs(seen.sent - seen.after)
+            change = -np.abs(trajectory.sent - trajectory.after)
         else:
-            change = seen.before[:1] - seen.after
+            change = trajectory.before[:1] - trajectory.after
         return np.asarray(change.mean(axis=0))
 
     def score_without(self, view: ClientView, images: Tensor) -> Scores:

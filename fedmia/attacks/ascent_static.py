@@ -218,11 +218,11 @@ class AscentStatic(Attack):
 
     def _climb(self, method: SSLMethod, pixels: Tensor, steps: int, lr: float) -> Tensor:
         """Losses (steps + 1, B) of pixels (2 pairs, B, C, H, W) before and after each step."""
-        seen: list[Tensor] = []
+        losses: list[Tensor] = []
 
         def loss() -> Tensor:
-            seen.append(self._loss(method, pixels))
-            return seen[-1]
+            losses.append(self._loss(method, pixels))
+            return losses[-1]
 
         if self.ascend == "parameters":
             climb(method, loss, steps, lr)
@@ -234,7 +234,7 @@ class AscentStatic(Attack):
                 pixels = pixels + lr * grad
         with torch.no_grad():
             loss()
-        return torch.stack([one.detach() for one in seen])
+        return torch.stack([one.detach() for one in losses])
 
     def _loss(self, method: SSLMethod, pixels: Tensor) -> Tensor:
         z = outputs(method.encoder, pixels.flatten(0, 1)).view(*pixels.shape[:2], -1)

@@ -33,8 +33,8 @@ class BaselineA(DownstreamFitted):
 
     def answers(self, model: Pipeline, view: BlackBox, images: Tensor) -> Tensor:
         """float64 (N, k) of k classes, each row in descending order."""
-        found = confidences(model, view.embed_plain(images, self.layer))
-        return found.sort(dim=1, descending=True).values
+        probabilities = confidences(model, view.embed_plain(images, self.layer))
+        return probabilities.sort(dim=1, descending=True).values
 
 
 @dataclass

@@ -121,5 +121,5 @@ class BaselineB(NetworkFitted):
         truth = view.labels(images)
         plain = view.embed_plain(images, self.layer)[:, None]
         rows = torch.cat([plain, view.embed_views(images, self.views, self.layer)], dim=1)
-        said = model.predict(rows.flatten(0, 1).double().numpy()).reshape(rows.shape[:2])
-        return torch.from_numpy((said == truth[:, None]).astype(np.float64))
+        predictions = model.predict(rows.flatten(0, 1).double().numpy()).reshape(rows.shape[:2])
+        return torch.from_numpy((predictions == truth[:, None]).astype(np.float64))

@@ -80,7 +80,7 @@ class DatasetInference(DatasetAttack):
         rows = _unit(view, images) if fits else self._relations(view, images)
         # A p-value that is to be told from so many must be able to be so small.
         most = DRAWS if len(asked) <= MANY else ENOUGH * len(asked)
-        found = []
+        comparisons = []
         for suspected, others in asked:
             values = rows
             if fits:  # D_P1 fits the density, D_P2 is compared with D_N
@@ -88,8 +88,8 @@ class DatasetInference(DatasetAttack):
                 values = self._mixture(rows[half], rng).score_samples(rows)
             mine, rest = values[suspected], values[others]
             sides = mine, classes[suspected], rest, classes[others]
-            found.append(exchange_test(*sides, rng, most))
-        return found
+            comparisons.append(exchange_test(*sides, rng, most))
+        return comparisons
 
     def _relations(self, view: BlackBox, images: Tensor) -> Scores:
         """(N,) unary relationship of each image, and where asked for minus its binary one."""
@@ -105,11 +105,11 @@ class DatasetInference(DatasetAttack):
         count = max(min(self.components, len(rows) // 4), 1)
         from sklearn.mixture import GaussianMixture
 
-        made = GaussianMixture(
+        mixture = GaussianMixture(
             count, covariance_type="diag", max_iter=1000, random_state=int(rng.integers(1 << 31))
         )
         # One image has no spread: it is fitted as its own copy.
-        return made.fit(rows if len(rows) > 1 else np.repeat(rows, 2, axis=0))
+        return mixture.fit(rows if len(rows) > 1 else np.repeat(rows, 2, axis=0))
 
 
 def binary(rows: Tensor, known: Tensor) -> Tensor:

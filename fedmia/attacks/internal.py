@@ -32,8 +32,8 @@ class Internal(ClassifierAttack):
     classifier: str = option("lr", "classifier on the confidences", choices=CLASSIFIERS)
 
     def inputs(self, view: WhiteBox, images: Tensor) -> NDArray[np.float64]:
-        found = view.features(images, view.layers[-3:] if self.layers is None else self.layers)
-        return np.concatenate([top_confidences(f, self.top) for f in found.values()], axis=1)
+        outputs = view.features(images, view.layers[-3:] if self.layers is None else self.layers)
+        return np.concatenate([top_confidences(f, self.top) for f in outputs.values()], axis=1)
 
 
 def top_confidences(outputs: Tensor, top: int) -> NDArray[np.float64]:

@@ -98,8 +98,8 @@ class LiRA(ShadowReferenceAttack):
         images = by_content(torch.cat([own, self._others]))
         rows = self._scaled(np.stack([self.measure(s.view, images) for s in view.shadows]))
         inside = np.stack([s.trained_on(images) for s in view.shadows])
-        found = [pooled_deviation(rows, which) for which in (inside, ~inside)]
-        usable = [max(f, LEAST) if f is not None else None for f in found]
+        deviations = [pooled_deviation(rows, which) for which in (inside, ~inside)]
+        usable = [max(f, LEAST) if f is not None else None for f in deviations]
         return usable[0] or usable[1] or 1.0, usable[1] or usable[0] or 1.0
 
 

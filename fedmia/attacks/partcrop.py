@@ -132,11 +132,11 @@ class PartCrop(NetworkAttack):
         )
 
     def inputs(self, view: BlackBox, images: Tensor) -> list[Tensor]:
-        found = sorted_energies(self._responses(view, images), images, view.seed, self.energies)
+        energies = sorted_energies(self._responses(view, images), images, view.seed, self.energies)
         if self.with_similarity:
             cosines = pairwise_cosines(view.embed_views(images, self.views, self.layer))
-            found.append(torch.from_numpy(cosines).float())
-        return found
+            energies.append(torch.from_numpy(cosines).float())
+        return energies
 
     def _responses(self, view: BlackBox, images: Tensor) -> Tensor:
         crops = self.recipe(view.patch)
@@ -148,9 +148,9 @@ class PartCrop(NetworkAttack):
             if not self._takes_whole(view, images[:1], replace(crops, size=1.0)):
                 raise
             height, width = crops.pixels(*images.shape[2:])
-            said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise InputError(
-                f"the encoder does not take crops of {height}x{width} pixels ({said}); "
+                f"the encoder does not take crops of {height}x{width} pixels ({reason}); "
                 f"{opt(f'attack.{self.name}.part', '1.0')} makes them as large as the image"
             ) from None
 

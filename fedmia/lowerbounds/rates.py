@@ -52,14 +52,14 @@ def rates_bound(
         the bound and the operating point that gives it.
     """
     each = error / TRIED
-    found = [
+    bounds = [
         RateBound(_bound(hit, other, delta, rate, each), rate, says)
         for says, hit, other in (
             ("member", members, nonmembers), ("non-member", -nonmembers, -members),
         )
         for rate in RATES
     ]  # fmt: skip
-    return max(found, key=lambda b: b.epsilon)
+    return max(bounds, key=lambda b: b.epsilon)
 
 
 def _bound(hit: FloatArray, other: FloatArray, delta: float, rate: float, error: float) -> float:

@@ -31,11 +31,11 @@ class Backbone(nn.Module):
     def stages(self, x: Tensor) -> dict[str, Tensor]:
         """Outputs of every stage for (B, C, H, W) normalised pixels, keyed by `layers`: here of
         the submodules of those names, one after the other."""
-        found = {}
+        outputs = {}
         for name in self.layers:
             x = self.get_submodule(name)(x)
-            found[name] = x
-        return found
+            outputs[name] = x
+        return outputs
 
     def pool(self, last: Tensor) -> Tensor:
         """(B, D) from the last stage's (B, D, h, w): global average."""
@@ -65,11 +65,11 @@ class Backbone(nn.Module):
             InputError: a layer that this backbone does not have.
         """
         stages, pooled = self.trunk(x)
-        found, wanted = {**stages, "avgpool": pooled}, list(layers)
-        for name in wanted:
-            if name not in found:
+        outputs, names = {**stages, "avgpool": pooled}, list(layers)
+        for name in names:
+            if name not in outputs:
                 raise unknown_name("layer", name, [*self.layers, "avgpool"])
-        return {name: found[name] for name in wanted}
+        return {name: outputs[name] for name in names}
 
 
 class Trunk(Backbone, ABC):

@@ -49,8 +49,8 @@ class BasicBlock(nn.Module):
         """Map `(B, inputs, H, W)` to `(B, width, H / stride, W / stride)`."""
         out = F.relu(self.bn1(self.conv1(x)))
         out = self.bn2(self.conv2(out))
-        kept = x if self.downsample is None else self.downsample(x)
-        return F.relu(out + kept)
+        shortcut = x if self.downsample is None else self.downsample(x)
+        return F.relu(out + shortcut)
 
 
 class Bottleneck(nn.Module):
@@ -81,8 +81,8 @@ class Bottleneck(nn.Module):
         out = F.relu(self.bn1(self.conv1(x)))
         out = F.relu(self.bn2(self.conv2(out)))
         out = self.bn3(self.conv3(out))
-        kept = x if self.downsample is None else self.downsample(x)
-        return F.relu(out + kept)
+        shortcut = x if self.downsample is None else self.downsample(x)
+        return F.relu(out + shortcut)
 
 
 Block = type[BasicBlock] | type[Bottleneck]

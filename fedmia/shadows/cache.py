@@ -60,8 +60,8 @@ def about(
     }  # fmt: skip
     if not blueprint.defense:  # as shadows were described before they could have one
         del plain["defense"]
-    found: dict[str, Any] = json.loads(json.dumps(plain))
-    return found
+    description: dict[str, Any] = json.loads(json.dumps(plain))
+    return description
 
 
 def key_of(description: Mapping[str, Any]) -> str:
@@ -103,8 +103,8 @@ class ShadowFolder:
         """
         self.path.mkdir(parents=True, exist_ok=True)
         try:
-            kept = read_images(self.path)
-            same = all(map(np.array_equal, kept, (members, nonmembers)))
+            images = read_images(self.path)
+            same = all(map(np.array_equal, images, (members, nonmembers)))
             same &= json.loads((self.path / ABOUT).read_text()) == self.description
         except (DamagedShadowError, OSError, ValueError):
             same = False
@@ -122,9 +122,9 @@ class ShadowFolder:
             tensors: what the file holds, by name.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        kept = {n: t.detach().cpu().contiguous() for n, t in tensors.items()}
+        cpu_tensors = {n: t.detach().cpu().contiguous() for n, t in tensors.items()}
         with replacing(self.path / name) as file:
-            save_file(kept | {"seal": seal(self.key, kept)}, file)
+            save_file(cpu_tensors | {"seal": seal(self.key, cpu_tensors)}, file)
 
     def read(self, name: str) -> State | None:
         """What `write` wrote to the file `name`, None where there is none.
@@ -138,8 +138,8 @@ class ShadowFolder:
             tensors = load_file(self.path / name)
         except (SafetensorError, OSError, ValueError) as error:
             raise DamagedShadowError(name) from error
-        kept = tensors.pop("seal", None)
-        if kept is None or not torch.equal(kept, seal(self.key, tensors)):
+        stored_seal = tensors.pop("seal", None)
+        if stored_seal is None or not torch.equal(stored_seal, seal(self.key, tensors)):
             raise DamagedShadowError(name)
         return tensors
 
@@ -151,13 +151,13 @@ def read_images(path: Path) -> tuple[ByteArray, ByteArray]:
         Damaged: the file is missing, cut short or not two arrays of uint8 images.
     """
     try:
-        with np.load(path / IMAGES, allow_pickle=False) as kept:
-            found = kept["members"], kept["nonmembers"]
+        with np.load(path / IMAGES, allow_pickle=False) as archive:
+            arrays = archive["members"], archive["nonmembers"]
     except Exception as error:  # a damaged zip file raises whatever its parts raise
         raise DamagedShadowError(IMAGES) from error
-    if any(x.dtype != np.uint8 or x.ndim != 4 for x in found):
+    if any(x.dtype != np.uint8 or x.ndim != 4 for x in arrays):
         raise DamagedShadowError(IMAGES)
-    return found
+    return arrays
 
 
 def seal(key: str, tensors: State) -> Tensor:

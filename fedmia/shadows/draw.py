@@ -67,15 +67,15 @@ def survey(pool: Pixels, candidates: Pixels | None) -> ImagePool:
         raise InputError(
             f"shadow images are {own.shape[1:]}, the images under attack {other.shape[1:]}"
         )
-    found = digests(own)
-    first = {d: i for i, d in reversed(list(enumerate(found)))}
+    pool_digests = digests(own)
+    first = {d: i for i, d in reversed(list(enumerate(pool_digests)))}
     under_attack = {d: len(own) + i for i, d in enumerate(digests(other))}
-    attacked = sum(d in under_attack for d in found)
-    kept = {d: i for d, i in first.items() if d not in under_attack}
+    attacked = sum(d in under_attack for d in pool_digests)
+    usable = {d: i for d, i in first.items() if d not in under_attack}
     return ImagePool(
-        sorted(kept.items()),
+        sorted(usable.items()),
         sorted(under_attack.items()),
-        repeated=len(own) - attacked - len(kept),
+        repeated=len(own) - attacked - len(usable),
         attacked=attacked,
     )
 
@@ -164,7 +164,7 @@ def as_bytes(images: Pixels, what: str) -> ByteArray:
     Raises:
         InputError: they are something else.
     """
-    found = images.cpu().numpy() if isinstance(images, Tensor) else images
-    if found.dtype != np.uint8 or found.ndim != 4:
-        raise InputError(f"{what} must be uint8 (N, C, H, W), got {found.dtype} {found.shape}")
-    return found
+    array = images.cpu().numpy() if isinstance(images, Tensor) else images
+    if array.dtype != np.uint8 or array.ndim != 4:
+        raise InputError(f"{what} must be uint8 (N, C, H, W), got {array.dtype} {array.shape}")
+    return array

@@ -301,8 +301,10 @@ def stand_in(plan: ShadowPlan, views: Views | None) -> Choice:
         name and options of the method.
     """
     own = {} if views is None else asdict(views)
-    left = {f.name for f, _ in option_fields(registry.load("ssl", plan.ssl)) if f.default is None}
-    return plan.ssl, {**{k: v for k, v in own.items() if k in left}, **plan.ssl_options}
+    open_options = {
+        f.name for f, _ in option_fields(registry.load("ssl", plan.ssl)) if f.default is None
+    }
+    return plan.ssl, {**{k: v for k, v in own.items() if k in open_options}, **plan.ssl_options}
 
 
 def operating(ssl: Choice, plan: ShadowPlan) -> Choice:
@@ -322,8 +324,8 @@ def operating(ssl: Choice, plan: ShadowPlan) -> Choice:
     if plan.operations is None:
         return ssl
     if "operations" not in {f.name for f, _ in option_fields(registry.load("ssl", name))}:
-        told = opt("shadow.operations", plan.operations)
-        raise InputError(f"{told}: the views of {name} cannot be chosen one by one")
+        flag = opt("shadow.operations", plan.operations)
+        raise InputError(f"{flag}: the views of {name} cannot be chosen one by one")
     return name, {**options, "operations": plan.operations}
 
 

@@ -67,14 +67,14 @@ def train_shadows(
             not fit the encoder, a learning rate at which training diverges.
         Stopped: `stop` said so.
     """
-    made = blueprint(plan, target)
+    settings = blueprint(plan, target)
     ground = survey(pool, candidates)
-    shadows = _trainings(plan, target.guard, made, ground, pool, candidates, device, cache)
+    shadows = _trainings(plan, target.guard, settings, ground, pool, candidates, device, cache)
     if ground.attacked and not plan.online:
         say(f"shadow images: {ground.attacked} left out, as they are among those under attack")
     if ground.repeated:
         say(f"shadow images: {ground.repeated} left out, as they repeat another")
-    for note in made.spec.notes(len(shadows[0].members)):
+    for note in settings.spec.notes(len(shadows[0].members)):
         say(f"shadow encoders: {note}")
     done: dict[int, State] = {}
     for s in shadows:
@@ -132,7 +132,7 @@ def shadow_notes(
 def _trainings(
     plan: ShadowPlan,
     guard: ShadowDefense | None,
-    made: ShadowSettings,
+    settings: ShadowSettings,
     ground: ImagePool,
     pool: Pixels,
     candidates: Pixels | None,
@@ -140,23 +140,25 @@ def _trainings(
     cache: Path | None,
 ) -> list[ShadowTraining]:
     images = as_bytes(pool, "shadow images")
-    if images.shape[1:] != (made.channels, made.size, made.size):
+    if images.shape[1:] != (settings.channels, settings.size, settings.size):
         raise InputError(
             f"shadow images are {images.shape[1:]}, the target takes "
-            f"{(made.channels, made.size, made.size)}"
+            f"{(settings.channels, settings.size, settings.size)}"
         )
     if plan.online and candidates is not None:
         images = np.concatenate([images, as_bytes(candidates, "images under attack")])
-    found = []
-    for index, dealt in enumerate(deal(plan, ground)):
+    trainings = []
+    for index, draw in enumerate(deal(plan, ground)):
         folder = None
         if cache is not None:
-            description = about(made, index, dealt.digest, device)
+            description = about(settings, index, draw.digest, device)
             folder = ShadowFolder(cache / key_of(description), description)
-        members, nonmembers = images[dealt.members], images[dealt.nonmembers]
-        found.append(ShadowTraining(made, index, members, nonmembers, folder, guard))
-    made.method(0, len(found[0].members))  # what cannot be built says so before anything trains
-    return found
+        members, nonmembers = images[draw.members], images[draw.nonmembers]
+        trainings.append(ShadowTraining(settings, index, members, nonmembers, folder, guard))
+    settings.method(
+        0, len(trainings[0].members)
+    )  # what cannot be built says so before anything trains
+    return trainings
 
 
 class _Counter:

@@ -92,12 +92,12 @@ class PrototypeSSL(TwoView):
         return super().local_state() | {n: torch.tensor(count) for n, count in counts.items()}
 
     def load_local(self, state: State) -> None:
-        left = dict(state)
-        if SEEN in left:
-            self.prototypes.seen = int(left.pop(SEEN))
-        if FREEZE in left:
-            self.prototypes.freeze = int(left.pop(FREEZE))
-        super().load_local(left)
+        remaining = dict(state)
+        if SEEN in remaining:
+            self.prototypes.seen = int(remaining.pop(SEEN))
+        if FREEZE in remaining:
+            self.prototypes.freeze = int(remaining.pop(FREEZE))
+        super().load_local(remaining)
 
 
 def swapped(q: Sequence[Tensor], s: Sequence[Tensor], T: float) -> Tensor:

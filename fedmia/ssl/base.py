@@ -118,14 +118,14 @@ class Encoder(nn.Module):
         Returns:
             output of each layer by its name.
         """
-        wanted = list(layers)
-        inner = [name for name in wanted if name != "encoder"]
-        if "encoder" in wanted and "avgpool" not in inner:
+        names = list(layers)
+        inner = [name for name in names if name != "encoder"]
+        if "encoder" in names and "avgpool" not in inner:
             inner.append("avgpool")
-        found = self.backbone.features(self.normalise(pixels), inner)
-        if "encoder" in wanted:
-            found["encoder"] = self.head(found["avgpool"])
-        return {name: found[name] for name in wanted}
+        outputs = self.backbone.features(self.normalise(pixels), inner)
+        if "encoder" in names:
+            outputs["encoder"] = self.head(outputs["avgpool"])
+        return {name: outputs[name] for name in names}
 
 
 class SSLMethod(nn.Module, ABC):
@@ -257,10 +257,14 @@ class SSLMethod(nn.Module, ABC):
         Raises:
             ValueError: a parameter that `state` lacks, or a tensor that belongs nowhere.
         """
-        left, wrong = dict(state), []
+        remaining, wrong = dict(state), []
         modules = self.shared_modules()
         for prefix in sorted(modules, key=len, reverse=True):  # the bare one takes what remains
-            own = {n.removeprefix(prefix): left.pop(n) for n in list(left) if n.startswith(prefix)}
+            own = {
+                n.removeprefix(prefix): remaining.pop(n)
+                for n in list(remaining)
+                if n.startswith(prefix)
+            }
             missing, unexpected = modules[prefix].load_state_dict(own, strict=False)
             parameters = {name for name, _ in modules[prefix].named_parameters()}
             wrong += [prefix + name for name in (*unexpected, *(set(missing) & parameters))]

@@ -86,8 +86,8 @@ class DINOMethod(PrototypeSSL, KeyedTwoView):
     def fill_bank(self, pixels: Tensor) -> None:
         """There are no negatives; the centre becomes the mean score of `pixels`."""
         parts = in_parts(pixels, self.encoder.mean.device)
-        found = [self.prototypes(self.encoder(part)) for part in parts]
-        self.centre = torch.cat(found).mean(dim=0)
+        scores = [self.prototypes(self.encoder(part)) for part in parts]
+        self.centre = torch.cat(scores).mean(dim=0)
 
     def renew(self, images: int | None, generator: torch.Generator) -> bool:
         self.centre = torch.zeros_like(self.centre)

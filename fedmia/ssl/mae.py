@@ -104,8 +104,8 @@ class MaskedAutoencoder(TwoView):
         tokens = vit.tokens(pixels)
         grid = (tokens.shape[1], tokens.shape[2])
         visible = visible_count(order.shape[1], self.spec.mask)
-        seen = take(tokens.flatten(1, 2), order[:, :visible])
-        latent = vit.encode(seen, vit.path_factors(pixels))[-1]
+        visible_tokens = take(tokens.flatten(1, 2), order[:, :visible])
+        latent = vit.encode(visible_tokens, vit.path_factors(pixels))[-1]
         guess = self.decoder(latent, order, grid)
         target = patchify(pixels, vit.patch).flatten(1, 2)
         if self.spec.norm_pix:
@@ -269,8 +269,8 @@ class Decoder(nn.Module):
         Returns:
             predicted values of all patches, `(B, n, outputs)`.
         """
-        B, seen, D = latent.shape
-        hidden = F.pad(latent.new_zeros(B, order.shape[1] + 1 - seen, D), (0, 1), value=1.0)
+        B, visible, D = latent.shape
+        hidden = F.pad(latent.new_zeros(B, order.shape[1] + 1 - visible, D), (0, 1), value=1.0)
         shuffled = torch.cat([F.pad(latent, (0, 1)), hidden], dim=1)
         patches = take(shuffled[:, 1:], order.argsort(dim=1))
         x = self.embed(torch.cat([shuffled[:, :1], patches], dim=1))

@@ -116,10 +116,10 @@ class MomentumContrast(KeyedTwoView):
 
     def local_state(self) -> State:
         """The key encoder, and the queue where the policy keeps it."""
-        kept = super().local_state()
+        state = super().local_state()
         if self.spec.queue_policy == "reset":
-            del kept["queue"], kept["pointer"]
-        return kept if self.public is None else kept | self.public.state()
+            del state["queue"], state["pointer"]
+        return state if self.public is None else state | self.public.state()
 
     def load_local(self, state: State) -> None:
         super().load_local(state)

@@ -120,8 +120,8 @@ class SwAVMethod(PrototypeSSL):
         self.bank.fill(torch.zeros(self.spec.queue, self.spec.dim))
 
     def local_state(self) -> State:
-        kept = super().local_state()
-        return kept if self.spec.queue else {n: kept[n] for n in (SEEN, FREEZE)}
+        state = super().local_state()
+        return state if self.spec.queue else {n: state[n] for n in (SEEN, FREEZE)}
 
 
 @dataclass(frozen=True)

@@ -227,7 +227,7 @@ class Job:
         return {"loss": total / max(count, 1), "seconds": time.perf_counter() - started}
 
 
-def views_of(pixels: Tensor, augment: Augment, drawn: Iterable[BatchViews]) -> Iterator[Batch]:
+def views_of(pixels: Tensor, augment: Augment, batches: Iterable[BatchViews]) -> Iterator[Batch]:
     """The views of every batch of uint8 `pixels` (N, C, H, W) that was drawn.
 
     Batches are augmented several in one call, which a small one is not worth: a row of `Augment`
@@ -243,7 +243,7 @@ def views_of(pixels: Tensor, augment: Augment, drawn: Iterable[BatchViews]) -> I
     """
     most = min(AUGMENTED, NUMBERS // pixels[0].numel()) // 2
     waiting: list[BatchViews] = []
-    for batch in drawn:
+    for batch in batches:
         waiting.append(batch)
         if sum(len(rows) for rows, _ in waiting) >= most:
             yield from _together(pixels, augment, waiting)
@@ -252,11 +252,11 @@ def views_of(pixels: Tensor, augment: Augment, drawn: Iterable[BatchViews]) -> I
         yield from _together(pixels, augment, waiting)
 
 
-def _together(pixels: Tensor, augment: Augment, drawn: list[BatchViews]) -> Iterator[Batch]:
-    rows = torch.from_numpy(np.concatenate([rows for rows, _ in drawn]))
-    uniforms = torch.from_numpy(np.concatenate([u for _, u in drawn], axis=1))
+def _together(pixels: Tensor, augment: Augment, batches: list[BatchViews]) -> Iterator[Batch]:
+    rows = torch.from_numpy(np.concatenate([rows for rows, _ in batches]))
+    uniforms = torch.from_numpy(np.concatenate([u for _, u in batches], axis=1))
     chosen = pixels.index_select(0, rows.to(pixels.device, non_blocking=True))
-    sizes = [len(rows) for rows, _ in drawn]
+    sizes = [len(rows) for rows, _ in batches]
     both = (view.split(sizes) for view in augmented(chosen, augment, uniforms))
     return zip(*both, strict=True)
 

@@ -90,9 +90,9 @@ def share_below(scores: FloatArray, others: FloatArray, weights: FloatArray) -> 
     """
     order = np.argsort(others, kind="stable")
     ranked, sums = others[order], np.concatenate([[0.0], np.cumsum(weights[order])])
-    left, right = (np.searchsorted(ranked, scores, side=side) for side in ("left", "right"))
-    found: FloatArray = (sums[left] + sums[right]) / 2
-    return found
+    first, last = (np.searchsorted(ranked, scores, side=side) for side in ("left", "right"))
+    shares: FloatArray = (sums[first] + sums[last]) / 2
+    return shares
 
 
 def placements(members: FloatArray, nonmembers: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -145,7 +145,7 @@ def auc_estimate(
     return AucEstimate(value, total, freedom, min(sizes))
 
 
-def auc_interval(found: AucEstimate, level: float = LEVEL, family: int = 1) -> Interval:
+def auc_interval(estimate: AucEstimate, level: float = LEVEL, family: int = 1) -> Interval:
     """Interval of an AUC, in [0, 1]; it keeps a width at AUC 0 and 1.
 
     Wilson's of N trials, with Student's quantile, where
@@ -166,12 +166,12 @@ def auc_interval(found: AucEstimate, level: float = LEVEL, family: int = 1) -> I
     Returns:
         lower and upper limit, in [0, 1].
     """
-    p, k = found.value, found.smaller
+    p, k = estimate.value, estimate.smaller
     wrong = k * p * (1 - p)
     doubt = 1 / (1 + wrong / 1.5) ** 3
-    seen = found.variance / (p * (1 - p)) if wrong > 0 else 0.0
-    trials = 1 / ((1 - doubt) * seen + doubt / k)
-    quantile = -float(stdtrit(found.freedom, tail(level, family)))
+    ratio = estimate.variance / (p * (1 - p)) if wrong > 0 else 0.0
+    trials = 1 / ((1 - doubt) * ratio + doubt / k)
+    quantile = -float(stdtrit(estimate.freedom, tail(level, family)))
     return score_limits(p, trials, quantile)
 
 

@@ -110,8 +110,8 @@ def interval_over_images(
     members = generator.multinomial(n, np.full(n, 1 / n), DRAWS)
     nonmembers = generator.multinomial(m, np.full(m, 1 / m), DRAWS).astype(np.float64)
     won = ((nonmembers @ wins.T) * members).sum(axis=1)
-    drawn = ((nonmembers @ weights.T) * members).sum(axis=1)
-    low, high = np.quantile(won[drawn > 0] / drawn[drawn > 0], [0.025, 0.975])
+    totals = ((nonmembers @ weights.T) * members).sum(axis=1)
+    low, high = np.quantile(won[totals > 0] / totals[totals > 0], [0.025, 0.975])
     return float(low), float(high)
 
 

@@ -111,8 +111,10 @@ def alone(name: str, draws: int, seed: int) -> Iterator[dict[str, Any]]:
     """
     for at, ((n, m), truth) in enumerate(product(SIZES, AUCS)):
         stream, shape = rng(seed, "auc", name, at), ScoreDistribution(name, truth)
-        found = [auc_interval(auc_estimate(*shape.draw(n, m, stream))) for _ in range(draws)]
-        yield {"shape": name, "members": n, "nonmembers": m, "auc": truth} | summary(found, truth)
+        intervals = [auc_interval(auc_estimate(*shape.draw(n, m, stream))) for _ in range(draws)]
+        yield {"shape": name, "members": n, "nonmembers": m, "auc": truth} | summary(
+            intervals, truth
+        )
 
 
 def family(name: str, draws: int, seed: int) -> Iterator[dict[str, Any]]:
@@ -131,9 +133,9 @@ def family(name: str, draws: int, seed: int) -> Iterator[dict[str, Any]]:
         missed, over = [], []
         for _ in range(draws):
             scores = (shape.draw(MEMBERS, NONMEMBERS, stream) for _ in range(FAMILY))
-            held = [auc_interval(auc_estimate(*pair), family=FAMILY) for pair in scores]
-            over.append(any(low > truth for low, _ in held))
-            missed.append(any(not low <= truth <= high for low, high in held))
+            intervals = [auc_interval(auc_estimate(*pair), family=FAMILY) for pair in scores]
+            over.append(any(low > truth for low, _ in intervals))
+            missed.append(any(not low <= truth <= high for low, high in intervals))
         yield {
             "shape": name, "members": MEMBERS, "nonmembers": NONMEMBERS, "auc": truth,
             "attacks": FAMILY, "missed": round(float(np.mean(missed)), 4),
@@ -157,14 +159,14 @@ def paired(name: str, draws: int, seed: int) -> Iterator[dict[str, Any]]:
     spread, mix = SPREADS[name], np.array([[1.0, 0.0], [0.8, 0.6]])
     for at, ((n, m), gap) in enumerate(product(sizes, gaps)):
         stream = rng(seed, "paired", name, at)
-        shifts, found = np.array([[0.3 + gap], [0.3]]), []
+        shifts, intervals = np.array([[0.3 + gap], [0.3]]), []
         truth = float(np.diff(norm.cdf(-shifts[:, 0] / math.hypot(1, spread)))[0])
         for _ in range(draws):
             members = mix @ stream.normal(0, spread, (2, n)) + shifts
             others = mix @ stream.normal(size=(2, m))
-            found.append(difference_interval((members[0], others[0]), (members[1], others[1])))
+            intervals.append(difference_interval((members[0], others[0]), (members[1], others[1])))
         place = {"shape": name, "members": n, "nonmembers": m, "difference": round(truth, 4)}
-        yield place | summary(found, truth)
+        yield place | summary(intervals, truth)
 
 
 def rates(name: str, draws: int, seed: int) -> Iterator[dict[str, Any]]:
@@ -182,10 +184,10 @@ def rates(name: str, draws: int, seed: int) -> Iterator[dict[str, Any]]:
              (1000, 5000, 0.001))  # fmt: skip
     for at, ((n, m, fpr), mean) in enumerate(product(sizes, (1.0, 2.0))):
         stream, shape = rng(seed, "tpr", name, at), ScoreDistribution(name, mean=mean)
-        found = [tpr_at_fpr(*shape.draw(n, m, stream), fpr) for _ in range(draws)]
+        results = [tpr_at_fpr(*shape.draw(n, m, stream), fpr) for _ in range(draws)]
         truth = shape.tpr(fpr)
         place = {"shape": name, "members": n, "nonmembers": m, "fpr": fpr, "mean": mean}
-        yield place | {"tpr": round(truth, 4)} | summary([f[1] for f in found if f], truth)
+        yield place | {"tpr": round(truth, 4)} | summary([f[1] for f in results if f], truth)
 
 
 PARTS: dict[str, Callable[[str, int, int], Iterator[dict[str, Any]]]] = {

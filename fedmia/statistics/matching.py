@@ -135,15 +135,15 @@ def drawn(
     spans = [np.r_[s - c : s, c - 1 : 0 : -1] for s, c in zip(sizes, counts, strict=True)]
     highest = np.concatenate(spans).astype(np.int64)
     numbers = generator.integers(0, np.tile(highest, (DRAWS, 1)), endpoint=True)
-    found, at, rows = list[IntArray](), 0, np.arange(DRAWS)
+    places, at, rows = list[IntArray](), 0, np.arange(DRAWS)
     for size, count, span in zip(sizes, counts, spans, strict=True):
         picked = numbers[:, at : at + count]
         at += len(span)
         if count > 1:
-            taken = np.zeros((DRAWS, size), dtype=bool)
+            chosen = np.zeros((DRAWS, size), dtype=bool)
             for j in range(count):
-                again = taken[rows, picked[:, j]]
+                again = chosen[rows, picked[:, j]]
                 picked[again, j] = size - count + j
-                taken[rows, picked[:, j]] = True
-        found.append(picked)
-    return found
+                chosen[rows, picked[:, j]] = True
+        places.append(picked)
+    return places

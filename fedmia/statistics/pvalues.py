@@ -15,10 +15,10 @@ import scipy
 VOID = 0.001  # chance of so many false alarms, below which a control has failed
 
 
-def holm(found: Sequence[float | None]) -> list[float | None]:
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
     """P-values that hold together: Holm (1979), Scand. J. Statist. 6:65. None stays None."""
-    known = sorted((p, i) for i, p in enumerate(found) if p is not None)
-    adjusted: list[float | None] = [None] * len(found)
+    known = sorted((p, i) for i, p in enumerate(p_values) if p is not None)
+    adjusted: list[float | None] = [None] * len(p_values)
     least = 0.0
     for rank, (p, i) in enumerate(known):
         least = max(least, min(1.0, p * (len(known) - rank)))

@@ -110,11 +110,11 @@ class AttackCase(Case):
     @cached_property
     def again(self) -> ScoredAttack:
         """One whose rows are all known, with just the queries that are needed; made once."""
-        asked = self.usual().queries
+        queries = self.usual().queries
         try:
-            return self.run(signals=self.usual().view._signals, budget=asked)
+            return self.run(signals=self.usual().view._signals, budget=queries)
         except BudgetError:
-            text = f"{self.name}: {asked} queries alone do not suffice where rows are shared"
+            text = f"{self.name}: {queries} queries alone do not suffice where rows are shared"
             raise AssertionError(text) from None
 
     def same(self, got: Scores, want: Scores, text: str, atol: float = 0.0) -> None:
@@ -126,8 +126,8 @@ class AttackCase(Case):
             text: sentence of the error.
             atol: largest absolute difference allowed.
         """
-        found, wanted = np.shape(got), np.shape(want)
-        self.must(found == wanted, f"scores are of shape {found}, not {wanted}")
+        got_shape, want_shape = np.shape(got), np.shape(want)
+        self.must(got_shape == want_shape, f"scores are of shape {got_shape}, not {want_shape}")
         gap = float(np.abs(np.asarray(got) - want).max())
         self.must(gap <= atol, f"{text} (largest change {gap:.2g})")
 
@@ -146,8 +146,8 @@ class AttackCase(Case):
         with patch.object(Encoder, "normalise", counted):
             yield passed
         self.kept(before, everything(view._method), " changes its target: {} differs after score")
-        left = [n for n, w in view._method.named_parameters() if w.grad is not None]
-        self.must(not left, f" changes its target: it leaves a gradient in {left[:1]}")
+        gradients = [n for n, w in view._method.named_parameters() if w.grad is not None]
+        self.must(not gradients, f" changes its target: it leaves a gradient in {gradients[:1]}")
         self.must(torch.equal(images, self.images), " changes the images that it scores")
 
 

@@ -55,12 +55,17 @@ def of_data_sets(case: AttackCase, turned: bool = False) -> Call:
     classes, place = np.arange(count) % 3, order.argsort()
     classes[-1] = 9
     every, bounds = np.arange(count), ((0, 6), (8, 11), (count - 1, count))
-    asked = [(place[a:b], place[np.setdiff1d(every, every[a:b])]) for a, b in bounds]
+    positions = [(place[a:b], place[np.setdiff1d(every, every[a:b])]) for a, b in bounds]
 
     def call(attack: Any, view: Any) -> Table:
-        told = attack.infer(view, case.images[order], classes[order], asked, rng(0, "infer"))
-        case.must(len(told) == len(asked), f"infer answers {len(told)} of {len(asked)} sets")
-        rows = [(t.p_value, t.difference, t.n, t.others) for t in told]
+        comparisons = attack.infer(
+            view, case.images[order], classes[order], positions, rng(0, "infer")
+        )
+        case.must(
+            len(comparisons) == len(positions),
+            f"infer answers {len(comparisons)} of {len(positions)} sets",
+        )
+        rows = [(t.p_value, t.difference, t.n, t.others) for t in comparisons]
         return np.array([[-1 if v is None else v for v in row] for row in rows], dtype=float)
 
     return call
@@ -87,8 +92,8 @@ def told(case: AttackCase, call: Call, seed: int = 1) -> tuple[Table, int, int]:
     """
     view = case.view()
     with case.watched(view) as passed, global_seed(seed):
-        found = call(case.usual().attack, view)
-    return found, view.queries, sum(passed)
+        table = call(case.usual().attack, view)
+    return table, view.queries, sum(passed)
 
 
 # -- the checks ------------------------------------------------------------------------------------
@@ -97,10 +102,10 @@ def told(case: AttackCase, call: Call, seed: int = 1) -> tuple[Table, int, int]:
 def sets_have_two_finite_scores(case: AttackCase) -> None:
     """(S, 2) float64 where it judges sets as wholes: its own, and its twin's without the act."""
     if judges_sets(case):
-        found, shape = told(case, of_sets(case))[0], (len(case.images) // SIZE, 2)
-        right = found.shape == shape and found.dtype == np.float64
-        case.must(right, f"score_sets gives {found.dtype} {found.shape}, not float64 {shape}")
-        case.must(np.isfinite(found).all(), "score_sets are not finite")
+        scores, shape = told(case, of_sets(case))[0], (len(case.images) // SIZE, 2)
+        right = scores.shape == shape and scores.dtype == np.float64
+        case.must(right, f"score_sets gives {scores.dtype} {scores.shape}, not float64 {shape}")
+        case.must(np.isfinite(scores).all(), "score_sets are not finite")
 
 
 def sets_are_judged_apart(case: AttackCase) -> None:
@@ -144,13 +149,13 @@ def sets_rest_on_the_fit_alone(case: AttackCase) -> None:
 def sets_cost_what_passes_through(case: AttackCase) -> None:
     """Images in queries, counted before they pass; one query less is refused."""
     for name, call in calls(case):
-        _, asked, passed = told(case, call)
-        case.must(asked >= passed > 0, f"{name}: {passed} images passed, {asked} were counted")
+        _, queries, passed = told(case, call)
+        case.must(queries >= passed > 0, f"{name}: {passed} images passed, {queries} were counted")
         try:
-            call(case.usual().attack, case.view(budget=asked - 1))
+            call(case.usual().attack, case.view(budget=queries - 1))
         except BudgetError:
             continue
-        case.must(False, f"{name} exceeds its budget of {asked - 1} queries")
+        case.must(False, f"{name} exceeds its budget of {queries - 1} queries")
 
 
 SET_CHECKS: tuple[Callable[[AttackCase], None], ...] = (

@@ -113,15 +113,15 @@ class Case:
 @contextmanager
 def global_seed(seed: int) -> Iterator[None]:
     """The global generators of Python, NumPy and PyTorch seeded, and put back afterwards."""
-    kept = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     for start in (random.seed, np.random.seed, torch.manual_seed):
         start(seed)
     try:
         yield
     finally:
-        random.setstate(kept[0])
-        np.random.set_state(kept[1])
-        torch.set_rng_state(kept[2])
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.set_rng_state(states[2])
 
 
 def run(checks: Sequence[Callable[[Any], None]], make: Callable[[Any], Any], plugin: Any) -> None:
@@ -148,11 +148,11 @@ def under_seeds(make: Callable[[], T], *seeds: int) -> list[T]:
     Returns:
         the results in order.
     """
-    found = []
+    results = []
     for seed in seeds:
         with global_seed(seed):
-            found.append(make())
-    return found
+            results.append(make())
+    return results
 
 
 def everything(method: Any) -> State:
@@ -229,13 +229,13 @@ class ByteSumLabels(Labels):
 
 def small_shadows() -> tuple[Shadow, ...]:
     """Three encoders of the attacker's own, said to be trained on half of twenty images each."""
-    pool, found = textures(20, seed=3), []
+    pool, shadows = textures(20, seed=3), []
     for i in range(3):
         order = torch.from_numpy(rng(i, "shadow").permutation(20))
         own: dict[str, Any] = {"held": pool[order[10:]], "labels": ByteSumLabels()}
         view = WhiteBox(small_moco(seed=i + 5), AUGMENT, seed=0, device=CPU, **own)
-        found.append(Shadow(view, pool[order[:10]], pool[order[10:]]))
-    return tuple(found)
+        shadows.append(Shadow(view, pool[order[:10]], pool[order[10:]]))
+    return tuple(shadows)
 
 
 def least_view(

@@ -64,14 +64,14 @@ class ObserverCase(Case):
         observer = self.cls() if isinstance(self.first, type) else copy.deepcopy(self.first)
         observer.check(folder)
         for method in methods.split():
-            given = (CONFIG, folder) if method == "begin" else self.told[method]
-            kept = copy.deepcopy(given)
+            arguments = (CONFIG, folder) if method == "begin" else self.told[method]
+            before = copy.deepcopy(arguments)
             try:
-                getattr(observer, method)(*given)
+                getattr(observer, method)(*arguments)
             except Exception as error:
                 text = f"{methods}: {method} raises {type(error).__name__}: {error}"
                 raise AssertionError(f"{self.name}: {text}") from error
-            self.must(given == kept, f"{method} changes what it is given")
+            self.must(arguments == before, f"{method} changes what it is given")
 
 
 def hears_of_a_whole_run(case: ObserverCase) -> None:
@@ -99,8 +99,8 @@ def leaves_the_process_as_it_was(case: ObserverCase) -> None:
     """Threads of torch, on which sums depend, and the global generators."""
 
     def state() -> tuple[Any, ...]:
-        drawn = random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist()
-        return torch.get_num_threads(), torch.get_default_dtype(), *drawn
+        states = random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist()
+        return torch.get_num_threads(), torch.get_default_dtype(), *states
 
     before = state()
     hears_of_a_whole_run(case)

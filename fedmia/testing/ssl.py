@@ -101,8 +101,8 @@ class SSLCase(Case):
 def declares_views_and_learning_rate(case: SSLCase) -> None:
     """Its class says where it is from; its views and rate can be used."""
     case.declares_paper()
-    found = case.spec.augment
-    case.must(isinstance(found, Augment), f".augment must be an Augment, got {found!r}")
+    augment = case.spec.augment
+    case.must(isinstance(augment, Augment), f".augment must be an Augment, got {augment!r}")
     case.must(case.spec.lr > 0, f".lr must be > 0, got {case.spec.lr}")
 
 
@@ -157,9 +157,9 @@ def forgets_images_unless_it_says_so(case: SSLCase) -> None:
 def training_repeats_and_moves_the_weights(case: SSLCase) -> None:
     """To the bit, and stays finite."""
     one, (two,) = case.trained(), under_seeds(lambda: case.train(case.build()), 2)
-    found = everything(one)
-    case.kept(found, everything(two), "two trainings with one seed differ in {}")
-    odd = next((n for n, t in found.items() if not t.isfinite().all()), None)
+    tensors = everything(one)
+    case.kept(tensors, everything(two), "two trainings with one seed differ in {}")
+    odd = next((n for n, t in tensors.items() if not t.isfinite().all()), None)
     case.must(odd is None, f"{odd} is not finite after three steps")
     moved = changed(case.build().shared_state(), one.shared_state())
     case.must(moved, "training leaves the shared weights as they were")
@@ -189,7 +189,7 @@ def local_state_comes_back(case: SSLCase) -> None:
     client, unless it says otherwise; both states are copies."""
     method = case.trained()
     states = {"shared": method.shared_state(), "local": method.local_state()}
-    kept = copy.deepcopy(states)
+    before = copy.deepcopy(states)
     others = [case.build()]
     if method.comes_back:
         others.append(case.train(case.build(seed=1, images=9)))
@@ -198,7 +198,7 @@ def local_state_comes_back(case: SSLCase) -> None:
         other.load_local(states["local"])
         case.kept(states["local"], other.local_state(), "load_local loses {}")
     case.train(method)
-    for name, state in kept.items():
+    for name, state in before.items():
         text = f"{name}_state is no copy: {{}} moves with training"
         case.kept(state, states[name], text)
     if "reset" in vars(case.spec).values():
@@ -206,9 +206,9 @@ def local_state_comes_back(case: SSLCase) -> None:
     for other in others:
         case.train(other)
         # Integer counters of batch norm, which nothing reads, may differ.
-        found, want = (one.shared_state() | one.local_state() for one in (method, other))
+        got, want = (one.shared_state() | one.local_state() for one in (method, other))
         text = "local_state lacks something: a client that is restored trains otherwise, see {}"
-        case.kept(found, want, text)
+        case.kept(got, want, text)
 
 
 def renewed_is_as_built(case: SSLCase) -> None:
@@ -220,8 +220,8 @@ def renewed_is_as_built(case: SSLCase) -> None:
         one.begin_first_round()
     text = "renew is not what build is, see {}"
     case.kept(everything(built), everything(method), text)
-    found, want = (everything(case.train(one)) for one in (method, built))
-    case.kept(want, found, text)
+    got, want = (everything(case.train(one)) for one in (method, built))
+    case.kept(want, got, text)
 
 
 def rounds_begin_with_the_weights_received(case: SSLCase) -> None:
@@ -253,9 +253,9 @@ def notes_are_sentences(case: SSLCase) -> None:
     """And holders of few images can build it."""
     for images in (1, 11, 10**6):
         case.build(images=images)
-        found = case.spec.notes(images)
-        right = all(isinstance(n, str) and n and "\n" not in n for n in found)
-        case.must(isinstance(found, list) and right, f"notes are no lines: {found!r}")
+        notes = case.spec.notes(images)
+        right = all(isinstance(n, str) and n and "\n" not in n for n in notes)
+        case.must(isinstance(notes, list) and right, f"notes are no lines: {notes!r}")
 
 
 SSL_CHECKS: tuple[Callable[[SSLCase], None], ...] = (

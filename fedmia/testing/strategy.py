@@ -94,10 +94,10 @@ def aggregate_repeats(case: StrategyCase) -> None:
     """Two rounds of one instance are those of another: they share nothing."""
 
     def rounds() -> State:
-        strategy, found = case.new(), case.received
+        strategy, state = case.new(), case.received
         for _ in range(2):
-            found = strategy.aggregate(found, some_updates())
-        return found
+            state = strategy.aggregate(state, some_updates())
+        return state
 
     text = "two instances aggregate the same updates otherwise: state is shared or drawn globally"
     one, other = under_seeds(rounds, 1, 2)

@@ -69,8 +69,8 @@ class Rows:
         uniforms = content_uniforms(images, self.seed, last, recipe.draws)[:, first:]
         draws = torch.from_numpy(np.ascontiguousarray(uniforms)).to(self.device).flatten(0, 1)
         scaled = images.to(self.device).float() / 255
-        drawn = recipe(scaled.repeat_interleave(last - first, dim=0), draws)
-        return drawn.view(len(images), last - first, *drawn.shape[1:])
+        views = recipe(scaled.repeat_interleave(last - first, dim=0), draws)
+        return views.view(len(images), last - first, *views.shape[1:])
 
     def _few(self, most: int, images: Tensor) -> int:
         """How many images or views of this size are at work at once, at most `most`."""
@@ -116,10 +116,10 @@ class Rows:
         """Both outputs side by side, from one forward pass; once where they are the same."""
         rows = []
         for part in self.passes(pixels):
-            found = self.forward(part, OUTPUTS)
-            one = found["encoder"] is found["avgpool"]
-            both = found["encoder"] if one else torch.cat([found[o] for o in OUTPUTS], dim=1)
-            self._signals.widths[OUTPUTS] = tuple(found[o].shape[1] for o in OUTPUTS)
+            outputs = self.forward(part, OUTPUTS)
+            one = outputs["encoder"] is outputs["avgpool"]
+            both = outputs["encoder"] if one else torch.cat([outputs[o] for o in OUTPUTS], dim=1)
+            self._signals.widths[OUTPUTS] = tuple(outputs[o].shape[1] for o in OUTPUTS)
             rows.append(both.float().cpu())
         return torch.cat(rows)
 
@@ -132,10 +132,10 @@ class Rows:
             if few >= last:
                 parts = x.split(max(1, few // (count if few == CHUNK else last)))
                 views = (self.view_pixels(part, last, augment)[first:] for part in parts)
-                drawn: Iterator[Tensor] = (v.transpose(0, 1).flatten(0, 1) for v in views)
+                chunks: Iterator[Tensor] = (v.transpose(0, 1).flatten(0, 1) for v in views)
             else:  # not even one image's at once: drawn in pieces, which are not kept
-                drawn = self._drawn(x, augment, first, last, CHUNK)
-            return torch.cat([self._embed(pixels) for pixels in drawn]).view(len(x), count, -1)
+                chunks = self._drawn(x, augment, first, last, CHUNK)
+            return torch.cat([self._embed(pixels) for pixels in chunks]).view(len(x), count, -1)
 
         return self._signals.grow(key, images, views, compute)
 
@@ -154,8 +154,8 @@ class Rows:
             few = max(1, self._few(most, part) // count)
             for some, parts in zip(part.split(few), maps.split(few), strict=True):
                 cut = self._drawn(some, crops, first, last, most)
-                found = torch.cat([self._layer(pixels, "avgpool") for pixels in cut])
-                queries = found.view(len(some), count, -1)  # BxVxD
+                vectors = torch.cat([self._layer(pixels, "avgpool") for pixels in cut])
+                queries = vectors.view(len(some), count, -1)  # BxVxD
                 if queries.shape[2] != parts.shape[1]:
                     raise InputError(
                         f"the encoder's pooled vectors have length {queries.shape[2]}, the parts "

@@ -86,8 +86,8 @@ def require_shadows(held: bool) -> None:
         InputError: naming what gives some.
     """
     if not held:
-        own, given = opt("shadows", "N"), opt("shadow_encoders", "FOLDER")
-        raise InputError(f"needs shadow encoders ({own}, or {given})")
+        own, flag = opt("shadows", "N"), opt("shadow_encoders", "FOLDER")
+        raise InputError(f"needs shadow encoders ({own}, or {flag})")
 
 
 def require(granted: Threat, needs: Threat, attack: str) -> None:

@@ -134,8 +134,8 @@ class ServerView(ClientView):
         """Cosines (K,) of one image's descent with `unit` (K, P), then its gradient's length."""
         view = self.view_pixels(image[None], 2 * pairs)[:, 0]
         loss = method.probe_losses(view[:pairs], view[pairs:]).mean()
-        found = torch.autograd.grad(loss, weights, materialize_grads=True)
-        gradient = _flat(found)
+        gradients = torch.autograd.grad(loss, weights, materialize_grads=True)
+        gradient = _flat(gradients)
         length = gradient.norm()
         cosines = unit @ -gradient / length.clamp_min(torch.finfo(gradient.dtype).tiny)
         return torch.cat([cosines, length[None]]).double().cpu()

@@ -105,21 +105,23 @@ class PixelCache:
         Returns:
             pixels in [0, 1], `(views, N, C, H, W)`.
         """
-        kept = self.rows.setdefault(key, {})
+        stored = self.rows.setdefault(key, {})
         names = digests(images.numpy())
-        rows = {n: kept[n][:views] for n in names if n in kept}  # another thread may replace them
+        rows = {
+            n: stored[n][:views] for n in names if n in stored
+        }  # another thread may replace them
         short = [i for i, n in enumerate(names) if n not in rows or len(rows[n]) < views]
         if not short:
             return torch.stack([rows[n] for n in names], dim=1)
         fresh = draw(images[short])
-        drawn = {names[i]: fresh[:, j] for j, i in enumerate(short)}
+        new_views = {names[i]: fresh[:, j] for j, i in enumerate(short)}
         with self._lock:
-            for name, row in drawn.items():  # in the place of none or of fewer views
-                old = kept.get(name)
+            for name, row in new_views.items():  # in the place of none or of fewer views
+                old = stored.get(name)
                 size = row.nbytes - (0 if old is None else old.nbytes)
                 if size > 0 and self.used + size <= self.limit:
                     self.used += size
-                    kept[name] = row.clone()
+                    stored[name] = row.clone()
         if len(short) == len(names):
             return fresh
-        return torch.stack([drawn[n] if n in drawn else rows[n] for n in names], dim=1)
+        return torch.stack([new_views[n] if n in new_views else rows[n] for n in names], dim=1)

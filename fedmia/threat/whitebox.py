@@ -78,9 +78,9 @@ class WhiteBox(BlackBox):
     def _outputs(self, images: Tensor, layers: Sequence[str]) -> dict[str, Tensor]:
         rows: dict[str, list[Tensor]] = {name: [] for name in layers}
         for part in self.passes(images):
-            found = self.forward(part.to(self.device).float() / 255, layers)
+            outputs = self.forward(part.to(self.device).float() / 255, layers)
             for name in layers:
-                rows[name].append(found[name].flatten(1).float().cpu())
+                rows[name].append(outputs[name].flatten(1).float().cpu())
         return {name: torch.cat(some) for name, some in rows.items()}
 
     @torch.no_grad()
@@ -186,13 +186,13 @@ class WhiteBox(BlackBox):
         """
         if negatives != "held":
             return read(torch.arange(len(images)))
-        found: list[tuple[Tensor, Tensor]] = []
+        parts: list[tuple[Tensor, Tensor]] = []
         for half, rows in zip(self._halves[0], self._meeting(images), strict=True):
             self._fill(method, half)
             if len(rows):
-                found.append((rows, read(rows)))
-        whole = torch.cat([rows for rows, _ in found])
-        return torch.cat([values for _, values in found])[whole.argsort()]
+                parts.append((rows, read(rows)))
+        whole = torch.cat([rows for rows, _ in parts])
+        return torch.cat([values for _, values in parts])[whole.argsort()]
 
     def groups(self, images: Tensor, negatives: str) -> list[Tensor]:
         """The rows of `images` that `by_negatives` reads together; no query.
