@@ -69,13 +69,13 @@ def sorted_energies(responses: Tensor, images: Tensor, seed: int, kinds: str) ->
         responses: (N, V, L) of uint8 `images` (N, C, H, W). kinds: one of ENERGIES.
     """
     N, V, L = responses.shape
-    few, found = max(1, CHUNK // (V * L)), []
+    few, parts = max(1, CHUNK // (V * L)), []
     if kinds != "gaussian":
-        found.append([energies(r, None) for r in responses.split(few)])
+        parts.append([energies(r, None) for r in responses.split(few)])
     if kinds != "uniform":
         pairs = zip(images.split(few), responses.split(few), strict=True)
-        found.append([energies(r, gaussian_benchmark(x, seed, V, L)) for x, r in pairs])
-    return [torch.cat(e).sort(dim=1, descending=True).values.float() for e in found]
+        parts.append([energies(r, gaussian_benchmark(x, seed, V, L)) for x, r in pairs])
+    return [torch.cat(e).sort(dim=1, descending=True).values.float() for e in parts]
 
 
 def spread(group: Tensor) -> float:

@@ -49,7 +49,7 @@ def best(tried: Iterator[Tried]) -> dict[str, Any]:
 
 
 def tried(attack: AscentAttack, turn: CraftContext, lots: Lots) -> Iterator[Tried]:
-    """How well each number of steps at each rate tells known images by what the attack will read.
+    """Score each number of steps at each rate: the AUC of the attack's reading on known images.
 
     All targets share the rounds: the known ones are climbed among them, as much of the climb as
     the averages of all attacked rounds let through goes to the honest clients, and they train on.
@@ -59,23 +59,23 @@ def tried(attack: AscentAttack, turn: CraftContext, lots: Lots) -> Iterator[Trie
     Args:
         lots: targets by their negatives.
     """
-    checkpoints = _wanted(attack, turn)
+    checkpoints = _list_checkpoints(attack, turn)
     rates = RATES if attack.lr == "auto" else (None if attack.lr == "matched" else attack.lr,)
     honest = turn.rehearse(turn.received) if turn.alone else None
     for lr in rates:
         if honest is not None:
-            yield from _tried_alone(attack, turn, honest, checkpoints, lr)
+            yield from _rehearse_alone(attack, turn, honest, checkpoints, lr)
         else:
-            yield from _tried_together(attack, turn, lots, checkpoints, lr)
+            yield from _rehearse_together(attack, turn, lots, checkpoints, lr)
 
 
-def _wanted(attack: AscentAttack, turn: CraftContext) -> tuple[int, ...]:
+def _list_checkpoints(attack: AscentAttack, turn: CraftContext) -> tuple[int, ...]:
     if attack.steps == "auto":
         return STEPS[turn.alone]
     return (turn.train.local_epochs if attack.steps == "matched" else int(attack.steps),)
 
 
-def _tried_together(
+def _rehearse_together(
     attack: AscentAttack,
     turn: CraftContext,
     lots: Lots,
@@ -91,7 +91,7 @@ def _tried_together(
         yield _auc(attack, truth, before, read(climbed), after), steps, lr
 
 
-def _tried_alone(
+def _rehearse_alone(
     attack: AscentAttack,
     turn: CraftContext,
     honest: State,

@@ -149,8 +149,8 @@ class Ascent(ActiveAttack):
         return SGD(turn.method.trainable(), lr=lr)
 
     def climb(self, turn: CraftContext, lots: Lots, optimizer: Optimizer) -> None:
-        """One pass over the targets of all lots, and back to what the server lets through, if that
-        is known.
+        """One pass over the targets of all lots, and back to the state nearest to the
+        result that the server's rule lets through, where the attacker can guess that rule's bound.
 
         Args:
             turn: what the attack has at hand; its method changes in place.
@@ -225,7 +225,7 @@ class Ascent(ActiveAttack):
         return np.asarray(change.mean(axis=0))
 
     def score_without(self, view: ClientView, images: Tensor) -> Scores:
-        """(N,) minus the loss before the attack, which whoever holds the model reads without it."""
+        """(N,) minus the loss before the attack, which needs no upload."""
         return -view.trajectory(images).before[0]
 
 

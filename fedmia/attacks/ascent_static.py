@@ -119,19 +119,19 @@ class AscentStatic(Attack):
         def read(rows: Tensor) -> Tensor:
             # Sets under test hold none of the images held: they come first, whole. Known members
             # form their sets among those that meet the same negatives.
-            found = torch.full((len(rows), 2), torch.nan)
+            set_losses = torch.full((len(rows), 2), torch.nan)
             for at in range(0, len(rows) - size + 1, size):  # what fills no set climbs harder
                 method.load_shared(start)
                 pixels = view.view_pixels(images[rows[at : at + size]], 2 * self.pairs)
                 losses = self._climb(method, pixels, steps, lr).cpu()
                 last = losses[-1] - losses[0] if self.reading == "rise" else losses[-1]
-                found[at : at + size] = torch.stack([losses[0], last], dim=1)
+                set_losses[at : at + size] = torch.stack([losses[0], last], dim=1)
             method.load_shared(start)
-            return found
+            return set_losses
 
-        found = view.by_negatives(method, self.negatives, images, read).double()
-        usual = found[count * size :].nanmean(dim=0).nan_to_num()  # too few known: of none
-        each = found[: count * size].view(count, size, 2).mean(dim=1)
+        set_losses = view.by_negatives(method, self.negatives, images, read).double()
+        usual = set_losses[count * size :].nanmean(dim=0).nan_to_num()  # too few known: of none
+        each = set_losses[: count * size].view(count, size, 2).mean(dim=1)
         return np.asarray((usual - each).flip(1).numpy())
 
     def by_step(self, view: WhiteBox, images: Tensor) -> Scores:
@@ -170,14 +170,14 @@ class AscentStatic(Attack):
         return np.asarray(rows[[at[name] for name in digests(images.numpy())]].numpy().T)
 
     def _charge(self, view: WhiteBox, images: Tensor, steps: int) -> None:
-        every, groups = self._every(images), 0
+        every, groups = self._with_spares(images), 0
         for rows in view.groups(every, self.negatives):
             for chosen, beside in self._batches(every, len(images), rows):
                 groups += len(chosen) + len(beside)
         queries = 2 * self.pairs * (steps + 1) * groups
         view.charge(queries + view.bank_queries(self.negatives))
 
-    def _every(self, images: Tensor) -> Tensor:
+    def _with_spares(self, images: Tensor) -> Tensor:
         """The images, then those spare ones that are not among them."""
         names = set(digests(images.numpy()))
         others = [name not in names for name in digests(self._spare.numpy())]
@@ -202,17 +202,17 @@ class AscentStatic(Attack):
 
     def _climbs(self, view: WhiteBox, images: Tensor, steps: int, lr: float) -> Tensor:
         """Float64 (N, steps + 1), uncounted."""
-        every, start, method = self._every(images), view.state(), view.copy_method()
+        every, start, method = self._with_spares(images), view.state(), view.copy_method()
 
         def read(rows: Tensor) -> Tensor:
-            found = torch.zeros(len(every), steps + 1, dtype=torch.float64)
+            all_losses = torch.zeros(len(every), steps + 1, dtype=torch.float64)
             for chosen, beside in self._batches(every, len(images), rows):
                 method.load_shared(start)
                 pixels = view.view_pixels(every[[*chosen, *beside]], 2 * self.pairs)
                 losses = self._climb(method, pixels, steps, lr)
-                found[chosen] = losses[:, : len(chosen)].T.double().cpu()
+                all_losses[chosen] = losses[:, : len(chosen)].T.double().cpu()
             method.load_shared(start)  # the next bank's keys are the released model's
-            return found[rows]
+            return all_losses[rows]
 
         return view.by_negatives(method, self.negatives, every, read)[: len(images)]
 

@@ -150,7 +150,7 @@ class Attack(Options, ABC):
     paper: ClassVar[str]
     needs: ClassVar[Threat]
     by_round: ClassVar[bool] = True  # cheap enough to be scored on every evaluated snapshot
-    # Whether `python -m fedmia.simulate` runs it unless told otherwise (`--attacks main`).
+    # Whether `python -m fedmia.simulate` runs it by default (`--attacks main`).
     main: ClassVar[bool] = False
     # Where it looks for the leak: LEAKS. A leak elsewhere must leave it at chance.
     looks_at: ClassVar[tuple[str, ...]] = ()
@@ -243,7 +243,7 @@ class Attack(Options, ABC):
 
     def by_client(self, view: Any, images: Tensor) -> tuple[NDArray[np.int64], Scores] | None:
         """Ids of the clients (K,) and one finite score of each image for each, (K, N): higher,
-        likelier that this client trained on it. For attacks that tell clients apart; called
+        likelier that this client trained on it. For attacks that score each client; called
         after `fit`. The client of an image's highest score is the one that the attack names.
 
         Args:
@@ -251,7 +251,7 @@ class Attack(Options, ABC):
             images: images to score, uint8 `(N, C, H, W)`.
 
         Returns:
-            client ids `(K,)` and scores `(K, N)`, or None if the attack does not tell clients
+            client ids `(K,)` and scores `(K, N)`, or None if the attack does not score clients
             apart.
         """
         return None
@@ -273,7 +273,7 @@ class Attack(Options, ABC):
 
     def score_without(self, view: Any, images: Tensor) -> Scores | None:
         """(N,) scores of the attack without its act, for attacks on a released model that have one:
-        what it tells beyond them is what the act tells.
+        the difference to `score` is what the act adds.
 
         Args:
             view: as of `fit`.
@@ -286,9 +286,9 @@ class Attack(Options, ABC):
 
     def other_readings(self) -> dict[str, Attack]:
         """Copies of the attack, fitted as it is, by each other reading that a report shows."""
-        asked, copies = getattr(self, "reading", ""), dict[str, Attack]()
+        own_reading, copies = getattr(self, "reading", ""), dict[str, Attack]()
         for reading in self.readings:
-            if reading != asked:
+            if reading != own_reading:
                 copies[reading] = copy.copy(self)
                 object.__setattr__(copies[reading], "reading", reading)
         return copies
@@ -308,18 +308,18 @@ class Attack(Options, ABC):
 
 @dataclass(frozen=True)
 class CraftContext:
-    """What an active attack has at hand when its client is to upload.
+    """What an active attack can use when its client uploads.
 
     Attributes:
         method: the client's own, with its bank; may be changed.
         received: the global weights of the round.
-        trained: what the client's own training made of them, or they themselves.
+        trained: the weights after the client's own training, or `received` itself.
         targets: uint8 (N, C, H, W) in an order that carries no truth.
         held: uint8 images that the attacker holds; None: the bank holds their keys already.
         known: images whose membership it knows.
         number: which of the client's crafted rounds it is: 0, 1, ...
         turns: how many of them it can expect.
-        share: that its update has in the mean of a round, as far as it can tell.
+        share: weight of its update in the round's average, as far as it can know.
         notes: JSON-able, kept from round to round; `choice` stands in the report.
         augment: recipe of the views.
         rng: stream of (seed, round, partition).
@@ -371,7 +371,7 @@ class DatasetAttack(Attack):
         Args:
             view: as of `fit`.
             images: uint8 (N, C, H, W) of all sets.
-            classes: (N,), known to whoever asks.
+            classes: (N,), which the data set's owner knows.
             asked: places of a suspected set, and of other images, not trained on, to compare with.
             rng: stream of the permutations.
 

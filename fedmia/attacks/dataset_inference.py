@@ -78,7 +78,7 @@ class DatasetInference(DatasetAttack):
     ) -> list[SetComparison]:
         fits = self.statistic == "likelihood"
         rows = _unit(view, images) if fits else self._relations(view, images)
-        # A p-value that is to be told from so many must be able to be so small.
+        # The test needs enough permutations to reach a p-value below the corrected level.
         most = DRAWS if len(asked) <= MANY else ENOUGH * len(asked)
         comparisons = []
         for suspected, others in asked:

@@ -29,7 +29,7 @@ class Crops(Options):
 
     The paper's values (Sec. 5.4) and, where it is silent, those of its public code: the ratios and
     the flip. That code cuts parts from a view that was itself cropped, of members only; here they
-    come from the image, whoever's it is. Resizing is bilinear with antialiasing.
+    come from the image, member or not. Resizing is bilinear with antialiasing.
     """
 
     scale_min: float = option(0.08, "least area of a crop, as part of the image", gt=0, le=1)

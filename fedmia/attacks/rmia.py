@@ -40,7 +40,7 @@ class _Relative(ReferenceAttack):
     )
 
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
-        """Raises InputError: what the references lack."""
+        """Raises InputError: there are too few references."""
         super().fit(view, known, rng)
         if self.offline_a is None:
             images, truth = known.both()
@@ -81,7 +81,7 @@ class RMIA(ShadowReferenceAttack, _Relative):
     paper: ClassVar[str] = "Zarifzadeh et al., Low-Cost High-Power Membership Inference Attacks"
 
     def ratios(self, signals: ReferenceSignals, a: float) -> Scores:
-        self.enough(signals.inside)
+        self.require_references(signals.inside)
         if not self._online:
             return super().ratios(signals, a)
         kinds = [mean_and_sum(signals.references, w)[0] for w in (signals.inside, ~signals.inside)]

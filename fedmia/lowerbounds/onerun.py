@@ -72,10 +72,12 @@ def one_run_bound(
     Raises:
         ValueError: as `p_value`, or no number of guesses.
     """
-    return best_of(guesses, correct, error, lambda r, v, x, e: p_value(m, r, v, x, delta) < e)
+    return search_largest(
+        guesses, correct, error, lambda r, v, x, e: p_value(m, r, v, x, delta) < e
+    )
 
 
-def best_of(
+def search_largest(
     guesses: Sequence[int], correct: Sequence[int], error: float,
     refutes: Callable[[int, int, float, float], bool],
 ) -> float:  # fmt: skip

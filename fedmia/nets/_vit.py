@@ -129,7 +129,7 @@ class Block(nn.Module):
         )
 
     def forward(self, x: Tensor, factors: Tensor | None = None) -> Tensor:
-        """(B, n, D) -> (B, n, D); `kept` (B, 2): factors on the two branches."""
+        """(B, n, D) -> (B, n, D); `factors` (B, 2): factors on the two branches."""
         out = self.attn(self.norm1(x))
         x = x + (out if factors is None else out * factors[:, :1, None])
         out = self.mlp(self.norm2(x))
@@ -172,7 +172,7 @@ class VisionTransformer(Trunk):
         out: Tensor = self.positions(self.embed(patchify(x, self.patch)))
         return out
 
-    def encode(self, tokens: Tensor, kept: Tensor | None = None) -> list[Tensor]:
+    def encode(self, tokens: Tensor, path: Tensor | None = None) -> list[Tensor]:
         """Tokens (B, 1 + n, D) after each stage, the last one's normalised; the class token first.
 
         Args:
@@ -180,7 +180,7 @@ class VisionTransformer(Trunk):
             kept: (B, 2 * depth) of `path_factors`, or None.
         """
         x, stages = self.cls(tokens), []
-        factors = iter([None] * self.depth if kept is None else kept.split(2, dim=1))
+        factors = iter([None] * self.depth if path is None else path.split(2, dim=1))
         for name in self.layers:
             for block in self.get_submodule(name).children():
                 x = block(x, next(factors))

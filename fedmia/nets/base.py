@@ -122,7 +122,7 @@ class Net(Options, ABC):
 
 
 class SelfInitialisedLayer(nn.Module, ABC):
-    """A layer that holds parameters of a kind of its own and sets them itself.
+    """A layer with parameters that `initialise` does not know; it draws them itself.
 
     `forward` takes one batch, so that Opacus finds the gradient of each image.
     """

@@ -78,7 +78,7 @@ class ShadowTraining:
             say(f"{self.name}: {error} in {self.folder.path} is damaged, training it again")
             return None
 
-    def trained(self, state: State) -> TrainedShadow:
+    def finish_shadow(self, state: State) -> TrainedShadow:
         """The shadow with the finished weights `state` (`shared.*`, `local.*`)."""
         method = self.blueprint.method(self.index, len(self.members))
         method.load_shared(under("shared.", state))
@@ -110,7 +110,8 @@ def train_one(
         stopped: once it says so, it keeps saying so.
 
     Raises:
-        Stopped: `stopped` said so. InputError: training diverged.
+        TrainingStopped: `stopped` returned True.
+        InputError: training diverged.
     """
     settings, train, folder = shadow.blueprint, shadow.blueprint.train, shadow.folder
     guard = shadow.guard

@@ -41,7 +41,7 @@ class DamagedShadowError(Exception):
     """A file that is cut short, altered, or another shadow's."""
 
 
-def about(
+def describe_shadow(
     blueprint: ShadowSettings, index: int, images: str, device: torch.device
 ) -> dict[str, Any]:
     """All that decides the bits of shadow `index`, as JSON holds it.
@@ -74,7 +74,7 @@ class ShadowFolder:
 
     Args:
         path: the folder; made when something is written.
-        description: of `about`.
+        description: of `describe_shadow`.
     """
 
     def __init__(self, path: Path, description: Mapping[str, Any]) -> None:
@@ -130,7 +130,7 @@ class ShadowFolder:
         """What `write` wrote to the file `name`, None where there is none.
 
         Raises:
-            Damaged: the file is not what was written.
+            DamagedShadowError: the file is not what was written.
         """
         if not (self.path / name).exists():
             return None
@@ -148,7 +148,7 @@ def read_images(path: Path) -> tuple[ByteArray, ByteArray]:
     """Members and non-members of the shadow in folder `path`.
 
     Raises:
-        Damaged: the file is missing, cut short or not two arrays of uint8 images.
+        DamagedShadowError: the file is missing, cut short or not two arrays of uint8 images.
     """
     try:
         with np.load(path / IMAGES, allow_pickle=False) as archive:

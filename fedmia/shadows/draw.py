@@ -113,10 +113,10 @@ def deal(plan: ShadowPlan, ground: ImagePool) -> list[ShadowDraw]:
             f"online shadow encoders train on half of the {len(candidates)} images under attack, "
             f"so images must be at least {len(candidates) // 2}, got {images}"
         )
-    return [_one(plan.seed, i, images, ground.pool, candidates) for i in range(plan.count)]
+    return [_draw_images(plan.seed, i, images, ground.pool, candidates) for i in range(plan.count)]
 
 
-def _one(seed: int, index: int, images: int, pool: Named, candidates: Named) -> ShadowDraw:
+def _draw_images(seed: int, index: int, images: int, pool: Named, candidates: Named) -> ShadowDraw:
     """The deal of shadow `index`."""
     order = rng(seed, "shadow-candidates", index // 2).permutation(len(candidates)).tolist()
     half = len(candidates) // 2

@@ -97,7 +97,9 @@ def _load(path: Path) -> tuple[int, TrainedShadow]:
         members, nonmembers = read_images(path)
         if content_digest(digests(members), digests(nonmembers)) != description["images"]:
             raise DamagedShadowError("images.npz")
-        return index, ShadowTraining(blueprint, index, members, nonmembers, folder).trained(state)
+        return index, ShadowTraining(blueprint, index, members, nonmembers, folder).finish_shadow(
+            state
+        )
     except FileNotFoundError:
         raise InputError(f"shadow encoders: {path} holds no {ABOUT}") from None
     except DamagedShadowError as error:
@@ -109,7 +111,7 @@ def _load(path: Path) -> tuple[int, TrainedShadow]:
 
 
 def _blueprint(description: dict[str, Any]) -> ShadowSettings:
-    """The blueprint that `cache.about` wrote down."""
+    """The blueprint that `cache.describe_shadow` wrote down."""
     if description["format"] != FORMAT:
         raise InputError(
             f"shadow encoders of format {description['format']}, this version reads {FORMAT}"

@@ -201,7 +201,7 @@ def blueprint(plan: ShadowPlan, target: TargetTraining) -> ShadowSettings:
         the settings that all shadows share.
 
     Raises:
-        InputError: an unknown plugin, or knowledge of what nobody told.
+        InputError: an unknown plugin, or claimed knowledge that `target` lacks.
     """
     known = plan.knows("algorithm")
     for dimension, choice, path in (
@@ -214,9 +214,9 @@ def blueprint(plan: ShadowPlan, target: TargetTraining) -> ShadowSettings:
                 f"leave it out of the knowledge and give {opt(path)}"
             )
     model = target.model if plan.knows("architecture") else (plan.model, plan.model_options)
-    ssl = target.ssl if known else stand_in(plan, target.views)
+    ssl = target.ssl if known else choose_stand_in(plan, target.views)
     assert model is not None and ssl is not None
-    ssl = operating(ssl, plan)
+    ssl = apply_operations(ssl, plan)
     return ShadowSettings(
         model=_complete("model", model),
         ssl=_complete("ssl", ssl),
@@ -278,7 +278,9 @@ def attacker_augment(
         if plan.operations is None:
             return target_augment
         return replace(target_augment, operations=plan.operations)
-    own: Augment = registry.build("ssl", *operating(stand_in(plan, views), plan)).augment
+    own: Augment = registry.build(
+        "ssl", *apply_operations(choose_stand_in(plan, views), plan)
+    ).augment
     return crop_alone(own) if plan.operations is None else own
 
 
@@ -290,7 +292,7 @@ def crop_alone(augment: Augment) -> Augment:
     )  # fmt: skip
 
 
-def stand_in(plan: ShadowPlan, views: Views | None) -> Choice:
+def choose_stand_in(plan: ShadowPlan, views: Views | None) -> Choice:
     """The method in place of an unknown one: where it leaves its views to the images, theirs.
 
     Args:
@@ -307,7 +309,7 @@ def stand_in(plan: ShadowPlan, views: Views | None) -> Choice:
     return plan.ssl, {**{k: v for k, v in own.items() if k in open_options}, **plan.ssl_options}
 
 
-def operating(ssl: Choice, plan: ShadowPlan) -> Choice:
+def apply_operations(ssl: Choice, plan: ShadowPlan) -> Choice:
     """The method with the plan's operations in place of its own.
 
     Args:
@@ -335,8 +337,8 @@ def _values(built: Options) -> dict[str, Any]:
 
 def _complete(kind: str, choice: Choice) -> Choice:
     """Every option written out; policies between rounds never apply, as there is one round."""
-    name, given = choice
-    built = registry.build(kind, name, given)
+    name, chosen = choice
+    built = registry.build(kind, name, chosen)
     options = {}
     for one, _ in option_fields(type(built)):  # `reset` would not store what a resumed epoch needs
         between = set(one.metadata["choices"] or ()) == {"keep", "reset"}

@@ -14,7 +14,7 @@ import torch
 from fedmia.options.errors import InputError
 from fedmia.runtime.cores import count_cores
 from fedmia.shadows._one import CUT, ShadowTraining, TrainedShadow, TrainingStopped, train_one
-from fedmia.shadows.cache import ENCODER, ShadowFolder, about, key_of
+from fedmia.shadows.cache import ENCODER, ShadowFolder, describe_shadow, key_of
 from fedmia.shadows.draw import ImagePool, Pixels, as_bytes, deal, survey
 from fedmia.shadows.plan import ShadowDefense, ShadowPlan, ShadowSettings, TargetTraining, blueprint
 from fedmia.ssl.base import State
@@ -63,9 +63,9 @@ def train_shadows(
         the shadows in the plan's order.
 
     Raises:
-        InputError: too few images, an unknown plugin, knowledge of what nobody told, images that do
-            not fit the encoder, a learning rate at which training diverges.
-        Stopped: `stop` said so.
+        InputError: too few images, an unknown plugin, claimed knowledge that `target` lacks, images
+            that do not fit the encoder, a learning rate at which training diverges.
+        TrainingStopped: `stop` said so.
     """
     settings = blueprint(plan, target)
     ground = survey(pool, candidates)
@@ -107,7 +107,7 @@ def train_shadows(
     finally:  # an error or Ctrl-C ends the others at their next step
         halt.set()
         threadpool.shutdown(wait=True, cancel_futures=True)
-    return [s.trained(done[s.index]) for s in shadows]
+    return [s.finish_shadow(done[s.index]) for s in shadows]
 
 
 def shadow_notes(
@@ -151,7 +151,7 @@ def _trainings(
     for index, draw in enumerate(deal(plan, ground)):
         folder = None
         if cache is not None:
-            description = about(settings, index, draw.digest, device)
+            description = describe_shadow(settings, index, draw.digest, device)
             folder = ShadowFolder(cache / key_of(description), description)
         members, nonmembers = images[draw.members], images[draw.nonmembers]
         trainings.append(ShadowTraining(settings, index, members, nonmembers, folder, guard))

@@ -84,7 +84,7 @@ def bank_length(length: int, images: int | None) -> int:
 
 
 def met_again(K: int, images: int, views: int) -> float:
-    """In what share of the steps an image meets a key of its own among K, from the second epoch on.
+    """Share of steps in which an image meets its own earlier key among K, from the second epoch on.
 
     Its last key came g images ago, g being spread as the sum of two uniforms over [0, N]: each
     epoch has an order of its own. A queue of K keys, `views` of each image, spans K / views.
@@ -94,7 +94,7 @@ def met_again(K: int, images: int, views: int) -> float:
 
 
 def long_note(K: int, images: int, met: float) -> list[str]:
-    """What a holder of `images` images is told of a queue that is longer than half of them."""
+    """Notes on a queue that is longer than half of the holder's `images` images."""
     sentence = f"queue of {K} keys, as asked, for {images} images"
     if not met:
         return [sentence]
@@ -105,7 +105,7 @@ def long_note(K: int, images: int, met: float) -> list[str]:
 
 
 def cut_note(name: str, length: int, images: int, otherwise: str = "") -> list[str]:
-    """What a holder of `images` images is told where `bank_length` cuts its bank, called `name`."""
+    """A note where `bank_length` cuts the bank `name` of a holder of `images` images."""
     K = bank_length(length, images)
     sentence = f"{name} cut from {length} to {K}, half of {images} images{otherwise}"
     return [] if length == K else [sentence]

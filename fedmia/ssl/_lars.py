@@ -36,7 +36,7 @@ class LARS(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One step on the gradients at hand, or on those of `closure`, whose loss is returned."""
+        """One step on the present gradients, or on those of `closure`, whose loss is returned."""
         loss = None
         if closure is not None:
             with torch.enable_grad():

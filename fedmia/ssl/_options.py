@@ -1,4 +1,4 @@
-"""Options that several methods have: written once, and placed by each in an order of its own."""
+"""Options that several methods have: written once; each method puts them in its own order."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def momentum_schedule_option(of: str) -> Any:
 
 
 class ViewsSSL(SSL):
-    """A method with the options `crop_min`, `flip` and `jitter`, each of its own place."""
+    """A method with the options `crop_min`, `flip` and `jitter`, in the method's own order."""
 
     crop_min: float | None
     flip: float | None

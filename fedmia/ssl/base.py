@@ -46,7 +46,7 @@ def outputs(encoder: Encoder, pixels: Tensor) -> Tensor:
     """`encoder(pixels)`, (B, P) of (B, C, H, W) in [0, 1], differentiable.
 
     In evaluation mode, where no image's output depends on another's, more than PART pixels go in
-    parts: what the gradient needs is computed again when it is asked for, and held of one part.
+    parts: what the gradient needs is recomputed in the backward pass, one part at a time.
 
     Args:
         encoder: the encoder to ask.
@@ -137,7 +137,7 @@ class SSLMethod(nn.Module, ABC):
     """
 
     encoder: Encoder
-    progress: float = 0.0  # share of the run's steps that are over, told before each step
+    progress: float = 0.0  # share of the run's steps that are over, set before each step
     # Of the batch, for `after_step`: a row an image in each. A batch may come to `losses` in parts;
     # then they are joined.
     latest: tuple[Tensor, ...] = ()
@@ -201,12 +201,12 @@ class SSLMethod(nn.Module, ABC):
     @property
     def comes_back(self) -> bool:
         """Whether shared and local state are all that a client's next round rests on, so that any
-        method of the same options goes on from them, whoever's it was. If not, each round begins
+        method of the same options continues from them, on any client. If not, each round begins
         with one built anew."""
         return True
 
     def renew(self, images: int | None, generator: torch.Generator) -> bool:
-        """Become, on the CPU, what `SSL.build` makes for a holder of `images` images, but for what
+        """Become, on the CPU, what `SSL.build` makes for a holder of `images` images, except what
         `load_shared` and `begin_first_round` set next: draws what it draws, in its order.
 
         Args:
@@ -360,7 +360,7 @@ class SSL(Options, ABC):
 
     def chance_loss(self, images: int, batch: int) -> float | None:
         """Mean training loss over `images` images, in batches of `batch`, of an encoder whose
-        output is the same for all; None where the method's loss does not tell.
+        output is the same for all; None where the method's loss has no such value.
 
         Args:
             images: number of images.
@@ -372,5 +372,5 @@ class SSL(Options, ABC):
         return None
 
     def notes(self, images: int) -> list[str]:
-        """What a holder of `images` images should be told, e.g. that its queue was cut."""
+        """Notes for a holder of `images` images, such as that its queue was cut."""
         return []

@@ -18,7 +18,7 @@ from fedmia.ssl._options import (
     key_option,
     momentum_schedule_option,
 )
-from fedmia.ssl._prototypes import Prototypes, PrototypeSSL, freeze_for, swapped
+from fedmia.ssl._prototypes import Prototypes, PrototypeSSL, freeze_for, swapped_loss
 from fedmia.ssl._twoview import KeyedTwoView, TwoViewSSL
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder, Recipe, State, in_parts
@@ -63,7 +63,7 @@ class DINOMethod(PrototypeSSL, KeyedTwoView):
     ) -> Tensor:
         T, centre = self.spec.teacher_temperature, self.centre
         q = [torch.softmax((t - centre) / T, dim=1) for t in teacher]
-        return swapped(q, student, self.spec.temperature)
+        return swapped_loss(q, student, self.spec.temperature)
 
     @torch.no_grad()
     def after_step(self) -> None:

@@ -28,7 +28,7 @@ from fedmia.ssl._twoview import TwoView
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder, Recipe, State
 
-# Local state named as a key encoder's: no snapshot of what the holder knows contains it.
+# Local state with a key encoder's name: no snapshot of the holder's knowledge contains it.
 SEED = "key.seed"
 
 

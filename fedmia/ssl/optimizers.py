@@ -81,12 +81,12 @@ def held(optimizer: Optimizer, weights: Sequence[Tensor]) -> State:
 
 
 def restore(optimizer: Optimizer, weights: Sequence[Tensor], state: State) -> None:
-    """Give the optimizer of `weights` copies of what `held` told of.
+    """Set the optimizer's state to copies of `state`.
 
     Args:
         optimizer: of `build`; changes in place.
         weights: the parameters that it trains, in order.
-        state: of `held`.
+        state: what `held` returned.
     """
     for key, tensor in state.items():
         place, _, name = key.partition(".")
@@ -102,8 +102,8 @@ def noise_moves(
 
     A step of SGD passes the noise on; AdamW divides it by its own deviation; LARS makes each
     layer's gradient TRUST times as long as the layer, and passes on that of biases and norms.
-    Momentum spreads a step over later ones, and but for AdamW's makes it 1 / (1 - momentum) times
-    as long.
+    Momentum spreads a step over later ones, and except for AdamW's makes it
+    1 / (1 - momentum) times as long.
 
     Args:
         name: of OPTIMIZERS.

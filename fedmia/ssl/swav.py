@@ -13,14 +13,14 @@ from fedmia.nets.base import Backbone
 from fedmia.options.option import option
 from fedmia.ssl._bank import Bank
 from fedmia.ssl._options import COLLAPSES, head_norm_option
-from fedmia.ssl._prototypes import FREEZE, SEEN, Prototypes, PrototypeSSL, freeze_for, swapped
+from fedmia.ssl._prototypes import FREEZE, SEEN, Prototypes, PrototypeSSL, freeze_for, swapped_loss
 from fedmia.ssl._twoview import TwoViewSSL
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder, Recipe, State
 
 
 def potentials(scores: Tensor, epsilon: float, iterations: int) -> Tensor:
-    """What each prototype gains so that all are used alike, (K,): log u of Eq. 5, Caron et al.
+    """Log scale (K,) of each prototype that makes all equally used: log u of Eq. 5, Caron et al.
 
     The paper scales rows and columns of exp(scores / epsilon) in turn. This is the same in logs,
     where no epsilon overflows. Only u is kept: what a row loses to its own scaling follows from
@@ -85,10 +85,10 @@ class SwAVMethod(PrototypeSSL):
         self._images = len(view1)
         if self.spec.queue:
             self.remember(torch.cat([z1, z2]))
-        return swapped((q1, q2), (s1, s2), self.spec.temperature)
+        return swapped_loss((q1, q2), (s1, s2), self.spec.temperature)
 
     def _u(self, scores: Tensor) -> Tensor:
-        """Potentials (K,) under which all prototypes are used alike by `scores` (N, K)."""
+        """Potentials (K,) under which `scores` use all prototypes equally (N, K)."""
         return potentials(scores, self.spec.epsilon, self.spec.iterations)
 
     def _codes(self, scores: Tensor, u: Tensor) -> Tensor:
@@ -113,10 +113,10 @@ class SwAVMethod(PrototypeSSL):
         s1, s2 = self.prototypes(z1), self.prototypes(z2)
         u = self._u(self._queued())
         q = self._codes(s1, u), self._codes(s2, u)
-        return swapped(q, (s1, s2), self.spec.temperature)
+        return swapped_loss(q, (s1, s2), self.spec.temperature)
 
     def renew_bank(self, images: int | None, generator: torch.Generator) -> None:
-        """The queue is empty, whoever's it is."""
+        """The queue starts empty, for every client."""
         self.bank.fill(torch.zeros(self.spec.queue, self.spec.dim))
 
     def local_state(self) -> State:

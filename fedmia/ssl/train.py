@@ -236,7 +236,7 @@ def views_of(pixels: Tensor, augment: Augment, batches: Iterable[BatchViews]) ->
     Args:
         pixels: the client's images, uint8 `(N, C, H, W)`.
         augment: recipe of the views.
-        drawn: indices and uniforms of each batch.
+        batches: indices and uniforms of each batch.
 
     Yields:
         two views of each batch, `(B, C, H, W)` in [0, 1].
@@ -246,18 +246,20 @@ def views_of(pixels: Tensor, augment: Augment, batches: Iterable[BatchViews]) ->
     for batch in batches:
         waiting.append(batch)
         if sum(len(rows) for rows, _ in waiting) >= most:
-            yield from _together(pixels, augment, waiting)
+            yield from _augment_together(pixels, augment, waiting)
             waiting = []
     if waiting:
-        yield from _together(pixels, augment, waiting)
+        yield from _augment_together(pixels, augment, waiting)
 
 
-def _together(pixels: Tensor, augment: Augment, batches: list[BatchViews]) -> Iterator[Batch]:
+def _augment_together(
+    pixels: Tensor, augment: Augment, batches: list[BatchViews]
+) -> Iterator[Batch]:
     rows = torch.from_numpy(np.concatenate([rows for rows, _ in batches]))
     uniforms = torch.from_numpy(np.concatenate([u for _, u in batches], axis=1))
     chosen = pixels.index_select(0, rows.to(pixels.device, non_blocking=True))
     sizes = [len(rows) for rows, _ in batches]
-    both = (view.split(sizes) for view in augmented(chosen, augment, uniforms))
+    both = (view.split(sizes) for view in augment_views(chosen, augment, uniforms))
     return zip(*both, strict=True)
 
 
@@ -273,10 +275,10 @@ def two_views(pixels: Tensor, augment: Augment, rng: np.random.Generator) -> Bat
         both views, `(B, C, H, W)` in [0, 1].
     """
     draws = rng.random((2, len(pixels), augment.draws), dtype=np.float32)
-    return augmented(pixels, augment, torch.from_numpy(draws))
+    return augment_views(pixels, augment, torch.from_numpy(draws))
 
 
-def augmented(pixels: Tensor, augment: Augment, uniforms: Tensor) -> Batch:
+def augment_views(pixels: Tensor, augment: Augment, uniforms: Tensor) -> Batch:
     """The two views of uint8 (B, C, H, W) that uniforms (2, B, P) stand for, in one call.
 
     Args:

@@ -1,10 +1,10 @@
 """An AUC with DeLong's variance, an interval that covers whatever the scores' shapes are, and the
 difference of two AUCs of the same images.
 
-The interval is Wilson's, with the number of independent trials that DeLong's variance tells:
-N = AUC (1 - AUC) / variance. Variance formulas that assume a shape of the scores (Hanley and
-McNeil 1982; Newcombe 2006) miss where members are more spread than non-members, or a part of them
-is told and the rest is not; DeLong's own is too small near 0 and 1, where the few pairs that it
+The interval is Wilson's, with the number of independent trials that DeLong's variance implies: N =
+AUC (1 - AUC) / variance. Variance formulas that assume a shape of the scores (Hanley and McNeil
+1982; Newcombe 2006) miss where members are more spread than non-members, or a part of them is
+recognised and the rest is not; DeLong's own is too small near 0 and 1, where the few pairs that it
 rests on may not have been drawn. There it is mixed with the largest variance that any shape has.
 `fedmia.statistics.coverage` measures what is covered.
 
@@ -131,7 +131,7 @@ def auc_estimate(
     if n == 0 or m == 0:
         raise ValueError(f"no AUC from {n} members and {m} non-members")
     w = np.full(m, 1 / m) if weights is None else weights
-    # Counts are exact where sums of 1 / m are not: all told is an AUC of 1.
+    # Counts are exact where sums of 1 / m are not: perfect scores give an AUC of exactly 1.
     each, unit = (np.ones(m), m) if weights is None else (weights, 1)
     below = share_below(members, nonmembers, each)
     above = 1 - share_below(nonmembers, members, np.ones(n)) / n
@@ -159,7 +159,7 @@ def auc_interval(estimate: AucEstimate, level: float = LEVEL, family: int = 1) -
     those tried that cover best.
 
     Args:
-        found: of `auc_estimate`.
+        estimate: of `auc_estimate`.
         level: confidence level, in (0, 1).
         family: number of intervals that hold together at `level`, at least 1.
 

@@ -1,8 +1,8 @@
-"""Whose image was it: attacks that score an image for each client, judged.
+"""Which client trained on an image: how well attacks that score each client answer that.
 
 `asked`: did this one client train on this image, the test of FedMIA (Zhu et al., CVPR 2025, arXiv
-2402.06289), which knows the client it asks about. `named_alike`: how often a client is named right
-by class alone; what is named right beyond it, the image itself told.
+2402.06289), which knows the client it asks about. `named_alike`: how often class alone names
+the right client; what the attack names right beyond that rate, it learned from the image.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ ROUNDING = 1e-12  # of sums of weights
 
 @dataclass(frozen=True)
 class ClientAuc:
-    """An AUC in [0, 1] and its 95 % interval; `reached`: members that at most the target share of
-    their non-members reach; `resolved`: whether so small a share is of one non-member at least.
+    """How well scores separate members from matched non-members, asked about one client each.
 
     Attributes:
         auc: in [0, 1].
@@ -117,8 +116,7 @@ def interval_over_images(
 
 @dataclass(frozen=True)
 class MatchedNamingRate:
-    """The share of non-members alike that are named the member's client, in [0, 1], and what the
-    members have over it, in [-1, 1]; each with its 95 % interval.
+    """How often non-members of a member's kind are named its client, and the members' excess.
 
     Attributes:
         value: share of matched non-members that are named the member's client, in [0, 1].
@@ -137,12 +135,12 @@ def named_alike(
     right: NDArray[np.bool_], owners: IntArray, named: IntArray, same: NDArray[np.bool_],
     like: IntArray,
 ) -> MatchedNamingRate:  # fmt: skip
-    """How often non-members like a member are named its client.
+    """How often non-members of a member's kind are named its client.
 
-    The value is the exact mean over pairs of a member and a non-member alike, members weighing the
-    same. Its variance is of a statistic of two samples (DeLong et al., 1988): members, and
-    non-members within their kind, are drawn independently, each with all of its pairs. The interval
-    is Wilson's at as many trials as have this variance; that of the difference is MOVER's,
+    The value is the exact mean over pairs of a member and a non-member of its kind, all members
+    weighing the same. Its variance is of a statistic of two samples (DeLong et al., 1988): members,
+    and non-members within their kind, are drawn independently, each with all of its pairs. The
+    interval is Wilson's at as many trials as have this variance; that of the difference is MOVER's,
     correlated over the members.
 
     Args:

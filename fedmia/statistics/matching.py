@@ -1,4 +1,4 @@
-"""Members against non-members of the same kinds: weights, and what nothing leaking would give.
+"""Members against non-members of the same kinds: weights, and the AUC if nothing leaked.
 
 Under non-IID splits a client's members differ from the non-members in class, and a naive AUC
 measures that. So non-members are weighted to the members' mix of classes.
@@ -81,8 +81,8 @@ class NullDistribution:
 def null_of(
     mix: IntArray, scores: FloatArray, labels: IntArray, generator: np.random.Generator
 ) -> NullDistribution | None:
-    """The null of a client whose scored members have the classes `mix` (n,); None where nobody is
-    left to pose.
+    """The null of a client whose scored members have the classes `mix` (n,); None where no
+    non-member is left to pose.
 
     Args:
         mix: classes of the client's scored members, `(n,)`.
@@ -94,10 +94,10 @@ def null_of(
     """
     order = np.argsort(scores, kind="stable")
     scores, labels = scores[order], labels[order]
-    kinds, wanted = np.unique(mix, return_counts=True)
+    kinds, class_counts = np.unique(mix, return_counts=True)
     pools = [np.flatnonzero(labels == k) for k in kinds]
-    shrink = min([1.0, *(len(p) / 2 / w for p, w in zip(pools, wanted, strict=True))])
-    counts = np.floor(wanted * shrink + 1e-9).astype(int)
+    shrink = min([1.0, *(len(p) / 2 / w for p, w in zip(pools, class_counts, strict=True))])
+    counts = np.floor(class_counts * shrink + 1e-9).astype(int)
     if (posers := int(counts.sum())) == 0:
         return None
     weights = np.zeros(len(scores))  # of a non-member that stays behind

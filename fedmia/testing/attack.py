@@ -173,7 +173,7 @@ def without_its_act_it_scores_too(case: AttackCase) -> None:
 
 
 def by_client_has_a_finite_score_of_each_image(case: AttackCase) -> None:
-    """Where it tells clients apart; the order of images is not read."""
+    """Where it scores each client: the order of images plays no part."""
     attack, view, *_ = case.usual()
     answer, again = (attack.by_client(view, x) for x in (case.images, case.images.flip(0)))
     if answer is None or again is None:

@@ -89,7 +89,7 @@ class AttackCase(Case):
             the fitted attack, its scores and its cost.
         """
         attack, view = attack or self.new(), self.view(**more)
-        with self.watched(view) as passed, global_seed(seed):
+        with self.watch_passes(view) as passed, global_seed(seed):
             if refit:
                 attack.fit(view, self.swapped, rng(1, "fit"))
             attack.fit(view, known or self.known, rng(0, "fit"))
@@ -132,7 +132,7 @@ class AttackCase(Case):
         self.must(gap <= atol, f"{text} (largest change {gap:.2g})")
 
     @contextmanager
-    def watched(self, view: Any) -> Iterator[list[int]]:
+    def watch_passes(self, view: Any) -> Iterator[list[int]]:
         """Counts the images that pass through encoders meanwhile, batch by batch, and refuses what
         changes the target or the images."""
         images, before = self.images.clone(), everything(view._method)

@@ -20,7 +20,7 @@ from fedmia.ssl.base import State
 from fedmia.ssl.moco import MoCo
 from fedmia.ssl.simclr import SimCLR
 from fedmia.ssl.train import Job, Train, make_optimizer
-from fedmia.testing.material import CPU, Case, changed, run, small_moco, textures, under_seeds
+from fedmia.testing.material import CPU, Case, call_under_seeds, changed, run, small_moco, textures
 from fedmia.threat import WhiteBox
 
 # Options at which a defence does nothing, where it has them: no noise, and nothing to clip, or
@@ -108,7 +108,7 @@ class DefenseCase(Case):
     @cached_property
     def usual(self) -> DefendedRounds:
         """`rounds` with the usual seed, run once."""
-        return under_seeds(self.rounds, 1)[0]
+        return call_under_seeds(self.rounds, 1)[0]
 
 
 def check_refuses_with_a_reason_only(case: DefenseCase) -> None:
@@ -151,9 +151,9 @@ def zero_strength_is_the_identity(case: DefenseCase) -> None:
 
 def rounds_repeat_with_the_seed(case: DefenseCase) -> None:
     """To the bit, whatever the global generators hold."""
-    want, (got,) = case.usual.released, under_seeds(case.rounds, 2)
+    want, (got,) = case.usual.released, call_under_seeds(case.rounds, 2)
     if changed(want, got.released):  # once more, to name the reason
-        (again,) = under_seeds(case.rounds, 1)
+        (again,) = call_under_seeds(case.rounds, 1)
         case.kept(want, again.released, "two runs with one seed release a different {}")
         case.must(False, " draws from the global random generators")
 

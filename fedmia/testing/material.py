@@ -138,7 +138,7 @@ def run(checks: Sequence[Callable[[Any], None]], make: Callable[[Any], Any], plu
             check(case)
 
 
-def under_seeds(make: Callable[[], T], *seeds: int) -> list[T]:
+def call_under_seeds(make: Callable[[], T], *seeds: int) -> list[T]:
     """What `make` gives under each seed of the global generators.
 
     Args:

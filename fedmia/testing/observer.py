@@ -38,7 +38,7 @@ def some_figure() -> bytes:
 
 
 class ObserverCase(Case):
-    """An observer, and all that it may be told."""
+    """An observer, and example arguments for each of its methods."""
 
     def __init__(self, observer: RunObserver | type[RunObserver]) -> None:
         cls = observer if isinstance(observer, type) else type(observer)

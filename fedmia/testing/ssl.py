@@ -15,7 +15,15 @@ from fedmia.options.errors import InputError
 from fedmia.options.seeding import torch_rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSL, Recipe, SSLMethod
-from fedmia.testing.material import PIXELS, Case, changed, everything, run, textures, under_seeds
+from fedmia.testing.material import (
+    PIXELS,
+    Case,
+    call_under_seeds,
+    changed,
+    everything,
+    run,
+    textures,
+)
 
 SMALL = {"dim": 8, "prototypes": 8, "queue": 16, "bank": 6, "decoder_width": 8, "decoder_depth": 1}
 
@@ -76,7 +84,7 @@ class SSLCase(Case):
 
     @cached_property
     def _usual(self) -> SSLMethod:
-        (method,) = under_seeds(lambda: self.train(self.build()), 1)
+        (method,) = call_under_seeds(lambda: self.train(self.build()), 1)
         return method
 
     def trained(self) -> SSLMethod:
@@ -108,7 +116,7 @@ def declares_views_and_learning_rate(case: SSLCase) -> None:
 
 def build_draws_from_its_generator(case: SSLCase) -> None:
     """Same seed, same weights, whatever the global generators hold."""
-    one, two = under_seeds(lambda: everything(case.build()), 1, 2)
+    one, two = call_under_seeds(lambda: everything(case.build()), 1, 2)
     case.kept(one, two, "{} is not drawn from the generator of build")
     other = changed(one, everything(case.build(seed=1)))
     case.must(other, "another seed builds the same weights")
@@ -156,7 +164,7 @@ def forgets_images_unless_it_says_so(case: SSLCase) -> None:
 
 def training_repeats_and_moves_the_weights(case: SSLCase) -> None:
     """To the bit, and stays finite."""
-    one, (two,) = case.trained(), under_seeds(lambda: case.train(case.build()), 2)
+    one, (two,) = case.trained(), call_under_seeds(lambda: case.train(case.build()), 2)
     tensors = everything(one)
     case.kept(tensors, everything(two), "two trainings with one seed differ in {}")
     odd = next((n for n, t in tensors.items() if not t.isfinite().all()), None)

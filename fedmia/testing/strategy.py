@@ -12,7 +12,7 @@ from fedmia.options.option import Options
 from fedmia.options.seeding import torch_rng
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Update
-from fedmia.testing.material import Case, run, under_seeds
+from fedmia.testing.material import Case, call_under_seeds, run
 
 if TYPE_CHECKING:  # Flower is loaded by the class that is checked
     from strategies.base import FederatedStrategy
@@ -64,10 +64,10 @@ class StrategyCase(Case):
 def aggregate_keeps_its_inputs_and_their_form(case: StrategyCase) -> None:
     """New tensors of the same names, shapes and types."""
     received, updates = case.received, some_updates()
-    kept = copy.deepcopy((received, updates))
+    originals = copy.deepcopy((received, updates))
     got = case.new().aggregate(received, updates)
-    case.kept(kept[0], received, "aggregate changes the received {} in place")
-    for before, after in zip(kept[1], updates, strict=True):
+    case.kept(originals[0], received, "aggregate changes the received {} in place")
+    for before, after in zip(originals[1], updates, strict=True):
         text = f"aggregate changes {{}} of client {after.client}'s update in place"
         case.kept(before.state, after.state, text)
     case.form(got, received, "aggregate")
@@ -100,7 +100,7 @@ def aggregate_repeats(case: StrategyCase) -> None:
         return state
 
     text = "two instances aggregate the same updates otherwise: state is shared or drawn globally"
-    one, other = under_seeds(rounds, 1, 2)
+    one, other = call_under_seeds(rounds, 1, 2)
     case.kept(one, other, f"{text} ({{}})")
 
 

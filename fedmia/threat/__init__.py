@@ -1,4 +1,4 @@
-"""What an attacker may do, as objects: an attack holds a view, which grants what its threat does.
+"""Threat models as objects: an attack gets a view, which grants what its threat model grants.
 
 `BlackBox` embeds images and counts queries. `WhiteBox` adds layers and a copy of the model.
 `ClientView` adds the global models of the rounds in which the attacker took part, `ServerView` the

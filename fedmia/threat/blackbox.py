@@ -146,7 +146,7 @@ class BlackBox(Rows):
         self.charge(len(images))
 
         def compute(x: Tensor) -> Tensor:
-            parts = x.split(self._few(CHUNK, x))
+            parts = x.split(self._batch_size(CHUNK, x))
             return torch.cat([self._embed(part.float() / 255) for part in parts])
 
         return self._signals.get(("plain",), images, compute)[:, self._columns(layer)]

@@ -15,7 +15,7 @@ ClassNames = NDArray[np.str_]  # as the images' source calls them: numbers diffe
 
 
 class Labels:
-    """Classes of images, looked up by the images' bytes: they tell nothing of membership.
+    """Classes of images, looked up by the images' bytes: they reveal nothing about membership.
 
     Args:
         given: pairs of uint8 images (N, C, H, W), or their `fedmia.data.images.digests`, and the

@@ -57,8 +57,8 @@ class WhiteBox(BlackBox):
         Raises:
             InputError: a layer that the encoder lacks.
         """
-        wanted = tuple(layers)
-        for name in wanted:
+        layer_names = tuple(layers)
+        for name in layer_names:
             if name not in self.layers:
                 raise unknown_name("layer", name, self.layers)
         self.charge(len(images))
@@ -67,12 +67,12 @@ class WhiteBox(BlackBox):
         def compute(x: Tensor, layer: str) -> Tensor:
             names = tuple(digests(x.numpy()))
             if names not in passed:  # once for all layers that lack the same images
-                passed[names] = self._outputs(x, wanted)
+                passed[names] = self._outputs(x, layer_names)
             return passed[names][layer]
 
         return {
             name: self._signals.get(("features", name), images, partial(compute, layer=name))
-            for name in wanted
+            for name in layer_names
         }
 
     def _outputs(self, images: Tensor, layers: Sequence[str]) -> dict[str, Tensor]:
@@ -170,10 +170,10 @@ class WhiteBox(BlackBox):
     ) -> Tensor:
         """`read(rows)` of all images, (N, ...), while the bank of `method` holds their negatives.
 
-        `held` images are keys in two halves, told apart by content. An image meets the half that
-        it is not in, so a known image is never its own negative and has as many negatives as any
-        other: what is fitted on known images holds for those under test. Both halves are filled,
-        whoever meets them: keys of all images held, uncounted here.
+        `held` images are keys in two halves, split by content. Each image uses the other half as
+        negatives. So a known image is never its own negative and has as many negatives as any
+        other: what is fitted on known images holds for those under test. Both halves are always
+        filled with the keys of all held images, whose queries are not counted here.
 
         Args:
             method: whose bank is filled.
@@ -187,7 +187,7 @@ class WhiteBox(BlackBox):
         if negatives != "held":
             return read(torch.arange(len(images)))
         parts: list[tuple[Tensor, Tensor]] = []
-        for half, rows in zip(self._halves[0], self._meeting(images), strict=True):
+        for half, rows in zip(self._halves[0], self._rows_by_half(images), strict=True):
             self._fill(method, half)
             if len(rows):
                 parts.append((rows, read(rows)))
@@ -206,9 +206,9 @@ class WhiteBox(BlackBox):
         """
         if negatives != "held":
             return [torch.arange(len(images))]
-        return [rows for rows in self._meeting(images) if len(rows)]
+        return [rows for rows in self._rows_by_half(images) if len(rows)]
 
-    def _meeting(self, images: Tensor) -> tuple[Tensor, Tensor]:
+    def _rows_by_half(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Rows of `images` that meet the first half of those held, and the second."""
         inside = self._halves[1]
         first = torch.tensor([name in inside for name in digests(images.numpy())], dtype=torch.bool)
