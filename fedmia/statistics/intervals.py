@@ -29,11 +29,16 @@ def tail(level: float = LEVEL, family: int = 1) -> float:
 
     Args:
         level: confidence level, in (0, 1).
-        family: number of intervals that hold together at `level`, at least 1.
+        family: number of intervals that hold together at `level`; 0 counts as 1.
 
     Returns:
         probability, in (0, 0.5).
+
+    Raises:
+        ValueError: `level` outside (0, 1).
     """
+    if not 0 < level < 1:
+        raise ValueError(f"level must be in (0, 1), got {level}")
     return (1 - level) / (2 * max(family, 1))
 
 

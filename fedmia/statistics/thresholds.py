@@ -116,11 +116,16 @@ def tpr_at_fpr(
     Args:
         members: scores of the members, `(n,)`.
         nonmembers: scores of the non-members, `(m,)`.
-        target: largest false-positive rate, in (0, 1).
+        target: largest false-positive rate, in (0, 1]; 0.01 is common.
 
     Returns:
         TPR, its interval and the achieved FPR; or None.
+
+    Raises:
+        ValueError: `target` outside (0, 1].
     """
+    if not 0 < target <= 1:
+        raise ValueError(f"target must be in (0, 1], got {target}")
     n, m = len(members), len(nonmembers)
     if n == 0 or m * target < 1 - 1e-9:
         return None
