@@ -23,7 +23,8 @@ class SetComparison:
             the set has a class that another one has.
         difference: mean over the set's images of the value less the mean of the others of the
             same class; None likewise.
-        n: images of the set that were tested. others: those of their classes beside them.
+        n: images of the set that were tested.
+        others: those of their classes beside them.
     """
 
     p_value: float | None

@@ -37,7 +37,8 @@ class MembershipSignal:
       be shorter (LpLA, Fig. 4), which is a convention, not a finding.
 
     Args:
-        views: an image. layer: one of OUTPUTS, or `auto`: the projection, but pooled features for
+        views: an image.
+        layer: one of OUTPUTS, or `auto`: the projection, but pooled features for
             `norm`. temperature: of the loss.
     """
 
@@ -96,7 +97,8 @@ def log_picked(rows: Tensor, keys: Tensor, skip: Tensor, temperature: float) -> 
     """Minus the mean InfoNCE loss (N,) of rows (N, V, P), view i with view V//2 + i.
 
     Args:
-        keys: (K, P) of length 1, the negatives. skip: (N, K) which of them an image passes over.
+        keys: (K, P) of length 1, the negatives.
+        skip: (N, K) which of them an image passes over.
     """
     unit, half = F.normalize(rows.double(), dim=2), rows.shape[1] // 2
     first, second = unit[:, :half], unit[:, half : 2 * half]

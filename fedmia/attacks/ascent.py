@@ -138,7 +138,7 @@ class Ascent(ActiveAttack):
         """Plain SGD at `lr`, or the honest clients' own, without any momentum yet.
 
         Args:
-            turn: what the attack has at hand in this round.
+            turn: what the attack can use in this round.
             lr: learning rate of plain SGD; None: the honest clients' own optimizer.
 
         Returns:
@@ -153,7 +153,7 @@ class Ascent(ActiveAttack):
         result that the server's rule lets through, where the attacker can guess that rule's bound.
 
         Args:
-            turn: what the attack has at hand; its method changes in place.
+            turn: what the attack can use in this round; its method changes in place.
             lots: the targets and their negatives, of `lots`.
             optimizer: of `optimizer`.
         """
@@ -175,7 +175,7 @@ class Ascent(ActiveAttack):
         images are those under the weights received.
 
         Args:
-            turn: what the attack has at hand in this round.
+            turn: what the attack can use in this round.
             rows: indices of the targets that climb, `(n,)`.
 
         Returns:

@@ -1,4 +1,4 @@
-"""ViT-Tiny, -Small and -Base."""
+"""ViT-Tiny, -Small and -Base (Dosovitskiy et al., ICLR 2021; Touvron et al., ICML 2021)."""
 
 from __future__ import annotations
 

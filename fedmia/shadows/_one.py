@@ -53,7 +53,8 @@ class ShadowTraining:
     """One shadow to be trained, or that was.
 
     Attributes:
-        members, nonmembers: uint8 (M, C, H, W). folder: where it is kept, or None.
+        members, nonmembers: uint8 (M, C, H, W).
+        folder: where it is kept, or None.
         guard: what it is trained under, or None; an epoch is a round of it.
     """
 

@@ -20,7 +20,10 @@ class LARS(Optimizer):
     of |g + decay w| and keeps lr inside v: at no decay and a constant lr, the same.
 
     Args:
-        lr: > 0. momentum: in [0, 1). weight_decay: >= 0. trust: > 0, eta.
+        lr: > 0.
+        momentum: in [0, 1).
+        weight_decay: >= 0.
+        trust: > 0, eta.
     """
 
     def __init__(

@@ -81,7 +81,8 @@ class ViewsSSL(SSL):
         Args:
             crop_min: the paper's, where none is given.
             jitter: strengths of brightness, contrast, saturation and hue, at probability jitter_p.
-            gray, blur, solarize: probabilities. gray_first: before the jitter.
+            gray, blur, solarize: probabilities.
+            gray_first: before the jitter.
         """
         brightness, contrast, saturation, hue = jitter
         s = 1.0 if self.jitter is None else self.jitter
