@@ -32,7 +32,7 @@ from fedmia.threat.signals import Signals
 BRIEF = {"steps": 2, "epochs": 1, "crops": 6, "downstream_images": 20, "views": 8, "pairs": 1}
 
 
-class ScoredAttack(NamedTuple):
+class AttackRun(NamedTuple):
     """A fitted attack and its view, the scores, what they cost and how many images passed.
 
     Attributes:
@@ -59,7 +59,7 @@ class AttackCase(Case):
         least = self.cls.least_known
         self.known, self.swapped = (some_known(least, swap) for swap in (False, True))
         self.method = small_moco()
-        self._usual: dict[str, ScoredAttack] = {}
+        self._usual: dict[str, AttackRun] = {}
 
     @cached_property
     def shadows(self) -> Any:
@@ -74,7 +74,7 @@ class AttackCase(Case):
     def run(
         self, known: Known | None = None, seed: int = 1, refit: bool = False, others: bool = False,
         attack: Attack | None = None, **more: Any,
-    ) -> ScoredAttack:  # fmt: skip
+    ) -> AttackRun:  # fmt: skip
         """Scores of the images under test by a new attack that is fitted with the usual seed.
 
         Args:
@@ -98,9 +98,9 @@ class AttackCase(Case):
             scores = attack.score(view, self.images)
         kind = type(scores).__name__
         self.must(kind == "ndarray", f"score returns a {kind}, not a NumPy array")
-        return ScoredAttack(attack, view, np.array(scores), view.queries, sum(passed))
+        return AttackRun(attack, view, np.array(scores), view.queries, sum(passed))
 
-    def usual(self, **options: Any) -> ScoredAttack:
+    def usual(self, **options: Any) -> AttackRun:
         """That of a new attack on a new view, made once."""
         attack = self.new(**options)
         if repr(attack) not in self._usual:
@@ -108,7 +108,7 @@ class AttackCase(Case):
         return self._usual[repr(attack)]
 
     @cached_property
-    def again(self) -> ScoredAttack:
+    def again(self) -> AttackRun:
         """One whose rows are all known, with just the queries that are needed; made once."""
         queries = self.usual().queries
         try:
