@@ -22,7 +22,8 @@ class AnchorSelector(nn.Module):
     weight is 0 for every image silences its anchor.
 
     Args:
-        anchors: A, length of the signature. width: D, length of the feature vector.
+        anchors: A, length of the signature.
+        width: D, length of the feature vector.
         attacker: (N, A) -> (N, 1).
     """
 

@@ -17,7 +17,7 @@ from fedmia.options.errors import InputError
 from fedmia.options.option import option
 from fedmia.threat import ServerView, Threat, WhiteBox
 
-FEWEST = 3  # clients: of two, each would be judged by one other, which has no deviation
+FEWEST = 3  # clients: with two, each has one other to compare with, which has no deviation
 
 
 @dataclass

@@ -21,7 +21,7 @@ class PublicImages(nn.Module):
     Args:
         images: uint8 (N, C, H, W), N >= 1.
         batch: views taken after a step, whatever batch the step saw: that of a Poisson sample is
-            not public, and a queue that moved by its size would tell it.
+            not public, and a queue that moved by its size would reveal it.
     """
 
     images: Tensor  # a buffer, of the run and not of the client: in no state

@@ -161,19 +161,19 @@ class KeyedTwoView(TwoView):
             key.load_state_dict(query.state_dict())
 
     def local_state(self) -> State:
-        kept = super().local_state()
+        state = super().local_state()
         for prefix, (key, _) in self.pairs().items():
-            kept |= copies(prefix, key)
-        return kept
+            state |= copies(prefix, key)
+        return state
 
     def load_local(self, state: State) -> None:
         """Restore the bank, and the momentum encoder where `state` holds one."""
-        left = dict(state)
+        remaining = dict(state)
         for prefix, (key, _) in self.pairs().items():
-            if own := under(prefix, left):
+            if own := under(prefix, remaining):
                 key.load_state_dict(own)
-            left = {n: t for n, t in left.items() if not n.startswith(prefix)}
-        super().load_local(left)
+            remaining = {n: t for n, t in remaining.items() if not n.startswith(prefix)}
+        super().load_local(remaining)
 
 
 def raised(m: float, done: float) -> float:
@@ -217,9 +217,9 @@ class TwoViewSSL(ViewsSSL):
 
     def predictor(self, backbone: Backbone, generator: torch.Generator) -> nn.Module:
         """Two layers from outputs to outputs, every weight drawn."""
-        made = mlp(self.dim, self.hidden or 2 * backbone.width, self.dim, 2, self.head_norm)
-        initialise(made, generator)
-        return made
+        network = mlp(self.dim, self.hidden or 2 * backbone.width, self.dim, 2, self.head_norm)
+        initialise(network, generator)
+        return network
 
 
 @dataclass(frozen=True)
