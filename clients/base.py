@@ -26,4 +26,4 @@ class Role(ABC):
 
     def answer(self, desk: ClientRound) -> Update:
         """The client's whole round: what it sends, and its local state stored."""
-        return desk.settle(*self.work(desk))
+        return desk.finish_round(*self.work(desk))

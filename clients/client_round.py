@@ -38,11 +38,11 @@ class ClientRound:
 
     def __post_init__(self) -> None:
         site, task = self.site, self.task
-        self.indices = site.dealt(task.branch)[task.client]
+        self.indices = site.branch_parts(task.branch)[task.client]
         self.kept = self.store.load(task.branch, task.client)
         self.memory: dict[str, Any] = dict(self.kept.memory) if self.kept else {}
         self.strategy = registry.build("strategy", *site.strategy)
-        self.defense = site.defended(task.client)
+        self.defense = site.build_defenses(task.client)
         self._root = root(site.noise_source, site.seed)
         self._trained: tuple[StrategyContext, State, State] | None = None
         self._job_done: Job | None = None
@@ -63,7 +63,7 @@ class ClientRound:
             self.defense.prepare(self._outlook(), self._defended)
         metrics = self.defense.train(job, self._defended)
         state = method.shared_state()
-        trained = {n: t for n, t in state.items() if self.site.leaves(n)}
+        trained = {n: t for n, t in state.items() if self.site.is_shared(n)}
         staying = {f"running.{n}": t for n, t in state.items() if n not in trained}
         self._trained = local, trained, staying | self._resumed(method, job.optimizer)
         self._job_done = job
@@ -75,9 +75,9 @@ class ClientRound:
         return self.defense.release(self.received, trained, self._defended, stream)
 
     @property
-    def rests(self) -> bool:
+    def sits_out(self) -> bool:
         """Whether a defence has the client sit out the round."""
-        return self.defense.rests(self._defended)
+        return self.defense.sits_out(self._defended)
 
     @property
     def _defended(self) -> dict[str, Any]:
@@ -95,14 +95,14 @@ class ClientRound:
             self.rehearse_alone,
         )  # fmt: skip
 
-    def settle(self, state: State, metrics: Metrics) -> Update:
+    def finish_round(self, state: State, metrics: Metrics) -> Update:
         """The upload of `state`, less what never leaves; the local state is stored, and the method
         that trained is the next client's of this thread.
 
         It rests on no image if the client neither trained nor crafted.
         """
-        sent = {n: t for n, t in state.items() if self.site.leaves(n)}
-        told = self.defense.open(metrics)
+        sent = {n: t for n, t in state.items() if self.site.is_shared(n)}
+        told = self.defense.leaving_metrics(metrics)
         works, tensors = self._trained is not None or self._crafted, self._before
         if self._trained is not None:
             local, trained, staying = self._trained
@@ -145,7 +145,7 @@ class ClientRound:
             digest = hashlib.sha256(site.images[site.targets[batch]].tobytes()).hexdigest()
             stream = rng(site.seed, "craft-batch", self.task.round, digest)
             tuning = self.stream("tune")  # whichever batch is the first
-        turn = site.turn(
+        turn = site.craft_context(
             method, self.received, trained, number, notes, stream, round=self.task.round,
             batch=batch, tuning=tuning, passing=self._passing, rehearse=self._rehearse_round,
         )  # fmt: skip
@@ -162,7 +162,10 @@ class ClientRound:
         Each begins anew: with the attacker's momentum and queue they would all train on its images.
         """
         site, holder = self.site, self.site.fellows[0]
-        own, stream = site.dealt(self.task.branch)[holder], rng(site.seed, "rehearse", holder)
+        own, stream = (
+            site.branch_parts(self.task.branch)[holder],
+            rng(site.seed, "rehearse", holder),
+        )
         pool = stream.permutation(np.concatenate([own, site.known[0]]))
         honest = max(1, round(1 / site.share) - len(site.fellows))
         parts = np.array_split(pool, min(honest, max(1, len(pool) // max(1, len(own)))))
@@ -181,7 +184,7 @@ class ClientRound:
         strategy, site, fellows = self.strategy, self.site, len(self.site.fellows)
         if self._guesses is None:
             draw = rng(site.seed, "guess", self.task.round, site.fellows[0])
-            pool = site.dealt(self.task.branch)[site.fellows[0]]
+            pool = site.branch_parts(self.task.branch)[site.fellows[0]]
             honest = max(2, round(1 / site.share) - fellows)
             count = min(GUESSES, honest) if strategy.compares else 0
             sizes = [max(1, len(pool) * (i + 1) // count) for i in range(count)]

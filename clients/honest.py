@@ -12,7 +12,7 @@ class Honest(Role):
     """Trains on its own images and uploads what its defences let out; attacks nothing."""
 
     def work(self, desk: ClientRound) -> tuple[State, Metrics]:
-        if desk.rests:
+        if desk.sits_out:
             return desk.received, {}
         trained, metrics, _ = desk.train()
         released, more = desk.release(trained)

@@ -167,7 +167,7 @@ def audit(
         from fedmia.config.audit import Audit
         from fedmia.config.tree import from_tree
         from fedmia.evaluation.audits.images import deal_sets
-        from fedmia.evaluation.encoder import device_of, examine, folder, look
+        from fedmia.evaluation.encoder import check_embeddings, device_of, examine, folder
         from fedmia.report.publish import publish
         from fedmia.runtime.progress import AuditDisplay
     given_images = {"members": members, "nonmembers": nonmembers}
@@ -200,7 +200,7 @@ def audit(
         released = load_module(encoder, wanted, name=called)
         dealt = deal_sets(asked, sets["members"], sets["nonmembers"], Views())
         dealt = replace(dealt, shadow_data=sets.get("shadow_data"))
-        look(released, dealt, asked.allow_random)
+        check_embeddings(released, dealt, asked.allow_random)
     display = AuditDisplay(len(asked.attacks), quiet)
     scores = examine(asked, released, dealt, device, place, display, watch, lambda: False)
     if not (scores.attacks or scores.inferences):

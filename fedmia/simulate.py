@@ -79,7 +79,7 @@ def simulate(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
         observing.report(report)
         whole = scores.interrupted is None and scores.failure is None
         if checkpoint and whole and not scores.failed:  # else --resume scores those again
-            checkpoint.over()
+            checkpoint.delete()
             SnapshotStore(checkpoint.root.parent / SNAPSHOTS).drop_controls()
     show(report, place.folder, json=asked.json, quiet=asked.quiet)
     if scores.failure is not None:
@@ -103,8 +103,8 @@ def open_checkpoint(prepared: PreparedRun, place: OutFolder) -> Iterator[Checkpo
     try:
         yield found
     except BaseException as error:  # but a kill: what was written so far stays
-        if not found.begun():
-            found.over()
+        if not found.exists():
+            found.delete()
             place.give_up()
         if isinstance(error, OSError | SafetensorError):
             raise FederationError(

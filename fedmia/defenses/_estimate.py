@@ -39,7 +39,7 @@ class LeakEstimate:
     loss: float
 
 
-def halves(outlook: PreparationContext) -> tuple[IntArray, IntArray]:
+def split_public(outlook: PreparationContext) -> tuple[IntArray, IntArray]:
     """Positions of the public images in two halves: to train on, and to hold out."""
     order = outlook.rng.permutation(len(outlook.public))
     half = len(order) // 2

@@ -43,7 +43,7 @@ def norm(update: State, order: int) -> float:
     return float(torch.linalg.vector_norm(torch.stack(parts), order)) if parts else 0.0
 
 
-def measured(after: State, before: State, order: int) -> tuple[State, float]:
+def measure_update(after: State, before: State, order: int) -> tuple[State, float]:
     """The update of the float weights, float64, and its norm of `order`.
 
     One without a finite norm becomes the null update: it has no norm to be clipped by, and would

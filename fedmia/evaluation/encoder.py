@@ -19,7 +19,7 @@ from fedmia.evaluation.audits.attack_suite import RELEASED, UNTRAINED, EncoderAt
 from fedmia.evaluation.audits.images import AuditSplit, deal
 from fedmia.evaluation.audits.provided_shadows import ProvidedShadows
 from fedmia.evaluation.audits.resume import same_audit
-from fedmia.evaluation.audits.runs import from_run, run_of, trusted
+from fedmia.evaluation.audits.runs import from_run, run_of, trust_setting
 from fedmia.evaluation.audits.shadows import OwnShadows
 from fedmia.evaluation.steps.assemble import assemble
 from fedmia.evaluation.steps.budgets import sweep
@@ -54,7 +54,7 @@ def examine(
             the images of a shadow federation.
     """
     given = None if audit.shadow_encoders is None else ProvidedShadows(audit, dealt)
-    dealt = dealt if given is None else given.apart()
+    dealt = dealt if given is None else given.drop_known_images()
     cache = Path(audit.cache) if audit.cache else place.under(SHADOWS)
     own = OwnShadows(
         audit, released, dealt, cache, device, display.say, display.epochs, stopped, given
@@ -75,7 +75,7 @@ def examine(
         return gather(harness)
     with watch.part("probes"):
         alone = pixels(harness.scorer)
-        controlled = harness.uncontrolled() is None
+        controlled = harness.no_control_reason() is None
         return gather(
             harness,
             *notes(harness, controlled, stopped()),
@@ -109,13 +109,13 @@ def prepare(audit: Audit, device: torch.device) -> tuple[LoadedEncoder, AuditSpl
     Raises:
         InputError: either is missing or broken, or they do not fit.
     """
-    released = brought(audit, device)
+    released = load_encoder(audit, device)
     dealt = images_for(audit, released)
-    look(released, dealt, audit.allow_random)
+    check_embeddings(released, dealt, audit.allow_random)
     return released, dealt
 
 
-def brought(audit: Audit, device: torch.device) -> LoadedEncoder:
+def load_encoder(audit: Audit, device: torch.device) -> LoadedEncoder:
     """The encoder.
 
     Raises:
@@ -136,7 +136,7 @@ def brought(audit: Audit, device: torch.device) -> LoadedEncoder:
         seed=audit.seed,
         key=audit.checkpoint_key,
         allow_missing=audit.allow_missing,
-        trust_plugins=trusted(audit),
+        trust_plugins=trust_setting(audit),
     )
 
 
@@ -161,7 +161,7 @@ def images_for(audit: Audit, released: LoadedEncoder) -> AuditSplit:
     return dealt
 
 
-def look(released: LoadedEncoder, dealt: AuditSplit, allow_random: bool) -> None:
+def check_embeddings(released: LoadedEncoder, dealt: AuditSplit, allow_random: bool) -> None:
     """Embed a few images of each side, and note on the encoder what is odd.
 
     Raises:

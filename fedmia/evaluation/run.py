@@ -18,7 +18,7 @@ from fedmia.data.images import IntArray
 from fedmia.evaluation.federated.observer import Observer
 from fedmia.evaluation.federated.probes import Probes
 from fedmia.evaluation.federated.recorder import TrajectoryRecorder
-from fedmia.evaluation.federated.snapshots import Evaluation, RoundModel, owners
+from fedmia.evaluation.federated.snapshots import Evaluation, RoundModel, client_of_members
 from fedmia.evaluation.federated.trajectories import Trajectories
 from fedmia.evaluation.steps.assemble import assemble
 from fedmia.evaluation.steps.budgets import allot, sweep
@@ -92,7 +92,7 @@ def score(
         health = probes.health(model, {r.round: r.loss for r in run.rounds}.get(scored_at))
         untrained = probes.both(snapshots.untrained().state)
     with watch.part("attacks"):
-        found = attacked(evaluation, notebook)
+        found = score_all_attacks(evaluation, notebook)
     notes = [*prepared.notes, *failures.notes(), *evaluation.notes, *found.pop("notes", [])]
     classes = int(data.labels.max()) + 1
     shape = {"data": data.name, "channels": data.channels, "size": data.size, "classes": classes}
@@ -103,7 +103,7 @@ def score(
         posing=experiment.posers,
         member_ids=sides[0],
         nonmember_ids=sides[1],
-        member_client=owners(run),
+        member_client=client_of_members(run),
         member_labels=labels[0],
         nonmember_labels=labels[1],
         whose=None if split.whose is None else tuple(split.whose[side] for side in sides),
@@ -125,7 +125,9 @@ def score(
     )
 
 
-def attacked(evaluation: Evaluation, notebook: TrajectoryRecorder | None = None) -> dict[str, Any]:
+def score_all_attacks(
+    evaluation: Evaluation, notebook: TrajectoryRecorder | None = None
+) -> dict[str, Any]:
     """Scores of attacks, controls, pairs and sets, and the rounds with their leakage.
 
     Passive attacks are scored at `Evaluation.scored_at`. Independent work runs side by side.
@@ -140,17 +142,17 @@ def attacked(evaluation: Evaluation, notebook: TrajectoryRecorder | None = None)
         not_run = {n: reason for n in names if kinds[n].needs.vantage == "server"}
     main = RoundModel(snapshots.load("main", scored_at))
     names = [n for n in names if n not in not_run]
-    survive = evaluation.failures.survive
+    survive = evaluation.failures.attempt
     names = [n for n in names if survive("main", n, partial(allot, evaluation, main, n))]
     on_models = [n for n in names if not kinds[n].reads_training()]
     untrained, sets = RoundModel(snapshots.untrained()), evaluation.scorer.sets
     work: dict[str, Callable[[], Any]] = {
-        "attacks": lambda: evaluation.on(main, names, "main", sets=sets),
-        "untrained": lambda: evaluation.on(untrained, on_models, "untrained"),
+        "attacks": lambda: evaluation.score_attacks(main, names, "main", sets=sets),
+        "untrained": lambda: evaluation.score_attacks(untrained, on_models, "untrained"),
         "pixels": lambda: pixels(evaluation.scorer),
     }
     if scored_at in placebo:
-        work["placebo"] = lambda: evaluation.on(
+        work["placebo"] = lambda: evaluation.score_attacks(
             RoundModel(snapshots.load("placebo", scored_at), "placebo"), names, "placebo"
         )
     trajectories = Trajectories(evaluation, active, notebook) if active and notebook else None
@@ -163,8 +165,8 @@ def attacked(evaluation: Evaluation, notebook: TrajectoryRecorder | None = None)
     for info in run.rounds:
         if info.round in run.schedule.evaluated() and info.round in kept:
             more = by_round if info.round != scored_at else []
-            work[f"round {info.round}"] = partial(leakage, evaluation, info, more)
-    done = side_by_side(work, evaluation.site.threads)
+            work[f"round {info.round}"] = partial(add_leakage, evaluation, info, more)
+    done = run_side_by_side(work, evaluation.site.threads)
     found = {piece: scores for piece, scores in done.items() if scores is not None}
     infer = evaluation.inferences((main, untrained))
     attacks, pairs = list_attacks(found["attacks"]), list[Pair]()
@@ -210,7 +212,7 @@ def placebo_note(names: Sequence[str], run: FederationResult, scored: bool) -> l
     return [f"{', '.join(names)}: {why}; {own}."] if names else []
 
 
-def side_by_side(work: Mapping[str, Callable[[], Any]], threads: int) -> dict[str, Any]:
+def run_side_by_side(work: Mapping[str, Callable[[], Any]], threads: int) -> dict[str, Any]:
     """Results of independent pieces of work, run in as many threads as the cores allow."""
     workers = max(1, count_cores() // threads)
     pool = ThreadPoolExecutor(workers, "score", torch.set_num_threads, (threads,))
@@ -221,11 +223,11 @@ def side_by_side(work: Mapping[str, Callable[[], Any]], threads: int) -> dict[st
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def leakage(evaluation: Evaluation, info: RoundInfo, names: list[str]) -> RoundInfo:
+def add_leakage(evaluation: Evaluation, info: RoundInfo, names: list[str]) -> RoundInfo:
     """The round with the scores of the named attacks, and of `internal` by layer (Fig. 6)."""
     snapshot = evaluation.run.snapshots.load("main", info.round)
     piece = f"round {info.round}"
-    scored = evaluation.on(RoundModel(snapshot), names, piece, threshold=False)
+    scored = evaluation.score_attacks(RoundModel(snapshot), names, piece, threshold=False)
     found, layers = {s.name: s for s in scored}, dict[str, ScoredAttack]()
     if "internal" in evaluation.passive():
         by_layer = partial(evaluation.by_layer, snapshot, threshold=False)
@@ -245,7 +247,7 @@ def client_rows(run: FederationResult, labels: IntArray, classes: int) -> list[C
         own = site.parts["members"][client]
         kept = run.store.load("main", client)
         memory = kept.memory.get("defense", {}) if kept else {}
-        defence = site.defended(client).statement(memory)
+        defence = site.build_defenses(client).statement(memory)
         counts = np.bincount(labels[own], minlength=classes).tolist()
         rows.append(ClientInfo(client, len(own), role, defence, tuple(counts)))
     return rows

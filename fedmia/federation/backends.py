@@ -26,7 +26,7 @@ def run_inline(
     clients = len(site.roles)
     workers = max(1, min(clients, count_cores() // site.threads))
     grid = InlineGrid(
-        lambda kept, halt: client_app(site.halted_by(halt), kept),
+        lambda kept, halt: client_app(site.with_halt(halt), kept),
         clients, workers, site.threads, store, timeout,
     )  # fmt: skip
     with closing(grid):

@@ -85,7 +85,7 @@ class FederationResult:
     @cached_property
     def split(self) -> Split:
         """Roles of images, of those clients alone that stayed to the end."""
-        return self.prepared.split.without(self.gone)
+        return self.prepared.split.without_clients(self.gone)
 
     def sets(self) -> ImageSets:
         """Those formed before the first round, less what was of a client that is gone."""
@@ -130,7 +130,7 @@ def prepare(experiment: Experiment) -> PreparedRun:
     else:
         data, split = decoded(found, roles)
     foresee(experiment, split)
-    notes = [*deal.told(data, clients), *split_notes(split, data)]
+    notes = [*deal.notes(data, clients), *split_notes(split, data)]
     if not data.labelled:
         notes.append(NO_PROBES)
     # Sizes, constants and pairs that do not suit are refused before anything is written.
@@ -333,7 +333,7 @@ def _indispensable(split: Split, malicious: frozenset[int], gone: frozenset[int]
     """Why a run cannot do without the clients in `gone`; None if it can."""
     if gone & malicious:
         return "the attacker's client cannot be dropped"
-    left = split.without(gone)
+    left = split.without_clients(gone)
     known, scored = len(left.known_members), len(left.scored_members)
     if len(split.members) and min(known, scored) < 2:
         return (

@@ -67,7 +67,7 @@ def kept(message: Message, context: Context) -> Message:
 def score(message: Message, context: Context) -> Message:
     """Scores of the node's own images, under the final encoder and under the first one, if they may
     leave it."""
-    from fedmia.evaluation.node import kept_in, scored  # what scores takes seconds to import
+    from fedmia.evaluation.node import scored, state_defenses  # what scores takes seconds to import
 
     node = Node.of(context)
     prepared, site = node.prepared()
@@ -77,7 +77,7 @@ def score(message: Message, context: Context) -> Message:
     )
     last = told(message)["last"]
     run = prepared, site, node.client, node.releases()
-    found = scored(*run, last, final, untrained) if node.scores else kept_in(*run)
+    found = scored(*run, last, final, untrained) if node.scores else state_defenses(*run)
     return Message(found, reply_to=message)
 
 

@@ -46,7 +46,9 @@ def check(experiment: Experiment) -> None:
 
 
 @functools.lru_cache(maxsize=1)  # a simulation's actors answer many messages of one run
-def own(settings: str, client: int, sources: tuple[str, ...]) -> tuple[PreparedRun, ClientContext]:
+def prepare_own(
+    settings: str, client: int, sources: tuple[str, ...]
+) -> tuple[PreparedRun, ClientContext]:
     """The run as the node of `client` sees it: nobody's images but its own.
 
     Raises:
@@ -62,10 +64,10 @@ def own(settings: str, client: int, sources: tuple[str, ...]) -> tuple[PreparedR
     data = ImageSet(images, np.zeros(len(images), np.int64), "private images")
     split = _split(experiment, client, digests(images), len(sides[0]))
     prepared = PreparedRun(experiment, data, split, None, [], ENTROPY)
-    return prepared, site_of(prepared)
+    return prepared, remote_context(prepared)
 
 
-def site_of(prepared: PreparedRun) -> ClientContext:
+def remote_context(prepared: PreparedRun) -> ClientContext:
     """The site of a run whose node keeps no file of the images."""
     with tempfile.TemporaryDirectory(prefix="fedmia-") as made:
         site = make_site(prepared, Path(made), Event())
@@ -73,7 +75,7 @@ def site_of(prepared: PreparedRun) -> ClientContext:
     return site
 
 
-def nobody(experiment: Experiment, channels: int, size: int) -> PreparedRun:
+def prepare_server(experiment: Experiment, channels: int, size: int) -> PreparedRun:
     """The run as the server sees it: the shape of the images, and none of them."""
     empty = np.zeros(0, np.int64)
     data = ImageSet(np.zeros((0, channels, size, size), np.uint8), empty, "private images")

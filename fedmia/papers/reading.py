@@ -87,7 +87,7 @@ class SnapshotFeatures:
         own_scorer = replace(
             scorer, build=lambda _: PrecomputedFeatures(rows=rows, classifier=classifier)
         )
-        return own_scorer.scored(name, view)
+        return own_scorer.score_attack(name, view)
 
 
 def read_features(evaluation: Evaluation, snapshot: Snapshot) -> SnapshotFeatures:

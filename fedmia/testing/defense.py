@@ -91,7 +91,7 @@ class DefenseCase(Case):
         memory, released, memories = self.prepared(), self.received, []
         for turn in range(ROUNDS):
             released = self.received
-            if not self.defense.rests(memory):
+            if not self.defense.sits_out(memory):
                 job = self.job()
                 self.defense.adapt(job, memory)
                 self.defense.train(job, memory)

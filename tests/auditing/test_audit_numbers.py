@@ -100,14 +100,14 @@ def scored(count: int, labels: Any) -> AuditSplit:
 
 def test_without__leaves_out_those_and_keeps_the_others_aligned() -> None:
     dealt = scored(5, [7, 8, 9, 7, 8])
-    left = dealt.without(np.array([True, False, False, True, False]), "as was asked")
+    left = dealt.drop_nonmembers(np.array([True, False, False, True, False]), "as was asked")
     assert left.nonmember_ids.tolist() == [11, 12, 14]
     assert left.nonmember_labels.tolist() == [8, 9, 8]
     assert torch.equal(left.scored_nonmembers, dealt.scored_nonmembers[[1, 2, 4]])
     assert left.notes == ("2 scored non-members are left out, as was asked.",)
-    assert len(dealt.without(np.arange(5) > 1, "so").nonmember_ids) == 2
+    assert len(dealt.drop_nonmembers(np.arange(5) > 1, "so").nonmember_ids) == 2
     with pytest.raises(InputError, match="1 remain, at least 2 are needed"):
-        dealt.without(np.arange(5) > 0, "so")
+        dealt.drop_nonmembers(np.arange(5) > 0, "so")
     assert left.counts() == {
         "members": "m", "nonmembers": "o", "known_members": 3, "known_nonmembers": 3,
         "scored_members": 2, "scored_nonmembers": 3, "spare_nonmembers": 4, "channels": 3,
@@ -146,7 +146,7 @@ def test_probes__fit_on_one_half_of_the_scored_nonmembers_and_test_on_the_other(
     labels = np.arange(9) % 2
     views: Any = EncoderAttackSuite.__new__(EncoderAttackSuite)
     views.audit, views.dealt = audit(), scored(9, labels)
-    views.plain = lambda model: SimpleNamespace(
+    views.plain_view = lambda model: SimpleNamespace(
         embed_plain=lambda images, layer: torch.arange(9.0)[:, None]
     )
     monkeypatch.setattr(made, "weighted_knn", knn)

@@ -21,7 +21,7 @@ from fedmia.evaluation.audits.attack_suite import UNTRAINED, EncoderAttackSuite
 from fedmia.evaluation.audits.images import deal, unlike_classes
 from fedmia.evaluation.encoder import prepare
 from fedmia.evaluation.steps.controls import posers
-from fedmia.evaluation.steps.scorer import Scorer, on_scale
+from fedmia.evaluation.steps.scorer import Scorer, match_scale
 from fedmia.records import ScoredAttack
 from fedmia.report.metrics import attack_row
 from fedmia.threat import BlackBox, Threat
@@ -93,7 +93,7 @@ def test_threshold__is_set_on_scores_of_known_images_that_were_left_out(archives
     scorer = Scorer(known, dealt.scored_members, dealt.scored_nonmembers, 0, lambda name: Memory())
     method = made(archives, "").method("released")
     view = BlackBox(method, made(archives, "").augment, seed=0, device=torch.device("cpu"))
-    found = scorer.scored("memory", view)
+    found = scorer.score_attack("memory", view)
     assert found.known_members.tolist() == [0.0] * len(known.members)
     assert found.known_nonmembers.tolist() == [0.0] * len(known.nonmembers)
     fitted = Memory()
@@ -118,11 +118,11 @@ def test_threshold__knows_nothing_of_what_was_learnt_by_heart(archives: Sides) -
         for n in (30, 30, 100, 100)
     ]
     scorer = Scorer(Known(*sides[:2]), *sides[2:], 0, lambda name: ByHeart())
-    found = scorer.scored("by-heart", harness.plain("released"))
+    found = scorer.score_attack("by-heart", harness.plain_view("released"))
     under_test = np.concatenate([found.scores_members, found.scores_nonmembers])
     for side, scores in zip(sides, (found.known_members, found.known_nonmembers), strict=False):
         pixels = side[:, 0, 0, 0].double().numpy()
-        np.testing.assert_allclose(scores, on_scale(pixels, under_test, under_test))
+        np.testing.assert_allclose(scores, match_scale(pixels, under_test, under_test))
     assert found.known_members.min() < 100 < found.known_members.max() <= under_test.max()
 
 
@@ -152,16 +152,16 @@ def test_threshold__is_on_the_scale_of_the_fit_that_scores(archives: Sides, seed
         for m in (140, 100)
     ]
     scorer = Scorer(Known(*sides[:2]), *sides[2:], seed, lambda name: Drifting())
-    row = attack_row(scorer.scored("drifting", harness.plain("released")), 1)
+    row = attack_row(scorer.score_attack("drifting", harness.plain_view("released")), 1)
     assert row["threshold_source"] == "known" and row["oracle_accuracy"] > 0.8
     assert row["accuracy"] > row["oracle_accuracy"] - 0.04
 
 
 def test_on_scale__keeps_ties_and_order() -> None:
     own, other = np.array([0.0, 0, 0, 1, 1]), np.array([5.0, 5, 9, 9, 9])
-    assert on_scale(np.array([0.0, 1.0, -7.0, 7.0]), own, other).tolist() == [5.0, 9.0, 5.0, 9.0]
+    assert match_scale(np.array([0.0, 1.0, -7.0, 7.0]), own, other).tolist() == [5.0, 9.0, 5.0, 9.0]
     values = np.random.default_rng(0).normal(size=50)
-    assert on_scale(values, values, values).tolist() == values.tolist()
+    assert match_scale(values, values, values).tolist() == values.tolist()
 
 
 class Brightness(Drifting):
@@ -180,7 +180,7 @@ def test_sets__each_gets_what_was_said_of_it() -> None:
     ]
     scorer = Scorer(Known(*sides[:2]), *sides[2:], 0, lambda name: Brightness())
     view: Any = SimpleNamespace(threat=Brightness.needs, queries=0, unmetered=nullcontext)
-    found = scorer.scored("brightness", view, scorer.sets, threshold=False)
+    found = scorer.score_attack("brightness", view, scorer.sets, threshold=False)
     assert len(scorer.sets.members) == 7 and len(scorer.sets.nonmembers) == 5
     for images, places, said in (
         (sides[2], scorer.sets.members, found.sets_members),

@@ -19,7 +19,7 @@ from clients.honest import Honest
 from fedmia.defenses import _estimate, crop_range, early_stopping
 from fedmia.defenses._estimate import LeakEstimate, similarity
 from fedmia.defenses.base import PreparationContext, RunConditions
-from fedmia.defenses.crop_range import CropRange, between
+from fedmia.defenses.crop_range import CropRange, fine_shares
 from fedmia.defenses.early_stopping import EarlyStopping
 from fedmia.nets.smallnet import SmallNet
 from fedmia.options.errors import InputError
@@ -127,7 +127,7 @@ def test_choice__rests_on_public_images_alone(
     beside_public: Any, name: str, options: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(crop_range, "COARSE", (1 / 8, 1 / 4))
-    monkeypatch.setattr(crop_range, "between", lambda low, high: [])
+    monkeypatch.setattr(crop_range, "fine_shares", lambda low, high: [])
     told = []
     for private, public in ((0, 0), (1, 0), (0, 1)):
         desk = beside_public(name, options, private, public, total_rounds=2)
@@ -202,7 +202,7 @@ def test_estimate__asks_images_trained_on_against_those_held_out(count: int) -> 
 
     public = np.arange(100, 100 + count, dtype=np.uint8).reshape(-1, 1, 1, 1)
     outlook = PreparationContext(2, 5, lambda _: {}, rng(0), public, None, alone)
-    inside, outside = parts = _estimate.halves(outlook)
+    inside, outside = parts = _estimate.split_public(outlook)
     assert (len(inside), len(outside)) == (count // 2, -(-count // 2))
     assert sorted([*inside, *outside]) == list(range(count))
     assert inside.tolist() == sorted(inside) and outside.tolist() == sorted(outside)
@@ -221,7 +221,7 @@ def test_crop_range__of_equal_leaks_the_narrower_range(
     memory: dict[str, Any] = {}
     CropRange(choose=True).prepare(outlook, memory)
     assert memory["share"] == 3 / 8
-    assert between(1 / 8, 1 / 4) == pytest.approx([0.15, 0.175, 0.2, 0.225])
+    assert fine_shares(1 / 8, 1 / 4) == pytest.approx([0.15, 0.175, 0.2, 0.225])
 
 
 def test_early_stopping__tells_its_course_and_the_whole_run_where_it_does_not_stop(
@@ -231,7 +231,7 @@ def test_early_stopping__tells_its_course_and_the_whole_run_where_it_does_not_st
     monkeypatch.setattr(early_stopping, "estimates", lambda *_: course([0.4, 0.5], [3.0, 2.0]))
     memory: dict[str, Any] = {}
     EarlyStopping().prepare(outlook, memory)
-    assert memory["stop"] is None and not EarlyStopping().rests({**memory, "rounds": 99})
+    assert memory["stop"] is None and not EarlyStopping().sits_out({**memory, "rounds": 99})
     assert memory["metrics"] == pytest.approx({
         "stops_after": 7.0, "leak_round_1": 0.5, "low_round_1": 0.4, "loss_round_1": 3.0,
         "leak_round_2": 0.6, "low_round_2": 0.5, "loss_round_2": 2.0,
@@ -269,7 +269,7 @@ def test_early_stopping__of_leak_and_patience_the_earlier_one(
     found = [defense.by_leak(course(lows, losses)), defense.by_loss(course(lows, losses))]
     assert found == ([4, 2] if stop == 2 else [1, None])
     assert memory["stop"] == stop and memory["metrics"]["stops_after"] == stop
-    assert [defense.rests({**memory, "rounds": n}) for n in (stop - 1, stop)] == [False, True]
+    assert [defense.sits_out({**memory, "rounds": n}) for n in (stop - 1, stop)] == [False, True]
 
 
 def test_crop_range__is_chosen_in_two_stages(
@@ -291,7 +291,7 @@ def test_crop_range__is_chosen_in_two_stages(
     assert tried == [0.3, 0.4, 0.5, 0.42, 0.44, 0.46, 0.48]
     assert memory["share"] == pytest.approx(0.3)
     assert memory["metrics"]["leak_at_share_0.300"] == pytest.approx(0.0, abs=1e-9)
-    assert len(between(1 / 8, 3 / 8)) == 9
+    assert len(fine_shares(1 / 8, 3 / 8)) == 9
 
 
 @pytest.mark.parametrize(

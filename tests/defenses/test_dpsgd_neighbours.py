@@ -334,7 +334,7 @@ def test_metrics__what_is_told_rests_on_no_image(make_job: Any) -> None:
     for brightness in (1.0, 0.2):
         job, memory = make_job(moco()()), dict[str, Any]()
         job.images = (job.images * brightness).astype(np.uint8)
-        told.append(stack.open(stack.train(job, memory)))
+        told.append(stack.leaving_metrics(stack.train(job, memory)))
         kept.append(memory["dpsgd"].pop("metrics"))
         told[-1].pop("seconds")
         told.append(memory)  # else, it holds nothing that rests on images

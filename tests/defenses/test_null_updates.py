@@ -146,7 +146,7 @@ def test_client__that_diverged_sends_noise_and_goes_on_from_before(make_desk: An
             assert not all(t.isfinite().all() for t in trained.values())
             at.received = first.received
             released, more = at.release(trained)
-            update = at.settle(released, metrics | more)
+            update = at.finish_round(released, metrics | more)
         else:
             update = Honest().answer(at)
         assert all(t.isfinite().all() for t in update.state.values())

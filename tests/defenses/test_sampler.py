@@ -73,12 +73,12 @@ def test_sampler__sampled_once_and_training_is_what_it_was(make_desk: Any) -> No
     one, _, _ = desk.train()
     other, _, _ = make_desk("logistic", {}, plain).train()
     assert all(torch.equal(one[n], other[n]) for n in one)
-    desk.settle(one, {})
+    desk.finish_round(one, {})
     first = store.load("main", 0)
     assert first is not None
     desk = make_desk("logistic", OPTIONS, store, 2)
     desk.rehearse = lambda positions: pytest.fail("sampled a second time")
-    desk.settle(desk.train()[0], {})
+    desk.finish_round(desk.train()[0], {})
     second = store.load("main", 0)
     assert second is not None
     assert (

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from clients.honest import Honest
-from fedmia.defenses._stack import DefenseStack, exclusive, least
+from fedmia.defenses._stack import DefenseStack, check_exclusive, smallest_epsilon
 from fedmia.defenses.base import Defense
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.defenses.gaussian import Gaussian
@@ -63,7 +63,7 @@ class Tired(Defense):
     def adapt(self, job: Any, memory: dict[str, Any]) -> None:
         memory["rounds"] = memory.get("rounds", 0) + 1
 
-    def rests(self, memory: dict[str, Any]) -> bool:
+    def sits_out(self, memory: dict[str, Any]) -> bool:
         return bool(memory.get("rounds"))
 
 
@@ -74,7 +74,7 @@ def test_train__one_that_defines_it_takes_the_place_of_training() -> None:
     job: Any = None  # so that nothing else can train
     assert stack.train(job, memory) == {"loss": 0.5} and memory["slower"] == {"trained": True}
     with pytest.raises(InputError, match="dpsgd and slower exclude each other"):
-        exclusive([("dpsgd", DPSGD()), ("slower", Slower())])
+        check_exclusive([("dpsgd", DPSGD()), ("slower", Slower())])
 
 
 def test_release__each_sees_what_the_one_before_let_out() -> None:
@@ -131,7 +131,7 @@ def test_desk__a_client_that_rests_sends_what_it_received(
     first = Honest().answer(make_desk("", {}, store, defenses=LAYERS[:1]))
     desk = make_desk("", {}, store, 2, first.state, defenses=LAYERS[:1])
     kept = store.load("main", 0)
-    monkeypatch.setattr(DPSGD, "rests", lambda self, memory: "history" in memory)
+    monkeypatch.setattr(DPSGD, "sits_out", lambda self, memory: "history" in memory)
     update = Honest().answer(desk)
     assert update.examples == 0 and update.metrics == {}
     assert all(torch.equal(t, first.state[n]) for n, t in update.state.items())
@@ -144,12 +144,12 @@ def test_statement__the_least_epsilon_of_the_best_standing() -> None:
 
     loose, tight = part("a", 9.0, "guaranteed"), part("b", 4.0, "guaranteed")
     guess, none = part("c", 0.1, "heuristic"), part("d", None, "guaranteed")
-    (only,) = least([loose, tight, guess, none])
+    (only,) = smallest_epsilon([loose, tight, guess, none])
     assert only.value == 4.0 and only.assumptions.startswith("b says. ")
     assert "a and b and c and d" in only.assumptions
-    assert [e.value for e in least([guess, none])] == [0.1]
-    assert least([tight]) == [tight.epsilon]
-    assert least([ClientDefence("crop")]) == least([]) == []
+    assert [e.value for e in smallest_epsilon([guess, none])] == [0.1]
+    assert smallest_epsilon([tight]) == [tight.epsilon]
+    assert smallest_epsilon([ClientDefence("crop")]) == smallest_epsilon([]) == []
 
 
 def test_statement__epsilons_of_units_and_deltas_are_not_compared() -> None:
@@ -161,9 +161,9 @@ def test_statement__epsilons_of_units_and_deltas_are_not_compared() -> None:
 
     image, client = part("a", "image", 9.0, 1e-5), part("b", "client", 4.0, 1e-5)
     pure, worse = part("c", "client", 7.0, 0.0), part("d", "client", 8.0, 1e-6)
-    lines = [(e.unit, e.value, e.delta) for e in least([image, client, pure, worse])]
+    lines = [(e.unit, e.value, e.delta) for e in smallest_epsilon([image, client, pure, worse])]
     assert lines == [("image", 9.0, 1e-5), ("client", 4.0, 1e-5), ("client", 7.0, 0.0)]
-    (alone, *others) = least([image, client, pure, worse])
+    (alone, *others) = smallest_epsilon([image, client, pure, worse])
     assert alone.assumptions == "a says."
     assert all("b and c and d" in e.assumptions for e in others)
 
@@ -187,11 +187,11 @@ class Other(Times):
 
 
 def test_exclusive__two_of_a_kind() -> None:
-    exclusive([("dpsgd", DPSGD()), ("gaussian", Gaussian()), ("times", Times())])
+    check_exclusive([("dpsgd", DPSGD()), ("gaussian", Gaussian()), ("times", Times())])
     with pytest.raises(InputError, match="gaussian and laplace exclude each other"):
-        exclusive([("gaussian", Gaussian()), ("laplace", Laplace())])
+        check_exclusive([("gaussian", Gaussian()), ("laplace", Laplace())])
     with pytest.raises(InputError, match="dpsgd and other exclude each other"):
-        exclusive([("dpsgd", DPSGD()), ("other", Other())])
+        check_exclusive([("dpsgd", DPSGD()), ("other", Other())])
 
 
 def test_outlook__holds_the_public_images(make_desk: Any) -> None:
@@ -221,6 +221,6 @@ def test_least__at_one_epsilon_the_smaller_delta() -> None:
     def part(value: float | None, delta: float) -> ClientDefence:
         return ClientDefence("x", Epsilon(value, delta, 2, "guaranteed", ""))
 
-    found = least([part(4.0, 1e-5), part(4.0, 1e-7), part(None, 0.0), part(5.0, 1e-6)])
+    found = smallest_epsilon([part(4.0, 1e-5), part(4.0, 1e-7), part(None, 0.0), part(5.0, 1e-6)])
     assert [(e.value, e.delta) for e in found] == [(4.0, 1e-7)]
-    assert [(e.value, e.delta) for e in least([part(None, 1e-3)])] == [(None, 1e-3)]
+    assert [(e.value, e.delta) for e in smallest_epsilon([part(None, 1e-3)])] == [(None, 1e-3)]

@@ -26,7 +26,7 @@ from fedmia.evaluation import run as scoring
 from fedmia.evaluation.federated.probes import Probes
 from fedmia.evaluation.federated.snapshots import Evaluation, RoundModel
 from fedmia.evaluation.federated.trajectories import Trajectories
-from fedmia.evaluation.run import attacked
+from fedmia.evaluation.run import score_all_attacks
 from fedmia.federation.run import make_site
 from fedmia.options import registry
 from fedmia.options.seeding import rng
@@ -36,7 +36,7 @@ from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Snapshot
 from fedmia.threat import ClientView, ServerView, WhiteBox
 from fedmia.threat.signals import Signals
-from strategies.base import RoundRange, cohort
+from strategies.base import RoundRange, draw_cohort
 
 from .conftest import FederationResult, federated, prepared, same, weights
 
@@ -56,7 +56,7 @@ def evaluation(run: Any) -> Evaluation:
 
 def views(found: Evaluation, monkeypatch: pytest.MonkeyPatch) -> Evaluation:
     """An evaluation that hands out its views in place of scores."""
-    monkeypatch.setattr(found.scorer, "scored", lambda name, view, *more, **also: view)
+    monkeypatch.setattr(found.scorer, "score_attack", lambda name, view, *more, **also: view)
     return found
 
 
@@ -65,10 +65,10 @@ def test_passive_attack__reads_the_last_model_before_the_first_crafted_update(
     finished: FederationResult,
 ) -> None:
     run = finished(ACTIVE)
-    found = {a.name: a for a in attacked(evaluation(run), run.notebook())["attacks"]}
+    found = {a.name: a for a in score_all_attacks(evaluation(run), run.notebook())["attacks"]}
     assert [found[n].under_attack for n in ("similarity", "ascent")] == [False, True]
     clean, last = (
-        evaluation(run).on(RoundModel(run.snapshots.load("main", r)), ["similarity"])[0]
+        evaluation(run).score_attacks(RoundModel(run.snapshots.load("main", r)), ["similarity"])[0]
         for r in (CLEAN, LAST)
     )
     np.testing.assert_array_equal(found["similarity"].scores_members, clean.scores_members)
@@ -85,7 +85,7 @@ def test_probes__are_of_the_model_that_passive_attacks_are_scored_on(
     losses = {info.round: info.loss for info in run.rounds}
     monkeypatch.setattr(Probes, "both", lambda self, state: {"knn": Probe(total(state), 1)})
     monkeypatch.setattr(Probes, "health", lambda self, state, loss: Health(total(state), loss))
-    monkeypatch.setattr(scoring, "attacked", lambda evaluation, notebook: {"notes": []})
+    monkeypatch.setattr(scoring, "score_all_attacks", lambda evaluation, notebook: {"notes": []})
     probes = Probes(run.site, run.prepared.data.labels, run.split)
     told = scoring.score(run, probes, Stopwatch(time.perf_counter()))
     assert len(set(sums.values())) == len(sums) and losses[CLEAN] != losses[LAST]
@@ -133,8 +133,10 @@ def test_passive_attack__without_an_active_one_reads_the_last_model(
     finished: FederationResult,
 ) -> None:
     run = finished(PASSIVE)
-    (found,) = attacked(evaluation(run))["attacks"]
-    (last,) = evaluation(run).on(RoundModel(run.snapshots.load("main", LAST)), ["similarity"])
+    (found,) = score_all_attacks(evaluation(run))["attacks"]
+    (last,) = evaluation(run).score_attacks(
+        RoundModel(run.snapshots.load("main", LAST)), ["similarity"]
+    )
     np.testing.assert_array_equal(found.scores_members, last.scores_members)
 
 
@@ -146,7 +148,7 @@ def test_dataset_inference__asks_of_each_clients_own_members_on_the_scored_model
         "--attacker passive --attacks similarity,dataset-inference --attack.similarity.views 4 "
         "--attack.dataset-inference.views 4"
     )
-    found, (last, split) = attacked(evaluation(run)), (LAST, run.prepared.split)
+    found, (last, split) = score_all_attacks(evaluation(run)), (LAST, run.prepared.split)
     (scored,), (told,) = found["attacks"], found["inferences"]
     assert scored.name == "similarity"
     owner = dict(zip(split.members.tolist(), split.owner.tolist(), strict=True))
@@ -204,7 +206,7 @@ def test_clients_view__holds_its_own_branch_up_to_its_round(
     run = finished(ACTIVE)
     states = weights(run, branch)
     for round in (r for r in states if r):
-        (view,) = views(evaluation(run), monkeypatch).on(
+        (view,) = views(evaluation(run), monkeypatch).score_attacks(
             RoundModel(run.snapshots.load(branch, round), branch), ["similarity"]
         )
         assert isinstance(view, ClientView)
@@ -218,10 +220,10 @@ def test_clients_view__holds_only_models_of_rounds_in_which_it_took_part(
     """Received for its rounds, and the one that is attacked."""
     flags = "--attacker passive --attacks similarity --federation.participation 0.5 --rounds 6"
     run = federated(prepared(flags), tmp_path / "run")
-    mine = [r for r in range(1, 7) if 3 in cohort(RoundRange("", 0, 6, False, 0.5, 0), r, 4)]
+    mine = [r for r in range(1, 7) if 3 in draw_cohort(RoundRange("", 0, 6, False, 0.5, 0), r, 4)]
     assert 0 < len(mine) < 6
     for last in range(7):
-        (view,) = views(evaluation(run), monkeypatch).on(
+        (view,) = views(evaluation(run), monkeypatch).score_attacks(
             RoundModel(run.snapshots.load("main", last)), ["similarity"]
         )
         assert set(view.received) == {*(r - 1 for r in mine if r <= last), last}
@@ -234,7 +236,7 @@ def test_placebo__keeps_as_many_earlier_models_as_the_run(
     """Else the control of an attack on earlier rounds would be another test than the attack."""
     run, counts = finished(ACTIVE), []
     for branch in ("main", "placebo"):
-        (view,) = views(evaluation(run), monkeypatch).on(
+        (view,) = views(evaluation(run), monkeypatch).score_attacks(
             RoundModel(run.snapshots.load(branch, LAST), branch), ["similarity"]
         )
         assert sorted(view.received) == [0, 1, 2, 3, 4]
@@ -248,7 +250,7 @@ def test_servers_view__holds_no_update_of_a_later_round_or_another_branch(
 ) -> None:
     run = finished(SERVER)
     for round in (CLEAN, LAST):
-        (view,) = views(evaluation(run), monkeypatch).on(
+        (view,) = views(evaluation(run), monkeypatch).score_attacks(
             RoundModel(run.snapshots.load(branch, round), branch), ["all-for-one"]
         )
         assert isinstance(view, ServerView) and sorted(view.updates) == list(range(1, round + 1))
@@ -408,7 +410,7 @@ def test_by_layer__is_internal_on_each_layer_alone_from_one_pass(
     assert list(layers) == ["layer1", "layer2", "layer3", "layer4", "avgpool", "encoder"]
     for name in ("layer1", "encoder"):
         alone = Evaluation(run, {"internal": {"layers": (name,)}})
-        (want,) = alone.on(RoundModel(snapshot), ["internal"])
+        (want,) = alone.score_attacks(RoundModel(snapshot), ["internal"])
         np.testing.assert_array_equal(layers[name].scores_members, want.scores_members)
         np.testing.assert_array_equal(layers[name].known_members, want.known_members)
 
@@ -435,7 +437,7 @@ def test_partial_participation__without_a_finished_round_the_attack_is_not_run(
     assert seen.rounds == [6, 8] and np.isfinite(seen.after).all()
     missed = run.notebook()
     missed.readings = {n: v for n, v in missed.readings.items() if not n.startswith("sent.main.")}
-    result = attacked(found, missed)
+    result = score_all_attacks(found, missed)
     assert "its client finished no attacked round" in result["not_run"]["ascent"]
     assert result["attacks"] == [] and result["pairs"] == []
 
@@ -458,7 +460,7 @@ def test_untrained_control__goes_through_the_strategys_own_aggregate(
     velocity = {n: torch.zeros_like(t, dtype=torch.float64) for n, t in state.items()}
     start = state
     for round in range(5, 9):
-        drawn = cohort(RoundRange("", 0, 8, False, 0.5, 4), round, 4)
+        drawn = draw_cohort(RoundRange("", 0, 8, False, 0.5, 4), round, 4)
         sent = uploads.get(round, state)
         assert (3 in drawn) is (round in uploads) is (round in models)
         share, after = sizes[3] / sum(sizes[c] for c in drawn) if 3 in drawn else 0.0, {}
@@ -497,12 +499,12 @@ def test_pooled_training__comes_before_honest_rounds_and_passive_attacks_read_an
         updates = run.snapshots.updates("main", CLEAN)
         mean = torch.stack([updates[c][name].double() for c in range(4)]).mean(dim=0)
         torch.testing.assert_close(tensor.double(), mean, atol=1e-6, rtol=1e-5)
-    found = attacked(evaluation(run), run.notebook())
+    found = score_all_attacks(evaluation(run), run.notebook())
     for scored, state in (
         (found["attacks"], states[CLEAN]),
         (found["controls"]["untrained"], first),
     ):
         similarity = next(a for a in scored if a.name == "similarity")
-        (want,) = evaluation(run).on(RoundModel(Snapshot(9, state, {})), ["similarity"])
+        (want,) = evaluation(run).score_attacks(RoundModel(Snapshot(9, state, {})), ["similarity"])
         np.testing.assert_allclose(similarity.scores_members, want.scores_members, atol=1e-5)
     assert run.snapshots.rounds("untrained") == [0]

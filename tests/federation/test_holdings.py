@@ -71,7 +71,7 @@ def test_holdings__name_all_that_a_run_holds(
 
     monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
     monkeypatch.setattr(FederatedRun, "run", run)
-    monkeypatch.setattr(Checkpoint, "over", lambda self: None)  # it stays on disk
+    monkeypatch.setattr(Checkpoint, "delete", lambda self: None)  # it stays on disk
     assert main([*shlex.split(TINY), "--out", str(tmp_path / "RUN")]) == 0
     ((live, notes),) = seen
     assert live.head is not None and live.reader is not None

@@ -19,7 +19,7 @@ from fedmia.config.tree import to_tree
 from fedmia.federation.inline import InlineGrid
 from fedmia.federation.run import prepare
 from fedmia.flower import client, server
-from fedmia.flower.private import own
+from fedmia.flower.private import prepare_own
 from fedmia.flower.store import NodeStore, ask
 from fedmia.options.errors import InputError
 from fedmia.runtime.stopwatch import Stopwatch
@@ -236,8 +236,8 @@ def test_private__an_image_has_one_role_however_often_the_node_has_it(tmp_path: 
     def dealt() -> Any:
         for side, images in sides.items():
             np.savez(tmp_path / f"{side}.npz", x=images, y=np.zeros(len(images), np.int64))
-        own.cache_clear()
-        return own(settings, 0, tuple(f"npz:{tmp_path / side}.npz" for side in sides))[0]
+        prepare_own.cache_clear()
+        return prepare_own(settings, 0, tuple(f"npz:{tmp_path / side}.npz" for side in sides))[0]
 
     prepared = dealt()
     split, names = prepared.split, prepared.data.digests()

@@ -126,15 +126,15 @@ def test_failures__of_what_is_listed_and_beside() -> None:
 
         return call
 
-    assert failures.survive("main", "a", lambda: 7) == 7
-    assert failures.survive("main", "a", fail(ValueError("two\n lines"))) is None
-    failures.survive("round 3", "a", fail(KeyError("k")))
-    failures.survive("active", "b", fail(torch.OutOfMemoryError("no room")))
-    failures.survive("untrained", "c", fail(RuntimeError("odd")))
+    assert failures.attempt("main", "a", lambda: 7) == 7
+    assert failures.attempt("main", "a", fail(ValueError("two\n lines"))) is None
+    failures.attempt("round 3", "a", fail(KeyError("k")))
+    failures.attempt("active", "b", fail(torch.OutOfMemoryError("no room")))
+    failures.attempt("untrained", "c", fail(RuntimeError("odd")))
     assert failures.reasons == {
         "a": "failed: ValueError: two lines", "b": "failed: OutOfMemoryError: no room",
     }  # fmt: skip
     assert failures.attacks == ("a", "b", "c")
     assert failures.notes() == ["c has no scores of untrained, it failed: RuntimeError: odd"]
     with pytest.raises(InputError):
-        failures.survive("main", "d", fail(InputError("of the run")))
+        failures.attempt("main", "d", fail(InputError("of the run")))

@@ -127,7 +127,7 @@ def test_desk__resumes_queue_key_encoder_and_momentum(site: ClientContext) -> No
     at = desk(site, store, first, 1)
     trained, metrics, method = at.train()
     assert store.load("main", 0) is None  # until the upload is settled
-    at.settle(trained, metrics)
+    at.finish_round(trained, metrics)
     kept = store.load("main", 0)
     assert kept is not None
     assert torch.equal(kept.tensors["local.queue"], method.local_state()["queue"])
@@ -157,7 +157,7 @@ def test_two_malicious_clients__send_the_same_where_they_know_the_server(
             state = Active().answer(at).state
         sent.append(state)
     assert exactly(*sent) == knows
-    turns = told.turn(site.method(-1, None), first, first, 0, {}, np.random.default_rng(0))
+    turns = told.craft_context(site.method(-1, None), first, first, 0, {}, np.random.default_rng(0))
     assert turns.share == pytest.approx(2 / 3 if knows else 1 / 3)
 
 
@@ -234,7 +234,7 @@ def test_settle__what_is_not_finite_is_not_kept(site: ClientContext) -> None:
         if round == 2:
             assert at._trained is not None
             at._trained[2]["local.queue"] = bad
-        update = at.settle(trained, metrics)
+        update = at.finish_round(trained, metrics)
         assert update.examples == 6
         after = store.load("main", 0)
     assert before is not None and after is not None and before.memory != after.memory
@@ -243,7 +243,7 @@ def test_settle__what_is_not_finite_is_not_kept(site: ClientContext) -> None:
 
 def test_settle__without_training_nothing_is_kept_and_no_image_counts(site: ClientContext) -> None:
     store, first = MemoryStore(), site.method(-1, None).shared_state()
-    update = desk(site, store, first, 3).settle(first, {})
+    update = desk(site, store, first, 3).finish_round(first, {})
     assert (update.client, update.round, update.examples) == (0, 3, 0)
     assert store.load("main", 0) is None and exactly(update.state, first)
 
@@ -264,7 +264,7 @@ def test_job__stands_where_the_round_is_in_the_run(
     assert job.train == (
         replace(train, schedule="constant", warmup_epochs=0.0, lr=0.05) if own else train
     )
-    assert site.dealt("zero") is site.dealt("main") is site.parts["members"]
+    assert site.branch_parts("zero") is site.branch_parts("main") is site.parts["members"]
 
 
 @pytest.mark.parametrize(

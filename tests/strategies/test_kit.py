@@ -114,10 +114,10 @@ def test_kit__builds_one_method_for_all_clients(
 
 def test_site__orders_share_what_stays_in_this_process(site: ClientContext) -> None:
     told = replace(site, stop=threading.Event())
-    one, other = (told.halted_by(threading.Event()) for _ in range(2))
+    one, other = (told.with_halt(threading.Event()) for _ in range(2))
     assert one.kit is other.kit and one.images is other.images
     told.stop.set()  # type: ignore[union-attr]
-    assert one.stopped() and other.stopped() and one.halt is not other.halt
+    assert one.is_stopped() and other.is_stopped() and one.halt is not other.halt
 
 
 def test_kit__is_a_threads_own_and_stays_at_home(site: ClientContext) -> None:

@@ -24,7 +24,7 @@ from fedmia.options.seeding import rng
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import SingleStateStore, Update
 from strategies import replies
-from strategies.base import FederatedStrategy, RoundRange, call_roll, cohort
+from strategies.base import FederatedStrategy, RoundRange, call_roll, draw_cohort
 from strategies.failure_policy import TRIES, FailurePolicy, FederationError
 from strategies.fedavg import FedAvg
 
@@ -201,7 +201,7 @@ def test_every_strategy__only_the_cohort_trains(name: str) -> None:
     _, seen = federate(registry.build("strategy", name, {}), clients=5, share=0.4, rounds=4)
     for round, _, ups in seen:
         course = RoundRange("main", 5, 9, False, 0.4, 0)
-        assert [u.client for u in ups] == cohort(course, round, 5)
+        assert [u.client for u in ups] == draw_cohort(course, round, 5)
     assert len({tuple(u.client for u in ups) for _, _, ups in seen}) > 1
 
 
@@ -240,26 +240,30 @@ def test_fold__of_clients_that_rest_nothing_but_their_metrics_counts() -> None:
     strategy, ups = FedAvg(), [replace(u, metrics={"loss": float(u.client)}) for u in updates(3)]
     strategy._global, taken = some_state(99), list[Update]()
     ups[1] = replace(ups[1], examples=0)
-    told = strategy._fold(iter(ups), taken.append)
+    told = strategy._aggregate_updates(iter(ups), taken.append)
     assert told == {c: {"loss": float(c)} for c in range(3)} and taken == ups
     want = FedAvg().aggregate(some_state(99), [ups[0], ups[2]])
     assert exactly(strategy._global, want)
-    assert len(strategy._fold(replace(u, examples=0) for u in ups)) == 3
+    assert len(strategy._aggregate_updates(replace(u, examples=0) for u in ups)) == 3
     assert exactly(strategy._global, want)
 
 
 def test_suffice__the_least_number_is_enough() -> None:
     crew = FailurePolicy(4, least=3)
-    crew.suffice(6, 3)
+    crew.require_updates(6, 3)
     with pytest.raises(FederationError, match="round 6: 2 clients answered, at least 3"):
-        crew.suffice(6, 2)
+        crew.require_updates(6, 2)
 
 
 def test_finite__large_values_whose_sum_is_not() -> None:
     large = torch.full((4,), 3e38)
-    assert replies.finite(large) and replies.finite(-large) and replies.finite(torch.tensor([1, 2]))
+    assert (
+        replies.all_finite(large)
+        and replies.all_finite(-large)
+        and replies.all_finite(torch.tensor([1, 2]))
+    )
     for odd in (float("nan"), float("inf"), -float("inf")):
-        assert not replies.finite(torch.tensor([1.0, odd, 3e38]))
+        assert not replies.all_finite(torch.tensor([1.0, odd, 3e38]))
 
 
 def spoiled(how: str) -> Reply:
@@ -347,9 +351,9 @@ def test_retry__tries_are_those_of_one_order() -> None:
     crew = FailurePolicy(4, "retry")
     for branch, round, client in (("main", 1, 2), ("main", 2, 2), ("zero", 2, 2), ("zero", 2, 3)):
         for _ in range(TRIES - 1):
-            assert crew.failed(branch, round, client, "is slow")
+            assert crew.note_failure(branch, round, client, "is slow")
     with pytest.raises(FederationError, match=rf"round 2: client 3 .*\({TRIES} times\)"):
-        crew.failed("zero", 2, 3, "is slow")
+        crew.note_failure("zero", 2, 3, "is slow")
     asked = list[int]()
 
     def tired(client: int, round: int, state: State) -> State:
@@ -390,10 +394,10 @@ def test_drop__whom_the_run_needs_beside_those_that_are_gone() -> None:
     crew = FailurePolicy(
         4, "drop", indispensable=lambda gone: "one of them stays" * (gone >= {1, 2})
     )
-    assert not crew.failed("main", 6, 1, "is late") and crew.gone == {1}
-    assert not crew.failed("main", 6, 3, "is late") and crew.gone == {1, 3}
+    assert not crew.note_failure("main", 6, 1, "is late") and crew.gone == {1}
+    assert not crew.note_failure("main", 6, 3, "is late") and crew.gone == {1, 3}
     with pytest.raises(FederationError, match=r"round 7: client 2 is late \(one of them stays\)"):
-        crew.failed("main", 7, 2, "is late")
+        crew.note_failure("main", 7, 2, "is late")
     assert crew.gone == {1, 3} and [f.action for f in crew.faults][-1] == "stopped"
 
 

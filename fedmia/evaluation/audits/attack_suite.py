@@ -116,7 +116,7 @@ class EncoderAttackSuite(AttackSuite[str]):
             **self._shared(model),
         )
 
-    def plain(self, model: str) -> BlackBox:
+    def plain_view(self, model: str) -> BlackBox:
         """A view of `model` that belongs to no attack."""
         return BlackBox(**self._shared(model))
 
@@ -152,21 +152,23 @@ class EncoderAttackSuite(AttackSuite[str]):
                 self.failures.reasons[name] = CUT
                 continue
             tell(RELEASED, name, False)
-            scored = self.failures.survive("main", name, partial(self.on_encoder, name))
+            scored = self.failures.attempt("main", name, partial(self.score_encoder, name))
             if isinstance(scored, DatasetInference):
                 self.inferences.append(scored)
             elif scored is not None:
                 self.scores.append(scored)
             tell(RELEASED, name, True)
         ran(len(self.scores))
-        missing = self.uncontrolled() if self.scores else None
+        missing = self.no_control_reason() if self.scores else None
         if missing is not None:
             self.notes.append(missing)
         for name in [scored.name for scored in self.scores]:
             if missing is not None or stopped():
                 break
             tell(UNTRAINED, name, False)
-            scored = self.failures.survive(UNTRAINED, name, partial(self.kept, UNTRAINED, name))
+            scored = self.failures.attempt(
+                UNTRAINED, name, partial(self.score_or_restore, UNTRAINED, name)
+            )
             self.controls += [] if scored is None else [scored]
             tell(UNTRAINED, name, True)
         for (name, _), why in self.failures.beside.items():
@@ -174,7 +176,7 @@ class EncoderAttackSuite(AttackSuite[str]):
             self.notes.append(f"{name} has no untrained control{how}")
         self.scores, self.controls = list_attacks(self.scores), list_attacks(self.controls)
 
-    def uncontrolled(self) -> str | None:
+    def no_control_reason(self) -> str | None:
         """Why there is no untrained control, or None where there is one."""
         try:
             self.method(UNTRAINED)
@@ -182,7 +184,7 @@ class EncoderAttackSuite(AttackSuite[str]):
             return format_error(error.text, self.audit.tongue)
         return None
 
-    def on_encoder(self, name: str) -> ScoredAttack | DatasetInference:
+    def score_encoder(self, name: str) -> ScoredAttack | DatasetInference:
         """What one attack says of the encoder.
 
         Raises:
@@ -196,21 +198,21 @@ class EncoderAttackSuite(AttackSuite[str]):
         if attack.asks_shadows():
             require_shadows(self.shadows is not None)
         if isinstance(attack, DatasetAttack):
-            models = [RELEASED] + [UNTRAINED] * (self.uncontrolled() is None)
+            models = [RELEASED] + [UNTRAINED] * (self.no_control_reason() is None)
             views = [self.view(m, name, self.scorer.known, None) for m in models]
             classes = self.dealt.member_labels, self.dealt.nonmember_labels
             owner = np.zeros(len(self.dealt.scored_members), dtype=np.int64)  # one data set
             return self.infer(name, classes, owner, whole, views)
         allot(self, RELEASED, name)
-        return self.kept(RELEASED, name)
+        return self.score_or_restore(RELEASED, name)
 
-    def kept(self, model: str, name: str) -> ScoredAttack:
+    def score_or_restore(self, model: str, name: str) -> ScoredAttack:
         """The scores of one attack on one model, or what was kept of them."""
-        scored = self.once(model, name, partial(self.on_images, model, name))
+        scored = self.once(model, name, partial(self.score_model, model, name))
         assert scored is not None
         return scored
 
-    def on_images(self, model: str, name: str) -> ScoredAttack:
+    def score_model(self, model: str, name: str) -> ScoredAttack:
         """One attack on one model; sets are judged on the encoder, where queries are free."""
         known, budget = self.known[name], self.budget
         if model == UNTRAINED:
@@ -222,7 +224,7 @@ class EncoderAttackSuite(AttackSuite[str]):
         if shadows is None or not (self.build(name).asks_shadows() and shadows.paired()):
             return scored
         view = self.view(model, name, known, budget, naive=True)
-        naive = self.scorer.knowing(known).scored(name, view, threshold=False)
+        naive = self.scorer.with_known(known).score_attack(name, view, threshold=False)
         return replace(
             scored,
             twin=f"{name}-naive",
@@ -243,7 +245,7 @@ class EncoderAttackSuite(AttackSuite[str]):
         fit, test = np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])
         if len(fit) < 2 or len(np.unique(labels[fit])) < 2:
             return NO_PROBES
-        rows = self.plain(model).embed_plain(self.dealt.scored_nonmembers, "avgpool")
+        rows = self.plain_view(model).embed_plain(self.dealt.scored_nonmembers, "avgpool")
         classes = torch.from_numpy(labels)
         return probe(rows[fit], classes[fit], rows[test], classes[test])
 
@@ -253,7 +255,7 @@ class EncoderAttackSuite(AttackSuite[str]):
         images = self.dealt.scored_nonmembers
         if len(images) < 2:
             return None
-        return Health(mean_cosine(self.plain(RELEASED).embed_plain(images)))
+        return Health(mean_cosine(self.plain_view(RELEASED).embed_plain(images)))
 
 
 def whole(labels: IntArray, clients: int, draw: np.random.Generator) -> list[IntArray]:

@@ -58,7 +58,7 @@ class OwnShadows:
 
         Shadows that were trained before say what they were trained by.
         """
-        if self.given is not None and (told := self.given.told):
+        if self.given is not None and (told := self.given.shadow_records):
             own = told[0].augment
             return own if all(one.known for one in told) else crop_alone(own)
         plan = self.audit.plan()

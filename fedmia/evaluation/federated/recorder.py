@@ -143,7 +143,7 @@ class TrajectoryRecorder:
         read = partial(self._read, f"{fork.branch}-{kind}")
 
         def climb(batch: Batch) -> None:
-            if site.stopped():
+            if site.is_stopped():
                 return
             acted, rows = batch
             crafted = desk.craft(desk.idle(), desk.received, acted)

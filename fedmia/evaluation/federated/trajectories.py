@@ -53,18 +53,18 @@ class Trajectories:
         """What is to be scored, by name: the attack, and the controls whose rounds are whole."""
         rounds = {b: self.rounds(b) for b in ("main", "zero", "placebo")}
         found: dict[str, Callable[[], ScoredAttack]] = {
-            "active": lambda: self.with_sets(self.on("main")),
+            "active": lambda: self.with_sets(self.score_branch("main")),
             "active-untrained": self.untrained,
         }
         if rounds["zero"] == rounds["main"]:
-            found["active-zero"] = lambda: self.on("zero", self.attack.control)
+            found["active-zero"] = lambda: self.score_branch("zero", self.attack.control)
         if rounds["placebo"] == rounds["main"]:
-            found["active-placebo"] = lambda: self.on("placebo")
+            found["active-placebo"] = lambda: self.score_branch("placebo")
         return found
 
-    def on(self, branch: str, label: str | None = None) -> ScoredAttack:
+    def score_branch(self, branch: str, label: str | None = None) -> ScoredAttack:
         """The attack on what its client noted in `branch`."""
-        label, scored = label or self.name, self.evaluation.scorer.scored
+        label, scored = label or self.name, self.evaluation.scorer.score_attack
         rounds, view = tuple(self.rounds(branch)), self.view(branch)
         found = scored(self.name, view, under_attack=True, rounds=rounds, label=label)
         choice, what = self._choice(branch), label.removeprefix(self.name)
@@ -130,7 +130,7 @@ class Trajectories:
         strategy.nodes = {client: client for client in range(len(site.roles))}
         if self.attack.round_size is not None:
             self._untrained_alone(state, strategy, sizes)
-            return self.on(UNTRAINED)
+            return self.score_branch(UNTRAINED)
         method = self.view(UNTRAINED).copy_method()
         for round in range(schedule.clean + 1, schedule.last + 1):
             clients = [c for c in range(len(site.roles)) if schedule.takes_part(c, round)]
@@ -139,14 +139,14 @@ class Trajectories:
                 number = len(self.notebook.rounds(UNTRAINED))
                 stream = rng(site.seed, "craft-untrained", round)
                 self.notebook.received(UNTRAINED, round, Snapshot(round, state, {}))
-                turn = site.turn(method, state, state, number, notes, stream, round=round)
+                turn = site.craft_context(method, state, state, number, notes, stream, round=round)
                 crafted = self.attack.craft(turn)
                 self.notebook.sent(UNTRAINED, round, Snapshot(round, crafted, {}))
                 sent |= {c: crafted for c in experiment.malicious_clients if c in sent}
             updates = [Update(c, round, s, sizes[c], {}) for c, s in sent.items()]
             state = state | strategy.aggregate(state, updates)
         self.notebook.received(UNTRAINED, schedule.last + 1, Snapshot(schedule.last, state, {}))
-        return self.on(UNTRAINED)
+        return self.score_branch(UNTRAINED)
 
     def _untrained_alone(
         self, state: State, strategy: FederatedStrategy, sizes: Sequence[int]
@@ -163,7 +163,7 @@ class Trajectories:
 
     def curves(self) -> Curves:
         """What was noted of the evaluated images, acted on and not."""
-        images, apart = self.evaluation.scorer.candidates, self.evaluation.scorer.apart
+        images, apart = self.evaluation.scorer.candidates, self.evaluation.scorer.split_sides
         main, zero = (self.notebook.of(b, self.view(b), images) for b in ("main", "zero"))
         acted = self.view("main").trajectory(images)  # of which each image was acted on
         after, control = apart(main.after.T), apart(zero.after.T)
