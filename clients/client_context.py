@@ -80,7 +80,7 @@ class ClientContext:
     halt: Event | None = field(default=None, compare=False)  # of one order
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("images", "public_images", "kit", "stop", "halt")  # of this process
+        own = ("images", "public_images", "method_cache", "stop", "halt")  # of this process
         kept = {k: v for k, v in self.__dict__.items() if k not in own}
         return {**kept, "stop": None, "halt": None}
 
@@ -96,7 +96,7 @@ class ClientContext:
         return np.array(self.images[self.public]) if len(self.public) else None
 
     @cached_property
-    def kit(self) -> MethodCache:
+    def method_cache(self) -> MethodCache:
         """What each thread of this process keeps between its clients."""
         return MethodCache()
 
@@ -230,7 +230,12 @@ class ClientContext:
 
     def with_halt(self, event: Event) -> ClientContext:
         """The same site for one client's order, given up when `event` is set."""
-        _ = self.images, self.public_images, self.kit, self.augment  # what all orders share
+        _ = (
+            self.images,
+            self.public_images,
+            self.method_cache,
+            self.augment,
+        )  # what all orders share
         own = object.__new__(
             ClientContext
         )  # `copy.copy` would leave out what stays in this process

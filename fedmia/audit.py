@@ -70,12 +70,12 @@ def run_audit(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
     torch.set_num_threads(audit.threads or count_cores())
     device = device_of(audit)
     with watch.part("data"):
-        released, dealt = prepare(audit, device)
+        released, audit_split = prepare(audit, device)
     display = AuditDisplay(len(audit.attacks), quiet)
     own = [] if released.weights.round is None else released.notes  # which model of its run it is
     for note in filter(None, [bfloat16_note(audit.device, audit.precision), *own]):
         display.say(format_error(note, audit.tongue))
-    scores = examine(audit, released, dealt, device, place, display, watch, stop.is_set)
+    scores = examine(audit, released, audit_split, device, place, display, watch, stop.is_set)
     if not (scores.attacks or scores.inferences):
         return report_nothing_ran(scores, stop.is_set())
     show(publish(scores, place.folder, watch), asked.out, json=asked.json, quiet=asked.quiet)

@@ -173,7 +173,7 @@ class FederatedStrategy(Options, Strategy):
     # -- the rounds ----------------------------------------------------------------------------
 
     def rounds(
-        self, grid: Grid, course: RoundRange, state: State, crew: FailurePolicy,
+        self, grid: Grid, course: RoundRange, state: State, failure_policy: FailurePolicy,
         seen: Seen = ignore_update,
     ) -> Iterator[Round]:  # fmt: skip
         """The rounds of `course` from `state`, each as it is done, after a roll call of the nodes.
@@ -184,19 +184,19 @@ class FederatedStrategy(Options, Strategy):
         Raises:
             FederationError: as the crew's policy says.
         """
-        self.course, self.nodes = course, self.nodes or call_roll(grid, crew.clients)
+        self.course, self.nodes = course, self.nodes or call_roll(grid, failure_policy.clients)
         names = {node: client for client, node in self.nodes.items()}
         arrays = record(state)
         for turn in range(1, course.last - course.first + 1):
             began, round = time.perf_counter(), course.first + turn
             asked = self.configure_train(turn, arrays, ConfigRecord(), grid)
             orders = {names[order.metadata.dst_node_id]: order for order in asked}
-            orders = {client: orders[client] for client in crew.present(orders)}
+            orders = {client: orders[client] for client in failure_policy.present(orders)}
             judge = ReplyReader(self._global, names, round)
             metrics = self._aggregate_updates(
-                replies(grid, orders, judge, crew, course.branch), seen
+                replies(grid, orders, judge, failure_policy, course.branch), seen
             )
-            crew.require_updates(round, len(metrics))
+            failure_policy.require_updates(round, len(metrics))
             arrays = record(self._global)
             yield Round(round, self._global, metrics, time.perf_counter() - began)
 

@@ -26,7 +26,11 @@ class RejectedReply(Exception):
 
 
 def replies(
-    grid: Grid, orders: Mapping[int, Message], judge: ReplyReader, crew: FailurePolicy, branch: str
+    grid: Grid,
+    orders: Mapping[int, Message],
+    judge: ReplyReader,
+    failure_policy: FailurePolicy,
+    branch: str,
 ) -> Iterator[Update]:
     """The update of each client that was ordered, by partition id, less those that are dropped.
 
@@ -58,7 +62,7 @@ def replies(
                 yield update
                 break
             except RejectedReply as error:
-                if not crew.note_failure(branch, judge.round, client, str(error)):
+                if not failure_policy.note_failure(branch, judge.round, client, str(error)):
                     break
                 out |= pushed(grid, client, orders)
 

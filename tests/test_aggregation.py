@@ -95,7 +95,7 @@ def test_aggregation__told_is_that_of_the_main_branch() -> None:
         yield from (Round(n, {}, {}, 0.0) for n in range(course.first + 1, course.last + 1))
 
     run: Any = SimpleNamespace(
-        schedule=Schedule(settings), _root=0, crew=None, active=False, aggregation=None,
+        schedule=Schedule(settings), _root=0, failure_policy=None, active=False, aggregation=None,
         _record=lambda *_: None, _checkpoint=lambda: None, _describe_aggregation=lambda rule: rule.name,
         _prepare_fork=lambda *_: None,
     )  # fmt: skip

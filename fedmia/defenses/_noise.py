@@ -120,13 +120,13 @@ class ReleaseNoise(Defense):
     def check(self, setting: RunConditions) -> None:
         refuse_running(setting.norm)
 
-    def prepare(self, outlook: PreparationContext, memory: dict[str, Any]) -> None:
+    def prepare(self, preparation: PreparationContext, memory: dict[str, Any]) -> None:
         """Note the rounds to come and, where asked for, estimate the sensitivity."""
-        memory["planned"] = outlook.rounds
+        memory["planned"] = preparation.rounds
         if self.sensitivity == "sampled":
-            memory["sensitivity"] = sampled_sensitivity(outlook, self.samples, self.order)
-        elif self.clip is None and outlook.rehearse_public is not None:
-            received, trained = outlook.rehearse_public()
+            memory["sensitivity"] = sampled_sensitivity(preparation, self.samples, self.order)
+        elif self.clip is None and preparation.rehearse_public is not None:
+            received, trained = preparation.rehearse_public()
             found = norm(difference(trained, received, protected(trained)), self.order)
             if math.isfinite(found) and found > 0:
                 memory["clip"] = found

@@ -50,10 +50,10 @@ class DefenseStack:
         """Of the metrics, those that may leave."""
         return {k: v for k, v in metrics.items() if not self.withholds or k in OPEN}
 
-    def prepare(self, outlook: PreparationContext, memory: dict[str, Any]) -> None:
+    def prepare(self, preparation: PreparationContext, memory: dict[str, Any]) -> None:
         """Before the client's first round."""
         for name, defense in self.layers:
-            defense.prepare(outlook, memory.setdefault(name, {}))
+            defense.prepare(preparation, memory.setdefault(name, {}))
 
     def sits_out(self, memory: dict[str, Any]) -> bool:
         """Whether the client sits out the coming round."""

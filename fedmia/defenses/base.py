@@ -111,7 +111,7 @@ class Defense(Options, ABC):
         """
         return None
 
-    def prepare(self, outlook: PreparationContext, memory: dict[str, Any]) -> None:
+    def prepare(self, preparation: PreparationContext, memory: dict[str, Any]) -> None:
         """Called once, before the client's first round; what it learns goes into `memory`."""
         return None
 

@@ -60,7 +60,7 @@ class CropRange(Defense):
             what = "the choice of the lower bound"
             require_public(setting.public, what, "lower", setting.pretrained)
 
-    def prepare(self, outlook: PreparationContext, memory: dict[str, Any]) -> None:
+    def prepare(self, preparation: PreparationContext, memory: dict[str, Any]) -> None:
         """The lower bound, where it is to be chosen: `memory["share"]` of the range.
 
         Raises:
@@ -68,12 +68,12 @@ class CropRange(Defense):
         """
         if not self.choose:
             return
-        require_public(len(outlook.public), "the choice of the lower bound", "lower")
-        leaks, parts = dict[float, float](), split_public(outlook)
+        require_public(len(preparation.public), "the choice of the lower bound", "lower")
+        leaks, parts = dict[float, float](), split_public(preparation)
 
         def measure(shares: Sequence[float]) -> None:
             for share in shares:
-                course = estimates(outlook, parts, partial(self._shrink, share=share))
+                course = estimates(preparation, parts, partial(self._shrink, share=share))
                 leaks[share] = [found.leak for found in course][-1]
 
         measure(COARSE)

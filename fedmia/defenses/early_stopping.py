@@ -53,7 +53,7 @@ class EarlyStopping(Defense):
             what = "the choice of the last round"
             require_public(setting.public, what, "after", setting.pretrained)
 
-    def prepare(self, outlook: PreparationContext, memory: dict[str, Any]) -> None:
+    def prepare(self, preparation: PreparationContext, memory: dict[str, Any]) -> None:
         """Choose the last round, unless it is given; `memory["stop"]`, None where there is none.
 
         Raises:
@@ -61,11 +61,11 @@ class EarlyStopping(Defense):
         """
         if self.after is not None:
             return
-        require_public(len(outlook.public), "the choice of the last round", "after")
-        course = list(estimates(outlook, split_public(outlook), lambda job: None))
+        require_public(len(preparation.public), "the choice of the last round", "after")
+        course = list(estimates(preparation, split_public(preparation), lambda job: None))
         found = [n for n in (self.by_leak(course), self.by_loss(course)) if n is not None]
         memory["stop"] = min(found, default=None)
-        memory["metrics"] = {"stops_after": float(min(found, default=outlook.rounds))} | {
+        memory["metrics"] = {"stops_after": float(min(found, default=preparation.rounds))} | {
             f"{name}_round_{n}": value
             for n, one in enumerate(course, start=1)
             for name, value in vars(one).items()

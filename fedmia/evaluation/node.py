@@ -39,7 +39,7 @@ BESIDE = (
 
 
 def scored(
-    prepared: PreparedRun, site: ClientContext, client: int, store: StateStore, last: int, final: State,
+    prepared: PreparedRun, client_context: ClientContext, client: int, store: StateStore, last: int, final: State,
     untrained: State,
 ) -> RecordDict:  # fmt: skip
     """The run's attacks on the final encoder and on the untrained one: scores, sides apart."""
@@ -52,7 +52,7 @@ def scored(
         snapshots = SnapshotStore(Path(made))
         snapshots.save("main", Snapshot(0, untrained, {}))
         snapshots.save("main", Snapshot(last, final, {}))
-        run = FederationResult(prepared, site, store, snapshots, [], True)
+        run = FederationResult(prepared, client_context, store, snapshots, [], True)
         found = score_all_attacks(Evaluation(run, options))
     told = _client(run, client, void_beside_scores)
     told |= {"split": prepared.split.counts(), "pixels": found["pixels"]}
@@ -62,11 +62,11 @@ def scored(
 
 
 def state_defenses(
-    prepared: PreparedRun, site: ClientContext, client: int, store: StateStore
+    prepared: PreparedRun, client_context: ClientContext, client: int, store: StateStore
 ) -> RecordDict:
     """The client's statement, and no score."""
     with tempfile.TemporaryDirectory(prefix="fedmia-") as made:
-        run = FederationResult(prepared, site, store, SnapshotStore(Path(made)), [], True)
+        run = FederationResult(prepared, client_context, store, SnapshotStore(Path(made)), [], True)
         return _answer(_client(run, client, lambda epsilon: epsilon))
 
 
@@ -91,7 +91,7 @@ def _client(
     (row,) = (r for r in client_rows(run, run.prepared.data.labels, 1) if r.id == client)
 
     def told(part: ClientDefence) -> ClientDefence:
-        metrics = run.site.build_defenses(client).leaving_metrics(dict(part.metrics))
+        metrics = run.client_context.build_defenses(client).leaving_metrics(dict(part.metrics))
         spent = part.epsilon and stated(part.epsilon)
         parts, beside = tuple(map(told, part.parts)), tuple(map(stated, part.beside))
         return ClientDefence(part.name, spent, metrics, parts, beside)

@@ -25,7 +25,13 @@ from fedmia.evaluation.steps.budgets import allot, sweep
 from fedmia.evaluation.steps.controls import POSERS, pixels
 from fedmia.evaluation.steps.failures import Failures
 from fedmia.federation.checkpoint import Checkpoint
-from fedmia.federation.run import FederationResult, Nodes, PreparedRun, federate, make_site
+from fedmia.federation.run import (
+    FederationResult,
+    Nodes,
+    PreparedRun,
+    federate,
+    make_client_context,
+)
 from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.records import ClientInfo, Pair, RoundInfo, RunScores, ScoredAttack, list_attacks
@@ -52,14 +58,14 @@ def execute(
     """
     with tempfile.TemporaryDirectory(prefix="fedmia-") as made, shown as display:
         folder = Path(made)
-        site = make_site(prepared, folder, stop)
+        client_context = make_client_context(prepared, folder, stop)
         snapshots = SnapshotStore((out or folder) / SNAPSHOTS)
-        probes = Probes(site, prepared.data.labels, prepared.split)
+        probes = Probes(client_context, prepared.data.labels, prepared.split)
         notes, active = None, prepared.active
         if active is not None:
-            notes = TrajectoryRecorder(Observer(prepared.experiment, site), active)
+            notes = TrajectoryRecorder(Observer(prepared.experiment, client_context), active)
         finished = federate(
-            prepared, site, folder, snapshots, reader=notes, probe=probes.knn, watch=watch,
+            prepared, client_context, folder, snapshots, round_recorder=notes, probe=probes.knn, watch=watch,
             display=display, nodes=nodes, checkpoint=checkpoint,
         )  # fmt: skip
         display.say("attacks")
@@ -70,7 +76,7 @@ def score(
     run: FederationResult,
     probes: Probes,
     watch: Stopwatch,
-    notebook: TrajectoryRecorder | None = None,
+    trajectory_recorder: TrajectoryRecorder | None = None,
 ) -> RunScores:
     """All that the report is made of, from the rounds that are finished.
 
@@ -83,7 +89,9 @@ def score(
     prepared, snapshots, split = run.prepared, run.snapshots, run.split
     experiment, data = prepared.experiment, prepared.data
     failures = Failures((InputError, FederationError), tongue=experiment.tongue)
-    evaluation = Evaluation(run, None, notebook.observer if notebook else None, failures)
+    evaluation = Evaluation(
+        run, None, trajectory_recorder.observer if trajectory_recorder else None, failures
+    )
     with watch.part("probes"):
         scored_at, end = evaluation.scored_at(), snapshots.rounds("main")[-1]
         model = snapshots.load("main", scored_at).state
@@ -92,7 +100,7 @@ def score(
         health = probes.health(model, {r.round: r.loss for r in run.rounds}.get(scored_at))
         untrained = probes.both(snapshots.untrained().state)
     with watch.part("attacks"):
-        found = score_all_attacks(evaluation, notebook)
+        found = score_all_attacks(evaluation, trajectory_recorder)
     notes = [*prepared.notes, *failures.notes(), *evaluation.notes, *found.pop("notes", [])]
     classes = int(data.labels.max()) + 1
     shape = {"data": data.name, "channels": data.channels, "size": data.size, "classes": classes}
@@ -126,7 +134,7 @@ def score(
 
 
 def score_all_attacks(
-    evaluation: Evaluation, notebook: TrajectoryRecorder | None = None
+    evaluation: Evaluation, trajectory_recorder: TrajectoryRecorder | None = None
 ) -> dict[str, Any]:
     """Scores of attacks, controls, pairs and sets, and the rounds with their leakage.
 
@@ -155,7 +163,11 @@ def score_all_attacks(
         work["placebo"] = lambda: evaluation.score_attacks(
             RoundModel(snapshots.load("placebo", scored_at), "placebo"), names, "placebo"
         )
-    trajectories = Trajectories(evaluation, active, notebook) if active and notebook else None
+    trajectories = (
+        Trajectories(evaluation, active, trajectory_recorder)
+        if active and trajectory_recorder
+        else None
+    )
     if active and trajectories and (why := trajectories.unscored()):
         not_run[active], trajectories = why, None
     if trajectories:
@@ -166,7 +178,7 @@ def score_all_attacks(
         if info.round in run.schedule.evaluated() and info.round in kept:
             more = by_round if info.round != scored_at else []
             work[f"round {info.round}"] = partial(add_leakage, evaluation, info, more)
-    done = run_side_by_side(work, evaluation.site.threads)
+    done = run_side_by_side(work, evaluation.client_context.threads)
     found = {piece: scores for piece, scores in done.items() if scores is not None}
     infer = evaluation.inferences((main, untrained))
     attacks, pairs = list_attacks(found["attacks"]), list[Pair]()
@@ -242,12 +254,12 @@ def without(info: RoundInfo, lost: Mapping[str, str]) -> RoundInfo:
 
 def client_rows(run: FederationResult, labels: IntArray, classes: int) -> list[ClientInfo]:
     """Each client with its role, its images, and its defence's statement."""
-    site, rows = run.site, []
-    for client, role in enumerate(site.roles):
-        own = site.parts["members"][client]
+    client_context, rows = run.client_context, []
+    for client, role in enumerate(client_context.roles):
+        own = client_context.parts["members"][client]
         kept = run.store.load("main", client)
         memory = kept.memory.get("defense", {}) if kept else {}
-        defence = site.build_defenses(client).statement(memory)
+        defence = client_context.build_defenses(client).statement(memory)
         counts = np.bincount(labels[own], minlength=classes).tolist()
         rows.append(ClientInfo(client, len(own), role, defence, tuple(counts)))
     return rows

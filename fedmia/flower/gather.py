@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 from fedmia.cli.command import Invocation
 from fedmia.config.experiment import Experiment
 from fedmia.evaluation.node import material
-from fedmia.federation.run import FederationResult, Nodes, federate, make_site
+from fedmia.federation.run import FederationResult, Nodes, federate, make_client_context
 from fedmia.flower.nodes import check_agreement, open_nodes
 from fedmia.flower.private import check, prepare_server
 from fedmia.flower.store import ask
@@ -57,9 +57,9 @@ def trained(
     assert place.folder is not None
     prepared = prepare_server(experiment, **shape)
     with tempfile.TemporaryDirectory(prefix="fedmia-") as made:
-        site = make_site(prepared, Path(made), Event())
+        client_context = make_client_context(prepared, Path(made), Event())
         return federate(
-            prepared, site, Path(made), SnapshotStore(place.folder / SNAPSHOTS),
+            prepared, client_context, Path(made), SnapshotStore(place.folder / SNAPSHOTS),
             probe=lambda state: None, watch=watch, display=Display(prepared.total_rounds(), True),
             nodes=nodes,
         )  # fmt: skip

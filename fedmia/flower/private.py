@@ -16,7 +16,7 @@ from fedmia.config.forms import split_dataset
 from fedmia.config.tree import from_tree
 from fedmia.data.base import Request
 from fedmia.data.images import ImageSet, IntArray, digests
-from fedmia.federation.run import PreparedRun, make_site
+from fedmia.federation.run import PreparedRun, make_client_context
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import ENTROPY, rng, root
@@ -70,9 +70,9 @@ def prepare_own(
 def remote_context(prepared: PreparedRun) -> ClientContext:
     """The site of a run whose node keeps no file of the images."""
     with tempfile.TemporaryDirectory(prefix="fedmia-") as made:
-        site = make_site(prepared, Path(made), Event())
-        len(site.images)  # opens the file, which stays open when its name is gone
-    return site
+        client_context = make_client_context(prepared, Path(made), Event())
+        len(client_context.images)  # opens the file, which stays open when its name is gone
+    return client_context
 
 
 def prepare_server(experiment: Experiment, channels: int, size: int) -> PreparedRun:

@@ -141,7 +141,7 @@ def configured_attack(evaluation: Evaluation, name: str) -> Any:
 
 def layers_of(evaluation: Evaluation) -> tuple[str, ...]:
     """Names of the encoder's layers, the first first."""
-    return tuple(evaluation.site.method(-1, None).encoder.layers)
+    return tuple(evaluation.client_context.method(-1, None).encoder.layers)
 
 
 @dataclass(frozen=True)

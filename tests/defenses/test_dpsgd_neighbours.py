@@ -343,7 +343,7 @@ def test_metrics__what_is_told_rests_on_no_image(make_job: Any) -> None:
 
 
 def test_scaffold__still_gets_its_reach(make_desk: Any) -> None:
-    desk = make_desk("dpsgd", {"noise_multiplier": 1.0}, strategy=("scaffold", {}))
-    desk.broadcast = {n: torch.zeros_like(t) for n, t in desk.received.items()}
-    told = Honest().answer(desk).metrics
+    client_round = make_desk("dpsgd", {"noise_multiplier": 1.0}, strategy=("scaffold", {}))
+    client_round.broadcast = {n: torch.zeros_like(t) for n, t in client_round.received.items()}
+    told = Honest().answer(client_round).metrics
     assert "loss" not in told and told["scaffold_reach"] > 0

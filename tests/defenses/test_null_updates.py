@@ -171,9 +171,9 @@ def test_sensitivity__of_trainings_that_diverged_is_refused(value: float) -> Non
     def rehearse(positions: Any) -> State:
         return {"w": torch.tensor([1.0 if 0 in positions else value])}
 
-    outlook = PreparationContext(1, 4, rehearse, rng(0, "x"), np.zeros((0, 1, 8, 8), np.uint8))
+    preparation = PreparationContext(1, 4, rehearse, rng(0, "x"), np.zeros((0, 1, 8, 8), np.uint8))
     with pytest.raises(InputError, match="training diverged; lower train.lr"):
-        sampled_sensitivity(outlook, 20, 2)
+        sampled_sensitivity(preparation, 20, 2)
 
     def heads(rows: torch.Tensor) -> DefenseStack:
         return DefenseStack(

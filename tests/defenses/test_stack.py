@@ -92,21 +92,21 @@ def test_desk__one_defence_in_a_stack_is_that_defence(make_desk: Any) -> None:
     sent = []
     for layers in (LAYERS[:1], LAYERS):
         store = MemoryStore()
-        desk = make_desk("dpsgd", {}, store, defenses=layers)
-        sent.append(Honest().answer(desk).state)
+        client_round = make_desk("dpsgd", {}, store, defenses=layers)
+        sent.append(Honest().answer(client_round).state)
         kept = store.load("main", 0)
         assert kept is not None and set(kept.memory["defense"]) == {n for n, _, _ in layers}
     memory: dict[str, Any] = {}
     released, _ = Gaussian(scale=0.2, clip=3.0).release(
-        desk.received, sent[0], memory, rng(0, "release", 1, 0)
+        client_round.received, sent[0], memory, rng(0, "release", 1, 0)
     )
     assert all(torch.equal(t, sent[1][n]) for n, t in released.items())
 
 
 def test_desk__guarantees_withhold_what_rests_on_images(make_desk: Any) -> None:
     """Losses, norms and shares stay with the client; no defence sends them all."""
-    desk = make_desk("dpsgd", {}, MemoryStore(), defenses=())
-    assert {"loss", "seconds"} <= set(Honest().answer(desk).metrics)
+    client_round = make_desk("dpsgd", {}, MemoryStore(), defenses=())
+    assert {"loss", "seconds"} <= set(Honest().answer(client_round).metrics)
     for layer in LAYERS:
         update = Honest().answer(make_desk("", {}, MemoryStore(), defenses=(layer,)))
         assert set(update.metrics) <= {"seconds", "noise_std", "lr"}
@@ -117,8 +117,8 @@ def test_desk__one_guarantee_withholds_whatever_stands_beside_it(make_desk: Any,
     """A defence that promises nothing opens nothing, before or after the one that does."""
     open_one = ("weight-decay", {}, frozenset({0}))
     for layer in LAYERS:
-        desk = make_desk("", {}, MemoryStore(), defenses=(layer, open_one)[::turn])
-        left = Honest().answer(desk).metrics
+        client_round = make_desk("", {}, MemoryStore(), defenses=(layer, open_one)[::turn])
+        left = Honest().answer(client_round).metrics
         assert not left.keys() & {"loss", "gradient_norm", "update_norm", "clipped"}
     alone = make_desk("", {}, MemoryStore(), defenses=(open_one,))
     assert "loss" in Honest().answer(alone).metrics
@@ -129,10 +129,10 @@ def test_desk__a_client_that_rests_sends_what_it_received(
 ) -> None:
     store = MemoryStore()
     first = Honest().answer(make_desk("", {}, store, defenses=LAYERS[:1]))
-    desk = make_desk("", {}, store, 2, first.state, defenses=LAYERS[:1])
+    client_round = make_desk("", {}, store, 2, first.state, defenses=LAYERS[:1])
     kept = store.load("main", 0)
     monkeypatch.setattr(DPSGD, "sits_out", lambda self, memory: "history" in memory)
-    update = Honest().answer(desk)
+    update = Honest().answer(client_round)
     assert update.examples == 0 and update.metrics == {}
     assert all(torch.equal(t, first.state[n]) for n, t in update.state.items())
     assert store.load("main", 0) is kept
@@ -170,11 +170,11 @@ def test_statement__epsilons_of_units_and_deltas_are_not_compared() -> None:
 
 def test_statement__parts_in_order(make_desk: Any) -> None:
     store = MemoryStore()
-    desk = make_desk("", {}, store, defenses=LAYERS)
-    Honest().answer(desk)
+    client_round = make_desk("", {}, store, defenses=LAYERS)
+    Honest().answer(client_round)
     kept = store.load("main", 0)
     assert kept is not None
-    told = desk.defense.statement(kept.memory["defense"])
+    told = client_round.defense.statement(kept.memory["defense"])
     assert told.name == "dpsgd, gaussian" and [p.name for p in told.parts] == ["dpsgd", "gaussian"]
     first, second = (p.epsilon for p in told.parts)
     assert (told.epsilon.unit, told.epsilon.value) == ("image", first.value)
@@ -195,8 +195,8 @@ def test_exclusive__two_of_a_kind() -> None:
 
 
 def test_outlook__holds_the_public_images(make_desk: Any) -> None:
-    desk = make_desk("", {}, MemoryStore(), defenses=LAYERS, public=np.array([1, 3]))
-    assert (desk._outlook().public == desk.site.images[[1, 3]]).all()
+    client_round = make_desk("", {}, MemoryStore(), defenses=LAYERS, public=np.array([1, 3]))
+    assert (client_round._outlook().public == client_round.client_context.images[[1, 3]]).all()
 
 
 def test_statement__says_where_its_noise_comes_from() -> None:

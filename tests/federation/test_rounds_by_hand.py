@@ -89,7 +89,9 @@ class Told(FedAvg):
 
     asked: RoundRange
 
-    def rounds(self, grid: Any, course: RoundRange, state: Any, crew: Any, seen: Any = None) -> Any:
+    def rounds(
+        self, grid: Any, course: RoundRange, state: Any, failure_policy: Any, seen: Any = None
+    ) -> Any:
         self.asked = course
         for round in range(course.first + 1, course.last + 1):
             seen(Update(0, round, {}, 1, {}))
@@ -101,7 +103,7 @@ def stretched(branch: str, clean: int, active: bool) -> tuple[SimpleNamespace, l
     notes, strategy = list[Any](), Told()
     head = BranchState(branch, 2, {"w": torch.tensor(2.0)}, strategy)
     run = SimpleNamespace(
-        schedule=Schedule(settings(ACTIVE)), _root=77, crew=None, aggregation="none", active=active,
+        schedule=Schedule(settings(ACTIVE)), _root=77, failure_policy=None, aggregation="none", active=active,
         _note_update=lambda course, state, update: notes.append(("seen", update.round, float(state["w"]))),
         _record=lambda course, state, done: notes.append(("done", done.number, float(state["w"]))),
         _describe_aggregation=lambda of: f"after {head.round + 1}",
@@ -135,7 +137,7 @@ def test_stretch__controls_begin_at_the_last_clean_round_of_main(branch: str, ac
     notes, strategy = list[Any](), Told()
     head = BranchState(branch, 6, {"w": torch.tensor(6.0)}, strategy)
     run = SimpleNamespace(
-        schedule=Schedule(settings(ACTIVE)), _root=1, crew=None, aggregation=None, active=active,
+        schedule=Schedule(settings(ACTIVE)), _root=1, failure_policy=None, aggregation=None, active=active,
         _note_update=lambda *_: None, _record=lambda *_: None, _describe_aggregation=lambda of: None,
         _begin_beside=lambda at: notes.append((at.round, float(at.state["w"]))),
         _checkpoint=lambda: None, _prepare_fork=lambda *_: None,
@@ -149,14 +151,14 @@ def recorded(stopped: bool = False, craft: bool = True, crafted: Any = None) -> 
     """What is noted of round 10, the last, of clients whose losses are 1, 3, and malicious 100."""
     notes = list[Any]()
     run = SimpleNamespace(
-        watch=Stopwatch(0.0), site=SimpleNamespace(is_stopped=lambda: stopped), _crafted=crafted,
+        watch=Stopwatch(0.0), client_context=SimpleNamespace(is_stopped=lambda: stopped), _crafted=crafted,
         snapshots=SimpleNamespace(drop_updates=lambda *of: notes.append(("drop", *of))),
-        reader=SimpleNamespace(sent=lambda *of: notes.append(("sent", *of))),
+        round_recorder=SimpleNamespace(sent=lambda *of: notes.append(("sent", *of))),
         experiment=settings(ACTIVE), schedule=SimpleNamespace(last=10),
         _snapshot=lambda branch, round, state: state,
         _read=lambda branch, round, state: notes.append(("read", branch, round, state)),
         _note=lambda *of: notes.append(("note", *of)),
-        _replay=lambda reader, round: notes.append(("over", round)),
+        _replay=lambda round_recorder, round: notes.append(("over", round)),
         display=SimpleNamespace(round=lambda *of: notes.append(("shown", *of))),
     )  # fmt: skip
     run.watch.move = lambda *_: None  # type: ignore[method-assign]

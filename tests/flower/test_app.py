@@ -144,9 +144,9 @@ def test_rehearsal__a_round_whose_reply_is_lost_is_done_again_to_the_same_end(
     """Its node had kept the new state by then."""
     lost, work = [], client.client_app
 
-    def losing(site: Any, store: Any) -> Any:
+    def losing(client_context: Any, store: Any) -> Any:
         def answer(message: Message, context: Any) -> Message:
-            reply = work(site, store)(message, context)
+            reply = work(client_context, store)(message, context)
             if store.round == 2 and context.node_config["partition-id"] == 1 and not lost:
                 lost.append(reply)
                 return Message(Error(code=0, reason="the line broke"), reply_to=message)

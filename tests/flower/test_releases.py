@@ -64,8 +64,8 @@ class Private:
         settings = server.invocation(TINY + flags).settings
         order = {"settings": json.dumps(to_tree(settings)), "private": True}
         self.tell("query.begin", {"order": ConfigRecord(order)})
-        _, self.site = self.node.prepared()
-        self.start = self.site.method(-1, None).shared_state()
+        _, self.client_context = self.node.prepared()
+        self.start = self.client_context.method(-1, None).shared_state()
 
     @property
     def context(self) -> Context:
@@ -88,16 +88,18 @@ class Private:
     def simulated(self) -> State:
         """What the same client of a simulation sends in its first round."""
         file = Path(str(self.config["folder"])) / "images.npy"
-        np.save(file, self.site.images)
-        site = replace(self.site, noise_source="seeded", images_file=file)
-        desk = ClientRound(site, MemoryStore(), RoundTask(0, 1, "main", False), self.start)
-        return Honest().answer(desk).state
+        np.save(file, self.client_context.images)
+        client_context = replace(self.client_context, noise_source="seeded", images_file=file)
+        client_round = ClientRound(
+            client_context, MemoryStore(), RoundTask(0, 1, "main", False), self.start
+        )
+        return Honest().answer(client_round).state
 
     def spent(self) -> float:
         """Epsilon by what the node keeps."""
         kept = self.node.releases().load("main", 0)
         assert kept is not None
-        stated = self.site.build_defenses(0).statement(kept.memory["defense"])
+        stated = self.client_context.build_defenses(0).statement(kept.memory["defense"])
         assert stated is not None and stated.epsilon is not None
         assert stated.epsilon.noise_source == "entropy"
         return float(stated.epsilon.value or 0.0)
@@ -141,7 +143,7 @@ def test_upload__less_the_noise_that_its_settings_draw_is_as_far_as_noise_should
     node = Private(tmp_path, GAUSSIAN)
     upload = flat(sent(node.train()) if source == "entropy" else node.simulated())
     start = flat(node.start)
-    stream = rng(node.site.seed, "release", 1, 0)
+    stream = rng(node.client_context.seed, "release", 1, 0)
     drawn = flat(
         {n: torch.from_numpy(stream.normal(0.0, SCALE, t.numel())) for n, t in node.start.items()}
     )
@@ -284,7 +286,9 @@ def test_scores__kept_in_leave_the_guarantee_and_a_report_without_attacks(tmp_pa
     assert info.defence is not None and info.defence.epsilon is not None
     assert info.defence.epsilon.standing == "guaranteed" and not found["attacks"]
     prepared = prepare_server(server.invocation(TINY + GAUSSIAN).settings, 1, 8)
-    done = FederationResult(prepared, node.site, MemoryStore(), SnapshotStore(tmp_path), [], True)
+    done = FederationResult(
+        prepared, node.client_context, MemoryStore(), SnapshotStore(tmp_path), [], True
+    )
     report = build_report(material(0, content, done))
     assert report["not_run"] == [
         {"attack": "similarity", "reason": "the node keeps the scores of its images"}

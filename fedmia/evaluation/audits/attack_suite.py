@@ -65,18 +65,18 @@ class EncoderAttackSuite(AttackSuite[str]):
     """
 
     def __init__(
-        self, audit: Audit, released: LoadedEncoder, dealt: AuditSplit, augment: Augment,
+        self, audit: Audit, released: LoadedEncoder, audit_split: AuditSplit, augment: Augment,
         device: torch.device, shadows: OwnShadows | None = None, folder: Path | None = None,
     ) -> None:  # fmt: skip
-        self.audit, self.released, self.dealt = audit, released, dealt
+        self.audit, self.released, self.audit_split = audit, released, audit_split
         self.augment, self.device, self.shadows = augment, device, shadows
-        known = Known(dealt.known_members, dealt.known_nonmembers)
-        scored = dealt.scored_members, dealt.scored_nonmembers
+        known = Known(audit_split.known_members, audit_split.known_nonmembers)
+        scored = audit_split.scored_members, audit_split.scored_nonmembers
         super().__init__(
             audit.attack,
             Scorer(known, *scored, audit.seed, self.build),
             Failures((), (InputError, BudgetError, TrainingStopped), audit.tongue),
-            Archive(folder, key(audit, released, dealt, augment, device)),
+            Archive(folder, key(audit, released, audit_split, augment, device)),
             audit.query_budget,
         )
         self.held, self.pixels = known.both()[0], PixelCache()
@@ -111,7 +111,7 @@ class EncoderAttackSuite(AttackSuite[str]):
             held=known.both()[0],
             pixels=self.pixels,
             shadows=shadows,
-            labels=self.dealt.labels,
+            labels=self.audit_split.labels,
             meter=Meter(budget),
             **self._shared(model),
         )
@@ -200,8 +200,8 @@ class EncoderAttackSuite(AttackSuite[str]):
         if isinstance(attack, DatasetAttack):
             models = [RELEASED] + [UNTRAINED] * (self.no_control_reason() is None)
             views = [self.view(m, name, self.scorer.known, None) for m in models]
-            classes = self.dealt.member_labels, self.dealt.nonmember_labels
-            owner = np.zeros(len(self.dealt.scored_members), dtype=np.int64)  # one data set
+            classes = self.audit_split.member_labels, self.audit_split.nonmember_labels
+            owner = np.zeros(len(self.audit_split.scored_members), dtype=np.int64)  # one data set
             return self.infer(name, classes, owner, whole, views)
         allot(self, RELEASED, name)
         return self.score_or_restore(RELEASED, name)
@@ -240,19 +240,19 @@ class EncoderAttackSuite(AttackSuite[str]):
 
         Without two classes among the labels neither can run.
         """
-        labels = np.asarray(self.dealt.nonmember_labels)
+        labels = np.asarray(self.audit_split.nonmember_labels)
         order = rng(self.audit.seed, "probes").permutation(len(labels))
         fit, test = np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])
         if len(fit) < 2 or len(np.unique(labels[fit])) < 2:
             return NO_PROBES
-        rows = self.plain_view(model).embed_plain(self.dealt.scored_nonmembers, "avgpool")
+        rows = self.plain_view(model).embed_plain(self.audit_split.scored_nonmembers, "avgpool")
         classes = torch.from_numpy(labels)
         return probe(rows[fit], classes[fit], rows[test], classes[test])
 
     def health(self) -> Health | None:
         """How alike the encoder's outputs are for different scored non-members; None of fewer than
         two. Its loss is not known."""
-        images = self.dealt.scored_nonmembers
+        images = self.audit_split.scored_nonmembers
         if len(images) < 2:
             return None
         return Health(mean_cosine(self.plain_view(RELEASED).embed_plain(images)))

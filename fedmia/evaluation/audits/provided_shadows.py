@@ -60,7 +60,7 @@ class ProvidedShadows:
     """
 
     audit: Audit
-    dealt: AuditSplit
+    audit_split: AuditSplit
 
     def __post_init__(self) -> None:
         self._classes, self._held = Labels(), set[bytes]()
@@ -112,7 +112,7 @@ class ProvidedShadows:
         """
         known = _sides([t.defense for t in self._loaded], self.path)
         found = [t for t, knows in zip(self._loaded, known, strict=True) if knows is not naive]
-        theirs, shape = found[0].members.shape, self.dealt.scored_members.shape
+        theirs, shape = found[0].members.shape, self.audit_split.scored_members.shape
         if theirs[1] != shape[1]:
             raise InputError(
                 f"{opt('shadow_encoders')}: trained on images of {tuple(theirs[1:])}, the "
@@ -133,15 +133,15 @@ class ProvidedShadows:
         except UntrustedPluginError:
             raise
         except InputError:  # the attacks that ask for shadows say so
-            return self.dealt
+            return self.audit_split
         if members and self.runs:
             raise InputError(
                 f"{opt('shadow_encoders')}: runs in '{self.path}' hold {members} of the members "
                 "under attack; a shadow is trained on images of the attacker's own"
             )
         if members or not others.any():
-            return self.dealt
-        return self.dealt.drop_nonmembers(others, "as the given shadow encoders know them")
+            return self.audit_split
+        return self.audit_split.drop_nonmembers(others, "as the given shadow encoders know them")
 
     def content(self) -> str:
         """Digest (hex) of all that they are.
@@ -161,7 +161,7 @@ class ProvidedShadows:
     def labels(self) -> Labels:
         """Classes of the audit's images, and of the federations'."""
         assert self._loaded is not None
-        return self.dealt.labels | self._classes
+        return self.audit_split.labels | self._classes
 
     def notes(self) -> list[str]:
         """Which federations they are, and that the target's defences are others than theirs."""
@@ -231,7 +231,7 @@ class ProvidedShadows:
         names |= self._held
         inside = [
             np.array([d in names for d in digests(resize_all(side.numpy(), size, "scored images"))])
-            for side in (self.dealt.scored_members, self.dealt.scored_nonmembers)
+            for side in (self.audit_split.scored_members, self.audit_split.scored_nonmembers)
         ]
         return int(inside[0].sum()), inside[1]
 

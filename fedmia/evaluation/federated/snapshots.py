@@ -49,15 +49,15 @@ class Evaluation(AttackSuite[RoundModel]):
         observer: Observer | None = None,
         failures: Failures | None = None,
     ) -> None:
-        self.run, self.site, self.snapshots = run, run.site, run.snapshots
-        experiment, split, take = run.prepared.experiment, run.split, run.site.take
-        self.observed = observer or Observer(experiment, run.site)
+        self.run, self.client_context, self.snapshots = run, run.client_context, run.snapshots
+        experiment, split, take = run.prepared.experiment, run.split, run.client_context.take
+        self.observed = observer or Observer(experiment, run.client_context)
         own = {n: dict(o) for n, o in experiment.attack.items()} if attacks is None else attacks
         scorer = Scorer(
             Known(take(split.known_members), take(split.known_nonmembers)),
             take(split.scored_members),
             take(split.scored_nonmembers),
-            run.site.seed,
+            run.client_context.seed,
             self.build,
             run.sets(),
         )
