@@ -23,12 +23,12 @@ from fedmia.storage.snapshot import StrategyContext, Update
 from strategies.failure_policy import Adversary, FailurePolicy, FederationError
 from strategies.replies import RejectedReply, ReplyReader, replies
 
-Seen = Callable[[Update], None]
+UpdateObserver = Callable[[Update], None]
 Metrics = dict[str, float]
 
 
 def ignore_update(update: Update) -> None:
-    """Nobody is told."""
+    """Take no notice of an update."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,9 @@ class RoundRange:
     seed: int = field(repr=False)
     total: int = 0
     malicious: tuple[int, ...] = ()
+
+
+Course = RoundRange  # its name before 0.2
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,11 @@ class FederatedStrategy(Options, Strategy):
         return None
 
     def aggregation_metrics(self, against: Adversary) -> Metrics:
-        """What is reported of the aggregation: of its last round, or over all."""
+        """What the report says of the aggregation: of its last round, or over all rounds."""
+        return self.told(against)
+
+    def told(self, against: Adversary) -> Metrics:
+        """The name of `aggregation_metrics` before 0.2, which a plugin may override."""
         return {}
 
     # -- the client's half ---------------------------------------------------------------------
@@ -174,7 +181,7 @@ class FederatedStrategy(Options, Strategy):
 
     def rounds(
         self, grid: Grid, course: RoundRange, state: State, failure_policy: FailurePolicy,
-        seen: Seen = ignore_update,
+        seen: UpdateObserver = ignore_update,
     ) -> Iterator[Round]:  # fmt: skip
         """The rounds of `course` from `state`, each as it is done, after a roll call of the nodes.
 
@@ -249,7 +256,7 @@ class FederatedStrategy(Options, Strategy):
         return record(self._global), MetricRecord()
 
     def _aggregate_updates(
-        self, updates: Iterable[Update], seen: Seen = ignore_update
+        self, updates: Iterable[Update], seen: UpdateObserver = ignore_update
     ) -> dict[int, Metrics]:
         """Aggregate the updates that rest on images; metrics of all of them, by client."""
         metrics = dict[int, Metrics]()
@@ -320,3 +327,6 @@ def draw_cohort(course: RoundRange, round: int, clients: int) -> list[int]:
         return list(range(clients))
     drawn = rng(course.seed, "cohort", round).choice(clients, size, replace=False)
     return sorted(int(c) for c in drawn)
+
+
+cohort = draw_cohort  # its name before 0.2

@@ -38,6 +38,9 @@ class RunConditions:
     pretrained: bool = False
 
 
+Setting = RunConditions  # its name before 0.2
+
+
 @dataclass(frozen=True)
 class PreparationContext:
     """What a defended client knows before its first round.
@@ -64,6 +67,9 @@ class PreparationContext:
     public: ByteArray
     rehearse_public: Callable[[], tuple[State, State]] | None = None
     rehearse_alone: Callable[[IntArray, Callable[[Job], None]], Iterator[WhiteBox]] | None = None
+
+
+Outlook = PreparationContext  # its name before 0.2
 
 
 class Defense(Options, ABC):
@@ -117,6 +123,10 @@ class Defense(Options, ABC):
 
     def sits_out(self, memory: dict[str, Any]) -> bool:
         """Asked before each round: True, and the client neither trains nor sends."""
+        return self.rests(memory)
+
+    def rests(self, memory: dict[str, Any]) -> bool:
+        """The name of `sits_out` before 0.2, which a plugin may override."""
         return False
 
     def adapt(self, job: Job, memory: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ class Partition(Options, ABC):
     """A law by which images are dealt to clients. Subclasses are frozen dataclasses, one a file.
 
     Attributes:
-        owned: each image belongs to one client or to none (`Owned`), in place of being dealt.
+        owned: each image belongs to one client or to none (`OwnerPartition`), in place of being dealt.
         by_classes: it deals by the images' classes, which not every source tells.
     """
 
@@ -65,6 +65,10 @@ class Partition(Options, ABC):
 
     def notes(self, data: ImageSet, clients: int) -> list[str]:
         """Notes for the report: who the clients are."""
+        return self.told(data, clients)
+
+    def told(self, data: ImageSet, clients: int) -> list[str]:
+        """The name of `notes` before 0.2, which a plugin may override."""
         return []
 
     @abstractmethod
@@ -72,7 +76,7 @@ class Partition(Options, ABC):
         """Deal positions 0..N-1 to `clients` parts: disjoint, complete, each sorted, none empty.
 
         Args:
-            kinds: int64 (N,), of `kinds`: labels, but for an `Owned` one.
+            kinds: int64 (N,), of `kinds`: labels, but for an `OwnerPartition`.
             clients: number of parts, >= 1. One part is always all positions.
             rng: the only source of randomness.
 
@@ -105,6 +109,9 @@ class RandomPartition(Partition):
         """The parts of two clients or more, in any order; arguments as of the call."""
 
 
+Law = RandomPartition  # its name before 0.2
+
+
 class OwnerPartition(Partition):
     """A partition that finds each image with its client: `kinds` are clients, -1 for none.
 
@@ -125,6 +132,9 @@ class OwnerPartition(Partition):
                 "clients"
             )
         return [np.flatnonzero(kinds == client) for client in present]
+
+
+Owned = OwnerPartition  # its name before 0.2
 
 
 def by_class(labels: IntArray, rng: np.random.Generator) -> list[IntArray]:
