@@ -50,7 +50,7 @@ class ClientRound:
         self._guesses: list[State] | None = None
 
     def stream(self, name: str) -> np.random.Generator:
-        """Randomness of (seed, round, partition), by name; unseeded, of this desk alone."""
+        """Randomness of (seed, round, partition), by name; unseeded, of this round alone."""
         return rng(self._root, name, self.task.round, self.task.client)
 
     def train(self) -> tuple[State, Metrics, SSLMethod]:
@@ -121,6 +121,14 @@ class ClientRound:
             self.client_context.method_cache.give(self._job_done.method, self._job_done.optimizer)
         images = len(self.indices) if works else 0
         return Update(self.task.client, self.task.round, sent, images, told)
+
+    settle = finish_round  # its name before 0.2
+    rests = sits_out  # its name before 0.2
+
+    @property
+    def site(self) -> ClientContext:
+        """The name of `client_context` before 0.2."""
+        return self.client_context
 
     @property
     def crafts(self) -> bool:
@@ -242,7 +250,7 @@ class ClientRound:
     def rehearse_alone(
         self, positions: IntArray, change: Callable[[Job], None]
     ) -> Iterator[WhiteBox]:
-        """All rounds of a federation of one on public images; see `Outlook`.
+        """All rounds of a federation of one on public images; see `PreparationContext`.
 
         Nothing that rests on anybody's images goes in: it starts from the run's first weights.
         """

@@ -21,7 +21,7 @@ from fedmia.ssl.base import State
 from fedmia.storage.arrays import record, tensors
 from fedmia.storage.snapshot import StrategyContext, Update
 from strategies.failure_policy import Adversary, FailurePolicy, FederationError
-from strategies.replies import RejectedReply, ReplyReader, replies
+from strategies.replies import RejectedReply, ReplyReader, collect_updates
 
 UpdateObserver = Callable[[Update], None]
 Metrics = dict[str, float]
@@ -181,31 +181,60 @@ class FederatedStrategy(Options, Strategy):
 
     def rounds(
         self, grid: Grid, course: RoundRange, state: State, failure_policy: FailurePolicy,
-        seen: UpdateObserver = ignore_update,
+        observe: UpdateObserver = ignore_update,
     ) -> Iterator[Round]:  # fmt: skip
-        """The rounds of `course` from `state`, each as it is done, after a roll call of the nodes.
+        """Federated averaging, from the cohort to the aggregate (Algorithm 1 of McMahan et al., 2017).
 
         Args:
-            seen: told of each update that is taken, in the order of partition ids.
+            grid: Flower's way to the clients.
+            course: which rounds, of which branch.
+            state: global weights before the first of them.
+            failure_policy: the clients, and what happens when one fails.
+            observe: called with each accepted update, in the order of partition ids.
+
+        Yields:
+            Each round as soon as it is aggregated.
 
         Raises:
-            FederationError: as the crew's policy says.
+            FederationError: the failure policy ends the run, or no client replies.
         """
         self.course, self.nodes = course, self.nodes or call_roll(grid, failure_policy.clients)
-        names = {node: client for client, node in self.nodes.items()}
+        client_of_node = {node: client for client, node in self.nodes.items()}
         arrays = record(state)
-        for turn in range(1, course.last - course.first + 1):
-            began, round = time.perf_counter(), course.first + turn
-            asked = self.configure_train(turn, arrays, ConfigRecord(), grid)
-            orders = {names[order.metadata.dst_node_id]: order for order in asked}
-            orders = {client: orders[client] for client in failure_policy.present(orders)}
-            judge = ReplyReader(self._global, names, round)
-            metrics = self._aggregate_updates(
-                replies(grid, orders, judge, failure_policy, course.branch), seen
-            )
+        for round in range(course.first + 1, course.last + 1):
+            began = time.perf_counter()
+            # 1. Draw the cohort, less the clients that were dropped.
+            cohort = draw_cohort(course, round, len(self.nodes))
+            cohort = failure_policy.select_present(cohort)
+            # 2. Send each client the global model, and what the strategy broadcasts beside it.
+            orders = self._write_orders(round, arrays, cohort)
+            # 3. Each client trains on its own images (`clients.app`) and uploads an update, which
+            #    is checked as it arrives. A client that fails is asked again, or dropped.
+            reader = ReplyReader(self._global, client_of_node, round)
+            updates = collect_updates(grid, orders, reader, failure_policy, course.branch)
+            # 4. Aggregate the updates into the new global model, in the order of partition ids.
+            metrics = self._aggregate_updates(updates, observe)
+            # 5. Refuse an aggregate of too few updates.
             failure_policy.require_updates(round, len(metrics))
+            # 6. Hand the round over, and begin the next one with the aggregate.
             arrays = record(self._global)
             yield Round(round, self._global, metrics, time.perf_counter() - began)
+
+    def _write_orders(
+        self, round: int, arrays: ArrayRecord, cohort: Iterable[int]
+    ) -> dict[int, Message]:
+        """The message to each client of the cohort, by partition id; `arrays` are its weights."""
+        assert self.course is not None
+        self._global = tensors(arrays)
+        course = self.course
+        order = ConfigRecord({"round": round, "craft": course.craft, "branch": course.branch})
+        content = RecordDict({"arrays": arrays, "config": order})
+        if broadcast := self.broadcast():
+            content["broadcast"] = record(broadcast)
+        return {
+            client: Message(content, dst_node_id=self.nodes[client], message_type=MessageType.TRAIN)
+            for client in cohort
+        }
 
     def mean(self, updates: Iterable[Update], weighting: str = "uniform") -> State:
         """Mean of the updates, each added in float64 as it comes; empty if none does.
@@ -228,35 +257,49 @@ class FederatedStrategy(Options, Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
+        """Steps 1 and 2 of `rounds`, for Flower's own loop.
+
+        Args:
+            server_round: counted from 1 in each range of rounds.
+            arrays: the global weights.
+            config: not read.
+            grid: not read.
+
+        Returns:
+            One message for each client of the cohort.
+        """
         assert self.course is not None
-        course, round = self.course, self.course.first + server_round
-        self._global = tensors(arrays)
-        told = ConfigRecord({"round": round, "craft": course.craft, "branch": course.branch})
-        content = RecordDict({"arrays": arrays, "config": told})
-        if sent := self.broadcast():
-            content["broadcast"] = record(sent)
-        return [
-            Message(content, dst_node_id=self.nodes[c], message_type=MessageType.TRAIN)
-            for c in draw_cohort(course, round, len(self.nodes))
-        ]
+        round = self.course.first + server_round
+        cohort = draw_cohort(self.course, round, len(self.nodes))
+        return list(self._write_orders(round, arrays, cohort).values())
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord, MetricRecord]:
-        """For Flower's own loop, whose replies come all at once and must all be sound."""
+        """Steps 3 and 4 of `rounds`, for Flower's own loop: all replies come at once.
+
+        Args:
+            server_round: counted from 1 in each range of rounds.
+            replies: of the whole cohort.
+
+        Returns:
+            The new global weights, and no metrics.
+
+        Raises:
+            FederationError: a reply holds no update that can be averaged.
+        """
         assert self.course is not None
-        names = {node: client for client, node in self.nodes.items()}
-        judge = ReplyReader(self._global, names, self.course.first + server_round)
+        client_of_node = {node: client for client, node in self.nodes.items()}
+        reader = ReplyReader(self._global, client_of_node, self.course.first + server_round)
+        ordered = sorted(replies, key=lambda m: client_of_node[m.metadata.src_node_id])
         try:
-            self._aggregate_updates(
-                map(judge, sorted(replies, key=lambda m: names[m.metadata.src_node_id]))
-            )
+            self._aggregate_updates(map(reader, ordered))
         except RejectedReply as error:
-            raise FederationError(f"round {judge.round}: a client {error}") from error
+            raise FederationError(f"round {reader.round}: a client {error}") from error
         return record(self._global), MetricRecord()
 
     def _aggregate_updates(
-        self, updates: Iterable[Update], seen: UpdateObserver = ignore_update
+        self, updates: Iterable[Update], observe: UpdateObserver = ignore_update
     ) -> dict[int, Metrics]:
         """Aggregate the updates that rest on images; metrics of all of them, by client."""
         metrics = dict[int, Metrics]()
@@ -264,7 +307,7 @@ class FederatedStrategy(Options, Strategy):
         def trained() -> Iterator[Update]:
             for update in updates:
                 metrics[update.client] = update.metrics
-                seen(update)
+                observe(update)
                 if update.examples:
                     yield update
 

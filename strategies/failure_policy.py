@@ -53,7 +53,7 @@ class FailurePolicy:
     gone: set[int] = field(default_factory=set)
     faults: list[Fault] = field(default_factory=list)
 
-    def present(self, cohort: Iterable[int]) -> list[int]:
+    def select_present(self, cohort: Iterable[int]) -> list[int]:
         """Those of a round's cohort that were not dropped."""
         return [client for client in cohort if client not in self.gone]
 

@@ -25,10 +25,10 @@ class RejectedReply(Exception):
     """What a client did in place of an update that can be averaged: `failed: ..`, `sent ..`."""
 
 
-def replies(
+def collect_updates(
     grid: Grid,
     orders: Mapping[int, Message],
-    judge: ReplyReader,
+    reader: ReplyReader,
     failure_policy: FailurePolicy,
     branch: str,
 ) -> Iterator[Update]:
@@ -38,7 +38,7 @@ def replies(
     turn are few, whatever the number of clients.
 
     Args:
-        judge: of their replies.
+        reader: of their replies.
 
     Raises:
         FederationError: as the crew's policy says, or no reply came for PATIENCE seconds.
@@ -51,23 +51,23 @@ def replies(
         while True:
             while client not in back:
                 while waiting and len(out) + len(back) < ahead:
-                    out |= pushed(grid, waiting.popleft(), orders)
-                for reply in pulled(grid, out, judge.round):
+                    out |= push_order(grid, waiting.popleft(), orders)
+                for reply in pull_replies(grid, out, reader.round):
                     answered = nodes[reply.metadata.src_node_id]
                     out = {name: c for name, c in out.items() if c != answered}
                     back[answered] = reply
             try:
-                update = judge(back.pop(client))
+                update = reader(back.pop(client))
                 accept(orders[client].metadata.dst_node_id)
                 yield update
                 break
             except RejectedReply as error:
-                if not failure_policy.note_failure(branch, judge.round, client, str(error)):
+                if not failure_policy.note_failure(branch, reader.round, client, str(error)):
                     break
-                out |= pushed(grid, client, orders)
+                out |= push_order(grid, client, orders)
 
 
-def pushed(grid: Grid, client: int, orders: Mapping[int, Message]) -> dict[str, int]:
+def push_order(grid: Grid, client: int, orders: Mapping[int, Message]) -> dict[str, int]:
     """The name of the message by which `client` now has its order."""
     order = orders[client]
     message = Message(
@@ -77,19 +77,19 @@ def pushed(grid: Grid, client: int, orders: Mapping[int, Message]) -> dict[str, 
     return dict.fromkeys(grid.push_messages([message]), client)
 
 
-def pulled(grid: Grid, out: Mapping[str, int], round: int) -> Iterable[Message]:
+def pull_replies(grid: Grid, out: Mapping[str, int], round: int) -> Iterable[Message]:
     """Some replies to the messages that are out.
 
     Raises:
         FederationError: none came for PATIENCE seconds.
     """
     deadline = time.monotonic() + PATIENCE
-    while not (found := list(grid.pull_messages(list(out)))):
+    while not (replies := list(grid.pull_messages(list(out)))):
         if time.monotonic() > deadline:
             silent = sorted(out.values())
             raise FederationError(f"round {round}: no reply from clients {silent}")
         time.sleep(PAUSE)
-    return found
+    return replies
 
 
 @dataclass

@@ -308,24 +308,34 @@ class FederatedRun:
         return method.shared_state()
 
     def _run_rounds(self, grid: Grid, at: BranchState, last: int, *, craft: bool) -> None:
-        """The rounds after the head's, to `last`; the head goes with them."""
+        """Run the rounds after `at.round`, to `last`; `at` follows them.
+
+        `FederatedStrategy.rounds` leads from the cohort to the aggregate. What stands here happens
+        between two rounds: it keeps what is scored later.
+        """
         if at.round >= last:
             return
         course = self.schedule.course(at.branch, at.round, last, craft=craft)
         course = replace(course, seed=self._root)
 
-        def seen(update: Update) -> None:
+        def observe(update: Update) -> None:
             self._note_update(course, at.state, update)
 
         self._prepare_fork(course, at)
-        for done in at.strategy.rounds(grid, course, at.state, self.failure_policy, seen):
+        for done in at.strategy.rounds(grid, course, at.state, self.failure_policy, observe):
+            # 1. Keep what attacks and probes will read of the round.
             self._record(course, at.state, done)
+            # 2. Note what the server did, and what privacy that promises.
             if at.branch == "main":
                 self.aggregation = self._describe_aggregation(at.strategy)
+            # 3. Go on from the aggregate.
             at.round, at.state = done.number, done.state
+            # 4. Before the first attacked round, note where the control branch will begin.
             if self.active and (at.branch, at.round) == ("main", self.schedule.clean):
                 self._begin_beside(at)
+            # 5. Write a checkpoint where one is due.
             self._checkpoint()
+            # 6. Keep the state before the next round, if that round will be replayed.
             self._prepare_fork(course, at)
 
     def _prepare_fork(self, course: RoundRange, at: BranchState) -> None:
