@@ -183,7 +183,7 @@ class FederatedStrategy(Options, Strategy):
         self, grid: Grid, course: RoundRange, state: State, failure_policy: FailurePolicy,
         observe: UpdateObserver = ignore_update,
     ) -> Iterator[Round]:  # fmt: skip
-        """Federated averaging, from the cohort to the aggregate (Algorithm 1 of McMahan et al., 2017).
+        """Federated averaging, cohort to aggregate (Algorithm 1 of McMahan et al., 2017).
 
         Args:
             grid: Flower's way to the clients.
