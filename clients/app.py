@@ -59,8 +59,8 @@ def _work(
 
 def _tensors(message: Message, record: str, device: str) -> State:
     """Tensors of a record of the message, by name; empty where it has none."""
-    found = message.content.array_records.get(record)
-    state = found.to_torch_state_dict() if found is not None else {}
+    arrays = message.content.array_records.get(record)
+    state = arrays.to_torch_state_dict() if arrays is not None else {}
     return {n: t.to(device) for n, t in state.items()}
 
 

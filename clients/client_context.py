@@ -81,14 +81,14 @@ class ClientContext:
 
     def __getstate__(self) -> dict[str, Any]:
         own = ("images", "public_images", "method_cache", "stop", "halt")  # of this process
-        kept = {k: v for k, v in self.__dict__.items() if k not in own}
-        return {**kept, "stop": None, "halt": None}
+        fields = {k: v for k, v in self.__dict__.items() if k not in own}
+        return {**fields, "stop": None, "halt": None}
 
     @cached_property
     def images(self) -> ByteArray:
         """uint8 (N, C, H, W), read only."""
-        found: ByteArray = np.load(self.images_file, mmap_mode="r")
-        return found
+        images: ByteArray = np.load(self.images_file, mmap_mode="r")
+        return images
 
     @cached_property
     def public_images(self) -> ByteArray | None:
@@ -103,8 +103,8 @@ class ClientContext:
     @cached_property
     def augment(self) -> Augment:
         """The recipe of the views that clients train on."""
-        found: Augment = registry.build("ssl", *self.ssl).augment
-        return found
+        augment: Augment = registry.build("ssl", *self.ssl).augment
+        return augment
 
     def method(self, client: int, images: int | None) -> SSLMethod:
         """A fresh method for a holder of `images` images; weights of the run's first model."""

@@ -82,8 +82,8 @@ class ClientRound:
     @property
     def _defended(self) -> dict[str, Any]:
         """What the client's defences keep, by name."""
-        held: dict[str, Any] = self.memory.setdefault("defense", {}) if self.defense else {}
-        return held
+        memory: dict[str, Any] = self.memory.setdefault("defense", {}) if self.defense else {}
+        return memory
 
     def _outlook(self) -> PreparationContext:
         """What the client's defences know before its first round."""
@@ -105,22 +105,22 @@ class ClientRound:
         It rests on no image if the client neither trained nor crafted.
         """
         sent = {n: t for n, t in state.items() if self.client_context.is_shared(n)}
-        told = self.defense.leaving_metrics(metrics)
+        leaving = self.defense.leaving_metrics(metrics)
         works, tensors = self._trained is not None or self._crafted, self._before
         if self._trained is not None:
             local, trained, staying = self._trained
-            told |= self.strategy.finish(local, trained, sent)
+            leaving |= self.strategy.finish(local, trained, sent)
             staying |= {f"strategy.{n}": t for n, t in local.kept.items()}
             if all(bool(t.isfinite().all()) for t in staying.values()):  # else as if it had rested
                 tensors = staying
         if works:
-            kept = ClientState(tensors, self.memory)
-            self.store.save(self.task.branch, self.task.client, kept)
+            local_state = ClientState(tensors, self.memory)
+            self.store.save(self.task.branch, self.task.client, local_state)
         changed = self._crafted or self.defense.adapts  # perhaps, by an attack or a defence
         if self._job_done is not None and not changed:
             self.client_context.method_cache.give(self._job_done.method, self._job_done.optimizer)
         images = len(self.indices) if works else 0
-        return Update(self.task.client, self.task.round, sent, images, told)
+        return Update(self.task.client, self.task.round, sent, images, leaving)
 
     settle = finish_round  # its name before 0.2
     rests = sits_out  # its name before 0.2
@@ -206,8 +206,8 @@ class ClientRound:
             count = min(GUESSES, honest) if strategy.compares else 0
             sizes = [max(1, len(pool) * (i + 1) // count) for i in range(count)]
             self._guesses = [self._guess(draw.choice(pool, size)) for size in sizes]
-        told = self.broadcast
-        passed: State = strategy.passing(self.received, crafted, told, self._guesses, fellows)
+        broadcast = self.broadcast
+        passed: State = strategy.passing(self.received, crafted, broadcast, self._guesses, fellows)
         return passed
 
     def _guess(self, indices: IntArray) -> State:
@@ -271,8 +271,10 @@ class ClientRound:
             recipe = job.augment
             change(job)
             self.defense.train(job, memory)
-            held = torch.from_numpy(images)
-            yield WhiteBox(method, recipe, seed=client_context.seed, device=job.device, held=held)
+            attacker_images = torch.from_numpy(images)
+            yield WhiteBox(
+                method, recipe, seed=client_context.seed, device=job.device, held=attacker_images
+            )
 
     def _taken(self) -> tuple[SSLMethod, Optimizer] | None:
         """What this thread keeps, if the client can go on with it: its own state is set
@@ -286,7 +288,7 @@ class ClientRound:
         return pair if anew else None
 
     def _job(
-        self, indices: IntArray, kept: State, memory: dict[str, Any],
+        self, indices: IntArray, local_tensors: State, memory: dict[str, Any],
         pair: tuple[SSLMethod, Optimizer] | None = None, start: State | None = None,
     ) -> tuple[Job, StrategyContext]:  # fmt: skip
         """This round's training on the images at `indices`, from where the strategy starts.
@@ -299,7 +301,7 @@ class ClientRound:
         method, optimizer = pair or (client_context.method(self.task.client, len(indices)), None)
         weights = dict(zip(method.shared_parameters(), method.trainable(), strict=True))
         received = self.received if start is None else start
-        local = StrategyContext(received, self.broadcast, kept, memory, weights)
+        local = StrategyContext(received, self.broadcast, local_tensors, memory, weights)
         method.load_shared(self.strategy.begin(local))
         task = self.task
         stream = self.stream("train")
@@ -335,8 +337,8 @@ class ClientRound:
         """What `_restore` takes up in the next round, by name."""
         tensors = {f"local.{n}": t for n, t in method.local_state().items()}
         if self.client_context.train.optimizer_state == "keep":
-            kept = held(optimizer, method.trainable())
-            tensors |= {f"optimizer.{n}": t for n, t in kept.items()}
+            momenta = held(optimizer, method.trainable())
+            tensors |= {f"optimizer.{n}": t for n, t in momenta.items()}
         return tensors
 
 

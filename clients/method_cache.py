@@ -26,8 +26,8 @@ class MethodCache(threading.local):
 
         The method holds another client's state, the optimizer none.
         """
-        kept, self._kept = self._kept, None
-        return kept
+        pair, self._kept = self._kept, None
+        return pair
 
     def give(self, method: SSLMethod, optimizer: Optimizer) -> None:
         """Keep a pair for the next client: nothing refers to the method any more."""

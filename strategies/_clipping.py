@@ -19,13 +19,13 @@ def clipped(received: State, sent: State, bound: float) -> tuple[State, float]:
     """
     names = protected(sent)
     update, length = measure_update(sent, received, 2)
-    kept = {n: received[n] for n in sent}
+    unclipped = {n: received[n] for n in sent}
     if not length:
-        return kept, length
+        return unclipped, length
     if length <= bound:
-        return kept | {n: sent[n] for n in names}, length
+        return unclipped | {n: sent[n] for n in names}, length
     scale = bound / length
-    return kept | {n: received[n].double() + scale * update[n] for n in names}, length
+    return unclipped | {n: received[n].double() + scale * update[n] for n in names}, length
 
 
 def clip_each(

@@ -167,7 +167,12 @@ class FederatedStrategy(Options, Strategy):
     # -- an attacker who knows the server's half -----------------------------------------------
 
     def passing(
-        self, received: State, crafted: State, told: State, guesses: Sequence[State], fellows: int
+        self,
+        received: State,
+        crafted: State,
+        broadcast: State,
+        guesses: Sequence[State],
+        fellows: int,
     ) -> State:
         """What is nearest to `crafted` that the server would let through.
 
@@ -311,10 +316,12 @@ class FederatedStrategy(Options, Strategy):
                 if update.examples:
                     yield update
 
-        left = trained()
-        if (first := next(left, None)) is not None:
-            self._global |= self.aggregate(self._global, itertools.chain([first], left))
-        for _ in left:  # of a strategy that wanted no more
+        updates_on_images = trained()
+        if (first := next(updates_on_images, None)) is not None:
+            self._global |= self.aggregate(
+                self._global, itertools.chain([first], updates_on_images)
+            )
+        for _ in updates_on_images:  # of a strategy that wanted no more
             pass
         return metrics
 
@@ -337,16 +344,16 @@ def call_roll(grid: Grid, clients: int, patience: float = 120.0) -> dict[int, in
         FederationError: fewer nodes than clients after `patience` seconds.
     """
     ids = wait_for_nodes(grid, clients, patience)
-    asked = [Message(RecordDict(), dst_node_id=i, message_type=MessageType.QUERY) for i in ids]
-    found = {}
-    for reply in grid.send_and_receive(asked):
+    queries = [Message(RecordDict(), dst_node_id=i, message_type=MessageType.QUERY) for i in ids]
+    nodes = {}
+    for reply in grid.send_and_receive(queries):
         if reply.has_error():
             raise FederationError(f"a client failed the roll call: {reply.error.reason}")
         client = reply.content["metrics"]["client"]
-        found[int(client)] = reply.metadata.src_node_id  # type: ignore[arg-type]
-    if sorted(found) != list(range(clients)):
-        raise FederationError(f"roll call: clients {sorted(found)}, expected 0..{clients - 1}")
-    return found
+        nodes[int(client)] = reply.metadata.src_node_id  # type: ignore[arg-type]
+    if sorted(nodes) != list(range(clients)):
+        raise FederationError(f"roll call: clients {sorted(nodes)}, expected 0..{clients - 1}")
+    return nodes
 
 
 def wait_for_nodes(grid: Grid, clients: int, patience: float = 120.0) -> list[int]:
@@ -368,8 +375,8 @@ def draw_cohort(course: RoundRange, round: int, clients: int) -> list[int]:
     size = max(1, int(course.participation * clients + 0.5))
     if size >= clients:
         return list(range(clients))
-    drawn = rng(course.seed, "cohort", round).choice(clients, size, replace=False)
-    return sorted(int(c) for c in drawn)
+    chosen = rng(course.seed, "cohort", round).choice(clients, size, replace=False)
+    return sorted(int(c) for c in chosen)
 
 
 cohort = draw_cohort  # its name before 0.2

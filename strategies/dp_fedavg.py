@@ -120,20 +120,20 @@ class DPFedAvg(FederatedStrategy):
             InputError: an epsilon, but the rounds are not known.
         """
         if self.epsilon is None:
-            given = self.noise_multiplier
-            return DEFAULT_NOISE if given is None else float(given)
+            multiplier = self.noise_multiplier
+            return DEFAULT_NOISE if multiplier is None else float(multiplier)
         if self.course is None or not self.course.total:
             raise InputError("an epsilon is of a whole run, whose rounds are not known here")
-        drawn = [
+        cohorts = [
             draw_cohort(self.course, r, len(self.nodes)) for r in range(1, self.course.total + 1)
         ]
-        rounds_of = Counter(client for one in drawn for client in one)
+        rounds_of = Counter(client for one in cohorts for client in one)
         most = max([n for c, n in rounds_of.items() if c not in self.course.malicious], default=1)
         if self.cohorts == "known":
             return composed_noise(self.epsilon, most, self.delta)
         known = composed_noise(self.epsilon, most, self.delta, 2.0)
-        rate = self._rate(len(drawn[0]), self.course.malicious)
-        return min(known, sampled_noise(self.epsilon, rate, len(drawn), self.delta))
+        rate = self._rate(len(cohorts[0]), self.course.malicious)
+        return min(known, sampled_noise(self.epsilon, rate, len(cohorts), self.delta))
 
     def parts(self, noise: float) -> tuple[float, float]:
         """z of the sum, and deviation of the noise on the votes: together they tell as much as one
@@ -212,9 +212,14 @@ class DPFedAvg(FederatedStrategy):
         return dict(self.last)
 
     def passing(
-        self, received: State, crafted: State, told: State, guesses: Sequence[State], fellows: int
+        self,
+        received: State,
+        crafted: State,
+        broadcast: State,
+        guesses: Sequence[State],
+        fellows: int,
     ) -> State:
-        bound = float(told[CLIP]) if CLIP in told else self.clip
+        bound = float(broadcast[CLIP]) if CLIP in broadcast else self.clip
         return as_received(clipped(received, crafted, bound)[0], received)
 
     def _bound(self) -> float:
@@ -226,11 +231,11 @@ class DPFedAvg(FederatedStrategy):
 
 def noised(state: State, deviation: float, draw: Generator) -> State:
     """Independent Gaussian noise on every float weight, drawn in float64."""
-    found = dict(state)
+    noisy = dict(state)
     for name in protected(state):
-        drawn = torch.from_numpy(draw.normal(0.0, deviation, tuple(state[name].shape)))
-        found[name] = state[name].double() + drawn.to(state[name].device)
-    return found
+        noise = torch.from_numpy(draw.normal(0.0, deviation, tuple(state[name].shape)))
+        noisy[name] = state[name].double() + noise.to(state[name].device)
+    return noisy
 
 
 def statement(secret: bool, most: int, rounds: int, against: Adversary) -> str:
@@ -250,22 +255,22 @@ def statement(secret: bool, most: int, rounds: int, against: Adversary) -> str:
             f"No amplification: cohorts are taken as known; exact for the {most} of {rounds} "
             "rounds of the client that took part most often."
         )
-    said = f"Unit: {unit}. {how} "
+    text = f"Unit: {unit}. {how} "
     if against.server:
-        said += (
+        text += (
             "No epsilon holds against this run's attacker: the server sees the updates before it "
             "clips and noises them. "
         )
     else:
-        said += "Holds against all who see the models, not against the server. "
+        text += "Holds against all who see the models, not against the server. "
     if against.crafts:
-        said += (
+        text += (
             f"Client {', '.join(map(str, against.malicious))} uploads what an attack crafts: it is "
             "clipped as any other, so the statement holds for each honest client, whatever is "
             "crafted; it is none for the crafting clients' own images, nor does it bound what they "
             "do to the model. "
         )
-    return said + (
+    return text + (
         "Assumes exact arithmetic and true random noise; loss, norms and shares clipped in this "
         "report are not covered."
     )

@@ -44,6 +44,11 @@ class NormClip(FederatedStrategy):
         return dict(self.last)
 
     def passing(
-        self, received: State, crafted: State, told: State, guesses: Sequence[State], fellows: int
+        self,
+        received: State,
+        crafted: State,
+        broadcast: State,
+        guesses: Sequence[State],
+        fellows: int,
     ) -> State:
         return as_received(clipped(received, crafted, self.clip)[0], received)

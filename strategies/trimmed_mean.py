@@ -36,7 +36,12 @@ class TrimmedMean(FederatedStrategy):
         return middle([update.state for update in updates], self.trim)
 
     def passing(
-        self, received: State, crafted: State, told: State, guesses: Sequence[State], fellows: int
+        self,
+        received: State,
+        crafted: State,
+        broadcast: State,
+        guesses: Sequence[State],
+        fellows: int,
     ) -> State:
         """Each weight within those of honest clients that are not trimmed."""
         return between(crafted, guesses, self.trim) if self.trim and guesses else crafted

@@ -127,9 +127,9 @@ class ReleaseNoise(Defense):
             memory["sensitivity"] = sampled_sensitivity(preparation, self.samples, self.order)
         elif self.clip is None and preparation.rehearse_public is not None:
             received, trained = preparation.rehearse_public()
-            found = norm(difference(trained, received, protected(trained)), self.order)
-            if math.isfinite(found) and found > 0:
-                memory["clip"] = found
+            length = norm(difference(trained, received, protected(trained)), self.order)
+            if math.isfinite(length) and length > 0:
+                memory["clip"] = length
 
     def release(
         self, received: State, trained: State, memory: dict[str, Any], rng: np.random.Generator
@@ -201,12 +201,12 @@ class ReleaseNoise(Defense):
         inside = draw_coins(memory, self.canaries, rng)
         alone = replace(self, clip=bound, canaries=0)
         received = {"weight": torch.zeros(1, dtype=torch.float64)}
-        seen = np.zeros(len(inside))
+        scores = np.zeros(len(inside))
         for i, up in enumerate(inside):
             far = {"weight": torch.full((1,), FAR * bound * (1 if up else -1), dtype=torch.float64)}
             released, _ = alone.release(received, far, dict(memory), rng)
-            seen[i] = float(released["weight"]) / bound
-        add_scores(memory, seen)
+            scores[i] = float(released["weight"]) / bound
+        add_scores(memory, scores)
 
     def _settle(self, bound: float, memory: dict[str, Any]) -> float:
         """The run's noise scale; it and the sensitivity are fixed in the first round."""
@@ -225,5 +225,5 @@ class ReleaseNoise(Defense):
 
     def _noise(self, like: Tensor, scale: float, rng: np.random.Generator) -> Tensor:
         """Noise of the shape of a tensor, float64 on its device."""
-        drawn = torch.from_numpy(self.draw(rng, scale, like.numel()))
-        return drawn.view(like.shape).to(like.device)
+        noise = torch.from_numpy(self.draw(rng, scale, like.numel()))
+        return noise.view(like.shape).to(like.device)

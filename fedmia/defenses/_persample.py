@@ -126,8 +126,8 @@ def silenced(weights: list[torch.nn.Parameter], norms: Tensor) -> Tensor:
     to be clipped by, and would pass on what it is."""
     odd = ~norms.isfinite()
     for weight in weights:  # whether there is one is not asked: a GPU is not waited for
-        found: Tensor = weight.grad_sample  # type: ignore[attr-defined]
-        found.masked_fill_(odd.view(-1, *[1] * weight.dim()), 0.0)
+        gradients: Tensor = weight.grad_sample  # type: ignore[attr-defined]
+        gradients.masked_fill_(odd.view(-1, *[1] * weight.dim()), 0.0)
     return norms.masked_fill(odd, 0.0)
 
 

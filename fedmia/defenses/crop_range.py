@@ -74,7 +74,7 @@ class CropRange(Defense):
         def measure(shares: Sequence[float]) -> None:
             for share in shares:
                 course = estimates(preparation, parts, partial(self._shrink, share=share))
-                leaks[share] = [found.leak for found in course][-1]
+                leaks[share] = [estimate.leak for estimate in course][-1]
 
         measure(COARSE)
         measure(fine_shares(*sorted(sorted(leaks, key=leaks.__getitem__)[:2])))

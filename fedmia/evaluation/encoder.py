@@ -53,16 +53,16 @@ def examine(
         InputError: the folder of the results cannot be made, or members under attack are among
             the images of a shadow federation.
     """
-    given = None if audit.shadow_encoders is None else ProvidedShadows(audit, audit_split)
-    audit_split = audit_split if given is None else given.drop_known_images()
+    provided = None if audit.shadow_encoders is None else ProvidedShadows(audit, audit_split)
+    audit_split = audit_split if provided is None else provided.drop_known_images()
     cache = Path(audit.cache) if audit.cache else place.under(SHADOWS)
     own = OwnShadows(
-        audit, released, audit_split, cache, device, display.say, display.epochs, stopped, given
+        audit, released, audit_split, cache, device, display.say, display.epochs, stopped, provided
     )
     augment = recipe(audit, own.augment(), audit_split, run_of(audit) is not None)
-    has_shadows = audit.shadows or given is not None
-    shadows, kept = own if has_shadows else None, place.under(ATTACKS)
-    suite = EncoderAttackSuite(audit, released, audit_split, augment, device, shadows, kept)
+    has_shadows = audit.shadows or provided is not None
+    shadows, archive = own if has_shadows else None, place.under(ATTACKS)
+    suite = EncoderAttackSuite(audit, released, audit_split, augment, device, shadows, archive)
     place.begin(to_tree(audit))
     swept = None
     with display, watch.part("attacks"):
@@ -169,8 +169,8 @@ def check_embeddings(released: LoadedEncoder, audit_split: AuditSplit, allow_ran
             when it is asked again (unless `allow_random`).
     """
     for images in (audit_split.scored_members, audit_split.scored_nonmembers):
-        found = probe_encoder(released, images[:LOOK], allow_random=allow_random)
-        released.notes += [n for n in found if n not in released.notes]
+        report = probe_encoder(released, images[:LOOK], allow_random=allow_random)
+        released.notes += [n for n in report if n not in released.notes]
 
 
 def gather(suite: EncoderAttackSuite, *notes: str, **measured: Any) -> RunScores:

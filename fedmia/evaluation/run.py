@@ -44,7 +44,7 @@ from strategies.failure_policy import FederationError
 
 
 def execute(
-    prepared: PreparedRun, out: Path | None, watch: Stopwatch, stop: Event, shown: Display,
+    prepared: PreparedRun, out: Path | None, watch: Stopwatch, stop: Event, bars: Display,
     nodes: Nodes | None = None, checkpoint: Checkpoint | None = None,
 ) -> RunScores:  # fmt: skip
     """Train, attack and score. The snapshots stay in `out` where it is given.
@@ -56,8 +56,8 @@ def execute(
     Raises:
         FederationError: a client failed in the first round; nothing is reported.
     """
-    with tempfile.TemporaryDirectory(prefix="fedmia-") as made, shown as display:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory(prefix="fedmia-") as temporary, bars as display:
+        folder = Path(temporary)
         client_context = make_client_context(prepared, folder, stop)
         snapshots = SnapshotStore((out or folder) / SNAPSHOTS)
         probes = Probes(client_context, prepared.data.labels, prepared.split)
@@ -101,8 +101,8 @@ def score(
         health = probes.health(model, {r.round: r.loss for r in run.rounds}.get(scored_at))
         untrained = probes.both(snapshots.untrained().state)
     with watch.part("attacks"):
-        found = score_all_attacks(evaluation, trajectory_recorder)
-    notes = [*prepared.notes, *failures.notes(), *evaluation.notes, *found.pop("notes", [])]
+        results = score_all_attacks(evaluation, trajectory_recorder)
+    notes = [*prepared.notes, *failures.notes(), *evaluation.notes, *results.pop("notes", [])]
     classes = int(data.labels.max()) + 1
     shape = {"data": data.name, "channels": data.channels, "size": data.size, "classes": classes}
     sides = split.scored_members, split.scored_nonmembers
@@ -130,7 +130,7 @@ def score(
         faults=run.faults,
         notes=notes + [POSERS] * experiment.posers,
         split=shape | split.counts(),
-        **found,
+        **results,
     )
 
 
@@ -143,7 +143,7 @@ def score_all_attacks(
     """
     run, names, active = evaluation.run, evaluation.passive(), evaluation.active()
     snapshots, scored_at = run.snapshots, evaluation.scored_at()
-    kept, placebo = snapshots.rounds("main"), snapshots.rounds("placebo")
+    rounds, placebo = snapshots.rounds("main"), snapshots.rounds("placebo")
     kinds, lost = {n: registry.load("attack", n) for n in names}, evaluation.failures.reasons
     not_run = dict[str, str]()
     if not evaluation.uploads("main", scored_at)["updates"]:
@@ -176,43 +176,43 @@ def score_all_attacks(
         work |= {p: partial(keep, p, trajectories.name, call) for p, call in pieces.items()}
     by_round = [n for n in names if kinds[n].by_round]
     for info in run.rounds:
-        if info.round in run.schedule.evaluated() and info.round in kept:
+        if info.round in run.schedule.evaluated() and info.round in rounds:
             more = by_round if info.round != scored_at else []
             work[f"round {info.round}"] = partial(add_leakage, evaluation, info, more)
     done = run_side_by_side(work, evaluation.client_context.threads)
-    found = {piece: scores for piece, scores in done.items() if scores is not None}
+    results = {piece: scores for piece, scores in done.items() if scores is not None}
     infer = evaluation.inferences((main, untrained))
-    attacks, pairs = list_attacks(found["attacks"]), list[Pair]()
-    spec, ran = run.prepared.experiment.sweep, [a.name for a in found["attacks"]]
+    attacks, pairs = list_attacks(results["attacks"]), list[Pair]()
+    spec, ran = run.prepared.experiment.sweep, [a.name for a in results["attacks"]]
     swept = sweep(evaluation, main, ran, spec) if spec else None
-    if f"round {scored_at}" in found:
+    if f"round {scored_at}" in results:
         known = {s.name: s for s in attacks if s.name in by_round}
-        found[f"round {scored_at}"] = replace(found[f"round {scored_at}"], leakage=known)
-    attacks += list_attacks([found["active"]]) if "active" in found else []
+        results[f"round {scored_at}"] = replace(results[f"round {scored_at}"], leakage=known)
+    attacks += list_attacks([results["active"]]) if "active" in results else []
     controls: dict[str, list[ScoredAttack]] = {}
     for name in ("untrained", "placebo"):
-        if name in found:
-            scored = [s for s in found[name] if s.name not in lost]
-            if {"active", f"active-{name}"} <= found.keys():
-                scored.append(found[f"active-{name}"])
+        if name in results:
+            scored = [s for s in results[name] if s.name not in lost]
+            if {"active", f"active-{name}"} <= results.keys():
+                scored.append(results[f"active-{name}"])
             controls[name] = list_attacks(scored)
-    if trajectories and {"active", "active-zero"} <= found.keys():
+    if trajectories and {"active", "active-zero"} <= results.keys():
         both = zip(
-            list_attacks([found["active"]]), list_attacks([found["active-zero"]]), strict=True
+            list_attacks([results["active"]]), list_attacks([results["active-zero"]]), strict=True
         )
         pairs += [Pair(act, zero, trajectories.attack.over) for act, zero in both]
     return {
         "attacks": attacks,
         "controls": controls,
-        "notes": placebo_note([n for n in names if n not in on_models], run, "placebo" in found),
+        "notes": placebo_note([n for n in names if n not in on_models], run, "placebo" in results),
         "pairs": pairs,
         "not_run": not_run | lost,
         "sets": sets,
         "sweep": swept,
         "inferences": infer,
-        "pixels": found["pixels"],
+        "pixels": results["pixels"],
         "curves": trajectories.curves() if trajectories and pairs else None,
-        "rounds": [without(found.get(f"round {i.round}", i), lost) for i in run.rounds],
+        "rounds": [without(results.get(f"round {i.round}", i), lost) for i in run.rounds],
     }
 
 
@@ -241,11 +241,11 @@ def add_leakage(evaluation: Evaluation, info: RoundInfo, names: list[str]) -> Ro
     snapshot = evaluation.run.snapshots.load("main", info.round)
     piece = f"round {info.round}"
     scored = evaluation.score_attacks(RoundModel(snapshot), names, piece, threshold=False)
-    found, layers = {s.name: s for s in scored}, dict[str, ScoredAttack]()
+    by_name, layers = {s.name: s for s in scored}, dict[str, ScoredAttack]()
     if "internal" in evaluation.passive():
         by_layer = partial(evaluation.by_layer, snapshot, threshold=False)
         layers = evaluation.kept(f"{piece} layers", "internal", by_layer) or {}
-    return replace(info, leakage=found, layers=layers)
+    return replace(info, leakage=by_name, layers=layers)
 
 
 def without(info: RoundInfo, lost: Mapping[str, str]) -> RoundInfo:
@@ -258,8 +258,8 @@ def client_rows(run: FederationResult, labels: IntArray, classes: int) -> list[C
     client_context, rows = run.client_context, []
     for client, role in enumerate(client_context.roles):
         own = client_context.parts["members"][client]
-        kept = run.store.load("main", client)
-        memory = kept.memory.get("defense", {}) if kept else {}
+        local_state = run.store.load("main", client)
+        memory = local_state.memory.get("defense", {}) if local_state else {}
         defence = client_context.build_defenses(client).statement(memory)
         counts = np.bincount(labels[own], minlength=classes).tolist()
         rows.append(ClientInfo(client, len(own), role, defence, tuple(counts)))

@@ -29,7 +29,7 @@ def run_inline(
     clients = len(client_context.roles)
     workers = max(1, min(clients, count_cores() // client_context.threads))
     grid = InlineGrid(
-        lambda kept, halt: client_app(client_context.with_halt(halt), kept),
+        lambda local_store, halt: client_app(client_context.with_halt(halt), local_store),
         clients, workers, client_context.threads, store, timeout,
     )  # fmt: skip
     with closing(grid):

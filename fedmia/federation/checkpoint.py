@@ -96,19 +96,19 @@ class Checkpoint:
         """
         if not (self.root / INDEX).is_file():
             return None
-        found: dict[str, Any] = json.loads((self.root / INDEX).read_text("utf-8"))
-        made, ours = found["versions"], versions()
-        if made != ours or found["format"] != FORMAT:
+        index: dict[str, Any] = json.loads((self.root / INDEX).read_text("utf-8"))
+        theirs, ours = index["versions"], versions()
+        if theirs != ours or index["format"] != FORMAT:
             raise InputError(
-                f"the checkpoint in '{self.root}' was written by {told(made)}; this is {told(ours)}"
+                f"the checkpoint in '{self.root}' was written by {told(theirs)}; this is {told(ours)}"
             )
-        if found["key"] != self.key:
+        if index["key"] != self.key:
             raise InputError(
                 f"the data source no longer holds the images that the run in '{self.root.parent}' "
                 "was started with"
             )
-        self.generation, self._files = found["generation"], found["files"]
-        return found
+        self.generation, self._files = index["generation"], index["files"]
+        return index
 
     def write(
         self, about: Mapping[str, Any], parts: Mapping[str, CheckpointPart], ledger: Ledger
@@ -146,8 +146,8 @@ class Checkpoint:
         gone: set[str],
     ) -> None:  # fmt: skip
         """Write what is new, replace the index, and then delete what only the one before named."""
-        for name, (tensors, told) in new.items():
-            write_tensors(tensors, self.root / name, told)
+        for name, (tensors, about) in new.items():
+            write_tensors(tensors, self.root / name, about)
         ledger.flush()
         partial = self.root / f"{INDEX}.partial"
         partial.write_text(json.dumps(index), encoding="utf-8")

@@ -51,18 +51,18 @@ def connect(address: str | None) -> None:
     if address is None:
         ray.init(address="local", num_cpus=count_cores(), logging_level=logging.ERROR, **QUIET)
         return
-    asked = opt("ray_address", address)
+    option = opt("ray_address", address)
     if address != "auto":
         host, _, port = address.rpartition(":")
         try:
             socket.create_connection((host, int(port)), KNOCK).close()
         except OSError as error:
-            raise InputError(f"{asked}: nothing answers there ({error})") from error
+            raise InputError(f"{option}: nothing answers there ({error})") from error
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
         first = str(error).strip().splitlines()[0]
-        raise InputError(f"{asked}: no Ray cluster that can be joined ({first})") from error
+        raise InputError(f"{option}: no Ray cluster that can be joined ({first})") from error
 
 
 def disconnect() -> None:
@@ -140,9 +140,9 @@ class RayGrid(LocalGrid):
         timeout: float | None = None,
     ) -> None:  # fmt: skip
         if not (fit := share.fit()):
-            asked = opt("cpus_per_client", f"{share.cpus:g}")
+            option = opt("cpus_per_client", f"{share.cpus:g}")
             more = f" {opt('gpus_per_client', f'{share.gpus:g}')}" if share.gpus else ""
-            raise InputError(f"no node of the Ray cluster holds a client of {asked}{more}")
+            raise InputError(f"no node of the Ray cluster holds a client of {option}{more}")
         workers = min(clients, fit)
         super().__init__(clients, workers, store, timeout)
         self._told = (
@@ -179,12 +179,12 @@ class RayGrid(LocalGrid):
         """Give waiting orders to idle actors."""
         while self._waiting and self._idle:
             order = heapq.heappop(self._waiting)
-            message, kept = order.message, self.kept(order)
+            message, local_state = order.message, self.kept(order)
             order.actor, order.began = self._idle.pop(), time.monotonic()
             reply = order.actor.answer.remote(
                 self._stored(message.content), message.metadata.message_type,
                 message.metadata.dst_node_id, len(self.contexts),
-                packed(kept) if kept is not None else None,
+                packed(local_state) if local_state is not None else None,
             )  # fmt: skip
             self._working[reply] = order
 

@@ -97,10 +97,10 @@ class LocalGrid(Grid):
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        out, found = set(self.push_messages(messages)), list[Message]()
-        while len(found) < len(out):
-            found += self.pull_messages(out)
-        return found
+        out, replies = set(self.push_messages(messages)), list[Message]()
+        while len(replies) < len(out):
+            replies += self.pull_messages(out)
+        return replies
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         orders = [self._ordered(message) for message in messages]
@@ -111,12 +111,12 @@ class LocalGrid(Grid):
         return [order.name for order in orders]
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        wanted = set(message_ids)
+        wanted_ids = set(message_ids)
         with self._changed:
-            if wanted and not wanted & self._done.keys():
+            if wanted_ids and not wanted_ids & self._done.keys():
                 self._wait()
             self._give_up()
-            done = [self._done.pop(name) for name in sorted(wanted & self._done.keys())]
+            done = [self._done.pop(name) for name in sorted(wanted_ids & self._done.keys())]
         for order, _, state in done:  # which waits for `accept`
             self._brought[order.message.metadata.dst_node_id] = order, state.new
         return [reply for _, reply, _ in done]

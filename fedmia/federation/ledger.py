@@ -35,12 +35,12 @@ class Ledger(StateStore):
 
     def load(self, branch: str, client: int) -> ClientState | None:
         with self._lock:
-            if found := self._held.get((branch, client)):
-                return found
+            if state := self._held.get((branch, client)):
+                return state
             if (name := self._files.get((branch, client))) is None:
                 return None
-            if found := self._waiting.get(name):
-                return found
+            if state := self._waiting.get(name):
+                return state
             return ClientState(*read_tensors(self.root / name))
 
     def save(self, branch: str, client: int, state: ClientState) -> None:

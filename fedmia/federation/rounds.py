@@ -64,11 +64,11 @@ class Schedule:
     def updates_kept(self) -> set[int]:
         """Rounds whose updates by client stay on disk: `federation.keep_updates`, evenly spread,
         or the evaluated ones where the server attacks."""
-        asked = self.experiment.federation.keep_updates
-        if asked is None:
+        count = self.experiment.federation.keep_updates
+        if count is None:
             server = self.experiment.threat.vantage == "server"
             return {r for r in self.evaluated() if r} if server else set()
-        spread = np.linspace(0, self.last, asked + 1)[1:]
+        spread = np.linspace(0, self.last, count + 1)[1:]
         return {int(r) for r in spread.round()} - {0}
 
     def course(self, branch: str, first: int, last: int, *, craft: bool) -> RoundRange:
@@ -185,16 +185,16 @@ class FederatedRun:
     def resume(self) -> None:
         """Go on where the last checkpoint was written; before the first, begin anew."""
         assert self.checkpoint is not None and isinstance(self.store, Ledger)
-        found = self.checkpoint.read()
-        if found is None:
+        index = self.checkpoint.read()
+        if index is None:
             self.snapshots.clear()
             return
-        self.store.restore(found["clients"])
-        self.rounds[:] = unpack(found["rounds"], {})
-        self.aggregation = unpack(found["aggregation"], {})
-        self.failure_policy.gone.update(found["gone"])
-        self.failure_policy.faults[:] = unpack(found["faults"], {})
-        self.watch.add(found["seconds"])
+        self.store.restore(index["clients"])
+        self.rounds[:] = unpack(index["rounds"], {})
+        self.aggregation = unpack(index["aggregation"], {})
+        self.failure_policy.gone.update(index["gone"])
+        self.failure_policy.faults[:] = unpack(index["faults"], {})
+        self.watch.add(index["seconds"])
         self.head = self._load_head("head")
         if self.checkpoint.has("forked"):
             self.forked = self._load_head("forked")
@@ -283,9 +283,11 @@ class FederatedRun:
     def _part(self, at: BranchState) -> CheckpointPart:
         """A head as the checkpoint keeps it."""
         tensors, plain = server_state(at.strategy)
-        named = {f"global.{n}": t for n, t in at.state.items()}
-        named |= {f"server.{n}": t.clone() for n, t in tensors.items()}  # it is written later
-        return named, {"branch": at.branch, "round": at.round, "server": plain}
+        tensors_by_name = {f"global.{n}": t for n, t in at.state.items()}
+        tensors_by_name |= {
+            f"server.{n}": t.clone() for n, t in tensors.items()
+        }  # it is written later
+        return tensors_by_name, {"branch": at.branch, "round": at.round, "server": plain}
 
     def pretrain_state(self, branch: str, state: State) -> State:
         """The state after a server's own training; of all that clients hold, or of public images.
@@ -385,9 +387,9 @@ class FederatedRun:
             experiment.malicious_clients, self.active, experiment.threat.vantage == "server"
         )
         view = "sums" if experiment.federation.secure_aggregation else "updates"
-        promised, told = strategy.privacy(against), strategy.aggregation_metrics(against)
-        promised = promised and replace(promised, noise_source=self.client_context.noise_source)
-        return Aggregation(experiment.strategy.name, view, promised, told)
+        privacy, metrics = strategy.privacy(against), strategy.aggregation_metrics(against)
+        privacy = privacy and replace(privacy, noise_source=self.client_context.noise_source)
+        return Aggregation(experiment.strategy.name, view, privacy, metrics)
 
     def _note_update(self, course: RoundRange, received: State, update: Update) -> None:
         """Keep what is to be read of an update, as it is taken."""
@@ -406,8 +408,8 @@ class FederatedRun:
 
     def _record(self, course: RoundRange, received: State, done: Round) -> None:
         """Keep what is to be read of a round whose clients had `received`."""
-        branch, round, told = course.branch, done.number, done.metrics
-        spans = [(m["began"], m["ended"]) for m in told.values() if "began" in m]
+        branch, round, metrics = course.branch, done.number, done.metrics
+        spans = [(m["began"], m["ended"]) for m in metrics.values() if "began" in m]
         self.watch.move("train", min(covered_seconds(spans), done.seconds))
         crafted, self._crafted = self._crafted, None
         if crafted is not None:
@@ -424,7 +426,7 @@ class FederatedRun:
             ):  # perhaps before all was replayed: the round is made again
                 self.snapshots.drop_updates(branch, round)
                 raise RunInterrupted
-        honest = {c: m for c, m in told.items() if c not in self.experiment.malicious_clients}
+        honest = {c: m for c, m in metrics.items() if c not in self.experiment.malicious_clients}
         losses = [m["loss"] for m in honest.values() if "loss" in m]
         loss = float(np.mean(losses)) if losses else None
         knn = self._note(branch, round, course.craft, loss, done.state)
@@ -463,6 +465,6 @@ class FederatedRun:
 
     def _snapshot(self, branch: str, round: int, state: State) -> Snapshot:
         """The weights with the holder's bank; its key encoder stays with the client."""
-        kept = self.store.load(branch, self.holder) if self.holder is not None else None
-        bank = under("local.", kept.tensors if kept else {})
+        local_state = self.store.load(branch, self.holder) if self.holder is not None else None
+        bank = under("local.", local_state.tensors if local_state else {})
         return Snapshot(round, state, {n: t for n, t in bank.items() if not n.startswith("key.")})

@@ -118,17 +118,17 @@ def prepare(experiment: Experiment) -> PreparedRun:
     placebo = experiment.has_placebo
     deal, seed = experiment.partition.build("partition"), experiment.seed
 
-    def roles(found: ImageSet | EncodedSet) -> Split:
-        return make_split(found, experiment.split, deal, clients, malicious, placebo, seed)
+    def roles(encoded: ImageSet | EncodedSet) -> Split:
+        return make_split(encoded, experiment.split, deal, clients, malicious, placebo, seed)
 
     source = experiment.data.source()
     request = replace(experiment.data.request(seed), column=deal.wants())
-    found = source.encoded(request)
-    if found is None:
+    encoded = source.encoded(request)
+    if encoded is None:
         data = source.load(request)
         split = roles(data)
     else:
-        data, split = decoded(found, roles)
+        data, split = decoded(encoded, roles)
     foresee(experiment, split)
     notes = [*deal.notes(data, clients), *split_notes(split, data)]
     if not data.labelled:
@@ -184,10 +184,10 @@ def split_notes(split: Split, data: ImageSet) -> list[str]:
 def fingerprint(prepared: PreparedRun) -> str:
     """Digest of the images with a role, of all labels and of who trains on which."""
     split = prepared.split
-    found = hashlib.sha256(prepared.data.images[np.sort(split.used)].data)
+    digest = hashlib.sha256(prepared.data.images[np.sort(split.used)].data)
     for numbers in (prepared.data.labels, *split.parts, *split.placebo_parts):
-        found.update(numbers.astype("<i8").tobytes() + b"|")
-    return found.hexdigest()
+        digest.update(numbers.astype("<i8").tobytes() + b"|")
+    return digest.hexdigest()
 
 
 def make_client_context(prepared: PreparedRun, workdir: Path, stop: Event) -> ClientContext:
@@ -195,9 +195,9 @@ def make_client_context(prepared: PreparedRun, workdir: Path, stop: Event) -> Cl
     role, so that the file of a large source is mostly holes."""
     experiment, data, split = prepared.experiment, prepared.data, prepared.split
     file, used = workdir / "images.npy", np.sort(split.used)
-    held = np.lib.format.open_memmap(file, mode="w+", dtype=np.uint8, shape=data.images.shape)
-    held[used] = data.images[used]
-    held.flush()
+    mapped = np.lib.format.open_memmap(file, mode="w+", dtype=np.uint8, shape=data.images.shape)
+    mapped[used] = data.images[used]
+    mapped.flush()
     honest, malicious = len(experiment.honest_clients), len(experiment.malicious_clients)
     clients = honest + malicious
     own = split.parts[honest:]
@@ -290,8 +290,8 @@ def federate(
     """
     torch.set_num_threads(client_context.threads)
     experiment, split = prepared.experiment, prepared.split
-    kept = checkpoint.clients if checkpoint else folder / "clients"
-    store: StateStore = nodes.store if nodes else Ledger(kept)
+    states_folder = checkpoint.clients if checkpoint else folder / "clients"
+    store: StateStore = nodes.store if nodes else Ledger(states_folder)
     options = experiment.federation
     least = max(options.min_clients, experiment.strategy.build("strategy").least)
     failure_policy = FailurePolicy(
@@ -346,8 +346,8 @@ def _indispensable(split: Split, malicious: frozenset[int], gone: frozenset[int]
     """Why a run cannot do without the clients in `gone`; None if it can."""
     if gone & malicious:
         return "the attacker's client cannot be dropped"
-    left = split.without_clients(gone)
-    known, scored = len(left.known_members), len(left.scored_members)
+    remaining = split.without_clients(gone)
+    known, scored = len(remaining.known_members), len(remaining.scored_members)
     if len(split.members) and min(known, scored) < 2:
         return (
             f"its images cannot be dropped: {known} known and {scored} other members would be "

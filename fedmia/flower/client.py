@@ -32,9 +32,9 @@ def roll_call(message: Message, context: Context) -> Message:
 def begin(message: Message, context: Context) -> Message:
     """Prepare the run whose settings the server sends; say what was found."""
     order, node = told(message), Node.of(context)
-    found: dict[str, Any] = {"client": node.client, "fedmia": __version__}
-    found |= node.begin(order["settings"], order["private"])
-    return Message(RecordDict({"found": ConfigRecord(found)}), reply_to=message)
+    answer: dict[str, Any] = {"client": node.client, "fedmia": __version__}
+    answer |= node.begin(order["settings"], order["private"])
+    return Message(RecordDict({"found": ConfigRecord(answer)}), reply_to=message)
 
 
 @app.train()
@@ -79,8 +79,8 @@ def score(message: Message, context: Context) -> Message:
     )
     last = told(message)["last"]
     run = prepared, client_context, node.client, node.releases()
-    found = scored(*run, last, final, untrained) if node.scores else state_defenses(*run)
-    return Message(found, reply_to=message)
+    scores = scored(*run, last, final, untrained) if node.scores else state_defenses(*run)
+    return Message(scores, reply_to=message)
 
 
 @app.query("end")

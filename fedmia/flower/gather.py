@@ -25,7 +25,7 @@ from fedmia.storage.snapshot import MemoryStore, SnapshotStore
 from strategies.failure_policy import FederationError
 
 
-def gather(grid: Grid, asked: Invocation, place: OutFolder, watch: Stopwatch) -> None:
+def gather(grid: Grid, invocation: Invocation, place: OutFolder, watch: Stopwatch) -> None:
     """A run on images that stay where they are: each node's scores make a report of its own.
 
     Raises:
@@ -33,15 +33,15 @@ def gather(grid: Grid, asked: Invocation, place: OutFolder, watch: Stopwatch) ->
         FederationError: a node failed, or has other images than the others; what is finished is
             reported.
     """
-    experiment: Experiment = asked.settings
+    experiment: Experiment = invocation.settings
     check(experiment)
     with open_nodes(grid, experiment, place, True) as (nodes, found):
         shape = {name: found[0][name] for name in ("channels", "size")}
         check_agreement(found, **shape)
         done = trained(experiment, shape, Nodes(grid, MemoryStore()), place, watch)
-        left = {client: nodes[client] for client in nodes if client not in done.gone}
+        remaining = {client: nodes[client] for client in nodes if client not in done.gone}
         with watch.part("attacks"):
-            answers = scores_of(grid, left, done.snapshots)
+            answers = scores_of(grid, remaining, done.snapshots)
     for client, content in sorted(answers.items()):
         folder = place.under(f"client-{client:04d}")
         report = publish(material(client, content, done), folder, watch)
@@ -56,10 +56,10 @@ def trained(
     """The rounds of the federation, by a server that holds no image."""
     assert place.folder is not None
     prepared = prepare_server(experiment, **shape)
-    with tempfile.TemporaryDirectory(prefix="fedmia-") as made:
-        client_context = make_client_context(prepared, Path(made), Event())
+    with tempfile.TemporaryDirectory(prefix="fedmia-") as folder:
+        client_context = make_client_context(prepared, Path(folder), Event())
         return federate(
-            prepared, client_context, Path(made), SnapshotStore(place.folder / SNAPSHOTS),
+            prepared, client_context, Path(folder), SnapshotStore(place.folder / SNAPSHOTS),
             probe=lambda state: None, watch=watch, display=Display(prepared.total_rounds(), True),
             nodes=nodes,
         )  # fmt: skip

@@ -52,16 +52,16 @@ class Node:
         config = context.node_config
         home = Path(os.environ.get("FLWR_HOME", "~/.flwr")) / "fedmia"
         root = Path(str(config.get(FOLDER, home))).expanduser()
-        client, given = int(config["partition-id"]), [s for s in SIDES if s in config]
-        if len(given) == 1:
+        client, sources = int(config["partition-id"]), [s for s in SIDES if s in config]
+        if len(sources) == 1:
             raise InputError(
-                f"client {client} is given {given[0]} alone, not {' and '.join(SIDES)}"
+                f"client {client} is given {sources[0]} alone, not {' and '.join(SIDES)}"
             )
         scores = config.get(SCORES, True)
         if not isinstance(scores, bool):
             raise InputError(f"client {client}: {SCORES} must be true or false, got '{scores}'")
         folder = root / f"run-{context.run_id}" / f"client-{client:04d}"
-        return Node(client, folder, tuple(str(config[s]) for s in given), scores)
+        return Node(client, folder, tuple(str(config[s]) for s in sources), scores)
 
     def store(self, round: int | None = None) -> NodeStore:
         """What it keeps of the run, for `round` or as it is now."""

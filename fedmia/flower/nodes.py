@@ -37,12 +37,12 @@ def open_nodes(
     try:
         order = {"settings": json.dumps(tree), "private": private}
         answers = ask(grid, everyone, "begin", dict.fromkeys(ids, order), who="node")
-        told = {node: dict[str, Any](a.config_records["found"]) for node, a in answers.items()}
-        nodes = {int(found["client"]): node for node, found in told.items()}
-        if sorted(nodes) != list(range(clients)) or len(nodes) < len(told):
-            which = sorted(int(found["client"]) for found in told.values())
+        answer_of = {node: dict[str, Any](a.config_records["found"]) for node, a in answers.items()}
+        nodes = {int(answer["client"]): node for node, answer in answer_of.items()}
+        if sorted(nodes) != list(range(clients)) or len(nodes) < len(answer_of):
+            which = sorted(int(answer["client"]) for answer in answer_of.values())
             raise FederationError(f"nodes of clients {which}, expected 0..{clients - 1}")
-        yield nodes, {client: told[nodes[client]] for client in sorted(nodes)}
+        yield nodes, {client: answer_of[nodes[client]] for client in sorted(nodes)}
     except BaseException:
         place.give_up()
         raise
@@ -51,13 +51,13 @@ def open_nodes(
             ask(grid, everyone, "end", dict.fromkeys(ids, {}), patience=FAREWELL)
 
 
-def check_agreement(found: dict[int, dict[str, Any]], **ours: Any) -> None:
+def check_agreement(answers: dict[int, dict[str, Any]], **ours: Any) -> None:
     """See that every node has this fedmia, and found the same.
 
     Raises:
         FederationError: naming the first client that did not.
     """
-    for client, theirs in found.items():
+    for client, theirs in answers.items():
         for name, value in {"fedmia": __version__, **ours}.items():
             if theirs[name] != value:
                 raise FederationError(f"client {client}: {name} {theirs[name]}, not {value}")

@@ -39,8 +39,8 @@ def check(experiment: Experiment) -> None:
     if experiment.pretrain.mode != "none":
         raise InputError(f"{opt('pretrain.mode')}: the server of private images holds none")
     for name in ("query_budget", "sweep"):
-        if (given := getattr(experiment, name)) is not None:
-            raise InputError(f"{opt(name, given)}: a node scores without counting queries")
+        if (value := getattr(experiment, name)) is not None:
+            raise InputError(f"{opt(name, value)}: a node scores without counting queries")
     if experiment.federation.placebo is True:
         raise InputError(f"{opt('federation.placebo', True)}: nodes hold no images to run it on")
 
@@ -56,7 +56,7 @@ def prepare_own(
     """
     experiment = from_tree(Experiment, json.loads(settings))
     check(experiment)
-    sides = [_load(experiment, *named) for named in zip(SIDES, sources, strict=True)]
+    sides = [_load(experiment, *pair) for pair in zip(SIDES, sources, strict=True)]
     shapes = ["x".join(map(str, side.shape[1:])) for side in sides]
     if shapes[0] != shapes[1]:
         raise InputError(f"members are images of {shapes[0]}, nonmembers of {shapes[1]}")
@@ -69,8 +69,8 @@ def prepare_own(
 
 def remote_context(prepared: PreparedRun) -> ClientContext:
     """The site of a run whose node keeps no file of the images."""
-    with tempfile.TemporaryDirectory(prefix="fedmia-") as made:
-        client_context = make_client_context(prepared, Path(made), Event())
+    with tempfile.TemporaryDirectory(prefix="fedmia-") as folder:
+        client_context = make_client_context(prepared, Path(folder), Event())
         len(client_context.images)  # opens the file, which stays open when its name is gone
     return client_context
 
@@ -88,10 +88,10 @@ def _load(experiment: Experiment, side: str, source: str) -> np.ndarray:
     name, path = split_dataset(source)
     request = Request(path, None, experiment.data.size, experiment.seed)
     try:
-        found: ImageSet = registry.build("dataset", name, {}).load(request)
+        images: ImageSet = registry.build("dataset", name, {}).load(request)
     except InputError as error:
         raise InputError(f"{side}: {error}") from None
-    return found.images
+    return images.images
 
 
 def _split(experiment: Experiment, client: int, names: list[bytes], members: int) -> Split:

@@ -25,9 +25,9 @@ class Releases(SingleStateStore):
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        kept, about = read_tensors(path) if path.is_file() else ({}, None)
-        super().__init__(ClientState(under("state.", kept), about["memory"]) if about else None)
-        self._sent, self._about = under("sent.", kept), about
+        tensors, about = read_tensors(path) if path.is_file() else ({}, None)
+        super().__init__(ClientState(under("state.", tensors), about["memory"]) if about else None)
+        self._sent, self._about = under("sent.", tensors), about
 
     def answer(self, message: Message, work: Callable[[Releases], Message]) -> Message:
         """The reply to an order: that of the last release, if it was to the same one, or `work`'s.

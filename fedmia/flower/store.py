@@ -35,8 +35,8 @@ class NodeStore(StateStore):
         self.root, self.round = root, round
 
     def load(self, branch: str, client: int) -> ClientState | None:
-        kept = self._kept(branch, client)
-        return ClientState(*read_tensors(kept[-1])) if kept else None
+        files = self._kept(branch, client)
+        return ClientState(*read_tensors(files[-1])) if files else None
 
     def save(self, branch: str, client: int, state: ClientState) -> None:
         assert self.round is not None
@@ -46,8 +46,8 @@ class NodeStore(StateStore):
 
     def fork_one(self, source: str, target: str, client: int) -> None:
         """Give branch `target` a copy of the client's state in branch `source`, if it has one."""
-        if kept := self._kept(source, client):
-            self._write(target, client, _round(kept[-1]), ClientState(*read_tensors(kept[-1])))
+        if files := self._kept(source, client):
+            self._write(target, client, _round(files[-1]), ClientState(*read_tensors(files[-1])))
 
     def _kept(self, branch: str, client: int) -> list[Path]:
         """Files of the rounds before this one, in order."""
@@ -88,8 +88,8 @@ class NodeStates(StateStore):
         self._grid, self._nodes = grid, nodes
 
     def load(self, branch: str, client: int) -> ClientState | None:
-        asked = {client: {"branch": branch}}
-        content = ask(self._grid, self._nodes, "kept", asked)[client]
+        orders = {client: {"branch": branch}}
+        content = ask(self._grid, self._nodes, "kept", orders)[client]
         if "memory" not in content.config_records:
             return None
         memory = json.loads(str(content.config_records["memory"]["json"]))
@@ -130,19 +130,19 @@ def ask(
         message = Message(content, dst_node_id=to, message_type=f"query.{action}")
         out |= dict.fromkeys(grid.push_messages([message]), client)
     names = {nodes[client]: client for client in orders}
-    found: dict[int, RecordDict] = {}
+    answers: dict[int, RecordDict] = {}
     failed: dict[int, str] = {}
     deadline = time.monotonic() + patience
-    while silent := sorted(orders.keys() - found.keys() - failed.keys()):
+    while silent := sorted(orders.keys() - answers.keys() - failed.keys()):
         for reply in grid.pull_messages([name for name, c in out.items() if c in silent]):
             client = names[reply.metadata.src_node_id]
             if reply.has_error():
                 failed[client] = f"{action}: {who} {client} failed: {reply.error.reason}"
             else:
-                found[client] = reply.content
+                answers[client] = reply.content
         if time.monotonic() > deadline:
             raise FederationError(f"{action}: no answer from {who}s {silent}")
         time.sleep(PAUSE)
     if failed:
         raise FederationError("; ".join(failed[client] for client in sorted(failed)))
-    return found
+    return answers

@@ -53,7 +53,7 @@ class File(OwnerPartition):
             InputError: no such file, one of another form, fewer clients than asked for (or more,
                 where they train on all), an image that is not there, or one with two clients.
         """
-        found = np.full(len(data), -1, np.int64)
+        owners = np.full(len(data), -1, np.int64)
         parts = self._parts()
         if len(parts) < clients or (self.whole and len(parts) > clients):
             more = "more" if len(parts) < clients else "fewer, whose images would be non-members"
@@ -67,15 +67,15 @@ class File(OwnerPartition):
                     f"gives client {client} image {outside[0]}; those of {data.name} are "
                     f"0-{len(data) - 1}"
                 )
-            twice = part[found[part] >= 0]
+            twice = part[owners[part] >= 0]
             if len(twice):
-                other = found[twice[0]]
+                other = owners[twice[0]]
                 raise self._wrong(f"gives image {twice[0]} to clients {other} and {client}")
             if len(np.unique(part)) < len(part):
                 values, counts = np.unique(part, return_counts=True)
                 raise self._wrong(f"gives client {client} image {values[counts > 1][0]} twice")
-            found[part] = client
-        return np.where(found < clients, found, -1)
+            owners[part] = client
+        return np.where(owners < clients, owners, -1)
 
     def _parts(self) -> list[IntArray]:
         """Images of each client, as the file has them."""

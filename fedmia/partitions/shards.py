@@ -53,8 +53,8 @@ def shard_counts(totals: IntArray, clients: int, classes: int) -> IntArray:
     """
     most = np.minimum(totals, clients)
     counts = np.ones_like(totals)
-    wanted = min(max(clients * classes, len(totals)), int(most.sum()))
-    for _ in range(wanted - len(totals)):
+    total = min(max(clients * classes, len(totals)), int(most.sum()))
+    for _ in range(total - len(totals)):
         # Cut the class whose shards are the largest once more.
         counts[np.argmax(np.where(counts < most, totals / counts, -1.0))] += 1
     return counts
@@ -66,14 +66,14 @@ def assign(shards: IntArray, clients: int, rng: np.random.Generator) -> list[lis
     Clients choose in turn, each the classes with the most shards left (ties by chance), which
     never strands a shard while no class has more shards than there are clients.
     """
-    left = shards.copy()
+    remaining = shards.copy()
     total = int(shards.sum())
     hands = np.full(clients, total // clients)
     hands[rng.permutation(clients)[: total % clients]] += 1
     holders: list[list[int]] = [[] for _ in shards]
     for client in rng.permutation(clients):
-        tie = rng.permutation(len(left))
-        for chosen in tie[np.argsort(-left[tie], kind="stable")][: hands[client]]:
+        tie = rng.permutation(len(remaining))
+        for chosen in tie[np.argsort(-remaining[tie], kind="stable")][: hands[client]]:
             holders[chosen].append(int(client))
-            left[chosen] -= 1
+            remaining[chosen] -= 1
     return holders

@@ -84,14 +84,14 @@ class Split:
         if not gone:
             return self
         stays = ~np.isin(self.owner, list(gone))
-        left = self.members[stays]
+        remaining = self.members[stays]
         return replace(
             self,
             parts=tuple(p[:0] if c in gone else p for c, p in enumerate(self.parts)),
-            members=left,
+            members=remaining,
             owner=self.owner[stays],
-            known_members=self.known_members[np.isin(self.known_members, left)],
-            scored_members=self.scored_members[np.isin(self.scored_members, left)],
+            known_members=self.known_members[np.isin(self.known_members, remaining)],
+            scored_members=self.scored_members[np.isin(self.scored_members, remaining)],
         )
 
     def counts(self) -> dict[str, int]:
@@ -167,14 +167,14 @@ def make_split(
     reserve = np.concatenate([reserve, theirs[:share]])
 
     honest_parts = _deal(kinds, members, partition, honest, rng(seed, "partition"))
-    drawn = clients if placebo else malicious
+    receivers = clients if placebo else malicious
     stream = rng(seed, "partition-reserve")
-    dealt = _deal(kinds, reserve, partition, drawn, stream) if drawn else ()
+    reserve_parts = _deal(kinds, reserve, partition, receivers, stream) if receivers else ()
     known, scored = _known(honest_parts, options.known, rng(seed, "known"))
     return Split(
-        parts=(*honest_parts, *dealt[drawn - malicious :]),
+        parts=(*honest_parts, *reserve_parts[receivers - malicious :]),
         malicious=malicious,
-        placebo_parts=dealt[:honest] if placebo else (),
+        placebo_parts=reserve_parts[:honest] if placebo else (),
         members=np.concatenate(honest_parts),
         owner=np.repeat(np.arange(honest), [*map(len, honest_parts)]),
         known_members=known,
@@ -222,15 +222,15 @@ def _pools(
     return np.concatenate([own, order[whose < 0]]), theirs, len(own)
 
 
-def decoded(found: EncodedSet, split: Callable[[EncodedSet], Split]) -> tuple[ImageSet, Split]:
+def decoded(encoded: EncodedSet, split: Callable[[EncodedSet], Split]) -> tuple[ImageSet, Split]:
     """The images that have a role under `split`, and their roles.
 
     Copies that are encoded otherwise are known for such once they are decoded; of those too only
     the first plays a role, so all roles are given anew.
     """
     while True:
-        roles = split(found)
-        data, apart = found.decode(np.sort(roles.used))
+        roles = split(encoded)
+        data, apart = encoded.decode(np.sort(roles.used))
         if apart:
             return data, roles
 
@@ -264,5 +264,5 @@ def _known(
     members, owner = np.concatenate(parts), np.repeat(np.arange(len(parts)), [*map(len, parts)])
     order = generator.permutation(len(members))[::-1]  # so that `unique` meets the last one first
     last = np.unique(owner[order], return_index=True)[1]
-    drawn = np.delete(order, last)[::-1][:known]
-    return np.sort(members[drawn]), np.sort(np.delete(members, drawn))
+    chosen = np.delete(order, last)[::-1][:known]
+    return np.sort(members[chosen]), np.sort(np.delete(members, chosen))

@@ -91,9 +91,9 @@ class EncoderAttackSuite(AttackSuite[str]):
     def method(self, model: str) -> SSLMethod:
         """The encoder or its control; its bank is the attacker's."""
         if model not in self._methods:
-            made = self.released.untrained() if model == UNTRAINED else self.released.method
-            made.to(self.device).eval().fill_bank(self.held)
-            self._methods[model] = made
+            method = self.released.untrained() if model == UNTRAINED else self.released.method
+            method.to(self.device).eval().fill_bank(self.held)
+            self._methods[model] = method
         return self._methods[model]
 
     def view(
@@ -137,8 +137,8 @@ class EncoderAttackSuite(AttackSuite[str]):
             InputError: the shadows' files cannot be read.
         """
         attack = self.build(name)
-        given = [getattr(attack, f.name) for f, _ in option_fields(type(attack))]
-        files = [Path(v) for v in given if isinstance(v, str) and Path(v).is_file()]
+        options = [getattr(attack, f.name) for f, _ in option_fields(type(attack))]
+        files = [Path(v) for v in options if isinstance(v, str) and Path(v).is_file()]
         contents = [hashlib.sha256(f.read_bytes()).hexdigest() for f in files]
         own = self.shadows.contents() if self.shadows and attack.asks_shadows() else ""
         return " ".join([repr(attack), *contents]) + own

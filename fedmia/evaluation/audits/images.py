@@ -61,22 +61,22 @@ class AuditSplit:
             self.known_members, self.known_nonmembers,
         ])  # fmt: skip
 
-    def drop_nonmembers(self, held: NDArray[np.bool_], why: str) -> AuditSplit:
+    def drop_nonmembers(self, dropped: NDArray[np.bool_], why: str) -> AuditSplit:
         """Less the scored non-members at which `held` (N,) is true, with a note that says `why`.
 
         Raises:
             InputError: fewer than 2 are left.
         """
-        left = np.flatnonzero(~held)
-        told = f"{int(held.sum())} scored non-members are left out, {why}."
-        if len(left) < 2:
-            raise InputError(f"{told} {len(left)} remain, at least 2 are needed")
+        remaining = np.flatnonzero(~dropped)
+        note = f"{int(dropped.sum())} scored non-members are left out, {why}."
+        if len(remaining) < 2:
+            raise InputError(f"{note} {len(remaining)} remain, at least 2 are needed")
         return replace(
             self,
-            scored_nonmembers=self.scored_nonmembers[left],
-            nonmember_ids=self.nonmember_ids[left],
-            nonmember_labels=self.nonmember_labels[left],
-            notes=(*self.notes, told),
+            scored_nonmembers=self.scored_nonmembers[remaining],
+            nonmember_ids=self.nonmember_ids[remaining],
+            nonmember_labels=self.nonmember_labels[remaining],
+            notes=(*self.notes, note),
         )
 
     def counts(self) -> dict[str, Any]:
@@ -203,9 +203,9 @@ def unlike_classes(members: Found, others: Found) -> list[str]:
     theirs = [sorted(set(s.named().tolist())) for s in (members, others)]
     if min(map(len, theirs)) < 2 or set(theirs[0]) & set(theirs[1]):
         return []
-    shown = [", ".join(t[:3]) + (", .." if len(t) > 3 else "") for t in theirs]
+    examples = [", ".join(t[:3]) + (", .." if len(t) > 3 else "") for t in theirs]
     return [
-        f"No class of the members ({shown[0]}) is among those of the non-members ({shown[1]}): "
+        f"No class of the members ({examples[0]}) is among those of the non-members ({examples[1]}): "
         "they are taken for different ones."
     ]
 
@@ -243,8 +243,8 @@ def _sizes(audit: Audit, members: int, others: int) -> tuple[int, tuple[int, int
             f"{members} members and {others} non-members are too few for {opt('known', known)}: at "
             "least 2 of each must be known, and 2 of each must remain to be scored"
         )
-    left = [members - known, others - known]
-    scored = [min(n, audit.limit or n) for n in left]
+    remaining = [members - known, others - known]
+    scored = [min(n, audit.limit or n) for n in remaining]
     if audit.shadows and audit.shadow_data is None:
-        scored[1] = min(scored[1], left[1] // 2)
+        scored[1] = min(scored[1], remaining[1] // 2)
     return known, (scored[0], scored[1])

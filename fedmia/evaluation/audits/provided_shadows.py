@@ -86,15 +86,15 @@ class ProvidedShadows:
             ]
         target = run_of(self.audit)
         own = None if target is None else target.facts().get("ssl")
-        found = []
+        records = []
         for run in self.runs:
             try:
                 tree = run.tree("ssl")
                 spec: SSL = build_plugin("ssl", tree)
             except (InputError, KeyError, TypeError):
                 return []
-            found.append(ShadowRecord(spec.augment, tree["ssl"] == own, under(tree)))
-        return found
+            records.append(ShadowRecord(spec.augment, tree["ssl"] == own, under(tree)))
+        return records
 
     def paired(self) -> bool:
         """Whether some are of an attacker who knows the defence and others of a naive one."""
@@ -111,14 +111,14 @@ class ProvidedShadows:
                 defences of which neither set holds the other.
         """
         known = _sides([t.defense for t in self._loaded], self.path)
-        found = [t for t, knows in zip(self._loaded, known, strict=True) if knows is not naive]
-        theirs, shape = found[0].members.shape, self.audit_split.scored_members.shape
+        shadows = [t for t, knows in zip(self._loaded, known, strict=True) if knows is not naive]
+        theirs, shape = shadows[0].members.shape, self.audit_split.scored_members.shape
         if theirs[1] != shape[1]:
             raise InputError(
                 f"{opt('shadow_encoders')}: trained on images of {tuple(theirs[1:])}, the "
                 f"audited ones are {tuple(shape[1:])}"
             )
-        return found
+        return shadows
 
     def drop_known_images(self) -> AuditSplit:
         """The images less those non-members that the shadows know: none of them is scored, but by
@@ -151,12 +151,12 @@ class ProvidedShadows:
         """
         if not self.runs:
             return content(self.path)
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for one in self._loaded:
             images = content_digest(*(digests(x.numpy()) for x in (one.members, one.nonmembers)))
             state = {n: t.detach().cpu() for n, t in one.method.shared_state().items()}
-            found.update(seal(json.dumps([one.defense, images]), state).numpy().data)
-        return found.hexdigest()
+            digest.update(seal(json.dumps([one.defense, images]), state).numpy().data)
+        return digest.hexdigest()
 
     def labels(self) -> Labels:
         """Classes of the audit's images, and of the federations'."""
@@ -165,12 +165,12 @@ class ProvidedShadows:
 
     def notes(self) -> list[str]:
         """Which federations they are, and that the target's defences are others than theirs."""
-        found = []
-        for run, told in zip(self.runs, self.shadow_records, strict=False):
-            held = run.facts().get("federation", {})
-            found.append(
-                f"Shadow encoder {run.path.name}: a federation of {held.get('clients')} clients "
-                f"over {held.get('rounds')} rounds, under {named(told.defense)}."
+        notes = []
+        for run, record in zip(self.runs, self.shadow_records, strict=False):
+            settings = run.facts().get("federation", {})
+            notes.append(
+                f"Shadow encoder {run.path.name}: a federation of {settings.get('clients')} clients "
+                f"over {settings.get('rounds')} rounds, under {named(record.defense)}."
             )
         target = run_of(self.audit)
         if target is not None and self.shadow_records:
@@ -179,11 +179,11 @@ class ProvidedShadows:
                 max((t.defense for t in self.shadow_records), key=len),
             )
             if named(theirs) != named(own):
-                found.append(
+                notes.append(
                     f"The run was trained under {named(theirs)}, the shadow encoders under "
                     f"{named(own)}."
                 )
-        return found
+        return notes
 
     @cached_property
     def _loaded(self) -> list[TrainedShadow]:

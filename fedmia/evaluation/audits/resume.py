@@ -34,8 +34,8 @@ def same_audit(audit: Audit) -> Callable[[Path], bool]:
         except InputError:
             return False
         sweeps = theirs.get("sweep"), audit.sweep
-        left = ({k: v for k, v in tree.items() if k not in MORE} for tree in (mine, theirs))
-        return next(left) == next(left) and sweeps[0] in (None, sweeps[1])
+        settings = ({k: v for k, v in tree.items() if k not in MORE} for tree in (mine, theirs))
+        return next(settings) == next(settings) and sweeps[0] in (None, sweeps[1])
 
     return same
 
@@ -50,9 +50,9 @@ def key(
     """Digest of all that decides the scores: weights, images and their classes, views, options;
     neither the attacks nor their shadows (`Harness.decides`)."""
     skipped = ("attacks", "attack", "cache", "sweep")
-    kept = {k: v for k, v in to_tree(audit).items() if k not in skipped}
-    kept["device"] = device.type  # `auto` is another one on another machine
-    about = [__version__, content(audit, released, audit_split), kept, repr(augment)]
+    settings = {k: v for k, v in to_tree(audit).items() if k not in skipped}
+    settings["device"] = device.type  # `auto` is another one on another machine
+    about = [__version__, content(audit, released, audit_split), settings, repr(augment)]
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
 
 

@@ -33,8 +33,8 @@ def trust_setting(audit: Audit) -> Trust:
 def run_of(audit: Audit) -> RunFolder | None:
     """The run whose model is audited, as `RUN` or `RUN@ROUND`, None for other encoders."""
     for folder in (audit.encoder, audit.encoder.rpartition("@")[0]):
-        if folder and (found := RunFolder(Path(folder), trust_setting(audit))).config.is_file():
-            return found
+        if folder and (run := RunFolder(Path(folder), trust_setting(audit))).config.is_file():
+            return run
     return None
 
 

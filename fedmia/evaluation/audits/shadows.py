@@ -58,16 +58,16 @@ class OwnShadows:
 
         Shadows that were trained before say what they were trained by.
         """
-        if self.given is not None and (told := self.given.shadow_records):
-            own = told[0].augment
-            return own if all(one.known for one in told) else crop_alone(own)
+        if self.given is not None and (records := self.given.shadow_records):
+            own = records[0].augment
+            return own if all(one.known for one in records) else crop_alone(own)
         plan = self.audit.plan()
         if not self.audit.shadows:
             return self.released.augment
         return attacker_augment(plan, self.released.augment, self.audit_split.views)
 
     def make(
-        self, held: Tensor, augment: Augment, pixels: PixelCache, *, naive: bool = False
+        self, attacker_images: Tensor, augment: Augment, pixels: PixelCache, *, naive: bool = False
     ) -> Sequence[Shadow]:
         """The shadows as an attack sees them, made once; so is their failure: those that diverge
         do so once.
@@ -81,23 +81,23 @@ class OwnShadows:
         """
         if naive not in self._shadows:
             try:
-                self._shadows[naive] = self._views(held, augment, pixels, naive)
+                self._shadows[naive] = self._views(attacker_images, augment, pixels, naive)
             except Exception as error:
                 self._shadows[naive] = error
-        made = self._shadows[naive]
-        if isinstance(made, Exception):
-            raise made
-        return made
+        shadows = self._shadows[naive]
+        if isinstance(shadows, Exception):
+            raise shadows
+        return shadows
 
     def _views(
-        self, held: Tensor, augment: Augment, pixels: PixelCache, naive: bool
+        self, attacker_images: Tensor, augment: Augment, pixels: PixelCache, naive: bool
     ) -> Sequence[Shadow]:
-        made, trainings = [], self._trained(naive)
+        views, trainings = [], self._trained(naive)
         labels = self.images.labels if self.given is None else self.given.labels()
         for trained in trainings:
             own = trained.members
-            alike = own.shape[1:] == held.shape[1:]
-            queue = held if alike else torch.cat([own, trained.nonmembers])
+            alike = own.shape[1:] == attacker_images.shape[1:]
+            queue = attacker_images if alike else torch.cat([own, trained.nonmembers])
             view = WhiteBox(
                 trained.method,
                 augment,
@@ -110,8 +110,8 @@ class OwnShadows:
                 precision=self.audit.precision,
             )
             trained.method.fill_bank(queue)
-            made.append(Shadow(view, trained.members, trained.nonmembers))
-        return tuple(made)
+            views.append(Shadow(view, trained.members, trained.nonmembers))
+        return tuple(views)
 
     def notes(self) -> list[str]:
         """What the reader should know of how they are trained, whether now or before."""
@@ -129,18 +129,18 @@ class OwnShadows:
         names: dict[bool, list[str]] = {False: [], True: []}
         for one in layers:
             names[registry.load("defense", one["name"]).releases].append(one["name"])
-        found, (trained, sent) = list[str](), names.values()
+        unknown, (trained, sent) = list[str](), names.values()
         if trained and not self.audit.shadow_defense:
-            found.append(
+            unknown.append(
                 f"The run's clients trained under {' and '.join(trained)}, the shadow encoders did "
                 f"not: {opt('shadow_defense.name', ','.join(trained))} trains them so too."
             )
         if sent:
-            found.append(
+            unknown.append(
                 f"The run's clients sent their updates under {' and '.join(sent)}, and a shadow "
                 f"sends none: {opt('shadow_encoders', 'RUN')} takes a federation that does."
             )
-        return found
+        return unknown
 
     def _guard(self, target: TargetTraining) -> DefenseStack | None:
         """The defences that the shadows are trained under, None without any.

@@ -47,17 +47,17 @@ def load_images(audit: Audit, flag: str, size: int | None) -> ImageSet:
         return source.load(request)
 
 
-def take(found: Found, flag: str, indices: IntArray) -> tuple[ImageSet, bool]:
+def take(source: Found, flag: str, indices: IntArray) -> tuple[ImageSet, bool]:
     """The images at `indices`, in that order, decoded; and whether no two of them turned out to
     be the same, as `EncodedSet.pick` finds.
 
     Raises:
         InputError: one that cannot be decoded, with the flag named.
     """
-    if isinstance(found, ImageSet):
-        return found.take(indices), True
+    if isinstance(source, ImageSet):
+        return source.take(indices), True
     with _named(flag):
-        return found.pick(indices)
+        return source.pick(indices)
 
 
 def _source(audit: Audit, flag: str, size: int | None) -> tuple[Dataset, Request]:

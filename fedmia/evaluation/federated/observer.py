@@ -82,8 +82,8 @@ class Observer:
 
     def _held(self, known: Known | None) -> Tensor:
         """The images that the attacker holds: its own and the known ones."""
-        held = self.client_context.take(self.client_context.held)
+        images = self.client_context.take(self.client_context.held)
         if known is None:
-            return held
-        own = len(held) - sum(map(len, self.client_context.known))
-        return torch.cat([held[:own], known.both()[0]])
+            return images
+        own = len(images) - sum(map(len, self.client_context.known))
+        return torch.cat([images[:own], known.both()[0]])

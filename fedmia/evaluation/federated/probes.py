@@ -41,8 +41,8 @@ class Probes:
         method.load_shared(state)
         method.eval()
         parts = [indices[i : i + 1024] for i in range(0, len(indices), 1024)]
-        found = [method.encoder.features(self.client_context.pixels(p), [layer]) for p in parts]
-        return torch.cat([f[layer].float().cpu() for f in found])
+        outputs = [method.encoder.features(self.client_context.pixels(p), [layer]) for p in parts]
+        return torch.cat([f[layer].float().cpu() for f in outputs])
 
     def features(self, state: State) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Features and labels of the fitting half, then of the testing half.
@@ -52,22 +52,22 @@ class Probes:
         """
         fit, test = self.split.test_fit, self.split.test_eval
         ours, theirs = (torch.from_numpy(self.labels[half]) for half in (fit, test))
-        found = self.outputs(state, fit, "avgpool"), self.outputs(state, test, "avgpool")
-        if not all(bool(f.isfinite().all()) for f in found):
+        features = self.outputs(state, fit, "avgpool"), self.outputs(state, test, "avgpool")
+        if not all(bool(f.isfinite().all()) for f in features):
             raise FederationError(
                 f"training diverged{self._strengths()}: the model answers with numbers that are "
                 f"not finite; a lower {opt('train.lr')}, a weaker defence or a milder attack helps"
             )
-        return found[0], ours, found[1], theirs
+        return features[0], ours, features[1], theirs
 
     def _strengths(self) -> str:
         """The defences, as ` under dpsgd (epsilon 8)`."""
-        asked = ("epsilon", "noise_multiplier", "scale", "lr")
-        found = []
+        names = ("epsilon", "noise_multiplier", "scale", "lr")
+        clauses = []
         for name, options, _ in self.client_context.defenses:
-            told = [f"{k} {options[k]:g}" for k in asked if options.get(k) is not None]
-            found.append(f"{name} ({', '.join(told) or 'default strength'})")
-        return f" under {' and '.join(found)}" if found else ""
+            values = [f"{k} {options[k]:g}" for k in names if options.get(k) is not None]
+            clauses.append(f"{name} ({', '.join(values) or 'default strength'})")
+        return f" under {' and '.join(clauses)}" if clauses else ""
 
     def health(self, state: State, loss: float | None) -> Health:
         """Whether the state tells the test images apart; `loss`: the last round's."""

@@ -60,9 +60,9 @@ class TrajectoryRecorder:
 
     def sent(self, branch: str, round: int, snapshot: Snapshot) -> None:
         """Note an upload, and read it if it is the first or the attack wants them all."""
-        wanted = self.attack.reads_uploads() or not self._by_round("sent", branch)
-        found = self._read_all(branch, snapshot) if wanted else np.zeros(0)
-        self.readings[f"sent.{branch}.{round}"] = found
+        reads = self.attack.reads_uploads() or not self._by_round("sent", branch)
+        readings = self._read_all(branch, snapshot) if reads else np.zeros(0)
+        self.readings[f"sent.{branch}.{round}"] = readings
 
     def _by_round(self, kind: str, branch: str, *side: str) -> dict[int, Values]:
         """Round, ascending -> readings of one kind."""
@@ -128,8 +128,8 @@ class TrajectoryRecorder:
         self._charge(f"{branch}-{kind}", view, len(images))
         sent, after, untouched = (self.readings[f"{kind}.{branch}.{round}.{s}"] for s in SIDES)
         before = self.readings[f"received.{branch}.{round}"]
-        told = (before, before, untouched) if idle else (before, sent, after)
-        return Trajectory([round], *(values[None, rows] for values in told))
+        models = (before, before, untouched) if idle else (before, sent, after)
+        return Trajectory([round], *(values[None, rows] for values in models))
 
     def _replay(self, fork: Fork, kind: str, batches: list[Batch]) -> None:
         client_context, count = self.observer.client_context, len(self.targets)
@@ -180,8 +180,8 @@ class TrajectoryRecorder:
 
     def notes(self) -> tuple[State, dict[str, Any]]:
         """All readings by name; the queries and choices."""
-        named = {name: torch.from_numpy(values) for name, values in self.readings.items()}
-        return named, {"queries": dict(self.queries), "choices": dict(self.choices)}
+        tensors = {name: torch.from_numpy(values) for name, values in self.readings.items()}
+        return tensors, {"queries": dict(self.queries), "choices": dict(self.choices)}
 
     def restore(self, tensors: State, about: Mapping[str, Any]) -> None:
         """Hold what `notes` told of, and nothing else."""
@@ -204,7 +204,7 @@ class TrajectoryRecorder:
 
     def _read(self, branch: str, snapshot: Snapshot, rows: IntArray) -> Values:
         view = self.observer.view(snapshot, Signals())
-        found = self.attack.read(view, self.targets[rows])
+        readings = self.attack.read(view, self.targets[rows])
         with self._lock:
             self.queries[branch] += view.queries
-        return found
+        return readings

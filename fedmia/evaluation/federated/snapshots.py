@@ -79,8 +79,8 @@ class Evaluation(AttackSuite[RoundModel]):
 
     def scored_at(self) -> int:
         """The round of passive attacks and probes: the last before the first crafted update."""
-        kept, clean = self.snapshots.rounds("main"), self.run.schedule.clean
-        return max(r for r in kept if r <= clean) if self.active() else kept[-1]
+        rounds, clean = self.snapshots.rounds("main"), self.run.schedule.clean
+        return max(r for r in rounds if r <= clean) if self.active() else rounds[-1]
 
     def uploads(self, branch: str, last: int) -> dict[str, Any]:
         """Updates of `branch` by round, to round `last`, and what their clients had received."""
@@ -91,11 +91,11 @@ class Evaluation(AttackSuite[RoundModel]):
     def received(self, branch: str, last: int) -> StateFiles:
         """Round -> weights after it, to round `last`: of a client those that it was sent, for the
         rounds in which it took part, and the last."""
-        kept = self.snapshots.received(branch, last)
+        states = self.snapshots.received(branch, last)
         if self.observed.vantage != "client" or self.observed.holder is None:
-            return kept
+            return states
         schedule, holder = self.run.schedule, self.observed.holder
-        return kept.only(r for r in kept if r == last or schedule.takes_part(holder, r + 1))
+        return states.only(r for r in states if r == last or schedule.takes_part(holder, r + 1))
 
     def view(self, model: RoundModel, name: str, known: Known, budget: int | None) -> BlackBox:
         last = model.snapshot.round
@@ -123,8 +123,8 @@ class Evaluation(AttackSuite[RoundModel]):
             known = self.known.get(name, self.scorer.known)
             return self.score(model, name, known, self.budget, rounds=rounds, **how)
 
-        found = (self.kept(piece, name, partial(scored, name)) for name in names)
-        return [one for one in found if one is not None]
+        results = (self.kept(piece, name, partial(scored, name)) for name in names)
+        return [one for one in results if one is not None]
 
     def kept(self, piece: str, name: str, call: Callable[[], Result]) -> Result | None:
         """What attack `name` says in a piece of the run's scores, worked out once; None where it
@@ -151,15 +151,15 @@ class Evaluation(AttackSuite[RoundModel]):
 
     def by_layer(self, snapshot: Snapshot, threshold: bool = True) -> dict[str, ScoredAttack]:
         """The `internal` attack on each layer alone; all of them are read in one pass."""
-        view, found = self.observed.view(snapshot, Signals()), {}
+        view, scores = self.observed.view(snapshot, Signals()), {}
         with view.unmetered():
             for images in (self.scorer.known.both()[0], self.scorer.candidates):
                 view.features(images, view.layers)
         for layer in view.layers:
             options = {**self.attacks["internal"], "layers": (layer,)}
             alone = replace(self.scorer, build=partial(registry.build, "attack", options=options))
-            found[layer] = alone.score_attack("internal", view, threshold=threshold)
-        return found
+            scores[layer] = alone.score_attack("internal", view, threshold=threshold)
+        return scores
 
 
 def client_of_members(run: FederationResult) -> np.ndarray:

@@ -52,37 +52,37 @@ class Trajectories:
         """Finished rounds of `branch` in which the attack acted on what it is scored on."""
         if self.attack.round_size is None:
             return self.trajectory_recorder.rounds(branch)
-        seen = "main" if branch == "zero" else branch
-        return self.trajectory_recorder.rounds_alone(seen, "batches")
+        source = "main" if branch == "zero" else branch
+        return self.trajectory_recorder.rounds_alone(source, "batches")
 
     def work(self) -> dict[str, Callable[[], ScoredAttack]]:
         """What is to be scored, by name: the attack, and the controls whose rounds are whole."""
         rounds = {b: self.rounds(b) for b in ("main", "zero", "placebo")}
-        found: dict[str, Callable[[], ScoredAttack]] = {
+        tasks: dict[str, Callable[[], ScoredAttack]] = {
             "active": lambda: self.with_sets(self.score_branch("main")),
             "active-untrained": self.untrained,
         }
         if rounds["zero"] == rounds["main"]:
-            found["active-zero"] = lambda: self.score_branch("zero", self.attack.control)
+            tasks["active-zero"] = lambda: self.score_branch("zero", self.attack.control)
         if rounds["placebo"] == rounds["main"]:
-            found["active-placebo"] = lambda: self.score_branch("placebo")
-        return found
+            tasks["active-placebo"] = lambda: self.score_branch("placebo")
+        return tasks
 
     def score_branch(self, branch: str, label: str | None = None) -> ScoredAttack:
         """The attack on what its client noted in `branch`."""
         label, scored = label or self.name, self.evaluation.scorer.score_attack
         rounds, view = tuple(self.rounds(branch)), self.view(branch)
-        found = scored(self.name, view, under_attack=True, rounds=rounds, label=label)
+        result = scored(self.name, view, under_attack=True, rounds=rounds, label=label)
         choice, what = self._choice(branch), label.removeprefix(self.name)
         also = [
-            replace(a, choices=choice, name=f"{self.name}-{a.reading}{what}") for a in found.also
+            replace(a, choices=choice, name=f"{self.name}-{a.reading}{what}") for a in result.also
         ]
-        return replace(found, choices=choice, also=also)
+        return replace(result, choices=choice, also=also)
 
     def _choice(self, branch: str) -> dict[str, Any]:
         """Steps and rate that `auto` took: for all images together, and for sets alone."""
-        kept = self.run.store.load(branch, self.evaluation.observed.holder or 0)
-        together = kept.memory.get("attack", {}).get("choice", {}) if kept else {}
+        local_state = self.run.store.load(branch, self.evaluation.observed.holder or 0)
+        together = local_state.memory.get("attack", {}).get("choice", {}) if local_state else {}
         alone = self.trajectory_recorder.choices.get(branch, {})
         return {**together, **{f"{name}_alone": value for name, value in alone.items()}}
 
@@ -104,8 +104,8 @@ class Trajectories:
         ours, size = len(scorer.sets.members), scorer.sets.size
         for idle in (False, True):
             of_sets = partial(self.trajectory_recorder.of_alone, "main", "sets", idle=idle)
-            judged = attack.judge(of_sets(self.view("main"), images))
-            columns.append(judged.reshape(-1, size).mean(axis=1))
+            scores = attack.judge(of_sets(self.view("main"), images))
+            columns.append(scores.reshape(-1, size).mean(axis=1))
         table = np.stack(columns, axis=1)
         return table[:ours], table[ours:]
 

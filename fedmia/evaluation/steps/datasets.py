@@ -61,7 +61,7 @@ def suspects(
         classes: of members (n,) and non-members (m,). owner: (n,) client of each member.
     """
     first, clients = len(members), np.unique(owner)
-    held = {int(k): np.flatnonzero(owner == k) for k in clients}
+    images_of = {int(k): np.flatnonzero(owner == k) for k in clients}
     draw, posing = rng(seed, "posing-sets"), list[IntArray]()
     count = min(first, len(nonmembers) // 2)
     takers = max(len(clients) if count == first else min(len(clients), count // LEAST), 1)
@@ -73,7 +73,7 @@ def suspects(
             break
         posing += [first + chosen[part] for part in parts]
     both = torch.cat([members, nonmembers]), np.concatenate(classes)
-    return CandidateSets(*both, first, held, posing)
+    return CandidateSets(*both, first, images_of, posing)
 
 
 def infer_sets(
@@ -87,12 +87,12 @@ def infer_sets(
     """
     require(view.threat, attack.needs, attack.name)
     attack.fit(view, known, rng(seed, "fit", attack.name))
-    asked = of.questions(posers)
-    order = rng(seed, "infer", attack.name, "order").permutation(len(asked))
+    questions = of.questions(posers)
+    order = rng(seed, "infer", attack.name, "order").permutation(len(questions))
     draw = rng(seed, "infer", attack.name)
-    told = attack.infer(view, of.images, of.classes, [asked[i] for i in order], draw)
-    back = [told[i] for i in np.argsort(order)]
-    ids = [*of.held, *[None] * (len(asked) - len(of.held))]
+    answers = attack.infer(view, of.images, of.classes, [questions[i] for i in order], draw)
+    back = [answers[i] for i in np.argsort(order)]
+    ids = [*of.held, *[None] * (len(questions) - len(of.held))]
     rows = [
         ClientInference(k, t.p_value, t.difference, t.n, t.others)
         for k, t in zip(ids, back, strict=True)

@@ -117,15 +117,15 @@ class Scorer:
                     by_client[0],
                     self.split_sides(by_client[1].T),
                 )  # (K,), (n, K) and (m, K)
-                named = ids[columns[0].argmax(axis=1)]
+                named_client = ids[columns[0].argmax(axis=1)]
                 own |= sides("by_client", columns)
-                own |= {"client_ids": ids, "named_members": named}
+                own |= {"client_ids": ids, "named_members": named_client}
             if (without := attack.score_without(view, self.candidates)) is not None:
                 shared |= sides("twin", self.split_sides(without))
                 shared |= {"twin": attack.without[0], "over": attack.without[1]}
-            judged = None if sets is None else self._judged(attack, view, sets)
-            if judged is not None:
-                own |= sides("sets", judged)
+            set_scores = None if sets is None else self._judged(attack, view, sets)
+            if set_scores is not None:
+                own |= sides("sets", set_scores)
             also = []
             for reading, other in attack.other_readings().items():
                 read = other.score(view, self.candidates)
@@ -153,14 +153,19 @@ class Scorer:
         ours, theirs = self.members[sets.members], self.nonmembers[sets.nonmembers]
         both = torch.cat([ours, theirs])
         shuffle = rng(self.seed, "sets", "order").permutation(len(both))
-        told = attack.score_sets(view, both[torch.from_numpy(shuffle)], self.known)
-        if told is None:
+        scores = attack.score_sets(view, both[torch.from_numpy(shuffle)], self.known)
+        if scores is None:
             return None
-        ordered = told[np.argsort(shuffle)]
+        ordered = scores[np.argsort(shuffle)]
         return ordered[: len(ours)], ordered[len(ours) :]
 
     def _known_scores(
-        self, name: str, fitted: Attack, view: BlackBox, found: np.ndarray, reading: str = ""
+        self,
+        name: str,
+        fitted: Attack,
+        view: BlackBox,
+        candidate_scores: np.ndarray,
+        reading: str = "",
     ) -> Sides:
         """Scores of the known images that choose the threshold: cross-fitted where it learns.
 
@@ -191,7 +196,7 @@ class Scorer:
                 ) from None
             attack = attack.other_readings()[reading] if reading else attack
             own = attack.score(view, self.candidates)
-            scores[~rest] = match_scale(attack.score(view, images[~rest]), own, found)
+            scores[~rest] = match_scale(attack.score(view, images[~rest]), own, candidate_scores)
         return scores[truth == 1], scores[truth == 0]
 
 
