@@ -19,7 +19,15 @@ from fedmia.storage.snapshot import StateStore, Update
 
 
 def client_app(client_context: ClientContext, store: StateStore) -> ClientApp:
-    """The Flower app of every client: `query` answers the roll call, `train` works a round."""
+    """The Flower app of every client: `query` answers the roll call, `train` works a round.
+
+    Args:
+        client_context: what all clients of the run share.
+        store: local states of the clients.
+
+    Returns:
+        An app that answers the roll call and works the rounds.
+    """
     app = ClientApp()
 
     @app.query()

@@ -30,22 +30,38 @@ class ClientContext:
     """What every client of a run is told; small, so that it travels with the app.
 
     Attributes:
+        seed: root of all random streams of the run.
         images_file: `.npy` of all images, memory-mapped by each worker.
         roles: role of each client, by partition id.
         parts: data set name (`members` or `placebo`) -> index arrays by partition id.
         targets: indices that the active attacker climbs, in an order without truth.
         held: indices of the images that the attacker holds: its own and the known ones.
         known: indices of known members and of known non-members.
+        model: name and options of the encoder.
+        ssl: name and options of the SSL method.
+        strategy: name and options of the aggregation strategy.
+        train: settings of local training.
         public: indices of images that are nobody's.
         defenses: name, options and partition ids of each defence, in the order in which they act.
+        attack: the active attack; None where there is none.
         sets: positions in `targets` of images that an active client acts on in a round of their
             own, where the question is about sets.
         turns: crafted rounds that the active client can expect to have.
         share: of a client's update in the mean of a round.
         attacked_rate: honest clients' learning rate in attacked rounds: `schedule`, or `constant`,
             their first.
+        attacker_trains: whether the malicious clients train.
+        batch_norm: `average` or `local`: whether running statistics leave the client.
+        channels: number of channels of an image.
+        size: side of an image in pixels.
+        mean: mean of each channel.
+        std: standard deviation of each channel.
         total_rounds: federated rounds of the whole run, for the schedule.
+        device: where clients train.
+        threads: threads for one process.
         noise_source: of all that a client or the server draws as it works, SEEDED or ENTROPY.
+        stop: of the whole run, in this process.
+        halt: of one order.
     """
 
     seed: int
@@ -107,7 +123,15 @@ class ClientContext:
         return augment
 
     def method(self, client: int, images: int | None) -> SSLMethod:
-        """A fresh method for a holder of `images` images; weights of the run's first model."""
+        """A fresh method for a holder of `images` images; weights of the run's first model.
+
+        Args:
+            client: partition id of the client.
+            images: number of images of the client.
+
+        Returns:
+            The method on `device`.
+        """
         net = registry.build("model", *self.model)
         spec = registry.build("ssl", *self.ssl)
         public = self.public_images if spec.public else None
@@ -117,7 +141,16 @@ class ClientContext:
         return built.to(self.device)
 
     def renew(self, method: SSLMethod, client: int, images: int) -> bool:
-        """Make another client's method what `method` would build; False where that cannot be."""
+        """Make another client's method what `method` would build; False where that cannot be.
+
+        Args:
+            method: the method to train or to renew.
+            client: partition id of the client.
+            images: number of images of the client.
+
+        Returns:
+            False where the method has to be built anew.
+        """
         return self.device == "cpu" and method.renew(images, self._drawing(client))
 
     def _drawing(self, client: int) -> torch.Generator:
@@ -140,7 +173,15 @@ class ClientContext:
         """The training of `method` on `images` in `round`, at its place in the run's schedule.
 
         Args:
+            method: the method to train or to renew.
+            images: number of images of the client.
+            round: number of the round, from 1.
+            stream: source of randomness.
+            attacked: whether the round is one that the attacker may craft in.
             optimizer: of the method, without any state; a new one where none is given.
+
+        Returns:
+            A job that is ready to run.
         """
         train = self.train
         steps = train.local_epochs * -(-len(images) // train.batch_size)
@@ -162,7 +203,15 @@ class ClientContext:
 
     def attacked_training(self, round: int, images: int) -> Train:
         """How a client of `images` images trains in attacked `round`, at a constant rate: that at
-        which the round begins."""
+        which the round begins.
+
+        Args:
+            round: number of the round, from 1.
+            images: number of images of the client.
+
+        Returns:
+            The settings of training, at a constant rate.
+        """
         train, rate = self.train, self.train.first_rate
         if self.attacked_rate == "schedule":
             epoch = -(-images // train.batch_size)
@@ -180,7 +229,20 @@ class ClientContext:
         """What the active attack has at hand in crafted round `number`, the run's `round`.
 
         Args:
+            method: the method to train or to renew.
+            received: weights that the client received.
+            trained: weights after its own training.
+            number: number of the crafted round, from 1.
+            notes: notes of the attack, kept between rounds.
+            stream: source of randomness.
+            round: number of the round, from 1.
             batch: positions in `targets` that have the round to themselves.
+            tuning: randomness for tuning the attack; None where it tunes nothing.
+            passing: gives the nearest weights that the server would let through.
+            rehearse: guesses the mean of honest uploads for given weights.
+
+        Returns:
+            What `ActiveAttack.craft` takes.
         """
         targets = self.targets if batch is None else self.targets[batch]
         own = len(self.parts["members"][self.fellows[0]])
@@ -248,6 +310,8 @@ class RoundTask:
     """One round's order to one client.
 
     Attributes:
+        client: partition id of the client.
+        round: number of the round, from 1.
         branch: which federation of the run (`main`, `zero`, `placebo`).
         craft: whether the active attacker may send a crafted state.
     """

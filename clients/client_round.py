@@ -28,7 +28,15 @@ GUESSES = 8  # of honest clients' uploads at most, by an attacker who knows the 
 
 @dataclass
 class ClientRound:
-    """A client in a round: its images, its method, its memory, its upload."""
+    """A client in a round: its images, its method, its memory, its upload.
+
+    Attributes:
+        client_context: what all clients of the run share.
+        store: local states of the clients.
+        task: the order of this round.
+        received: global weights of the round.
+        broadcast: what the server sends beside the weights.
+    """
 
     client_context: ClientContext
     store: StateStore
@@ -94,8 +102,8 @@ class ClientRound:
         stream = self.stream("prepare")
         rehearse_public = self.rehearse_public if len(public) else None
         return PreparationContext(
-            client_context.total_rounds, len(self.indices), self.rehearse, stream, public, rehearse_public,
-            self.rehearse_alone,
+            client_context.total_rounds, len(self.indices), self.rehearse, stream, public,
+            rehearse_public, self.rehearse_alone,
         )  # fmt: skip
 
     def finish_round(self, state: State, metrics: Metrics) -> Update:
@@ -103,6 +111,13 @@ class ClientRound:
         that trained is the next client's of this thread.
 
         It rests on no image if the client neither trained nor crafted.
+
+        Args:
+            state: weights to upload.
+            metrics: numbers that travel with the upload.
+
+        Returns:
+            What the client sends.
         """
         sent = {n: t for n, t in state.items() if self.client_context.is_shared(n)}
         leaving = self.defense.leaving_metrics(metrics)
@@ -139,8 +154,13 @@ class ClientRound:
         """What the active attack uploads in place of `trained`, in a round in which it may.
 
         Args:
-            batch: positions among the targets that have the round to themselves; of each such
-                round nothing is kept but the attack's choice.
+            method: the method that trained.
+            trained: weights after local training.
+            batch: positions among the targets that have the round to themselves; of each such round
+                nothing is kept but the attack's choice.
+
+        Returns:
+            The crafted weights, or the nearest that the server's rule would let through.
         """
         attack, client_context = self.client_context.attack, self.client_context
         assert attack is not None
@@ -253,6 +273,13 @@ class ClientRound:
         """All rounds of a federation of one on public images; see `PreparationContext`.
 
         Nothing that rests on anybody's images goes in: it starts from the run's first weights.
+
+        Args:
+            positions: positions in the public images.
+            change: changes each round's job before it trains.
+
+        Yields:
+            A view of the model after each round.
         """
         client_context, images = (
             self.client_context,
@@ -349,7 +376,17 @@ def after_each(
     then: Callable[[StrategyContext], None],
 ) -> Callable[[], None]:
     """What a job does after each backward pass. It knows neither the job nor the desk: in a circle
-    of references a client's weights would stay until Python looks for such, gigabytes later."""
+    of references a client's weights would stay until Python looks for such, gigabytes later.
+
+    Args:
+        optimizer: the method's optimizer.
+        momentum: momentum of SGD, in [0, 1).
+        local: what the strategy knows on the client.
+        then: the strategy's own hook.
+
+    Returns:
+        A hook without arguments.
+    """
 
     def after_backward() -> None:
         local.reach += optimizer.param_groups[0]["lr"] / (1 - momentum)

@@ -38,6 +38,7 @@ class RoundRange:
     Attributes:
         branch: `main`, `zero` or `placebo`; clients keep their state by branch.
         first: rounds already behind; the stretch runs first + 1 .. last.
+        last: last round of the range.
         craft: whether the active attacker may craft.
         participation: share of clients in a round's cohort, in (0, 1].
         seed: of the cohorts, and of what the server draws; not the run's where none may draw them
@@ -61,7 +62,14 @@ Course = RoundRange  # its name before 0.2
 
 @dataclass(frozen=True)
 class Round:
-    """A round that is done: its new global weights, each client's metrics, its seconds."""
+    """A round that is done: its new global weights, each client's metrics, its seconds.
+
+    Attributes:
+        number: number of the round.
+        state: new global weights.
+        metrics: metrics of each client, by partition id.
+        seconds: wall-clock seconds.
+    """
 
     number: int
     state: State
@@ -78,6 +86,8 @@ class FederatedStrategy(Options, Strategy):
     what must last goes into `Local.kept` and `Local.memory`.
 
     Attributes:
+        course: the range of rounds at work.
+        nodes: Flower node id of each client.
         singles: its server looks at single updates, which secure aggregation hides.
         compares: an attacker who knows its rule has to guess the honest clients' updates.
         private: it promises clients differential privacy.
@@ -106,6 +116,13 @@ class FederatedStrategy(Options, Strategy):
 
         Updates come one at a time and once: a strategy that folds each into a sum holds one of
         them, whatever their number; one that needs all makes a list of them.
+
+        Args:
+            received: global weights of the round.
+            updates: one update at a time, by ascending partition id.
+
+        Returns:
+            New global weights; a tensor that is missing stays as it was.
         """
 
     def broadcast(self) -> State:
@@ -159,8 +176,13 @@ class FederatedStrategy(Options, Strategy):
         does not hold back: like gradients above they rest on what was received and sent alone.
 
         Args:
-            trained: the weights after training. sent: those that leave the client, after its
-                defence; of an active attacker what it crafted.
+            local: the client's side of the round.
+            trained: the weights after training.
+            sent: those that leave the client, after its defence; of an active attacker what it
+                crafted.
+
+        Returns:
+            Metrics by name.
         """
         return {}
 
@@ -177,8 +199,14 @@ class FederatedStrategy(Options, Strategy):
         """What is nearest to `crafted` that the server would let through.
 
         Args:
-            told: the broadcast of the round. guesses: of honest clients' uploads, none unless the
-                strategy `compares`. fellows: malicious clients that upload the same.
+            received: global weights of the round.
+            crafted: weights that an active attack would upload.
+            broadcast: what the server sends beside the weights.
+            guesses: of honest clients' uploads, none unless the strategy `compares`.
+            fellows: malicious clients that upload the same.
+
+        Returns:
+            Weights that the server would accept.
         """
         return crafted
 
@@ -245,7 +273,11 @@ class FederatedStrategy(Options, Strategy):
         """Mean of the updates, each added in float64 as it comes; empty if none does.
 
         Args:
+            updates: one update at a time, by ascending partition id.
             weighting: `uniform`, or by a client's number of images: `examples`.
+
+        Returns:
+            The mean, in the types of the updates.
         """
         total, summed, types = 0.0, State(), {}
         for update in updates:
@@ -328,17 +360,43 @@ class FederatedStrategy(Options, Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
+        """Flower's hook; clients evaluate nothing.
+
+        Args:
+            server_round: not read.
+            arrays: not read.
+            config: not read.
+            grid: not read.
+
+        Returns:
+            No messages.
+        """
         return []  # probes and attacks are run on snapshots, not by clients
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> None:
+        """Flower's hook; clients evaluate nothing.
+
+        Args:
+            server_round: not read.
+            replies: not read.
+        """
         return None
 
     def summary(self) -> None:
+        """Flower's hook; prints nothing."""
         return None
 
 
 def call_roll(grid: Grid, clients: int, patience: float = 120.0) -> dict[int, int]:
     """Partition id -> Flower node id, asked of every node once.
+
+    Args:
+        grid: Flower's way to the clients.
+        clients: number of clients.
+        patience: seconds to wait for the nodes.
+
+    Returns:
+        The node of each client.
 
     Raises:
         FederationError: fewer nodes than clients after `patience` seconds.
@@ -359,6 +417,14 @@ def call_roll(grid: Grid, clients: int, patience: float = 120.0) -> dict[int, in
 def wait_for_nodes(grid: Grid, clients: int, patience: float = 120.0) -> list[int]:
     """Flower node ids, as many as there are clients or more.
 
+    Args:
+        grid: Flower's way to the clients.
+        clients: number of clients.
+        patience: seconds to wait for the nodes.
+
+    Returns:
+        Node ids.
+
     Raises:
         FederationError: fewer after `patience` seconds.
     """
@@ -371,7 +437,16 @@ def wait_for_nodes(grid: Grid, clients: int, patience: float = 120.0) -> list[in
 
 
 def draw_cohort(course: RoundRange, round: int, clients: int) -> list[int]:
-    """Sorted partition ids that take part in `round`: a seeded draw without replacement."""
+    """Sorted partition ids that take part in `round`: a seeded draw without replacement.
+
+    Args:
+        course: the range of rounds at work.
+        round: number of the round, from 1.
+        clients: number of clients.
+
+    Returns:
+        Sorted partition ids.
+    """
     size = max(1, int(course.participation * clients + 0.5))
     if size >= clients:
         return list(range(clients))

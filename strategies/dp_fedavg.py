@@ -37,6 +37,14 @@ class DPFedAvg(FederatedStrategy):
     noised are the float weights alone. Under `adaptive` C follows a quantile of the updates' norms
     by the clients' noised votes, which get a share of the budget: 1/2 for an update within C, -1/2
     for a longer one, nothing for one of zeros, which so adds to neither sum.
+
+    Attributes:
+        bound: the clipping bound C at work; None before the first round.
+        rounds_of: rounds in which each client took part.
+        releases: rounds released so far.
+        last: noise and clipping of the last round.
+        audited: canaries' scores, where an audit is on.
+        draw: source of the noise.
     """
 
     paper: ClassVar[str] = "McMahan et al., ICLR 2018; Andrew et al., NeurIPS 2021, 1905.03871"
@@ -230,7 +238,16 @@ class DPFedAvg(FederatedStrategy):
 
 
 def noised(state: State, deviation: float, draw: Generator) -> State:
-    """Independent Gaussian noise on every float weight, drawn in float64."""
+    """Independent Gaussian noise on every float weight, drawn in float64.
+
+    Args:
+        state: weights by name.
+        deviation: standard deviation of the noise on one weight.
+        draw: source of the noise.
+
+    Returns:
+        Weights with noise; integer tensors stay.
+    """
     noisy = dict(state)
     for name in protected(state):
         noise = torch.from_numpy(draw.normal(0.0, deviation, tuple(state[name].shape)))
@@ -239,7 +256,17 @@ def noised(state: State, deviation: float, draw: Generator) -> State:
 
 
 def statement(secret: bool, most: int, rounds: int, against: Adversary) -> str:
-    """What the epsilon is of, and what it rests on."""
+    """What the epsilon is of, and what it rests on.
+
+    Args:
+        secret: whether the cohorts are secret (amplification by sampling).
+        most: rounds of the client that took part most often.
+        rounds: rounds released.
+        against: whom the statement is to hold against.
+
+    Returns:
+        Sentences for the report.
+    """
     if secret:
         unit = "one client, all its images, replaced by another"
         how = (

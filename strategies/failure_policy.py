@@ -20,7 +20,8 @@ class Adversary:
     """Whom a privacy statement is to hold against.
 
     Attributes:
-        malicious: clients in the attacker's role. crafts: they upload what an attack crafts.
+        malicious: clients in the attacker's role.
+        crafts: they upload what an attack crafts.
         server: the server itself attacks.
     """
 
@@ -60,6 +61,15 @@ class FailurePolicy:
     def note_failure(self, branch: str, round: int, client: int, reason: str) -> bool:
         """Note a failure; True: ask again, False: the client is dropped.
 
+        Args:
+            branch: which federation of the run: `main`, `zero` or `placebo`.
+            round: number of the round, from 1.
+            client: partition id of the client.
+            reason: what went wrong, for the report.
+
+        Returns:
+            True: ask the client again. False: it is dropped.
+
         Raises:
             FederationError: the policy says stop, or can do no more.
         """
@@ -79,6 +89,10 @@ class FailurePolicy:
 
     def require_updates(self, round: int, answered: int) -> None:
         """Refuse a round that rests on too few updates.
+
+        Args:
+            round: number of the round, from 1.
+            answered: updates that arrived.
 
         Raises:
             FederationError: fewer than `least`.

@@ -95,7 +95,15 @@ class Krum(FederatedStrategy):
 
 def krum_scores(states: Sequence[State], malicious: int) -> list[float]:
     """Of each update the sum of squared distances to its n - f - 2 nearest others (at least one);
-    in float64, a tensor at a time."""
+    in float64, a tensor at a time.
+
+    Args:
+        states: uploaded weights of the n clients.
+        malicious: f, the assumed number of malicious clients.
+
+    Returns:
+        (n,) scores; less is better.
+    """
     n = len(states)
     squared = torch.zeros(n, n, dtype=torch.float64)
     for name in protected(states[0]):

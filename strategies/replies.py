@@ -38,10 +38,17 @@ def collect_updates(
     turn are few, whatever the number of clients.
 
     Args:
+        grid: Flower's way to the clients.
+        orders: the message to each client, by partition id.
         reader: of their replies.
+        failure_policy: the clients, and what happens when one fails.
+        branch: which federation of the run: `main`, `zero` or `placebo`.
+
+    Yields:
+        Each accepted update.
 
     Raises:
-        FederationError: as the crew's policy says, or no reply came for PATIENCE seconds.
+        FederationError: the failure policy ends the run, or no reply came for PATIENCE seconds.
     """
     waiting, out, back = deque(sorted(orders)), dict[str, int](), dict[int, Message]()
     nodes = {order.metadata.dst_node_id: client for client, order in orders.items()}
@@ -68,7 +75,16 @@ def collect_updates(
 
 
 def push_order(grid: Grid, client: int, orders: Mapping[int, Message]) -> dict[str, int]:
-    """The name of the message by which `client` now has its order."""
+    """The name of the message by which `client` now has its order.
+
+    Args:
+        grid: Flower's way to the clients.
+        client: partition id of the client.
+        orders: the message to each client, by partition id.
+
+    Returns:
+        The message's id, with the partition id.
+    """
     order = orders[client]
     message = Message(
         order.content, dst_node_id=order.metadata.dst_node_id,
@@ -79,6 +95,14 @@ def push_order(grid: Grid, client: int, orders: Mapping[int, Message]) -> dict[s
 
 def pull_replies(grid: Grid, out: Mapping[str, int], round: int) -> Iterable[Message]:
     """Some replies to the messages that are out.
+
+    Args:
+        grid: Flower's way to the clients.
+        out: partition id of each message that awaits its reply.
+        round: number of the round, from 1.
+
+    Returns:
+        At least one reply.
 
     Raises:
         FederationError: none came for PATIENCE seconds.
@@ -97,7 +121,9 @@ class ReplyReader:
     """Reads the replies of a round, in their order.
 
     Attributes:
-        received: the weights that its clients had. names: partition id of each node.
+        received: the weights that its clients had.
+        names: partition id of each node.
+        round: number of the round, from 1.
         first: client and tensors of the round's first update, which all others must have too.
     """
 
@@ -110,7 +136,7 @@ class ReplyReader:
         """The update in a reply.
 
         Raises:
-            Refused: an error, another message than an update, other names or shapes than the
+            RejectedReply: an error, another message than an update, other names or shapes than the
                 model's or the first update's, or values that are not finite.
         """
         client = self.names[message.metadata.src_node_id]

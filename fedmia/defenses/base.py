@@ -110,7 +110,9 @@ class Defense(Options, ABC):
         """Refuse, before anything runs, a client for which it cannot keep what it is asked.
 
         Args:
-            images: that the client holds. rounds: of the whole run.
+            images: that the client holds.
+            train: settings of local training.
+            rounds: of the whole run.
 
         Raises:
             InputError: with the reason.
@@ -118,7 +120,12 @@ class Defense(Options, ABC):
         return None
 
     def prepare(self, preparation: PreparationContext, memory: dict[str, Any]) -> None:
-        """Called once, before the client's first round; what it learns goes into `memory`."""
+        """Called once, before the client's first round; what it learns goes into `memory`.
+
+        Args:
+            preparation: what the client knows before its first round.
+            memory: what the defence keeps between rounds; JSON-able.
+        """
         return None
 
     def sits_out(self, memory: dict[str, Any]) -> bool:
@@ -130,17 +137,40 @@ class Defense(Options, ABC):
         return False
 
     def adapt(self, job: Job, memory: dict[str, Any]) -> None:
-        """Change how a round trains (`job.augment`, `job.train`, ..), before it does."""
+        """Change how a round trains (`job.augment`, `job.train`, ..), before it does.
+
+        Args:
+            job: the local training of one round.
+            memory: what the defence keeps between rounds; JSON-able.
+        """
         return None
 
     def train(self, job: Job, memory: dict[str, Any]) -> Metrics:
-        """Local training of one round, `job.method` updated in place."""
+        """Local training of one round, `job.method` updated in place.
+
+        Args:
+            job: the local training of one round.
+            memory: what the defence keeps between rounds; JSON-able.
+
+        Returns:
+            Metrics of the training.
+        """
         return job.run()
 
     def release(
         self, received: State, trained: State, memory: dict[str, Any], rng: np.random.Generator
     ) -> tuple[State, Metrics]:
-        """What leaves the client: (state, metrics) from the state received and the one trained."""
+        """What leaves the client: (state, metrics) from the state received and the one trained.
+
+        Args:
+            received: weights that the client received.
+            trained: weights after local training.
+            memory: what the defence keeps between rounds; JSON-able.
+            rng: the only source of randomness.
+
+        Returns:
+            The weights that leave the client, and metrics of what was done to them.
+        """
         return trained, {}
 
     def privacy(self, memory: dict[str, Any]) -> Epsilon | None:

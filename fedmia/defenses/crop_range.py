@@ -94,6 +94,14 @@ class CropRange(Defense):
 
 
 def fine_shares(low: float, high: float) -> list[float]:
-    """Shares in steps of FINE after `low`, before `high`."""
+    """Shares in steps of FINE after `low`, before `high`.
+
+    Args:
+        low: share of an image's area, in (0, 1).
+        high: share of an image's area, in (low, 1).
+
+    Returns:
+        Shares in ascending order; both ends are left out.
+    """
     count = round((high - low) / FINE)
     return np.linspace(low, high, count + 1)[1:-1].tolist()

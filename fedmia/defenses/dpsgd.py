@@ -232,8 +232,8 @@ class DPSGD(Defense):
     def _diverged(self, noise: float, rate: float) -> str:
         budget = f"{opt('defense.epsilon')} {self.epsilon:g}, " if self.epsilon is not None else ""
         return (
-            f"DP-SGD diverged at {budget}noise multiplier {noise:.3g} and learning rate {rate:.3g}: "
-            f"a lower {opt('defense.lr')}, a larger {opt('train.batch_size')} or less noise helps"
+            f"DP-SGD diverged at {budget}noise multiplier {noise:.3g} and learning rate {rate:.3g}"
+            f": a lower {opt('defense.lr')}, a larger {opt('train.batch_size')} or less noise helps"
         )
 
     def _between(self, job: Job, noise: float, tally: _Tally) -> None:

@@ -49,6 +49,19 @@ def examine(
     """Attacks, controls and probes. Where no attack could run the scores hold the reasons alone,
     and the folder of the results is given up.
 
+    Args:
+        audit: the audit's settings.
+        released: the encoder under audit.
+        audit_split: the images in their roles.
+        device: where tensors are computed.
+        place: the folder of results.
+        display: progress on the terminal.
+        watch: notes the seconds of each part.
+        stopped: whether the user asked to stop.
+
+    Returns:
+        All that the report shows.
+
     Raises:
         InputError: the folder of the results cannot be made, or members under attack are among
             the images of a shadow federation.
@@ -89,7 +102,15 @@ def examine(
 
 
 def folder(audit: Audit, out: Path | None) -> OutFolder:
-    """Where the results go; an audit of the same settings may be gone on with."""
+    """Where the results go; an audit of the same settings may be gone on with.
+
+    Args:
+        audit: the audit's settings.
+        out: folder of results, as the user gave it.
+
+    Returns:
+        The folder.
+    """
     return OutFolder(out, "another run or audit", same_audit(audit))
 
 
@@ -106,6 +127,13 @@ def device_of(audit: Audit) -> torch.device:
 def prepare(audit: Audit, device: torch.device) -> tuple[LoadedEncoder, AuditSplit]:
     """The encoder and the images, checked against each other.
 
+    Args:
+        audit: the audit's settings.
+        device: where tensors are computed.
+
+    Returns:
+        The encoder, and the images in their roles.
+
     Raises:
         InputError: either is missing or broken, or they do not fit.
     """
@@ -117,6 +145,13 @@ def prepare(audit: Audit, device: torch.device) -> tuple[LoadedEncoder, AuditSpl
 
 def load_encoder(audit: Audit, device: torch.device) -> LoadedEncoder:
     """The encoder.
+
+    Args:
+        audit: the audit's settings.
+        device: where tensors are computed.
+
+    Returns:
+        The encoder.
 
     Raises:
         InputError: it is missing or broken, or the folder of its shadows is missing.
@@ -143,6 +178,13 @@ def load_encoder(audit: Audit, device: torch.device) -> LoadedEncoder:
 def images_for(audit: Audit, released: LoadedEncoder) -> AuditSplit:
     """The images in their roles, of the encoder's size.
 
+    Args:
+        audit: the audit's settings.
+        released: the encoder under audit.
+
+    Returns:
+        The images in their roles.
+
     Raises:
         InputError: they are missing, cannot be read or are too few.
     """
@@ -164,6 +206,11 @@ def images_for(audit: Audit, released: LoadedEncoder) -> AuditSplit:
 def check_embeddings(released: LoadedEncoder, audit_split: AuditSplit, allow_random: bool) -> None:
     """Embed a few images of each side, and note on the encoder what is odd.
 
+    Args:
+        released: the encoder under audit.
+        audit_split: the images in their roles.
+        allow_random: accept an encoder that looks untrained.
+
     Raises:
         InputError: the encoder does not take them, gives features that are not finite, or others
             when it is asked again (unless `allow_random`).
@@ -177,7 +224,12 @@ def gather(suite: EncoderAttackSuite, *notes: str, **measured: Any) -> RunScores
     """All that the report is made of.
 
     Args:
-        notes: for the reader. measured: fields of `RunScores` beside those of the attacks.
+        suite: the audit's attacks with their scores.
+        notes: for the reader.
+        measured: fields of `RunScores` beside those of the attacks.
+
+    Returns:
+        All that the report shows.
     """
     audit, released, audit_split = suite.audit, suite.released, suite.audit_split
     return assemble(
@@ -205,7 +257,16 @@ def gather(suite: EncoderAttackSuite, *notes: str, **measured: Any) -> RunScores
 
 
 def notes(suite: EncoderAttackSuite, controlled: bool, interrupted: bool) -> list[str]:
-    """What the reader of the numbers should know."""
+    """What the reader of the numbers should know.
+
+    Args:
+        suite: the audit's attacks with their scores.
+        controlled: whether the encoder has an untrained control.
+        interrupted: whether the user stopped the audit.
+
+    Returns:
+        One sentence each.
+    """
     lines = [*suite.released.notes, *suite.audit_split.notes, *suite.notes]
     ran = {scored.name for scored in suite.scores}.intersection(suite.audit.attacks)
     if suite.shadows and any(suite.build(name).asks_shadows() for name in ran):
@@ -223,7 +284,17 @@ def notes(suite: EncoderAttackSuite, controlled: bool, interrupted: bool) -> lis
 
 
 def recipe(audit: Audit, augment: Augment, audit_split: AuditSplit, of_run: bool) -> Augment:
-    """The attacker's views: the encoder's recipe, as far as the images bear it, then --augment."""
+    """The attacker's views: the encoder's recipe, as far as the images bear it, then --augment.
+
+    Args:
+        audit: the audit's settings.
+        augment: the attacker's recipe of views.
+        audit_split: the images in their roles.
+        of_run: whether the encoder is of a federated run.
+
+    Returns:
+        The recipe of the attacker's views.
+    """
     if not of_run:
         v = audit_split.views
         augment = replace(

@@ -43,7 +43,20 @@ def scored(
     final: State,
     untrained: State,
 ) -> RecordDict:  # fmt: skip
-    """The run's attacks on the final encoder and on the untrained one: scores, sides apart."""
+    """The run's attacks on the final encoder and on the untrained one: scores, sides apart.
+
+    Args:
+        prepared: settings, images and their roles.
+        client_context: what all clients of the run share.
+        client: partition id of the client.
+        store: what the node keeps of the run.
+        last: last round that is read.
+        final: weights of the final encoder.
+        untrained: weights of the first encoder.
+
+    Returns:
+        Scores, size and defence of the client.
+    """
     options = {
         n: dict(o)
         for n, o in prepared.experiment.attack.items()
@@ -65,7 +78,17 @@ def scored(
 def state_defenses(
     prepared: PreparedRun, client_context: ClientContext, client: int, store: StateStore
 ) -> RecordDict:
-    """The client's statement, and no score."""
+    """The client's statement, and no score.
+
+    Args:
+        prepared: settings, images and their roles.
+        client_context: what all clients of the run share.
+        client: partition id of the client.
+        store: what the node keeps of the run.
+
+    Returns:
+        Size and defence of the client.
+    """
     with tempfile.TemporaryDirectory(prefix="fedmia-") as folder:
         run = FederationResult(
             prepared, client_context, store, SnapshotStore(Path(folder)), [], True
@@ -103,7 +126,15 @@ def _client(
 
 
 def read(client: int, content: RecordDict) -> tuple[ClientInfo, dict[str, Any]]:
-    """The server's side of `scored` or `kept_in`: the client, and fields of `RunScores`."""
+    """The server's side of `scored` or `kept_in`: the client, and fields of `RunScores`.
+
+    Args:
+        client: partition id of the client.
+        content: the node's answer.
+
+    Returns:
+        The client's row, and fields of `RunScores`.
+    """
     records = content.array_records
     arrays = {n: a.numpy() for n, a in records["scores"].items()} if "scores" in records else {}
     fields = json.loads(str(content.config_records["told"]["json"]))
@@ -125,7 +156,16 @@ def read(client: int, content: RecordDict) -> tuple[ClientInfo, dict[str, Any]]:
 
 
 def material(client: int, content: RecordDict, done: FederationResult) -> RunScores:
-    """What a report is made of, from one node's answer."""
+    """What a report is made of, from one node's answer.
+
+    Args:
+        client: partition id of the client.
+        content: the node's answer.
+        done: the rounds as the server saw them.
+
+    Returns:
+        All that the report shows.
+    """
     experiment, server = done.prepared.experiment, done.aggregation
     info, scores = read(client, content)
     if "pixels" in scores:

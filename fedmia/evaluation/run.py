@@ -50,8 +50,16 @@ def execute(
     """Train, attack and score. The snapshots stay in `out` where it is given.
 
     Args:
+        prepared: settings, images and their roles.
+        out: folder of results; None keeps nothing on disk.
+        watch: notes the seconds of each part.
+        stop: set when the user interrupts the run.
+        bars: progress on the terminal.
         nodes: clients that Flower runs elsewhere, in place of a backend's.
         checkpoint: to be gone on with.
+
+    Returns:
+        All that the report shows.
 
     Raises:
         FederationError: a client failed in the first round; nothing is reported.
@@ -82,7 +90,13 @@ def score(
     """All that the report is made of, from the rounds that are finished.
 
     Args:
-        notebook: of the active attack's client.
+        run: the federation, its rounds over.
+        probes: utility of a model's features.
+        watch: notes the seconds of each part.
+        trajectory_recorder: readings of the active attack; None where none ran.
+
+    Returns:
+        All that the report shows.
 
     Raises:
         FederationError: the model's answers are not finite.
@@ -140,6 +154,13 @@ def score_all_attacks(
     """Scores of attacks, controls, pairs and sets, and the rounds with their leakage.
 
     Passive attacks are scored at `Evaluation.scored_at`. Independent work runs side by side.
+
+    Args:
+        evaluation: the attacks on the models of the run.
+        trajectory_recorder: readings of the active attack; None where none ran.
+
+    Returns:
+        Fields of `RunScores`.
     """
     run, names, active = evaluation.run, evaluation.passive(), evaluation.active()
     snapshots, scored_at = run.snapshots, evaluation.scored_at()
@@ -217,7 +238,16 @@ def score_all_attacks(
 
 
 def placebo_note(names: Sequence[str], run: FederationResult, scored: bool) -> list[str]:
-    """Why the attacks `names` have no untrained control, and which they have."""
+    """Why the attacks `names` have no untrained control, and which they have.
+
+    Args:
+        names: attacks without an untrained control.
+        run: the federation, its rounds over.
+        scored: whether the placebo branch is scored.
+
+    Returns:
+        A sentence for the report.
+    """
     own = "their control is the placebo" if scored else "the placebo was not finished"
     if not run.split.placebo_parts:
         own = "no control: --federation.placebo true runs one, the placebo"
@@ -226,7 +256,15 @@ def placebo_note(names: Sequence[str], run: FederationResult, scored: bool) -> l
 
 
 def run_side_by_side(work: Mapping[str, Callable[[], Any]], threads: int) -> dict[str, Any]:
-    """Results of independent pieces of work, run in as many threads as the cores allow."""
+    """Results of independent pieces of work, run in as many threads as the cores allow.
+
+    Args:
+        work: what to compute, by name.
+        threads: threads for one process.
+
+    Returns:
+        The results, by name.
+    """
     workers = max(1, count_cores() // threads)
     pool = ThreadPoolExecutor(workers, "score", torch.set_num_threads, (threads,))
     try:
@@ -237,7 +275,16 @@ def run_side_by_side(work: Mapping[str, Callable[[], Any]], threads: int) -> dic
 
 
 def add_leakage(evaluation: Evaluation, info: RoundInfo, names: list[str]) -> RoundInfo:
-    """The round with the scores of the named attacks, and of `internal` by layer (Fig. 6)."""
+    """The round with the scores of the named attacks, and of `internal` by layer (Fig. 6).
+
+    Args:
+        evaluation: the attacks on the models of the run.
+        info: the row of the round.
+        names: attacks without an untrained control.
+
+    Returns:
+        The row with each attack's scores.
+    """
     snapshot = evaluation.run.snapshots.load("main", info.round)
     piece = f"round {info.round}"
     scored = evaluation.score_attacks(RoundModel(snapshot), names, piece, threshold=False)
@@ -249,12 +296,29 @@ def add_leakage(evaluation: Evaluation, info: RoundInfo, names: list[str]) -> Ro
 
 
 def without(info: RoundInfo, lost: Mapping[str, str]) -> RoundInfo:
-    """The round less the attacks that are not listed."""
+    """The round less the attacks that are not listed.
+
+    Args:
+        info: the row of the round.
+        lost: why an attack has no scores, by its name.
+
+    Returns:
+        The row with the leakage of the other attacks.
+    """
     return replace(info, leakage={n: s for n, s in info.leakage.items() if n not in lost})
 
 
 def client_rows(run: FederationResult, labels: IntArray, classes: int) -> list[ClientInfo]:
-    """Each client with its role, its images, and its defence's statement."""
+    """Each client with its role, its images, and its defence's statement.
+
+    Args:
+        run: the federation, its rounds over.
+        labels: int64 (N,), the class of each image.
+        classes: number of classes.
+
+    Returns:
+        One row for each client.
+    """
     client_context, rows = run.client_context, []
     for client, role in enumerate(client_context.roles):
         own = client_context.parts["members"][client]

@@ -37,6 +37,7 @@ class BranchState:
     """Where a branch stands.
 
     Attributes:
+        branch: `main`, `zero` or `placebo`.
         round: the last that is finished; 0: none yet.
         state: the global weights after it.
         strategy: with what its server keeps between rounds.
@@ -52,10 +53,11 @@ class BranchState:
 class Checkpoint:
     """The folder of a run's checkpoints, held by one process at a time.
 
-    Args:
+    Attributes:
         root: `RUN/checkpoint`.
         every: rounds between two checkpoints, 0: none are written.
         key: digest of what decides the run's numbers beside its settings: its images.
+        generation: number of checkpoints written.
     """
 
     root: Path
@@ -100,7 +102,8 @@ class Checkpoint:
         theirs, ours = index["versions"], versions()
         if theirs != ours or index["format"] != FORMAT:
             raise InputError(
-                f"the checkpoint in '{self.root}' was written by {told(theirs)}; this is {told(ours)}"
+                f"the checkpoint in '{self.root}' was written by {told(theirs)}; "
+                f"this is {told(ours)}"
             )
         if index["key"] != self.key:
             raise InputError(
@@ -117,8 +120,10 @@ class Checkpoint:
         change any. First the one before is waited for.
 
         Args:
-            about: JSON-able. parts: name -> what is written under it, or the part of before or of
-                now whose file it shares.
+            about: JSON-able.
+            parts: name -> what is written under it, or the part of before or of now whose file it
+                shares.
+            ledger: the clients' states.
 
         Raises:
             OSError: the one before could not be written.
@@ -171,6 +176,7 @@ class Checkpoint:
         return read_tensors(self.root / self._files[name])
 
     def has(self, name: str) -> bool:
+        """Whether the index that was read has a part of this name."""
         return name in self._files
 
     @property
@@ -203,6 +209,7 @@ def versions() -> dict[str, str | None]:
 
 
 def told(versions: Mapping[str, str | None]) -> str:
+    """The versions, for a sentence."""
     return ", ".join(f"{name} {number}" for name, number in versions.items())
 
 
@@ -223,7 +230,13 @@ def server_state(strategy: FederatedStrategy) -> tuple[State, dict[str, Any]]:
 
 
 def restore_server(strategy: FederatedStrategy, tensors: State, plain: Mapping[str, Any]) -> None:
-    """Give a strategy what `server_state` told of."""
+    """Give a strategy what `server_state` told of.
+
+    Args:
+        strategy: the aggregation strategy.
+        tensors: tensors by name.
+        plain: JSON-able attributes.
+    """
     for name, value in plain.items():
         setattr(strategy, name, under(f"{name}.", tensors) if value == "tensors" else value[1])
 

@@ -72,7 +72,12 @@ def disconnect() -> None:
 
 @dataclass(frozen=True)
 class ClientResources:
-    """What a client takes of a machine."""
+    """What a client takes of a machine.
+
+    Attributes:
+        cpus: CPU cores for one client.
+        gpus: share of a GPU, 0 for none.
+    """
 
     cpus: float
     gpus: float
@@ -90,7 +95,13 @@ Packed = tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]
 
 
 class Worker:
-    """An actor: one client after the other, each from the state that comes with its order."""
+    """An actor: one client after the other, each from the state that comes with its order.
+
+    Args:
+        client_context: what all clients of the run share.
+        images: uint8 (N, C, H, W) of all images.
+        gpus: share of a GPU, 0 for none.
+    """
 
     def __init__(self, client_context: ClientContext, images: ByteArray, gpus: float) -> None:
         TaskIdentity.task_id = TaskIdentity.run_id = 1
@@ -107,7 +118,18 @@ class Worker:
     def answer(
         self, content: RecordDict, kind: str, node: int, clients: int, state: Packed | None
     ) -> tuple[Message, Packed | None]:
-        """The reply to a message, and the client's new state where it has one."""
+        """The reply to a message, and the client's new state where it has one.
+
+        Args:
+            content: arrays of the message.
+            kind: the kind of message.
+            node: Flower node id.
+            clients: number of clients.
+            state: the client's local state; None before its first round.
+
+        Returns:
+            The reply, and the client's new state where it has one.
+        """
         carried = SingleStateStore(unpacked(state) if state is not None else None)
         message = Message(content, dst_node_id=node, message_type=kind)
         reply = client_app(self._site, carried)(message, context_of(node, clients))
@@ -128,6 +150,10 @@ class RayGrid(LocalGrid):
     """As many actors as fit into the cluster, each a client at a time.
 
     Args:
+        client_context: what all clients of the run share.
+        clients: number of clients.
+        share: what one client takes of a machine.
+        store: local states of the clients.
         timeout: seconds that a client may work on an order; then its actor is killed.
 
     Raises:
@@ -161,6 +187,7 @@ class RayGrid(LocalGrid):
         self._deadline = time.monotonic() + START
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Queue the messages, slowest client first."""
         names = super().push_messages(messages)
         self._dispatch()
         return names

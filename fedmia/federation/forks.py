@@ -19,11 +19,15 @@ class Fork:
     round: so one training of theirs ends the round for any upload.
 
     Attributes:
-        received: global weights of the round. broadcast: what the server sent beside them.
+        branch: the branch of the round.
+        round: number of the round.
+        received: global weights of the round.
         strategy: a copy of the server's, as it stood before the round.
         holder: what the attacker's client kept then.
         malicious: clients of the round that send the attacker's upload -> images of each.
-        honest: client -> the weights that it sent. numbers: images and metrics of each.
+        broadcast: what the server sent beside them.
+        honest: client -> the weights that it sent.
+        numbers: images and metrics of each.
     """
 
     branch: str

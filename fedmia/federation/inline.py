@@ -33,7 +33,11 @@ class PendingMessage:
     """A message to a client that is waiting, in work or given up.
 
     Attributes:
-        haste: the least goes first. halt: set when nobody waits for the client any more.
+        haste: the least goes first.
+        name: the message's id.
+        message: a message to a client.
+        halt: set when nobody waits for the client any more.
+        began: when the client began, by the monotonic clock; None while it waits.
         actor: the Ray actor that works on it.
     """
 
@@ -50,10 +54,11 @@ class LocalGrid(Grid):
 
     A client's new state comes with its reply, and is kept when its update is taken.
 
-    Args:
-        timeout: seconds that a client may work on an order; then it is given up.
-
     Attributes:
+        clients: number of clients.
+        workers: how many clients work at once.
+        store: local states of the clients.
+        timeout: seconds that a client may work on an order; then it is given up.
         ahead: orders that may be out at once.
     """
 
@@ -77,6 +82,7 @@ class LocalGrid(Grid):
         self._brought: dict[int, tuple[PendingMessage, ClientState | None]] = {}
 
     def set_run(self, run: Any) -> None:
+        """Flower's hook; a grid of our own has one run."""
         return None
 
     @property
@@ -87,22 +93,45 @@ class LocalGrid(Grid):
         self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str,
         ttl: float | None = None,
     ) -> Message:  # fmt: skip
+        """A message to one client.
+
+        Args:
+            content: what it holds.
+            message_type: `train` or `query`.
+            dst_node_id: Flower node id of the client.
+            group_id: id of the group of messages.
+            ttl: seconds until it expires; None never does.
+
+        Returns:
+            The message.
+        """
         return Message(
             content, dst_node_id=dst_node_id, message_type=message_type, group_id=group_id, ttl=ttl
         )
 
     def get_node_ids(self) -> Iterable[int]:
+        """Node id of each client: its partition id + 2."""
         return list(self.contexts)
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
+        """Send messages and wait for all replies.
+
+        Args:
+            messages: one message for each client.
+            timeout: not read: the failure policy has its own.
+
+        Returns:
+            The replies, in the order in which they came.
+        """
         out, replies = set(self.push_messages(messages)), list[Message]()
         while len(replies) < len(out):
             replies += self.pull_messages(out)
         return replies
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Queue the messages; their ids."""
         orders = [self._ordered(message) for message in messages]
         with self._changed:
             for order in orders:
@@ -111,6 +140,7 @@ class LocalGrid(Grid):
         return [order.name for order in orders]
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Replies to the messages of these ids, as far as they are there."""
         wanted_ids = set(message_ids)
         with self._changed:
             if wanted_ids and not wanted_ids & self._done.keys():
@@ -160,7 +190,15 @@ class LocalGrid(Grid):
 
 
 def context_of(node: int, clients: int) -> Context:
-    """What Flower tells the app of a node."""
+    """What Flower tells the app of a node.
+
+    Args:
+        node: Flower node id.
+        clients: number of clients.
+
+    Returns:
+        The context, with the partition id.
+    """
     config: dict[str, Any] = {"partition-id": node - SERVER - 1, "num-partitions": clients}
     return Context(1, node, config, RecordDict(), {})
 
@@ -172,7 +210,15 @@ def branch_of(message: Message) -> str:
 
 
 def failed(message: Message, reason: str) -> Message:
-    """The reply of a client that failed."""
+    """The reply of a client that failed.
+
+    Args:
+        message: a message to a client.
+        reason: why the client failed.
+
+    Returns:
+        A reply that holds an error.
+    """
     return Message(Error(code=0, reason=reason), reply_to=message)
 
 
@@ -183,7 +229,10 @@ class InlineGrid(LocalGrid):
     Args:
         app_of: the clients' app over the states that one of them may read and write, told by an
             event when nobody waits for it any more.
-        workers: clients at work at once. threads: of each, for torch.
+        clients: number of clients.
+        workers: clients at work at once.
+        threads: of each, for torch.
+        store: local states of the clients.
         timeout: seconds that a client may work on an order. It is not ended by force: its thread is
             left, and another takes its place.
     """
@@ -198,6 +247,7 @@ class InlineGrid(LocalGrid):
         self._crew = [self._hire() for _ in range(workers)]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Queue the messages, slowest client first."""
         messages = list(messages)
         for record in [r for m in messages for r in m.content.array_records.values()]:
             make_lazy(record)

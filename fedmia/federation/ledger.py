@@ -34,6 +34,15 @@ class Ledger(StateStore):
         self._lock = Lock()
 
     def load(self, branch: str, client: int) -> ClientState | None:
+        """A client's state; None before its first round.
+
+        Args:
+            branch: which federation of the run: `main`, `zero` or `placebo`.
+            client: partition id of the client.
+
+        Returns:
+            The state.
+        """
         with self._lock:
             if state := self._held.get((branch, client)):
                 return state
@@ -44,6 +53,13 @@ class Ledger(StateStore):
             return ClientState(*read_tensors(self.root / name))
 
     def save(self, branch: str, client: int, state: ClientState) -> None:
+        """Keep a client's state, in memory until a checkpoint is written.
+
+        Args:
+            branch: which federation of the run: `main`, `zero` or `placebo`.
+            client: partition id of the client.
+            state: model weights by name.
+        """
         with self._lock:
             self._hold((branch, client), state)
             self._point((branch, client), None)

@@ -72,14 +72,32 @@ class Schedule:
         return {int(r) for r in spread.round()} - {0}
 
     def course(self, branch: str, first: int, last: int, *, craft: bool) -> RoundRange:
-        """The rounds after `first` to `last` of a branch."""
+        """The rounds after `first` to `last` of a branch.
+
+        Args:
+            branch: which federation of the run: `main`, `zero` or `placebo`.
+            first: round that the range follows.
+            last: last round of the range.
+            craft: whether the active attacker may craft an upload.
+
+        Returns:
+            The range of rounds.
+        """
         run, share = self.experiment, self.experiment.federation.participation
         return RoundRange(
             branch, first, last, craft, share, run.seed, self.last, run.malicious_clients
         )
 
     def takes_part(self, client: int, round: int) -> bool:
-        """Whether the client is drawn for the round, in every branch."""
+        """Whether the client is drawn for the round, in every branch.
+
+        Args:
+            client: partition id of the client.
+            round: the attacked round.
+
+        Returns:
+            True where the client is in the cohort.
+        """
         course = self.course("main", 0, self.last, craft=False)
         return client in draw_cohort(course, round, self.experiment.federation.clients)
 
@@ -88,10 +106,22 @@ class RoundRecorder(Protocol):
     """What the active client notes of the models that it holds, as the rounds pass."""
 
     def received(self, branch: str, round: int, snapshot: Snapshot) -> None:
-        """A model that it received for attacked `round`, or after the last one."""
+        """A model that it received for attacked `round`, or after the last one.
+
+        Args:
+            branch: which federation of the run: `main`, `zero` or `placebo`.
+            round: the attacked round.
+            snapshot: the model.
+        """
 
     def sent(self, branch: str, round: int, snapshot: Snapshot) -> None:
-        """What it uploaded in attacked `round`."""
+        """What it uploaded in attacked `round`.
+
+        Args:
+            branch: which federation of the run: `main`, `zero` or `placebo`.
+            round: the attacked round.
+            snapshot: the model.
+        """
 
     def forks(self, branch: str) -> bool:
         """Whether a round of the branch is replayed for batches that are acted on alone."""
@@ -103,7 +133,12 @@ class RoundRecorder(Protocol):
         """All that was noted, as tensors and what is JSON-able about them."""
 
     def restore(self, tensors: State, about: Any) -> None:
-        """Note what `notes` told of, and nothing else."""
+        """Note what `notes` told of, and nothing else.
+
+        Args:
+            tensors: tensors by name.
+            about: JSON-able facts.
+        """
 
 
 class RunInterrupted(Exception):
@@ -115,14 +150,24 @@ class FederatedRun:
     """One run's branches over one grid.
 
     Attributes:
+        experiment: the settings of the run.
+        client_context: what all clients of the run share.
+        split: the role of each image.
+        store: local states of the clients.
+        snapshots: models of the rounds, by branch.
         probe: kNN accuracy of a global state.
+        round_recorder: notes what the active client sees; None where no attack is active.
+        watch: notes the seconds of each part.
+        display: progress on the terminal.
+        failure_policy: the clients, and what happens when one fails.
+        checkpoint: written as the rounds pass, if any; clients' states are then in a Ledger.
+        head: where the branch at work stands.
+        forked: where those beside the attacked rounds begin.
+        rounds: filled in: one row a finished round of `main`.
+        aggregation: filled in: what its server did.
+        failure: filled in where the rounds ended before their time, but for an interruption.
         reader: of attacked rounds.
         crew: the clients, and what becomes of those that fail.
-        checkpoint: written as the rounds pass, if any; clients' states are then in a Ledger.
-        failure: filled in where the rounds ended before their time, but for an interruption.
-        rounds: filled in: one row a finished round of `main`. aggregation: filled in: what its
-            server did.
-        head: where the branch at work stands. forked: where those beside the attacked rounds begin.
     """
 
     experiment: Experiment
@@ -153,7 +198,7 @@ class FederatedRun:
 
     def run(self, grid: Grid) -> None:
         """All branches; returns early, with what is finished, when interrupted or a client failed
-        and the crew's policy can do no more."""
+        and the failure policy ends the run."""
         try:
             for branch in self.branches():
                 self._branch(grid, branch)
@@ -293,6 +338,16 @@ class FederatedRun:
         """The state after a server's own training; of all that clients hold, or of public images.
 
         It runs through a schedule of its own, before that of the federation.
+
+        Args:
+            branch: which federation of the run: `main`, `zero` or `placebo`.
+            state: model weights by name.
+
+        Returns:
+            The weights after it.
+
+        Raises:
+            RunInterrupted: the user ended the run.
         """
         pretrain, client_context = self.experiment.pretrain, self.client_context
         pooled = np.concatenate(client_context.branch_parts(branch))
@@ -460,7 +515,13 @@ class FederatedRun:
         return knn
 
     def keep(self, branch: str, round: int, state: State) -> None:
-        """Write a snapshot."""
+        """Write a snapshot.
+
+        Args:
+            branch: which federation of the run: `main`, `zero` or `placebo`.
+            round: the attacked round.
+            state: model weights by name.
+        """
         self.snapshots.save(branch, self._snapshot(branch, round, state))
 
     def _snapshot(self, branch: str, round: int, state: State) -> Snapshot:

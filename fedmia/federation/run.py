@@ -40,7 +40,16 @@ from strategies.failure_policy import FailurePolicy
 
 @dataclass
 class PreparedRun:
-    """What is known before the first round: nothing of it is written to the run folder yet."""
+    """What is known before the first round: nothing of it is written to the run folder yet.
+
+    Attributes:
+        experiment: the settings of the run.
+        data: the images with their labels.
+        split: the role of each image.
+        active: the active attack; None where there is none.
+        notes: notes for the report.
+        noise_source: SEEDED or ENTROPY: what clients and the server draw from.
+    """
 
     experiment: Experiment
     data: ImageSet
@@ -60,11 +69,14 @@ class FederationResult:
     """A federation whose rounds are over: all that is scored.
 
     Attributes:
+        prepared: settings, images and their roles.
+        client_context: what all clients of the run share.
         store: what each client keeps, its defence's account among it.
         snapshots: the models of the rounds, branch by branch.
         rounds: one row a finished round of `main`.
         complete: every branch ran to its end.
-        faults: of clients. gone: those that were dropped.
+        faults: of clients.
+        gone: those that were dropped.
         failure: why the rounds ended before their time, where it was no interruption.
         archive: where the scores of what is finished are kept, or nowhere.
         aggregation: what the server of `main` did.
@@ -153,7 +165,15 @@ def prepare(experiment: Experiment) -> PreparedRun:
 
 
 def foresee(experiment: Experiment, split: Split) -> None:
-    """Refuse defences that cannot do for a client of its size what they are asked."""
+    """Refuse defences that cannot do for a client of its size what they are asked.
+
+    Args:
+        experiment: the settings of the run.
+        split: the role of each image.
+
+    Raises:
+        InputError: naming the defence and the client's size.
+    """
     rounds = experiment.federation.rounds
     for layer in experiment.defense:
         defense = layer.build("defense")
@@ -168,7 +188,15 @@ def foresee(experiment: Experiment, split: Split) -> None:
 
 
 def split_notes(split: Split, data: ImageSet) -> list[str]:
-    """Notes on images that play no role."""
+    """Notes on images that play no role.
+
+    Args:
+        split: the role of each image.
+        data: the images with their labels.
+
+    Returns:
+        One sentence each.
+    """
     notes = []
     nobody = 0 if split.whose is None else int((split.whose < 0).sum())
     if nobody:
@@ -192,7 +220,16 @@ def fingerprint(prepared: PreparedRun) -> str:
 
 def make_client_context(prepared: PreparedRun, workdir: Path, stop: Event) -> ClientContext:
     """What the clients are told; the images go to a file that every worker maps: those that have a
-    role, so that the file of a large source is mostly holes."""
+    role, so that the file of a large source is mostly holes.
+
+    Args:
+        prepared: settings, images and their roles.
+        workdir: folder of the mapped images.
+        stop: set when the user interrupts the run.
+
+    Returns:
+        What all clients share.
+    """
     experiment, data, split = prepared.experiment, prepared.data, prepared.split
     file, used = workdir / "images.npy", np.sort(split.used)
     mapped = np.lib.format.open_memmap(file, mode="w+", dtype=np.uint8, shape=data.images.shape)
@@ -243,7 +280,16 @@ def make_client_context(prepared: PreparedRun, workdir: Path, stop: Event) -> Cl
 
 
 def target_sets(split: Split, targets: IntArray, seed: int) -> tuple[IntArray, ...]:
-    """Positions in `targets` of the sets that are scored, in an order that carries no truth."""
+    """Positions in `targets` of the sets that are scored, in an order that carries no truth.
+
+    Args:
+        split: the role of each image.
+        targets: indices of the images that an active attack acts on.
+        seed: root of all random streams of the run.
+
+    Returns:
+        One index array for each set.
+    """
     scored = split.scored_members, split.scored_nonmembers
     formed = form_sets(len(scored[0]), len(scored[1]), seed)
     images = [*scored[0][formed.members], *scored[1][formed.nonmembers]]
@@ -255,7 +301,18 @@ def target_sets(split: Split, targets: IntArray, seed: int) -> tuple[IntArray, .
 def pixel_constants(
     experiment: Experiment, channels: int
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation, one value a channel: the flags', else the data source's."""
+    """Mean and standard deviation, one value a channel: the flags', else the data source's.
+
+    Args:
+        experiment: the settings of the run.
+        channels: number of channels of an image.
+
+    Returns:
+        Mean and standard deviation, `channels` values each.
+
+    Raises:
+        InputError: the number of values does not suit the images.
+    """
     source = experiment.data.source()
     mean = experiment.data.mean or source.mean
     std = experiment.data.std or source.std
@@ -267,7 +324,12 @@ def pixel_constants(
 
 @dataclass(frozen=True)
 class Nodes:
-    """Clients that Flower runs elsewhere: its grid, and the way to what they keep."""
+    """Clients that Flower runs elsewhere: its grid, and the way to what they keep.
+
+    Attributes:
+        grid: Flower's way to the clients.
+        store: local states of the clients.
+    """
 
     grid: Grid
     store: StateStore
@@ -282,8 +344,19 @@ def federate(
     """Run the rounds on the backend asked for; what clients keep lies in `folder`.
 
     Args:
+        prepared: settings, images and their roles.
+        client_context: what all clients of the run share.
+        folder: where the clients' states lie.
+        snapshots: models of the rounds, by branch.
+        probe: kNN accuracy of a global state; None where the images have no labels.
+        watch: notes the seconds of each part.
+        display: progress on the terminal.
+        round_recorder: notes what the active client sees; None where no attack is active.
         nodes: clients that are there already, in place of a backend's.
         checkpoint: gone on with, and written as the rounds pass; it holds what clients keep.
+
+    Returns:
+        The rounds that are finished, and all that is scored.
 
     Raises:
         FederationError: a client failed.

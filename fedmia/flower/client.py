@@ -23,14 +23,30 @@ def told(message: Message) -> dict[str, Any]:
 
 @app.query()
 def roll_call(message: Message, context: Context) -> Message:
-    """Which client this node is."""
+    """Which client this node is.
+
+    Args:
+        message: the message from the server.
+        context: Flower's context of this node.
+
+    Returns:
+        The client's partition id.
+    """
     record = MetricRecord({"client": Node.of(context).client})
     return Message(RecordDict({"metrics": record}), reply_to=message)
 
 
 @app.query("begin")
 def begin(message: Message, context: Context) -> Message:
-    """Prepare the run whose settings the server sends; say what was found."""
+    """Prepare the run whose settings the server sends; say what was found.
+
+    Args:
+        message: the message from the server.
+        context: Flower's context of this node.
+
+    Returns:
+        What the node prepared.
+    """
     order, node = told(message), Node.of(context)
     answer: dict[str, Any] = {"client": node.client, "fedmia": __version__}
     answer |= node.begin(order["settings"], order["private"])
@@ -39,7 +55,15 @@ def begin(message: Message, context: Context) -> Message:
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
-    """One round."""
+    """One round.
+
+    Args:
+        message: the message from the server.
+        context: Flower's context of this node.
+
+    Returns:
+        The client's update.
+    """
     node, task = Node.of(context), message.content.config_records["config"]
     client_context = node.prepared()[1]
     if node.sources:
@@ -51,7 +75,15 @@ def train(message: Message, context: Context) -> Message:
 
 @app.query("fork")
 def fork(message: Message, context: Context) -> Message:
-    """Begin a branch where another stands."""
+    """Begin a branch where another stands.
+
+    Args:
+        message: the message from the server.
+        context: Flower's context of this node.
+
+    Returns:
+        An empty reply.
+    """
     order, node = told(message), Node.of(context)
     node.open().fork_one(order["source"], order["target"], node.client)
     return Message(RecordDict(), reply_to=message)
@@ -59,7 +91,15 @@ def fork(message: Message, context: Context) -> Message:
 
 @app.query("kept")
 def kept(message: Message, context: Context) -> Message:
-    """What the client keeps of a branch: in a rehearsal the server reads what an attacker would."""
+    """What the client keeps of a branch: in a rehearsal the server reads what an attacker would.
+
+    Args:
+        message: the message from the server.
+        context: Flower's context of this node.
+
+    Returns:
+        The client's local state.
+    """
     node = Node.of(context)
     state = node.open().load(told(message)["branch"], node.client)
     return Message(kept_record(state), reply_to=message)
@@ -68,7 +108,15 @@ def kept(message: Message, context: Context) -> Message:
 @app.query("score")
 def score(message: Message, context: Context) -> Message:
     """Scores of the node's own images, under the final encoder and under the first one, if they may
-    leave it."""
+    leave it.
+
+    Args:
+        message: the message from the server.
+        context: Flower's context of this node.
+
+    Returns:
+        The scores, or the client's statement alone.
+    """
     from fedmia.evaluation.node import scored, state_defenses  # what scores takes seconds to import
 
     node = Node.of(context)
@@ -85,6 +133,14 @@ def score(message: Message, context: Context) -> Message:
 
 @app.query("end")
 def end(message: Message, context: Context) -> Message:
-    """Leave nothing of the run behind."""
+    """Leave nothing of the run behind.
+
+    Args:
+        message: the message from the server.
+        context: Flower's context of this node.
+
+    Returns:
+        An empty reply.
+    """
     Node.of(context).end()
     return Message(RecordDict(), reply_to=message)

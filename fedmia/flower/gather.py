@@ -28,6 +28,12 @@ from strategies.failure_policy import FederationError
 def gather(grid: Grid, invocation: Invocation, place: OutFolder, watch: Stopwatch) -> None:
     """A run on images that stay where they are: each node's scores make a report of its own.
 
+    Args:
+        grid: Flower's way to the clients.
+        invocation: the parsed command.
+        place: where the server keeps the run.
+        watch: notes the seconds of each part.
+
     Raises:
         InputError: settings that need shared images.
         FederationError: a node failed, or has other images than the others; what is finished is
@@ -53,7 +59,18 @@ def gather(grid: Grid, invocation: Invocation, place: OutFolder, watch: Stopwatc
 def trained(
     experiment: Experiment, shape: dict[str, int], nodes: Nodes, place: OutFolder, watch: Stopwatch
 ) -> FederationResult:
-    """The rounds of the federation, by a server that holds no image."""
+    """The rounds of the federation, by a server that holds no image.
+
+    Args:
+        experiment: the settings of the run.
+        shape: channels and size of the images.
+        nodes: Flower node id of each client.
+        place: where the server keeps the run.
+        watch: notes the seconds of each part.
+
+    Returns:
+        The rounds as the server saw them.
+    """
     assert place.folder is not None
     prepared = prepare_server(experiment, **shape)
     with tempfile.TemporaryDirectory(prefix="fedmia-") as folder:
@@ -66,7 +83,16 @@ def trained(
 
 
 def scores_of(grid: Grid, nodes: dict[int, int], snapshots: SnapshotStore) -> dict[int, RecordDict]:
-    """What each client's node says of the encoder that the rounds ended with."""
+    """What each client's node says of the encoder that the rounds ended with.
+
+    Args:
+        grid: Flower's way to the clients.
+        nodes: Flower node id of each client.
+        snapshots: the first and the last model.
+
+    Returns:
+        The answer of each client.
+    """
     last = snapshots.rounds("main")[-1]
     models = {"final": snapshots.load("main", last), "untrained": snapshots.untrained()}
     tensors = {n: ArrayRecord(torch_state_dict=m.state) for n, m in models.items()}

@@ -31,6 +31,7 @@ class Node:
     """One client of one run, as the process that answers a message finds it on its disk.
 
     Attributes:
+        client: partition id of the client.
         folder: what it keeps of the run.
         sources: data sources of its own members and non-members; empty in a rehearsal.
         scores: whether scores of its own images leave it.
@@ -73,6 +74,13 @@ class Node:
 
     def begin(self, settings: str, private: bool) -> dict[str, Any]:
         """Keep the run's settings; what they mean here, which is to be the same on every node.
+
+        Args:
+            settings: the settings as JSON.
+            private: whether nodes hold their own images.
+
+        Returns:
+            What the settings mean here, to be compared with the server's.
 
         Raises:
             InputError: a run of the other kind, or images that do not suit.

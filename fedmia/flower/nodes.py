@@ -27,6 +27,15 @@ def open_nodes(
     """Client -> node, and client -> what it found in the settings, of all clients; they keep
     nothing once the run is over.
 
+    Args:
+        grid: Flower's way to the clients.
+        experiment: the settings of the run.
+        place: where the server keeps the run.
+        private: whether nodes hold their own images.
+
+    Yields:
+        The node of each client, and what each client prepared.
+
     Raises:
         FederationError: the nodes are not the run's clients, or one cannot prepare the run.
     """
@@ -53,6 +62,10 @@ def open_nodes(
 
 def check_agreement(answers: dict[int, dict[str, Any]], **ours: Any) -> None:
     """See that every node has this fedmia, and found the same.
+
+    Args:
+        answers: what each node prepared, by client.
+        ours: values that every node must have, by name.
 
     Raises:
         FederationError: naming the first client that did not.

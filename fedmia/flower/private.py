@@ -51,6 +51,14 @@ def prepare_own(
 ) -> tuple[PreparedRun, ClientContext]:
     """The run as the node of `client` sees it: nobody's images but its own.
 
+    Args:
+        settings: the settings as JSON.
+        client: partition id of the client.
+        sources: data sources of the node's own images.
+
+    Returns:
+        The run, and what its client shares with the others.
+
     Raises:
         InputError: images that cannot be read, of two shapes, on both sides, or too few.
     """
@@ -76,7 +84,16 @@ def remote_context(prepared: PreparedRun) -> ClientContext:
 
 
 def prepare_server(experiment: Experiment, channels: int, size: int) -> PreparedRun:
-    """The run as the server sees it: the shape of the images, and none of them."""
+    """The run as the server sees it: the shape of the images, and none of them.
+
+    Args:
+        experiment: the settings of the run.
+        channels: number of channels of an image.
+        size: side of an image in pixels.
+
+    Returns:
+        A run without images.
+    """
     empty = np.zeros(0, np.int64)
     data = ImageSet(np.zeros((0, channels, size, size), np.uint8), empty, "private images")
     parts = (empty,) * experiment.federation.clients

@@ -33,6 +33,13 @@ class Releases(SingleStateStore):
         """The reply to an order: that of the last release, if it was to the same one, or `work`'s.
 
         What failed, or rests on no image, is not stored.
+
+        Args:
+            message: the message from the server.
+            work: computes the answer.
+
+        Returns:
+            The reply.
         """
         order = digest(message.content)
         if self._about is None or self._about["order"] != order:

@@ -36,6 +36,10 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """One run; Flower marks it as failed where this raises.
 
+    Args:
+        grid: Flower's way to the clients.
+        context: Flower's context of this node.
+
     Raises:
         InputError: arguments that `python -m fedmia.simulate` would refuse.
         FederationError: a node is missing, failed, or reads other data.
@@ -67,7 +71,17 @@ def invocation(arguments: str) -> Invocation:
 
 
 def rehearse(grid: Grid, invoked: Invocation, place: OutFolder, watch: Stopwatch) -> None:
-    """A run in which every node reads the one data source that the server reads too."""
+    """A run in which every node reads the one data source that the server reads too.
+
+    Args:
+        grid: Flower's way to the clients.
+        invoked: the parsed command.
+        place: where the server keeps the run.
+        watch: notes the seconds of each part.
+
+    Raises:
+        FederationError: the nodes are not the run's clients, or prepared another run.
+    """
     with watch.part("data"):
         prepared, _ = prepare_rehearsal(json.dumps(to_tree(invoked.settings)))
     with open_nodes(grid, invoked.settings, place, False) as (nodes, answers):

@@ -28,6 +28,7 @@ class NodeStore(StateStore):
     starts where it began, from the state of the round before it.
 
     Args:
+        root: folder of the node's own disk.
         round: at work; None: the states are read as they are now.
     """
 
@@ -35,17 +36,39 @@ class NodeStore(StateStore):
         self.root, self.round = root, round
 
     def load(self, branch: str, client: int) -> ClientState | None:
+        """The state before the round at work; None before the first round.
+
+        Args:
+            branch: which federation of the run: `main`, `zero` or `placebo`.
+            client: partition id of the client.
+
+        Returns:
+            The state.
+        """
         files = self._kept(branch, client)
         return ClientState(*read_tensors(files[-1])) if files else None
 
     def save(self, branch: str, client: int, state: ClientState) -> None:
+        """Write a state; the one before the last is deleted.
+
+        Args:
+            branch: which federation of the run: `main`, `zero` or `placebo`.
+            client: partition id of the client.
+            state: model weights by name.
+        """
         assert self.round is not None
         self._write(branch, client, self.round, state)
         for old in self._kept(branch, client)[:-1]:
             old.unlink()
 
     def fork_one(self, source: str, target: str, client: int) -> None:
-        """Give branch `target` a copy of the client's state in branch `source`, if it has one."""
+        """Give branch `target` a copy of the client's state in branch `source`, if it has one.
+
+        Args:
+            source: branch to copy from.
+            target: branch to copy to.
+            client: partition id of the client.
+        """
         if files := self._kept(source, client):
             self._write(target, client, _round(files[-1]), ClientState(*read_tensors(files[-1])))
 
@@ -64,14 +87,25 @@ def _round(path: Path) -> int:
 
 
 def keep(path: Path, tensors: State, about: object) -> None:
-    """Write a file that `read_tensors` reads; it is on the disk, whole, when this returns."""
+    """Write a file that `read_tensors` reads; it is on the disk, whole, when this returns.
+
+    Args:
+        path: the file.
+        tensors: tensors to send with each order, by name.
+        about: JSON-able facts stored beside the tensors.
+    """
     partial = path.with_suffix(".new")
     write_tensors(tensors, partial, about)
     put(partial, path)
 
 
 def put(partial: Path, path: Path) -> None:
-    """`partial` takes the place of `path`, once it is on the disk."""
+    """`partial` takes the place of `path`, once it is on the disk.
+
+    Args:
+        partial: the file that is complete.
+        path: the file.
+    """
     with partial.open("rb") as file:
         os.fsync(file.fileno())
     partial.replace(path)
@@ -81,6 +115,7 @@ class NodeStates(StateStore):
     """The server's way to what its nodes keep: it asks them. Only a rehearsal's nodes answer.
 
     Args:
+        grid: Flower's way to the clients.
         nodes: partition id -> Flower node id.
     """
 
@@ -88,6 +123,15 @@ class NodeStates(StateStore):
         self._grid, self._nodes = grid, nodes
 
     def load(self, branch: str, client: int) -> ClientState | None:
+        """What a node keeps of a branch; None before its first round.
+
+        Args:
+            branch: which federation of the run: `main`, `zero` or `placebo`.
+            client: partition id of the client.
+
+        Returns:
+            The state.
+        """
         orders = {client: {"branch": branch}}
         content = ask(self._grid, self._nodes, "kept", orders)[client]
         if "memory" not in content.config_records:
@@ -96,6 +140,13 @@ class NodeStates(StateStore):
         return ClientState(content.array_records["tensors"].to_torch_state_dict(), memory)
 
     def save(self, branch: str, client: int, state: ClientState) -> None:
+        """Not allowed: a node's state is its own.
+
+        Args:
+            branch: which federation of the run: `main`, `zero` or `placebo`.
+            client: partition id of the client.
+            state: model weights by name.
+        """
         raise NotImplementedError("a node's state is its own")
 
     def fork(self, source: str, target: str, clients: int) -> None:
@@ -118,7 +169,16 @@ def ask(
     """Client -> its node's answer to the query `action`, of each client in `orders`.
 
     Args:
+        grid: Flower's way to the clients.
         nodes: client -> Flower node id.
+        action: name of the query.
+        orders: the message to each client, by partition id.
+        tensors: tensors to send with each order, by name.
+        who: what an error calls the nodes.
+        patience: seconds to wait.
+
+    Returns:
+        The answer of each client.
 
     Raises:
         FederationError: nodes failed, each named by its client, or did not answer.

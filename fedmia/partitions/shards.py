@@ -65,6 +65,14 @@ def assign(shards: IntArray, clients: int, rng: np.random.Generator) -> list[lis
 
     Clients choose in turn, each the classes with the most shards left (ties by chance), which
     never strands a shard while no class has more shards than there are clients.
+
+    Args:
+        shards: (K,) shards of each class.
+        clients: number of clients.
+        rng: the only source of randomness.
+
+    Returns:
+        For each class, the clients that hold one of its shards.
     """
     remaining = shards.copy()
     total = int(shards.sum())

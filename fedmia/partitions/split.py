@@ -143,6 +143,9 @@ def make_split(
         placebo: also draw parts for a placebo federation of the honest clients.
         seed: the run's root seed.
 
+    Returns:
+        The roles, checked: no image has two.
+
     Raises:
         InputError: too few images (with the arithmetic), fewer than 2 for a client, no honest
             client, so many known members that none is left to score, images that do not tell what
@@ -227,6 +230,13 @@ def decoded(encoded: EncodedSet, split: Callable[[EncodedSet], Split]) -> tuple[
 
     Copies that are encoded otherwise are known for such once they are decoded; of those too only
     the first plays a role, so all roles are given anew.
+
+    Args:
+        encoded: images that are not decoded yet.
+        split: gives every image its role.
+
+    Returns:
+        The decoded images, and their roles.
     """
     while True:
         roles = split(encoded)

@@ -54,12 +54,14 @@ Tell = Callable[[str, str, bool], None]  # (model, attack, finished)
 class EncoderAttackSuite(AttackSuite[str]):
     """Runs attacks through views of one encoder, RELEASED, and of its UNTRAINED control.
 
-    Args:
+    Attributes:
+        audit: the audit's settings.
+        released: the encoder under audit.
+        audit_split: the images in their roles.
         augment: recipe of the attacker's views.
+        device: where tensors are computed.
         shadows: the attacker's own encoders; None: it has none.
         folder: of what was scored before and of what is scored now, or None.
-
-    Attributes:
         scores: of the attacks on the encoder. controls: the same on the control.
         inferences: of the scored members as one data set.
     """
@@ -146,7 +148,14 @@ class EncoderAttackSuite(AttackSuite[str]):
     # -- attacks -------------------------------------------------------------------------------
 
     def run(self, tell: Tell, stopped: Callable[[], bool], ran: Callable[[int], None]) -> None:
-        """Every attack that can run, on the encoder and then on its untrained control."""
+        """Every attack that can run, on the encoder and then on its untrained control.
+
+        Args:
+            tell: called before and after each attack: the model, the attack's name, whether it is
+                done.
+            stopped: whether the user asked to stop.
+            ran: called with the number of attacks that are done.
+        """
         for name in self.audit.attacks:
             if stopped():
                 self.failures.reasons[name] = CUT
@@ -207,13 +216,29 @@ class EncoderAttackSuite(AttackSuite[str]):
         return self.score_or_restore(RELEASED, name)
 
     def score_or_restore(self, model: str, name: str) -> ScoredAttack:
-        """The scores of one attack on one model, or what was kept of them."""
+        """The scores of one attack on one model, or what was kept of them.
+
+        Args:
+            model: `released` or `untrained`.
+            name: name of the attack, as in the registry.
+
+        Returns:
+            The scores, from the archive where it has them.
+        """
         scored = self.once(model, name, partial(self.score_model, model, name))
         assert scored is not None
         return scored
 
     def score_model(self, model: str, name: str) -> ScoredAttack:
-        """One attack on one model; sets are judged on the encoder, where queries are free."""
+        """One attack on one model; sets are judged on the encoder, where queries are free.
+
+        Args:
+            model: `released` or `untrained`.
+            name: name of the attack, as in the registry.
+
+        Returns:
+            The scores, with those of sets where the attack gives them.
+        """
         known, budget = self.known[name], self.budget
         if model == UNTRAINED:
             return self.score(model, name, known, budget, rounds=())
@@ -259,5 +284,14 @@ class EncoderAttackSuite(AttackSuite[str]):
 
 
 def whole(labels: IntArray, clients: int, draw: np.random.Generator) -> list[IntArray]:
-    """The partition of an audit, whose members are one data set."""
+    """The partition of an audit, whose members are one data set.
+
+    Args:
+        labels: (N,), the class of each member.
+        clients: not read: an audit's members are one data set.
+        draw: not read.
+
+    Returns:
+        One part with all positions.
+    """
     return [np.arange(len(labels))]

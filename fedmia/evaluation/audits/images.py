@@ -28,12 +28,17 @@ class AuditSplit:
     """Who is known, who is scored; all images uint8 (N, C, H, W).
 
     Attributes:
+        known_members: known members; uint8 (K, C, H, W).
+        known_nonmembers: known non-members; uint8 (K, C, H, W).
+        scored_members: members that attacks score.
+        scored_nonmembers: non-members that attacks score.
         member_ids, nonmember_ids: places of the scored images in their data sources.
         member_labels, nonmember_labels: class of each scored image, zeros where unlabelled.
         spare: non-members that play no other part, where shadows are trained on them; else none.
-        spared: how many they are, wanted or not.
         labels: names of the classes of all these images, for attacks that need them.
-        names: of the two data sources. views: of the members' source.
+        names: of the two data sources.
+        spared: how many they are, wanted or not.
+        views: of the members' source.
         notes: what was rerenamed or resized.
         shadow_data: the shadows' images where they are in memory; None: --shadow-data says.
     """
@@ -63,6 +68,13 @@ class AuditSplit:
 
     def drop_nonmembers(self, dropped: NDArray[np.bool_], why: str) -> AuditSplit:
         """Less the scored non-members at which `held` (N,) is true, with a note that says `why`.
+
+        Args:
+            dropped: (N,) bool, which scored non-members to drop.
+            why: the reason, for the report's note.
+
+        Returns:
+            The rest, with a note.
 
         Raises:
             InputError: fewer than 2 are left.
@@ -97,6 +109,13 @@ class AuditSplit:
 def deal(audit: Audit, size: int | None) -> AuditSplit:
     """Load both sides, and give every image its role.
 
+    Args:
+        audit: the audit's settings.
+        size: side of an image in pixels; None keeps the source's.
+
+    Returns:
+        The images in their roles.
+
     Raises:
         InputError: a source that cannot be read, or images that `deal_sets` refuses.
     """
@@ -111,6 +130,15 @@ def deal_sets(audit: Audit, members: Found, others: Found, views: Views) -> Audi
 
     The role depends on the seed, on the image's bytes as its source keeps them and on how many
     images there are: neither on the order of the files nor on the side.
+
+    Args:
+        audit: the audit's settings.
+        members: the members' data set.
+        others: the non-members' data set.
+        views: view options that suit the data source.
+
+    Returns:
+        The images in their roles.
 
     Raises:
         InputError: sides of different shape, images on both sides, or fewer images than the
@@ -199,14 +227,22 @@ def one_coding(*sets: Found) -> Iterator[Found]:
 
 
 def unlike_classes(members: Found, others: Found) -> list[str]:
-    """A note where both sides have classes and none of them is on both."""
+    """A note where both sides have classes and none of them is on both.
+
+    Args:
+        members: the members' data set.
+        others: the non-members' data set.
+
+    Returns:
+        One note, or none.
+    """
     theirs = [sorted(set(s.named().tolist())) for s in (members, others)]
     if min(map(len, theirs)) < 2 or set(theirs[0]) & set(theirs[1]):
         return []
     examples = [", ".join(t[:3]) + (", .." if len(t) > 3 else "") for t in theirs]
     return [
-        f"No class of the members ({examples[0]}) is among those of the non-members ({examples[1]}): "
-        "they are taken for different ones."
+        f"No class of the members ({examples[0]}) is among those of the non-members "
+        f"({examples[1]}): they are taken for different ones."
     ]
 
 

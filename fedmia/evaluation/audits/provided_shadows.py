@@ -42,7 +42,8 @@ class ShadowRecord:
     """What a shadow says of its training, without being loaded.
 
     Attributes:
-        augment: recipe of its views. known: whether it is the target's.
+        augment: recipe of its views.
+        known: whether it is the target's.
         defense: what it was trained under.
     """
 
@@ -57,6 +58,10 @@ class ProvidedShadows:
 
     Where they were trained under two sets of defences and one holds the other, those under more
     are of the attacker who knows them, the others of the naive one.
+
+    Attributes:
+        audit: the audit's settings.
+        audit_split: the images in their roles.
     """
 
     audit: Audit
@@ -169,8 +174,8 @@ class ProvidedShadows:
         for run, record in zip(self.runs, self.shadow_records, strict=False):
             settings = run.facts().get("federation", {})
             notes.append(
-                f"Shadow encoder {run.path.name}: a federation of {settings.get('clients')} clients "
-                f"over {settings.get('rounds')} rounds, under {named(record.defense)}."
+                f"Shadow encoder {run.path.name}: a federation of {settings.get('clients')} "
+                f"clients over {settings.get('rounds')} rounds, under {named(record.defense)}."
             )
         target = run_of(self.audit)
         if target is not None and self.shadow_records:

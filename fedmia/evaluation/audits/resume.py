@@ -48,7 +48,18 @@ def key(
     device: torch.device,
 ) -> str:
     """Digest of all that decides the scores: weights, images and their classes, views, options;
-    neither the attacks nor their shadows (`Harness.decides`)."""
+    neither the attacks nor their shadows (`Harness.decides`).
+
+    Args:
+        audit: the audit's settings.
+        released: the encoder under audit.
+        audit_split: the images in their roles.
+        augment: the attacker's recipe of views.
+        device: where tensors are computed.
+
+    Returns:
+        The digest in hexadecimal.
+    """
     skipped = ("attacks", "attack", "cache", "sweep")
     settings = {k: v for k, v in to_tree(audit).items() if k not in skipped}
     settings["device"] = device.type  # `auto` is another one on another machine
@@ -57,7 +68,16 @@ def key(
 
 
 def content(audit: Audit, released: LoadedEncoder, audit_split: AuditSplit) -> str:
-    """Digest of weights, images and their classes."""
+    """Digest of weights, images and their classes.
+
+    Args:
+        audit: the audit's settings.
+        released: the encoder under audit.
+        audit_split: the images in their roles.
+
+    Returns:
+        The digest in hexadecimal.
+    """
     digest = hashlib.sha256()
     # A large .onnx keeps its weights in a second file beside it.
     for file in (Path(audit.encoder), Path(f"{audit.encoder}.data")):

@@ -42,7 +42,11 @@ def dealt_again(run: RunFolder, otherwise: str) -> PreparedRun:
     """The run as it was before its first round, less the images of the clients that it dropped.
 
     Args:
+        run: the folder of the run.
         otherwise: what to do where that cannot be.
+
+    Returns:
+        Settings, images and roles of the run.
 
     Raises:
         InputError: the run's data cannot be read again, or what runs need is not installed.
@@ -61,6 +65,13 @@ def dealt_again(run: RunFolder, otherwise: str) -> PreparedRun:
 
 def from_run(audit: Audit, run: RunFolder) -> AuditSplit:
     """The images that a fedmia run scored, known ones as there, from its own data source.
+
+    Args:
+        audit: the audit's settings.
+        run: the folder of the run.
+
+    Returns:
+        The images in their roles, as in the run.
 
     Raises:
         InputError: the run's data cannot be read again, or what runs need is not installed.

@@ -23,7 +23,9 @@ from fedmia.threat import Labels
 class ShadowImages:
     """Those of --shadow-data, else the non-members that play no other part.
 
-    Args:
+    Attributes:
+        audit: the audit's settings.
+        audit_split: the images in their roles.
         say: takes a line for the user.
     """
 

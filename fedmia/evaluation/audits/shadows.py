@@ -36,10 +36,16 @@ from fedmia.threat.signals import PixelCache, Signals
 class OwnShadows:
     """Shadow encoders of one audit.
 
-    Args:
-        say: takes a line for the user. progress: takes epochs done and to do.
+    Attributes:
+        audit: the audit's settings.
+        released: the encoder under audit.
+        audit_split: the images in their roles.
+        cache: folder of trained shadows; None keeps none.
+        device: where tensors are computed.
+        say: prints one line for the user.
+        progress: called with the epochs done and to do.
         stop: asked before each step.
-        given: what the user brings; None: they are trained.
+        given: shadows that the user brings; None: they are trained.
     """
 
     audit: Audit
@@ -73,8 +79,13 @@ class OwnShadows:
         do so once.
 
         Args:
-            held: the attacker's images. augment: recipe of its views. pixels: views drawn before.
+            attacker_images: images that the attacker holds; uint8 (N, C, H, W).
+            augment: recipe of its views.
+            pixels: views drawn before.
             naive: those of an attacker who does not know the target's defence.
+
+        Returns:
+            The shadows.
 
         Raises:
             InputError: too few images, or knowledge that nobody has.

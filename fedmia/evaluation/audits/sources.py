@@ -19,7 +19,15 @@ Found = ImageSet | EncodedSet
 
 
 def source_views(spec: str, options: Mapping[str, Any]) -> Views:
-    """View options that suit a data source."""
+    """View options that suit a data source.
+
+    Args:
+        spec: name of the data source.
+        options: its options.
+
+    Returns:
+        The options of views.
+    """
     built = registry.build("dataset", split_dataset(spec)[0], options)
     views: Views = built.views
     return views
@@ -27,6 +35,14 @@ def source_views(spec: str, options: Mapping[str, Any]) -> Views:
 
 def find_images(audit: Audit, flag: str, size: int | None) -> Found:
     """The data source of `--members` or `--nonmembers`, its images not yet decoded if it can.
+
+    Args:
+        audit: the audit's settings.
+        flag: the option that names the data source.
+        size: side of an image in pixels; None keeps the source's.
+
+    Returns:
+        The images, decoded later where the source can.
 
     Raises:
         InputError: missing, empty or corrupt, with the flag named.
@@ -39,6 +55,14 @@ def find_images(audit: Audit, flag: str, size: int | None) -> Found:
 def load_images(audit: Audit, flag: str, size: int | None) -> ImageSet:
     """All images of the data source of `--shadow-data`.
 
+    Args:
+        audit: the audit's settings.
+        flag: the option that names the data source.
+        size: side of an image in pixels; None keeps the source's.
+
+    Returns:
+        All images with their labels.
+
     Raises:
         InputError: as `find_images`.
     """
@@ -50,6 +74,14 @@ def load_images(audit: Audit, flag: str, size: int | None) -> ImageSet:
 def take(source: Found, flag: str, indices: IntArray) -> tuple[ImageSet, bool]:
     """The images at `indices`, in that order, decoded; and whether no two of them turned out to
     be the same, as `EncodedSet.pick` finds.
+
+    Args:
+        source: the data source with its images listed.
+        flag: the option that names the data source.
+        indices: indices of images.
+
+    Returns:
+        The images, and whether no two of them are equal.
 
     Raises:
         InputError: one that cannot be decoded, with the flag named.

@@ -21,7 +21,12 @@ Noted = Callable[[ClientView, Tensor], Trajectory]
 
 
 class Observer:
-    """Views of models for the attacker of an experiment; they draw the same pixels."""
+    """Views of models for the attacker of an experiment; they draw the same pixels.
+
+    Args:
+        experiment: the settings of the run.
+        client_context: what all clients of the run share.
+    """
 
     def __init__(self, experiment: Experiment, client_context: ClientContext) -> None:
         self.client_context, self.holder = client_context, experiment.holder
@@ -46,12 +51,16 @@ class Observer:
         ones: its negatives are their keys.
 
         Args:
+            snapshot: weights of a model, with the bank of the attacker's client.
             signals: rows known of the snapshot.
             received: round -> weights, of earlier models that the attacker holds.
             uploads: `before` and `updates` of a server's view.
             noted: of an active client.
             known: images of known membership, where the attacker knows fewer than the run's.
             budget: most images that may be embedded.
+
+        Returns:
+            A view that counts its queries.
         """
         mine = (
             self.client_context.parts["members"][self.holder] if self.holder is not None else None

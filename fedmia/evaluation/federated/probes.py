@@ -24,9 +24,11 @@ from strategies.failure_policy import FederationError
 class Probes:
     """Utility of a state's pooled features on images apart from all others.
 
-    Args:
+    Attributes:
+        client_context: what all clients of the run share.
         labels: class of each image of the data. Of one class alone there is nothing to tell apart:
             no probe runs.
+        split: the role of each image.
     """
 
     client_context: ClientContext
@@ -35,7 +37,16 @@ class Probes:
 
     @torch.no_grad()
     def outputs(self, state: State, indices: IntArray, layer: str) -> Tensor:
-        """Of a layer of the encoder, (N, D), for the images at `indices`."""
+        """Of a layer of the encoder, (N, D), for the images at `indices`.
+
+        Args:
+            state: model weights by name.
+            indices: indices of images.
+            layer: name of the layer.
+
+        Returns:
+            Outputs (N, D) of the layer.
+        """
         torch.set_num_threads(self.client_context.threads)
         method = self.client_context.method(-1, None)
         method.load_shared(state)
@@ -70,7 +81,15 @@ class Probes:
         return f" under {' and '.join(clauses)}" if clauses else ""
 
     def health(self, state: State, loss: float | None) -> Health:
-        """Whether the state tells the test images apart; `loss`: the last round's."""
+        """Whether the state tells the test images apart; `loss`: the last round's.
+
+        Args:
+            state: model weights by name.
+            loss: mean training loss of the last round; None where it is unknown.
+
+        Returns:
+            The finding of whether the model tells images apart.
+        """
         client_context, method = (
             self.client_context,
             registry.build("ssl", *self.client_context.ssl),

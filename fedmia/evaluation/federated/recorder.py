@@ -37,6 +37,8 @@ class TrajectoryRecorder:
     """Readings of the targets, (T,) a model: no model is kept for them.
 
     Attributes:
+        observer: makes the attacker's views.
+        attack: the active attack.
         readings: `received.BRANCH.ROUND` and `sent.BRANCH.ROUND`; of targets of which each batch
             had a round to itself `KIND.BRANCH.ROUND.SIDE`, NaN of those in none. Its sides are
             `sent`, under the upload that climbed the target's batch, `after`, under the model that
@@ -55,11 +57,23 @@ class TrajectoryRecorder:
         self._lock = Lock()
 
     def received(self, branch: str, round: int, snapshot: Snapshot) -> None:
-        """Read a model that the client received for attacked `round`, or after the last one."""
+        """Read a model that the client received for attacked `round`, or after the last one.
+
+        Args:
+            branch: which federation of the run: `main`, `zero` or `placebo`.
+            round: number of the round, from 1.
+            snapshot: the model.
+        """
         self.readings[f"received.{branch}.{round}"] = self._read_all(branch, snapshot)
 
     def sent(self, branch: str, round: int, snapshot: Snapshot) -> None:
-        """Note an upload, and read it if it is the first or the attack wants them all."""
+        """Note an upload, and read it if it is the first or the attack wants them all.
+
+        Args:
+            branch: which federation of the run: `main`, `zero` or `placebo`.
+            round: number of the round, from 1.
+            snapshot: the model.
+        """
         reads = self.attack.reads_uploads() or not self._by_round("sent", branch)
         readings = self._read_all(branch, snapshot) if reads else np.zeros(0)
         self.readings[f"sent.{branch}.{round}"] = readings
@@ -80,6 +94,14 @@ class TrajectoryRecorder:
 
     def of(self, branch: str, view: ClientView, images: Tensor) -> Trajectory:
         """The trajectory of uint8 (N, C, H, W), all of them targets; their part of all queries.
+
+        Args:
+            branch: which federation of the run: `main`, `zero` or `placebo`.
+            view: view of the active client; counts its queries.
+            images: uint8 (N, C, H, W), all of them targets.
+
+        Returns:
+            Readings before, of the uploads and after, for each round.
 
         Raises:
             KeyError: an image that is no target.
@@ -113,7 +135,15 @@ class TrajectoryRecorder:
             self._replay(fork, "batches", self._batches(self.attack.round_size))
 
     def rounds_alone(self, branch: str, kind: str) -> list[int]:
-        """The round that each of the `batches` or `sets` of a branch had to itself, if any."""
+        """The round that each of the `batches` or `sets` of a branch had to itself, if any.
+
+        Args:
+            branch: which federation of the run: `main`, `zero` or `placebo`.
+            kind: `batches` or `sets`.
+
+        Returns:
+            Rounds, ascending; empty where none was replayed.
+        """
         return list(self._by_round(kind, branch, "after"))
 
     def of_alone(
@@ -122,7 +152,14 @@ class TrajectoryRecorder:
         """`of`, where each image's batch had the first attacked round to itself.
 
         Args:
+            branch: which federation of the run: `main`, `zero` or `placebo`.
+            kind: `batches` or `sets`.
+            view: view of the active client; counts its queries.
+            images: uint8 (N, C, H, W), all of them targets.
             idle: of the same round without any climb.
+
+        Returns:
+            The trajectory: one round.
         """
         rows, (round,) = self._rows(images), self.rounds_alone(branch, kind)
         self._charge(f"{branch}-{kind}", view, len(images))
@@ -184,7 +221,12 @@ class TrajectoryRecorder:
         return tensors, {"queries": dict(self.queries), "choices": dict(self.choices)}
 
     def restore(self, tensors: State, about: Mapping[str, Any]) -> None:
-        """Hold what `notes` told of, and nothing else."""
+        """Hold what `notes` told of, and nothing else.
+
+        Args:
+            tensors: tensors by name.
+            about: JSON-able facts, as `notes` gives them.
+        """
         self.readings = {name: tensor.numpy() for name, tensor in tensors.items()}
         self.queries = defaultdict(int, about["queries"])
         self.choices = dict(about["choices"])

@@ -26,7 +26,13 @@ from fedmia.threat.signals import Signals
 
 @dataclass(frozen=True)
 class RoundModel:
-    """The model after a round of a branch, and the rows known of it."""
+    """The model after a round of a branch, and the rows known of it.
+
+    Attributes:
+        snapshot: the model.
+        branch: which federation of the run: `main`, `zero` or `placebo`.
+        signals: what the attacker may read beside the weights.
+    """
 
     snapshot: Snapshot
     branch: str = "main"
@@ -37,6 +43,7 @@ class Evaluation(AttackSuite[RoundModel]):
     """Scores attacks on the models of a finished federation.
 
     Args:
+        run: the federation, its rounds over.
         attacks: name -> options of the attacks to run; None: the run's own.
         observer: of the run's attacker, if there is one already.
         failures: takes what attacks raise; None lets it through.
@@ -83,14 +90,31 @@ class Evaluation(AttackSuite[RoundModel]):
         return max(r for r in rounds if r <= clean) if self.active() else rounds[-1]
 
     def uploads(self, branch: str, last: int) -> dict[str, Any]:
-        """Updates of `branch` by round, to round `last`, and what their clients had received."""
+        """Updates of `branch` by round, to round `last`, and what their clients had received.
+
+        Args:
+            branch: which federation of the run: `main`, `zero` or `placebo`.
+            last: last round to read.
+
+        Returns:
+            `updates`: round -> client -> weights; `before`: round -> weights that the clients
+            received.
+        """
         before = self.snapshots.before(branch)
         updates = {r: self.snapshots.updates(branch, r) for r in before if r <= last}
         return {"before": before, "updates": updates}
 
     def received(self, branch: str, last: int) -> StateFiles:
         """Round -> weights after it, to round `last`: of a client those that it was sent, for the
-        rounds in which it took part, and the last."""
+        rounds in which it took part, and the last.
+
+        Args:
+            branch: which federation of the run: `main`, `zero` or `placebo`.
+            last: last round to read.
+
+        Returns:
+            Weights by round.
+        """
         states = self.snapshots.received(branch, last)
         if self.observed.vantage != "client" or self.observed.holder is None:
             return states
@@ -114,8 +138,13 @@ class Evaluation(AttackSuite[RoundModel]):
         """The named attacks on the model of a round, sharing what they compute.
 
         Args:
+            model: the model of a round.
+            names: names of attacks.
             piece: of the run's scores, by whose name each attack is scored once.
             how: as `Scorer.scored`.
+
+        Returns:
+            The scored attacks that did not fail.
         """
         rounds = (model.snapshot.round,)
 
@@ -128,7 +157,16 @@ class Evaluation(AttackSuite[RoundModel]):
 
     def kept(self, piece: str, name: str, call: Callable[[], Result]) -> Result | None:
         """What attack `name` says in a piece of the run's scores, worked out once; None where it
-        failed."""
+        failed.
+
+        Args:
+            piece: part of the scoring, as the archive names it.
+            name: name of the attack, as in the registry.
+            call: computes the scores.
+
+        Returns:
+            The scores, or None where the attack failed.
+        """
         # A disk that is full where scores are kept is no failure of the attack: it ends the run.
         return self.once(piece, name, partial(self.failures.attempt, piece, name, call))
 
@@ -150,7 +188,15 @@ class Evaluation(AttackSuite[RoundModel]):
         return [one for one in answers if one is not None]
 
     def by_layer(self, snapshot: Snapshot, threshold: bool = True) -> dict[str, ScoredAttack]:
-        """The `internal` attack on each layer alone; all of them are read in one pass."""
+        """The `internal` attack on each layer alone; all of them are read in one pass.
+
+        Args:
+            snapshot: the model.
+            threshold: whether to choose a threshold on the known images.
+
+        Returns:
+            The scored attack on each layer, by the layer's name.
+        """
         view, scores = self.observed.view(snapshot, Signals()), {}
         with view.unmetered():
             for images in (self.scorer.known.both()[0], self.scorer.candidates):

@@ -28,7 +28,13 @@ UNTRAINED = "untrained"
 
 
 class Trajectories:
-    """Scores of the active attack `name`: its own, its controls', its curves."""
+    """Scores of the active attack `name`: its own, its controls', its curves.
+
+    Args:
+        evaluation: the attacks on the models of the run.
+        name: name of the attack, as in the registry.
+        trajectory_recorder: readings of the active attack; None where none ran.
+    """
 
     def __init__(
         self, evaluation: Evaluation, name: str, trajectory_recorder: TrajectoryRecorder
@@ -69,7 +75,15 @@ class Trajectories:
         return tasks
 
     def score_branch(self, branch: str, label: str | None = None) -> ScoredAttack:
-        """The attack on what its client noted in `branch`."""
+        """The attack on what its client noted in `branch`.
+
+        Args:
+            branch: which federation of the run: `main`, `zero` or `placebo`.
+            label: label of the row in the report; None for the attack itself.
+
+        Returns:
+            The scored attack, with its rounds and curves.
+        """
         label, scored = label or self.name, self.evaluation.scorer.score_attack
         rounds, view = tuple(self.rounds(branch)), self.view(branch)
         result = scored(self.name, view, under_attack=True, rounds=rounds, label=label)

@@ -21,6 +21,14 @@ def allot(suite: AttackSuite[Model], model: Model, name: str) -> Known:
     """The known images that the suite's budget lets an attack learn from, noted where they are
     fewer.
 
+    Args:
+        suite: the attacks with their scorer.
+        model: the model under attack.
+        name: name of the attack, as in the registry.
+
+    Returns:
+        The known images that the attack may learn from.
+
     Raises:
         BudgetError: it does not suffice, as `afford` says.
     """
@@ -45,7 +53,14 @@ def afford(
     What fitting costs grows linearly with the known images: two small fits tell the line.
 
     Args:
+        suite: the attacks with their scorer.
+        model: the model under attack.
+        name: name of the attack, as in the registry.
+        known: known members and known non-members.
         budget: None is no limit.
+
+    Returns:
+        The known images that the budget allows.
 
     Raises:
         InputError: the budget does not even buy LEAST_KNOWN a side.
@@ -91,7 +106,15 @@ def sweep(
     has a point that says so. (Figs. 6 and 7 of LpLA.)
 
     Args:
+        suite: the attacks with their scorer.
+        model: the model under attack.
+        names: the attacks.
         spec: as the option `sweep` says it.
+        say: prints one line.
+        stopped: whether the user asked to stop.
+
+    Returns:
+        One point for each attack and value.
     """
     kind, values = parse_points(spec)
     done: list[SweepPoint] = []
@@ -129,5 +152,13 @@ def _point(suite: AttackSuite[Model], model: Model, name: str, kind: str, value:
 
 
 def first(known: Known, count: int) -> Known:
-    """The first `count` known images of each side (they stand in random order)."""
+    """The first `count` known images of each side (they stand in random order).
+
+    Args:
+        known: known members and known non-members.
+        count: known images of each side.
+
+    Returns:
+        The known images that are left.
+    """
     return Known(known.members[:count], known.nonmembers[:count])

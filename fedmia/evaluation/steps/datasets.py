@@ -28,8 +28,10 @@ class CandidateSets:
 
     Attributes:
         images: uint8 (N, C, H, W), the scored members and then the scored non-members.
-        classes: (N,) of them. first: place of the first non-member.
-        held: client -> places of its members. posing: places of each poser's non-members.
+        classes: (N,) of them.
+        first: place of the first non-member.
+        held: client -> places of its members.
+        posing: places of each poser's non-members.
     """
 
     images: Tensor
@@ -58,7 +60,15 @@ def suspects(
     than the members, so few sets are dealt that each has about LEAST images.
 
     Args:
-        classes: of members (n,) and non-members (m,). owner: (n,) client of each member.
+        members: scored members; uint8 (N, C, H, W).
+        nonmembers: scored non-members; uint8 (M, C, H, W).
+        classes: of members (n,) and non-members (m,).
+        owner: (n,) client of each member.
+        partition: deals the posers as it dealt the members.
+        seed: root of all random streams of the run.
+
+    Returns:
+        The sets, those of clients first.
     """
     first, clients = len(members), np.unique(owner)
     images_of = {int(k): np.flatnonzero(owner == k) for k in clients}
@@ -82,6 +92,17 @@ def infer_sets(
     """What the attack says of each client's set, and of each poser's where asked for. It hears of
     them in one random order.
 
+    Args:
+        attack: the attack on data sets.
+        view: what the attacker holds of the model.
+        known: known members and known non-members.
+        of: the candidate sets.
+        seed: root of all random streams of the run.
+        posers: whether to ask about posers, too.
+
+    Returns:
+        The answers on clients' sets, and those on posers' sets.
+
     Raises:
         InputError: the view does not grant what the attack needs.
     """
@@ -104,7 +125,19 @@ def inference(
     attack: DatasetAttack, known: Known, of: CandidateSets, seed: int, view: BlackBox,
     untrained: BlackBox | None,
 ) -> DatasetInference:  # fmt: skip
-    """The attack on the encoder, with posers, and on the untrained one without."""
+    """The attack on the encoder, with posers, and on the untrained one without.
+
+    Args:
+        attack: the attack on data sets.
+        known: known members and known non-members.
+        of: the candidate sets.
+        seed: root of all random streams of the run.
+        view: what the attacker holds of the model.
+        untrained: view of the untrained model; None where there is none.
+
+    Returns:
+        Answers on clients, on posers, and on clients by the untrained model.
+    """
     clients, posers = infer_sets(attack, view, known, of, seed, posers=True)
     null = [] if untrained is None else infer_sets(attack, untrained, known, of, seed, False)[0]
     return DatasetInference(attack.name, attack.paper, clients, posers, null)

@@ -38,6 +38,14 @@ class Failures:
     def attempt(self, piece: str, attack: str, call: Callable[[], Result]) -> Result | None:
         """What `call` returns; None where it raises, which is noted.
 
+        Args:
+            piece: part of the scoring.
+            attack: name of the attack.
+            call: computes the result.
+
+        Returns:
+            The result; None where the attack failed.
+
         Raises:
             Exception: one of `raised`.
         """
@@ -53,7 +61,15 @@ class Failures:
             return None
 
     def explain(self, attack: str, error: Exception) -> str:
-        """Why there are no scores, on one line; an attack that is not merely refused is broken."""
+        """Why there are no scores, on one line; an attack that is not merely refused is broken.
+
+        Args:
+            attack: name of the attack.
+            error: what the attack raised.
+
+        Returns:
+            The reason, on one line.
+        """
         why = format_error(error.text if isinstance(error, InputError) else str(error), self.tongue)
         if isinstance(error, self.refusals):
             return why

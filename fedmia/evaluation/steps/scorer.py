@@ -75,8 +75,14 @@ class Scorer:
         for its threshold.
 
         Args:
+            name: name of the attack, as in the registry.
+            view: what the attacker holds of the model.
             sets: to be judged as wholes, where the attack can.
             threshold: also score the known images, to choose a threshold on.
+            more: arguments of `ScoredAttack` that are set by the caller.
+
+        Returns:
+            The scores of members and of non-members, in the order of the images.
 
         Raises:
             InputError: the view does not grant what the attack needs, or lacks what it reads.
@@ -201,7 +207,15 @@ class Scorer:
 
 
 def sides(name: str, values: Sides) -> dict[str, Any]:
-    """The two fields of `ScoredAttack` that hold values of members and of non-members."""
+    """The two fields of `ScoredAttack` that hold values of members and of non-members.
+
+    Args:
+        name: name of the attack, as in the registry.
+        values: values of members and of non-members.
+
+    Returns:
+        The two fields, by name.
+    """
     return {f"{name}_members": values[0], f"{name}_nonmembers": values[1]}
 
 
@@ -212,6 +226,15 @@ def threshold_asks(attack: Attack) -> bool:
 
 def match_scale(values: np.ndarray, own: np.ndarray, other: np.ndarray) -> np.ndarray:
     """`values` (K,) brought from the scale of `own` (N,) to that of `other` (N,), at equal
-    quantiles: ties stay together, in the middle of theirs, and no order is reversed."""
+    quantiles: ties stay together, in the middle of theirs, and no order is reversed.
+
+    Args:
+        values: values of members and of non-members.
+        own: (N,) values on the scale to leave.
+        other: (N,) values on the scale to reach.
+
+    Returns:
+        (K,) values on the other scale.
+    """
     ends = [np.searchsorted(np.sort(own), values, side=side) for side in ("left", "right")]
     return np.interp(sum(ends) / 2, np.arange(len(other)) + 0.5, np.sort(other))

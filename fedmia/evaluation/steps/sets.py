@@ -22,6 +22,15 @@ def set_scores(
 
     The control of a mean is the attack's first paired one, else its placebo, else the untrained
     model.
+
+    Args:
+        sets: which images form a set.
+        attacks: the scored attacks.
+        controls: scores of the controls, by name.
+        pairs: each attack with its control.
+
+    Returns:
+        One row for each attack that has a score of sets.
     """
     if not len(sets.members) or not len(sets.nonmembers):
         return []
