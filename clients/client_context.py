@@ -136,7 +136,7 @@ class ClientContext:
         spec = registry.build("ssl", *self.ssl)
         public = self.public_images if spec.public else None
         recipe = Recipe(self.mean, self.std, images, public, self.train.batch_size)
-        generator = self._drawing(client)
+        generator = self._method_generator(client)
         built: SSLMethod = spec.build(net.build(self.channels, self.size), recipe, generator)
         return built.to(self.device)
 
@@ -151,9 +151,9 @@ class ClientContext:
         Returns:
             False where the method has to be built anew.
         """
-        return self.device == "cpu" and method.renew(images, self._drawing(client))
+        return self.device == "cpu" and method.renew(images, self._method_generator(client))
 
-    def _drawing(self, client: int) -> torch.Generator:
+    def _method_generator(self, client: int) -> torch.Generator:
         return torch_rng(self.seed, "client-method", client)
 
     def build_defenses(self, client: int) -> DefenseStack:

@@ -63,8 +63,8 @@ class ClientRound:
 
     def train(self) -> tuple[State, Metrics, SSLMethod]:
         """Local epochs from where the strategy starts: what may leave, metrics, the method."""
-        pair = self._taken()
-        job, local = self._job(self.indices, self._own("strategy."), self.memory, pair)
+        pair = self._take_cached()
+        job, local = self._job(self.indices, self._tensors_under("strategy."), self.memory, pair)
         method = job.method
         self._restore(method, job.optimizer)
         if self.defense and self.kept is None:
@@ -73,7 +73,7 @@ class ClientRound:
         state = method.shared_state()
         trained = {n: t for n, t in state.items() if self.client_context.is_shared(n)}
         staying = {f"running.{n}": t for n, t in state.items() if n not in trained}
-        self._trained = local, trained, staying | self._resumed(method, job.optimizer)
+        self._trained = local, trained, staying | self._local_tensors(method, job.optimizer)
         self._job_done = job
         return trained, metrics, method
 
@@ -121,7 +121,7 @@ class ClientRound:
         """
         sent = {n: t for n, t in state.items() if self.client_context.is_shared(n)}
         leaving = self.defense.leaving_metrics(metrics)
-        works, tensors = self._trained is not None or self._crafted, self._before
+        works, tensors = self._trained is not None or self._crafted, self._kept_tensors
         if self._trained is not None:
             local, trained, staying = self._trained
             leaving |= self.strategy.finish(local, trained, sent)
@@ -243,7 +243,7 @@ class ClientRound:
         training left it, or, before any, keys of its own images."""
         method = self.client_context.method(self.task.client, len(self.indices))
         method.load_shared(self.received)
-        if local := self._own("local."):
+        if local := self._tensors_under("local."):
             method.load_local(local)
         else:
             method.begin_first_round()
@@ -252,15 +252,15 @@ class ClientRound:
 
     def rehearse(self, positions: IntArray) -> State:
         """Weights after a first round on the client's images at `positions`; nothing is kept."""
-        return self._rehearsed(self.indices[positions])
+        return self._rehearse_images(self.indices[positions])
 
     def rehearse_public(self) -> tuple[State, State]:
         """Weights received, and after a first round on as many public images; nothing is kept."""
-        return self.received, self._rehearsed(
+        return self.received, self._rehearse_images(
             np.resize(self.client_context.public, len(self.indices))
         )
 
-    def _rehearsed(self, indices: IntArray) -> State:
+    def _rehearse_images(self, indices: IntArray) -> State:
         job, _ = self._job(indices, {}, {})
         job.method.begin_first_round()
         self.defense.adapt(job, copy.deepcopy(self._defended))
@@ -303,11 +303,11 @@ class ClientRound:
                 method, recipe, seed=client_context.seed, device=job.device, held=attacker_images
             )
 
-    def _taken(self) -> tuple[SSLMethod, Optimizer] | None:
+    def _take_cached(self) -> tuple[SSLMethod, Optimizer] | None:
         """What this thread keeps, if the client can go on with it: its own state is set
         afterwards, or, in its first round, the method becomes as one that is built for it."""
         pair = self.client_context.method_cache.take()
-        if pair is None or self._before:
+        if pair is None or self._kept_tensors:
             return pair
         anew = self.kept is None and self.client_context.renew(
             pair[0], self.task.client, len(self.indices)
@@ -335,32 +335,35 @@ class ClientRound:
         images = client_context.images[indices]
         job = client_context.job(method, images, task.round, stream, task.craft, optimizer)
 
-        job.after_backward = after_each(
+        job.after_backward = make_backward_hook(
             job.optimizer, client_context.train.momentum, local, self.strategy.after_backward
         )
         return job, local
 
     @property
-    def _before(self) -> State:
+    def _kept_tensors(self) -> State:
         """Tensors that the client kept from before this round."""
         return self.kept.tensors if self.kept else {}
 
-    def _own(self, prefix: str) -> State:
+    def _tensors_under(self, prefix: str) -> State:
         """Those whose names begin with `prefix`, without it."""
-        return {n: t.to(self.client_context.device) for n, t in under(prefix, self._before).items()}
+        return {
+            n: t.to(self.client_context.device)
+            for n, t in under(prefix, self._kept_tensors).items()
+        }
 
     def _restore(self, method: SSLMethod, optimizer: Optimizer) -> None:
         """Go on where the last round ended."""
-        if not self._before:
+        if not self._kept_tensors:
             method.begin_first_round()
             return
-        method.load_local(self._own("local."))
+        method.load_local(self._tensors_under("local."))
         method.begin_round()
-        if running := self._own("running."):
+        if running := self._tensors_under("running."):
             method.load_shared(method.shared_state() | running)
-        restore(optimizer, method.trainable(), self._own("optimizer."))
+        restore(optimizer, method.trainable(), self._tensors_under("optimizer."))
 
-    def _resumed(self, method: SSLMethod, optimizer: Optimizer) -> State:
+    def _local_tensors(self, method: SSLMethod, optimizer: Optimizer) -> State:
         """What `_restore` takes up in the next round, by name."""
         tensors = {f"local.{n}": t for n, t in method.local_state().items()}
         if self.client_context.train.optimizer_state == "keep":
@@ -369,14 +372,16 @@ class ClientRound:
         return tensors
 
 
-def after_each(
+def make_backward_hook(
     optimizer: Optimizer,
     momentum: float,
     local: StrategyContext,
     then: Callable[[StrategyContext], None],
 ) -> Callable[[], None]:
-    """What a job does after each backward pass. It knows neither the job nor the desk: in a circle
-    of references a client's weights would stay until Python looks for such, gigabytes later.
+    """What a job does after each backward pass.
+
+    The hook refers neither to the job nor to the client's round. In a circle of references a
+    client's weights would stay in memory until Python collects them, gigabytes later.
 
     Args:
         optimizer: the method's optimizer.

@@ -21,7 +21,7 @@ from fedmia.records import Epsilon
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Update
 from strategies._accounting import composed_epsilon, composed_noise, sampled_epsilon, sampled_noise
-from strategies._clipping import as_received, clip_each, clipped
+from strategies._clipping import clip_each, clip_state, match_dtypes
 from strategies.base import FederatedStrategy, Metrics, draw_cohort
 from strategies.failure_policy import Adversary
 
@@ -95,14 +95,14 @@ class DPFedAvg(FederatedStrategy):
         spread, votes = self.parts(noise)
         lengths, round = list[float](), 0
 
-        def counted() -> Iterator[Update]:
+        def count_updates() -> Iterator[Update]:
             nonlocal round
             for update in updates:
                 round, name = update.round, str(update.client)
                 self.rounds_of[name] = self.rounds_of.get(name, 0) + 1
                 yield update
 
-        merged = self.mean(clip_each(received, counted(), bound, lengths))
+        merged = self.mean(clip_each(received, count_updates(), bound, lengths))
         count, draw = len(lengths), self.draw or rng(self._seed(), "server", round)
         if noise:
             merged = noised(merged, spread * bound / count, draw)
@@ -119,7 +119,7 @@ class DPFedAvg(FederatedStrategy):
             self.bound = bound * math.exp(-self.clip_lr * (under - self.quantile))
         if self.canaries and noise:
             self._audit(bound, noise, count, round)
-        return as_received(merged, received)
+        return match_dtypes(merged, received)
 
     def noise(self) -> float:
         """z of all that a round releases: as given, or from epsilon for all rounds of the run.
@@ -157,7 +157,7 @@ class DPFedAvg(FederatedStrategy):
         noise = self.noise() if self.releases else 0.0
         if self.releases and not noise:
             return None
-        most = self._most(against.malicious)
+        most = self._most_rounds(against.malicious)
         value = self._spent(noise, most, against) if most else 0.0
         stated = math.isfinite(value) and not against.server
         text = statement(self.cohorts == "secret", most, self.releases, against)
@@ -171,7 +171,7 @@ class DPFedAvg(FederatedStrategy):
             **guess_canaries(self.audited, audit),
         )  # fmt: skip
 
-    def _most(self, malicious: Sequence[int]) -> int:
+    def _most_rounds(self, malicious: Sequence[int]) -> int:
         """Rounds of the honest client that took part most often."""
         honest = [n for c, n in self.rounds_of.items() if int(c) not in malicious]
         return max(honest, default=0)
@@ -190,7 +190,7 @@ class DPFedAvg(FederatedStrategy):
         """
         malicious, secret = self.course.malicious if self.course else (), self.cohorts == "secret"
         done = self.audited.get("rounds", 0)
-        if not secret and done >= self._most(malicious):
+        if not secret and done >= self._most_rounds(malicious):
             return
         stream, scores = rng(self._seed(), "canaries", round), np.zeros(self.canaries)
         out, rate = (-1.0, self._rate(count, malicious)) if secret else (0.0, 1.0)
@@ -228,7 +228,7 @@ class DPFedAvg(FederatedStrategy):
         fellows: int,
     ) -> State:
         bound = float(broadcast[CLIP]) if CLIP in broadcast else self.clip
-        return as_received(clipped(received, crafted, bound)[0], received)
+        return match_dtypes(clip_state(received, crafted, bound)[0], received)
 
     def _bound(self) -> float:
         return self.clip if self.bound is None else self.bound

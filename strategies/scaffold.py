@@ -49,7 +49,7 @@ class Scaffold(_FedAvg):
         """
         slopes, count, stepped = State(), 0, 0
 
-        def folded() -> Iterator[Update]:
+        def add_slopes() -> Iterator[Update]:
             nonlocal count, stepped
             for update in updates:
                 count += 1
@@ -60,7 +60,7 @@ class Scaffold(_FedAvg):
                         slopes[name] = slopes[name] + slope if name in slopes else slope
                 yield update
 
-        merged = super().aggregate(received, folded())
+        merged = super().aggregate(received, add_slopes())
         share = stepped / max(len(self.nodes), count, 1)
         for name, summed in slopes.items():
             if ".running_" in name:  # batch norm's statistics take no steps

@@ -9,7 +9,7 @@ from typing import ClassVar
 from fedmia.options.option import option
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Update
-from strategies._columns import between, middle
+from strategies._columns import average_middle, clamp_between
 from strategies.base import FederatedStrategy
 
 
@@ -33,7 +33,7 @@ class TrimmedMean(FederatedStrategy):
         return 2 * self.trim + 1
 
     def aggregate(self, received: State, updates: Iterable[Update]) -> State:
-        return middle([update.state for update in updates], self.trim)
+        return average_middle([update.state for update in updates], self.trim)
 
     def passing(
         self,
@@ -44,4 +44,4 @@ class TrimmedMean(FederatedStrategy):
         fellows: int,
     ) -> State:
         """Each weight within those of honest clients that are not trimmed."""
-        return between(crafted, guesses, self.trim) if self.trim and guesses else crafted
+        return clamp_between(crafted, guesses, self.trim) if self.trim and guesses else crafted

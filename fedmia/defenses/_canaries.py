@@ -121,13 +121,13 @@ def audit_steps(
         raise InputError(f"canaries need a model of at least 2 weights, got {weights}")
     most = min(TOGETHER, weights // 2)
     parts = [
-        _audited(job, steps, inside[at : at + most], stream)
+        _score_canaries(job, steps, inside[at : at + most], stream)
         for at in range(0, len(inside), most)
     ]  # fmt: skip
     return np.concatenate(parts)
 
 
-def _audited(
+def _score_canaries(
     job: Job, steps: AuditedSteps, inside: NDArray[np.bool_], stream: np.random.Generator
 ) -> FloatArray:
     """`audit_steps` of canaries that share one run."""

@@ -144,7 +144,7 @@ class ReleaseNoise(Defense):
         weights = sum(trained[n].numel() for n in names)  # a public number, as is C
         fixed = self.default_clip * weights ** (1 / self.order)
         bound = float(self.clip or memory.get("clip") or fixed)
-        scale = self._settle(bound, memory)
+        scale = self._fix_scale(bound, memory)
         clips = self.sensitivity == "clip" and length > bound
         released = {n: received[n] for n in trained}
         if clips:
@@ -180,12 +180,14 @@ class ReleaseNoise(Defense):
             delta=float(getattr(self, "delta", 0.0)),
             rounds=rounds,
             standing="empirical" if sampled else "guaranteed",
-            assumptions=SAMPLED.format(pairs=self.samples) if sampled else self._clipped(memory),
+            assumptions=SAMPLED.format(pairs=self.samples)
+            if sampled
+            else self._describe_clip(memory),
             unit="image" if sampled else "client",
             **guess_canaries(memory, self.audit),
         )
 
-    def _clipped(self, memory: dict[str, Any]) -> str:
+    def _describe_clip(self, memory: dict[str, Any]) -> str:
         """What the guarantee rests on, and where C comes from."""
         source = GIVEN if self.clip else REHEARSED if "clip" in memory else FIXED
         known = "sensitivity" in memory
@@ -208,7 +210,7 @@ class ReleaseNoise(Defense):
             scores[i] = float(released["weight"]) / bound
         add_scores(memory, scores)
 
-    def _settle(self, bound: float, memory: dict[str, Any]) -> float:
+    def _fix_scale(self, bound: float, memory: dict[str, Any]) -> float:
         """The run's noise scale; it and the sensitivity are fixed in the first round."""
         if "scale" in memory:
             return float(memory["scale"])

@@ -142,7 +142,7 @@ class DPSGD(Defense):
         job.method.train()
         tally = _Tally()
         with private_optimizer(job, noise, self.max_grad_norm, rate * size, generator) as private:
-            private.attach_step_hook(lambda _: self._between(job, noise, tally))
+            private.attach_step_hook(lambda _: self._note_step(job, noise, tally))
             for views in poisson_batches(job):
                 if job.stop():
                     break
@@ -161,10 +161,10 @@ class DPSGD(Defense):
         memory["metrics"] = {
             "noise_std": noise * self.max_grad_norm / (rate * size),
             "lr": job.train.first_rate,
-            **self._seen(tally),
+            **self._withheld_metrics(tally),
         }
         if not bool(torch.stack([w.isfinite().all() for w in weights]).all()):
-            raise InputError(self._diverged(noise, job.train.first_rate))
+            raise InputError(self._describe_divergence(noise, job.train.first_rate))
         if self.canaries:
             self._audit(
                 job, AuditedSteps(noise, self.max_grad_norm, rate, rate * size, tally.steps), memory
@@ -229,14 +229,14 @@ class DPSGD(Defense):
             memory["lr"] = train.first_rate * min(1.0, MOVED * length / moved)
         return float(memory["lr"])
 
-    def _diverged(self, noise: float, rate: float) -> str:
+    def _describe_divergence(self, noise: float, rate: float) -> str:
         budget = f"{opt('defense.epsilon')} {self.epsilon:g}, " if self.epsilon is not None else ""
         return (
             f"DP-SGD diverged at {budget}noise multiplier {noise:.3g} and learning rate {rate:.3g}"
             f": a lower {opt('defense.lr')}, a larger {opt('train.batch_size')} or less noise helps"
         )
 
-    def _between(self, job: Job, noise: float, tally: _Tally) -> None:
+    def _note_step(self, job: Job, noise: float, tally: _Tally) -> None:
         """After the noise, before the step: the step's signal to noise, and the job's hook."""
         weights = job.method.trainable()
         tally.steps += 1
@@ -247,7 +247,7 @@ class DPSGD(Defense):
             tally.signals.append(get_total_norm(sums) / spread)
         job.after_backward()
 
-    def _seen(self, tally: _Tally) -> Metrics:
+    def _withheld_metrics(self, tally: _Tally) -> Metrics:
         """Metrics that rest on the images, so none of them leaves the client."""
         images = max(tally.images, 1)
         metrics = {

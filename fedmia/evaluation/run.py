@@ -233,7 +233,7 @@ def score_all_attacks(
         "inferences": infer,
         "pixels": results["pixels"],
         "curves": trajectories.curves() if trajectories and pairs else None,
-        "rounds": [without(results.get(f"round {i.round}", i), lost) for i in run.rounds],
+        "rounds": [drop_attacks(results.get(f"round {i.round}", i), lost) for i in run.rounds],
     }
 
 
@@ -295,7 +295,7 @@ def add_leakage(evaluation: Evaluation, info: RoundInfo, names: list[str]) -> Ro
     return replace(info, leakage=by_name, layers=layers)
 
 
-def without(info: RoundInfo, lost: Mapping[str, str]) -> RoundInfo:
+def drop_attacks(info: RoundInfo, lost: Mapping[str, str]) -> RoundInfo:
     """The round less the attacks that are not listed.
 
     Args:

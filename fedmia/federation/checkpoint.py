@@ -102,8 +102,8 @@ class Checkpoint:
         theirs, ours = index["versions"], versions()
         if theirs != ours or index["format"] != FORMAT:
             raise InputError(
-                f"the checkpoint in '{self.root}' was written by {told(theirs)}; "
-                f"this is {told(ours)}"
+                f"the checkpoint in '{self.root}' was written by {format_versions(theirs)}; "
+                f"this is {format_versions(ours)}"
             )
         if index["key"] != self.key:
             raise InputError(
@@ -157,7 +157,7 @@ class Checkpoint:
         partial = self.root / f"{INDEX}.partial"
         partial.write_text(json.dumps(index), encoding="utf-8")
         os.replace(partial, self.root / INDEX)
-        ledger.indexed(index["clients"])
+        ledger.confirm_index(index["clients"])
         for name in gone:
             (self.root / name).unlink(missing_ok=True)
 
@@ -208,7 +208,7 @@ def versions() -> dict[str, str | None]:
     return {"fedmia": __version__, "torch": version("torch")}
 
 
-def told(versions: Mapping[str, str | None]) -> str:
+def format_versions(versions: Mapping[str, str | None]) -> str:
     """The versions, for a sentence."""
     return ", ".join(f"{name} {number}" for name, number in versions.items())
 
@@ -220,7 +220,7 @@ def server_state(strategy: FederatedStrategy) -> tuple[State, dict[str, Any]]:
         TypeError: it keeps something else.
     """
     tensors, plain = State(), dict[str, Any]()
-    for name, value in kept_by(strategy).items():
+    for name, value in kept_attributes(strategy).items():
         if isinstance(value, dict) and all(hasattr(t, "dtype") for t in value.values()):
             plain[name] = "tensors"
             tensors |= {f"{name}.{n}": t for n, t in value.items()}
@@ -241,7 +241,7 @@ def restore_server(strategy: FederatedStrategy, tensors: State, plain: Mapping[s
         setattr(strategy, name, under(f"{name}.", tensors) if value == "tensors" else value[1])
 
 
-def kept_by(strategy: FederatedStrategy) -> dict[str, Any]:
+def kept_attributes(strategy: FederatedStrategy) -> dict[str, Any]:
     """Attributes of a strategy that are neither options nor of one stretch of rounds."""
     options = {field.name for field in fields(strategy) if field.init}
     passing = {field.name for field in fields(FederatedStrategy)}

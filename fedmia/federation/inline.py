@@ -132,7 +132,7 @@ class LocalGrid(Grid):
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Queue the messages; their ids."""
-        orders = [self._ordered(message) for message in messages]
+        orders = [self._sort_orders(message) for message in messages]
         with self._changed:
             for order in orders:
                 heapq.heappush(self._waiting, order)
@@ -165,10 +165,10 @@ class LocalGrid(Grid):
             if self._timeout is not None and time.monotonic() - order.began > self._timeout:
                 del self._working[key]
                 self._abandon(order)
-                late = failed(order.message, f"no answer within {self._timeout:g} s")
+                late = error_reply(order.message, f"no answer within {self._timeout:g} s")
                 self._done[order.name] = order, late, SingleStateStore(None)
 
-    def _ordered(self, message: Message) -> PendingMessage:
+    def _sort_orders(self, message: Message) -> PendingMessage:
         """The slowest first, by their last order, so that none is waited for at the end."""
         number = next(self._names)
         took = self._took.get(message.metadata.dst_node_id, math.inf)
@@ -209,7 +209,7 @@ def branch_of(message: Message) -> str:
     return str(config["branch"]) if config is not None else ""
 
 
-def failed(message: Message, reason: str) -> Message:
+def error_reply(message: Message, reason: str) -> Message:
     """The reply of a client that failed.
 
     Args:
@@ -244,7 +244,7 @@ class InlineGrid(LocalGrid):
         super().__init__(clients, workers, store or MemoryStore(), timeout)
         self._app_of, self._threads = app_of, threads
         self._open = True
-        self._crew = [self._hire() for _ in range(workers)]
+        self._workers = [self._start_worker() for _ in range(workers)]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Queue the messages, slowest client first."""
@@ -262,10 +262,10 @@ class InlineGrid(LocalGrid):
                 order.halt.set()
             self._changed.notify_all()
         deadline = time.monotonic() + LEAVE
-        for thread in self._crew:
+        for thread in self._workers:
             thread.join(max(0.0, deadline - time.monotonic()))
 
-    def _hire(self) -> Thread:
+    def _start_worker(self) -> Thread:
         thread = Thread(target=self._work, name="client", daemon=True)
         thread.start()
         return thread
@@ -296,11 +296,11 @@ class InlineGrid(LocalGrid):
             context = copy.copy(self.contexts[message.metadata.dst_node_id])
             return self._app_of(state, order.halt)(message, context), state
         except Exception as error:  # as Flower does: the strategy says whose it was
-            return failed(message, f"{type(error).__name__}: {error}"), SingleStateStore(None)
+            return error_reply(message, f"{type(error).__name__}: {error}"), SingleStateStore(None)
 
     def _wait(self) -> None:
         self._changed.wait(LOOK)
 
     def _abandon(self, order: PendingMessage) -> None:
         order.halt.set()
-        self._crew.append(self._hire())
+        self._workers.append(self._start_worker())

@@ -61,27 +61,27 @@ class Ledger(StateStore):
             state: model weights by name.
         """
         with self._lock:
-            self._hold((branch, client), state)
-            self._point((branch, client), None)
+            self._keep_in_memory((branch, client), state)
+            self._set_file((branch, client), None)
             while self._bytes > self.room and len(self._held) > 1:
                 oldest = next(iter(self._held))
                 self._write(oldest)
-                self._bytes -= size(self._held.pop(oldest))
+                self._bytes -= count_bytes(self._held.pop(oldest))
 
     def fork(self, source: str, target: str, clients: int) -> None:
         """Give branch `target` the states of branch `source`, and their files."""
         with self._lock:  # a state is replaced, never changed: the copy may share it
             for client in range(clients):
                 if (state := self._held.get((source, client))) is not None:
-                    self._hold((target, client), state)
-                self._point((target, client), self._files.get((source, client)))
+                    self._keep_in_memory((target, client), state)
+                self._set_file((target, client), self._files.get((source, client)))
 
     def index(self) -> dict[str, Any]:
         """What `restore` needs, once `flush` has written what is not on disk yet."""
         with self._lock:
             for key, state in self._held.items():
                 if key not in self._files:
-                    self._waiting[self._named(key)] = state
+                    self._waiting[self._new_file_name(key)] = state
             names: list[Any] = [[*key, name] for key, name in self._files.items()]
             self._told |= {name for *_, name in names}
             return {"serial": self._serial, "files": names}
@@ -93,7 +93,7 @@ class Ledger(StateStore):
             with self._lock:
                 del self._waiting[name]
 
-    def indexed(self, index: Mapping[str, Any]) -> None:
+    def confirm_index(self, index: Mapping[str, Any]) -> None:
         """`index` is on disk: its files stay, and those of the index before go if they may."""
         with self._lock:
             before, self._told = self._told, {name for *_, name in index["files"]}
@@ -112,24 +112,24 @@ class Ledger(StateStore):
                 if file.name not in self._told:
                     file.unlink()
 
-    def _hold(self, key: Key, state: ClientState) -> None:
+    def _keep_in_memory(self, key: Key, state: ClientState) -> None:
         before = self._held.pop(key, None)
-        self._bytes += size(state) - (size(before) if before else 0)
+        self._bytes += count_bytes(state) - (count_bytes(before) if before else 0)
         self._held[key] = state  # the last in order
 
     def _write(self, key: Key) -> None:
         if key not in self._files:
-            state, name = self._held[key], self._named(key)
+            state, name = self._held[key], self._new_file_name(key)
             write_tensors(state.tensors, self.root / name, state.memory)
 
-    def _named(self, key: Key) -> str:
+    def _new_file_name(self, key: Key) -> str:
         """A new file for the state of a key."""
         self._serial += 1
         name = f"{key[0]}-{key[1]:04d}-{self._serial:08d}.safetensors"
-        self._point(key, name)
+        self._set_file(key, name)
         return name
 
-    def _point(self, key: Key, name: str | None) -> None:
+    def _set_file(self, key: Key, name: str | None) -> None:
         """The state of `key` is in the file `name`, or in none."""
         before = self._files.pop(key, None)
         if name is not None:
@@ -145,6 +145,6 @@ class Ledger(StateStore):
             (self.root / name).unlink(missing_ok=True)
 
 
-def size(state: ClientState) -> int:
+def count_bytes(state: ClientState) -> int:
     """Bytes of its tensors."""
     return sum(t.numel() * t.element_size() for t in state.tensors.values())

@@ -167,7 +167,6 @@ class FederatedRun:
         aggregation: filled in: what its server did.
         failure: filled in where the rounds ended before their time, but for an interruption.
         reader: of attacked rounds.
-        crew: the clients, and what becomes of those that fail.
     """
 
     experiment: Experiment
@@ -312,9 +311,9 @@ class FederatedRun:
         if not (at_once or at.round % checkpoint.every == 0 or at.round in ends):
             return
         assert isinstance(self.store, Ledger)
-        parts: dict[str, CheckpointPart] = {"head": self._part(at)}
+        parts: dict[str, CheckpointPart] = {"head": self._pack_head(at)}
         if self.forked is not None:
-            parts["forked"] = "forked" if checkpoint.has("forked") else self._part(self.forked)
+            parts["forked"] = "forked" if checkpoint.has("forked") else self._pack_head(self.forked)
         if self.round_recorder is not None:
             parts["notes"] = self.round_recorder.notes()
         self.watch.claim()
@@ -325,7 +324,7 @@ class FederatedRun:
         }  # fmt: skip
         checkpoint.write(about, parts, self.store)
 
-    def _part(self, at: BranchState) -> CheckpointPart:
+    def _pack_head(self, at: BranchState) -> CheckpointPart:
         """A head as the checkpoint keeps it."""
         tensors, plain = server_state(at.strategy)
         tensors_by_name = {f"global.{n}": t for n, t in at.state.items()}

@@ -16,7 +16,7 @@ from fedmia.flower.store import kept_record
 app = ClientApp()
 
 
-def told(message: Message) -> dict[str, Any]:
+def read_order(message: Message) -> dict[str, Any]:
     """What a query asks, by name."""
     return dict(message.content.config_records["order"])
 
@@ -32,7 +32,7 @@ def roll_call(message: Message, context: Context) -> Message:
     Returns:
         The client's partition id.
     """
-    record = MetricRecord({"client": Node.of(context).client})
+    record = MetricRecord({"client": Node.from_context(context).client})
     return Message(RecordDict({"metrics": record}), reply_to=message)
 
 
@@ -47,7 +47,7 @@ def begin(message: Message, context: Context) -> Message:
     Returns:
         What the node prepared.
     """
-    order, node = told(message), Node.of(context)
+    order, node = read_order(message), Node.from_context(context)
     answer: dict[str, Any] = {"client": node.client, "fedmia": __version__}
     answer |= node.begin(order["settings"], order["private"])
     return Message(RecordDict({"found": ConfigRecord(answer)}), reply_to=message)
@@ -64,7 +64,7 @@ def train(message: Message, context: Context) -> Message:
     Returns:
         The client's update.
     """
-    node, task = Node.of(context), message.content.config_records["config"]
+    node, task = Node.from_context(context), message.content.config_records["config"]
     client_context = node.prepared()[1]
     if node.sources:
         return node.releases().answer(
@@ -84,7 +84,7 @@ def fork(message: Message, context: Context) -> Message:
     Returns:
         An empty reply.
     """
-    order, node = told(message), Node.of(context)
+    order, node = read_order(message), Node.from_context(context)
     node.open().fork_one(order["source"], order["target"], node.client)
     return Message(RecordDict(), reply_to=message)
 
@@ -100,8 +100,8 @@ def kept(message: Message, context: Context) -> Message:
     Returns:
         The client's local state.
     """
-    node = Node.of(context)
-    state = node.open().load(told(message)["branch"], node.client)
+    node = Node.from_context(context)
+    state = node.open().load(read_order(message)["branch"], node.client)
     return Message(kept_record(state), reply_to=message)
 
 
@@ -117,17 +117,20 @@ def score(message: Message, context: Context) -> Message:
     Returns:
         The scores, or the client's statement alone.
     """
-    from fedmia.evaluation.node import scored, state_defenses  # what scores takes seconds to import
+    from fedmia.evaluation.node import (  # what scores takes seconds to import
+        score_node,
+        state_defenses,
+    )
 
-    node = Node.of(context)
+    node = Node.from_context(context)
     prepared, client_context = node.prepared()
     torch.set_num_threads(client_context.threads)
     final, untrained = (
         message.content.array_records[name].to_torch_state_dict() for name in ("final", "untrained")
     )
-    last = told(message)["last"]
+    last = read_order(message)["last"]
     run = prepared, client_context, node.client, node.releases()
-    scores = scored(*run, last, final, untrained) if node.scores else state_defenses(*run)
+    scores = score_node(*run, last, final, untrained) if node.scores else state_defenses(*run)
     return Message(scores, reply_to=message)
 
 
@@ -142,5 +145,5 @@ def end(message: Message, context: Context) -> Message:
     Returns:
         An empty reply.
     """
-    Node.of(context).end()
+    Node.from_context(context).end()
     return Message(RecordDict(), reply_to=message)

@@ -11,7 +11,7 @@ from flwr.serverapp import Grid
 
 from fedmia.cli.command import Invocation
 from fedmia.config.experiment import Experiment
-from fedmia.evaluation.node import material
+from fedmia.evaluation.node import scores_from_node
 from fedmia.federation.run import FederationResult, Nodes, federate, make_client_context
 from fedmia.flower.nodes import check_agreement, open_nodes
 from fedmia.flower.private import check, prepare_server
@@ -41,22 +41,22 @@ def gather(grid: Grid, invocation: Invocation, place: OutFolder, watch: Stopwatc
     """
     experiment: Experiment = invocation.settings
     check(experiment)
-    with open_nodes(grid, experiment, place, True) as (nodes, found):
-        shape = {name: found[0][name] for name in ("channels", "size")}
-        check_agreement(found, **shape)
-        done = trained(experiment, shape, Nodes(grid, MemoryStore()), place, watch)
+    with open_nodes(grid, experiment, place, True) as (nodes, prepared_by):
+        shape = {name: prepared_by[0][name] for name in ("channels", "size")}
+        check_agreement(prepared_by, **shape)
+        done = run_rounds(experiment, shape, Nodes(grid, MemoryStore()), place, watch)
         remaining = {client: nodes[client] for client in nodes if client not in done.gone}
         with watch.part("attacks"):
-            answers = scores_of(grid, remaining, done.snapshots)
+            answers = collect_scores(grid, remaining, done.snapshots)
     for client, content in sorted(answers.items()):
         folder = place.under(f"client-{client:04d}")
-        report = publish(material(client, content, done), folder, watch)
+        report = publish(scores_from_node(client, content, done), folder, watch)
         print(f"client {client}: {report['verdict']} Report: {folder}/report.html")
     if done.failure is not None:  # so that Flower marks the run as failed
         raise FederationError(f"{done.failure}; the finished rounds are reported on")
 
 
-def trained(
+def run_rounds(
     experiment: Experiment, shape: dict[str, int], nodes: Nodes, place: OutFolder, watch: Stopwatch
 ) -> FederationResult:
     """The rounds of the federation, by a server that holds no image.
@@ -82,7 +82,9 @@ def trained(
         )  # fmt: skip
 
 
-def scores_of(grid: Grid, nodes: dict[int, int], snapshots: SnapshotStore) -> dict[int, RecordDict]:
+def collect_scores(
+    grid: Grid, nodes: dict[int, int], snapshots: SnapshotStore
+) -> dict[int, RecordDict]:
     """What each client's node says of the encoder that the rounds ended with.
 
     Args:

@@ -19,7 +19,7 @@ from fedmia.config.tree import from_tree
 from fedmia.federation.run import PreparedRun, fingerprint, prepare
 from fedmia.flower.private import SIDES, prepare_own, remote_context
 from fedmia.flower.releases import Releases
-from fedmia.flower.store import NodeStore, put
+from fedmia.flower.store import NodeStore, replace_file
 from fedmia.options.errors import InputError
 
 FOLDER = "folder"  # of a node's files, in its `--node-config`
@@ -43,7 +43,7 @@ class Node:
     scores: bool = True
 
     @staticmethod
-    def of(context: Context) -> Node:
+    def from_context(context: Context) -> Node:
         """The node that a message came to.
 
         Raises:
@@ -92,7 +92,7 @@ class Node:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         partial = self.folder / "settings.partial"
         partial.write_text(settings, encoding="utf-8")
-        put(partial, self.folder / "settings.json")
+        replace_file(partial, self.folder / "settings.json")
         try:
             prepared, _ = self.prepared()
         except InputError as error:

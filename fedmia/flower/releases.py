@@ -9,7 +9,7 @@ from pathlib import Path
 
 from flwr.app import Message, MetricRecord, RecordDict
 
-from fedmia.flower.store import keep
+from fedmia.flower.store import write_file
 from fedmia.ssl.base import under
 from fedmia.storage.arrays import record, tensors
 from fedmia.storage.snapshot import ClientState, SingleStateStore, read_tensors
@@ -56,7 +56,7 @@ class Releases(SingleStateStore):
         both = {f"state.{n}": t for n, t in state.tensors.items()}
         both |= {f"sent.{n}": t for n, t in tensors(content.array_records["arrays"]).items()}
         metrics = dict(content.metric_records["metrics"])
-        keep(self._path, both, {"order": order, "memory": state.memory, "metrics": metrics})
+        write_file(self._path, both, {"order": order, "memory": state.memory, "metrics": metrics})
 
 
 def digest(order: RecordDict) -> str:

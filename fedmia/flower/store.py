@@ -45,7 +45,7 @@ class NodeStore(StateStore):
         Returns:
             The state.
         """
-        files = self._kept(branch, client)
+        files = self._state_files(branch, client)
         return ClientState(*read_tensors(files[-1])) if files else None
 
     def save(self, branch: str, client: int, state: ClientState) -> None:
@@ -58,7 +58,7 @@ class NodeStore(StateStore):
         """
         assert self.round is not None
         self._write(branch, client, self.round, state)
-        for old in self._kept(branch, client)[:-1]:
+        for old in self._state_files(branch, client)[:-1]:
             old.unlink()
 
     def fork_one(self, source: str, target: str, client: int) -> None:
@@ -69,24 +69,24 @@ class NodeStore(StateStore):
             target: branch to copy to.
             client: partition id of the client.
         """
-        if files := self._kept(source, client):
+        if files := self._state_files(source, client):
             self._write(target, client, _round(files[-1]), ClientState(*read_tensors(files[-1])))
 
-    def _kept(self, branch: str, client: int) -> list[Path]:
+    def _state_files(self, branch: str, client: int) -> list[Path]:
         """Files of the rounds before this one, in order."""
         files = sorted((self.root / branch / f"client-{client:04d}").glob("round-*.safetensors"))
         return [f for f in files if self.round is None or _round(f) < self.round]
 
     def _write(self, branch: str, client: int, round: int, state: ClientState) -> None:
         path = self.root / branch / f"client-{client:04d}" / f"round-{round:06d}.safetensors"
-        keep(path, state.tensors, state.memory)
+        write_file(path, state.tensors, state.memory)
 
 
 def _round(path: Path) -> int:
     return int(re.findall(r"\d+", path.name)[-1])
 
 
-def keep(path: Path, tensors: State, about: object) -> None:
+def write_file(path: Path, tensors: State, about: object) -> None:
     """Write a file that `read_tensors` reads; it is on the disk, whole, when this returns.
 
     Args:
@@ -96,10 +96,10 @@ def keep(path: Path, tensors: State, about: object) -> None:
     """
     partial = path.with_suffix(".new")
     write_tensors(tensors, partial, about)
-    put(partial, path)
+    replace_file(partial, path)
 
 
-def put(partial: Path, path: Path) -> None:
+def replace_file(partial: Path, path: Path) -> None:
     """`partial` takes the place of `path`, once it is on the disk.
 
     Args:

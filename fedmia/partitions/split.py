@@ -154,7 +154,7 @@ def make_split(
     check_clients(options, clients, malicious)
     honest = clients - malicious
     kinds = partition.kinds(data, clients)
-    distinct = _distinct(data, kinds)
+    distinct = _find_distinct(data, kinds)
     order = rng(seed, "split").permutation(distinct)
     order, theirs, own = _pools(order, kinds, honest, partition, options.members)
     takers, what = (clients, malicious), data.name
@@ -169,11 +169,11 @@ def make_split(
     share = round(len(theirs) * sizes.members / own)
     reserve = np.concatenate([reserve, theirs[:share]])
 
-    honest_parts = _deal(kinds, members, partition, honest, rng(seed, "partition"))
+    honest_parts = _deal_images(kinds, members, partition, honest, rng(seed, "partition"))
     receivers = clients if placebo else malicious
     stream = rng(seed, "partition-reserve")
-    reserve_parts = _deal(kinds, reserve, partition, receivers, stream) if receivers else ()
-    known, scored = _known(honest_parts, options.known, rng(seed, "known"))
+    reserve_parts = _deal_images(kinds, reserve, partition, receivers, stream) if receivers else ()
+    known, scored = _choose_known(honest_parts, options.known, rng(seed, "known"))
     return Split(
         parts=(*honest_parts, *reserve_parts[receivers - malicious :]),
         malicious=malicious,
@@ -193,7 +193,7 @@ def make_split(
     )
 
 
-def _distinct(data: ImageSet | EncodedSet, kinds: IntArray) -> IntArray:
+def _find_distinct(data: ImageSet | EncodedSet, kinds: IntArray) -> IntArray:
     """One of each group of byte-equal images, ascending: the first that is of a kind, else the
     first."""
     names = data.digests()
@@ -245,7 +245,7 @@ def decoded(encoded: EncodedSet, split: Callable[[EncodedSet], Split]) -> tuple[
             return data, roles
 
 
-def _deal(
+def _deal_images(
     kinds: IntArray,
     images: IntArray,
     partition: Partition,
@@ -263,7 +263,7 @@ def _deal(
     return tuple(np.sort(images[p]) for p in positions)
 
 
-def _known(
+def _choose_known(
     parts: tuple[IntArray, ...], known: int, generator: np.random.Generator
 ) -> tuple[IntArray, IntArray]:
     """`known` members, each as likely as any other, and all the others; both sorted.

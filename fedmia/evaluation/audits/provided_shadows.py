@@ -98,7 +98,7 @@ class ProvidedShadows:
                 spec: SSL = build_plugin("ssl", tree)
             except (InputError, KeyError, TypeError):
                 return []
-            records.append(ShadowRecord(spec.augment, tree["ssl"] == own, under(tree)))
+            records.append(ShadowRecord(spec.augment, tree["ssl"] == own, describe_defenses(tree)))
         return records
 
     def paired(self) -> bool:
@@ -175,18 +175,18 @@ class ProvidedShadows:
             settings = run.facts().get("federation", {})
             notes.append(
                 f"Shadow encoder {run.path.name}: a federation of {settings.get('clients')} "
-                f"clients over {settings.get('rounds')} rounds, under {named(record.defense)}."
+                f"clients over {settings.get('rounds')} rounds, under {join_names(record.defense)}."
             )
         target = run_of(self.audit)
         if target is not None and self.shadow_records:
             theirs, own = (
-                under(target.facts()),
+                describe_defenses(target.facts()),
                 max((t.defense for t in self.shadow_records), key=len),
             )
-            if named(theirs) != named(own):
+            if join_names(theirs) != join_names(own):
                 notes.append(
-                    f"The run was trained under {named(theirs)}, the shadow encoders under "
-                    f"{named(own)}."
+                    f"The run was trained under {join_names(theirs)}, the shadow encoders under "
+                    f"{join_names(own)}."
                 )
         return notes
 
@@ -226,7 +226,7 @@ class ProvidedShadows:
             torch.from_numpy(data.images[inside]),
             torch.from_numpy(data.images[outside]),
             run.path.name,
-            under(run.facts()),
+            describe_defenses(run.facts()),
         )
 
     def _shared(self, loaded: Sequence[TrainedShadow]) -> tuple[int, NDArray[np.bool_]]:
@@ -241,7 +241,7 @@ class ProvidedShadows:
         return int(inside[0].sum()), inside[1]
 
 
-def under(tree: Mapping[str, Any]) -> tuple[str, ...]:
+def describe_defenses(tree: Mapping[str, Any]) -> tuple[str, ...]:
     """The defences of a run's clients and the rule of its server: a text each, the name first."""
     layers: list[Mapping[str, Any]] = list(tree.get("defense") or [])
     rule = tree.get("strategy") or {"name": PLAIN}
@@ -253,7 +253,7 @@ def under(tree: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def named(defenses: Sequence[str]) -> str:
+def join_names(defenses: Sequence[str]) -> str:
     """Their names, for a sentence."""
     return " and ".join(one.split(" ")[0] for one in defenses) or "no defence"
 
@@ -266,7 +266,7 @@ def _sides(defenses: Sequence[tuple[str, ...]], path: Path) -> list[bool]:
     """
     kinds = sorted(set(defenses), key=len)
     if len(kinds) > 1 and (len(kinds) > 2 or not set(kinds[0]) < set(kinds[1])):
-        names = "; ".join(sorted({named(kind) for kind in kinds}))
+        names = "; ".join(sorted({join_names(kind) for kind in kinds}))
         raise InputError(
             f"shadow encoders: {path} mixes some trained under {names}: give those of one, and "
             "beside them at most some under fewer"

@@ -48,7 +48,7 @@ def key(
     device: torch.device,
 ) -> str:
     """Digest of all that decides the scores: weights, images and their classes, views, options;
-    neither the attacks nor their shadows (`Harness.decides`).
+    neither the attacks nor their shadows (`EncoderAttackSuite.decides`).
 
     Args:
         audit: the audit's settings.

@@ -162,8 +162,8 @@ class OwnShadows:
         layers = [(one.name, one.build("defense")) for one in self.audit.shadow_defense]
         if not layers:
             return None
-        made = blueprint(self.audit.plan(), target)
-        setting = RunConditions(norm_kind(made.model[1], made.ssl[1]), made.spec)
+        settings = blueprint(self.audit.plan(), target)
+        setting = RunConditions(norm_kind(settings.model[1], settings.ssl[1]), settings.spec)
         for name, defense in layers:
             try:
                 defense.check(setting)

@@ -77,7 +77,7 @@ class Observer:
         shared: dict[str, Any] = {
             "seed": self.client_context.seed,
             "device": torch.device(self.client_context.device),
-            "held": self._held(known),
+            "held": self._attacker_images(known),
             "budget": budget,
             "signals": signals,
             "pixels": self._pixels,
@@ -89,7 +89,7 @@ class Observer:
             return ClientView(method, self.augment, noted=noted, **shared)
         return ServerView(method, self.augment, **shared, **(uploads or {}))
 
-    def _held(self, known: Known | None) -> Tensor:
+    def _attacker_images(self, known: Known | None) -> Tensor:
         """The images that the attacker holds: its own and the known ones."""
         images = self.client_context.take(self.client_context.held)
         if known is None:

@@ -13,7 +13,7 @@ import torch
 from fedmia.attacks.base import ActiveAttack, Attack
 from fedmia.evaluation.federated.recorder import TrajectoryRecorder
 from fedmia.evaluation.federated.snapshots import Evaluation
-from fedmia.evaluation.steps.scorer import sides
+from fedmia.evaluation.steps.scorer import side_fields
 from fedmia.federation.forks import Fork
 from fedmia.options.errors import opt
 from fedmia.options.seeding import rng
@@ -105,7 +105,7 @@ class Trajectories:
         if not self.trajectory_recorder.rounds_alone("main", "sets"):
             return scored
         others = {"": self.attack, **self.attack.other_readings()}
-        own = {n: sides("sets", self._sets(attack)) for n, attack in others.items()}
+        own = {n: side_fields("sets", self._sets(attack)) for n, attack in others.items()}
         also = [replace(one, **own[one.reading]) for one in scored.also]
         return replace(scored, also=also, **own[""])
 

@@ -115,7 +115,7 @@ class Scorer:
         own["reading"] = getattr(attack, "reading", "") if attack.readings else ""
         with view.unmetered():
             if (features := attack.features(view, self.candidates)) is not None:
-                own |= sides("features", self.split_sides(features[1])) | {
+                own |= side_fields("features", self.split_sides(features[1])) | {
                     "feature_names": features[0]
                 }
             if (by_client := attack.by_client(view, self.candidates)) is not None:
@@ -124,14 +124,14 @@ class Scorer:
                     self.split_sides(by_client[1].T),
                 )  # (K,), (n, K) and (m, K)
                 named_client = ids[columns[0].argmax(axis=1)]
-                own |= sides("by_client", columns)
+                own |= side_fields("by_client", columns)
                 own |= {"client_ids": ids, "named_members": named_client}
             if (without := attack.score_without(view, self.candidates)) is not None:
-                shared |= sides("twin", self.split_sides(without))
+                shared |= side_fields("twin", self.split_sides(without))
                 shared |= {"twin": attack.without[0], "over": attack.without[1]}
-            set_scores = None if sets is None else self._judged(attack, view, sets)
+            set_scores = None if sets is None else self._score_sets(attack, view, sets)
             if set_scores is not None:
-                own |= sides("sets", set_scores)
+                own |= side_fields("sets", set_scores)
             also = []
             for reading, other in attack.other_readings().items():
                 read = other.score(view, self.candidates)
@@ -147,14 +147,14 @@ class Scorer:
         Raises:
             ValueError: they are not finite.
         """
-        row = sides("scores", self.split_sides(scores)) | sides("known", known)
+        row = side_fields("scores", self.split_sides(scores)) | side_fields("known", known)
         for which, values in row.items():
             bad = int(np.count_nonzero(~np.isfinite(values)))
             if bad:
                 raise ValueError(f"{bad} of {len(values)} {which} are not finite")
         return row
 
-    def _judged(self, attack: Attack, view: BlackBox, sets: ImageSets) -> Sides | None:
+    def _score_sets(self, attack: Attack, view: BlackBox, sets: ImageSets) -> Sides | None:
         """What `score_sets` says of the sets of members (S, 2) and of the others (T, 2)."""
         ours, theirs = self.members[sets.members], self.nonmembers[sets.nonmembers]
         both = torch.cat([ours, theirs])
@@ -206,7 +206,7 @@ class Scorer:
         return scores[truth == 1], scores[truth == 0]
 
 
-def sides(name: str, values: Sides) -> dict[str, Any]:
+def side_fields(name: str, values: Sides) -> dict[str, Any]:
     """The two fields of `ScoredAttack` that hold values of members and of non-members.
 
     Args:

@@ -40,11 +40,11 @@ def set_scores(
             beside.setdefault(control.name, (null, control))
     twins = {p.attack.name: p.control for p in reversed(pairs)}
     beside |= {name: (twin.name, twin) for name, twin in twins.items()}
-    found = []
+    rows = []
     for scored in attacks:
         means, near = _means(sets, scored), beside.get(scored.name)
         compared: Any = () if near is None else (near[0], *_means(sets, near[1]))
-        found.append(SetScores(scored.name, MEAN, sets.size, *means, *compared))
+        rows.append(SetScores(scored.name, MEAN, sets.size, *means, *compared))
     for scored in attacks:
         mine, others = scored.sets_members, scored.sets_nonmembers
         if mine is None or others is None:
@@ -52,8 +52,8 @@ def set_scores(
         twin = twins.get(scored.name)
         name = twin.name if twin else f"{scored.name}-zero"
         whole = mine[:, 0], others[:, 0], name, mine[:, 1], others[:, 1]
-        found.append(SetScores(scored.name, ALONE, sets.size, *whole))
-    return found
+        rows.append(SetScores(scored.name, ALONE, sets.size, *whole))
+    return rows
 
 
 def _means(sets: ImageSets, of: ScoredAttack) -> tuple[FloatArray, FloatArray]:
