@@ -17,6 +17,7 @@ from strategies.base import FederatedStrategy
 class TrimmedMean(FederatedStrategy):
     """The mean of each weight over the clients, less its b smallest and b largest values.
 
+    b 0 is the uniform mean; the largest b that leaves one value, or two, is the median.
     b is a number of clients: a share of them, as the paper's beta, trims nothing of few clients.
     It holds the updates of all clients of a round at once.
     """

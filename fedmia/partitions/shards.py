@@ -14,7 +14,11 @@ from fedmia.partitions.base import RandomPartition, by_class
 
 @dataclass(frozen=True)
 class Shards(RandomPartition):
-    """Few classes a client: each class is cut into shards, each client gets `classes` of them."""
+    """Few classes a client: each class is cut into shards, each client gets `classes` of them.
+
+    McMahan et al. (2017) give each client 2 shards. With as many shards as there are classes, every
+    client holds images of all classes.
+    """
 
     by_classes: ClassVar[bool] = True
     paper: ClassVar[str] = "McMahan et al., 'Communication-Efficient Learning', AISTATS 2017"
