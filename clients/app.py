@@ -19,7 +19,7 @@ from fedmia.storage.snapshot import StateStore, Update
 
 
 def client_app(client_context: ClientContext, store: StateStore) -> ClientApp:
-    """The Flower app of every client: `query` answers the roll call, `train` works a round.
+    """Build the Flower app of the clients: `query` answers the roll call, `train` works a round.
 
     Args:
         client_context: what all clients of the run share.

@@ -27,7 +27,7 @@ from fedmia.ssl.train import Job, Train, make_optimizer
 
 @dataclass(frozen=True)
 class ClientContext:
-    """What every client of a run is told; small, so that it travels with the app.
+    """What all clients of a run share. It is small, so that it travels with Flower's app.
 
     Attributes:
         seed: root of all random streams of the run.
@@ -108,7 +108,7 @@ class ClientContext:
 
     @cached_property
     def public_images(self) -> ByteArray | None:
-        """uint8 (N, C, H, W) of `public`, which all methods of this process share; None: none."""
+        """uint8 (N, C, H, W) of `public`, shared by this process's methods; None where empty."""
         return np.array(self.images[self.public]) if len(self.public) else None
 
     @cached_property
@@ -123,7 +123,7 @@ class ClientContext:
         return augment
 
     def method(self, client: int, images: int | None) -> SSLMethod:
-        """A fresh method for a holder of `images` images; weights of the run's first model.
+        """Build an SSL method that starts from the run's first weights.
 
         Args:
             client: partition id of the client.
@@ -141,7 +141,7 @@ class ClientContext:
         return built.to(self.device)
 
     def renew(self, method: SSLMethod, client: int, images: int) -> bool:
-        """Make another client's method what `method` would build; False where that cannot be.
+        """Reset another client's method to what `method` would build.
 
         Args:
             method: the method to train or to renew.
@@ -170,7 +170,7 @@ class ClientContext:
         self, method: SSLMethod, images: ByteArray, round: int, stream: np.random.Generator,
         attacked: bool = False, optimizer: Optimizer | None = None,
     ) -> Job:  # fmt: skip
-        """The training of `method` on `images` in `round`, at its place in the run's schedule.
+        """The local training of one round, at its place in the run's schedule.
 
         Args:
             method: the method to train or to renew.
@@ -202,8 +202,7 @@ class ClientContext:
         )
 
     def attacked_training(self, round: int, images: int) -> Train:
-        """How a client of `images` images trains in attacked `round`, at a constant rate: that at
-        which the round begins.
+        """Settings of training in an attacked round: a constant rate, that of its first step.
 
         Args:
             round: number of the round, from 1.
@@ -226,7 +225,7 @@ class ClientContext:
         passing: Callable[[State], State] = lambda crafted: crafted,
         rehearse: Callable[[State], State] = lambda received: received,
     ) -> CraftContext:  # fmt: skip
-        """What the active attack has at hand in crafted round `number`, the run's `round`.
+        """What the active attack may read and call in one crafted round.
 
         Args:
             method: the method to train or to renew.
@@ -275,7 +274,7 @@ class ClientContext:
         return tuple(mine) if together else tuple(mine[:1])
 
     def branch_parts(self, branch: str) -> tuple[IntArray, ...]:
-        """Indices of the images that clients train on in a branch of the run."""
+        """Indices of the images of each client in a branch of the run."""
         return self.parts["placebo" if branch == "placebo" else "members"]
 
     def take(self, indices: IntArray) -> Tensor:
@@ -283,15 +282,15 @@ class ClientContext:
         return torch.from_numpy(self.images[indices])
 
     def pixels(self, indices: IntArray) -> Tensor:
-        """The same in [0, 1] on the device."""
+        """float32 (N, C, H, W) in [0, 1] of the images at `indices`, on the device."""
         return self.take(indices).to(self.device).float() / 255
 
     def is_stopped(self) -> bool:
-        """Whether the run was interrupted, or nobody waits for this client any more."""
+        """Whether the run was interrupted, or this client's order was given up."""
         return any(event is not None and event.is_set() for event in (self.stop, self.halt))
 
     def with_halt(self, event: Event) -> ClientContext:
-        """The same site for one client's order, given up when `event` is set."""
+        """The same context for one order, which ends when `event` is set."""
         _ = (
             self.images,
             self.public_images,
@@ -307,7 +306,7 @@ class ClientContext:
 
 @dataclass(frozen=True)
 class RoundTask:
-    """One round's order to one client.
+    """The order to one client for one round.
 
     Attributes:
         client: partition id of the client.

@@ -28,7 +28,7 @@ GUESSES = 8  # of honest clients' uploads at most, by an attacker who knows the 
 
 @dataclass
 class ClientRound:
-    """A client in a round: its images, its method, its memory, its upload.
+    """One client at work in one round: its images, its method, its state, its upload.
 
     Attributes:
         client_context: what all clients of the run share.
@@ -62,7 +62,10 @@ class ClientRound:
         return rng(self._root, name, self.task.round, self.task.client)
 
     def train(self) -> tuple[State, Metrics, SSLMethod]:
-        """Local epochs from where the strategy starts: what may leave, metrics, the method."""
+        """Train the local epochs, from the weights that the strategy chooses.
+
+        Returns the weights that may leave the client, metrics, and the method.
+        """
         pair = self._take_cached()
         job, local = self._job(self.indices, self._tensors_under("strategy."), self.memory, pair)
         method = job.method
@@ -78,13 +81,13 @@ class ClientRound:
         return trained, metrics, method
 
     def release(self, trained: State) -> tuple[State, Metrics]:
-        """What the client's defences let out of the weights that it trained, and metrics."""
+        """Pass the trained weights through the client's defences; what leaves, and metrics."""
         stream = self.stream("release")
         return self.defense.release(self.received, trained, self._defended, stream)
 
     @property
     def sits_out(self) -> bool:
-        """Whether a defence has the client sit out the round."""
+        """Whether a defence lets the client sit out the round."""
         return self.defense.sits_out(self._defended)
 
     @property
@@ -107,10 +110,10 @@ class ClientRound:
         )  # fmt: skip
 
     def finish_round(self, state: State, metrics: Metrics) -> Update:
-        """The upload of `state`, less what never leaves; the local state is stored, and the method
-        that trained is the next client's of this thread.
+        """Make the upload, store the local state, and hand the method to the thread's next client.
 
-        It rests on no image if the client neither trained nor crafted.
+        Tensors that never leave the client are cut from the upload. The upload depends on no image
+        if the client neither trained nor crafted.
 
         Args:
             state: weights to upload.
@@ -151,7 +154,7 @@ class ClientRound:
         return self.task.craft and self.client_context.attack is not None
 
     def craft(self, method: SSLMethod, trained: State, batch: IntArray | None = None) -> State:
-        """What the active attack uploads in place of `trained`, in a round in which it may.
+        """Let the active attack craft the upload, in a round in which it may.
 
         Args:
             method: the method that trained.
@@ -239,8 +242,11 @@ class ClientRound:
         return job.method.shared_state()
 
     def idle(self) -> SSLMethod:
-        """A method on the received weights for a client that does not train: its bank as its last
-        training left it, or, before any, keys of its own images."""
+        """A method on the received weights, for a client that does not train.
+
+        Its queue is that of the client's last training; before any, keys of the client's own
+        images.
+        """
         method = self.client_context.method(self.task.client, len(self.indices))
         method.load_shared(self.received)
         if local := self._tensors_under("local."):
@@ -251,11 +257,14 @@ class ClientRound:
         return method
 
     def rehearse(self, positions: IntArray) -> State:
-        """Weights after a first round on the client's images at `positions`; nothing is kept."""
+        """Weights after a first round on the client's images at `positions`. Nothing is kept."""
         return self._rehearse_images(self.indices[positions])
 
     def rehearse_public(self) -> tuple[State, State]:
-        """Weights received, and after a first round on as many public images; nothing is kept."""
+        """Weights received, and weights after a first round on as many public images.
+
+        Nothing is kept.
+        """
         return self.received, self._rehearse_images(
             np.resize(self.client_context.public, len(self.indices))
         )
@@ -270,9 +279,10 @@ class ClientRound:
     def rehearse_alone(
         self, positions: IntArray, change: Callable[[Job], None]
     ) -> Iterator[WhiteBox]:
-        """All rounds of a federation of one on public images; see `PreparationContext`.
+        """Simulate all rounds of a federation with one client, on public images.
 
-        Nothing that rests on anybody's images goes in: it starts from the run's first weights.
+        It starts from the run's first weights, so the result depends on no client's images. See
+        `PreparationContext`.
 
         Args:
             positions: positions in the public images.

@@ -33,7 +33,7 @@ def ignore_update(update: Update) -> None:
 
 @dataclass(frozen=True)
 class RoundRange:
-    """A stretch of rounds of one branch.
+    """Consecutive rounds of one branch.
 
     Attributes:
         branch: `main`, `zero` or `placebo`; clients keep their state by branch.
@@ -62,7 +62,7 @@ Course = RoundRange  # its name before 0.2
 
 @dataclass(frozen=True)
 class Round:
-    """A round that is done: its new global weights, each client's metrics, its seconds.
+    """One finished round.
 
     Attributes:
         number: number of the round.
@@ -112,10 +112,11 @@ class FederatedStrategy(Options, Strategy):
 
     @abstractmethod
     def aggregate(self, received: State, updates: Iterable[Update]) -> State:
-        """New global weights from the round's first ones and the updates, sorted by client.
+        """Aggregate the updates of a round into new global weights.
 
-        Updates come one at a time and once: a strategy that folds each into a sum holds one of
-        them, whatever their number; one that needs all makes a list of them.
+        Updates arrive one at a time, and only once. A strategy that adds each of them to a sum
+        holds one update in memory, whatever the number of clients. A strategy that needs all of
+        them makes a list.
 
         Args:
             received: global weights of the round.
@@ -126,16 +127,16 @@ class FederatedStrategy(Options, Strategy):
         """
 
     def broadcast(self) -> State:
-        """What every client of the coming round receives beside the weights."""
+        """What every client of the next round receives beside the weights."""
         return {}
 
     @property
     def least(self) -> int:
-        """Fewest updates that a round needs."""
+        """The smallest number of updates that a round needs."""
         return 1
 
     def check(self, norm: str) -> None:
-        """Refuse a setting in which the strategy is void.
+        """Refuse settings under which the strategy has no effect.
 
         Args:
             norm: `group`, `batch`, or `local`: batch norm whose statistics stay with the client.
@@ -146,7 +147,7 @@ class FederatedStrategy(Options, Strategy):
         return None
 
     def privacy(self, against: Adversary) -> Epsilon | None:
-        """The privacy statement for a client after the rounds aggregated; None: none is made."""
+        """A client's privacy statement after the aggregated rounds; None where there is none."""
         return None
 
     def aggregation_metrics(self, against: Adversary) -> Metrics:
@@ -166,14 +167,16 @@ class FederatedStrategy(Options, Strategy):
     def after_backward(self, local: StrategyContext) -> None:
         """Change the gradients of `local.weights` in place, before each step of the optimizer.
 
-        Under DP-SGD they are clipped and noised by then, so what is added here costs no privacy as
-        long as it rests on what the client has received and sent alone.
+        Under DP-SGD the gradients are clipped and noised by then. A change that depends only on
+        what the client received and sent costs no further privacy.
         """
         return None
 
     def finish(self, local: StrategyContext, trained: State, sent: State) -> dict[str, float]:
-        """Keep what the next round needs; metrics that travel with the upload, and that a defence
-        does not hold back: like gradients above they rest on what was received and sent alone.
+        """Keep what the next round needs, and give metrics that travel with the upload.
+
+        Defences do not withhold these metrics: they depend only on what the client received and
+        sent.
 
         Args:
             local: the client's side of the round.
@@ -196,7 +199,7 @@ class FederatedStrategy(Options, Strategy):
         guesses: Sequence[State],
         fellows: int,
     ) -> State:
-        """What is nearest to `crafted` that the server would let through.
+        """The nearest weights to `crafted` that the server's rule would let through.
 
         Args:
             received: global weights of the round.
@@ -270,7 +273,7 @@ class FederatedStrategy(Options, Strategy):
         }
 
     def mean(self, updates: Iterable[Update], weighting: str = "uniform") -> State:
-        """Mean of the updates, each added in float64 as it comes; empty if none does.
+        """The mean of the updates, summed in float64 as they arrive; empty without updates.
 
         Args:
             updates: one update at a time, by ascending partition id.
@@ -388,7 +391,7 @@ class FederatedStrategy(Options, Strategy):
 
 
 def call_roll(grid: Grid, clients: int, patience: float = 120.0) -> dict[int, int]:
-    """Partition id -> Flower node id, asked of every node once.
+    """Ask every node once which client it is.
 
     Args:
         grid: Flower's way to the clients.
@@ -415,7 +418,7 @@ def call_roll(grid: Grid, clients: int, patience: float = 120.0) -> dict[int, in
 
 
 def wait_for_nodes(grid: Grid, clients: int, patience: float = 120.0) -> list[int]:
-    """Flower node ids, as many as there are clients or more.
+    """Wait until as many nodes are connected as there are clients.
 
     Args:
         grid: Flower's way to the clients.
@@ -437,7 +440,7 @@ def wait_for_nodes(grid: Grid, clients: int, patience: float = 120.0) -> list[in
 
 
 def draw_cohort(course: RoundRange, round: int, clients: int) -> list[int]:
-    """Sorted partition ids that take part in `round`: a seeded draw without replacement.
+    """Draw the clients of a round, seeded and without replacement.
 
     Args:
         course: the range of rounds at work.

@@ -55,11 +55,11 @@ class FailurePolicy:
     faults: list[Fault] = field(default_factory=list)
 
     def select_present(self, cohort: Iterable[int]) -> list[int]:
-        """Those of a round's cohort that were not dropped."""
+        """The clients of a cohort that were not dropped."""
         return [client for client in cohort if client not in self.gone]
 
     def note_failure(self, branch: str, round: int, client: int, reason: str) -> bool:
-        """Note a failure; True: ask again, False: the client is dropped.
+        """Note a failure and decide what follows.
 
         Args:
             branch: which federation of the run: `main`, `zero` or `placebo`.
@@ -88,7 +88,7 @@ class FailurePolicy:
         return action == "retried"
 
     def require_updates(self, round: int, answered: int) -> None:
-        """Refuse a round that rests on too few updates.
+        """Refuse a round with too few updates.
 
         Args:
             round: number of the round, from 1.

@@ -32,10 +32,10 @@ def collect_updates(
     failure_policy: FailurePolicy,
     branch: str,
 ) -> Iterator[Update]:
-    """The update of each client that was ordered, by partition id, less those that are dropped.
+    """The update of each client of the cohort, in the order of partition ids.
 
-    Only as many orders are out as the grid is `ahead`, so that the updates which wait for their
-    turn are few, whatever the number of clients.
+    Clients that are dropped give none. Only as many orders are out at once as the grid is `ahead`,
+    so few updates wait in memory, whatever the number of clients.
 
     Args:
         grid: Flower's way to the clients.
@@ -75,7 +75,7 @@ def collect_updates(
 
 
 def push_order(grid: Grid, client: int, orders: Mapping[int, Message]) -> dict[str, int]:
-    """The name of the message by which `client` now has its order.
+    """Send one client its order.
 
     Args:
         grid: Flower's way to the clients.
@@ -94,7 +94,7 @@ def push_order(grid: Grid, client: int, orders: Mapping[int, Message]) -> dict[s
 
 
 def pull_replies(grid: Grid, out: Mapping[str, int], round: int) -> Iterable[Message]:
-    """Some replies to the messages that are out.
+    """Wait for replies to the messages that are out.
 
     Args:
         grid: Flower's way to the clients.
@@ -168,5 +168,5 @@ class ReplyReader:
 
 
 def all_finite(tensor: Tensor) -> bool:
-    """Whether every value is. A sum that is says so of all at a tenth of the time."""
+    """Whether every value is finite. The sum tells it in a tenth of the time."""
     return bool(tensor.sum().isfinite()) or bool(tensor.isfinite().all())

@@ -79,7 +79,7 @@ def disconnect() -> None:
 
 @dataclass(frozen=True)
 class ClientResources:
-    """What a client takes of a machine.
+    """The part of a machine that one client uses.
 
     Attributes:
         cpus: CPU cores for one client.

@@ -30,7 +30,7 @@ AppOf = Callable[[StateStore, Event], ClientApp]
 
 @dataclass(order=True)
 class PendingMessage:
-    """A message to a client that is waiting, in work or given up.
+    """A message to a client that waits, is at work or was given up.
 
     Attributes:
         haste: the least goes first.
@@ -50,9 +50,9 @@ class PendingMessage:
 
 
 class LocalGrid(Grid):
-    """What grids of our own share: clients are nodes, node id = partition id + 2.
+    """A Flower grid whose clients are nodes, with node id = partition id + 2.
 
-    A client's new state comes with its reply, and is kept when its update is taken.
+    A client's new state comes with its reply. The grid keeps it once the update is accepted.
 
     Attributes:
         clients: number of clients.
@@ -190,7 +190,7 @@ class LocalGrid(Grid):
 
 
 def context_of(node: int, clients: int) -> Context:
-    """What Flower tells the app of a node.
+    """The context that Flower gives to the app of a node.
 
     Args:
         node: Flower node id.

@@ -15,8 +15,9 @@ Key = tuple[str, int]
 
 
 class Ledger(StateStore):
-    """States in memory and in files that are each written once, and deleted when nothing needs
-    them: no state of now, and no index that tells of them.
+    """Local states of all clients: the latest in memory while there is room, others on disk.
+
+    Each file is written once. It is deleted when neither a current state nor an index needs it.
 
     Args:
         root: folder of the files.
@@ -77,7 +78,7 @@ class Ledger(StateStore):
                 self._set_file((target, client), self._files.get((source, client)))
 
     def index(self) -> dict[str, Any]:
-        """What `restore` needs, once `flush` has written what is not on disk yet."""
+        """What `restore` needs, once `flush` has written every state."""
         with self._lock:
             for key, state in self._held.items():
                 if key not in self._files:
@@ -87,21 +88,21 @@ class Ledger(StateStore):
             return {"serial": self._serial, "files": names}
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write the states that are not on disk yet."""
         for name, state in list(self._waiting.items()):
             write_tensors(state.tensors, self.root / name, state.memory)
             with self._lock:
                 del self._waiting[name]
 
     def confirm_index(self, index: Mapping[str, Any]) -> None:
-        """`index` is on disk: its files stay, and those of the index before go if they may."""
+        """Note that `index` is on disk: its files stay, and files of the index before it may go."""
         with self._lock:
             before, self._told = self._told, {name for *_, name in index["files"]}
             for name in before - self._told:
                 self._delete(name)
 
     def restore(self, index: Mapping[str, Any]) -> None:
-        """Hold what an index tells of, and nothing else."""
+        """Take over the states that an index names, and forget all others."""
         with self._lock:
             self._held, self._waiting = {}, {}
             self._bytes, self._serial = 0, int(index["serial"])

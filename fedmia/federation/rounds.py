@@ -43,13 +43,13 @@ from strategies.failure_policy import Adversary, FailurePolicy, FederationError
 
 @dataclass(frozen=True)
 class Schedule:
-    """The federated rounds of an experiment, 1 to `last`; 0 is what they begin with."""
+    """The federated rounds of an experiment, from 1 to `last`; 0 is the first model."""
 
     experiment: Experiment
 
     @property
     def clean(self) -> int:
-        """Last round before the first that may be attacked; of all where none may."""
+        """The last round before the attacked ones; the last of all where none is attacked."""
         return self.last - self.experiment.attack_rounds
 
     @property
@@ -57,7 +57,7 @@ class Schedule:
         return self.experiment.federation.rounds
 
     def evaluated(self) -> list[int]:
-        """Rounds whose model is scored: evenly spread, with the first, the last clean, the last."""
+        """Rounds whose model is scored: evenly spread, with 0, the last clean one and the last."""
         spread = np.linspace(0, self.last, self.experiment.federation.snapshots + 1)
         return sorted({*(int(r) for r in spread.round()), self.clean, self.last})
 
@@ -72,7 +72,7 @@ class Schedule:
         return {int(r) for r in spread.round()} - {0}
 
     def course(self, branch: str, first: int, last: int, *, craft: bool) -> RoundRange:
-        """The rounds after `first` to `last` of a branch.
+        """The rounds of a branch after `first`, up to `last`.
 
         Args:
             branch: which federation of the run: `main`, `zero` or `placebo`.
@@ -89,7 +89,7 @@ class Schedule:
         )
 
     def takes_part(self, client: int, round: int) -> bool:
-        """Whether the client is drawn for the round, in every branch.
+        """Whether the cohort of a round holds the client, in every branch.
 
         Args:
             client: partition id of the client.
@@ -103,10 +103,10 @@ class Schedule:
 
 
 class RoundRecorder(Protocol):
-    """What the active client notes of the models that it holds, as the rounds pass."""
+    """What the active client records of the models that it holds, round by round."""
 
     def received(self, branch: str, round: int, snapshot: Snapshot) -> None:
-        """A model that it received for attacked `round`, or after the last one.
+        """Record a model that the client received for attacked `round`, or after the last round.
 
         Args:
             branch: which federation of the run: `main`, `zero` or `placebo`.
@@ -115,7 +115,7 @@ class RoundRecorder(Protocol):
         """
 
     def sent(self, branch: str, round: int, snapshot: Snapshot) -> None:
-        """What it uploaded in attacked `round`.
+        """Record what the client uploaded in attacked `round`.
 
         Args:
             branch: which federation of the run: `main`, `zero` or `placebo`.
@@ -127,13 +127,13 @@ class RoundRecorder(Protocol):
         """Whether a round of the branch is replayed for batches that are acted on alone."""
 
     def forked(self, fork: Fork) -> None:
-        """That round, when it is finished."""
+        """Record the replays of that round, once it is finished."""
 
     def notes(self) -> tuple[State, Any]:
-        """All that was noted, as tensors and what is JSON-able about them."""
+        """All records, as tensors and as JSON-able facts."""
 
     def restore(self, tensors: State, about: Any) -> None:
-        """Note what `notes` told of, and nothing else.
+        """Take over the records that `notes` gave, and forget all others.
 
         Args:
             tensors: tensors by name.
@@ -147,7 +147,7 @@ class RunInterrupted(Exception):
 
 @dataclass
 class FederatedRun:
-    """One run's branches over one grid.
+    """All branches of one run, over one grid of clients.
 
     Attributes:
         experiment: the settings of the run.
@@ -196,8 +196,11 @@ class FederatedRun:
         self.active = self.client_context.attack is not None
 
     def run(self, grid: Grid) -> None:
-        """All branches; returns early, with what is finished, when interrupted or a client failed
-        and the failure policy ends the run."""
+        """Run all branches.
+
+        It returns early, with the finished rounds, when the user interrupts the run or the failure
+        policy ends it.
+        """
         try:
             for branch in self.branches():
                 self._branch(grid, branch)
@@ -214,7 +217,7 @@ class FederatedRun:
             self.snapshots.save("main", self._unsaved)
 
     def branches(self) -> list[str]:
-        """Those that need a grid, in their order."""
+        """The branches whose rounds need clients, in their order."""
         beside = ["zero"] if self.active else []
         return ["main", *beside, *["placebo"] * bool(self.split.placebo_parts)]
 
@@ -227,7 +230,7 @@ class FederatedRun:
         )  # fmt: skip
 
     def resume(self) -> None:
-        """Go on where the last checkpoint was written; before the first, begin anew."""
+        """Go on from the last checkpoint; without one, begin anew."""
         assert self.checkpoint is not None and isinstance(self.store, Ledger)
         index = self.checkpoint.read()
         if index is None:
@@ -334,9 +337,9 @@ class FederatedRun:
         return tensors_by_name, {"branch": at.branch, "round": at.round, "server": plain}
 
     def pretrain_state(self, branch: str, state: State) -> State:
-        """The state after a server's own training; of all that clients hold, or of public images.
+        """Train on the server before the first round, on all clients' images or on public ones.
 
-        It runs through a schedule of its own, before that of the federation.
+        This training has its own learning-rate schedule, before that of the federation.
 
         Args:
             branch: which federation of the run: `main`, `zero` or `placebo`.
@@ -514,7 +517,7 @@ class FederatedRun:
         return knn
 
     def keep(self, branch: str, round: int, state: State) -> None:
-        """Write a snapshot.
+        """Write a snapshot of a round's model.
 
         Args:
             branch: which federation of the run: `main`, `zero` or `placebo`.

@@ -40,7 +40,7 @@ from strategies.failure_policy import FailurePolicy
 
 @dataclass
 class PreparedRun:
-    """What is known before the first round: nothing of it is written to the run folder yet.
+    """A run before its first round. Nothing of it is in the run folder yet.
 
     Attributes:
         experiment: the settings of the run.
@@ -66,7 +66,7 @@ class PreparedRun:
 
 @dataclass(frozen=True)
 class FederationResult:
-    """A federation whose rounds are over: all that is scored.
+    """A federation after its last round: everything that is scored.
 
     Attributes:
         prepared: settings, images and their roles.
@@ -96,11 +96,11 @@ class FederationResult:
 
     @cached_property
     def split(self) -> Split:
-        """Roles of images, of those clients alone that stayed to the end."""
+        """Roles of images, without those of clients that were dropped."""
         return self.prepared.split.without_clients(self.gone)
 
     def sets(self) -> ImageSets:
-        """Those formed before the first round, less what was of a client that is gone."""
+        """The sets formed before the first round, without those of clients that were dropped."""
         before, now = self.prepared.split, self.split
         formed = form_sets(
             len(before.scored_members), len(before.scored_nonmembers), self.client_context.seed
@@ -115,7 +115,7 @@ class FederationResult:
 
 
 def prepare(experiment: Experiment) -> PreparedRun:
-    """Load the data and deal the roles.
+    """Load the data, and give every image its role.
 
     Raises:
         InputError: missing, empty or corrupt data, or too few images.
@@ -165,7 +165,7 @@ def prepare(experiment: Experiment) -> PreparedRun:
 
 
 def foresee(experiment: Experiment, split: Split) -> None:
-    """Refuse defences that cannot do for a client of its size what they are asked.
+    """Refuse a defence that cannot keep its promise for a client of its size.
 
     Args:
         experiment: the settings of the run.
@@ -188,7 +188,7 @@ def foresee(experiment: Experiment, split: Split) -> None:
 
 
 def split_notes(split: Split, data: ImageSet) -> list[str]:
-    """Notes on images that play no role.
+    """Notes about images that play no role.
 
     Args:
         split: the role of each image.
@@ -210,7 +210,7 @@ def split_notes(split: Split, data: ImageSet) -> list[str]:
 
 
 def fingerprint(prepared: PreparedRun) -> str:
-    """Digest of the images with a role, of all labels and of who trains on which."""
+    """Digest of the images with a role, of all labels, and of who trains on which."""
     split = prepared.split
     digest = hashlib.sha256(prepared.data.images[np.sort(split.used)].data)
     for numbers in (prepared.data.labels, *split.parts, *split.placebo_parts):
@@ -219,8 +219,9 @@ def fingerprint(prepared: PreparedRun) -> str:
 
 
 def make_client_context(prepared: PreparedRun, workdir: Path, stop: Event) -> ClientContext:
-    """What the clients are told; the images go to a file that every worker maps: those that have a
-    role, so that the file of a large source is mostly holes.
+    """Build what all clients share, and write the images to a file that every worker maps.
+
+    Only images with a role are written, so the file of a large data source is mostly holes.
 
     Args:
         prepared: settings, images and their roles.
@@ -280,7 +281,7 @@ def make_client_context(prepared: PreparedRun, workdir: Path, stop: Event) -> Cl
 
 
 def target_sets(split: Split, targets: IntArray, seed: int) -> tuple[IntArray, ...]:
-    """Positions in `targets` of the sets that are scored, in an order that carries no truth.
+    """Positions in `targets` of each scored set, in an order that tells nothing of membership.
 
     Args:
         split: the role of each image.
@@ -301,7 +302,7 @@ def target_sets(split: Split, targets: IntArray, seed: int) -> tuple[IntArray, .
 def pixel_constants(
     experiment: Experiment, channels: int
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation, one value a channel: the flags', else the data source's.
+    """Mean and standard deviation of each channel: from the options, else from the data source.
 
     Args:
         experiment: the settings of the run.
@@ -324,7 +325,7 @@ def pixel_constants(
 
 @dataclass(frozen=True)
 class Nodes:
-    """Clients that Flower runs elsewhere: its grid, and the way to what they keep.
+    """Clients that Flower runs elsewhere.
 
     Attributes:
         grid: Flower's way to the clients.
@@ -341,7 +342,7 @@ def federate(
     round_recorder: RoundRecorder | None = None, nodes: Nodes | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> FederationResult:  # fmt: skip
-    """Run the rounds on the backend asked for; what clients keep lies in `folder`.
+    """Run the rounds on the chosen backend.
 
     Args:
         prepared: settings, images and their roles.

@@ -17,13 +17,13 @@ app = ClientApp()
 
 
 def read_order(message: Message) -> dict[str, Any]:
-    """What a query asks, by name."""
+    """The fields of a query."""
     return dict(message.content.config_records["order"])
 
 
 @app.query()
 def roll_call(message: Message, context: Context) -> Message:
-    """Which client this node is.
+    """Say which client this node is.
 
     Args:
         message: the message from the server.
@@ -38,7 +38,7 @@ def roll_call(message: Message, context: Context) -> Message:
 
 @app.query("begin")
 def begin(message: Message, context: Context) -> Message:
-    """Prepare the run whose settings the server sends; say what was found.
+    """Prepare the run whose settings the server sends.
 
     Args:
         message: the message from the server.
@@ -55,7 +55,7 @@ def begin(message: Message, context: Context) -> Message:
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
-    """One round.
+    """Work one round.
 
     Args:
         message: the message from the server.
@@ -75,7 +75,7 @@ def train(message: Message, context: Context) -> Message:
 
 @app.query("fork")
 def fork(message: Message, context: Context) -> Message:
-    """Begin a branch where another stands.
+    """Begin a branch from the state of another one.
 
     Args:
         message: the message from the server.
@@ -91,7 +91,7 @@ def fork(message: Message, context: Context) -> Message:
 
 @app.query("kept")
 def kept(message: Message, context: Context) -> Message:
-    """What the client keeps of a branch: in a rehearsal the server reads what an attacker would.
+    """Send the client's state of a branch; only in a rehearsal, where the server may read it.
 
     Args:
         message: the message from the server.
@@ -107,8 +107,7 @@ def kept(message: Message, context: Context) -> Message:
 
 @app.query("score")
 def score(message: Message, context: Context) -> Message:
-    """Scores of the node's own images, under the final encoder and under the first one, if they may
-    leave it.
+    """Score the node's own images under the final and the first encoder, if scores may leave it.
 
     Args:
         message: the message from the server.
@@ -136,7 +135,7 @@ def score(message: Message, context: Context) -> Message:
 
 @app.query("end")
 def end(message: Message, context: Context) -> Message:
-    """Leave nothing of the run behind.
+    """Delete all that the run left on the node.
 
     Args:
         message: the message from the server.

@@ -26,7 +26,7 @@ from strategies.failure_policy import FederationError
 
 
 def gather(grid: Grid, invocation: Invocation, place: OutFolder, watch: Stopwatch) -> None:
-    """A run on images that stay where they are: each node's scores make a report of its own.
+    """Run on images that stay on their nodes; each node's scores make a report of its own.
 
     Args:
         grid: Flower's way to the clients.
@@ -59,7 +59,7 @@ def gather(grid: Grid, invocation: Invocation, place: OutFolder, watch: Stopwatc
 def run_rounds(
     experiment: Experiment, shape: dict[str, int], nodes: Nodes, place: OutFolder, watch: Stopwatch
 ) -> FederationResult:
-    """The rounds of the federation, by a server that holds no image.
+    """Run the rounds, on a server that holds no image.
 
     Args:
         experiment: the settings of the run.
@@ -85,7 +85,7 @@ def run_rounds(
 def collect_scores(
     grid: Grid, nodes: dict[int, int], snapshots: SnapshotStore
 ) -> dict[int, RecordDict]:
-    """What each client's node says of the encoder that the rounds ended with.
+    """Ask each client's node to score the final encoder.
 
     Args:
         grid: Flower's way to the clients.

@@ -28,7 +28,7 @@ SCORES = "scores"  # there: false, and no score of its own images leaves it
 
 @dataclass(frozen=True)
 class Node:
-    """One client of one run, as the process that answers a message finds it on its disk.
+    """One client of one run, as its process finds it on its disk for each message.
 
     Attributes:
         client: partition id of the client.
@@ -65,15 +65,15 @@ class Node:
         return Node(client, folder, tuple(str(config[s]) for s in sources), scores)
 
     def store(self, round: int | None = None) -> NodeStore:
-        """What it keeps of the run, for `round` or as it is now."""
+        """Local states of the run, for `round` or the latest."""
         return NodeStore(self.folder / "states", round)
 
     def releases(self) -> Releases:
-        """The same of a node with images of its own."""
+        """Local states of a node with images of its own."""
         return Releases(self.folder / "released.safetensors")
 
     def begin(self, settings: str, private: bool) -> dict[str, Any]:
-        """Keep the run's settings; what they mean here, which is to be the same on every node.
+        """Keep the run's settings, and say what they mean here; all nodes must agree.
 
         Args:
             settings: the settings as JSON.
@@ -108,7 +108,7 @@ class Node:
         return prepare_rehearsal(self.settings())
 
     def open(self) -> NodeStore:
-        """What the node keeps, to whoever asks for it.
+        """The local states, where anybody may read them.
 
         Raises:
             InputError: its images are its own.
@@ -118,7 +118,7 @@ class Node:
         return self.store()
 
     def settings(self) -> str:
-        """What the server sent, as JSON.
+        """The settings that the server sent, as JSON.
 
         Raises:
             InputError: nothing was sent, or what was is gone.
@@ -137,6 +137,6 @@ class Node:
 
 @functools.lru_cache(maxsize=1)  # a simulation's actors answer many messages of one run
 def prepare_rehearsal(settings: str) -> tuple[PreparedRun, ClientContext]:
-    """The run as every node and the server prepare it: a function of the settings alone."""
+    """Prepare the run as every node and the server do: a function of the settings alone."""
     prepared = prepare(from_tree(Experiment, json.loads(settings)))
     return prepared, remote_context(prepared)

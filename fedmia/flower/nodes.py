@@ -24,8 +24,7 @@ FAREWELL = 120.0  # seconds in which nodes are to say that they keep nothing
 def open_nodes(
     grid: Grid, experiment: Experiment, place: OutFolder, private: bool
 ) -> Iterator[tuple[dict[int, int], dict[int, dict[str, Any]]]]:
-    """Client -> node, and client -> what it found in the settings, of all clients; they keep
-    nothing once the run is over.
+    """Begin the run on all nodes, and end it on all of them.
 
     Args:
         grid: Flower's way to the clients.
@@ -61,7 +60,7 @@ def open_nodes(
 
 
 def check_agreement(answers: dict[int, dict[str, Any]], **ours: Any) -> None:
-    """See that every node has this fedmia, and found the same.
+    """Check that every node has this version of fedmia, and prepared the same run.
 
     Args:
         answers: what each node prepared, by client.

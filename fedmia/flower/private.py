@@ -26,7 +26,7 @@ SIDES = ("members", "nonmembers")  # data sources of a node, in its `--node-conf
 
 
 def check(experiment: Experiment) -> None:
-    """Refuse what nodes that share no images cannot do.
+    """Refuse options that need images of other nodes.
 
     Raises:
         InputError: an attacker in the federation, pre-training on the server, or a placebo.
@@ -49,7 +49,7 @@ def check(experiment: Experiment) -> None:
 def prepare_own(
     settings: str, client: int, sources: tuple[str, ...]
 ) -> tuple[PreparedRun, ClientContext]:
-    """The run as the node of `client` sees it: nobody's images but its own.
+    """Prepare the run on one node: it sees the images of its own client alone.
 
     Args:
         settings: the settings as JSON.
@@ -76,7 +76,7 @@ def prepare_own(
 
 
 def remote_context(prepared: PreparedRun) -> ClientContext:
-    """The site of a run whose node keeps no file of the images."""
+    """The client context of a run whose node keeps no file of images."""
     with tempfile.TemporaryDirectory(prefix="fedmia-") as folder:
         client_context = make_client_context(prepared, Path(folder), Event())
         len(client_context.images)  # opens the file, which stays open when its name is gone
@@ -84,7 +84,7 @@ def remote_context(prepared: PreparedRun) -> ClientContext:
 
 
 def prepare_server(experiment: Experiment, channels: int, size: int) -> PreparedRun:
-    """The run as the server sees it: the shape of the images, and none of them.
+    """Prepare the run on the server: it knows the shape of the images, and holds none.
 
     Args:
         experiment: the settings of the run.

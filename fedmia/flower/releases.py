@@ -16,10 +16,10 @@ from fedmia.storage.snapshot import ClientState, SingleStateStore, read_tensors
 
 
 class Releases(SingleStateStore):
-    """The node's state after its last release, and that release, in one file written whole.
+    """The node's state after its last release, and that release, in one file written as a whole.
 
-    An order that comes again is answered by the same bytes. Any other goes on from the state after
-    all that was released, whatever round or branch it names: noise that was drawn twice is
+    An order that comes again gets the same bytes as its answer. Any other order starts from the
+    state after all releases, whatever round or branch it names: noise that is drawn twice is
     accounted twice.
     """
 
@@ -30,9 +30,9 @@ class Releases(SingleStateStore):
         self._sent, self._about = under("sent.", tensors), about
 
     def answer(self, message: Message, work: Callable[[Releases], Message]) -> Message:
-        """The reply to an order: that of the last release, if it was to the same one, or `work`'s.
+        """Answer an order: with the last release, if the order is the same, else with new work.
 
-        What failed, or rests on no image, is not stored.
+        Replies that failed, or that depend on no image, are not stored.
 
         Args:
             message: the message from the server.

@@ -34,7 +34,7 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """One run; Flower marks it as failed where this raises.
+    """Run once; Flower marks the run as failed where this raises.
 
     Args:
         grid: Flower's way to the clients.
@@ -52,7 +52,7 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def invocation(arguments: str) -> Invocation:
-    """What the arguments of `python -m fedmia.simulate`, in one line, ask of an app.
+    """Parse the arguments of `python -m fedmia.simulate`, given in one line.
 
     Raises:
         InputError: a page in place of a run; a run to go on with; a folder or a backend, which are
@@ -71,7 +71,7 @@ def invocation(arguments: str) -> Invocation:
 
 
 def rehearse(grid: Grid, invoked: Invocation, place: OutFolder, watch: Stopwatch) -> None:
-    """A run in which every node reads the one data source that the server reads too.
+    """Run with nodes that all read the one data source that the server reads, too.
 
     Args:
         grid: Flower's way to the clients.

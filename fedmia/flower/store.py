@@ -21,11 +21,11 @@ PAUSE = 0.1  # seconds between questions to Flower whether a node has answered
 
 
 class NodeStore(StateStore):
-    """Local states under a folder of the node's own disk, of the last two rounds of each branch.
+    """Local states in a folder of the node's own disk, of the last two rounds of each branch.
 
-    Tensors and memory lie in one file that is written whole: a node that is killed midway never
-    finds the tensors of one round with the memory of another. A round that is ordered once more
-    starts where it began, from the state of the round before it.
+    Tensors and memory are in one file, written as a whole: a node that is killed never finds the
+    tensors of one round with the memory of another. A round that is ordered again starts from the
+    state of the round before it.
 
     Args:
         root: folder of the node's own disk.
@@ -87,7 +87,7 @@ def _round(path: Path) -> int:
 
 
 def write_file(path: Path, tensors: State, about: object) -> None:
-    """Write a file that `read_tensors` reads; it is on the disk, whole, when this returns.
+    """Write a file for `read_tensors`; it is on the disk as a whole when this returns.
 
     Args:
         path: the file.
@@ -100,7 +100,7 @@ def write_file(path: Path, tensors: State, about: object) -> None:
 
 
 def replace_file(partial: Path, path: Path) -> None:
-    """`partial` takes the place of `path`, once it is on the disk.
+    """Put `partial` in the place of `path`, once it is on the disk.
 
     Args:
         partial: the file that is complete.
@@ -112,7 +112,7 @@ def replace_file(partial: Path, path: Path) -> None:
 
 
 class NodeStates(StateStore):
-    """The server's way to what its nodes keep: it asks them. Only a rehearsal's nodes answer.
+    """The server's way to the states on its nodes. Only nodes of a rehearsal answer.
 
     Args:
         grid: Flower's way to the clients.
@@ -166,7 +166,7 @@ def ask(
     grid: Grid, nodes: dict[int, int], action: str, orders: dict[int, dict[str, Any]],
     tensors: dict[str, ArrayRecord] | None = None, who: str = "client", patience: float = PATIENCE,
 ) -> dict[int, RecordDict]:  # fmt: skip
-    """Client -> its node's answer to the query `action`, of each client in `orders`.
+    """Send a query to the node of each client in `orders`, and wait for all answers.
 
     Args:
         grid: Flower's way to the clients.

@@ -113,7 +113,7 @@ class Partition(Options, ABC):
 
 
 class RandomPartition(Partition):
-    """A partition by `deal`, which is asked where there are images for two clients or more."""
+    """A partition that deals images at random; it calls `deal` for two clients or more."""
 
     min_size = 1  # fewest images of a client
 
