@@ -46,8 +46,10 @@ def examine(
     watch: Stopwatch,
     stopped: Callable[[], bool],
 ) -> RunScores:
-    """Attacks, controls and probes. Where no attack could run the scores hold the reasons alone,
-    and the folder of the results is given up.
+    """Run attacks, controls and probes.
+
+    Where no attack could run, the scores hold the reasons alone, and the folder of results is given
+    up.
 
     Args:
         audit: the audit's settings.
@@ -102,7 +104,7 @@ def examine(
 
 
 def folder(audit: Audit, out: Path | None) -> OutFolder:
-    """Where the results go; an audit of the same settings may be gone on with.
+    """The folder of results; an audit with the same settings can be continued.
 
     Args:
         audit: the audit's settings.
@@ -115,7 +117,7 @@ def folder(audit: Audit, out: Path | None) -> OutFolder:
 
 
 def device_of(audit: Audit) -> torch.device:
-    """The processor of `--device`.
+    """The device of `--device`.
 
     Raises:
         InputError: a GPU that is not there.
@@ -125,7 +127,7 @@ def device_of(audit: Audit) -> torch.device:
 
 
 def prepare(audit: Audit, device: torch.device) -> tuple[LoadedEncoder, AuditSplit]:
-    """The encoder and the images, checked against each other.
+    """Load the encoder and the images, and check that they suit each other.
 
     Args:
         audit: the audit's settings.
@@ -144,7 +146,7 @@ def prepare(audit: Audit, device: torch.device) -> tuple[LoadedEncoder, AuditSpl
 
 
 def load_encoder(audit: Audit, device: torch.device) -> LoadedEncoder:
-    """The encoder.
+    """Load the encoder under audit.
 
     Args:
         audit: the audit's settings.
@@ -176,7 +178,7 @@ def load_encoder(audit: Audit, device: torch.device) -> LoadedEncoder:
 
 
 def images_for(audit: Audit, released: LoadedEncoder) -> AuditSplit:
-    """The images in their roles, of the encoder's size.
+    """Give the images their roles, at the encoder's size.
 
     Args:
         audit: the audit's settings.
@@ -204,7 +206,7 @@ def images_for(audit: Audit, released: LoadedEncoder) -> AuditSplit:
 
 
 def check_embeddings(released: LoadedEncoder, audit_split: AuditSplit, allow_random: bool) -> None:
-    """Embed a few images of each side, and note on the encoder what is odd.
+    """Embed a few images of each side, and note on the encoder what is unusual.
 
     Args:
         released: the encoder under audit.
@@ -221,7 +223,7 @@ def check_embeddings(released: LoadedEncoder, audit_split: AuditSplit, allow_ran
 
 
 def gather(suite: EncoderAttackSuite, *notes: str, **measured: Any) -> RunScores:
-    """All that the report is made of.
+    """Put together all that the report shows.
 
     Args:
         suite: the audit's attacks with their scores.
@@ -257,7 +259,7 @@ def gather(suite: EncoderAttackSuite, *notes: str, **measured: Any) -> RunScores
 
 
 def notes(suite: EncoderAttackSuite, controlled: bool, interrupted: bool) -> list[str]:
-    """What the reader of the numbers should know.
+    """Notes for the reader of the report.
 
     Args:
         suite: the audit's attacks with their scores.
@@ -284,7 +286,7 @@ def notes(suite: EncoderAttackSuite, controlled: bool, interrupted: bool) -> lis
 
 
 def recipe(audit: Audit, augment: Augment, audit_split: AuditSplit, of_run: bool) -> Augment:
-    """The attacker's views: the encoder's recipe, as far as the images bear it, then --augment.
+    """The attacker's views: the encoder's recipe as far as it suits the images, then --augment.
 
     Args:
         audit: the audit's settings.

@@ -43,7 +43,7 @@ def score_node(
     final: State,
     untrained: State,
 ) -> RecordDict:  # fmt: skip
-    """The run's attacks on the final encoder and on the untrained one: scores, sides apart.
+    """Score the run's attacks on the final and on the untrained encoder, on a node.
 
     Args:
         prepared: settings, images and their roles.
@@ -78,7 +78,7 @@ def score_node(
 def state_defenses(
     prepared: PreparedRun, client_context: ClientContext, client: int, store: StateStore
 ) -> RecordDict:
-    """The client's statement, and no score.
+    """The client's privacy statement, without scores.
 
     Args:
         prepared: settings, images and their roles.
@@ -106,7 +106,7 @@ def _answer(fields: dict[str, Any]) -> RecordDict:
 
 
 def void_beside_scores(epsilon: Epsilon) -> Epsilon:
-    """A statement on weights, where scores of the images lie beside it."""
+    """A statement on weights, beside scores that void it."""
     return replace(epsilon, standing=WEIGHTS, assumptions=epsilon.assumptions + BESIDE)
 
 
@@ -126,7 +126,7 @@ def _client(
 
 
 def read_answer(client: int, content: RecordDict) -> tuple[ClientInfo, dict[str, Any]]:
-    """The server's side of `scored` or `kept_in`: the client, and fields of `RunScores`.
+    """Read a node's answer (`score_node`, `state_defenses`) on the server.
 
     Args:
         client: partition id of the client.
@@ -156,7 +156,7 @@ def read_answer(client: int, content: RecordDict) -> tuple[ClientInfo, dict[str,
 
 
 def scores_from_node(client: int, content: RecordDict, done: FederationResult) -> RunScores:
-    """What a report is made of, from one node's answer.
+    """Make the scores of a report from one node's answer.
 
     Args:
         client: partition id of the client.

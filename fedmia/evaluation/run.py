@@ -47,7 +47,7 @@ def execute(
     prepared: PreparedRun, out: Path | None, watch: Stopwatch, stop: Event, bars: Display,
     nodes: Nodes | None = None, checkpoint: Checkpoint | None = None,
 ) -> RunScores:  # fmt: skip
-    """Train, attack and score. The snapshots stay in `out` where it is given.
+    """Train, attack and score. Snapshots stay in `out` where it is given.
 
     Args:
         prepared: settings, images and their roles.
@@ -87,7 +87,7 @@ def score(
     watch: Stopwatch,
     trajectory_recorder: TrajectoryRecorder | None = None,
 ) -> RunScores:
-    """All that the report is made of, from the rounds that are finished.
+    """Score the finished rounds.
 
     Args:
         run: the federation, its rounds over.
@@ -151,7 +151,7 @@ def score(
 def score_all_attacks(
     evaluation: Evaluation, trajectory_recorder: TrajectoryRecorder | None = None
 ) -> dict[str, Any]:
-    """Scores of attacks, controls, pairs and sets, and the rounds with their leakage.
+    """Score attacks, controls, pairs and sets, and the leakage by round.
 
     Passive attacks are scored at `Evaluation.scored_at`. Independent work runs side by side.
 
@@ -238,7 +238,7 @@ def score_all_attacks(
 
 
 def placebo_note(names: Sequence[str], run: FederationResult, scored: bool) -> list[str]:
-    """Why the attacks `names` have no untrained control, and which they have.
+    """Why some attacks have no untrained control, and which control they have.
 
     Args:
         names: attacks without an untrained control.
@@ -256,7 +256,7 @@ def placebo_note(names: Sequence[str], run: FederationResult, scored: bool) -> l
 
 
 def run_side_by_side(work: Mapping[str, Callable[[], Any]], threads: int) -> dict[str, Any]:
-    """Results of independent pieces of work, run in as many threads as the cores allow.
+    """Run independent work in as many threads as there are cores for.
 
     Args:
         work: what to compute, by name.
@@ -275,7 +275,7 @@ def run_side_by_side(work: Mapping[str, Callable[[], Any]], threads: int) -> dic
 
 
 def add_leakage(evaluation: Evaluation, info: RoundInfo, names: list[str]) -> RoundInfo:
-    """The round with the scores of the named attacks, and of `internal` by layer (Fig. 6).
+    """Add to a round the scores of attacks, and of `internal` by layer (Fig. 6).
 
     Args:
         evaluation: the attacks on the models of the run.
@@ -296,7 +296,7 @@ def add_leakage(evaluation: Evaluation, info: RoundInfo, names: list[str]) -> Ro
 
 
 def drop_attacks(info: RoundInfo, lost: Mapping[str, str]) -> RoundInfo:
-    """The round less the attacks that are not listed.
+    """Drop from a round the attacks that have no scores.
 
     Args:
         info: the row of the round.
@@ -309,7 +309,7 @@ def drop_attacks(info: RoundInfo, lost: Mapping[str, str]) -> RoundInfo:
 
 
 def client_rows(run: FederationResult, labels: IntArray, classes: int) -> list[ClientInfo]:
-    """Each client with its role, its images, and its defence's statement.
+    """Role, images and privacy statement of each client.
 
     Args:
         run: the federation, its rounds over.

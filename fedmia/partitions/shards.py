@@ -65,10 +65,10 @@ def shard_counts(totals: IntArray, clients: int, classes: int) -> IntArray:
 
 
 def assign(shards: IntArray, clients: int, rng: np.random.Generator) -> list[list[int]]:
-    """Clients that hold a shard of each class: no client twice for one class, equal hands.
+    """Deal shards to clients: no client gets two of one class, and all get equally many.
 
-    Clients choose in turn, each the classes with the most shards left (ties by chance), which
-    never strands a shard while no class has more shards than there are clients.
+    Clients choose in turn, each the classes with the most shards left (ties by chance). No shard is
+    left over while no class has more shards than there are clients.
 
     Args:
         shards: (K,) shards of each class.

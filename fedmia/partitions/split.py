@@ -80,7 +80,7 @@ class Split:
         return len(self.parts) - self.malicious
 
     def without_clients(self, gone: Collection[int]) -> Split:
-        """The same less the images of the clients in `gone`, which are then of no role."""
+        """The same split without the images of clients in `gone`."""
         if not gone:
             return self
         stays = ~np.isin(self.owner, list(gone))
@@ -226,10 +226,10 @@ def _pools(
 
 
 def decoded(encoded: EncodedSet, split: Callable[[EncodedSet], Split]) -> tuple[ImageSet, Split]:
-    """The images that have a role under `split`, and their roles.
+    """Decode the images that have a role.
 
-    Copies that are encoded otherwise are known for such once they are decoded; of those too only
-    the first plays a role, so all roles are given anew.
+    Equal images may be encoded differently, so copies show only now. Of those only the first keeps
+    a role, and all roles are given anew.
 
     Args:
         encoded: images that are not decoded yet.

@@ -52,7 +52,7 @@ Tell = Callable[[str, str, bool], None]  # (model, attack, finished)
 
 
 class EncoderAttackSuite(AttackSuite[str]):
-    """Runs attacks through views of one encoder, RELEASED, and of its UNTRAINED control.
+    """Runs attacks on one encoder (RELEASED) and on its untrained control (UNTRAINED).
 
     Attributes:
         audit: the audit's settings.
@@ -91,7 +91,7 @@ class EncoderAttackSuite(AttackSuite[str]):
     # -- views: rows and drawn images are shared between them, counts are not -------------------
 
     def method(self, model: str) -> SSLMethod:
-        """The encoder or its control; its bank is the attacker's."""
+        """The encoder or its control, with a queue of the attacker's images."""
         if model not in self._methods:
             method = self.released.untrained() if model == UNTRAINED else self.released.method
             method.to(self.device).eval().fill_bank(self.held)
@@ -119,7 +119,7 @@ class EncoderAttackSuite(AttackSuite[str]):
         )
 
     def plain_view(self, model: str) -> BlackBox:
-        """A view of `model` that belongs to no attack."""
+        """A view of `model` that charges no attack."""
         return BlackBox(**self._shared(model))
 
     def _shared(self, model: str) -> dict[str, Any]:
@@ -133,7 +133,7 @@ class EncoderAttackSuite(AttackSuite[str]):
         }
 
     def decides(self, name: str) -> str:
-        """Its options and the files that they name, and its shadows' files.
+        """Digest of an attack's options, of the files that they name and of its shadows' files.
 
         Raises:
             InputError: the shadows' files cannot be read.
@@ -148,7 +148,7 @@ class EncoderAttackSuite(AttackSuite[str]):
     # -- attacks -------------------------------------------------------------------------------
 
     def run(self, tell: Tell, stopped: Callable[[], bool], ran: Callable[[int], None]) -> None:
-        """Every attack that can run, on the encoder and then on its untrained control.
+        """Score every attack that can run, on the encoder and then on its untrained control.
 
         Args:
             tell: called before and after each attack: the model, the attack's name, whether it is
@@ -194,7 +194,7 @@ class EncoderAttackSuite(AttackSuite[str]):
         return None
 
     def score_encoder(self, name: str) -> ScoredAttack | DatasetInference:
-        """What one attack says of the encoder.
+        """Score one attack on the encoder.
 
         Raises:
             InputError: the audit's access or its lack of shadows does not grant what it needs.
@@ -216,7 +216,7 @@ class EncoderAttackSuite(AttackSuite[str]):
         return self.score_or_restore(RELEASED, name)
 
     def score_or_restore(self, model: str, name: str) -> ScoredAttack:
-        """The scores of one attack on one model, or what was kept of them.
+        """Score one attack on one model, or restore its scores from the archive.
 
         Args:
             model: `released` or `untrained`.
@@ -230,7 +230,9 @@ class EncoderAttackSuite(AttackSuite[str]):
         return scored
 
     def score_model(self, model: str, name: str) -> ScoredAttack:
-        """One attack on one model; sets are judged on the encoder, where queries are free.
+        """Score one attack on one model.
+
+        Sets are scored on the encoder alone, and only where queries are free.
 
         Args:
             model: `released` or `untrained`.
@@ -275,8 +277,10 @@ class EncoderAttackSuite(AttackSuite[str]):
         return probe(rows[fit], classes[fit], rows[test], classes[test])
 
     def health(self) -> Health | None:
-        """How alike the encoder's outputs are for different scored non-members; None of fewer than
-        two. Its loss is not known."""
+        """How alike the encoder's outputs are for different scored non-members.
+
+        None where there are fewer than two. The encoder's loss is not known.
+        """
         images = self.audit_split.scored_nonmembers
         if len(images) < 2:
             return None

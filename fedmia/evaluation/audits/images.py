@@ -25,7 +25,7 @@ MOST_KNOWN = 500  # a side, where `--known` leaves it open
 
 @dataclass(frozen=True)
 class AuditSplit:
-    """Who is known, who is scored; all images uint8 (N, C, H, W).
+    """Which images are known and which are scored; all uint8 (N, C, H, W).
 
     Attributes:
         known_members: known members; uint8 (K, C, H, W).
@@ -60,14 +60,14 @@ class AuditSplit:
     shadow_data: ImageSet | None = None
 
     def attacked(self) -> Tensor:
-        """The images that no shadow may be trained on, scored and known ones."""
+        """Scored and known images: no shadow may be trained on them."""
         return torch.cat([
             self.scored_members, self.scored_nonmembers,
             self.known_members, self.known_nonmembers,
         ])  # fmt: skip
 
     def drop_nonmembers(self, dropped: NDArray[np.bool_], why: str) -> AuditSplit:
-        """Less the scored non-members at which `held` (N,) is true, with a note that says `why`.
+        """Drop some scored non-members, with a note that says why.
 
         Args:
             dropped: (N,) bool, which scored non-members to drop.
@@ -126,10 +126,10 @@ def deal(audit: Audit, size: int | None) -> AuditSplit:
 
 
 def deal_sets(audit: Audit, members: Found, others: Found, views: Views) -> AuditSplit:
-    """Give every image its role; of encoded images those with a role are decoded, no others.
+    """Give every image its role, and decode the images that have one.
 
-    The role depends on the seed, on the image's bytes as its source keeps them and on how many
-    images there are: neither on the order of the files nor on the side.
+    The role depends on the seed, on the image's bytes as its source keeps them and on the number of
+    images. It depends neither on the order of the files nor on the side.
 
     Args:
         audit: the audit's settings.
@@ -218,8 +218,11 @@ def _refuse_unlike(members: ImageSet, others: ImageSet) -> None:
 
 
 def unify_classes(*sets: Found) -> Iterator[Found]:
-    """The sets with one number for each class that any of them has: a source numbers those that
-    it holds, so that where it lacks one its numbers mean other classes."""
+    """Give equal classes of all sets the same number.
+
+    A data source numbers the classes that it holds. Where it lacks one, its numbers mean other
+    classes.
+    """
     classes, numbers = np.unique(np.concatenate([s.named() for s in sets]), return_inverse=True)
     ends = np.cumsum([len(s) for s in sets])[:-1]
     for one, labels in zip(sets, np.split(numbers.astype(np.int64), ends), strict=True):
@@ -227,7 +230,7 @@ def unify_classes(*sets: Found) -> Iterator[Found]:
 
 
 def unlike_classes(members: Found, others: Found) -> list[str]:
-    """A note where both sides have classes and none of them is on both.
+    """A note for sides whose classes have no name in common.
 
     Args:
         members: the members' data set.

@@ -39,7 +39,7 @@ PLAIN = "fedavg"  # the strategy of whoever has no rule
 
 @dataclass(frozen=True)
 class ShadowRecord:
-    """What a shadow says of its training, without being loaded.
+    """What the file of a shadow encoder says of its training.
 
     Attributes:
         augment: recipe of its views.
@@ -54,10 +54,10 @@ class ShadowRecord:
 
 @dataclass
 class ProvidedShadows:
-    """The shadows of --shadow-encoders.
+    """The shadow encoders of --shadow-encoders.
 
-    Where they were trained under two sets of defences and one holds the other, those under more
-    are of the attacker who knows them, the others of the naive one.
+    They may be trained under two sets of defences, one of which contains the other. Those under
+    more defences belong to the attacker who knows the defence, the others to the naive attacker.
 
     Attributes:
         audit: the audit's settings.
@@ -76,14 +76,14 @@ class ProvidedShadows:
 
     @cached_property
     def runs(self) -> list[RunFolder]:
-        """Federations, none where they are encoders of the cache."""
+        """Folders of federations; empty where the shadows are encoders of the cache."""
         inside = sorted(f.parent for f in self.path.glob(f"*/{CONFIG}"))
         folders = [self.path] if (self.path / CONFIG).is_file() else inside
         return [RunFolder(folder, trust_setting(self.audit)) for folder in folders]
 
     @cached_property
     def shadow_records(self) -> list[ShadowRecord]:
-        """Of each; empty where one cannot be read: `load` says why."""
+        """One record for each shadow; empty where one cannot be read (`load` says why)."""
         if not self.runs:
             return [
                 ShadowRecord(b.spec.augment, b.known_algorithm, b.under)
@@ -109,7 +109,7 @@ class ProvidedShadows:
             return False
 
     def load(self, *, naive: bool = False) -> list[TrainedShadow]:
-        """Those of the attacker who knows the defence, or of the `naive` one.
+        """Load the shadows of the attacker who knows the defence, or of the `naive` one.
 
         Raises:
             InputError: none there, one that cannot be read or is of images of other channels, or
@@ -126,8 +126,10 @@ class ProvidedShadows:
         return shadows
 
     def drop_known_images(self) -> AuditSplit:
-        """The images less those non-members that the shadows know: none of them is scored, but by
-        online shadows, which half of the images under attack were put into.
+        """Drop scored non-members that the shadows were trained on.
+
+        Online shadows are the exception: half of the images under attack were put into each of
+        them.
 
         Raises:
             InputError: a federation holds members under attack, or too few non-members are left.
@@ -149,7 +151,7 @@ class ProvidedShadows:
         return self.audit_split.drop_nonmembers(others, "as the given shadow encoders know them")
 
     def content(self) -> str:
-        """Digest (hex) of all that they are.
+        """Digest of all shadows, in hexadecimal.
 
         Raises:
             InputError: as `load`.
@@ -169,7 +171,7 @@ class ProvidedShadows:
         return self.audit_split.labels | self._classes
 
     def notes(self) -> list[str]:
-        """Which federations they are, and that the target's defences are others than theirs."""
+        """Notes on the federations, and on defences in which they differ from the target."""
         notes = []
         for run, record in zip(self.runs, self.shadow_records, strict=False):
             settings = run.facts().get("federation", {})
@@ -242,7 +244,7 @@ class ProvidedShadows:
 
 
 def describe_defenses(tree: Mapping[str, Any]) -> tuple[str, ...]:
-    """The defences of a run's clients and the rule of its server: a text each, the name first."""
+    """Name and options of each defence of a run's clients, and of its server's rule."""
     layers: list[Mapping[str, Any]] = list(tree.get("defense") or [])
     rule = tree.get("strategy") or {"name": PLAIN}
     if rule.get("name") != PLAIN:
@@ -254,7 +256,7 @@ def describe_defenses(tree: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def join_names(defenses: Sequence[str]) -> str:
-    """Their names, for a sentence."""
+    """The names of defences, for a sentence."""
     return " and ".join(one.split(" ")[0] for one in defenses) or "no defence"
 
 

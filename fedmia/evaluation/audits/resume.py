@@ -25,7 +25,7 @@ MORE = ("attacks", "attack", "sweep")
 
 
 def same_audit(audit: Audit) -> Callable[[Path], bool]:
-    """Whether a config.yaml is of this audit, so that what lies beside it may be gone on with."""
+    """A test of whether a config.yaml is of this audit, so that its results can be continued."""
 
     def same(config: Path) -> bool:
         mine = to_tree(audit)
@@ -47,8 +47,9 @@ def key(
     augment: Augment,
     device: torch.device,
 ) -> str:
-    """Digest of all that decides the scores: weights, images and their classes, views, options;
-    neither the attacks nor their shadows (`EncoderAttackSuite.decides`).
+    """Digest of what decides all scores: weights, images, classes, views and options.
+
+    Attacks and their shadows are not in it (`EncoderAttackSuite.decides`).
 
     Args:
         audit: the audit's settings.

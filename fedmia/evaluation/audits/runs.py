@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
 
 def trust_setting(audit: Audit) -> Trust:
-    """Which plugins from outside an audit may import that a run's folder names: those that its own
-    settings name, or all."""
+    """Which plugins from outside an audit may import for a run's folder.
+
+    These are the ones that the audit's own settings name, or all.
+    """
     return audit.trust_plugins or outside_plugins(to_tree(audit))
 
 
@@ -39,7 +41,7 @@ def run_of(audit: Audit) -> RunFolder | None:
 
 
 def dealt_again(run: RunFolder, otherwise: str) -> PreparedRun:
-    """The run as it was before its first round, less the images of the clients that it dropped.
+    """Prepare the audited run again, without the images of clients that it dropped.
 
     Args:
         run: the folder of the run.
@@ -64,7 +66,7 @@ def dealt_again(run: RunFolder, otherwise: str) -> PreparedRun:
 
 
 def from_run(audit: Audit, run: RunFolder) -> AuditSplit:
-    """The images that a fedmia run scored, known ones as there, from its own data source.
+    """The images that a run scored and knew, from the run's own data source.
 
     Args:
         audit: the audit's settings.

@@ -21,7 +21,7 @@ from fedmia.threat import Labels
 
 @dataclass
 class ShadowImages:
-    """Those of --shadow-data, else the non-members that play no other part.
+    """Images to train shadows on: --shadow-data, else non-members without another role.
 
     Attributes:
         audit: the audit's settings.
@@ -34,7 +34,7 @@ class ShadowImages:
     say: Callable[[str], None]
 
     def ground(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """The shadows' images, and those under attack; uint8 (N, C, S, S) of the shadows' size.
+        """The shadows' images and those under attack; uint8 (N, C, S, S) of the shadows' size.
 
         Raises:
             InputError: --shadow-data cannot be read, or has other channels.

@@ -34,7 +34,7 @@ from fedmia.threat.signals import PixelCache, Signals
 
 @dataclass
 class OwnShadows:
-    """Shadow encoders of one audit.
+    """The shadow encoders of one audit.
 
     Attributes:
         audit: the audit's settings.
@@ -62,7 +62,7 @@ class OwnShadows:
     def augment(self) -> Augment:
         """The attacker's views: the encoder's recipe, or less where its algorithm is unknown.
 
-        Shadows that were trained before say what they were trained by.
+        Shadows from an earlier audit say which recipe they were trained with.
         """
         if self.given is not None and (records := self.given.shadow_records):
             own = records[0].augment
@@ -75,8 +75,9 @@ class OwnShadows:
     def make(
         self, attacker_images: Tensor, augment: Augment, pixels: PixelCache, *, naive: bool = False
     ) -> Sequence[Shadow]:
-        """The shadows as an attack sees them, made once; so is their failure: those that diverge
-        do so once.
+        """Make the shadows once, as an attack sees them.
+
+        A failure is kept, too: shadows that diverge do so once.
 
         Args:
             attacker_images: images that the attacker holds; uint8 (N, C, H, W).
@@ -125,7 +126,7 @@ class OwnShadows:
         return tuple(views)
 
     def notes(self) -> list[str]:
-        """What the reader should know of how they are trained, whether now or before."""
+        """How the shadows are trained, now or before, for the report."""
         if self.given is not None:
             return self.given.notes()
         if not self.audit.shadows:
@@ -173,7 +174,7 @@ class OwnShadows:
         return DefenseStack(layers)
 
     def contents(self) -> str:
-        """Digest of what the user gave to make them of, "" where that is nothing.
+        """Digest of the user's files that the shadows are made of; "" without any.
 
         Raises:
             InputError: --shadow-data cannot be read.
@@ -185,7 +186,7 @@ class OwnShadows:
         return self.images.contents()
 
     def paired(self) -> bool:
-        """Whether some are of an attacker who knows the target's defence, and others are not."""
+        """Whether there are shadows both of the attacker who knows the defence and of the naive one."""
         return bool(self.audit.shadow_defense) or (self.given is not None and self.given.paired())
 
     @cached_property

@@ -19,7 +19,7 @@ Found = ImageSet | EncodedSet
 
 
 def source_views(spec: str, options: Mapping[str, Any]) -> Views:
-    """View options that suit a data source.
+    """The view options that suit a data source.
 
     Args:
         spec: name of the data source.
@@ -34,7 +34,7 @@ def source_views(spec: str, options: Mapping[str, Any]) -> Views:
 
 
 def find_images(audit: Audit, flag: str, size: int | None) -> Found:
-    """The data source of `--members` or `--nonmembers`, its images not yet decoded if it can.
+    """Find the images of `--members` or `--nonmembers`; decode them later where the source can.
 
     Args:
         audit: the audit's settings.
@@ -53,7 +53,7 @@ def find_images(audit: Audit, flag: str, size: int | None) -> Found:
 
 
 def load_images(audit: Audit, flag: str, size: int | None) -> ImageSet:
-    """All images of the data source of `--shadow-data`.
+    """Load all images of `--shadow-data`.
 
     Args:
         audit: the audit's settings.
@@ -72,8 +72,7 @@ def load_images(audit: Audit, flag: str, size: int | None) -> ImageSet:
 
 
 def take(source: Found, flag: str, indices: IntArray) -> tuple[ImageSet, bool]:
-    """The images at `indices`, in that order, decoded; and whether no two of them turned out to
-    be the same, as `EncodedSet.pick` finds.
+    """Decode the images at `indices`, in that order.
 
     Args:
         source: the data source with its images listed.

@@ -21,7 +21,7 @@ Noted = Callable[[ClientView, Tensor], Trajectory]
 
 
 class Observer:
-    """Views of models for the attacker of an experiment; they draw the same pixels.
+    """Makes the views of an experiment's attacker. All of them draw the same pixels.
 
     Args:
         experiment: the settings of the run.
@@ -46,9 +46,9 @@ class Observer:
     ) -> WhiteBox:
         """What the attacker holds of a snapshot: the weights, and negatives of its own.
 
-        A client's negatives are its queue as it was then, or keys of its own images where it has
-        none (round 0, or a client that does not train). An outsider has no images but the known
-        ones: its negatives are their keys.
+        A client's negatives are its queue in that round. Without one (round 0, or a client that
+        does not train) they are keys of its own images. An outsider has only the known images: its
+        negatives are their keys.
 
         Args:
             snapshot: weights of a model, with the bank of the attacker's client.

@@ -22,7 +22,7 @@ from strategies.failure_policy import FederationError
 
 @dataclass
 class Probes:
-    """Utility of a state's pooled features on images apart from all others.
+    """Utility of a model's pooled features, on images that have no other role.
 
     Attributes:
         client_context: what all clients of the run share.
@@ -37,7 +37,7 @@ class Probes:
 
     @torch.no_grad()
     def outputs(self, state: State, indices: IntArray, layer: str) -> Tensor:
-        """Of a layer of the encoder, (N, D), for the images at `indices`.
+        """Outputs of one layer of the encoder.
 
         Args:
             state: model weights by name.
@@ -56,7 +56,7 @@ class Probes:
         return torch.cat([f[layer].float().cpu() for f in outputs])
 
     def features(self, state: State) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Features and labels of the fitting half, then of the testing half.
+        """Features and labels of the half to fit on, then of the half to test on.
 
         Raises:
             FederationError: features that are not finite, as of weights that training blew up.
@@ -81,7 +81,7 @@ class Probes:
         return f" under {' and '.join(clauses)}" if clauses else ""
 
     def health(self, state: State, loss: float | None) -> Health:
-        """Whether the state tells the test images apart; `loss`: the last round's.
+        """Whether the model's features differ between test images.
 
         Args:
             state: model weights by name.
@@ -103,7 +103,7 @@ class Probes:
 
     @property
     def idle(self) -> bool:
-        """Whether the images have no two classes."""
+        """Whether there are no two classes to tell apart."""
         return len(np.unique(self.labels)) < 2
 
     def knn(self, state: State) -> float | None:
@@ -111,5 +111,5 @@ class Probes:
         return None if self.idle else knn_accuracy(*self.features(state))
 
     def both(self, state: State) -> dict[str, Probe]:
-        """kNN and linear probe."""
+        """Accuracy of the kNN and of the linear probe."""
         return NO_PROBES if self.idle else probe(*self.features(state))

@@ -34,7 +34,7 @@ SIDES = ("sent", "after", "idle")
 
 
 class TrajectoryRecorder:
-    """Readings of the targets, (T,) a model: no model is kept for them.
+    """Reads the targets under each model, (T,) values a model, so that no model need be kept.
 
     Attributes:
         observer: makes the attacker's views.
@@ -67,7 +67,7 @@ class TrajectoryRecorder:
         self.readings[f"received.{branch}.{round}"] = self._read_all(branch, snapshot)
 
     def sent(self, branch: str, round: int, snapshot: Snapshot) -> None:
-        """Note an upload, and read it if it is the first or the attack wants them all.
+        """Note an upload; read it if it is the first, or if the attack reads all uploads.
 
         Args:
             branch: which federation of the run: `main`, `zero` or `placebo`.
@@ -88,12 +88,12 @@ class TrajectoryRecorder:
         return dict(sorted(by_round.items()))
 
     def rounds(self, branch: str) -> list[int]:
-        """Rounds of a branch whose upload was followed by a model received."""
+        """Rounds of a branch whose upload was followed by a received model."""
         last = max(self._by_round("received", branch), default=0)
         return [r for r in self._by_round("sent", branch) if r < last]
 
     def of(self, branch: str, view: ClientView, images: Tensor) -> Trajectory:
-        """The trajectory of uint8 (N, C, H, W), all of them targets; their part of all queries.
+        """The trajectory of target images. Their share of all queries is charged to the view.
 
         Args:
             branch: which federation of the run: `main`, `zero` or `placebo`.
@@ -121,13 +121,15 @@ class TrajectoryRecorder:
     # -- batches that have a round to themselves -------------------------------------------------
 
     def forks(self, branch: str) -> bool:
-        """Whether a round of the branch is replayed: for sets, or for all images by batches."""
+        """Whether a round of the branch is replayed, for sets or for all images in batches."""
         by_batch = self.attack.round_size is not None and branch in ("main", "placebo")
         return by_batch or (branch == "main" and bool(self.observer.client_context.sets))
 
     def forked(self, fork: Fork) -> None:
-        """Climb each batch alone from the weights that the round began with, end the round with
-        that upload, and read the batch."""
+        """Replay the round for each batch alone, and read the batch.
+
+        Each replay starts from the round's first weights and ends with the upload for that batch.
+        """
         client_context, branch = self.observer.client_context, fork.branch
         if branch == "main" and client_context.sets:
             self._replay(fork, "sets", [(rows, rows) for rows in client_context.sets])
@@ -135,7 +137,7 @@ class TrajectoryRecorder:
             self._replay(fork, "batches", self._batches(self.attack.round_size))
 
     def rounds_alone(self, branch: str, kind: str) -> list[int]:
-        """The round that each of the `batches` or `sets` of a branch had to itself, if any.
+        """The round that was replayed for each of the `batches` or `sets` alone.
 
         Args:
             branch: which federation of the run: `main`, `zero` or `placebo`.
@@ -149,7 +151,7 @@ class TrajectoryRecorder:
     def of_alone(
         self, branch: str, kind: str, view: ClientView, images: Tensor, *, idle: bool = False
     ) -> Trajectory:
-        """`of`, where each image's batch had the first attacked round to itself.
+        """As `of`, from the replays in which each image's batch had the round to itself.
 
         Args:
             branch: which federation of the run: `main`, `zero` or `placebo`.
@@ -216,12 +218,12 @@ class TrajectoryRecorder:
     # -- all that was noted ---------------------------------------------------------------------
 
     def notes(self) -> tuple[State, dict[str, Any]]:
-        """All readings by name; the queries and choices."""
+        """All readings by name, and the queries and choices."""
         tensors = {name: torch.from_numpy(values) for name, values in self.readings.items()}
         return tensors, {"queries": dict(self.queries), "choices": dict(self.choices)}
 
     def restore(self, tensors: State, about: Mapping[str, Any]) -> None:
-        """Hold what `notes` told of, and nothing else.
+        """Take over the records that `notes` gave, and forget all others.
 
         Args:
             tensors: tensors by name.

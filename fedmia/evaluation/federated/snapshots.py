@@ -26,7 +26,7 @@ from fedmia.threat.signals import Signals
 
 @dataclass(frozen=True)
 class RoundModel:
-    """The model after a round of a branch, and the rows known of it.
+    """The model after a round of a branch, with the rows computed of it.
 
     Attributes:
         snapshot: the model.
@@ -85,12 +85,12 @@ class Evaluation(AttackSuite[RoundModel]):
         return next(iter(self.of_kind(ActiveAttack)), None)
 
     def scored_at(self) -> int:
-        """The round of passive attacks and probes: the last before the first crafted update."""
+        """The round that passive attacks and probes score: the last before the first crafted upload."""
         rounds, clean = self.snapshots.rounds("main"), self.run.schedule.clean
         return max(r for r in rounds if r <= clean) if self.active() else rounds[-1]
 
     def uploads(self, branch: str, last: int) -> dict[str, Any]:
-        """Updates of `branch` by round, to round `last`, and what their clients had received.
+        """The updates of a branch up to round `last`, and the weights that their clients had received.
 
         Args:
             branch: which federation of the run: `main`, `zero` or `placebo`.
@@ -105,8 +105,9 @@ class Evaluation(AttackSuite[RoundModel]):
         return {"before": before, "updates": updates}
 
     def received(self, branch: str, last: int) -> StateFiles:
-        """Round -> weights after it, to round `last`: of a client those that it was sent, for the
-        rounds in which it took part, and the last.
+        """The weights that the attacker received, by round, up to `last`.
+
+        A client receives those of the rounds in which it took part, and the last.
 
         Args:
             branch: which federation of the run: `main`, `zero` or `placebo`.
@@ -135,7 +136,7 @@ class Evaluation(AttackSuite[RoundModel]):
     def score_attacks(
         self, model: RoundModel, names: Iterable[str], piece: str = "", **how: Any
     ) -> list[ScoredAttack]:
-        """The named attacks on the model of a round, sharing what they compute.
+        """Score the named attacks on one model; they share what they compute.
 
         Args:
             model: the model of a round.
@@ -156,8 +157,7 @@ class Evaluation(AttackSuite[RoundModel]):
         return [one for one in results if one is not None]
 
     def kept(self, piece: str, name: str, call: Callable[[], Result]) -> Result | None:
-        """What attack `name` says in a piece of the run's scores, worked out once; None where it
-        failed.
+        """Compute the scores of one attack once; None where it failed.
 
         Args:
             piece: part of the scoring, as the archive names it.
@@ -171,7 +171,7 @@ class Evaluation(AttackSuite[RoundModel]):
         return self.once(piece, name, partial(self.failures.attempt, piece, name, call))
 
     def inferences(self, models: Iterable[RoundModel]) -> list[DatasetInference]:
-        """What attacks on data sets say of each client, by a model and the untrained one."""
+        """Answers of attacks on data sets, for each client, on the model and on the untrained one."""
         names, prepared, split = self.of_kind(DatasetAttack), self.run.prepared, self.run.split
         if not names:
             return []
@@ -188,7 +188,7 @@ class Evaluation(AttackSuite[RoundModel]):
         return [one for one in answers if one is not None]
 
     def by_layer(self, snapshot: Snapshot, threshold: bool = True) -> dict[str, ScoredAttack]:
-        """The `internal` attack on each layer alone; all of them are read in one pass.
+        """Score the `internal` attack on each layer alone, from one pass over all layers.
 
         Args:
             snapshot: the model.

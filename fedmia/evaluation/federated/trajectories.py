@@ -28,7 +28,7 @@ UNTRAINED = "untrained"
 
 
 class Trajectories:
-    """Scores of the active attack `name`: its own, its controls', its curves.
+    """Scores the active attack: its own trajectories, its controls' and its curves.
 
     Args:
         evaluation: the attacks on the models of the run.
@@ -55,14 +55,14 @@ class Trajectories:
         return None
 
     def rounds(self, branch: str) -> list[int]:
-        """Finished rounds of `branch` in which the attack acted on what it is scored on."""
+        """Finished rounds of a branch in which the attack acted on the scored images."""
         if self.attack.round_size is None:
             return self.trajectory_recorder.rounds(branch)
         source = "main" if branch == "zero" else branch
         return self.trajectory_recorder.rounds_alone(source, "batches")
 
     def work(self) -> dict[str, Callable[[], ScoredAttack]]:
-        """What is to be scored, by name: the attack, and the controls whose rounds are whole."""
+        """What to score, by name: the attack, and the controls whose rounds are complete."""
         rounds = {b: self.rounds(b) for b in ("main", "zero", "placebo")}
         tasks: dict[str, Callable[[], ScoredAttack]] = {
             "active": lambda: self.with_sets(self.score_branch("main")),
@@ -75,7 +75,7 @@ class Trajectories:
         return tasks
 
     def score_branch(self, branch: str, label: str | None = None) -> ScoredAttack:
-        """The attack on what its client noted in `branch`.
+        """Score the attack on what its client recorded in a branch.
 
         Args:
             branch: which federation of the run: `main`, `zero` or `placebo`.
@@ -101,7 +101,7 @@ class Trajectories:
         return {**together, **{f"{name}_alone": value for name, value in alone.items()}}
 
     def with_sets(self, scored: ScoredAttack) -> ScoredAttack:
-        """The scored attack with its answers to sets, each acted on in a round of its own."""
+        """Add the attack's answers on sets, each of which had a round of its own."""
         if not self.trajectory_recorder.rounds_alone("main", "sets"):
             return scored
         others = {"": self.attack, **self.attack.other_readings()}
@@ -140,8 +140,7 @@ class Trajectories:
         return Snapshot(0, self.run.snapshots.untrained().state, {})
 
     def untrained(self) -> ScoredAttack:
-        """The attack on the first model in the same rounds, honest clients sending back what they
-        received."""
+        """Score the attack on the first model, with honest clients that return what they received."""
         run, client_context, schedule = self.run, self.client_context, self.run.schedule
         experiment, state = run.prepared.experiment, self._first().state
         sizes = [len(part) for part in client_context.parts["members"]]
@@ -186,7 +185,7 @@ class Trajectories:
         )
 
     def curves(self) -> Curves:
-        """What was noted of the evaluated images, acted on and not."""
+        """Readings of the scored images by round, acted on and not."""
         images, apart = self.evaluation.scorer.candidates, self.evaluation.scorer.split_sides
         main, zero = (
             self.trajectory_recorder.of(b, self.view(b), images) for b in ("main", "zero")

@@ -24,7 +24,7 @@ def assemble(
     posing: bool = False,
     **rest: Any,
 ) -> RunScores:
-    """The scores with what follows from them, the settings and the machine.
+    """Put scores, settings and machine together, with what follows from the scores.
 
     Args:
         settings: of the run or the audit.

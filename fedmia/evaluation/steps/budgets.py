@@ -18,8 +18,7 @@ LEAST_KNOWN = 8  # a side, below which a budget buys no attack
 
 
 def allot(suite: AttackSuite[Model], model: Model, name: str) -> Known:
-    """The known images that the suite's budget lets an attack learn from, noted where they are
-    fewer.
+    """The known images that the budget lets an attack learn from, with a note where they are fewer.
 
     Args:
         suite: the attacks with their scorer.
@@ -48,9 +47,9 @@ def allot(suite: AttackSuite[Model], model: Model, name: str) -> Known:
 def afford(
     suite: AttackSuite[Model], model: Model, name: str, known: Known, budget: int | None
 ) -> Known:
-    """As many of the known images as the query budget lets the attack learn from.
+    """As many known images as the query budget lets the attack learn from.
 
-    What fitting costs grows linearly with the known images: two small fits tell the line.
+    The cost of fitting grows linearly with the known images: two small fits give the line.
 
     Args:
         suite: the attacks with their scorer.
@@ -100,10 +99,10 @@ def sweep(
     say: Callable[[str], None] = lambda line: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> AttackSweep:
-    """The named attacks at each value that `spec` names, as far as they came.
+    """Score the attacks at each value of a budget (Figs. 6 and 7 of LpLA).
 
-    All values score the same images, with rows shared. An attack that a value does not suffice for
-    has a point that says so. (Figs. 6 and 7 of LpLA.)
+    All values score the same images, and share rows. A value that is too small for an attack gives
+    a point that says so.
 
     Args:
         suite: the attacks with their scorer.

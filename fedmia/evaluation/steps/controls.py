@@ -24,7 +24,9 @@ OF_IMAGES = (
 
 
 def posers(scored: ScoredAttack, seed: int) -> ScoredAttack:
-    """Half of the scored non-members posing as members: the attack must not tell them apart.
+    """Score half of the scored non-members as if they were members (posers).
+
+    An attack must not tell the halves apart.
 
     Args:
         scored: the attack on members and non-members.

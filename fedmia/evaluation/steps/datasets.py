@@ -24,7 +24,9 @@ Partition = Callable[[IntArray, int, np.random.Generator], list[IntArray]]
 
 @dataclass(frozen=True, eq=False)
 class CandidateSets:
-    """The sets that are asked about: scored members by client, and non-members who pose as such.
+    """The sets in question: scored members by client, and posers.
+
+    A poser is a set of non-members that is offered as if it were a client's.
 
     Attributes:
         images: uint8 (N, C, H, W), the scored members and then the scored non-members.
@@ -41,7 +43,7 @@ class CandidateSets:
     posing: Sequence[IntArray]
 
     def questions(self, posers: bool) -> list[tuple[IntArray, IntArray]]:
-        """Each set with all non-members that are not in it; clients first."""
+        """Each set, with all non-members outside it; clients first."""
         every = np.arange(self.first, len(self.images))
         sets = [*self.held.values(), *(self.posing if posers else ())]
         return [(one, np.setdiff1d(every, one)) for one in sets]
@@ -55,9 +57,10 @@ def suspects(
     partition: Partition,
     seed: int,
 ) -> CandidateSets:
-    """The members that each client holds; and as many non-members at a time, at most half of all,
-    dealt by the clients' own partition, until about POSERS sets pose. Where half of all are fewer
-    than the members, so few sets are dealt that each has about LEAST images.
+    """Form the sets: the members of each client, and about POSERS sets of posers.
+
+    Posers are dealt by the clients' own partition: as many non-members at a time as there are
+    members, at most half of all. Where half of all are fewer, each set has about LEAST images.
 
     Args:
         members: scored members; uint8 (N, C, H, W).
@@ -89,8 +92,7 @@ def suspects(
 def infer_sets(
     attack: DatasetAttack, view: BlackBox, known: Known, of: CandidateSets, seed: int, posers: bool
 ) -> tuple[list[ClientInference], list[ClientInference]]:
-    """What the attack says of each client's set, and of each poser's where asked for. It hears of
-    them in one random order.
+    """Ask the attack about each client's set, and about posers, in one random order.
 
     Args:
         attack: the attack on data sets.
@@ -125,7 +127,7 @@ def inference(
     attack: DatasetAttack, known: Known, of: CandidateSets, seed: int, view: BlackBox,
     untrained: BlackBox | None,
 ) -> DatasetInference:  # fmt: skip
-    """The attack on the encoder, with posers, and on the untrained one without.
+    """Ask the attack on the encoder with posers, and on the untrained model without.
 
     Args:
         attack: the attack on data sets.
