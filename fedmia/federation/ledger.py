@@ -67,7 +67,7 @@ class Ledger(StateStore):
             while self._bytes > self.room and len(self._held) > 1:
                 oldest = next(iter(self._held))
                 self._write(oldest)
-                self._bytes -= count_bytes(self._held.pop(oldest))
+                self._bytes -= size(self._held.pop(oldest))
 
     def fork(self, source: str, target: str, clients: int) -> None:
         """Give branch `target` the states of branch `source`, and their files."""
@@ -115,7 +115,7 @@ class Ledger(StateStore):
 
     def _keep_in_memory(self, key: Key, state: ClientState) -> None:
         before = self._held.pop(key, None)
-        self._bytes += count_bytes(state) - (count_bytes(before) if before else 0)
+        self._bytes += size(state) - (size(before) if before else 0)
         self._held[key] = state  # the last in order
 
     def _write(self, key: Key) -> None:
@@ -146,6 +146,6 @@ class Ledger(StateStore):
             (self.root / name).unlink(missing_ok=True)
 
 
-def count_bytes(state: ClientState) -> int:
+def size(state: ClientState) -> int:
     """Bytes of its tensors."""
     return sum(t.numel() * t.element_size() for t in state.tensors.values())

@@ -186,7 +186,7 @@ class OwnShadows:
         return self.images.contents()
 
     def paired(self) -> bool:
-        """Whether there are shadows both of the attacker who knows the defence and of the naive one."""
+        """Whether some shadows are of an attacker who knows the defence, others of a naive one."""
         return bool(self.audit.shadow_defense) or (self.given is not None and self.given.paired())
 
     @cached_property

@@ -85,12 +85,12 @@ class Evaluation(AttackSuite[RoundModel]):
         return next(iter(self.of_kind(ActiveAttack)), None)
 
     def scored_at(self) -> int:
-        """The round that passive attacks and probes score: the last before the first crafted upload."""
+        """The round that passive attacks and probes score: the last before a crafted upload."""
         rounds, clean = self.snapshots.rounds("main"), self.run.schedule.clean
         return max(r for r in rounds if r <= clean) if self.active() else rounds[-1]
 
     def uploads(self, branch: str, last: int) -> dict[str, Any]:
-        """The updates of a branch up to round `last`, and the weights that their clients had received.
+        """Updates of a branch up to round `last`, and the weights that their clients received.
 
         Args:
             branch: which federation of the run: `main`, `zero` or `placebo`.
@@ -171,7 +171,7 @@ class Evaluation(AttackSuite[RoundModel]):
         return self.once(piece, name, partial(self.failures.attempt, piece, name, call))
 
     def inferences(self, models: Iterable[RoundModel]) -> list[DatasetInference]:
-        """Answers of attacks on data sets, for each client, on the model and on the untrained one."""
+        """Answers of attacks on data sets for each client, on the model and the untrained one."""
         names, prepared, split = self.of_kind(DatasetAttack), self.run.prepared, self.run.split
         if not names:
             return []

@@ -140,7 +140,7 @@ class Trajectories:
         return Snapshot(0, self.run.snapshots.untrained().state, {})
 
     def untrained(self) -> ScoredAttack:
-        """Score the attack on the first model, with honest clients that return what they received."""
+        """Score the attack on the first model; honest clients return what they received."""
         run, client_context, schedule = self.run, self.client_context, self.run.schedule
         experiment, state = run.prepared.experiment, self._first().state
         sizes = [len(part) for part in client_context.parts["members"]]
