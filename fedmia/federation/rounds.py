@@ -166,7 +166,6 @@ class FederatedRun:
         rounds: filled in: one row a finished round of `main`.
         aggregation: filled in: what its server did.
         failure: filled in where the rounds ended before their time, but for an interruption.
-        reader: of attacked rounds.
     """
 
     experiment: Experiment
@@ -428,7 +427,7 @@ class FederatedRun:
         )  # fmt: skip
 
     def _replay(self, round_recorder: RoundRecorder, round: int) -> None:
-        """Hand the round to the reader, if it is the one to be replayed, now that it is done."""
+        """Hand the finished round to the recorder, if it is the one to be replayed."""
         fork = self._fork
         if fork is None or fork.round != round:
             return

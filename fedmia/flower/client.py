@@ -32,7 +32,7 @@ def roll_call(message: Message, context: Context) -> Message:
     Returns:
         The client's partition id.
     """
-    record = MetricRecord({"client": Node.from_context(context).client})
+    record = MetricRecord({"client": Node.of(context).client})
     return Message(RecordDict({"metrics": record}), reply_to=message)
 
 
@@ -47,7 +47,7 @@ def begin(message: Message, context: Context) -> Message:
     Returns:
         What the node prepared.
     """
-    order, node = read_order(message), Node.from_context(context)
+    order, node = read_order(message), Node.of(context)
     answer: dict[str, Any] = {"client": node.client, "fedmia": __version__}
     answer |= node.begin(order["settings"], order["private"])
     return Message(RecordDict({"found": ConfigRecord(answer)}), reply_to=message)
@@ -64,7 +64,7 @@ def train(message: Message, context: Context) -> Message:
     Returns:
         The client's update.
     """
-    node, task = Node.from_context(context), message.content.config_records["config"]
+    node, task = Node.of(context), message.content.config_records["config"]
     client_context = node.prepared()[1]
     if node.sources:
         return node.releases().answer(
@@ -84,7 +84,7 @@ def fork(message: Message, context: Context) -> Message:
     Returns:
         An empty reply.
     """
-    order, node = read_order(message), Node.from_context(context)
+    order, node = read_order(message), Node.of(context)
     node.open().fork_one(order["source"], order["target"], node.client)
     return Message(RecordDict(), reply_to=message)
 
@@ -100,7 +100,7 @@ def kept(message: Message, context: Context) -> Message:
     Returns:
         The client's local state.
     """
-    node = Node.from_context(context)
+    node = Node.of(context)
     state = node.open().load(read_order(message)["branch"], node.client)
     return Message(kept_record(state), reply_to=message)
 
@@ -121,7 +121,7 @@ def score(message: Message, context: Context) -> Message:
         state_defenses,
     )
 
-    node = Node.from_context(context)
+    node = Node.of(context)
     prepared, client_context = node.prepared()
     torch.set_num_threads(client_context.threads)
     final, untrained = (
@@ -144,5 +144,5 @@ def end(message: Message, context: Context) -> Message:
     Returns:
         An empty reply.
     """
-    Node.from_context(context).end()
+    Node.of(context).end()
     return Message(RecordDict(), reply_to=message)
