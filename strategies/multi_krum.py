@@ -22,4 +22,5 @@ class MultiKrum(_Krum):
         return max(super().least, self.keep or 1)
 
     def kept(self, clients: int) -> int:
+        """How many updates are averaged: m, else all but the malicious ones."""
         return self.keep or max(1, clients - self.malicious)

@@ -43,14 +43,14 @@ class Natural(OwnerPartition):
         """
         column, values = self._values(data, clients)
         places = np.searchsorted(values, column)
-        found = values[np.minimum(places, clients - 1)] == column
-        return np.where(found, places, -1).astype(np.int64)
+        frequent = values[np.minimum(places, clients - 1)] == column
+        return np.where(frequent, places, -1).astype(np.int64)
 
     def notes(self, data: ImageSet, clients: int) -> list[str]:
         values = self._values(data, clients)[1][:SHOWN].tolist()
-        named = [f"{client} is {value}" for client, value in enumerate(values)]
+        clauses = [f"{client} is {value}" for client, value in enumerate(values)]
         more = f" and {clients - SHOWN} more" if clients > SHOWN else ""
-        return [f"Clients by {self.column}: {', '.join(named)}{more}."]
+        return [f"Clients by {self.column}: {', '.join(clauses)}{more}."]
 
     def _values(
         self, data: ImageSet | EncodedSet, clients: int

@@ -25,24 +25,30 @@ if TYPE_CHECKING:
 
 
 def trust_setting(audit: Audit) -> Trust:
-    """Which plugins from outside an audit may import that a run's folder names: those that its own
-    settings name, or all."""
+    """Which plugins from outside an audit may import for a run's folder.
+
+    These are the ones that the audit's own settings name, or all.
+    """
     return audit.trust_plugins or outside_plugins(to_tree(audit))
 
 
 def run_of(audit: Audit) -> RunFolder | None:
     """The run whose model is audited, as `RUN` or `RUN@ROUND`, None for other encoders."""
     for folder in (audit.encoder, audit.encoder.rpartition("@")[0]):
-        if folder and (found := RunFolder(Path(folder), trust_setting(audit))).config.is_file():
-            return found
+        if folder and (run := RunFolder(Path(folder), trust_setting(audit))).config.is_file():
+            return run
     return None
 
 
 def dealt_again(run: RunFolder, otherwise: str) -> PreparedRun:
-    """The run as it was before its first round, less the images of the clients that it dropped.
+    """Prepare the audited run again, without the images of clients that it dropped.
 
     Args:
+        run: the folder of the run.
         otherwise: what to do where that cannot be.
+
+    Returns:
+        Settings, images and roles of the run.
 
     Raises:
         InputError: the run's data cannot be read again, or what runs need is not installed.
@@ -60,7 +66,14 @@ def dealt_again(run: RunFolder, otherwise: str) -> PreparedRun:
 
 
 def from_run(audit: Audit, run: RunFolder) -> AuditSplit:
-    """The images that a fedmia run scored, known ones as there, from its own data source.
+    """The images that a run scored and knew, from the run's own data source.
+
+    Args:
+        audit: the audit's settings.
+        run: the folder of the run.
+
+    Returns:
+        The images in their roles, as in the run.
 
     Raises:
         InputError: the run's data cannot be read again, or what runs need is not installed.

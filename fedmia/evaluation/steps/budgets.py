@@ -18,8 +18,15 @@ LEAST_KNOWN = 8  # a side, below which a budget buys no attack
 
 
 def allot(suite: AttackSuite[Model], model: Model, name: str) -> Known:
-    """The known images that the suite's budget lets an attack learn from, noted where they are
-    fewer.
+    """The known images that the budget lets an attack learn from, with a note where they are fewer.
+
+    Args:
+        suite: the attacks with their scorer.
+        model: the model under attack.
+        name: name of the attack, as in the registry.
+
+    Returns:
+        The known images that the attack may learn from.
 
     Raises:
         BudgetError: it does not suffice, as `afford` says.
@@ -40,12 +47,19 @@ def allot(suite: AttackSuite[Model], model: Model, name: str) -> Known:
 def afford(
     suite: AttackSuite[Model], model: Model, name: str, known: Known, budget: int | None
 ) -> Known:
-    """As many of the known images as the query budget lets the attack learn from.
+    """As many known images as the query budget lets the attack learn from.
 
-    What fitting costs grows linearly with the known images: two small fits tell the line.
+    The cost of fitting grows linearly with the known images: two small fits give the line.
 
     Args:
+        suite: the attacks with their scorer.
+        model: the model under attack.
+        name: name of the attack, as in the registry.
+        known: known members and known non-members.
         budget: None is no limit.
+
+    Returns:
+        The known images that the budget allows.
 
     Raises:
         InputError: the budget does not even buy LEAST_KNOWN a side.
@@ -85,13 +99,21 @@ def sweep(
     say: Callable[[str], None] = lambda line: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> AttackSweep:
-    """The named attacks at each value that `spec` names, as far as they came.
+    """Score the attacks at each value of a budget (Figs. 6 and 7 of LpLA).
 
-    All values score the same images, with rows shared. An attack that a value does not suffice for
-    has a point that says so. (Figs. 6 and 7 of LpLA.)
+    All values score the same images, and share rows. A value that is too small for an attack gives
+    a point that says so.
 
     Args:
+        suite: the attacks with their scorer.
+        model: the model under attack.
+        names: the attacks.
         spec: as the option `sweep` says it.
+        say: prints one line.
+        stopped: whether the user asked to stop.
+
+    Returns:
+        One point for each attack and value.
     """
     kind, values = parse_points(spec)
     done: list[SweepPoint] = []
@@ -129,5 +151,13 @@ def _point(suite: AttackSuite[Model], model: Model, name: str, kind: str, value:
 
 
 def first(known: Known, count: int) -> Known:
-    """The first `count` known images of each side (they stand in random order)."""
+    """The first `count` known images of each side (they stand in random order).
+
+    Args:
+        known: known members and known non-members.
+        count: known images of each side.
+
+    Returns:
+        The known images that are left.
+    """
     return Known(known.members[:count], known.nonmembers[:count])

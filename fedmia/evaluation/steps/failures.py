@@ -17,7 +17,7 @@ BROKEN = "failed: "
 
 @dataclass
 class Failures:
-    """What became of attacks without scores; several threads may tell.
+    """Why attacks have no scores. Several threads may add to it.
 
     Attributes:
         raised: errors that are about the whole evaluation, and end it.
@@ -36,7 +36,15 @@ class Failures:
     broken: set[str] = field(default_factory=set)
 
     def attempt(self, piece: str, attack: str, call: Callable[[], Result]) -> Result | None:
-        """What `call` returns; None where it raises, which is noted.
+        """Call `call`; where it raises, note why and give None.
+
+        Args:
+            piece: part of the scoring.
+            attack: name of the attack.
+            call: computes the result.
+
+        Returns:
+            The result; None where the attack failed.
 
         Raises:
             Exception: one of `raised`.
@@ -53,7 +61,17 @@ class Failures:
             return None
 
     def explain(self, attack: str, error: Exception) -> str:
-        """Why there are no scores, on one line; an attack that is not merely refused is broken."""
+        """Why an attack has no scores, on one line.
+
+        An error that is no refusal counts as a broken attack.
+
+        Args:
+            attack: name of the attack.
+            error: what the attack raised.
+
+        Returns:
+            The reason, on one line.
+        """
         why = format_error(error.text if isinstance(error, InputError) else str(error), self.tongue)
         if isinstance(error, self.refusals):
             return why
@@ -62,7 +80,7 @@ class Failures:
 
     @property
     def attacks(self) -> tuple[str, ...]:
-        """Those that failed anywhere, by name."""
+        """The attacks that failed anywhere, by name."""
         return tuple(sorted(self.broken))
 
     def notes(self) -> list[str]:
