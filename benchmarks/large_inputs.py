@@ -107,8 +107,8 @@ def main() -> int:
         row = case(args, Path(folder))
     known = json.loads(args.out.read_text())["cases"] if args.out.exists() else {}
     cases = known | {args.model: row}
-    told = {"cases": cases, "timm": version("timm"), **describe()}
-    args.out.write_text(json.dumps(told, indent=1) + "\n")
+    record = {"cases": cases, "timm": version("timm"), **describe()}
+    args.out.write_text(json.dumps(record, indent=1) + "\n")
     sys.stdout.write(f"{args.model}: {row['over_mib']:.0f} MiB over the encoder\n")
     return int(row["over_mib"] > BOUND)
 

@@ -83,23 +83,23 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help="candidates to run")
     parser.add_argument("--seeds", nargs="*", type=int, default=[*SEEDS], help="of these alone")
     parser.add_argument("--out", type=Path, default=OUT)
-    asked = parser.parse_args()
-    found: dict[str, Any] = {}
+    arguments = parser.parse_args()
+    results: dict[str, Any] = {}
     for name, (flags, last) in {**CANDIDATES, **WHOLE}.items():
-        own = ["--dataset", f"parquet:{asked.cifar10}"] if "cifar10" in name else []
-        for seed in asked.seeds:
-            out = asked.work / f"{name}-{seed}".replace(", ", "-").replace(" ", "-")
-            chosen = asked.only is None or name in asked.only
+        own = ["--dataset", f"parquet:{arguments.cifar10}"] if "cifar10" in name else []
+        for seed in arguments.seeds:
+            out = arguments.work / f"{name}-{seed}".replace(", ", "-").replace(" ", "-")
+            chosen = arguments.only is None or name in arguments.only
             if not (chosen or (out / "cost.json").exists()):
                 continue
             report, cost = done([*flags, *own, "--seed", str(seed)], out)
-            found.setdefault(name, {"flags": flags, "seeds": []})["seeds"].append(
+            results.setdefault(name, {"flags": flags, "seeds": []})["seeds"].append(
                 row(report, last, cost)
             )
-            print(name, found[name]["seeds"][-1], flush=True)
-    asked.out.parent.mkdir(parents=True, exist_ok=True)
-    asked.out.write_text(
-        json.dumps({"bound": OVERFIT, "candidates": found, **describe()}, indent=1)
+            print(name, results[name]["seeds"][-1], flush=True)
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(
+        json.dumps({"bound": OVERFIT, "candidates": results, **describe()}, indent=1)
     )
 
 

@@ -45,40 +45,47 @@ def main(argv: Sequence[str] | None = None, tongue: Tongue | None = None) -> int
     try:
         with Interrupts("attacks and audits") as stop:
             arguments = sys.argv[1:] if argv is None else argv
-            return run(AUDIT, arguments, lambda asked: run_audits(asked, watch, stop, tongue))
+            return run(
+                AUDIT, arguments, lambda invocation: run_audits(invocation, watch, stop, tongue)
+            )
     except TrainingStopped:
         return INTERRUPTED
 
 
-def run_audits(asked: Invocation, watch: Stopwatch, stop: Event, tongue: Tongue | None) -> int:
+def run_audits(invocation: Invocation, watch: Stopwatch, stop: Event, tongue: Tongue | None) -> int:
     """One audit, or a series of them; the exit code."""
-    if len(asked.settings.cells) > 1:
-        return several(asked, stop)
-    one = asked.settings.cells[0].first
+    if len(invocation.settings.cells) > 1:
+        return several(invocation, stop)
+    one = invocation.settings.cells[0].first
     one = replace(one, tongue=tongue or one.tongue)
-    return run_audit(replace(asked, settings=one), watch, stop)
+    return run_audit(replace(invocation, settings=one), watch, stop)
 
 
-def run_audit(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
+def run_audit(invocation: Invocation, watch: Stopwatch, stop: Event) -> int:
     """Load, attack, report; the exit code.
 
     Raises:
         InputError: bad input, or no attack could run.
     """
-    audit, quiet = asked.settings, asked.quiet or asked.json
-    place = folder(audit, asked.out)
+    audit, quiet = invocation.settings, invocation.quiet or invocation.json
+    place = folder(audit, invocation.out)
     torch.set_num_threads(audit.threads or count_cores())
     device = device_of(audit)
     with watch.part("data"):
-        released, dealt = prepare(audit, device)
+        released, data_split = prepare(audit, device)
     display = AuditDisplay(len(audit.attacks), quiet)
     own = [] if released.weights.round is None else released.notes  # which model of its run it is
     for note in filter(None, [bfloat16_note(audit.device, audit.precision), *own]):
         display.say(format_error(note, audit.tongue))
-    scores = examine(audit, released, dealt, device, place, display, watch, stop.is_set)
+    scores = examine(audit, released, data_split, device, place, display, watch, stop.is_set)
     if not (scores.attacks or scores.inferences):
         return report_nothing_ran(scores, stop.is_set())
-    show(publish(scores, place.folder, watch), asked.out, json=asked.json, quiet=asked.quiet)
+    show(
+        publish(scores, place.folder, watch),
+        invocation.out,
+        json=invocation.json,
+        quiet=invocation.quiet,
+    )
     return INTERRUPTED if stop.is_set() else FAILED if scores.failed else 0
 
 

@@ -86,10 +86,10 @@ def view(
         InputError: an encoder that takes no such images or returns something else, or access
             that it does not grant.
     """
-    wanted = LoadOptions(
+    load_options = LoadOptions(
         None, size, channel_constants(mean), channel_constants(std), torch.device(device), seed
     )
-    released = load_module(encoder, wanted, channels=channels)
+    released = load_module(encoder, load_options, channels=channels)
     granted = ACCESS[: ACCESS.index(released.access) + 1]
     if access is not None and access not in granted:
         raise InputError(
@@ -102,7 +102,7 @@ def view(
         released.method,
         released.augment if augment is None else augment,
         seed=seed,
-        device=wanted.device,
+        device=load_options.device,
         budget=budget,
         held=own,
         pixels=PixelCache(),
@@ -177,12 +177,12 @@ def audit(
         raise InputError(f"labels must be of {' and '.join(given_images)}, got {len(labels)}")
     sides = zip_longest(given_images.items(), labels)
     sets = {side: build_image_set(as_tensor(x, side), y, side) for (side, x), y in sides}
-    names, given = split_attacks(attacks)
+    names, attack_options = split_attacks(attacks)
     called = name or encoder_name(encoder)
     for constant in {"mean", "std"} & settings.keys():
         settings[constant] = channel_constants(settings[constant])
     # As a YAML file would say it, so that names, types and ranges are checked as there.
-    told = {
+    arguments = {
         "encoder": f"in memory: {called}",
         "members": "in memory",
         "nonmembers": "in memory",
@@ -190,19 +190,31 @@ def audit(
         "shadow_data": "in memory" if "shadow_data" in sets else shadow_data,
         "attacks": names,
         "device": "cpu",
-        "attack": {**(options or {}), **given},
+        "attack": {**(options or {}), **attack_options},
         "augment": {} if augment is None else vars(augment),
     }
-    asked = from_tree(Audit, told | settings, trust_plugins=trust_plugins)
-    place, device = folder(asked, None if out is None else Path(out)), device_of(asked)
+    settings_of_audit = from_tree(Audit, arguments | settings, trust_plugins=trust_plugins)
+    place, device = (
+        folder(settings_of_audit, None if out is None else Path(out)),
+        device_of(settings_of_audit),
+    )
     with watch.part("data"):
-        wanted = LoadOptions(None, asked.size, asked.mean, asked.std, device, asked.seed)
-        released = load_module(encoder, wanted, name=called)
-        dealt = deal_sets(asked, sets["members"], sets["nonmembers"], Views())
-        dealt = replace(dealt, shadow_data=sets.get("shadow_data"))
-        look(released, dealt, asked.allow_random)
-    display = AuditDisplay(len(asked.attacks), quiet)
-    scores = examine(asked, released, dealt, device, place, display, watch, lambda: False)
+        load_options = LoadOptions(
+            None,
+            settings_of_audit.size,
+            settings_of_audit.mean,
+            settings_of_audit.std,
+            device,
+            settings_of_audit.seed,
+        )
+        released = load_module(encoder, load_options, name=called)
+        data_split = deal_sets(settings_of_audit, sets["members"], sets["nonmembers"], Views())
+        data_split = replace(data_split, shadow_data=sets.get("shadow_data"))
+        look(released, data_split, settings_of_audit.allow_random)
+    display = AuditDisplay(len(settings_of_audit.attacks), quiet)
+    scores = examine(
+        settings_of_audit, released, data_split, device, place, display, watch, lambda: False
+    )
     if not (scores.attacks or scores.inferences):
         reasons = [f"{attack}: {reason}" for attack, reason in scores.not_run.items()]
         raise InputError(f"no attack could run; {'; '.join(reasons)}")
@@ -241,11 +253,11 @@ def build_image_set(images: Tensor, labels: Any, side: str) -> ImageSet:
     if labels is None:
         none = np.zeros(len(images), dtype=np.int64)
         return ImageSet(images.numpy(), none, side, UNLABELLED)
-    found = np.asarray(labels)
-    if not np.issubdtype(found.dtype, np.integer) or found.shape != (len(images),):
+    values = np.asarray(labels)
+    if not np.issubdtype(values.dtype, np.integer) or values.shape != (len(images),):
         raise InputError(
             f"labels of {side} must be integers ({len(images)},), one an image, got "
-            f"{found.dtype} {found.shape}"
+            f"{values.dtype} {values.shape}"
         )
-    numbers, classes = renumber_labels(found)
+    numbers, classes = renumber_labels(values)
     return ImageSet(images.numpy(), numbers, side, classes)

@@ -350,44 +350,44 @@ class Run:
         audit = cast("Audit", self.settings)
         run = run_of(audit)
         if audit.members is None and run is not None:
-            dealt = from_run(audit, run)
+            scored = from_run(audit, run)
         else:
-            shown = (self._files.known() or {}).get("encoder", {})
-            dealt = deal(audit, audit.size or shown.get("size"))
+            encoder_row = (self._files.known() or {}).get("encoder", {})
+            scored = deal(audit, audit.size or encoder_row.get("size"))
         return ScoredImages(
-            members=dealt.scored_members.numpy(),
-            nonmembers=dealt.scored_nonmembers.numpy(),
-            owners=np.zeros(len(dealt.member_ids), dtype=np.int64),
-            member_ids=dealt.member_ids,
-            nonmember_ids=dealt.nonmember_ids,
-            member_labels=dealt.member_labels,
-            nonmember_labels=dealt.nonmember_labels,
+            members=scored.scored_members.numpy(),
+            nonmembers=scored.scored_nonmembers.numpy(),
+            owners=np.zeros(len(scored.member_ids), dtype=np.int64),
+            member_ids=scored.member_ids,
+            nonmember_ids=scored.nonmember_ids,
+            member_labels=scored.member_labels,
+            nonmember_labels=scored.nonmember_labels,
         )
 
-    def _as_scored(self, dealt: ScoredImages) -> ScoredImages:
+    def _as_scored(self, images: ScoredImages) -> ScoredImages:
         """The images in the order of scores.csv, where there is one.
 
         Raises:
             InputError: it names images that were not dealt.
         """
         if not (self.folder / SCORES).is_file():
-            return dealt
+            return images
         truth = self.scores["truth"]
-        members = self._places(dealt.member_ids, self.scores.loc[truth, "image"].tolist())
-        others = self._places(dealt.nonmember_ids, self.scores.loc[~truth, "image"].tolist())
+        members = self._places(images.member_ids, self.scores.loc[truth, "image"].tolist())
+        others = self._places(images.nonmember_ids, self.scores.loc[~truth, "image"].tolist())
         return ScoredImages(
-            members=dealt.members[members],
-            nonmembers=dealt.nonmembers[others],
-            owners=dealt.owners[members],
-            member_ids=dealt.member_ids[members],
-            nonmember_ids=dealt.nonmember_ids[others],
-            member_labels=dealt.member_labels[members],
-            nonmember_labels=dealt.nonmember_labels[others],
+            members=images.members[members],
+            nonmembers=images.nonmembers[others],
+            owners=images.owners[members],
+            member_ids=images.member_ids[members],
+            nonmember_ids=images.nonmember_ids[others],
+            member_labels=images.member_labels[members],
+            nonmember_labels=images.nonmember_labels[others],
         )
 
-    def _places(self, dealt: NDArray[np.int64], scored: Sequence[int]) -> NDArray[np.int64]:
+    def _places(self, ids: NDArray[np.int64], scored: Sequence[int]) -> NDArray[np.int64]:
         """Where in `dealt` (N,) the ids `scored` stand."""
-        place = {image: at for at, image in enumerate(dealt.tolist())}
+        place = {image: at for at, image in enumerate(ids.tolist())}
         if not place.keys() >= set(scored):
             raise InputError(
                 f"the data source no longer holds the images that '{self.folder}' was scored on"

@@ -166,8 +166,8 @@ def _number(field: Field, value: Any, beside: Columns, here: Columns) -> Iterato
 def _within(here: Columns, field: Field) -> dict[str, Any]:
     """The columns of what lies in a field; of one of the report's own its name is the subject."""
     own = {"subject": field.subject, "control": field.control, "family": field.family}
-    named = {column: value for column, value in own.items() if value}
-    return _inside(here, named if here or named else {"subject": field.name})
+    columns = {column: value for column, value in own.items() if value}
+    return _inside(here, columns if here or columns else {"subject": field.name})
 
 
 def _inside(outer: Columns, more: Columns) -> dict[str, Any]:

@@ -74,10 +74,10 @@ def run(
         return code
     speak: Tongue = spell_in_python
     try:
-        asked = parse(command, arguments)
-        speak = asked.settings.tongue
+        invocation = parse(command, arguments)
+        speak = invocation.settings.tongue
         with option_style(speak):
-            return work(asked)
+            return work(invocation)
     except InputError as error:
         return print_bad_input(error)
     except failures as error:
@@ -119,36 +119,41 @@ def parse(command: Command, arguments: Sequence[str]) -> Invocation:
             options are said as the user gave them.
     """
     flags = read(command, arguments)
-    given, speak = flags.command, FlagStyle(command, flags.typed)
-    if (page := _page(command, given)) is not None:
+    own_options, speak = flags.command, FlagStyle(command, flags.typed)
+    if (page := _page(command, own_options)) is not None:
         return Invocation(None, page=page)
-    if "resume" in given:
-        given = resume_settings(given, flags.typed)
-    if given.get("out") == "":
+    if "resume" in own_options:
+        own_options = resume_settings(own_options, flags.typed)
+    if own_options.get("out") == "":
         raise InputError("--out needs a folder, got ''")
     with option_style(speak):
         tree = normalize(command.settings, flags.tree)
-    observe = tuple(filter(None, given.get("observe", "").split(",")))
-    if "observe" in given and not observe:
+    observe = tuple(filter(None, own_options.get("observe", "").split(",")))
+    if "observe" in own_options and not observe:
         raise InputError("--observe needs a name, got ''")
-    if "config" in given:
-        file = find_config(given["config"], command.presets)
+    if "config" in own_options:
+        file = find_config(own_options["config"], command.presets)
         with style_of_file(file):  # on its own first, so that its mistakes are named as its own
             from_tree(command.settings, lower := _read(command, file))
         speak = FlagStyle(command, flags.typed, file, lower)
         with option_style(speak):
             tree = merge(command.settings, lower, tree, command.attacks)
     with option_style(speak):
-        trust = "trust_plugins" in given
+        trust = "trust_plugins" in own_options
         settings: Any = from_tree(command.settings, tree, tongue=speak, trust_plugins=trust)
         command.refuse(settings)
-    folder = Path(given["out"]) if "out" in given else None
+    folder = Path(own_options["out"]) if "out" in own_options else None
     return Invocation(
-        settings, folder, "quiet" in given, "json" in given, observe, "resume" in given
+        settings,
+        folder,
+        "quiet" in own_options,
+        "json" in own_options,
+        observe,
+        "resume" in own_options,
     )
 
 
-def resume_settings(given: Mapping[str, str], typed: Mapping[str, str]) -> dict[str, str]:
+def resume_settings(own_options: Mapping[str, str], typed: Mapping[str, str]) -> dict[str, str]:
     """The command's own options for `--resume RUN`: the run's settings are its own.
 
     Raises:
@@ -157,15 +162,15 @@ def resume_settings(given: Mapping[str, str], typed: Mapping[str, str]) -> dict[
     """
     from fedmia.storage.runfolder import RunFolder  # torch; no page has a use for it
 
-    run = RunFolder(folder := Path(given["resume"]), "trust_plugins" in given)
-    if beside := [*(f"--{n}" for n in ("out", "config") if n in given), *typed.values()]:
+    run = RunFolder(folder := Path(own_options["resume"]), "trust_plugins" in own_options)
+    if beside := [*(f"--{n}" for n in ("out", "config") if n in own_options), *typed.values()]:
         raise InputError(
             f"--resume goes on with the settings of '{folder}': {beside[0]} cannot be given too"
         )
     if not run.config.is_file():
         raise InputError(f"--resume '{folder}' is no run: it holds no {run.config.name}")
     run.tree()
-    return {**given, "config": str(run.config), "out": str(folder)}
+    return {**own_options, "config": str(run.config), "out": str(folder)}
 
 
 def _read(command: Command, file: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
@@ -210,14 +215,14 @@ def find_config(name: str, presets: tuple[str, ...]) -> Path:
     raise InputError(f"no config file or preset '{name}'{hint} (presets: {', '.join(known)})")
 
 
-def _page(command: Command, given: dict[str, str]) -> str | None:
-    if "help" in given:
+def _page(command: Command, own_options: dict[str, str]) -> str | None:
+    if "help" in own_options:
         return help.help_page(command)
-    if "list" in given:
-        return help.list_page(given["list"] or command.listed)
-    if "schema" in given:
+    if "list" in own_options:
+        return help.list_page(own_options["list"] or command.listed)
+    if "schema" in own_options:
         return help.schema_page(command)
-    if "version" in given:
+    if "version" in own_options:
         try:
             return f"fedmia {metadata.version('fedmia')}"
         except metadata.PackageNotFoundError:

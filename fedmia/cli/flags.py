@@ -145,8 +145,8 @@ class FlagStyle:
 
 def _holds(tree: Any, path: str) -> bool:
     if isinstance(tree, list):  # layers, by their options or by name and option
-        named = [(one, f"{one.get('name')}.") for one in tree if isinstance(one, Mapping)]
-        return any(_holds(one, path.removeprefix(name)) for one, name in named)
+        layers = [(one, f"{one.get('name')}.") for one in tree if isinstance(one, Mapping)]
+        return any(_holds(one, path.removeprefix(name)) for one, name in layers)
     if not isinstance(tree, Mapping):
         return False
     # The names of plugins in `attack.NAME.OPTION` may hold dots themselves.
@@ -163,7 +163,7 @@ def read(command: Command, arguments: Sequence[str]) -> ParsedFlags:
         InputError: an unknown flag (with the nearest), one given twice, a value missing or too
             many.
     """
-    found = ParsedFlags()
+    parsed = ParsedFlags()
     waiting = list(arguments)
     while waiting:
         token = waiting.pop(0)
@@ -179,8 +179,8 @@ def read(command: Command, arguments: Sequence[str]) -> ParsedFlags:
         # An unknown flag is named before the value that it may lack.
         path = (key,) if many else _path(command, name)
         if key == "list":
-            named = not equals and waiting and not waiting[0].startswith("-")
-            text = waiting.pop(0) if named else text
+            has_value = not equals and waiting and not waiting[0].startswith("-")
+            text = waiting.pop(0) if has_value else text
         elif key in SWITCHES:
             if equals:
                 raise InputError(f"--{name} takes no value, got '{text}'")
@@ -190,10 +190,10 @@ def read(command: Command, arguments: Sequence[str]) -> ParsedFlags:
                 raise InputError(f"--{name} needs a value")
             text = "true" if alone else waiting.pop(0)
         if many:
-            _add_lists(command, found, key, text)
+            _add_lists(command, parsed, key, text)
         else:
-            _put(command, found, name, path, text)
-    return found
+            _put(command, parsed, name, path, text)
+    return parsed
 
 
 def refuse_options(command: Command, flags: ParsedFlags) -> None:
@@ -224,15 +224,15 @@ def _is_bool(command: Command, path: tuple[str, ...]) -> bool:
     return hole == "BOOL"
 
 
-def _add_lists(command: Command, found: ParsedFlags, key: str, text: str) -> None:
+def _add_lists(command: Command, parsed: ParsedFlags, key: str, text: str) -> None:
     """`--grid OPTION=VALUES`, once for each option; `--strengths NAME=VALUES;NAME=VALUES`."""
     hole = command.shape.lists[key][0].partition("=")[0]
     if hole == "OPTION":
-        held = found.tree.setdefault(key, [{}])[0]
-        return _add(held, key, _option(command, key, text), text, hole)
+        cell = parsed.tree.setdefault(key, [{}])[0]
+        return _add(cell, key, _option(command, key, text), text, hole)
     for one in text.split(";"):
-        held = found.tree.setdefault(key, {})
-        _add(held, key, one.partition("=")[0].strip(), one, hole)
+        cell = parsed.tree.setdefault(key, {})
+        _add(cell, key, one.partition("=")[0].strip(), one, hole)
     return None
 
 
@@ -243,31 +243,33 @@ def _option(command: Command, key: str, text: str) -> str:
         return ".".join(_path(command, name)) if equals and name else ""
 
 
-def _add(held: dict[str, Any], key: str, path: str, text: str, hole: str) -> None:
+def _add(lists: dict[str, Any], key: str, path: str, text: str, hole: str) -> None:
     """One list of values under its path: `partition.alpha=0.1,1`. Values that are lists stand
     between semicolons."""
     name, equals, values = text.partition("=")
     if not equals or not path:
         raise InputError(f"--{key} must be {hole}=VALUE,VALUE,.., got '{text}'")
-    if path in held:
+    if path in lists:
         raise InputError(f"--{key} {name.strip()} is given twice")
     parted = values.split(";" if ";" in values else ",")
-    held[path] = [Text(value.strip()) for value in parted if value.strip()]
+    lists[path] = [Text(value.strip()) for value in parted if value.strip()]
 
 
-def _put(command: Command, found: ParsedFlags, name: str, path: tuple[str, ...], text: str) -> None:
+def _put(
+    command: Command, parsed: ParsedFlags, name: str, path: tuple[str, ...], text: str
+) -> None:
     dotted = ".".join(path)
     own = dotted in command.commands()
-    before = f"--{dotted}" if own and dotted in found.command else found.typed.get(dotted)
+    before = f"--{dotted}" if own and dotted in parsed.command else parsed.typed.get(dotted)
     if before is not None:
         twice = own or before == f"--{name}"
         what = f"--{name} is given twice" if twice else f"{before} and --{name} are the same option"
         raise InputError(what)
     if own:
-        found.command[dotted] = text
+        parsed.command[dotted] = text
         return
-    found.typed[dotted] = f"--{name}"
-    branch = found.tree
+    parsed.typed[dotted] = f"--{name}"
+    branch = parsed.tree
     for part in path[:-1]:
         branch = branch.setdefault(part, {})
     branch[path[-1]] = Text(text)

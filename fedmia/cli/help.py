@@ -22,9 +22,10 @@ def help_page(command: Command, columns: int | None = None) -> str:
     shape = command.shape
     flags = {path: f"{command.flag_of(path)} {hole}" for path, (hole, _) in shape.options.items()}
     grouped = {
-        title: [p for p in flags if _within(p, wanted)] for title, wanted in command.groups.items()
+        title: [p for p in flags if _within(p, patterns)]
+        for title, patterns in command.groups.items()
     }
-    ungrouped = flags.keys() - {p for held in grouped.values() for p in held}
+    ungrouped = flags.keys() - {p for paths in grouped.values() for p in paths}
     lines = [*_wrapped(command.usage, width), "", *_wrapped(command.intro, width), "", "Run"]
     for name, (hole, text) in {**command.own, **shape.lists}.items():
         lines += row(f"--{name} {hole}", text, width)
@@ -32,9 +33,9 @@ def help_page(command: Command, columns: int | None = None) -> str:
         lines += row(flags[path], shape.options[path][1], width)
     for name, text in {**SWITCHES, "list [KIND]": LIST}.items():
         lines += row(f"--{name.replace('_', '-')}", text, width) if text else ()
-    for title, held in grouped.items():
+    for title, paths in grouped.items():
         lines += ["", title]
-        for path in held:
+        for path in paths:
             lines += row(flags[path], shape.options[path][1], width)
     return "\n".join([*lines, "", *_wrapped(command.outro, width)])
 
@@ -86,18 +87,18 @@ def _kind(kind: str, width: int, detail: bool) -> list[str]:
     return lines
 
 
-def _within(path: str, wanted: tuple[str, ...]) -> bool:
-    return any(path == w or (w.endswith(".") and path.startswith(w)) for w in wanted)
+def _within(path: str, patterns: tuple[str, ...]) -> bool:
+    return any(path == w or (w.endswith(".") and path.startswith(w)) for w in patterns)
 
 
-def row(left: str, text: str, width: int) -> Iterator[str]:
+def row(term: str, text: str, width: int) -> Iterator[str]:
     """`left` and `text` in two columns; a long `left` has its own line."""
     wrapped = textwrap.wrap(text, max(20, width - _LEFT), break_on_hyphens=False) or [""]
-    if len(left) + 4 > _LEFT:
-        yield f"  {left}"
-        left = ""
+    if len(term) + 4 > _LEFT:
+        yield f"  {term}"
+        term = ""
     else:
-        yield f"  {left}".ljust(_LEFT) + wrapped.pop(0)
-        left = ""
+        yield f"  {term}".ljust(_LEFT) + wrapped.pop(0)
+        term = ""
     for line in wrapped:
         yield " " * _LEFT + line

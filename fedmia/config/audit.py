@@ -112,8 +112,8 @@ class Audit(Settings):
                 "that it was exported in"
             )
         if (self.members is None) != (self.nonmembers is None):
-            given, other = map(opt, ("members", "nonmembers")[:: 1 if self.members else -1])
-            raise InputError(f"{given} is given without {other}; an audit needs both")
+            source, other = map(opt, ("members", "nonmembers")[:: 1 if self.members else -1])
+            raise InputError(f"{source} is given without {other}; an audit needs both")
         self._check_shadows()
         names = expand_names(self.attacks)
         for name in self.attack:

@@ -83,12 +83,12 @@ def _rounds(experiment: Experiment) -> None:
     if experiment.active_attack is None:
         return
     rounds, attacked = experiment.federation.rounds, experiment.attack_rounds
-    asked = opt("federation.rounds", rounds)
+    mention = opt("federation.rounds", rounds)
     if rounds == 1:
-        raise InputError(f"{asked} leaves no clean round before an attacked one; at least 2")
+        raise InputError(f"{mention} leaves no clean round before an attacked one; at least 2")
     if attacked >= rounds:
         raise InputError(
-            f"{opt('federation.attack_rounds', attacked)} of {asked} leaves no clean round; "
+            f"{opt('federation.attack_rounds', attacked)} of {mention} leaves no clean round; "
             f"at most {rounds - 1}"
         )
 
@@ -102,8 +102,8 @@ def _training(experiment: Experiment) -> None:
     }
     for what, epochs in lasting.items():
         if train.warmup_epochs >= epochs:
-            given = opt("train.warmup_epochs", f"{train.warmup_epochs:g}")
-            raise InputError(f"{given} must be < {epochs}, {what}")
+            mention = opt("train.warmup_epochs", f"{train.warmup_epochs:g}")
+            raise InputError(f"{mention} must be < {epochs}, {what}")
     if train.optimizer == "sgd":
         return
     chosen = opt("train.optimizer", train.optimizer)
@@ -117,10 +117,10 @@ def _training(experiment: Experiment) -> None:
 def _cohort(experiment: Experiment) -> None:
     """A round needs no more clients than take part in it."""
     federation = experiment.federation
-    drawn = _drawn(experiment)
-    if federation.min_clients > drawn:
+    cohort_size = _drawn(experiment)
+    if federation.min_clients > cohort_size:
         raise InputError(
-            f"{opt('federation.min_clients')} must be <= {drawn}, the clients of a round, "
+            f"{opt('federation.min_clients')} must be <= {cohort_size}, the clients of a round, "
             f"got {federation.min_clients}"
         )
 
@@ -134,23 +134,23 @@ def _drawn(experiment: Experiment) -> int:
 def _aggregation(experiment: Experiment) -> None:
     """What the server does with the updates, and what it sees of them."""
     built = experiment.strategy.build("strategy")
-    federation, named = experiment.federation, opt("strategy.name", experiment.strategy.name)
-    if built.least > (drawn := _drawn(experiment)):
+    federation, mention = experiment.federation, opt("strategy.name", experiment.strategy.name)
+    if built.least > (cohort_size := _drawn(experiment)):
         raise InputError(
-            f"{named} with these options needs >= {built.least} clients a round, got {drawn}"
+            f"{mention} with these options needs >= {built.least} clients a round, got {cohort_size}"
         )
-    with prefix_errors(named):
+    with prefix_errors(mention):
         built.check(_norm(experiment))
     if built.private and experiment.pretrain.mode == "pooled":
         raise InputError(
-            f"{opt('pretrain.mode', 'pooled')} with {named}: the server would train on the private "
+            f"{opt('pretrain.mode', 'pooled')} with {mention}: the server would train on the private "
             "images themselves, which its noise does not cover"
         )
     if not federation.secure_aggregation:
         return
     sums = opt("federation.secure_aggregation", "true")
     if built.singles:
-        raise InputError(f"{named} looks at single updates, and {sums} shows their sum alone")
+        raise InputError(f"{mention} looks at single updates, and {sums} shows their sum alone")
     if federation.keep_updates:
         raise InputError(
             f"{opt('federation.keep_updates', federation.keep_updates)} keeps single updates, and "
@@ -176,13 +176,13 @@ def _machine(experiment: Experiment) -> None:
             ("cpus_per_client", None),
             ("gpus_per_client", 0),
         ):
-            if (given := getattr(experiment, name)) != default:
-                raise missing_option(name, "backend", "ray", given=given)
+            if (value := getattr(experiment, name)) != default:
+                raise missing_option(name, "backend", "ray", value_text=value)
     for name in ("cpus_per_client", "gpus_per_client"):
-        asked = getattr(experiment, name) or 0
-        if asked > 1 and asked != int(asked):
+        share = getattr(experiment, name) or 0
+        if share > 1 and share != int(share):
             raise InputError(
-                f"{opt(name)} must be a share below 1 or a whole number, got {asked:g}"
+                f"{opt(name)} must be a share below 1 or a whole number, got {share:g}"
             )
     if address is not None and not re.fullmatch(r"auto|[^:/]+:[0-9]{1,5}", address):
         raise InputError(f"{opt('ray_address')} must be auto or HOST:PORT, got '{address}'")
@@ -194,22 +194,22 @@ def _partition(experiment: Experiment) -> None:
 
 
 def _defended(experiment: Experiment) -> None:
-    named = experiment.defended_clients
-    if named is not None and not experiment.defense:
-        raise missing_option("defended_clients", "defense.name", "NAME", given=named)
+    clients = experiment.defended_clients
+    if clients is not None and not experiment.defense:
+        raise missing_option("defended_clients", "defense.name", "NAME", value_text=clients)
     for layer in experiment.defense:
         if layer.clients is not None:
             _honest(experiment, layer.clients, f"{opt('defense.name', layer.name)}, clients")
-    if named is not None:
-        _honest(experiment, named, opt("defended_clients"))
+    if clients is not None:
+        _honest(experiment, clients, opt("defended_clients"))
 
 
-def _honest(experiment: Experiment, named: tuple[int, ...], where: str) -> None:
+def _honest(experiment: Experiment, clients: tuple[int, ...], where: str) -> None:
     """Clients that can defend themselves, named at `where`."""
-    if not named:
+    if not clients:
         raise InputError(f"{where} names no client (none: all honest ones)")
     last = experiment.federation.clients - 1
-    for client in named:
+    for client in clients:
         if client > last:
             raise InputError(f"{where}: no client {client}; the clients are 0-{last}")
         if client in experiment.malicious_clients:
@@ -217,7 +217,7 @@ def _honest(experiment: Experiment, named: tuple[int, ...], where: str) -> None:
                 f"{where}: client {client} is malicious; the honest ones are "
                 f"0-{len(experiment.honest_clients) - 1}"
             )
-        if named.count(client) > 1:
+        if clients.count(client) > 1:
             raise InputError(f"{where} names client {client} twice")
 
 
@@ -249,19 +249,19 @@ def _defense(experiment: Experiment) -> None:
 
 def _pretrain(experiment: Experiment) -> None:
     mode, epochs = experiment.pretrain.mode, experiment.pretrain.epochs
-    asked = opt("pretrain.mode", mode)
+    mention = opt("pretrain.mode", mode)
     if mode == "none" and epochs:
-        raise InputError(f"{asked} leaves nothing for {opt('pretrain.epochs', epochs)} to do")
+        raise InputError(f"{mention} leaves nothing for {opt('pretrain.epochs', epochs)} to do")
     if mode != "none" and not epochs:
-        raise InputError(f"{asked} needs {opt('pretrain.epochs')} >= 1, got 0")
+        raise InputError(f"{mention} needs {opt('pretrain.epochs')} >= 1, got 0")
     if mode == "pooled" and experiment.defense:
         defended = opt("defense.name", experiment.defense[0].name)
         raise InputError(
-            f"{asked} with {defended}: the server would train "
+            f"{mention} with {defended}: the server would train "
             "on the private images themselves, which no client's defence covers"
         )
     if mode == "public" and not experiment.split.public:
-        raise InputError(f"{asked} needs {opt('split.public')} > 0, got 0")
+        raise InputError(f"{mention} needs {opt('split.public')} > 0, got 0")
 
 
 def _public(experiment: Experiment) -> None:
@@ -275,13 +275,13 @@ def _public(experiment: Experiment) -> None:
 
 def _pixels(experiment: Experiment) -> None:
     mean, std = experiment.data.mean, experiment.data.std
-    named = opt("data.mean"), opt("data.std")
-    for name, values in zip(named, (mean, std), strict=True):
+    mentions = opt("data.mean"), opt("data.std")
+    for name, values in zip(mentions, (mean, std), strict=True):
         if values is not None and len(values) not in (1, 3):
             raise InputError(f"{name} takes 1 or 3 values, one a channel, got {len(values)}")
     if mean is not None and std is not None and len(mean) != len(std):
         raise InputError(
-            f"{named[0]} has {len(mean)} values and {named[1]} {len(std)}; as many are needed"
+            f"{mentions[0]} has {len(mean)} values and {mentions[1]} {len(std)}; as many are needed"
         )
 
 
@@ -291,8 +291,8 @@ def check_gpu(device: str) -> None:
     Raises:
         InputError: naming those that are.
     """
-    found, asked = gpus_if_missing(device), opt("device", device)
-    if found == 0:
-        raise InputError(f"{asked}: torch finds no CUDA GPU on this machine")
-    if found is not None:
-        raise InputError(f"{asked}: the GPUs here are cuda:0 to cuda:{found - 1}")
+    gpus, mention = gpus_if_missing(device), opt("device", device)
+    if gpus == 0:
+        raise InputError(f"{mention}: torch finds no CUDA GPU on this machine")
+    if gpus is not None:
+        raise InputError(f"{mention}: the GPUs here are cuda:0 to cuda:{gpus - 1}")

@@ -204,9 +204,9 @@ class Experiment(Settings):
         granted_threat(self.attacker)  # a role that attacks nothing is refused
         check_device(self.device)
         own = self.data.source().views  # stands in for view options that are not given
-        given = {k: v for k, v in dict(self.ssl.options).items() if v is not None}
+        ssl_options = {k: v for k, v in dict(self.ssl.options).items() if v is not None}
         unset = {k: v for k, v in vars(own).items() if k in self.ssl.options}
-        options = {**self.ssl.options, **unset, **given}
+        options = {**self.ssl.options, **unset, **ssl_options}
         object.__setattr__(self, "ssl", PluginChoice(self.ssl.name, options))
         if self.train.lr is None:
             own_rate = RATES.get(self.train.optimizer, registry.load("ssl", self.ssl.name).lr)
@@ -248,16 +248,16 @@ class Experiment(Settings):
     @property
     def attack_rounds(self) -> int:
         """How many of the last rounds may be attacked: none without an active attack."""
-        asked, rounds = self.federation.attack_rounds, self.federation.rounds
+        attack_rounds, rounds = self.federation.attack_rounds, self.federation.rounds
         if self.active_attack is None:
             return 0
-        return min(6, rounds // 2) if asked is None else asked
+        return min(6, rounds // 2) if attack_rounds is None else attack_rounds
 
     @property
     def has_placebo(self) -> bool:
         """Whether the federation is run once more as the placebo."""
-        if (asked := self.federation.placebo) != "auto":
-            return asked
+        if (placebo := self.federation.placebo) != "auto":
+            return placebo
         kinds = [registry.load("attack", name) for name in self.attacks]
         needed = any(issubclass(k, ActiveAttack) or k.reads_training() for k in kinds)
         return needed or self.threat.vantage == "server"
@@ -269,8 +269,8 @@ class Experiment(Settings):
 
     def layer_client_ids(self, layer: Layer) -> tuple[int, ...]:
         """Ids of the clients that apply a defence, sorted."""
-        named = self.defended_clients if layer.clients is None else layer.clients
-        return self.honest_clients if named is None else tuple(sorted(named))
+        clients = self.defended_clients if layer.clients is None else layer.clients
+        return self.honest_clients if clients is None else tuple(sorted(clients))
 
     @property
     def defended(self) -> tuple[int, ...]:
@@ -290,21 +290,21 @@ def expand_attacks(names: tuple[str, ...], attacker: str, sums: bool = False) ->
     """
     if names == ("none",):
         return ()
-    found: list[str] = []
+    expanded: list[str] = []
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"attack '{name}' is named twice")
-        found += [n for n in _stands_for(name, attacker, sums) if n not in found]
-    return tuple(found)
+        expanded += [n for n in _stands_for(name, attacker, sums) if n not in expanded]
+    return tuple(expanded)
 
 
 def attack_names(tree: Mapping[str, Any]) -> tuple[str, ...]:
     """Names of the attacks that a tree of an experiment runs."""
-    named = convert(opt("attacks"), tree.get("attacks", Experiment.attacks), tuple[str, ...])
+    names = convert(opt("attacks"), tree.get("attacks", Experiment.attacks), tuple[str, ...])
     where, section = "secure_aggregation", tree.get("federation")
-    asked = section.get(where, False) if isinstance(section, Mapping) else False
-    sums = convert(opt(f"federation.{where}"), asked, bool)
-    return expand_attacks(named, str(tree.get("attacker", Experiment.attacker)), sums)
+    placebo = section.get(where, False) if isinstance(section, Mapping) else False
+    sums = convert(opt(f"federation.{where}"), placebo, bool)
+    return expand_attacks(names, str(tree.get("attacker", Experiment.attacker)), sums)
 
 
 def _stands_for(name: str, attacker: str, sums: bool) -> list[str]:
@@ -314,5 +314,5 @@ def _stands_for(name: str, attacker: str, sums: bool) -> list[str]:
     known = [(n, registry.load("attack", n)) for n in registry.names("attack")]
     # One active attack fits into a federation: of several, all means the main one.
     whole = [(n, cls) for n, cls in known if not issubclass(cls, ActiveAttack)]
-    wanted = [(n, cls) for n, cls in known if cls.main or (name == "all" and (n, cls) in whole)]
-    return [n for n, cls in wanted if refusal(cls, attacker, sums=sums) is None]
+    candidates = [(n, cls) for n, cls in known if cls.main or (name == "all" and (n, cls) in whole)]
+    return [n for n, cls in candidates if refusal(cls, attacker, sums=sums) is None]

@@ -112,7 +112,7 @@ class Form:
         """The value `above` over that `below`; both as `normal` gives them."""
         return above
 
-    def read(self, path: str, value: Any, settings_tree: Values) -> Any:
+    def read(self, path: str, value: Any, siblings: Values) -> Any:
         """What the field holds, of a normal value; `beside` are those of the same mapping."""
         return value
 
@@ -147,7 +147,7 @@ class ScalarForm(Form):
     def normalize(self, path: str, value: Any) -> Any:
         return value
 
-    def read(self, path: str, value: Any, settings_tree: Values) -> Any:
+    def read(self, path: str, value: Any, siblings: Values) -> Any:
         value = convert(opt(path), value, self.kind)
         check_type(opt(path), value, self.kind)
         check_limits(opt(path), value, self.field.metadata)
@@ -181,7 +181,7 @@ class SectionForm(Form):
             below = {name: value for name, value in below.items() if name in own}
         return {**below, **above}
 
-    def read(self, path: str, value: Any, settings_tree: Values) -> Any:
+    def read(self, path: str, value: Any, siblings: Values) -> Any:
         return self.cls(**read_options((self.cls,), path, value))
 
     def plain(self, value: Any) -> Tree:
@@ -216,7 +216,7 @@ class PluginForm(Form):
             return overlay_layers(path, below, above)
         return {**(below if above.get("name", ...) in (..., below.get("name")) else {}), **above}
 
-    def read(self, path: str, value: Any, settings_tree: Values) -> Any:
+    def read(self, path: str, value: Any, siblings: Values) -> Any:
         if not self.several:
             own = dict(value)
             name = own.pop("name", self.default)
@@ -313,7 +313,7 @@ class MappingForm(Form):
         before, after = (str(tree.get(self.of)).partition(":")[0] for tree in (below, above))
         return bool(self.of) and self.of in above and before != after
 
-    def read(self, path: str, value: Any, settings_tree: Values) -> Any:
+    def read(self, path: str, value: Any, siblings: Values) -> Any:
         if self.about:
             return value
         if self.classes:
@@ -321,7 +321,7 @@ class MappingForm(Form):
         if not self.of:
             own = value.items()
             return {n: plugin_options(self.kind, n, f"{path}.{n}", v) for n, v in own}
-        name = settings_tree.get(self.of, self.default)
+        name = siblings.get(self.of, self.default)
         if not isinstance(name, str):
             raise missing_option(f"{path}.{next(iter(value), 'OPTION')}", self.of, "DATASET")
         name = split_dataset(name)[0] if self.kind == "dataset" else name
@@ -377,8 +377,8 @@ def _forms(cls: Any) -> dict[str, Form]:
     fields: dict[str, Form] = {}
     kinds = {one.name: kind for one, kind in option_fields(cls)}
     # A command's own data source is named before it takes options.
-    named = () if issubclass(cls, Settings) else dataclasses.fields(cls)
-    defaults = {one.name: one.default for one in named}
+    own_fields = () if issubclass(cls, Settings) else dataclasses.fields(cls)
+    defaults = {one.name: one.default for one in own_fields}
     for one in dataclasses.fields(cls):
         form, about = one.metadata.get("form"), one.metadata
         if isinstance(form, SectionForm) and form.open:
@@ -503,6 +503,6 @@ def split_dataset(spec: str) -> tuple[str, str | None]:
     return name, path or None
 
 
-def missing_option(path: str, other: str, value: Any, given: Any = ...) -> InputError:
+def missing_option(path: str, other: str, value: Any, value_text: Any = ...) -> InputError:
     """The error for an option (of value `given`) that means nothing without another."""
-    return InputError(f"{opt(path, given)} needs {opt(other, value)}")
+    return InputError(f"{opt(path, value_text)} needs {opt(other, value)}")

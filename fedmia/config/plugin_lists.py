@@ -31,11 +31,11 @@ def expand_layers(path: str, value: Any) -> Layers | Tree:
         return _of_mapping(path, {str(k): v for k, v in value.items()})
     if not isinstance(value, list | tuple):
         raise InputError(f"{opt(path)} must be names or a list of layers, got {value!r}")
-    found = [{"name": one} if isinstance(one, str) else one for one in value]
-    for one in found:
+    layers = [{"name": one} if isinstance(one, str) else one for one in value]
+    for one in layers:
         if not isinstance(one, Mapping) or not isinstance(one.get("name"), str):
             raise InputError(f"{opt(path)}: each of the list is a name or has one, got {one!r}")
-    return [{str(k): v for k, v in one.items()} for one in found]
+    return [{str(k): v for k, v in one.items()} for one in layers]
 
 
 def overlay_layers(path: str, below: Any, above: Layers | Tree) -> Layers | Tree:
@@ -59,18 +59,18 @@ def _of_mapping(path: str, tree: Tree) -> Layers | Tree:
     if "name" not in tree:
         return tree
     options = {k: v for k, v in tree.items() if k != "name"}
-    named = tree["name"]
-    if named is not None and not isinstance(named, str):
-        raise InputError(f"{opt(f'{path}.name')} must be a string, got {named!r}")
-    held: Layers = [{"name": type(named)(n)} for n in _names(named)] if named else []
-    return _with_options(path, held, options) if options else held
+    names = tree["name"]
+    if names is not None and not isinstance(names, str):
+        raise InputError(f"{opt(f'{path}.name')} must be a string, got {names!r}")
+    layers: Layers = [{"name": type(names)(n)} for n in _names(names)] if names else []
+    return _with_options(path, layers, options) if options else layers
 
 
-def _with_options(path: str, held: Layers, options: Tree) -> Layers | Tree:
+def _with_options(path: str, layers: Layers, options: Tree) -> Layers | Tree:
     """The layers `held` with options of a single one, and those of each by its name."""
     own = {k: v for k, v in options.items() if not isinstance(v, Mapping)}
     by_name = {k: v for k, v in options.items() if isinstance(v, Mapping)}
-    names = [one["name"] for one in held]
+    names = [one["name"] for one in layers]
     if not names:
         return {**own, **by_name}
     if own and len(names) > 1:
@@ -84,7 +84,8 @@ def _with_options(path: str, held: Layers, options: Tree) -> Layers | Tree:
                 f"options for {path} '{name}', which is not applied (applied: {', '.join(names)})"
             )
     return [
-        {**one, **(own if len(held) == 1 else {}), **by_name.get(one["name"], {})} for one in held
+        {**one, **(own if len(layers) == 1 else {}), **by_name.get(one["name"], {})}
+        for one in layers
     ]
 
 

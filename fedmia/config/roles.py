@@ -23,8 +23,8 @@ class Attackers(Sequence[str]):
     """Names that `--attacker` takes; `package.module:Class` is one too. Read when asked."""
 
     def __getitem__(self, at: Any) -> Any:
-        found = [n for n in registry.names("role") if registry.load("role", n).sees]
-        return [OUTSIDER, *sorted(found, key=may_craft), SERVER][at]
+        roles = [n for n in registry.names("role") if registry.load("role", n).sees]
+        return [OUTSIDER, *sorted(roles, key=may_craft), SERVER][at]
 
     def __len__(self) -> int:
         return len(self[:])

@@ -82,8 +82,8 @@ def _of_form(form: Form, defs: Schema) -> Schema:
             }
         case MappingForm(classes=classes) if classes:
             inner = {name: one for cls in classes for name, one in field_forms(cls).items()}
-            kept = {name: one for name, one in inner.items() if name not in form.without}
-            return _object({name: _of_form(one, defs) for name, one in kept.items()})
+            properties = {name: one for name, one in inner.items() if name not in form.without}
+            return _object({name: _of_form(one, defs) for name, one in properties.items()})
     assert isinstance(form, MappingForm)
     by_name = _by_name(form.kind, defs)
     if form.of:
@@ -142,9 +142,9 @@ def _plugin_objects(kind: str, default: str | None, own: Schema, defs: Schema) -
     objects = []
     for name in registry.names(kind):
         path = "(:.*)?" if getattr(registry.load(kind, name), "takes_path", False) else ""
-        named = {**own, "name": {"pattern": f"^{re.escape(name)}{path}$"}}
+        with_name = {**own, "name": {"pattern": f"^{re.escape(name)}{path}$"}}
         needed = {} if name == default else {"required": ["name"]}
-        options = {**_options(kind, name, defs), "properties": named}
+        options = {**_options(kind, name, defs), "properties": with_name}
         objects.append({**_closed(options), **needed})
     outside = {"properties": {**own, "name": {"pattern": OUTSIDE}}, "required": ["name"]}
     return [*objects, {"type": "object", **outside}]

@@ -55,18 +55,18 @@ def split_encoders(text: str) -> tuple[str, ...]:
     Raises:
         InputError: an encoder that is named twice, a number that follows no RUN@ROUND.
     """
-    found: list[str] = []
+    specs: list[str] = []
     for part in [text] if Path(text).exists() else [p.strip() for p in text.split(",")]:
-        run, at, _ = found[-1].rpartition("@") if found else ("", "", "")
+        run, at, _ = specs[-1].rpartition("@") if specs else ("", "", "")
         if part.isdigit() and not at:
             raise InputError(f"{opt('encoder', text)}: {part} follows no RUN@ROUND")
         spec = f"{run}@{int(part)}" if part.isdigit() else part
-        if not spec or spec in found:
+        if not spec or spec in specs:
             raise InputError(
                 f"{opt('encoder', text)}: " + (f"{spec} is named twice" if spec else "a name lacks")
             )
-        found.append(spec)
-    return tuple(found)
+        specs.append(spec)
+    return tuple(specs)
 
 
 def short_names(specs: Sequence[str]) -> list[str]:

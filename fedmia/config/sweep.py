@@ -144,10 +144,10 @@ class Sweep(RepeatedRuns):
 
     def _cells(self) -> tuple[Cell[Experiment], ...]:
         first = [self._cell(point) for grid in self.grid for point in grid_points(grid)]
-        held: dict[str, str] = {}
+        first_by_key: dict[str, str] = {}
         for cell in first:
             name = label(cell.grid) or "the experiment"
-            if (twin := held.setdefault(cell.key, name)) is not name:
+            if (twin := first_by_key.setdefault(cell.key, name)) is not name:
                 raise InputError(f"{opt('grid')}: {twin} and {name} are the same run")
         return tuple(replace(cell, nth=i) for i in range(self.seeds) for cell in first)
 
@@ -162,8 +162,10 @@ class Sweep(RepeatedRuns):
         with prefix_errors(_named(point)):
             whole = merge(Experiment, lower, upper, experiment.attack_names)
             built = from_tree(Experiment, whole, tongue=self.tongue)
-        held = to_tree(built)
-        return Cell({path: _seen(held, _where(path), v) for path, v in point.items()}, built)
+        complete_tree = to_tree(built)
+        return Cell(
+            {path: _seen(complete_tree, _where(path), v) for path, v in point.items()}, built
+        )
 
     def tree(self) -> Tree:
         """The sweep as its YAML file says it; reads back the same."""
@@ -225,18 +227,18 @@ def _grid(grid: Any) -> dict[str, Sequence[Any]]:
     if not isinstance(grid, Mapping):
         raise InputError(f"{opt('grid')} must map options to values, got {grid!r}")
     heads = {f"{path}.{head}": path for path, head in _heads().items()}
-    found: dict[str, Sequence[Any]] = {}
+    values_by_path: dict[str, Sequence[Any]] = {}
     for name, values in grid.items():
         path = ".".join(_where(str(name)))
         path = heads.get(path, path)
         if path == "seed":
             raise InputError(f"{opt('grid', 'seed')}: {opt('seeds', 'N')} says how many seeds")
-        if path in found:
+        if path in values_by_path:
             raise InputError(f"{opt('grid', path)} is given twice")
         if not isinstance(values, list | tuple) or not values:
             raise InputError(f"{opt(f'grid.{path}')} needs a list of values, got {values!r}")
-        found[path] = tuple(values)
-    return found
+        values_by_path[path] = tuple(values)
+    return values_by_path
 
 
 def _heads() -> dict[str, str]:
@@ -246,18 +248,18 @@ def _heads() -> dict[str, str]:
 
 def _where(path: str) -> tuple[str, ...]:
     shape, heads = flag_layout(Experiment), _heads()
-    found = shape.place(f"{path}.{heads[path]}" if path in heads else path)
-    if found is None:
+    place = shape.place(f"{path}.{heads[path]}" if path in heads else path)
+    if place is None:
         known = [*heads, *shape.options]
         raise InputError(f"{opt(f'grid.{path}')}: no such option{suggest_nearest(path, known)}")
-    return found
+    return place
 
 
-def _seen(tree: Any, where: tuple[str, ...], given: Any) -> Any:
+def _seen(tree: Any, where: tuple[str, ...], value: Any) -> Any:
     """The value that an option came to have; a list as it was given."""
     for part in where:
         tree = tree.get(part) if isinstance(tree, Mapping) else tree
-    return plain(parse_values(given)) if isinstance(tree, list) else tree
+    return plain(parse_values(value)) if isinstance(tree, list) else tree
 
 
 def parse_values(value: Any) -> Any:

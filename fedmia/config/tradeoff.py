@@ -57,18 +57,18 @@ class DefensePoint:
             else self.defense
         )
 
-    def grid(self, named: bool) -> Grid:
+    def grid(self, with_clients: bool) -> Grid:
         """The grid of a sweep whose one point it is.
 
         Args:
             named: whether the experiment names clients that defend themselves.
         """
-        found: dict[str, Sequence[Any]] = {self.kind: (self.defense,)}
+        grid: dict[str, Sequence[Any]] = {self.kind: (self.defense,)}
         if self.option:
-            found[f"{self.kind}.{self.option}"] = (self.strength,)
-        if named and (self.defense == NONE or self.kind != "defense"):
-            found["defended_clients"] = (None,)  # here no client does
-        return found
+            grid[f"{self.kind}.{self.option}"] = (self.strength,)
+        if with_clients and (self.defense == NONE or self.kind != "defense"):
+            grid["defended_clients"] = (None,)  # here no client does
+        return grid
 
 
 @dataclass(frozen=True)
@@ -112,8 +112,8 @@ class Tradeoff(RepeatedRuns):
 
     def _sweep(self, whole: Tree) -> Sweep:
         own = {name: getattr(self, name) for name in ("seeds", "jobs", "keep_snapshots")}
-        named = whole.get("defended_clients") is not None
-        grids = [trade.grid(named) for trade in self.trades]
+        with_clients = whole.get("defended_clients") is not None
+        grids = [trade.grid(with_clients) for trade in self.trades]
         try:
             return Sweep(grid=grids, base=whole, tongue=self.tongue, **own)
         except InputError as error:
@@ -130,11 +130,11 @@ class Tradeoff(RepeatedRuns):
         """A defence at each of its strengths."""
         kind = defender_kind(name)
         cls = registry.load(kind, name)
-        asked = [(k, o) for k in self.strengths if (o := _measured(k, name)) is not None]
-        if len(asked) > 1:
-            both = " and ".join(opt(f"strengths.{key}") for key, _ in asked)
+        strength_options = [(k, o) for k in self.strengths if (o := _measured(k, name)) is not None]
+        if len(strength_options) > 1:
+            both = " and ".join(opt(f"strengths.{key}") for key, _ in strength_options)
             raise InputError(f"{both} are two strengths of one defence")
-        key, measure = asked[0] if asked else ("", "")
+        key, measure = strength_options[0] if strength_options else ("", "")
         measure = measure or cls.strength
         if key and not measure:
             raise InputError(
@@ -159,21 +159,21 @@ class Tradeoff(RepeatedRuns):
                 f"{opt(f'strengths.{key}')}: no such option{suggest_nearest(measure, kinds)} "
                 f"(known: {', '.join(sorted(kinds))})"
             )
-        given, found = self.strengths[key], list[Any]()
-        if not isinstance(given, list | tuple) or not given:
+        strengths, values = self.strengths[key], list[Any]()
+        if not isinstance(strengths, list | tuple) or not strengths:
             raise InputError(
-                f"{opt(f'strengths.{key}')} needs a list of values, got {plain(given)!r}"
+                f"{opt(f'strengths.{key}')} needs a list of values, got {plain(strengths)!r}"
             )
         one, kind = kinds[measure]
-        for value in given:
+        for value in strengths:
             where = f"{opt('strengths', f'{key}={value}')}: {measure}"
             value = convert(where, value, kind)
             check_type(where, value, kind)
             check_limits(where, value, one.metadata)
-            if value in found:
+            if value in values:
                 raise InputError(f"{where} is given twice")
-            found.append(value)
-        return found
+            values.append(value)
+        return values
 
     def tree(self) -> Tree:
         """The trade-off as its YAML file says it; reads back the same."""
@@ -210,10 +210,10 @@ def defender_kind(name: str) -> str:
     if ":" in name:  # code outside the repository: its class tells
         return "strategy" if _is_strategy(name) else "defense"
     known = {kind: registry.names(kind) for kind in ("defense", "strategy")}
-    found = next((kind for kind, names in known.items() if name in names), None)
-    if found is None:
+    kind_of_name = next((kind for kind, names in known.items() if name in names), None)
+    if kind_of_name is None:
         raise unknown_name("defence", name, [NONE, *known["defense"], *known["strategy"]])
-    return found
+    return kind_of_name
 
 
 def _is_strategy(name: str) -> bool:
@@ -241,13 +241,13 @@ def _attacked(undefended: Experiment) -> None:
 
 def _compared(tradeoff: Tradeoff) -> None:
     """Refuse strengths of what is not compared, and a trade-off of nothing."""
-    named = [name for name in tradeoff.defenses if name != NONE]
-    if not named:
+    defenses = [name for name in tradeoff.defenses if name != NONE]
+    if not defenses:
         raise InputError(f"{opt('defenses')} names no defence, so nothing is compared")
     for key in tradeoff.strengths:
-        if not any(_measured(key, name) is not None for name in named):
+        if not any(_measured(key, name) is not None for name in defenses):
             raise InputError(
-                f"{opt(f'strengths.{key}')}: no such defence is compared{suggest_nearest(key, named)} "
+                f"{opt(f'strengths.{key}')}: no such defence is compared{suggest_nearest(key, defenses)} "
                 f"({opt('defenses', tradeoff.defenses)})"
             )
 

@@ -51,10 +51,10 @@ class Folder(FileDataset):
             classes = {"": direct}
         if not classes:
             raise InputError(f"folder: no images in {root} or its subfolders")
-        files = [f for held in classes.values() for f in held]
+        files = [f for class_files in classes.values() for f in class_files]
         column = None if request.column is None else folder_names(root, files, request.column)
-        found = read_classes(f"folder: {root}", classes, request.size, root.resolve().name)
-        return replace(found, column=column)
+        encoded = read_classes(f"folder: {root}", classes, request.size, root.resolve().name)
+        return replace(encoded, column=column)
 
 
 def read_classes(
@@ -75,13 +75,13 @@ def folder_names(root: Path, files: list[Path], depth: str) -> NDArray[np.str_]:
     if not depth.isascii() or not depth.isdigit() or int(depth) < 1:
         raise InputError(f"folder: {opt('partition.column')} must be a depth >= 1, got '{depth}'")
     folders = [f.relative_to(root).parts[:-1] for f in files]
-    for file, held in zip(files, folders, strict=True):
-        if len(held) < int(depth):
+    for file, parents in zip(files, folders, strict=True):
+        if len(parents) < int(depth):
             raise InputError(
-                f"folder: {file} lies {len(held)} folders below {root}, "
+                f"folder: {file} lies {len(parents)} folders below {root}, "
                 f"{opt('partition.column', depth)} asks for {depth}"
             )
-    return np.array([held[int(depth) - 1] for held in folders])
+    return np.array([parents[int(depth) - 1] for parents in folders])
 
 
 def list_images(folder: Path) -> list[Path]:

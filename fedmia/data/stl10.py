@@ -72,14 +72,14 @@ class Stl10(TorchvisionDataset):
         if not all(path.is_file() for path in paths):
             self._read(name, root, "test")  # one archive holds every part
         rows = [PlanarImage(path, i) for path in paths for i in range(_images(path))]
-        named = [(f"{row.file.name}, image {row.index}", row) for row in rows]
+        sources = [(f"{row.file.name}, image {row.index}", row) for row in rows]
         labels, classes = absent_labels(len(rows))
         where = f"{name}: {root / self.files}"
-        return EncodedSet(where, named, labels, name, request.size, classes)
+        return EncodedSet(where, sources, labels, name, request.size, classes)
 
     def load(self, request: Request) -> ImageSet:
-        found = self.encoded(request)
-        return super().load(request) if found is None else found.all()
+        encoded = self.encoded(request)
+        return super().load(request) if encoded is None else encoded.all()
 
 
 def _images(path: Path) -> int:

@@ -104,12 +104,12 @@ class LoadOptions:
     trust_plugins: Trust = False
 
     def __post_init__(self) -> None:
-        for name, made in (
+        for name, values in (
             ("mean", channel_constants),
             ("std", channel_constants),
             ("device", torch.device),
         ):
-            object.__setattr__(self, name, made(getattr(self, name)))
+            object.__setattr__(self, name, values(getattr(self, name)))
 
     def refuse_constants(self, whose: str) -> None:
         """Raise InputError where a normalisation is given to an encoder that holds its own."""
@@ -173,7 +173,7 @@ class EncoderForm(Options, ABC):
         return Path(spec).suffix in self.suffixes
 
     @abstractmethod
-    def load(self, source: str, wanted: LoadOptions) -> LoadedEncoder:
+    def load(self, source: str, load_options: LoadOptions) -> LoadedEncoder:
         """The encoder that `source` names; nothing is downloaded.
 
         Args:
@@ -195,7 +195,7 @@ class LoadContext:
     """
 
     where: str
-    wanted: LoadOptions
+    load_options: LoadOptions
     notes: list[str] = field(default_factory=list)
     weights: Weights = field(default_factory=lambda: Weights("torch module"))
 
@@ -214,10 +214,10 @@ def load(spec: str, **options: Any) -> LoadedEncoder:
     Raises:
         InputError: no such encoder, weights that do not fit, an extra that is not installed.
     """
-    wanted = LoadOptions(**options)
-    checkpoint, key = wanted.checkpoint, wanted.key
-    if wanted.size is not None and wanted.size < 1:
-        raise InputError(f"{opt('size')} must be >= 1, got {wanted.size}")
+    load_options = LoadOptions(**options)
+    checkpoint, key = load_options.checkpoint, load_options.key
+    if load_options.size is not None and load_options.size < 1:
+        raise InputError(f"{opt('size')} must be >= 1, got {load_options.size}")
     form, source = find_form(spec)
     if key is not None and checkpoint is None and not form.takes_key:
         without = f"is given without {opt('checkpoint', 'FILE')}"
@@ -228,8 +228,8 @@ def load(spec: str, **options: Any) -> LoadedEncoder:
             f"{opt('checkpoint', checkpoint)}: '{spec}' holds its own weights; a checkpoint goes "
             f"with {', '.join(most)} and {last}"
         )
-    loaded = form.load(source, wanted)
-    loaded.method.to(wanted.device).eval()
+    loaded = form.load(source, load_options)
+    loaded.method.to(load_options.device).eval()
     return loaded
 
 

@@ -39,7 +39,7 @@ def probe_encoder(
     odd, outputs, changes = dict.fromkeys(encoder.layers, 0), list[Tensor](), set[str]()
     for part in in_parts(images, encoder.mean.device):
         try:
-            found = encoder.features(part, encoder.layers)
+            features = encoder.features(part, encoder.layers)
         except InputError:
             raise
         except FAILURES as error:
@@ -48,10 +48,10 @@ def probe_encoder(
                 f"{released.name} fails on images of {shape} ({opt('size')} resizes them): "
                 f"{first_line(error)}"
             ) from None
-        for name, value in found.items():
+        for name, value in features.items():
             odd[name] += int((~torch.isfinite(value.flatten(1))).any(dim=1).sum())
-        outputs.append(found["encoder"].float().cpu())
-        changes |= changed_layers(found, encoder.features(part, encoder.layers))
+        outputs.append(features["encoder"].float().cpu())
+        changes |= changed_layers(features, encoder.features(part, encoder.layers))
     for name, bad in odd.items():
         if bad:
             raise InputError(
@@ -70,7 +70,7 @@ def probe_encoder(
         if not allow_random:
             raise InputError(f"{line}: its scores would depend on chance; {opt('allow_random')}")
         notes.append(f"{line}: its scores depend on chance.")
-    if encoder.map_layer is not None and found[encoder.map_layer].shape[2:] == (1, 1):
+    if encoder.map_layer is not None and features[encoder.map_layer].shape[2:] == (1, 1):
         notes.append(
             f"The last map of {released.name} is 1x1 for images of this size, which has no parts "
             f"to compare; {opt('size')} enlarges them."
@@ -103,20 +103,20 @@ def changed_layers(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) ->
 @torch.no_grad()
 def describe(released: LoadedEncoder, size: int) -> EncoderInfo:
     """Where its weights come from, its preprocessing, and its outputs for images of `size`."""
-    net, told = released.method.encoder, released.weights
+    net, weights = released.method.encoder, released.weights
     blank = net.mean.new_zeros(1, released.channels or net.mean.shape[1], size, size)
     headed = not isinstance(net.head, nn.Identity)
     kinds = {"avgpool": "pooled", "encoder": "projection" if headed else "pooled"}
-    found = net.features(blank, net.layers).items()
+    features = net.features(blank, net.layers).items()
     return EncoderInfo(
-        form=told.form,
-        loaded=told.loaded,
-        dropped=told.dropped,
-        missing=told.missing,
+        form=weights.form,
+        loaded=weights.loaded,
+        dropped=weights.dropped,
+        missing=weights.missing,
         size=size,
         mean=net.mean.flatten().tolist(),
         std=net.std.flatten().tolist(),
-        outputs=[(n, kinds.get(n, "map"), tuple(value.shape[1:])) for n, value in found],
+        outputs=[(n, kinds.get(n, "map"), tuple(value.shape[1:])) for n, value in features],
         crops=_crops(released, blank),
     )
 

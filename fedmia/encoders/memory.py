@@ -22,7 +22,11 @@ Encoder = nn.Module | SSLMethod | LoadedEncoder
 
 
 def load_module(
-    encoder: Encoder, wanted: LoadOptions, *, name: str | None = None, channels: int | None = None
+    encoder: Encoder,
+    load_options: LoadOptions,
+    *,
+    name: str | None = None,
+    channels: int | None = None,
 ) -> LoadedEncoder:
     """A copy of `encoder`, ready to be attacked, on the device that `wanted` says.
 
@@ -36,8 +40,8 @@ def load_module(
         InputError: it is none of these, or takes no such images.
     """
     if isinstance(encoder, LoadedEncoder):
-        wanted.refuse_constants(encoder.name)
-        method = copy.deepcopy(encoder.method).to(wanted.device).eval()
+        load_options.refuse_constants(encoder.name)
+        method = copy.deepcopy(encoder.method).to(load_options.device).eval()
         called = name or encoder.name
         return replace(encoder, name=called, method=method, notes=list(encoder.notes))
     if not isinstance(encoder, nn.Module):
@@ -45,17 +49,20 @@ def load_module(
             "encoder must be a torch module, a method of fedmia.ssl or a Released, got "
             + type(encoder).__name__
         )
-    loading, made = LoadContext(name or encoder_name(encoder), wanted), copy.deepcopy(encoder)
-    if not isinstance(made, SSLMethod):
-        found = wrap(loading, made, channels)
+    context, module = (
+        LoadContext(name or encoder_name(encoder), load_options),
+        copy.deepcopy(encoder),
+    )
+    if not isinstance(module, SSLMethod):
+        loaded = wrap(context, module, channels)
     else:
-        wanted.refuse_constants(f"the encoder of {loading.where}")
-        inner = made.to("cpu").eval().encoder  # blank pixels are tried there
+        load_options.refuse_constants(f"the encoder of {context.where}")
+        inner = module.to("cpu").eval().encoder  # blank pixels are tried there
         own = inner.mean.shape[1]  # 1 where one constant serves all channels
         counts = (channels,) if channels else (own, *(c for c in CHANNELS if c != own))
-        found = load_white_box(loading, made, find_input_size(loading, inner, counts))
-    found.method.to(wanted.device).eval()
-    return found
+        loaded = load_white_box(context, module, find_input_size(context, inner, counts))
+    loaded.method.to(load_options.device).eval()
+    return loaded
 
 
 def encoder_name(encoder: Encoder) -> str:

@@ -149,8 +149,8 @@ def find_encoder(
     schemes = (*SCHEMES, *PLAINS)
     if key is not None:
         inner = (Scheme(PLAIN, key, s.trunk, within=key) for s in PLAINS)
-        given = [s for s in SCHEMES if s.key == key]
-        schemes = (*given, *inner, Scheme(PLAIN, key, f"{key}."))
+        by_key = [s for s in SCHEMES if s.key == key]
+        schemes = (*by_key, *inner, Scheme(PLAIN, key, f"{key}."))
     best: tuple[float, EncoderMatch] | None = None
     for scheme in schemes:
         for one in _under(scheme, tables):
@@ -171,8 +171,8 @@ def _tables(contents: Any, entry: str = "") -> Iterator[tuple[str, dict[str, Ten
     """Named tensors by the entry that holds them, `a.b` in one another; the file itself is ``."""
     if not isinstance(contents, Mapping):
         return
-    if named := {n: t for n, t in contents.items() if isinstance(n, str) and _weight(t)}:
-        yield entry, named
+    if tensors := {n: t for n, t in contents.items() if isinstance(n, str) and _weight(t)}:
+        yield entry, tensors
     for name, inner in contents.items():
         if isinstance(name, str):
             yield from _tables(inner, f"{entry}.{name}" if entry else name)

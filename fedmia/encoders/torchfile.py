@@ -109,10 +109,10 @@ def read(path: Path) -> Any:
 
 
 def _stand_ins() -> list[Any]:
-    made: list[Any] = [(OptionsStub, name) for name in OPTIONS]
-    made += [(OrderedDict, name) for name in MAPPINGS]
-    made += [(make_dict, f"torch.jit._pickle.build_{n}list") for n in ("int", "double", "bool")]
-    return [*made, (make_dict, "collections.defaultdict")]
+    stubs: list[Any] = [(OptionsStub, name) for name in OPTIONS]
+    stubs += [(OrderedDict, name) for name in MAPPINGS]
+    stubs += [(make_dict, f"torch.jit._pickle.build_{n}list") for n in ("int", "double", "bool")]
+    return [*stubs, (make_dict, "collections.defaultdict")]
 
 
 def _script(path: Path) -> dict[str, Tensor]:
@@ -120,15 +120,17 @@ def _script(path: Path) -> dict[str, Tensor]:
 
     A copy without its constants is to torch a file of tensors. None of its code is compiled.
     """
-    copy, asked = io.BytesIO(), set[str]()
+    copy, storages = io.BytesIO(), set[str]()
     with zipfile.ZipFile(path) as archive, zipfile.ZipFile(copy, "w") as bare:
         for name in archive.namelist():
             content = archive.read(name)
             if name.endswith("/data.pkl"):
-                asked = {str(a) for op, a, _ in pickletools.genops(content) if "GLOB" in op.name}
+                storages = {str(a) for op, a, _ in pickletools.genops(content) if "GLOB" in op.name}
             if not name.endswith("/constants.pkl"):
                 bare.writestr(name, content)
-    own: list[Any] = [(ModuleStub, n.replace(" ", ".")) for n in asked if n.startswith("__torch__")]
+    own: list[Any] = [
+        (ModuleStub, n.replace(" ", ".")) for n in storages if n.startswith("__torch__")
+    ]
     copy.seek(0)
     with torch.serialization.safe_globals(own):
         return torch.load(copy, map_location="cpu", weights_only=True).tensors
@@ -140,9 +142,9 @@ def _refused(path: Path, error: Exception) -> InputError:
     torch's own words are not repeated where they advise to read the file whatever it runs.
     """
     text = str(error)
-    if asked := re.search(r"GLOBAL (\S+)", text):
+    if match := re.search(r"GLOBAL (\S+)", text):
         return InputError(
-            f"weights '{path}': not read: it asks for '{asked[1]}', which is no data and may run "
+            f"weights '{path}': not read: it asks for '{match[1]}', which is no data and may run "
             "code; nothing of it was run. Save the model's state_dict() alone"
         )
     why = first_line(error).split(". ")[0]
@@ -165,10 +167,10 @@ def folder_weights(folder: Path, form: str, files: tuple[str, ...] = IN_FOLDERS)
     if not folder.is_dir():
         raise InputError(f"{form}: no such folder: '{folder}' (nothing is downloaded)")
     read_json(folder / "config.json")
-    found = [folder / name for name in files if (folder / name).is_file()]
-    if not found:
+    present = [folder / name for name in files if (folder / name).is_file()]
+    if not present:
         raise InputError(f"{form}: no weights in '{folder}': it has no {' or '.join(files)}")
-    return found[0]
+    return present[0]
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -178,11 +180,11 @@ def read_json(path: Path) -> dict[str, Any]:
         InputError: there is none, or it cannot be read.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"'{path.parent}' has no {path.name}") from None
     except (OSError, ValueError) as error:
         raise InputError(f"'{path}' cannot be read: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise InputError(f"'{path}' holds no configuration")
-    return found
+    return content

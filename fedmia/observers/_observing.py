@@ -31,9 +31,9 @@ class ObserverThread:
         self._answers: SimpleQueue[str | None] = SimpleQueue()
         Thread(target=self._work, name="observer", daemon=True).start()
 
-    def tell(self, method: str, *given: Any) -> str | None:
+    def tell(self, method: str, *arguments: Any) -> str | None:
         """Call a method with copies of what is given; why that failed, or None."""
-        self._calls.put(partial(getattr(self._observer, method), *copy.deepcopy(given)))
+        self._calls.put(partial(getattr(self._observer, method), *copy.deepcopy(arguments)))
         try:
             # Printed results are the report's alone.
             with redirect_stdout(sys.stderr):
@@ -103,8 +103,8 @@ class RunObservers:
         self, branch: str, round: int, loss: float | None, knn: float | None, seconds: float
     ) -> None:
         """A round of a branch is done."""
-        told = {f"{branch}/loss": loss, f"{branch}/knn": knn, f"{branch}/seconds": seconds}
-        self._tell("scalars", drop_missing(told), round)
+        scalars = {f"{branch}/loss": loss, f"{branch}/knn": knn, f"{branch}/seconds": seconds}
+        self._tell("scalars", drop_missing(scalars), round)
 
     def report(self, report: Report) -> None:
         """The run is over, its files are written."""
@@ -114,12 +114,12 @@ class RunObservers:
             self._tell("scalars", values, round)
         last = report["rounds"][-1]["round"] if report["rounds"] else 0
         self._tell("scalars", run_values(report), last)
-        drawn = sorted((self._folder / FIGURES).glob("*.png")) if self._folder else []
-        self._tell("report", report, {png.stem: png.read_bytes() for png in drawn})
+        figures = sorted((self._folder / FIGURES).glob("*.png")) if self._folder else []
+        self._tell("report", report, {png.stem: png.read_bytes() for png in figures})
 
-    def _tell(self, method: str, *given: Any) -> None:
+    def _tell(self, method: str, *arguments: Any) -> None:
         for name, line in [*self._lines.items()]:
-            if (why := line.tell(method, *given)) is not None:
+            if (why := line.tell(method, *arguments)) is not None:
                 print(
                     f"fedmia: observer {name} failed in {method} ({why}); the run goes on without "
                     "it",

@@ -40,8 +40,8 @@ KINDS: Mapping[str, tuple[str, str, str]] = {
 def base(kind: str) -> type:
     """The abstract class that every plugin of `kind` derives from."""
     _, module, name = KINDS[kind]
-    found: type = getattr(importlib.import_module(module), name)
-    return found
+    cls: type = getattr(importlib.import_module(module), name)
+    return cls
 
 
 def names(kind: str) -> list[str]:
@@ -60,8 +60,8 @@ def load(kind: str, name: str) -> type[Any]:
         return _outside(kind, name)
     # The file of that name, then the families that it may be of.
     for file in sorted(_files(kind), key=len, reverse=True):
-        if name.startswith(_named(file)) and (found := _plugins(kind, file).get(name)):
-            return found
+        if name.startswith(_named(file)) and (cls := _plugins(kind, file).get(name)):
+            return cls
     raise unknown_name(kind, name, names(kind))
 
 
@@ -119,13 +119,13 @@ def _held(module: ModuleType, file: str, parent: type) -> dict[str, type[Any]]:
         and issubclass(c, parent)
         and dataclasses.is_dataclass(c)
     ]
-    found = {str(vars(c).get("name", _named(file))): c for c in classes}
-    if len(found) < len(classes) or not all(name.startswith(_named(file)) for name in found):
+    plugins = {str(vars(c).get("name", _named(file))): c for c in classes}
+    if len(plugins) < len(classes) or not all(name.startswith(_named(file)) for name in plugins):
         raise InputError(
-            f"{module.__name__} holds {len(classes)} public plugins, called {', '.join(found)}: "
+            f"{module.__name__} holds {len(classes)} public plugins, called {', '.join(plugins)}: "
             f"each declares a name of its own that begins with {_named(file)}"
         )
-    return found
+    return plugins
 
 
 def _named(file: str) -> str:
@@ -147,7 +147,7 @@ def load_outside(kind: str, name: str) -> Any:
 
 
 def _outside(kind: str, name: str) -> type[Any]:
-    found = load_outside(kind, name)
-    if not (inspect.isclass(found) and issubclass(found, base(kind))):
+    cls = load_outside(kind, name)
+    if not (inspect.isclass(cls) and issubclass(cls, base(kind))):
         raise InputError(f"{kind} '{name}' is not a {base(kind).__name__}")
-    return found
+    return cls

@@ -63,10 +63,10 @@ def _parse(text: str, kind: Any) -> Any:
     if typing.get_origin(kind) is tuple:
         item = typing.get_args(kind)[0]
         parts = [p.strip() for p in text.split(",")] if text.strip() else []
-        found: list[Any] = []
+        items: list[Any] = []
         for part in parts:
-            found.extend(_span(part) if item is int else [_parse(part, item)])
-        return tuple(found)
+            items.extend(_span(part) if item is int else [_parse(part, item)])
+        return tuple(items)
     if typing.get_origin(kind) is typing.Literal:
         return text if text in typing.get_args(kind) else _refuse()
     if kind is bool:

@@ -107,14 +107,14 @@ def list_attacks(attacks: Iterable[ScoredAttack]) -> list[ScoredAttack]:
 
 def twins(attacks: Sequence[ScoredAttack]) -> list[Pair]:
     """Attacks beside themselves without their act, where both were scored."""
-    found = []
+    pairs = []
     for a in attacks:
         if a.twin_members is not None and a.twin_nonmembers is not None:
             alone = ScoredAttack(
                 a.twin, a.paper, a.access, a.vantage, a.twin_members, a.twin_nonmembers
             )
-            found.append(Pair(a, alone, a.over))
-    return found
+            pairs.append(Pair(a, alone, a.over))
+    return pairs
 
 
 @dataclass(frozen=True)

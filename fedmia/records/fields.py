@@ -97,9 +97,9 @@ def row_of(kind: type[R], record: object, **numbers: Any) -> R:
     """The row of a kind: every field from `numbers`, else from the record's attribute of that name,
     else None. A field that the row may lack is left out then."""
     fields = fields_of(cast(Any, kind))
-    told = {name: getattr(record, name, None) for name in fields} | numbers
+    row = {name: getattr(record, name, None) for name in fields} | numbers
     optional = {name for name, field in fields.items() if field.optional}
-    return cast(R, {k: v for k, v in told.items() if v is not None or k not in optional})
+    return cast(R, {k: v for k, v in row.items() if v is not None or k not in optional})
 
 
 def _field(name: str, hint: Any, among: Mapping[str, Any]) -> Field:

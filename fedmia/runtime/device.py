@@ -45,8 +45,8 @@ def gpus_if_missing(device: str) -> int | None:
     """How many GPUs torch finds, where `device` (`cuda`, `cuda:N`) is none of them; else None."""
     if not device.startswith("cuda"):
         return None
-    found = count_gpus()
-    return None if int(device.partition(":")[2] or 0) < found else found
+    count = count_gpus()
+    return None if int(device.partition(":")[2] or 0) < count else count
 
 
 def count_gpus() -> int:

@@ -21,11 +21,11 @@ class ProgressBars:
         over: what is finished shows how long it took.
     """
 
-    def __init__(self, quiet: bool, *seen: TextColumn, over: bool = False) -> None:
+    def __init__(self, quiet: bool, *more_columns: TextColumn, over: bool = False) -> None:
         console = Console(stderr=True)
         done = TextColumn("{task.completed:.0f}/{task.total:.0f}")
-        left = TimeRemainingColumn(elapsed_when_finished=over)
-        columns = (*seen, TimeElapsedColumn(), TextColumn("left"), left)
+        time_left = TimeRemainingColumn(elapsed_when_finished=over)
+        columns = (*more_columns, TimeElapsedColumn(), TextColumn("left"), time_left)
         silent = quiet or not console.is_terminal
         self._plain = silent and not quiet
         self._bar = Progress(
@@ -58,9 +58,9 @@ class Display(ProgressBars):
         self, branch: str, round: int, loss: float | None, knn: float | None, seconds: float
     ) -> None:
         """One more round is done, of `branch`."""
-        seen = "" if loss is None else f"loss {loss:.3f}"
-        seen += "" if knn is None else f"  kNN {knn:.2f}"
-        self._bar.update(self._task, advance=1, description=f"{branch} rounds", seen=seen)
+        loss_text = "" if loss is None else f"loss {loss:.3f}"
+        loss_text += "" if knn is None else f"  kNN {knn:.2f}"
+        self._bar.update(self._task, advance=1, description=f"{branch} rounds", seen=loss_text)
         if self._also is not None:
             self._also(branch, round, loss, knn, seconds)
 

@@ -35,12 +35,12 @@ class Archive:
         Args:
             key: beside that of the archive.
         """
-        found: Found | None = self.load(name, key)
-        if found is None:
-            found = call()
-            if found is not None:
-                self.save(name, found, key)
-        return found
+        result: Found | None = self.load(name, key)
+        if result is None:
+            result = call()
+            if result is not None:
+                self.save(name, result, key)
+        return result
 
     def load(self, name: str, key: str = "") -> Any:
         """What was kept under `name`; None where that is nothing, of another key, or damaged."""
@@ -80,8 +80,8 @@ def pack(value: Any, arrays: dict[str, np.ndarray]) -> Any:
         TypeError: neither plain, nor an array, nor of `fedmia.records`.
     """
     if dataclasses.is_dataclass(value) and type(value).__module__ == records.__name__:
-        kept = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-        return {"of": type(value).__name__, "is": {n: pack(v, arrays) for n, v in kept.items()}}
+        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        return {"of": type(value).__name__, "is": {n: pack(v, arrays) for n, v in fields.items()}}
     if isinstance(value, np.ndarray):
         name = str(len(arrays))
         arrays[name] = np.ascontiguousarray(value).reshape(value.shape)
@@ -103,8 +103,8 @@ def unpack(tree: Any, arrays: dict[str, np.ndarray]) -> Any:
     if not isinstance(tree, dict):
         return tree
     if "of" in tree:
-        made = getattr(records, tree["of"])
-        return made(**{n: unpack(v, arrays) for n, v in tree["is"].items()})
+        cls = getattr(records, tree["of"])
+        return cls(**{n: unpack(v, arrays) for n, v in tree["is"].items()})
     if "array" in tree:
         return arrays[tree["array"]]
     if "dict" in tree:

@@ -58,10 +58,10 @@ def make_lazy_array(values: NDArray[Any]) -> LazyArray:
 
 def record(state: State) -> ArrayRecord:
     """A record of tensors that nobody changes from now on."""
-    found = ArrayRecord()
+    arrays = ArrayRecord()
     for name, tensor in state.items():
-        found[name] = LazyArray(tensor.detach().cpu().numpy())
-    return found
+        arrays[name] = LazyArray(tensor.detach().cpu().numpy())
+    return arrays
 
 
 def make_lazy(arrays: ArrayRecord) -> None:

@@ -110,14 +110,14 @@ class RunFolder:
         tree = load_all(self.config)
         about = tree.pop(RUN_KEY, None)
         about = about if isinstance(about, Mapping) else {}
-        found = about.get("format", 1)
-        if not isinstance(found, int) or not OLDEST <= found <= FORMAT:
-            age = "too new" if isinstance(found, int) and found > FORMAT else "too old"
+        version = about.get("format", 1)
+        if not isinstance(version, int) or not OLDEST <= version <= FORMAT:
+            age = "too new" if isinstance(version, int) and version > FORMAT else "too old"
             raise InputError(
-                f"folder '{self.path}' is of format {found}, {age} for this fedmia, which reads "
+                f"folder '{self.path}' is of format {version}, {age} for this fedmia, which reads "
                 f"{OLDEST} to {FORMAT}"
             )
-        return found, tree
+        return version, tree
 
     def report(self) -> dict[str, Any]:
         """Its report.json.
@@ -128,25 +128,25 @@ class RunFolder:
         for name in (CONFIG, REPORT):
             if not (self.path / name).is_file():
                 raise InputError(f"folder '{self.path}' holds no finished run: no {name} in it")
-        if (found := self.known()) is None:
+        if (report := self.known()) is None:
             raise InputError(f"{REPORT} of run '{self.path}' is no report of a run")
-        return found
+        return report
 
     def known(self) -> dict[str, Any] | None:
         """Its report.json, None where there is none that can be read."""
         try:
-            found = json.loads((self.path / REPORT).read_text(encoding="utf-8"))
+            report = json.loads((self.path / REPORT).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
-        return found if isinstance(found, dict) else None
+        return report if isinstance(report, dict) else None
 
     def whole(self) -> dict[str, Any] | None:
         """Its report.json where that tells of the whole run, else None."""
-        found = self.known()
-        if found is None or not {"verdict", "attacks", "timing"} <= found.keys():
+        report = self.known()
+        if report is None or not {"verdict", "attacks", "timing"} <= report.keys():
             return None
-        ended_early = found.get("interrupted") is not None or found.get("failure") is not None
-        return None if ended_early else found
+        ended_early = report.get("interrupted") is not None or report.get("failure") is not None
+        return None if ended_early else report
 
     def finished(self) -> dict[str, Any] | None:
         """Its report.json, None where something of the run is left to do."""

@@ -103,8 +103,8 @@ class SingleStateStore(StateStore):
     The client works on copies: what is kept stays as it was, should it be asked again.
     """
 
-    def __init__(self, kept: ClientState | None) -> None:
-        self._kept = kept
+    def __init__(self, state: ClientState | None) -> None:
+        self._kept = state
         self.new: ClientState | None = None
 
     def load(self, branch: str, client: int) -> ClientState | None:
@@ -122,17 +122,17 @@ def write_tensors(tensors: State, path: Path, about: object = None) -> None:
     half file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
-    told = None if about is None else {"about": json.dumps(about)}
-    save_file({name: t.contiguous().cpu() for name, t in tensors.items()}, partial, told)
+    metadata = None if about is None else {"about": json.dumps(about)}
+    save_file({name: t.contiguous().cpu() for name, t in tensors.items()}, partial, metadata)
     partial.replace(path)
 
 
 def read_tensors(path: Path) -> tuple[State, Any]:
     """What `write_tensors` wrote: the state, and what it was told about it, or None."""
     with safe_open(path, framework="pt") as file:
-        told = (file.metadata() or {}).get("about")
+        about = (file.metadata() or {}).get("about")
         state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    return state, None if told is None else json.loads(told)
+    return state, None if about is None else json.loads(about)
 
 
 @dataclass(frozen=True)
@@ -192,8 +192,8 @@ class SnapshotStore:
 
     def received(self, branch: str, last: int) -> StateFiles:
         """Round -> global weights after it, for the rounds up to `last` that were kept."""
-        kept = (self.root / branch / _round(r) for r in self.rounds(branch) if r <= last)
-        return StateFiles(kept, "global.")
+        files = (self.root / branch / _round(r) for r in self.rounds(branch) if r <= last)
+        return StateFiles(files, "global.")
 
     def drop(self, branch: str) -> None:
         """Delete all that was kept of `branch`."""
